@@ -1,0 +1,55 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What every planner and check of this collection reports, in one shape. Private to the collection."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+Severity = Literal["error", "warning", "info"]
+_ORDER: dict[str, int] = {"error": 0, "warning": 1, "info": 2}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that is wrong or worth knowing, with its remedy.
+
+    ``rule`` is a stable identifier (``fabric.address.duplicate``), ``key`` the name that the user wrote,
+    ``value`` what stood there, ``where`` the host, file or rank, ``source`` the origin of the fact.
+    """
+
+    severity: Severity
+    rule: str
+    key: str
+    value: Any
+    reason: str
+    remedy: str
+    where: str = ""
+    source: str = ""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the finding as plain data, ready for JSON."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        place = f"{self.where}: " if self.where else ""
+        shown = "" if self.value is None else f" = {self.value!r}"
+        return f"{self.severity}: {place}{self.key}{shown}: {self.reason}. {self.remedy} [{self.rule}]"
+
+
+def sort_findings(findings: Iterable[Finding]) -> list[Finding]:
+    """Order by severity, then place, then rule, so that two runs print the same."""
+    return sorted(findings, key=lambda f: (_ORDER[f.severity], f.where, f.rule, f.key, str(f.value)))
+
+
+def has_errors(findings: Iterable[Finding]) -> bool:
+    """Tell whether anything must stop the run."""
+    return any(f.severity == "error" for f in findings)
+
+
+def format_findings(findings: Iterable[Finding]) -> str:
+    """Return all findings, a line each, worst first; an empty string when there are none."""
+    return "\n".join(str(f) for f in sort_findings(findings))

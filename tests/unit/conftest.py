@@ -1,0 +1,18 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Make `ansible_collections.gb10.cluster` importable, as Ansible itself does it."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from ansible.utils.collection_loader import AnsibleCollectionConfig
+from ansible.utils.collection_loader._collection_finder import _AnsibleCollectionFinder
+
+ROOT = Path(__file__).resolve().parents[2]
+
+if AnsibleCollectionConfig.collection_finder is None:
+    _AnsibleCollectionFinder(paths=[str(ROOT / "collections")])._install()
+sys.path.insert(0, str(ROOT / "plugins"))
