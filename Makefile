@@ -1,0 +1,56 @@
+# The commands of this repository. Every one of them can be run on a machine where nothing was installed.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+
+# The newest Python that ansible-core's newest release supports; 3.11 runs the oldest supported core instead.
+PYTHON ?= $(shell for p in python3.13 python3.12 $$HOME/.pyenv/versions/3.13*/bin/python3.13 $$HOME/.pyenv/versions/3.12*/bin/python3.12 python3.11 python3; do \
+	command -v $$p >/dev/null 2>&1 && $$p -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+LAB := lab/labctl
+export PATH := $(CURDIR)/$(BIN):$(PATH)
+
+.PHONY: help
+help: ## Show this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
+
+.PHONY: venv
+venv: $(STAMP) ## Create the virtual environment with everything pinned
+$(STAMP): requirements.txt requirements-dev.txt
+	@test -n "$(PYTHON)" || { echo "No Python >= 3.11 with venv found: install python3 and python3-venv, or set PYTHON=…"; exit 1; }
+	@echo "==> Python environment from $(PYTHON) (about a minute)"
+	$(PYTHON) -m venv --clear $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check -r requirements-dev.txt
+	@touch $@
+
+.PHONY: lint
+lint: $(STAMP) ## Check style, types, roles, plugins and examples
+	tests/lint
+
+.PHONY: unit
+unit: $(STAMP) ## Unit and property tests (no root, no lab)
+	$(BIN)/pytest -n auto tests/unit
+
+.PHONY: test
+test: $(STAMP) deps ## All tests: unit, lint, roles on real hosts, the demo with its faults
+	tests/all
+
+.PHONY: deps
+deps: ## Install the Debian packages of the lab (asks apt, needs root)
+	$(LAB) deps
+
+.PHONY: lab-up lab-down
+lab-up: $(STAMP) deps ## Start the simulated cluster: four sparks and a control node
+	$(LAB) up
+lab-down: ## Remove it without a trace
+	$(LAB) down
+
+.PHONY: demo
+demo: $(STAMP) deps ## Deploy four nodes for real and say whether NCCL took RoCE; FAULT=name breaks something first
+	lab/demo $(if $(FAULT),--fault $(FAULT))
+
+.PHONY: clean
+clean: ## Remove what the commands above made in this checkout (the lab's cache stays)
+	-test ! -x $(LAB) || $(LAB) down
+	rm -rf $(VENV) .build .lab results tests/output .mypy_cache .ruff_cache .pytest_cache .hypothesis .ansible

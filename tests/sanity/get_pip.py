@@ -1,0 +1,42 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Give a bare virtual environment the pip that ansible-test asks for, from the package index alone.
+
+ansible-test fetches its bootstrap script from a server of its own, which a machine behind a package mirror can't reach;
+it takes a script of that name from its cache instead.
+"""
+
+from __future__ import annotations
+
+import ensurepip
+import importlib.util
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+# options of get-pip.py itself, which pip does not know
+OWN_OPTIONS = ("--no-setuptools", "--no-wheel")
+
+
+def wanted_versions() -> list[str]:
+    """Return every pip version that the installed ansible-test may ask for."""
+    spec = importlib.util.find_spec("ansible_test")
+    if spec is None or spec.origin is None:
+        raise SystemExit("ansible-test is not installed in this environment: run `make venv` first")
+    source = Path(spec.origin).parent / "_internal" / "python_requirements.py"
+    return sorted(set(re.findall(r"""["']?pip["']?\s*[=:]\s*["']([0-9.]+)["']""", source.read_text())))
+
+
+def main() -> None:
+    if sys.argv[1:] == ["--versions"]:
+        print(*wanted_versions())
+        return
+    ensurepip.bootstrap()
+    wanted = [argument for argument in sys.argv[1:] if argument not in OWN_OPTIONS]
+    subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", *wanted], check=True)
+
+
+if __name__ == "__main__":
+    main()
