@@ -1,0 +1,251 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Run the command-line parser of an unpacked SGLang release, without torch or a GPU.
+
+``sglang_catalogue.py`` starts this file in a process of its own, since it replaces half of the import system:
+``python _sglang_release.py DIRECTORY catalogue`` prints every flag of the parser as JSON, and
+``python _sglang_release.py DIRECTORY parse`` reads command lines (a JSON list of strings a line) and answers each with
+``{"ok": …, "message": …, "values": {…}}``.
+
+The parser needs three things of the release's import chain: its own pure modules, msgspec (real), and names of
+everything heavy (torch, transformers, triton …), whose behaviour no flag depends on.
+"""
+
+from __future__ import annotations
+
+import abc
+import argparse
+import contextlib
+import enum
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import io
+import json
+import logging
+import re
+import sys
+import types
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+REAL_THIRD_PARTY = frozenset({"msgspec", "packaging"})
+"""Packages that take part in building the parser (structs that are introspected) and must be the real ones."""
+
+ABSENT = frozenset({"torch_npu", "torch_musa", "mlx", "torch_xla", "habana_frameworks"})
+"""Packages whose mere presence tells SGLang that it runs on other hardware."""
+
+SHELLS = ("sglang", "sglang.srt.configs", "sglang.kernels")
+"""Packages whose ``__init__`` imports models or kernels; their modules are importable without running it."""
+
+GPU_CODE = "sglang.kernels.ops.attention"
+"""Package of kernels (0.5.16 and later): named by the import chain, never called by the parser."""
+
+VALUES: dict[str, dict[str, Any]] = {
+    "sglang.srt.layers.attention.fla.chunk_delta_h": {"CHUNK_SIZE": 64},
+    "sglang.kernels.ops.attention.fla.chunk_delta_h": {"CHUNK_SIZE": 64},
+    "dill": {"dumps": lambda _value: b""},
+}
+"""What is read, not only named, while the modules load."""
+
+ABSENT_NAMES = frozenset({"npu", "musa", "hpu"})
+"""Attributes of torch that stand for other hardware; ``hasattr`` must answer no."""
+
+
+class _AnyClass(abc.ABCMeta):
+    """Lets a stand-in class have every attribute too, such as ``Image.Image`` in an annotation."""
+
+    def __getattr__(cls, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return _Anything()
+
+    def __or__(cls, _other: Any) -> Any:
+        return cls
+
+    __ror__ = __or__
+
+    def register(cls, *_args: Any, **_kwargs: Any) -> None:  # type: ignore[override]
+        """Take any registration: transformers' has another shape than ABCMeta's."""
+
+
+class _Anything(metaclass=_AnyClass):
+    """Stand-in for a class or function of a package that isn't installed: callable, subscriptable, a base class."""
+
+    def __init__(self, *_args: Any, **_kwargs: Any) -> None:
+        pass
+
+    def __init_subclass__(cls, **_kwargs: Any) -> None:
+        pass
+
+    def __class_getitem__(cls, _item: Any) -> type:
+        return cls
+
+    def __call__(self, *args: Any, **_kwargs: Any) -> Any:
+        # a decorator must hand back what it decorates
+        return args[0] if len(args) == 1 and callable(args[0]) else self
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return _stand_in(name, type(self).__module__)
+
+    def __getitem__(self, _item: Any) -> Any:
+        return self
+
+    def __or__(self, _other: Any) -> Any:
+        return self
+
+    __ror__ = __or__
+
+    def __iter__(self) -> Any:
+        return iter(())
+
+    def __bool__(self) -> bool:
+        return False
+
+    def __int__(self) -> int:
+        return 0
+
+
+def _stand_in(name: str, module: str) -> Any:
+    """Return a class for a capitalised name, so that it can be inherited from, and an object for any other."""
+    return _AnyClass(name, (_Anything,), {"__module__": module}) if name[:1].isupper() else _Anything()
+
+
+class _Stub(types.ModuleType):
+    """A module that has every name; a capitalised one is a class, so that it can be inherited from."""
+
+    __version__ = "2.99.0"
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or name in ABSENT_NAMES:
+            raise AttributeError(name)
+        value = _stand_in(name, self.__name__)
+        setattr(self, name, value)
+        return value
+
+
+class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Serve shells for SGLang's heavy packages and stubs for third-party ones that aren't there."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> importlib.machinery.ModuleSpec | None:
+        del path, target
+        top = fullname.partition(".")[0]
+        if fullname in SHELLS:
+            spec = importlib.machinery.ModuleSpec(fullname, self, is_package=True)
+            spec.submodule_search_locations = [str(self.root.joinpath(*fullname.split(".")))]
+            return spec
+        if fullname in VALUES or fullname == GPU_CODE or fullname.startswith(GPU_CODE + "."):
+            return importlib.machinery.ModuleSpec(fullname, self, is_package=True)
+        if top in ABSENT:
+            raise ModuleNotFoundError(f"No module named {fullname!r}", name=fullname)
+        if top == "sglang" or top in sys.stdlib_module_names or top in REAL_THIRD_PARTY:
+            return None
+        return importlib.machinery.ModuleSpec(fullname, self, is_package=True)
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> types.ModuleType:
+        module = _Stub(spec.name)
+        if spec.submodule_search_locations is not None:
+            module.__path__ = list(spec.submodule_search_locations)
+        return module
+
+    def exec_module(self, module: types.ModuleType) -> None:
+        for name, value in VALUES.get(module.__name__, {}).items():
+            setattr(module, name, value)
+
+
+def build_parser(root: Path) -> argparse.ArgumentParser:
+    """Return the parser of the release unpacked at ``root`` (the directory that holds ``sglang/``)."""
+    sys.meta_path.insert(0, _Finder(root))
+    sys.path.insert(0, str(root))
+    module = importlib.import_module("sglang.srt.server_args")
+    parser = argparse.ArgumentParser(prog="sglang")
+    module.ServerArgs.add_cli_args(parser)
+    return parser
+
+
+DEPRECATED_HELP = re.compile(r"\W*(note: \S+ is )?deprecated\b", re.IGNORECASE)
+"""Help of a flag that is itself on its way out; "replaces the deprecated --x" further on is not meant."""
+
+
+def describe(action: argparse.Action) -> dict[str, Any]:
+    """Return one flag as plain data; what is absent has argparse's default."""
+    names = list(action.option_strings)
+    kind = type(action).__name__.strip("_").removesuffix("Action")
+    help_text = " ".join((action.help or "").split())
+    if help_text == argparse.SUPPRESS:
+        help_text = ""
+    has_default = action.default is not argparse.SUPPRESS and (action.nargs != 0 or kind == "BooleanOptional")
+    deprecated = kind.startswith("Deprecated") or DEPRECATED_HELP.match(help_text) is not None
+    constant = getattr(action, "const_value", None)
+    entry: dict[str, Any] = {
+        "flag": names[0],
+        "aliases": names[1:] or None,
+        "dest": action.dest,
+        "action": None if kind == "Store" else kind,
+        "type": None if action.type is None else getattr(action.type, "__name__", type(action.type).__name__),
+        "nargs": action.nargs,
+        "default": _plain(action.default) if has_default else None,
+        "choices": None if action.choices is None else sorted((_plain(value) for value in action.choices), key=str),
+        "const": _plain(action.const if action.nargs == "?" else constant),
+        "required": action.required or None,
+        "deprecated": deprecated or None,
+        "replacement": getattr(action, "new_flag", None),
+        "error": getattr(action, "error_message", None),
+        "help": help_text if deprecated else None,
+    }
+    return {key: value for key, value in entry.items() if value is not None}
+
+
+def _plain(value: Any) -> Any:
+    """Return JSON data for a default or a choice: enumeration members by value, sets in order."""
+    if isinstance(value, enum.Enum):
+        return _plain(value.value)
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    if isinstance(value, (set, frozenset)):
+        return sorted((_plain(item) for item in value), key=str)
+    return str(value)
+
+
+def try_parse(parser: argparse.ArgumentParser, argv: Sequence[str]) -> dict[str, Any]:
+    """Let the parser judge one command line."""
+    captured = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(captured), contextlib.redirect_stdout(captured):
+            values = vars(parser.parse_args(list(argv)))
+    except SystemExit as end:
+        lines = captured.getvalue().strip().splitlines()
+        return {"ok": False, "message": lines[-1] if lines else f"exit {end.code}", "values": {}}
+    except Exception as problem:  # a type function of the release may raise anything, and the server would die of it
+        return {"ok": False, "message": f"{type(problem).__name__}: {problem}", "values": {}}
+    given = {key: _plain(value) for key, value in values.items() if value != parser.get_default(key)}
+    return {"ok": True, "message": "", "values": given}
+
+
+def main(argv: Sequence[str]) -> int:
+    """Serve one of the two commands of the module's documentation."""
+    logging.disable(logging.CRITICAL)
+    with contextlib.redirect_stdout(sys.stderr):
+        parser = build_parser(Path(argv[0]))
+    if argv[1] == "catalogue":
+        json.dump([describe(action) for action in parser._actions if action.dest != "help"], sys.stdout)
+    else:
+        for line in sys.stdin:
+            json.dump(try_parse(parser, json.loads(line)), sys.stdout)
+            print()
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))

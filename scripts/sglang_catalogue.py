@@ -1,0 +1,131 @@
+#!/usr/bin/env python3
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Write the flag catalogue of an SGLang release, as its own parser defines it.
+
+``sglang_catalogue.py 0.5.24`` takes the release's wheel from the package index with pip, runs its parser (no torch,
+no GPU) and writes ``profiles/catalogue/0.5.24.json``; ``--check`` compares instead of writing and exits 1 on any
+difference. Needs pip, msgspec and packaging beside Python.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import subprocess
+import sys
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+CATALOGUE = ROOT / "profiles" / "catalogue"
+CACHE = ROOT / ".cache" / "sglang"
+RUNNER = Path(__file__).with_name("_sglang_release.py")
+VERSION = re.compile(r"\d+\.\d+\.\d+(\.post\d+|rc\d+)?")
+PINNED = re.compile(r"Requires-Dist: ([A-Za-z0-9_.-]+)(?:\[[^]]*\])?==([^\s;]+)\s*$")
+REQUIREMENTS = ("flashinfer_python", "nvidia-cutlass-dsl", "sglang-kernel", "torch", "transformers")
+"""Pins of the wheel that decide whether a model or a patch applies; the others say nothing about a profile."""
+INDEX_PLATFORM = ("--platform", "manylinux_2_34_x86_64", "--platform", "any", "--python-version", "3.12")
+"""Only the Python sources are read, so that one platform stands for all."""
+
+
+class ReleaseError(Exception):
+    """The release can't be had or its parser doesn't load; the message says which and why."""
+
+
+def unpack(version: str, cache: Path = CACHE) -> Path:
+    """Return a directory with the release's Python sources, downloaded on the first call."""
+    target = cache / version
+    if (target / "complete").exists():
+        return target
+    wheels = cache / "wheels"
+    wheels.mkdir(parents=True, exist_ok=True)
+    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:"]
+    got = subprocess.run(
+        [*command, *INDEX_PLATFORM, "--dest", str(wheels), f"sglang=={version}"],
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    found = sorted(wheels.glob(f"sglang-{version}-*.whl"))
+    if got.returncode or not found:
+        last = got.stderr.strip().splitlines()[-1:] or ["no wheel came"]
+        raise ReleaseError(f"sglang {version} can't be downloaded: {last[0]}")
+    with zipfile.ZipFile(found[0]) as wheel:
+        for name in wheel.namelist():
+            if name.endswith(("dist-info/METADATA", ".py")) and not name.startswith("sglang/multimodal_gen/"):
+                wheel.extract(name, target)
+    (target / "complete").touch()
+    found[0].unlink()
+    return target
+
+
+def run_release(directory: Path, command: str, lines: str = "") -> str:
+    """Run one command of ``_sglang_release.py`` in a process of its own and return what it printed."""
+    done = subprocess.run([sys.executable, str(RUNNER), str(directory), command], check=False, capture_output=True, text=True, input=lines)
+    if done.returncode:
+        raise ReleaseError(f"{directory.name}: the parser did not load: {done.stderr.strip().splitlines()[-1]}")
+    return done.stdout
+
+
+def pins(directory: Path) -> dict[str, str]:
+    """Return the exact versions that the wheel asks for, as far as they matter to a profile."""
+    metadata = next(directory.glob("sglang-*.dist-info/METADATA"))
+    found: dict[str, str] = {}
+    for line in metadata.read_text(encoding="utf-8").splitlines():
+        match = PINNED.match(line)
+        if match and match[1] in REQUIREMENTS:
+            found[match[1]] = match[2]
+    return dict(sorted(found.items()))
+
+
+def render(version: str, requires: dict[str, str], flags: list[dict[str, Any]]) -> str:
+    """Return the catalogue's text: one flag a line, so that two releases can be compared by eye."""
+    body = ",\n".join(f"    {json.dumps(flag)}" for flag in flags)
+    head = f'{{\n  "sglang": {json.dumps(version)},\n  "requires": {json.dumps(requires)},\n'
+    return f'{head}  "flags": [\n{body}\n  ]\n}}\n'
+
+
+def catalogue(version: str, cache: Path = CACHE) -> str:
+    """Return the catalogue of a release as text, ready to be written."""
+    directory = unpack(version, cache)
+    return render(version, pins(directory), json.loads(run_release(directory, "catalogue")))
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Write or check the catalogues that were asked for."""
+    parser = argparse.ArgumentParser(description="Write the flag catalogue of SGLang releases.")
+    parser.add_argument("versions", nargs="+", metavar="VERSION", help="release on the package index, such as 0.5.23")
+    parser.add_argument("--check", action="store_true", help="compare with the file that is there; exit 1 if different")
+    parser.add_argument("--output", type=Path, default=CATALOGUE, help="directory of the catalogues")
+    parser.add_argument("--cache", type=Path, default=CACHE, help="where unpacked releases are kept")
+    options = parser.parse_args(argv)
+    different = 0
+    for version in options.versions:
+        if not VERSION.fullmatch(version):
+            print(f"{version}: not a release; write it like 0.5.23 or 0.5.12.post1", file=sys.stderr)
+            return 2
+        path = options.output / f"{version}.json"
+        try:
+            text = catalogue(version, options.cache)
+        except ReleaseError as problem:
+            print(problem, file=sys.stderr)
+            return 2
+        if not options.check:
+            options.output.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+            print(f"{path}: {len(json.loads(text)['flags'])} flags")
+        elif not path.exists() or path.read_text(encoding="utf-8") != text:
+            different += 1
+            print(f"{path}: not what the parser of {version} says; run this again without --check", file=sys.stderr)
+        else:
+            print(f"{path}: as the parser of {version} says")
+    return 1 if different else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
