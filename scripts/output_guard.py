@@ -1,0 +1,65 @@
+#!/usr/bin/env python3
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Judge recorded model outputs: is this an answer, or a collapsed model running in circles?
+
+Exit status 0 when every output is healthy, 1 when one is not, 2 when a file can't be read.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "plugins"))
+
+from module_utils._output_record import judge_cell, judge_recording, parse_recording
+
+
+def read(name: str) -> str:
+    """Return the text of a file, or of standard input for ``-``; what is no UTF-8 becomes U+FFFD."""
+    data = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
+    return data.decode("utf-8", errors="replace")
+
+
+def judge(names: list[str], batch: bool) -> list[dict[str, Any]]:
+    """Return ``{file, ok, findings}`` for every file; with ``batch`` each also carries what the files show together."""
+    recordings = [parse_recording(read(name)) for name in names]
+    together = judge_cell(recordings) if batch else []
+    report = []
+    for name, recording in zip(names, recordings, strict=True):
+        findings = [*judge_recording(recording), *together]
+        report.append({"file": name, "ok": not findings, "findings": [f.as_dict() for f in findings]})
+    return report
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the command line and return its exit status."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument(
+        "files", nargs="+", metavar="FILE", help="plain text, or one JSON chunk a line; - reads standard input"
+    )
+    parser.add_argument("--json", action="store_true", help="print a list of {file, ok, findings}")
+    parser.add_argument("--batch", action="store_true", help="the files are the requests of one cell: compare them too")
+    options = parser.parse_args(argv)
+    try:
+        report = judge(options.files, options.batch)
+    except OSError as error:
+        print(f"output_guard: {error.filename}: {error.strerror}. Name files that can be read.", file=sys.stderr)
+        return 2
+    if options.json:
+        print(json.dumps(report, indent=2, ensure_ascii=False))
+    else:
+        for entry in report:
+            print(f"{'ok     ' if entry['ok'] else 'GARBAGE'} {entry['file']}")
+            for finding in entry["findings"]:
+                print(f"        {finding['kind']} at {finding['at']}: {finding['detail']}")
+    return 0 if all(entry["ok"] for entry in report) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
