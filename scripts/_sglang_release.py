@@ -47,6 +47,7 @@ VALUES: dict[str, dict[str, Any]] = {
     "sglang.srt.layers.attention.fla.chunk_delta_h": {"CHUNK_SIZE": 64},
     "sglang.kernels.ops.attention.fla.chunk_delta_h": {"CHUNK_SIZE": 64},
     "dill": {"dumps": lambda _value: b""},
+    "orjson": {"loads": json.loads, "JSONDecodeError": json.JSONDecodeError},
 }
 """What is read, not only named, while the modules load."""
 
@@ -193,6 +194,9 @@ def describe(action: argparse.Action) -> dict[str, Any]:
         "nargs": action.nargs,
         "default": _plain(action.default) if has_default else None,
         "choices": None if action.choices is None else sorted((_plain(value) for value in action.choices), key=str),
+        "keys": _plain(getattr(sys.modules.get(action.type.__module__), "ALLOWED_KEYS_PER_PHASE", None))
+        if getattr(action.type, "__name__", "") == "parse_cuda_graph_config_arg"
+        else None,
         "const": _plain(action.const if action.nargs == "?" else constant),
         "required": action.required or None,
         "deprecated": deprecated or None,
