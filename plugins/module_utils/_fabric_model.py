@@ -1,0 +1,213 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What a fabric is made of: declared rails, ports and hosts, and what is planned from them.
+
+Private to the collection. The inputs (``Rail``, ``Port``, ``Host``, ``Fabric``) are already checked one by one; the
+results (``VfPlan`` … ``Plan``) are plain data that every role reads.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import asdict, dataclass
+from ipaddress import IPv4Address, IPv4Network, IPv6Network
+from typing import Any
+
+SCHEMA = 1
+SCHEMES = ("subnet-per-vf", "subnet-per-rail")
+TOPOLOGIES = ("switch", "direct", "ring", "single")
+NETDEV_MAX = 15  # IFNAMSIZ is 16 with its closing zero (linux/if.h)
+NAD_MAX = 63  # a name that is also used as a label value (RFC 1123 label)
+
+_PORT_SUFFIX = re.compile(r"np\d+$")
+
+
+@dataclass(frozen=True)
+class Rail:
+    """One plane of the fabric: PFs that reach each other. ``hosts`` names its members where a cable joins only some."""
+
+    name: str
+    index: int
+    pf: str
+    network: IPv4Network
+    network6: IPv6Network | None = None
+    pf_rdma: str | None = None
+    hosts: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True)
+class Port:
+    """The PF by which one host is on one rail.
+
+    ``total_vfs`` and ``max_mtu`` (bytes) are the hardware's own word, None when it was not asked.
+    """
+
+    rail: Rail
+    name: str
+    rdma_device: str
+    vf_count: int
+    total_vfs: int | None = None
+    max_mtu: int | None = None
+
+
+@dataclass(frozen=True)
+class Host:
+    """A node as declared: its number and its ports, and what it is managed by."""
+
+    name: str
+    node_id: int
+    ports: tuple[Port, ...]
+    management_interface: str | None = None
+    management_address: str | None = None
+
+
+@dataclass(frozen=True)
+class Fabric:
+    """Everything the planner needs, checked value by value but not yet against each other."""
+
+    hosts: tuple[Host, ...]
+    rails: tuple[Rail, ...]
+    mtu: int = 9000
+    scheme: str = "subnet-per-vf"
+    topology: str = "switch"
+    subnet_prefix: int = 24
+    mac_seed: str = "gb10"
+    management_networks: tuple[IPv4Network | IPv6Network, ...] = ()
+    cluster_networks: tuple[IPv4Network | IPv6Network, ...] = ()
+    reserved: tuple[str, ...] = ()
+
+    def slot_prefix(self, rail: Rail) -> int:
+        """Return the prefix of what one VF index of ``rail`` owns; a block smaller than that is one slot by itself."""
+        return max(self.subnet_prefix, rail.network.prefixlen)
+
+    def slot_size(self, rail: Rail) -> int:
+        """Return how many addresses one VF index of ``rail`` owns; node ids 1 … size - 2 fit."""
+        return 1 << (32 - self.slot_prefix(rail))
+
+
+@dataclass(frozen=True)
+class PfPlan:
+    """A physical function and how many VFs it gets. ``mtu`` in bytes."""
+
+    rail: str
+    rail_index: int
+    name: str
+    rdma_device: str
+    vf_count: int
+    mtu: int
+
+
+@dataclass(frozen=True)
+class VfPlan:
+    """A virtual function: its names, its MAC and the addresses that host and pod both use."""
+
+    rail: str
+    rail_index: int
+    vf_index: int
+    pf: str
+    netdev: str
+    rdma_device: str
+    mac: str
+    address: str
+    prefix: int
+    address6: str | None
+    prefix6: int | None
+    nad: str
+
+
+@dataclass(frozen=True)
+class HostPlan:
+    """One host's share of the plan."""
+
+    node_id: int
+    pfs: tuple[PfPlan, ...]
+    vfs: tuple[VfPlan, ...]
+
+
+@dataclass(frozen=True)
+class NetworkPlan:
+    """One NetworkAttachmentDefinition: the netdev it moves and the subnet it is in."""
+
+    nad: str
+    rail: str
+    rail_index: int
+    vf_index: int
+    device: str
+    subnet: str
+    subnet6: str | None
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The whole fabric, complete before anything is written."""
+
+    mtu: int
+    scheme: str
+    topology: str
+    rails: tuple[dict[str, Any], ...]
+    networks: tuple[NetworkPlan, ...]
+    hosts: dict[str, HostPlan]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain data in the documented shape, without ``findings``."""
+        return {
+            "schema": SCHEMA,
+            "mtu": self.mtu,
+            "scheme": self.scheme,
+            "topology": self.topology,
+            "rails": list(self.rails),
+            "networks": [asdict(network) for network in self.networks],
+            "hosts": {
+                name: {
+                    "node_id": host.node_id,
+                    "pfs": [asdict(pf) for pf in host.pfs],
+                    "vfs": [asdict(vf) for vf in host.vfs],
+                }
+                for name, host in self.hosts.items()
+            },
+        }
+
+
+def port_stem(pf: str) -> str:
+    """Return a PF's name without its physical port number: ``enp1s0f0np0`` gives ``enp1s0f0``."""
+    return _PORT_SUFFIX.sub("", pf)
+
+
+def vf_netdev(pf: str, vf_index: int) -> str:
+    """Return the name udev gives VF ``vf_index`` of ``pf``: ``enp1s0f0v0``.
+
+    systemd.net-naming-scheme(7): a VF carries ``vN`` and no ``npN``, because it has no port of its own.
+    """
+    return f"{port_stem(pf)}v{vf_index}"
+
+
+def rdma_name(pf: str) -> str | None:
+    """Return the RDMA device beside a PF (``enp1s0f0np0``: ``rocep1s0f0``), or None when the name doesn't tell.
+
+    rdma-core's rdma_rename builds it from the PCI path as udev builds the netdev's, with ``roce`` for ``en``.
+    """
+    return "roce" + port_stem(pf)[2:] if pf.startswith("en") else None
+
+
+def vf_mac(seed: str, rail: str, node_id: int, vf_index: int) -> str:
+    """Return a locally administered unicast MAC that depends on nothing but its arguments.
+
+    ``02``, two bytes of a hash of seed and rail, two of the node id, one of the VF index: within a rail they can't
+    collide; two rails, or two clusters on one switch, collide once in 65536, which the planner reports.
+    """
+    plane = hashlib.sha256(f"{seed}/{rail}".encode()).digest()[:2]
+    return (b"\x02" + plane + node_id.to_bytes(2, "big") + vf_index.to_bytes(1, "big")).hex(":")
+
+
+def nad_name(rail: Rail, pf: str, vf_index: int) -> str:
+    """Return the NAD of a VF. A host-device NAD names one netdev, so another PF than the rail's default has its own."""
+    usual = f"gb10-{rail.name}-vf{vf_index}"
+    return usual if pf == rail.pf else f"{usual}-{port_stem(pf).lower()}"
+
+
+def slot_address(fabric: Fabric, rail: Rail, vf_index: int, node_id: int) -> IPv4Address | None:
+    """Return a VF's IPv4 address, the same whatever other hosts exist; None when it is outside the rail's block."""
+    number = int(rail.network.network_address) + vf_index * fabric.slot_size(rail) + node_id
+    return IPv4Address(number) if number <= int(rail.network.broadcast_address) else None

@@ -1,0 +1,83 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Read from sysfs what a host's physical functions are. Private to the collection."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Pf:
+    """A netdev whose PCI function can have VFs. ``max_mtu`` in bytes, None when unknown."""
+
+    name: str
+    pci_address: str
+    total_vfs: int
+    num_vfs: int
+    rdma_device: str | None
+    max_mtu: int | None
+
+
+def read_text(path: Path) -> str | None:
+    """Return a sysfs attribute without its newline; None when it isn't there or the driver refuses the read."""
+    try:
+        return path.read_text(encoding="ascii", errors="replace").strip()
+    except OSError:
+        return None
+
+
+def read_int(path: Path) -> int | None:
+    """Return a sysfs attribute as a number, or None when it isn't one."""
+    text = read_text(path)
+    try:
+        return None if text is None else int(text)
+    except ValueError:
+        return None
+
+
+def read_pfs(sysfs_root: str, link_json: str = "[]") -> list[Pf]:
+    """Return the PFs below ``sysfs_root``, by name; ``link_json`` is what ``ip -d -j link show`` printed."""
+    largest = max_mtus(link_json)
+    pfs = []
+    for netdev in sorted(Path(sysfs_root, "class/net").glob("*")):
+        device = netdev / "device"
+        total = read_int(device / "sriov_totalvfs")
+        if total is None:
+            continue
+        rdma = sorted(path.name for path in (device / "infiniband").glob("*"))
+        pfs.append(
+            Pf(
+                name=netdev.name,
+                pci_address=device.resolve().name,
+                total_vfs=total,
+                num_vfs=read_int(device / "sriov_numvfs") or 0,
+                rdma_device=rdma[0] if rdma else None,
+                max_mtu=largest.get(netdev.name),
+            )
+        )
+    return pfs
+
+
+def max_mtus(link_json: str) -> dict[str, int]:
+    """Return ``{netdev: largest MTU its driver takes}`` from ``ip -d -j link show``; empty for output that isn't JSON.
+
+    iproute2 6.1 (Ubuntu 24.04) prints empty objects between links in some modes, so entries without a name are skipped.
+    """
+    try:
+        links = json.loads(link_json or "[]")
+    except ValueError:
+        return {}
+    return {link["ifname"]: link["max_mtu"] for link in links if link.get("ifname") and link.get("max_mtu")}
+
+
+def pf_facts(pfs: list[Pf]) -> dict[str, dict[str, int | str]]:
+    """Return the facts that the fabric's planner asks for."""
+    return {
+        "gb10_pf_totalvfs": {pf.name: pf.total_vfs for pf in pfs},
+        "gb10_pf_max_mtu": {pf.name: pf.max_mtu for pf in pfs if pf.max_mtu is not None},
+        "gb10_pf_rdma": {pf.name: pf.rdma_device for pf in pfs if pf.rdma_device is not None},
+    }
