@@ -1,0 +1,181 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Load an OpenAI-compatible streaming server and time what comes back. Runs on the controller; private to us.
+
+A chunk's time is taken when its bytes are read, before anything is parsed: at 256 streams the parsing of one
+stream's events would otherwise sit in the inter-token times of the others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+try:
+    import aiohttp
+except ImportError:
+    aiohttp = None  # type: ignore[assignment,unused-ignore]
+
+from ._load_stats import RequestRecord
+from ._output_guard import StreamGuard
+
+EVENT_END = b"\n\n"
+
+
+@dataclass(frozen=True)
+class Request:
+    """What one request asks for; ``extra`` goes into the body as it is (``ignore_eos``, ``min_tokens``, sampling)."""
+
+    prompt: str
+    max_tokens: int
+    extra: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Target:
+    """The server: base URL without ``/v1``, model, API key (never shown), seconds until a silent stream fails."""
+
+    url: str
+    model: str
+    api_key: str | None = None
+    timeout_s: float = 600.0
+
+
+class Busy(RuntimeError):
+    """The server is serving somebody else, so its figures would be of both."""
+
+
+def _body(target: Target, request: Request) -> dict[str, Any]:
+    return {
+        "model": target.model,
+        "messages": [{"role": "user", "content": request.prompt}],
+        "max_tokens": request.max_tokens,
+        "stream": True,
+        "stream_options": {"include_usage": True},
+        **request.extra,
+    }
+
+
+class _Reader:
+    """Take the bytes of one stream; keep a time for every event that carries text."""
+
+    def __init__(self, record: RequestRecord, guarded: bool) -> None:
+        self.record = record
+        self.guard = StreamGuard() if guarded else None
+        self._rest = b""
+        self._content: list[str] = []
+        self._reasoning: list[str] = []
+
+    def take(self, data: bytes, now: float) -> bool:
+        """Parse what has arrived and tell whether the stream should go on."""
+        events = (self._rest + data).replace(b"\r\n", b"\n").split(EVENT_END)
+        self._rest = events.pop()
+        for event in events:
+            for line in event.split(b"\n"):
+                if line.startswith(b"data:") and not self._event(line[5:].strip(), now):
+                    return False
+        return True
+
+    def _event(self, raw: bytes, now: float) -> bool:
+        if raw == b"[DONE]":
+            return True
+        try:
+            value = json.loads(raw)
+        except ValueError:
+            self.record.error_class, self.record.error = "server", f"not JSON in the stream: {raw[:80]!r}"
+            return False
+        if "error" in value:
+            self.record.error_class, self.record.error = "server", str(value["error"])[:300]
+            return False
+        usage = value.get("usage")
+        if usage:
+            self.record.output_tokens = usage.get("completion_tokens") or self.record.output_tokens
+            self.record.prompt_tokens = usage.get("prompt_tokens") or self.record.prompt_tokens
+        for choice in value.get("choices") or ():
+            delta = choice.get("delta") or {}
+            content, reasoning = delta.get("content") or "", delta.get("reasoning_content") or ""
+            self.record.finish_reason = choice.get("finish_reason") or self.record.finish_reason
+            if not content and not reasoning:
+                continue
+            self.record.chunk_times.append(now)
+            self._content.append(content)
+            self._reasoning.append(reasoning)
+            found = self.guard.feed(content or reasoning) if self.guard else None
+            if found:
+                self.record.garbage = found.as_dict()
+                return False
+        return True
+
+    def close(self) -> None:
+        """Write the collected text into the record; without usage a chunk counts as one token."""
+        self.record.content, self.record.reasoning = "".join(self._content), "".join(self._reasoning)
+        if not self.record.output_tokens:
+            self.record.output_tokens = len(self.record.chunk_times)
+
+
+async def _run_one(
+    session: aiohttp.ClientSession, target: Target, request: Request, index: int, guarded: bool
+) -> RequestRecord:
+    headers = {"Authorization": f"Bearer {target.api_key}"} if target.api_key else {}
+    body = json.dumps(_body(target, request)).encode()
+    headers["Content-Type"] = "application/json"
+    record = RequestRecord(index=index, sent=time.perf_counter())
+    reader = _Reader(record, guarded)
+    try:
+        async with session.post(f"{target.url}/v1/chat/completions", data=body, headers=headers) as response:
+            if response.status != 200:
+                record.error_class = "server"
+                record.error = f"HTTP {response.status}: {(await response.text())[:300]}"
+                return record
+            async for data in response.content.iter_any():
+                if not reader.take(data, time.perf_counter()):
+                    break
+    except (aiohttp.ClientError, OSError, TimeoutError) as error:
+        record.error_class, record.error = "infrastructure", f"{type(error).__name__}: {error}"[:300]
+    finally:
+        reader.close()
+    if not record.error_class and record.garbage is None and record.finish_reason is None:
+        record.error_class, record.error = "infrastructure", "the stream ended without a finish reason"
+    return record
+
+
+async def run_level(
+    target: Target,
+    requests: Sequence[Request],
+    concurrency: int,
+    guarded: bool = True,
+    on_done: Callable[[RequestRecord], None] | None = None,
+) -> list[RequestRecord]:
+    """Send the requests, at most ``concurrency`` at a time, and return their records in the order they were given."""
+    queue = iter(enumerate(requests))
+    records: list[RequestRecord] = []
+    timeout = aiohttp.ClientTimeout(total=None, sock_connect=30, sock_read=target.timeout_s)
+    connector = aiohttp.TCPConnector(limit=concurrency)
+    async with aiohttp.ClientSession(timeout=timeout, connector=connector) as session:
+
+        async def worker() -> None:
+            for index, request in queue:
+                record = await _run_one(session, target, request, index, guarded)
+                records.append(record)
+                if on_done:
+                    on_done(record)
+
+        await asyncio.gather(*(worker() for _ in range(concurrency)))
+    return sorted(records, key=lambda r: r.index)
+
+
+async def fetch(target: Target, path: str) -> str:
+    """Return the body of one GET; raises aiohttp.ClientError when the server refuses or can't be reached."""
+    headers = {"Authorization": f"Bearer {target.api_key}"} if target.api_key else {}
+    timeout = aiohttp.ClientTimeout(total=30)
+    async with (
+        aiohttp.ClientSession(timeout=timeout, headers=headers) as session,
+        session.get(f"{target.url}{path}") as response,
+    ):
+        response.raise_for_status()
+        return await response.text()

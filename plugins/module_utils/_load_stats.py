@@ -1,0 +1,135 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Statistics of one load cell: what each request saw and what they did together. Private to the collection.
+
+Times are seconds on the client's monotonic clock. Two rates have the same unit and differ widely, so both are kept
+under names that say which is which: ``peak_tok_s`` is the sum of the requests' own rates, as published test logs
+count it; ``wall_tok_s`` is tokens over the cell's wall time.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+PERCENTILES = (50, 90, 99)
+
+
+@dataclass
+class RequestRecord:
+    """One request: when it was sent, when each chunk came, what the server counted and how it ended.
+
+    ``error_class`` is empty for a success, ``infrastructure`` when the server could not be reached or broke the
+    connection, ``server`` when it answered with an error; the first says nothing about the model.
+    """
+
+    index: int
+    sent: float
+    chunk_times: list[float] = field(default_factory=list)
+    output_tokens: int = 0
+    prompt_tokens: int = 0
+    content: str = ""
+    reasoning: str = ""
+    finish_reason: str | None = None
+    error_class: str = ""
+    error: str = ""
+    garbage: dict[str, Any] | None = None
+
+    @property
+    def ok(self) -> bool:
+        """Tell whether the request counts: it ended without an error, with tokens, and was not garbage."""
+        return not self.error_class and self.garbage is None and self.output_tokens > 0
+
+    @property
+    def ttft(self) -> float | None:
+        """Return the time to the first token in seconds."""
+        return self.chunk_times[0] - self.sent if self.chunk_times else None
+
+    @property
+    def itl(self) -> float | None:
+        """Return the mean time between tokens in seconds; chunks may carry several tokens, so tokens are counted."""
+        if self.output_tokens < 2 or len(self.chunk_times) < 2:
+            return None
+        return (self.chunk_times[-1] - self.chunk_times[0]) / (self.output_tokens - 1)
+
+    @property
+    def tok_s(self) -> float | None:
+        """Return the request's decode rate in tokens per second, the first token left out."""
+        return 1 / self.itl if self.itl else None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return what is worth keeping of the request, without its text."""
+        kept = {k: v for k, v in asdict(self).items() if k not in ("content", "reasoning", "chunk_times", "sent")}
+        return kept | {"ttft_s": self.ttft, "itl_s": self.itl, "tok_s": self.tok_s, "characters": len(self.content)}
+
+
+def percentile(values: Sequence[float], percent: float) -> float | None:
+    """Return the given percentile by linear interpolation, or None of nothing."""
+    if not values:
+        return None
+    ordered = sorted(values)
+    place = (len(ordered) - 1) * percent / 100
+    low = int(place)
+    high = min(low + 1, len(ordered) - 1)
+    return ordered[low] + (ordered[high] - ordered[low]) * (place - low)
+
+
+def spread(values: Sequence[float]) -> dict[str, float | int | None]:
+    """Return count, mean, standard deviation, extremes and percentiles of the values."""
+    return {
+        "n": len(values),
+        "mean": statistics.fmean(values) if values else None,
+        "stdev": statistics.stdev(values) if len(values) > 1 else None,
+        "min": min(values, default=None),
+        "max": max(values, default=None),
+        **{f"p{p}": percentile(values, p) for p in PERCENTILES},
+    }
+
+
+def summarise(records: Sequence[RequestRecord]) -> dict[str, Any]:
+    """Return the figures of one cell repetition from its requests; failed ones count in ``failed`` and nowhere else."""
+    good = [r for r in records if r.ok]
+    rates = [r.tok_s for r in good if r.tok_s is not None]
+    ends = [r.chunk_times[-1] for r in good if r.chunk_times]
+    wall = max(ends) - min(r.sent for r in good) if ends else 0.0
+    tokens = sum(r.output_tokens for r in good)
+    failures: dict[str, int] = {}
+    for record in records:
+        if not record.ok:
+            kind = record.error_class or ("garbage" if record.garbage else "no_tokens")
+            failures[kind] = failures.get(kind, 0) + 1
+    return {
+        "requests": len(records),
+        "ok": len(good),
+        "failed": len(records) - len(good),
+        "failures": failures,
+        "output_tokens": tokens,
+        "wall_s": wall,
+        "peak_tok_s": sum(rates) if rates else None,
+        "wall_tok_s": tokens / wall if wall > 0 else None,
+        "ttft_s": spread([r.ttft for r in good if r.ttft is not None]),
+        "itl_s": spread([r.itl for r in good if r.itl is not None]),
+        "tok_s": spread(rates),
+        "finish_reasons": {
+            reason: sum((r.finish_reason or "none") == reason for r in good)
+            for reason in sorted({r.finish_reason or "none" for r in good})
+        },
+    }
+
+
+def distinguishable(first: Sequence[float], second: Sequence[float], runs_needed: int = 3) -> bool | None:
+    """Tell whether two sets of repeated measurements differ by more than their own spread; None when too few.
+
+    Welch's t against 3: published repetitions of one configuration span 27 %, so a difference within the noise
+    must not make a winner.
+    """
+    if len(first) < runs_needed or len(second) < runs_needed:
+        return None
+    variance = statistics.variance(first) / len(first) + statistics.variance(second) / len(second)
+    difference = abs(statistics.fmean(first) - statistics.fmean(second))
+    if variance == 0:
+        return difference > 0
+    return bool(difference / variance**0.5 > 3)

@@ -1,0 +1,95 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Read SGLang's Prometheus page and tell what a cell did to it. Private to the collection.
+
+Names: SGLang 0.5.10 to 0.5.23 with ``--enable-metrics``. The accept *rate* changed its meaning at 0.5.11 (before:
+length over draft tokens; since: (length - 1) over (draft tokens - 1)), so only the length is taken from the server
+and the rate is derived here, in the newer meaning.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+SAMPLE = re.compile(r"^([A-Za-z_:][A-Za-z0-9_:]*)(?:\{(.*)\})?\s+(\S+)(?:\s+\d+)?$")
+LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
+
+COUNTERS = ("generation_tokens_total", "prompt_tokens_total", "spec_verify_calls_total", "num_requests_total")
+GAUGES = (
+    "num_running_reqs",
+    "num_queue_reqs",
+    "token_usage",
+    "mamba_usage",
+    "is_cuda_graph",
+    "spec_accept_length",
+    "gen_throughput",
+    "num_retracted_reqs",
+)
+
+
+@dataclass
+class Scrape:
+    """One reading: counters, gauges (of several ranks the largest) and CUDA graph passes by mode."""
+
+    counters: dict[str, float] = field(default_factory=dict)
+    gauges: dict[str, float] = field(default_factory=dict)
+    passes: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def busy(self) -> float:
+        """Return how many requests the server runs or keeps waiting."""
+        return self.gauges.get("num_running_reqs", 0.0) + self.gauges.get("num_queue_reqs", 0.0)
+
+
+def parse_metrics(text: str) -> Scrape:
+    """Return the reading of one ``/metrics`` page; lines that are no samples are passed over."""
+    scrape = Scrape()
+    for line in text.splitlines():
+        match = SAMPLE.match(line) if line.startswith("sglang:") else None
+        if match is None:
+            continue
+        name, labels, raw = match[1].removeprefix("sglang:"), match[2] or "", match[3]
+        try:
+            value = float(raw)
+        except ValueError:
+            continue
+        if name in COUNTERS:
+            scrape.counters[name] = scrape.counters.get(name, 0.0) + value
+        elif name in GAUGES:
+            scrape.gauges[name] = max(scrape.gauges.get(name, value), value)
+        elif name == "cuda_graph_passes_total":
+            mode = dict(LABEL.findall(labels)).get("mode", "")
+            scrape.passes[mode] = scrape.passes.get(mode, 0.0) + value
+    return scrape
+
+
+def difference(before: Scrape, after: Scrape, draft_tokens: int | None = None) -> dict[str, Any]:
+    """Return what the server did between two readings.
+
+    ``accept_length`` is tokens per verify step of this cell alone where the server counts verify calls (0.5.13 and
+    newer), otherwise the server's own gauge; ``eager_passes`` above zero tells that decoding left the CUDA graphs.
+    """
+    delta = {name: after.counters[name] - before.counters.get(name, 0.0) for name in after.counters}
+    verify = delta.get("spec_verify_calls_total", 0.0)
+    length = delta.get("generation_tokens_total", 0.0) / verify if verify else None
+    source = "counters"
+    if length is None:
+        length, source = after.gauges.get("spec_accept_length"), "gauge"
+        length = length if length else None
+    rate = (length - 1) / (draft_tokens - 1) if length is not None and draft_tokens and draft_tokens > 1 else None
+    passes = {mode: n - before.passes.get(mode, 0.0) for mode, n in after.passes.items()}
+    eager = sum(n for mode, n in passes.items() if mode.startswith("decode") and "graph" not in mode)
+    return {
+        "tokens": delta.get("generation_tokens_total"),
+        "requests": delta.get("num_requests_total"),
+        "accept_length": length,
+        "accept_length_source": source if length is not None else None,
+        "accept_rate": rate,
+        "eager_passes": eager if passes else None,
+        "is_cuda_graph": after.gauges.get("is_cuda_graph"),
+        "token_usage": after.gauges.get("token_usage"),
+        "retracted": after.gauges.get("num_retracted_reqs"),
+    }

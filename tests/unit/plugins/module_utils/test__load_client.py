@@ -1,0 +1,140 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Awaitable, Callable
+
+import pytest
+from aiohttp import web
+from ansible_collections.gb10.cluster.plugins.module_utils._load_client import Request, Target, fetch, run_level
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+def event(**value: object) -> bytes:
+    return b"data: " + json.dumps(value).encode() + b"\n\n"
+
+
+def delta(text: str, finish: str | None = None) -> bytes:
+    return event(choices=[{"index": 0, "delta": {"content": text}, "finish_reason": finish}])
+
+
+def on_server(handler: Handler, concurrency: int = 2, count: int = 4) -> list[object]:
+    async def main() -> list[object]:
+        app = web.Application()
+        app.router.add_post("/v1/chat/completions", handler)
+        runner = web.AppRunner(app)
+        await runner.setup()
+        site = web.TCPSite(runner, "127.0.0.1", 0)
+        await site.start()
+        port = runner.addresses[0][1]
+        target = Target(f"http://127.0.0.1:{port}", "m", api_key="secret-key")
+        requests = [Request(f"question {i}", 32, {"ignore_eos": True}) for i in range(count)]
+        try:
+            return list(await run_level(target, requests, concurrency))
+        finally:
+            await runner.cleanup()
+
+    return asyncio.run(main())
+
+
+async def start(request: web.Request) -> web.StreamResponse:
+    response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+    await response.prepare(request)
+    return response
+
+
+def test_times_tokens_and_body_are_as_the_server_has_them() -> None:
+    bodies = []
+
+    async def handler(request: web.Request) -> web.StreamResponse:
+        bodies.append((await request.json(), request.headers["Authorization"]))
+        response = await start(request)
+        await asyncio.sleep(0.1)
+        for i in range(5):
+            await response.write(delta(f"w{i} "))
+            await asyncio.sleep(0.02)
+        await response.write(delta("", "stop") + event(choices=[], usage={"completion_tokens": 10, "prompt_tokens": 3}))
+        await response.write(b"data: [DONE]\n\n")
+        return response
+
+    records = on_server(handler)
+    assert [r.index for r in records] == [0, 1, 2, 3]
+    for r in records:
+        assert r.ok and r.content == "w0 w1 w2 w3 w4 " and r.output_tokens == 10 and r.prompt_tokens == 3
+        assert r.finish_reason == "stop"
+        assert 0.1 <= r.ttft < 1.0
+        assert len(r.chunk_times) == 5
+    body, key = bodies[0]
+    assert body["stream"] is True and body["ignore_eos"] is True and body["max_tokens"] == 32
+    assert key == "Bearer secret-key"
+
+
+def test_events_cut_anywhere_are_put_together() -> None:
+    async def handler(request: web.Request) -> web.StreamResponse:
+        response = await start(request)
+        whole = delta("sch\u00f6n ") + delta("gut", "stop") + b"data: [DONE]\n\n"
+        for i in range(0, len(whole), 7):
+            await response.write(whole[i : i + 7])
+            await asyncio.sleep(0)
+        return response
+
+    assert {r.content for r in on_server(handler)} == {"sch\u00f6n gut"}
+
+
+def test_a_collapsed_stream_is_left_early() -> None:
+    async def handler(request: web.Request) -> web.StreamResponse:
+        response = await start(request)
+        try:
+            for _ in range(100_000):
+                await response.write(delta("!"))
+        except ConnectionError:
+            pass
+        return response
+
+    started = time.perf_counter()
+    records = on_server(handler, count=2)
+    assert all(r.garbage and r.garbage["kind"] == "single_token" and not r.ok for r in records)
+    assert time.perf_counter() - started < 20
+
+
+@pytest.mark.parametrize(("status", "kind"), [(500, "server"), (400, "server")])
+def test_an_error_answer_is_the_servers(status: int, kind: str) -> None:
+    async def handler(_: web.Request) -> web.StreamResponse:
+        return web.Response(status=status, text="rejected argument")
+
+    assert {(r.error_class, "rejected argument" in r.error) for r in on_server(handler)} == {(kind, True)}
+
+
+def test_a_broken_connection_is_infrastructure() -> None:
+    async def handler(request: web.Request) -> web.StreamResponse:
+        response = await start(request)
+        await response.write(delta("one "))
+        request.transport.abort()
+        return response
+
+    assert {r.error_class for r in on_server(handler)} == {"infrastructure"}
+
+
+def test_nobody_listening_is_infrastructure() -> None:
+    target = Target("http://127.0.0.1:9", "m")
+    records = asyncio.run(run_level(target, [Request("q", 1)], 1))
+    assert records[0].error_class == "infrastructure"
+
+
+def test_an_error_within_the_stream_is_the_servers() -> None:
+    async def handler(request: web.Request) -> web.StreamResponse:
+        response = await start(request)
+        await response.write(event(error={"message": "out of memory"}))
+        return response
+
+    assert all(r.error_class == "server" and "out of memory" in r.error for r in on_server(handler))
+
+
+def test_fetch_raises_for_a_refusal() -> None:
+    with pytest.raises(OSError, match="Cannot connect"):
+        asyncio.run(fetch(Target("http://127.0.0.1:9", "m"), "/metrics"))
