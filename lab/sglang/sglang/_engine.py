@@ -1,0 +1,156 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The decode loop of the head: one collective a step, tokens for every running request."""
+
+from __future__ import annotations
+
+import itertools
+import queue
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from . import _model
+
+
+@dataclass
+class Request:
+    """One request; ``out`` receives lists of tokens and, last, the finish reason as a string."""
+
+    prompt: str
+    max_tokens: int
+    min_tokens: int = 0
+    ignore_eos: bool = False
+    out: queue.Queue[list[str] | str] = field(default_factory=queue.Queue)
+    produced: int = 0
+    credit: float = 0.0
+    cancelled: bool = False
+
+
+@dataclass
+class Totals:
+    """What /metrics and /server_info report."""
+
+    requests: int = 0
+    prompt_tokens: int = 0
+    generated: int = 0
+    verify_calls: int = 0
+    graph_passes: int = 0
+    eager_passes: int = 0
+    throughput: float = 0.0
+
+
+class Engine:
+    """Runs requests in batches; ``collective`` does one step on all ranks and blocks for as long as a rank is stuck."""
+
+    def __init__(
+        self, args: dict[str, Any], network: str, collective: Callable[[], None], log: Callable[[str], None]
+    ) -> None:
+        self.args, self.log = args, log
+        self.pace = _model.pace(args, network)
+        self.totals = Totals()
+        self.waiting: queue.SimpleQueue[Request] = queue.SimpleQueue()
+        self.running: list[Request] = []
+        self.limit = int(args.get("max_running_requests") or 32)
+        self.last_progress = 0.0
+        self._collective = collective
+        self._collapsed = _model.collapses(args)
+        self._work = threading.Event()
+        self._health = threading.Event()
+
+    def submit(self, request: Request) -> None:
+        self.totals.requests += 1
+        self.totals.prompt_tokens += len(request.prompt.split())
+        self.waiting.put(request)
+        self._work.set()
+
+    def healthy(self, timeout: float) -> bool:
+        """Ask for one token as SGLang's /health does, which looks once a second: 1.00 s when all is well."""
+        asked = time.monotonic()
+        self._health.set()
+        self._work.set()
+        while time.monotonic() - asked < timeout:
+            time.sleep(1)
+            if self.last_progress > asked:
+                return True
+        return False
+
+    def run(self) -> None:
+        """Decode forever."""
+        for number in itertools.count(1):
+            self._admit()
+            if not self.running and not self._health.is_set():
+                self.totals.throughput = 0.0
+                self._work.wait()
+                self._work.clear()
+                continue
+            self._step(number)
+
+    def _admit(self) -> None:
+        while len(self.running) < self.limit and not self.waiting.empty():
+            request = self.waiting.get()
+            self.running.append(request)
+            self.log(
+                f"Prefill batch, #new-seq: 1, #new-token: {len(request.prompt.split())}, #cached-token: 0,"
+                f" token usage: 0.00, #running-req: {len(self.running) - 1}, #queue-req: {self.waiting.qsize()},"
+            )
+
+    def _step(self, number: int) -> None:
+        self._health.clear()
+        started = time.monotonic()
+        batch = len(self.running)
+        if _model.illegal_instruction(self.args, batch):
+            raise RuntimeError("CUDA error: an illegal instruction was encountered")
+        self._collective()
+        wanted = self.pace.step(max(batch, 1))
+        if batch:
+            time.sleep(max(0.0, wanted - (time.monotonic() - started)))
+        self.last_progress = time.monotonic()
+        made = sum(self._advance(request) for request in list(self.running))
+        if batch:
+            self._account(number, batch, made, time.monotonic() - started)
+
+    def _advance(self, request: Request) -> int:
+        request.credit += self.pace.tokens
+        amount = min(int(request.credit), request.max_tokens - request.produced)
+        request.credit -= int(request.credit)
+        text: Any = request.__dict__.setdefault("_text", _model.words(request.prompt, self._collapsed))
+        tokens = list(itertools.islice(text, amount))
+        request.produced += len(tokens)
+        request.out.put(tokens)
+        ends = request.produced >= max(_model.natural_length(request.prompt), request.min_tokens)
+        if request.produced >= request.max_tokens or request.cancelled:
+            self._finish(request, "length")
+        elif ends and not request.ignore_eos and not self._collapsed:
+            self._finish(request, "stop")
+        return len(tokens)
+
+    def _finish(self, request: Request, reason: str) -> None:
+        self.running.remove(request)
+        request.out.put(reason)
+
+    def _account(self, number: int, batch: int, made: int, seconds: float) -> None:
+        totals = self.totals
+        totals.generated += made
+        totals.verify_calls += batch if self.pace.tokens > 1 else 0
+        eager = _model.graphs_off(self.args) or batch > self._graph_limit()
+        totals.eager_passes += eager
+        totals.graph_passes += not eager
+        totals.throughput = made / seconds
+        if number % 40 == 0:
+            spec = ""
+            if self.pace.tokens > 1:
+                rate = (self.pace.tokens - 1) / max(1, int(self.args.get("speculative_num_steps") or 3))
+                spec = f" accept len: {self.pace.tokens:.2f}, accept rate: {rate:.2f},"
+            self.log(
+                f"Decode batch, #running-req: {batch}, #token: {sum(r.produced for r in self.running)}, token usage:"
+                f" 0.01,{spec} cuda graph: {not eager}, gen throughput (token/s): {totals.throughput:.2f},"
+                f" #queue-req: {self.waiting.qsize()}"
+            )
+
+    def _graph_limit(self) -> int:
+        limit = self.args.get("cuda_graph_max_bs_decode") or self.args.get("cuda_graph_max_bs")
+        return int(limit) if limit else 160

@@ -1,0 +1,146 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Invented speed and invented words. The shape follows published tables so that sweeps have something to find."""
+
+from __future__ import annotations
+
+import os
+import random
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+_SUBJECTS = [
+    "rack",
+    "fabric",
+    "queue",
+    "switch",
+    "kernel",
+    "cache",
+    "planner",
+    "scheduler",
+    "packet",
+    "buffer",
+    "ledger",
+    "harbor",
+    "pilot",
+    "engine",
+]
+_VERBS = [
+    "moves",
+    "holds",
+    "counts",
+    "drops",
+    "wakes",
+    "checks",
+    "splits",
+    "joins",
+    "feeds",
+    "clears",
+    "routes",
+    "signs",
+    "weighs",
+    "lifts",
+]
+_OBJECTS = [
+    "frames",
+    "tokens",
+    "pages",
+    "ports",
+    "lanes",
+    "rails",
+    "blocks",
+    "shards",
+    "graphs",
+    "batches",
+    "links",
+    "tables",
+    "windows",
+    "keys",
+]
+_LINKS = ["before", "after", "while", "because", "although", "until", "unless", "whenever", "where", "since"]
+_ADVERBS = ["slowly", "once", "twice", "again", "early", "late", "safely", "evenly", "there", "often", "rarely", "soon"]
+
+# Speculative decoding: the chance that a drafted token is taken, once per further step.
+_TAKEN = 0.72
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How fast this configuration is: seconds of one decode step and tokens that it yields for each request."""
+
+    base: float
+    per_request: float
+    tokens: float
+
+    def step(self, batch: int) -> float:
+        return self.base + self.per_request * batch
+
+
+def faults() -> dict[str, str]:
+    """Return the faults that SGLANG_STANDIN_FAULT asks for: ``name`` or ``name:value``, separated by commas."""
+    listed = [item for item in os.environ.get("SGLANG_STANDIN_FAULT", "").split(",") if item]
+    return {name: value for name, _, value in (item.partition(":") for item in listed)}
+
+
+def graphs_off(args: dict[str, Any]) -> bool:
+    return bool(args.get("disable_cuda_graph")) or args.get("cuda_graph_backend_decode") == "disabled"
+
+
+def collapses(args: dict[str, Any]) -> bool:
+    """Tell whether the output falls onto one token: the eager NVFP4 regime that was published for 0.5.10."""
+    return "collapse" in faults() or (args.get("quantization") == "modelopt_fp4" and graphs_off(args))
+
+
+def illegal_instruction(args: dict[str, Any], batch: int) -> bool:
+    """Tell whether this batch kills a rank: flashinfer_cutlass MoE on SM121, published for four and more requests."""
+    moe = args.get("moe_runner_backend") == "flashinfer_cutlass"
+    return moe and args.get("quantization") == "modelopt_fp4" and batch >= 4
+
+
+def accept_length(args: dict[str, Any]) -> float:
+    """Return the tokens of one verify step; 1.0 without speculation."""
+    if not args.get("speculative_algorithm"):
+        return 1.0
+    steps = int(args.get("speculative_num_steps") or 3)
+    return 1.0 + sum(_TAKEN**step for step in range(1, steps + 1))
+
+
+def pace(args: dict[str, Any], network: str) -> Pace:
+    """Return the pace of a configuration; NET/Socket halves it, as published for four GB10 nodes."""
+    steps = int(args.get("speculative_num_steps") or 3) if args.get("speculative_algorithm") else 0
+    factor = float(os.environ.get("SGLANG_STANDIN_SPEED", "1"))
+    factor *= float(faults().get("slow", "1") or 0.1)
+    factor *= 0.5 if network == "Socket" else 1.0
+    factor *= 0.6 if graphs_off(args) else 1.0
+    factor *= {"flashinfer": 1.02, "triton": 1.0}.get(str(args.get("attention_backend")), 0.97)
+    factor *= {"cutlass": 1.03, "triton": 1.0}.get(str(args.get("moe_runner_backend")), 1.0)
+    factor *= 0.95 if int(args.get("ep_size") or 1) > 1 else 1.0
+    if collapses(args):
+        factor *= 6
+    return Pace((0.094 + 0.0085 * steps) / factor, 0.0009 * (steps + 1) / factor, accept_length(args))
+
+
+def words(prompt: str, collapsed: bool) -> Iterator[str]:
+    """Return endless text: the same for the same prompt, or the same token over and over."""
+    if collapsed:
+        while True:
+            yield "!"
+    source = random.Random(zlib.crc32(prompt.encode()))
+    while True:
+        yield f"The {source.choice(_SUBJECTS)}".strip() + " "
+        yield source.choice(_VERBS) + " "
+        yield source.choice(_OBJECTS) + " "
+        yield source.choice(_LINKS) + " the "
+        yield source.choice(_SUBJECTS) + " "
+        yield source.choice(_VERBS) + " "
+        yield source.choice(_OBJECTS) + " "
+        yield source.choice(_ADVERBS) + f" in step {source.randrange(1000)}"
+        yield ". "
+
+
+def natural_length(prompt: str) -> int:
+    """Return after how many tokens a request ends by itself: 939 to 1730, the range published for this model."""
+    return 939 + zlib.crc32(prompt.encode()[::-1]) % 792

@@ -1,0 +1,168 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""All ranks of a group: they meet at --dist-init-addr and move bytes around a ring for every token."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+_TRAFFIC = Path(os.environ.get("GB10_LAB_TRAFFIC", "/run/gb10-lab/rdma-traffic"))
+# What one rank sends on one rail for one decode step; enough to show in counters, cheap on a small machine.
+STEP_BYTES = 65536
+RING_PORT = 23456
+
+
+class Channel:
+    """JSON lines over TCP."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._connection = connection
+        self._reader = connection.makefile("rb")
+        self._lock = threading.Lock()
+
+    def send(self, **message: Any) -> None:
+        with self._lock:
+            self._connection.sendall(json.dumps(message).encode() + b"\n")
+
+    def receive(self) -> dict[str, Any]:
+        """Return the next message; raise ConnectionError when the peer is gone."""
+        line = self._reader.readline()
+        if not line:
+            raise ConnectionError("Connection closed by peer")
+        message: dict[str, Any] = json.loads(line)
+        return message
+
+
+def _listen(address: str, port: int) -> socket.socket:
+    server = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    server.bind((address, port))
+    server.listen(64)
+    return server
+
+
+def _connect(address: str, port: int, source: str, deadline: float) -> socket.socket:
+    while True:
+        try:
+            return socket.create_connection((address, port), timeout=5, source_address=(source, 0))
+        except OSError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.5)
+
+
+class Ring:
+    """One TCP connection to the next rank on every rail, bound to the rails' own addresses."""
+
+    def __init__(self, rank: int, size: int, rails: list[str], devices: list[str]) -> None:
+        self.rank, self.size, self.rails, self.devices = rank, size, rails, devices
+        self._servers = [_listen(address, RING_PORT) for address in rails]
+        self._next: list[socket.socket] = []
+        self._previous: list[socket.socket] = []
+
+    def connect(self, peers: list[list[str]]) -> None:
+        """Connect to the addresses of the next rank, a rail each; ``peers`` is indexed by rank."""
+        deadline = time.monotonic() + 60
+        self._next = [
+            _connect(theirs, RING_PORT, mine, deadline)
+            for mine, theirs in zip(self.rails, peers[(self.rank + 1) % self.size], strict=False)
+        ]
+        for server in self._servers[: len(self._next)]:
+            connection, _ = server.accept()
+            self._previous.append(connection)
+        for connection in (*self._next, *self._previous):
+            connection.settimeout(None)
+
+    def exchange(self, steps: int) -> None:
+        """Send to the next rank and receive from the one before, on all rails; blocks while a rank is frozen."""
+        payload = bytes(STEP_BYTES)
+        for _ in range(steps):
+            for connection in self._next:
+                connection.sendall(payload)
+            for connection in self._previous:
+                left = STEP_BYTES
+                while left:
+                    got = len(connection.recv(left))
+                    if not got:
+                        raise ConnectionError("Connection closed by peer")
+                    left -= got
+        self._count(steps * STEP_BYTES)
+
+    def _count(self, amount: int) -> None:
+        """Tell the lab's RDMA stand-in what hardware would have counted: ``<sent> <received>`` bytes a line."""
+        for device in self.devices:
+            try:
+                with (_TRAFFIC / device).open("a", encoding="ascii") as stream:
+                    stream.write(f"{amount} {amount}\n")
+            except OSError:
+                return
+
+
+class Group:
+    """The control connections between head and workers."""
+
+    def __init__(self, rank: int, size: int) -> None:
+        self.rank, self.size = rank, size
+        self._channels: dict[int, Channel] = {}
+        self.peers: list[list[str]] = []
+
+    def meet(self, address: str, port: int, source: str, rails: list[str], timeout: float) -> None:
+        """Wait until all ranks are here. The head listens on the rendezvous address, which must be its own."""
+        if self.rank == 0:
+            self._gather(_listen(address, port), rails, timeout)
+        else:
+            link = Channel(_connect(address, port, source, time.monotonic() + timeout))
+            link.send(rank=self.rank, size=self.size, rails=rails)
+            answer = link.receive()
+            self.peers = answer["peers"]
+            self._channels[0] = link
+
+    def _gather(self, server: socket.socket, rails: list[str], timeout: float) -> None:
+        addresses = {0: rails}
+        server.settimeout(timeout)
+        while len(addresses) < self.size:
+            try:
+                connection, _ = server.accept()
+            except TimeoutError:
+                missing = sorted(set(range(self.size)) - set(addresses))
+                raise TimeoutError(f"Timed out after {timeout:.0f}s waiting for clients; missing {missing}") from None
+            connection.settimeout(None)
+            link = Channel(connection)
+            hello = link.receive()
+            if hello["size"] != self.size:
+                raise RuntimeError(f"rank {hello['rank']} expects {hello['size']} ranks, the head {self.size}")
+            addresses[hello["rank"]] = hello["rails"]
+            self._channels[hello["rank"]] = link
+        self.peers = [addresses[rank] for rank in range(self.size)]
+        for link in self._channels.values():
+            link.send(peers=self.peers)
+
+    def order(self, **message: Any) -> None:
+        """Tell all workers what comes next."""
+        for link in self._channels.values():
+            link.send(**message)
+
+    def head(self) -> Channel:
+        return self._channels[0]
+
+    def answers(self, on_answer: Callable[[int, dict[str, Any]], None], on_loss: Callable[[int], None]) -> None:
+        """Read every worker in a thread of its own; ``on_loss`` is called when its connection closes."""
+
+        def read(rank: int, link: Channel) -> None:
+            try:
+                while True:
+                    on_answer(rank, link.receive())
+            except (OSError, ValueError):
+                on_loss(rank)
+
+        for rank, link in self._channels.items():
+            threading.Thread(target=read, args=(rank, link), daemon=True).start()
