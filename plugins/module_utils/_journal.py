@@ -1,0 +1,67 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""An append-only log that survives a crash of anything: one checksummed JSON record a line. Private to us."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+
+class JournalDamaged(ValueError):
+    """A line other than an unfinished last one does not match its checksum: somebody edited the log or the disk did."""
+
+
+@dataclass
+class Journal:
+    """The records that were read, and how many bytes of an unfinished last line were left aside."""
+
+    records: list[dict[str, Any]] = field(default_factory=list)
+    torn_bytes: int = 0
+
+
+def _checksum(record: dict[str, Any]) -> str:
+    body = json.dumps(record, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return hashlib.sha256(body.encode()).hexdigest()
+
+
+def encode(record: dict[str, Any]) -> bytes:
+    """Return the line of one record; ``sha256`` covers every other key."""
+    return json.dumps(record | {"sha256": _checksum(record)}, sort_keys=True, ensure_ascii=False).encode() + b"\n"
+
+
+def append(path: Path, record: dict[str, Any]) -> None:
+    """Write one record so that it is on the disk when this returns; an unfinished line of a crash is cut off first."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    torn = read(path).torn_bytes if path.exists() else 0
+    with path.open("ab") as log:
+        if torn:
+            log.truncate(path.stat().st_size - torn)
+        log.write(encode(record))
+        log.flush()
+        os.fsync(log.fileno())
+
+
+def read(path: Path) -> Journal:
+    """Return every whole record. Raises JournalDamaged, naming the line, when one is not what was written."""
+    journal = Journal()
+    data = path.read_bytes() if path.exists() else b""
+    lines = data.split(b"\n")
+    journal.torn_bytes = len(lines.pop())
+    for number, line in enumerate(lines, start=1):
+        try:
+            record = json.loads(line)
+            given = record.pop("sha256")
+        except (ValueError, KeyError, AttributeError) as error:
+            raise JournalDamaged(
+                f"{path}:{number}: not a record ({error}). Restore the file or move it away."
+            ) from error
+        if given != _checksum(record):
+            raise JournalDamaged(f"{path}:{number}: the checksum does not match. Restore the file or move it away.")
+        journal.records.append(record)
+    return journal

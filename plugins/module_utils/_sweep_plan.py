@@ -1,0 +1,184 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Plan a sweep: which cells there are, which can't run, which are one engine under two names. Private to us.
+
+Pure: what SGLang makes of a cell is asked of a function that the caller passes in, so that the plan needs neither
+profiles nor a cluster.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+from ._findings import Finding, has_errors
+
+Status = Literal["run", "invalid", "duplicate"]
+OVERLAY_KEYS = frozenset({"preset", "server_args", "env", "transport", "image", "sglang_version", "topology"})
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """What will really run: ``key`` is equal for two cells exactly when SGLang makes one engine of them."""
+
+    key: str
+    findings: Sequence[Finding] = ()
+
+
+@dataclass
+class Cell:
+    """One setting to measure. ``labels``: axis name to the value's name; ``overlay``: its change of the profile."""
+
+    id: str
+    labels: dict[str, str]
+    overlay: dict[str, Any]
+    status: Status = "run"
+    duplicate_of: str | None = None
+    reasons: list[dict[str, Any]] = field(default_factory=list)
+    key: str = ""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain data for JSON."""
+        return asdict(self)
+
+
+@dataclass
+class SweepPlan:
+    """All cells of a sweep in the order in which they run, and what is wrong with the file itself."""
+
+    name: str
+    cells: list[Cell]
+    findings: list[Finding] = field(default_factory=list)
+
+    def count(self, status: Status) -> int:
+        """Return how many cells have the status."""
+        return sum(c.status == status for c in self.cells)
+
+
+def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """Return ``base`` with ``over`` laid on it, mappings merged key by key."""
+    out = dict(base)
+    for key, value in over.items():
+        old = out.get(key)
+        out[key] = merge(old, value) if isinstance(value, Mapping) and isinstance(old, Mapping) else value
+    return out
+
+
+def _overlay(axis: str, value: Any) -> dict[str, Any]:
+    """Return what one value of an axis changes; a scalar sets the server argument or overlay key of the axis."""
+    if isinstance(value, Mapping):
+        inner = {k: v for k, v in value.items() if k != "name"}
+        if inner and set(inner) <= OVERLAY_KEYS:
+            return inner
+        return {"server_args": inner}
+    return {axis: value} if axis in OVERLAY_KEYS else {"server_args": {axis: value}}
+
+
+def _label(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return str(value["name"]) if "name" in value else ",".join(f"{k}={v}" for k, v in value.items())
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _matches(cell: Cell, condition: Mapping[str, Any]) -> bool:
+    return all(
+        cell.labels.get(axis) in ([_label(v) for v in wanted] if isinstance(wanted, list) else [_label(wanted)])
+        for axis, wanted in condition.items()
+    )
+
+
+def _cell(labels: dict[str, str], overlay: dict[str, Any]) -> Cell:
+    text = json.dumps([labels, overlay], sort_keys=True)
+    readable = "-".join(labels.values()).replace("/", "_").replace(" ", "_") or "base"
+    return Cell(f"{readable[:60]}-{hashlib.sha256(text.encode()).hexdigest()[:8]}", labels, overlay)
+
+
+def check(sweep: Mapping[str, Any]) -> list[Finding]:
+    """Return what is wrong with a sweep file, all at once."""
+    found: list[Finding] = []
+
+    def error(rule: str, key: str, value: Any, reason: str, remedy: str) -> None:
+        found.append(Finding("error", f"sweep.{rule}", key, value, reason, remedy))
+
+    if not isinstance(sweep.get("profile"), str):
+        error(
+            "profile",
+            "profile",
+            sweep.get("profile"),
+            "is not a profile's name",
+            "Name the profile that the cells vary.",
+        )
+    axes = sweep.get("axes", {})
+    if not isinstance(axes, Mapping):
+        error("axes", "axes", axes, "is not a mapping", "Write axes as name: [values].")
+        axes = {}
+    for name, values in axes.items():
+        if not isinstance(values, list) or not values:
+            error("axes", f"axes.{name}", values, "has no list of values", "Give the axis at least one value.")
+            continue
+        labels = [_label(v) for v in values]
+        for label in sorted({label for label in labels if labels.count(label) > 1}):
+            error("axes", f"axes.{name}", label, "stands there twice", "Give each value a name of its own.")
+    for kind in ("exclude", "include"):
+        for i, entry in enumerate(sweep.get(kind, [])):
+            condition = entry.get("labels", {}) if kind == "include" else entry
+            unknown = sorted(set(condition) - set(axes)) if kind == "exclude" else []
+            if unknown:
+                error(kind, f"{kind}[{i}]", unknown, "names no axis", f"Axes are: {', '.join(axes)}.")
+    return found
+
+
+def plan(sweep: Mapping[str, Any], resolve: Callable[[Mapping[str, Any]], Resolved]) -> SweepPlan:
+    """Return the cells of a sweep: the product of its axes, less ``exclude``, plus ``include``.
+
+    ``resolve`` takes a cell's overlay on the sweep's ``base`` and returns what SGLang makes of it. The first of
+    several cells with one key runs, the others are its duplicates: the published 36-cell matrix spent 12 of its
+    cells on engines that it had already measured.
+    """
+    result = SweepPlan(str(sweep.get("name", "sweep")), [], check(sweep))
+    if has_errors(result.findings):
+        return result
+    axes: Mapping[str, list[Any]] = sweep.get("axes", {})
+    base: Mapping[str, Any] = sweep.get("base", {})
+    for combination in itertools.product(*axes.values()) if axes else [()]:
+        overlay: dict[str, Any] = dict(base)
+        for axis, value in zip(axes, combination, strict=True):
+            overlay = merge(overlay, _overlay(axis, value))
+        cell = _cell({a: _label(v) for a, v in zip(axes, combination, strict=True)}, overlay)
+        if not any(_matches(cell, condition) for condition in sweep.get("exclude", [])):
+            result.cells.append(cell)
+    for entry in sweep.get("include", []):
+        overlay = merge(base, {k: v for k, v in entry.items() if k in OVERLAY_KEYS})
+        result.cells.append(_cell({k: _label(v) for k, v in entry.get("labels", {}).items()}, overlay))
+    first: dict[str, str] = {}
+    for cell in result.cells:
+        resolved = resolve(cell.overlay)
+        cell.key, cell.reasons = resolved.key, [f.as_dict() for f in resolved.findings]
+        if has_errors(resolved.findings):
+            cell.status = "invalid"
+        elif cell.key in first:
+            cell.status, cell.duplicate_of = "duplicate", first[cell.key]
+        else:
+            first[cell.key] = cell.id
+    return result
+
+
+def remaining(sweep_plan: SweepPlan, records: Sequence[Mapping[str, Any]]) -> list[Cell]:
+    """Return the cells that still have to run: a cell is done once a record ends it, however it ended.
+
+    Infrastructure failures say nothing about the cell and do not end it.
+    """
+    done = {r["cell"] for r in records if r.get("kind") == "result" and r.get("status") != "infrastructure"}
+    return [c for c in sweep_plan.cells if c.status == "run" and c.id not in done]
+
+
+def estimate_s(sweep_plan: SweepPlan, records: Sequence[Mapping[str, Any]], first_guess_s: float) -> float:
+    """Return the seconds that the remaining cells will take, from the finished ones once there are any."""
+    took = [float(r["took_s"]) for r in records if r.get("kind") == "result" and r.get("took_s")]
+    each = sum(took) / len(took) if took else first_guess_s
+    return each * len(remaining(sweep_plan, records))
