@@ -1,0 +1,209 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The command line of the lab."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import fcntl
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+
+from . import cleanup, deps, hosts, image, network, sysctl
+from .lab import CHECKOUT, Host, Lab, hosts_of
+from .podman import Podman
+from .shell import LabError, say
+
+KUBERNETES_PREPARE = CHECKOUT / "lab" / "kubernetes" / "prepare"
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run one command; the exit status."""
+    parser = _parser()
+    options = parser.parse_args(argv)
+    try:
+        return int(options.function(options))
+    except LabError as error:
+        print(f"labctl: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("labctl: interrupted; `lab/labctl up` or `down` tidies up", file=sys.stderr)
+        return 130
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="labctl", description="A simulated GB10 cluster on this machine.")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    def add(name: str, function: object, text: str) -> argparse.ArgumentParser:
+        sub = commands.add_parser(name, help=text, description=text)
+        sub.set_defaults(function=function)
+        return sub
+
+    add("deps", _deps, "install the Debian packages that the lab needs")
+    up = add("up", _up, "start the lab; does nothing when it runs already")
+    up.add_argument("--nodes", type=int, default=4, help="GPU nodes beside the control host (default 4)")
+    up.add_argument("--kubernetes", action=argparse.BooleanOptionalAction, default=True,
+                    help="have the Kubernetes parts ready in the cache (default yes)")  # fmt: skip
+    add("down", _down, "remove the lab without a trace")
+    status = add("status", _status, "tell what runs")
+    status.add_argument("--json", action="store_true", help="for programs")
+    run = add("run", _run, "run a command in the lab's network, as a laptop beside it would: run -- COMMAND …")
+    run.add_argument("words", nargs=argparse.REMAINDER)
+    execute = add("exec", _exec, "run a command on a host: exec HOST -- COMMAND …")
+    execute.add_argument("host")
+    execute.add_argument("words", nargs=argparse.REMAINDER)
+    reboot = add("reboot", _reboot, "restart a host: its VFs, addresses and /run are gone, its disk stays")
+    reboot.add_argument("host")
+    return parser
+
+
+def _deps(_options: argparse.Namespace) -> int:
+    deps.install()
+    return 0
+
+
+@contextlib.contextmanager
+def _locked(lab: Lab) -> Iterator[None]:
+    lab.lock.parent.mkdir(parents=True, exist_ok=True)
+    with lab.lock.open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            say(f"another labctl works on lab {lab.name}; waiting for it")
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _up(options: argparse.Namespace) -> int:
+    deps.require_root()
+    lab = Lab.here()
+    wanted = hosts_of(options.nodes)
+    if absent := deps.missing():
+        raise LabError(f"missing on this machine: {', '.join(absent)}. Run `lab/labctl deps` and try again.")
+    if options.kubernetes:
+        _prepare_kubernetes(lab)
+    with _locked(lab):
+        known = lab.describe()
+        if known and known["nodes"] == options.nodes and len(_alive(lab)) == len(wanted):
+            say(f"lab {lab.name} runs already: {len(wanted)} hosts")
+            return 0
+        lab.claim()
+        if cleanup.remove(lab) and known:
+            say("removed what was left of an earlier lab")
+        lab.claim()
+        sysctl.raise_inotify()
+        name = image.ensure(lab)
+        podman = Podman(lab, images=image.store(lab))
+        say(f"lab {lab.name}: namespaces, switches and cables for {len(wanted)} hosts")
+        network.create(lab, wanted)
+        hosts.write_ssh(lab, wanted)
+        hosts.start(lab, podman, wanted, name)
+        partial = lab.run / "lab.json.part"
+        partial.write_text(json.dumps({"name": lab.name, "state": str(lab.state), "nodes": options.nodes,
+                                       "kubernetes": options.kubernetes}))  # fmt: skip
+        partial.rename(lab.run / "lab.json")
+    say(f"up: control 10.99.0.10, spark1…{options.nodes} 10.99.0.11…. Try: lab/labctl run -- ansible all -m ping")
+    return 0
+
+
+def _prepare_kubernetes(lab: Lab) -> None:
+    if not os.access(KUBERNETES_PREPARE, os.X_OK):
+        raise LabError(f"{KUBERNETES_PREPARE} is not there, so there is no Kubernetes; use `up --no-kubernetes`")
+    if subprocess.run([KUBERNETES_PREPARE], env={**os.environ, **lab.environment()}, check=False).returncode != 0:
+        raise LabError("the Kubernetes parts could not be made ready (see above); `up --no-kubernetes` does without")
+
+
+def _down(_options: argparse.Namespace) -> int:
+    deps.require_root()
+    lab = Lab.here()
+    with _locked(lab):
+        found = cleanup.remove(lab)
+        sysctl.restore_inotify()
+        lab.lock.unlink(missing_ok=True)
+    with contextlib.suppress(OSError):
+        lab.lock.parent.rmdir()
+    say(f"lab {lab.name} is removed" if found else f"no lab {lab.name} here, nothing to remove")
+    return 0
+
+
+def _running(lab: Lab) -> list[Host]:
+    known = lab.describe()
+    if known is None:
+        raise LabError("no lab is up here; start it with `lab/labctl up`")
+    return hosts_of(int(str(known["nodes"])))
+
+
+def _alive(lab: Lab) -> list[str]:
+    return hosts.alive(Podman(lab, images=image.store(lab)), lab, _running(lab))
+
+
+def _status(options: argparse.Namespace) -> int:
+    deps.require_root()
+    lab = Lab.here()
+    known = lab.describe()
+    alive = _alive(lab) if known else []
+    members = _running(lab) if known else []
+    rows = [{"host": host.name, "address": host.address, "running": host.name in alive} for host in members]
+    complete = bool(rows) and all(row["running"] for row in rows)
+    if options.json:
+        print(json.dumps({"name": lab.name, "state": str(lab.state), "cache": str(lab.cache), "up": complete,
+                          "hosts": rows}))  # fmt: skip
+    else:
+        print(f"lab {lab.name}: {'up' if complete else 'broken, run `lab/labctl up`' if rows else 'down'}")
+        for row in rows:
+            print(f"  {row['host']:10} {row['address']:12} {'running' if row['running'] else 'NOT running'}")
+    return 0 if complete else 3
+
+
+def _words(words: list[str]) -> list[str]:
+    words = words[1:] if words[:1] == ["--"] else words
+    if not words:
+        raise LabError("no command was given: put it after `--`")
+    return words
+
+
+def _run(options: argparse.Namespace) -> int:
+    deps.require_root()
+    lab = Lab.here()
+    _running(lab)
+    words = _words(options.words)
+    proxies = {"http_proxy", "https_proxy", "all_proxy", "no_proxy"}
+    environment = {k: v for k, v in os.environ.items() if k.lower() not in proxies} | lab.environment()
+    if not shutil.which(words[0]):
+        raise LabError(f"{words[0]}: no such command")
+    argv = [*hosts.inside(lab), *words]
+    os.execvpe(argv[0], argv, environment)
+
+
+def _find(lab: Lab, name: str) -> Host:
+    for host in _running(lab):
+        if host.name == name:
+            return host
+    raise LabError(f"{name}: no such host; this lab has {', '.join(host.name for host in _running(lab))}")
+
+
+def _exec(options: argparse.Namespace) -> int:
+    deps.require_root()
+    lab = Lab.here()
+    name = hosts.container(lab, _find(lab, options.host))
+    podman = Podman(lab, images=image.store(lab))
+    terminal = ["--tty"] if sys.stdin.isatty() and sys.stdout.isatty() else []
+    argv = ["podman", "exec", "--interactive", *terminal, name, *_words(options.words)]
+    os.execvpe(argv[0], argv, {**os.environ, **podman.env})
+
+
+def _reboot(options: argparse.Namespace) -> int:
+    deps.require_root()
+    lab = Lab.here()
+    host = _find(lab, options.host)
+    Podman(lab, images=image.store(lab))("restart", "--time=0", hosts.container(lab, host))
+    hosts.wait(lab, [host])
+    say(f"{host.name} is back")
+    return 0

@@ -1,0 +1,74 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The Debian packages that the lab needs on the machine it runs on."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from pathlib import Path
+
+from .shell import LabError, command, say
+
+DEFAULT_MIRROR = "http://deb.debian.org/debian"
+# both forms of apt's sources: "deb [options] URI suite …" and "URIs: URI"
+_SOURCE = re.compile(r"^(?:deb\s+(?:\[[^]]*\]\s+)?|URIs:\s*)(https?://\S+/debian)/?(?:\s|$)", re.MULTILINE)
+# program -> Debian package
+PROGRAMS = {
+    "podman": "podman",
+    "runc": "runc",
+    "conmon": "conmon",
+    "mmdebstrap": "mmdebstrap",
+    "gpg": "gpg",
+    "ip": "iproute2",
+    "ssh": "openssh-client",
+    "nsenter": "util-linux",
+    "sysctl": "procps",
+}
+KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
+
+
+def missing() -> list[str]:
+    """Packages whose program is not on PATH, sorted."""
+    absent = {package for program, package in PROGRAMS.items() if not shutil.which(program)}
+    if not KEYRING.exists():
+        absent.add("debian-archive-keyring")
+    return sorted(absent)
+
+
+def require_root() -> None:
+    """Raise LabError unless run by root: namespaces and mounts need it."""
+    if os.geteuid() != 0:
+        raise LabError("the lab makes network namespaces and mounts: run this as root (sudo lab/labctl …)")
+
+
+def install() -> None:
+    """Install what is missing with apt. Raises LabError where apt is not the package manager."""
+    require_root()
+    packages = missing()
+    if not packages:
+        say("every package the lab needs is there")
+        return
+    if not shutil.which("apt-get"):
+        raise LabError(f"this machine has no apt-get; install these programs yourself: {', '.join(packages)}")
+    say(f"installing {' '.join(packages)}")
+    env = {"DEBIAN_FRONTEND": "noninteractive"}
+    # a package's own services (podman's, containerd's) are no use to the lab and would stay behind
+    wait = ["-o", "DPkg::Lock::Timeout=300"]
+    command(["apt-get", *wait, "update", "-q"], env=env, timeout=600)
+    command(["apt-get", *wait, "install", "-y", "-q", "--no-install-recommends", *packages], env=env, timeout=900)
+    if still := missing():
+        raise LabError(f"apt-get installed its packages, yet these are missing: {', '.join(still)}")
+
+
+def mirror() -> str:
+    """The Debian mirror that this machine's apt uses, else Debian's own."""
+    for path in [Path("/etc/apt/sources.list"), *sorted(Path("/etc/apt/sources.list.d").glob("*"))]:
+        if not path.is_file():
+            continue
+        text = "\n".join(line for line in path.read_text(errors="replace").splitlines() if not line.startswith("#"))
+        if found := _SOURCE.search(text):
+            return found.group(1)
+    return DEFAULT_MIRROR

@@ -1,0 +1,167 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The hosts: systemd containers that are ordinary machines to Ansible."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import json
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from .lab import CHECKOUT, CONTROLLER, RAILS, Host, Lab
+from .podman import Podman
+from .shell import LabError, command, say
+
+TOTAL_VFS = 4
+# what containerd and kubelet write must not lie on the container's own overlay: overlay on overlay fails
+BIND_MOUNTED = ("/var/lib/rancher", "/var/lib/containerd", "/var/lib/kubelet")
+_READY_S = 90
+
+
+def start(lab: Lab, podman: Podman, hosts: Sequence[Host], image: str) -> None:
+    """Start all hosts and wait until each runs and answers ssh."""
+    (lab.run / "cp").mkdir(exist_ok=True)
+    with concurrent.futures.ThreadPoolExecutor(max_workers=4) as pool:
+        _all(pool, lambda host: _start_one(lab, podman, host, hosts, image), hosts)
+    say(f"{len(hosts)} hosts started; waiting for ssh")
+    wait(lab, hosts)
+
+
+def wait(lab: Lab, hosts: Sequence[Host]) -> None:
+    """Wait until each host answers ssh and systemd has started everything. Raises LabError naming who did not."""
+    _wait_for_ssh(lab, hosts)
+    with concurrent.futures.ThreadPoolExecutor(max_workers=4) as pool:
+        _all(pool, lambda host: _wait_for_systemd(lab, host), hosts)
+
+
+def _all(pool: concurrent.futures.Executor, work: Callable[[Host], None], hosts: Sequence[Host]) -> None:
+    for done in [pool.submit(work, host) for host in hosts]:
+        done.result()
+
+
+def container(lab: Lab, host: Host) -> str:
+    """Name of the host's container."""
+    return lab.netns(host)
+
+
+def _start_one(lab: Lab, podman: Podman, host: Host, hosts: Sequence[Host], image: str) -> None:
+    directory = lab.host_dir(host)
+    volumes = [f"{CHECKOUT / 'lab' / 'hosts'}:/opt/gb10-lab/hosts:ro", f"{lab.cache}:/opt/gb10-lab-cache:ro"]
+    for path in BIND_MOUNTED:
+        own = directory / path.lstrip("/")
+        own.mkdir(parents=True)
+        volumes.append(f"{own}:{path}")
+    if host.is_node:
+        settings = directory / "host"
+        settings.mkdir()
+        (settings / "host.json").write_text(
+            json.dumps({"name": host.name, "number": host.number, "total_vfs": TOTAL_VFS, "rails": RAILS}, indent=2)
+        )
+        volumes += [f"{settings}:/opt/gb10-lab/host:ro", f"/run/netns/{lab.name}:/opt/gb10-lab/switch.netns"]
+    _write_files(lab, host, hosts, directory / "root")
+    podman(
+        "create", f"--name={container(lab, host)}", f"--hostname={host.name}", "--privileged", "--systemd=always",
+        "--cgroupns=private", f"--cgroup-parent=/{lab.name}", f"--network=ns:/run/netns/{lab.netns(host)}",
+        "--no-hosts", "--dns=none", "--pids-limit=-1", "--restart=always", "--pull=never",
+        *(f"--volume={volume}" for volume in volumes),
+        # systemd 257 wants to be asked twice before it runs on cgroup v1; on v2 this says nothing
+        image, "/sbin/init", "SYSTEMD_CGROUP_ENABLE_LEGACY_FORCE=1",
+    )  # fmt: skip
+    podman("cp", f"{directory / 'root'}/.", f"{container(lab, host)}:/")
+    podman("start", container(lab, host))
+
+
+def _write_files(lab: Lab, host: Host, hosts: Sequence[Host], root: Path) -> None:
+    """The files in which one host differs from the image."""
+    names = "".join(f"{other.address} {other.name}\n" for other in hosts)
+    files = {
+        "etc/hosts": (f"127.0.0.1 localhost\n::1 localhost ip6-localhost\n{CONTROLLER} controller\n{names}", 0o644),
+        # the installer's file: what a role for the fabric must leave alone
+        "etc/netplan/50-cloud-init.yaml": (
+            "network:\n  version: 2\n  ethernets:\n    mgmt0:\n"
+            f"      addresses: [{host.address}/24]\n      routes: [{{to: default, via: {CONTROLLER}}}]\n",
+            0o600,
+        ),
+        "etc/ssh/ssh_host_ed25519_key": ((lab.state / "ssh" / "host_ed25519").read_text(), 0o600),
+        "root/.ssh/authorized_keys": (lab.key.with_suffix(".pub").read_text(), 0o600),
+    }
+    for name, (text, mode) in files.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        path.chmod(mode)
+    (root / "root").chmod(0o700)
+    (root / "root" / ".ssh").chmod(0o700)
+
+
+def write_ssh(lab: Lab, hosts: Sequence[Host]) -> None:
+    """Make the lab's keys, known_hosts and a configuration for people (`ssh -F`)."""
+    directory = lab.state / "ssh"
+    directory.mkdir(mode=0o700)
+    for name in ("id_ed25519", "host_ed25519"):
+        comment = f"{lab.name} {name}"
+        command(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", comment, "-f", str(directory / name)])
+    public = " ".join((directory / "host_ed25519.pub").read_text().split()[:2])
+    lab.known_hosts.write_text("".join(f"{host.name},{host.address} {public}\n" for host in hosts))
+    blocks = "".join(f"Host {host.name}\n  HostName {host.address}\n" for host in hosts)
+    (directory / "config").write_text(
+        f"{blocks}Host *\n  User root\n  IdentityFile {lab.key}\n  IdentitiesOnly yes\n  BatchMode yes\n"
+        f"  UserKnownHostsFile {lab.known_hosts}\n  GlobalKnownHostsFile /dev/null\n  LogLevel ERROR\n"
+    )
+
+
+def inside(lab: Lab) -> list[str]:
+    """Beginning of a command line that runs the rest in the lab's network namespace, with the machine's mounts."""
+    return ["nsenter", f"--net=/run/netns/{lab.name}", "--"]
+
+
+_BANNERS = """
+import socket, sys, time
+waiting, end = set(sys.argv[2:]), time.monotonic() + float(sys.argv[1])
+while waiting and time.monotonic() < end:
+    for address in sorted(waiting):
+        try:
+            with socket.create_connection((address, 22), timeout=0.5) as s:
+                if s.recv(4) == b"SSH-":
+                    waiting.discard(address)
+        except OSError:
+            pass
+    if waiting:
+        time.sleep(0.1)
+print(*sorted(waiting))
+"""
+
+
+def _wait_for_ssh(lab: Lab, hosts: Sequence[Host]) -> None:
+    addresses = [host.address for host in hosts]
+    argv = [*inside(lab), sys.executable, "-c", _BANNERS, str(_READY_S), *addresses]
+    silent = command(argv, timeout=_READY_S + 10).stdout.split()
+    if silent:
+        names = ", ".join(host.name for host in hosts if host.address in silent)
+        raise LabError(f"no ssh from {names} after {_READY_S} s. `lab/labctl exec HOST -- journalctl -b` tells why.")
+
+
+def ssh(lab: Lab, host: Host, *argv: str, check: bool = True, timeout: float = 60) -> str:
+    """Run a command on a host as Ansible would reach it; its standard output."""
+    line = [*inside(lab), "ssh", "-F", str(lab.state / "ssh" / "config"), host.name, *argv]
+    return command(line, check=check, timeout=timeout).stdout
+
+
+def _wait_for_systemd(lab: Lab, host: Host) -> None:
+    end = time.monotonic() + _READY_S
+    while (state := ssh(lab, host, "systemctl", "is-system-running", "--wait", check=False).strip()) != "running":
+        if state == "degraded" or time.monotonic() > end:
+            failed = ssh(lab, host, "systemctl", "list-units", "--state=failed", "--no-legend", "--plain", check=False)
+            raise LabError(f"{host.name} is {state or 'not reachable'}; failed units:\n{failed}")
+        time.sleep(0.2)
+
+
+def alive(podman: Podman, lab: Lab, hosts: Sequence[Host]) -> list[str]:
+    """Names of the hosts whose container runs, in order."""
+    out = podman("ps", "--format", "{{.Names}} {{.Pid}}", check=False).stdout.splitlines()
+    pids = dict(line.split(" ", 1) for line in out if " " in line)
+    return [host.name for host in hosts if Path(f"/proc/{pids.get(container(lab, host), 'none')}").exists()]

@@ -1,0 +1,58 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Running commands, telling progress, one error type."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+
+_STARTED = time.monotonic()
+
+
+class LabError(Exception):
+    """Something a user can act on; its text says what is wrong and what to do next."""
+
+
+def say(message: str) -> None:
+    """Print one line of progress on standard error, with the seconds since the command's start."""
+    print(f"[{time.monotonic() - _STARTED:5.1f} s] {message}", file=sys.stderr, flush=True)
+
+
+def command(
+    argv: Sequence[str],
+    *,
+    env: Mapping[str, str] | None = None,
+    stdin: str | None = None,
+    check: bool = True,
+    timeout: float | None = 120,
+) -> subprocess.CompletedProcess[str]:
+    """Run ``argv`` and return its result with both streams captured.
+
+    ``env`` is added to the current environment. Raises LabError when ``check`` and the exit status is not 0,
+    when the program is not installed, or when it took longer than ``timeout`` seconds.
+    """
+    try:
+        done = subprocess.run(
+            list(argv),
+            env={**os.environ, **env} if env else None,
+            input=stdin,
+            stdin=subprocess.DEVNULL if stdin is None else None,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=timeout,
+            check=False,
+        )
+    except FileNotFoundError:
+        raise LabError(f"{argv[0]} is not installed. Run `lab/labctl deps` (as root) and try again.") from None
+    except subprocess.TimeoutExpired:
+        raise LabError(f"gave up after {timeout:.0f} s: {' '.join(argv)}") from None
+    if check and done.returncode != 0:
+        said = (done.stderr.strip() or done.stdout.strip() or "no output")[-2000:]
+        raise LabError(f"exit status {done.returncode}: {' '.join(argv)}\n{said}")
+    return done

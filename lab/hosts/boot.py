@@ -1,0 +1,45 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""STAND-IN: brings a host of the lab to the state in which a real one begins after power-on.
+
+The namespace outlives the container, so that what a boot forgets must be forgotten here: VFs, the PFs' addresses and
+MTU. Runs on the host as gb10-lab-boot.service, before the network.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+SETTINGS = Path("/opt/gb10-lab/host/host.json")
+SWITCH = "/opt/gb10-lab/switch.netns"
+
+
+def ip(*words: str, switch: bool = False) -> str:
+    """Run ip(8) here or in the switches' namespace; its output."""
+    prefix = ["nsenter", f"--net={SWITCH}", "--"] if switch else []
+    return subprocess.run([*prefix, "ip", *words], check=True, capture_output=True, text=True).stdout
+
+
+def main() -> None:
+    """Shared mounts for kubelet on every host; the fabric's beginning on nodes."""
+    # kubelet's mount propagation needs what systemd does on real machines but not in containers
+    subprocess.run(["mount", "--make-rshared", "/"], check=True)
+    # networkd waits for udev to have seen an interface; no kernel event tells it of those that were there before
+    subprocess.run(["udevadm", "trigger", "--action=add", "--subsystem-match=net"], check=True)
+    if not SETTINGS.exists():
+        return
+    host = json.loads(SETTINGS.read_text())
+    ports = [link["ifname"] for link in json.loads(ip("-j", "link", "show", switch=True))]
+    for index, rail in enumerate(host["rails"]):
+        for port in ports:
+            if port.startswith(f"{host['name']}-r{index}v"):
+                ip("link", "delete", port, switch=True)
+        ip("-4", "address", "flush", "dev", rail["pf"])
+        ip("-6", "address", "flush", "scope", "global", "dev", rail["pf"])
+        ip("link", "set", rail["pf"], "mtu", "1500", "up")
+
+
+main()

@@ -1,0 +1,68 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A directory that is made to look as a mapping says, touching only what differs."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import NamedTuple
+
+
+class Symlink(NamedTuple):
+    """A symbolic link; ``target`` as it is stored."""
+
+    target: str
+
+
+class Tree:
+    """Files below ``root``: ``apply`` takes ``{relative path: text | Symlink}``."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self._known: dict[str, str | Symlink] = {}
+        root.mkdir(parents=True, exist_ok=True)
+        # the directory itself may be mounted in a pod, so it stays
+        for entry in root.iterdir():
+            shutil.rmtree(entry) if entry.is_dir() and not entry.is_symlink() else entry.unlink()
+
+    def apply(self, wanted: dict[str, str | Symlink]) -> None:
+        """Remove what is no longer wanted, then write what is new or differs; a reader never sees half a file."""
+        for name in [name for name in self._known if name not in wanted]:
+            self._remove(name)
+        for name, value in wanted.items():
+            if self._known.get(name) != value:
+                self._write(name, value)
+
+    def read(self, name: str) -> str:
+        """What a file says now, which may be what somebody wrote into it; empty when it is gone."""
+        try:
+            return (self.root / name).read_text()
+        except FileNotFoundError:
+            return ""
+
+    def forget(self, name: str) -> None:
+        """Have the file written again by the next ``apply``."""
+        self._known.pop(name, None)
+
+    def _write(self, name: str, value: str | Symlink) -> None:
+        path = self.root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part = path.with_name(f".{path.name}.part")
+        part.unlink(missing_ok=True)
+        if isinstance(value, Symlink):
+            part.symlink_to(value.target)
+        else:
+            part.write_text(value)
+        part.replace(path)
+        self._known[name] = value
+
+    def _remove(self, name: str) -> None:
+        path = self.root / name
+        path.unlink(missing_ok=True)
+        del self._known[name]
+        parent = path.parent
+        while parent != self.root and not any(parent.iterdir()):
+            parent.rmdir()
+            parent = parent.parent
