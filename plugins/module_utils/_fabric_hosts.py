@@ -62,8 +62,8 @@ def read_host(reader: Reader, name: str, values: Mapping[str, Any], rails: tuple
         name=name,
         node_id=node_id,
         ports=ports,
-        management_interface=values.get("gb10_management_interface"),
-        management_address=values.get("ansible_host"),
+        management_interface=_text(values.get("gb10_management_interface")),
+        management_address=_text(values.get("ansible_host")),
     )
 
 
@@ -117,7 +117,7 @@ def _port(reader: Reader, host: str, values: Mapping[str, Any], rail: Rail, chos
             host,
         )
         return None
-    reported = (values.get("gb10_pf_rdma") or {}).get(pf)
+    reported = _facts(values, "gb10_pf_rdma").get(pf)
     if reported is not None and reported != device:
         reader.add(
             "rdma.differs",
@@ -128,8 +128,8 @@ def _port(reader: Reader, host: str, values: Mapping[str, Any], rail: Rail, chos
             host,
             "warning",
         )
-    total = _reported(reader, host, values, "gb10_pf_totalvfs", pf)
-    if values.get("gb10_pf_totalvfs") is not None and total is None:
+    total = reader.integer(_facts(values, "gb10_pf_totalvfs").get(pf))
+    if _asked(values) and total is None:
         reported = ", ".join(sorted(values["gb10_pf_totalvfs"])) or "none"
         reader.add(
             "pf.unknown",
@@ -145,13 +145,22 @@ def _port(reader: Reader, host: str, values: Mapping[str, Any], rail: Rail, chos
         rdma_device=device,
         vf_count=_vf_count(reader, host, values, pf, total),
         total_vfs=total,
-        max_mtu=_reported(reader, host, values, "gb10_pf_max_mtu", pf),
+        max_mtu=reader.integer(_facts(values, "gb10_pf_max_mtu").get(pf)),
     )
 
 
-def _reported(reader: Reader, host: str, values: Mapping[str, Any], key: str, pf: str) -> int | None:
-    reported = values.get(key)
-    return reader.integer(reported.get(pf)) if isinstance(reported, Mapping) else None
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) and value else None
+
+
+def _asked(values: Mapping[str, Any]) -> bool:
+    """Tell whether the host's hardware has spoken, even if only to say that it has no PF."""
+    return isinstance(values.get("gb10_pf_totalvfs"), Mapping)
+
+
+def _facts(values: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    facts = values.get(key)
+    return facts if isinstance(facts, Mapping) else {}
 
 
 def _vf_count(reader: Reader, host: str, values: Mapping[str, Any], pf: str, total: int | None) -> int:
@@ -171,7 +180,7 @@ def _vf_count(reader: Reader, host: str, values: Mapping[str, Any], pf: str, tot
                 "info",
             )
             return assumed
-        if values.get("gb10_pf_totalvfs") is None:
+        if not _asked(values):
             reader.add(
                 "vf_count.unknown",
                 "gb10_fabric_vf_count",

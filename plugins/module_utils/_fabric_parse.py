@@ -83,9 +83,10 @@ def _group_values(reader: Reader, variables: Mapping[str, Mapping[str, Any]]) ->
     for key in GROUP_VARIABLES:
         said: dict[str, list[str]] = {}
         for name in sorted(variables):
-            if variables[name].get(key) is not None:
-                said.setdefault(repr(variables[name][key]), []).append(name)
-                values.setdefault(key, variables[name][key])
+            value = variables[name].get(key)
+            said.setdefault("unset" if value is None else repr(value), []).append(name)
+            if value is not None:
+                values.setdefault(key, value)
         if len(said) > 1:
             shown = "; ".join(f"{', '.join(names)}: {value}" for value, names in said.items())
             reader.add(
@@ -186,7 +187,11 @@ def _rail(reader: Reader, index: int, item: Any, known_hosts: set[str]) -> Rail 
             "Use lower-case letters, digits and dashes, 42 at most, as rail0.",
         )
     network = reader.network(f"{key}.network", item["network"])
-    network6 = None if item.get("network6") in (None, "") else reader.network(f"{key}.network6", item["network6"])
+    network6 = (
+        None
+        if item.get("network6") in (None, "")
+        else reader.network(f"{key}.network6", item["network6"], rule="network6")
+    )
     if isinstance(network, IPv6Network):
         reader.add(
             "network.family",
