@@ -17,13 +17,17 @@ def link_local(mac: str) -> str:
     """The default GID: fe80::/64 with the EUI-64 of the MAC, in the long form of sysfs."""
     octets = [int(part, 16) for part in mac.split(":")]
     interface = bytes([octets[0] ^ 2, *octets[1:3], 0xFF, 0xFE, *octets[3:]])
-    return ipaddress.IPv6Address(b"\xfe\x80" + bytes(6) + interface).exploded
+    return _text(b"\xfe\x80" + bytes(6) + interface)
 
 
 def of_address(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> str:
     """The GID of an address; IPv4 is mapped to ::ffff:a.b.c.d."""
     packed = address.packed if address.version == 6 else bytes(10) + b"\xff\xff" + address.packed
-    return ipaddress.IPv6Address(packed).exploded
+    return _text(packed)
+
+
+def _text(packed: bytes) -> str:
+    return packed.hex(":", 2)
 
 
 class Table:
