@@ -1,0 +1,50 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Filters that turn the fabric plan into Kubernetes objects; each is documented in its YAML file."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ansible_collections.gb10.cluster.plugins.module_utils import _findings, _networks
+
+
+def probe_pods(
+    plan: dict[str, Any], nodes: dict[str, str], namespace: str, image: str, busy_pods: list[dict[str, Any]]
+) -> list[dict[str, Any]]:
+    """Return a probe for every {host: node} whose VFs no pod holds."""
+    held = _networks.attached_nads(busy_pods)
+    return [
+        _networks.probe_pod(plan, host, namespace, node, image)
+        for host, node in nodes.items()
+        if plan["hosts"][host]["vfs"] and not held.get(node)
+    ]
+
+
+def attachment_findings(pods: list[dict[str, Any]]) -> str:
+    """Return what is wrong with the attachments of all pods, a line each; an empty string when nothing is."""
+    return _findings.format_findings(finding for pod in pods for finding in _networks.compare_status(pod))
+
+
+def nodes_lacking(nodes: list[dict[str, Any]], resources: list[str]) -> list[str]:
+    """Return the names of the nodes that do not offer at least one of each resource."""
+    return sorted(
+        node["metadata"]["name"]
+        for node in nodes
+        for resource in resources
+        if node["status"].get("allocatable", {}).get(resource, "0") == "0"
+    )
+
+
+class FilterModule:
+    """Names under which playbooks find the filters."""
+
+    def filters(self) -> dict[str, Any]:
+        return {
+            "nads": _networks.nads,
+            "stale_nads": _networks.stale_nads,
+            "probe_pods": probe_pods,
+            "attachment_findings": attachment_findings,
+            "nodes_lacking": nodes_lacking,
+        }

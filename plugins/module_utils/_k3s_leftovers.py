@@ -1,0 +1,74 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What K3s leaves behind when it stops: containers, mounts, links, rules. Found here, removed by a module. Private."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+MOUNT_ROOTS = ("/run/k3s", "/var/lib/kubelet/pods", "/var/lib/kubelet/plugins", "/run/netns/cni-")
+# Interfaces of the CNI plugins that K3s brings; a host's own never have these names.
+LINKS = ("cni0", "flannel.1", "flannel-v6.1", "flannel-wg", "flannel-wg-v6", "kube-ipvs0", "nodelocaldns")
+_RULE_OF_OURS = re.compile(r"KUBE-|CNI-|FLANNEL|cali-|CNI-HOSTPORT", re.IGNORECASE)
+_OCTAL = re.compile(r"\\(\d{3})")
+
+
+@dataclass(frozen=True)
+class StrayLink:
+    """A host interface that is still in a pod's namespace; ``name`` is what it is called there."""
+
+    netns: str
+    name: str
+    host_name: str
+
+
+def mounts_below(table: str, roots: tuple[str, ...]) -> list[str]:
+    """Return the mount points of /proc/self/mounts below the roots, deepest first so that they can be unmounted."""
+    points = []
+    for line in table.splitlines():
+        words = line.split()
+        if len(words) < 2:
+            continue
+        point = _OCTAL.sub(lambda match: chr(int(match.group(1), 8)), words[1])
+        if any(point == root or point.startswith(root if root.endswith("-") else root + "/") for root in roots):
+            points.append(point)
+    return sorted(set(points), key=lambda point: (-point.count("/"), point))
+
+
+def container_processes(commands: Mapping[int, str], parents: Mapping[int, int], data_dir: str) -> list[int]:
+    """Return the containerd shims of K3s and everything below them, shims first.
+
+    ``commands`` maps a process to its command line with spaces, ``parents`` to its parent.
+    A shim is K3s's when its command line names K3s's socket or data directory.
+    """
+    shims = [
+        pid
+        for pid, command in sorted(commands.items())
+        if "containerd-shim" in command.split(" ")[0] and ("/run/k3s/" in command or data_dir + "/" in command)
+    ]
+    found = list(shims)
+    for pid in found:
+        found.extend(child for child, parent in sorted(parents.items()) if parent == pid and child not in found)
+    return found
+
+
+def stray_links(netns: str, links: str) -> list[StrayLink]:
+    """Return host interfaces in a pod's namespace from the text of ``ip -json -details link``.
+
+    The host-device plugin writes the host's name into the interface's alias before it renames it; nothing else in a
+    pod has an alias. A killed pod gets no CNI DEL, so its VF must be brought home by this alias.
+    """
+    return [
+        StrayLink(netns, link["ifname"], link["ifalias"])
+        for link in json.loads(links or "[]")
+        if link.get("ifalias") and link["ifname"] != "lo"
+    ]
+
+
+def filtered_rules(saved: str) -> str:
+    """Return the text of ``iptables-save`` without the chains and rules of kube-proxy, CNI and flannel."""
+    return "".join(line + "\n" for line in saved.splitlines() if not _RULE_OF_OURS.search(line))

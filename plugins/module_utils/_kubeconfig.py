@@ -1,0 +1,73 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Put one cluster into a kubeconfig, or take it out, and leave the other entries alone. Private to the collection."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+Config = dict[str, Any]
+_SECTIONS = ("clusters", "users", "contexts")
+
+
+def empty() -> Config:
+    """Return a kubeconfig without a cluster."""
+    return {"apiVersion": "v1", "kind": "Config", "preferences": {}, "clusters": [], "users": [], "contexts": []}
+
+
+def _section(config: Config, name: str) -> list[Any]:
+    entries = config.get(name) or []
+    if not isinstance(entries, list):
+        raise ValueError(f"{name} of the kubeconfig is no list")
+    return entries
+
+
+def renamed(source: Config, context: str, server: str) -> Config:
+    """Return the one cluster of ``source`` (as K3s writes it, all called ``default``) under the name ``context``.
+
+    ``server`` replaces the address, since K3s writes https://127.0.0.1:6443. ValueError when there is not one cluster.
+    """
+    clusters, users = _section(source, "clusters"), _section(source, "users")
+    if len(clusters) != 1 or len(users) != 1:
+        raise ValueError("the server's kubeconfig must have exactly one cluster and one user")
+    return {
+        "clusters": [{"name": context, "cluster": {**clusters[0]["cluster"], "server": server}}],
+        "users": [{"name": context, "user": users[0]["user"]}],
+        "contexts": [{"name": context, "context": {"cluster": context, "user": context}}],
+    }
+
+
+def merged(existing: Config | None, entries: Config) -> Config:
+    """Return ``existing`` with ``entries`` put in the place of those of the same name; others keep their order.
+
+    The current context is set only where there was none.
+    """
+    result = copy.deepcopy(existing) if existing else empty()
+    for section in _SECTIONS:
+        new = {entry["name"]: entry for entry in entries[section]}
+        kept = [new.pop(entry["name"], entry) for entry in _section(result, section)]
+        result[section] = kept + list(new.values())
+    if not result.get("current-context"):
+        result["current-context"] = entries["contexts"][0]["name"]
+    return result
+
+
+def removed(existing: Config, context: str) -> Config:
+    """Return ``existing`` without the context, cluster and user called ``context``."""
+    result = copy.deepcopy(existing)
+    for section in _SECTIONS:
+        result[section] = [entry for entry in _section(result, section) if entry["name"] != context]
+    if result.get("current-context") == context:
+        result["current-context"] = ""
+    return result
+
+
+def server_of(config: Config | None, context: str) -> str:
+    """Return the address of the context's cluster, or an empty string when there is no such context."""
+    if not config:
+        return ""
+    clusters = {entry["name"]: entry["cluster"]["server"] for entry in _section(config, "clusters")}
+    contexts = {entry["name"]: entry["context"]["cluster"] for entry in _section(config, "contexts")}
+    return str(clusters.get(contexts.get(context), ""))

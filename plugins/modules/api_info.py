@@ -1,0 +1,122 @@
+#!/usr/bin/python
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: api_info
+short_description: Tell whether a cluster's API can be reached
+version_added: 0.1.0
+description:
+  - Reads the address of a cluster from a kubeconfig and opens a connection to it.
+  - Check mode on hosts where nothing is installed yet has no API to ask; this is how a role knows.
+author: The gb10.cluster authors (@gb10)
+requirements:
+  - PyYAML
+attributes:
+  check_mode:
+    description: The module only looks; it does the same in check mode.
+    support: full
+  diff_mode:
+    description: There is nothing to show a difference of.
+    support: none
+options:
+  kubeconfig:
+    description: The kubeconfig on the host that runs the module, normally the controller.
+    type: path
+    required: true
+  context:
+    description: The context in it.
+    type: str
+    required: true
+  required:
+    description: Fail when the API can't be reached.
+    type: bool
+    default: true
+  timeout:
+    description: Seconds to wait for the connection.
+    type: float
+    default: 5
+"""
+
+EXAMPLES = r"""
+- name: Look for the API
+  gb10.cluster.api_info:
+    kubeconfig: ~/.kube/config
+    context: gb10
+    required: "{{ not ansible_check_mode }}"
+  delegate_to: localhost
+"""
+
+RETURN = r"""
+reachable:
+  description: Whether a connection could be opened.
+  returned: always
+  type: bool
+server:
+  description: The address in the kubeconfig, or an empty string.
+  returned: always
+  type: str
+"""
+
+import socket
+import traceback
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from ansible.module_utils.basic import AnsibleModule, missing_required_lib
+from ansible_collections.gb10.cluster.plugins.module_utils import _kubeconfig
+
+try:
+    import yaml
+
+    YAML_ERROR = None
+except ImportError:
+    YAML_ERROR = traceback.format_exc()
+
+
+def connects(server: str, timeout: float) -> str:
+    """Return an empty string when a connection to the https address opens, else why not."""
+    address = urlsplit(server)
+    try:
+        socket.create_connection((address.hostname, address.port or 443), timeout).close()
+    except OSError as error:
+        return str(error)
+    return ""
+
+
+def main() -> None:
+    module = AnsibleModule(
+        argument_spec={
+            "kubeconfig": {"type": "path", "required": True},
+            "context": {"type": "str", "required": True},
+            "required": {"type": "bool", "default": True},
+            "timeout": {"type": "float", "default": 5},
+        },
+        supports_check_mode=True,
+    )
+    options = module.params
+    path = Path(options["kubeconfig"])
+    result = {"changed": False, "reachable": False, "server": ""}
+    if YAML_ERROR is not None:
+        module.fail_json(msg=missing_required_lib("PyYAML"), exception=YAML_ERROR, **result)
+    try:
+        config = yaml.safe_load(path.read_text(encoding="utf-8")) if path.is_file() else None
+        result["server"] = _kubeconfig.server_of(config, options["context"])
+    except (ValueError, KeyError, TypeError, yaml.YAMLError) as error:
+        module.fail_json(msg=f"{path} is no kubeconfig ({type(error).__name__}); repair or move it", **result)
+    if result["server"]:
+        why = connects(result["server"], options["timeout"])
+        result["msg"] = f"no answer from {result['server']}: {why}" if why else f"{result['server']} answers"
+        result["reachable"] = not why
+    else:
+        result["msg"] = f"{path} has no context {options['context']}; playbook kubernetes makes it"
+    if options["required"] and not result["reachable"]:
+        module.fail_json(**result)
+    module.exit_json(**result)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,89 @@
+#!/usr/bin/python
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: k3s_airgap_info
+short_description: Verify an air-gap directory of K3s and list its files
+version_added: 0.1.0
+description:
+  - Finds the binary and the image archives of one architecture under the release's names and compares checksums.
+  - Fails with all findings at once when a file is missing, has no checksum, or has a wrong one.
+author: The gb10.cluster authors (@gb10)
+attributes:
+  check_mode:
+    description: The module only reads; it does the same in check mode.
+    support: full
+  diff_mode:
+    description: There is nothing to show a difference of.
+    support: none
+options:
+  path:
+    description: The directory.
+    type: path
+    required: true
+  arch:
+    description: The architecture of the hosts.
+    type: str
+    choices: [amd64, arm64]
+    required: true
+"""
+
+EXAMPLES = r"""
+- name: Verify the directory on the controller
+  gb10.cluster.k3s_airgap_info:
+    path: /srv/k3s
+    arch: arm64
+  delegate_to: localhost
+"""
+
+RETURN = r"""
+binary:
+  description: The K3s binary, or an empty string.
+  returned: always
+  type: str
+images:
+  description: The image archives, sorted.
+  returned: always
+  type: list
+  elements: str
+findings:
+  description: What is wrong, each with C(rule), C(key), C(reason) and C(remedy).
+  returned: always
+  type: list
+  elements: dict
+"""
+
+from pathlib import Path
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.gb10.cluster.plugins.module_utils import _airgap, _findings
+
+
+def main() -> None:
+    module = AnsibleModule(
+        argument_spec={
+            "path": {"type": "path", "required": True},
+            "arch": {"type": "str", "choices": ["amd64", "arm64"], "required": True},
+        },
+        supports_check_mode=True,
+    )
+    found = _airgap.read(Path(module.params["path"]), module.params["arch"])
+    result = {
+        "changed": False,
+        "binary": found.binary,
+        "images": list(found.images),
+        "findings": [finding.as_dict() for finding in found.findings],
+        "msg": _findings.format_findings(found.findings)
+        or f"{1 + len(found.images)} files are what their checksums say.",
+    }
+    if _findings.has_errors(found.findings):
+        module.fail_json(**result)
+    module.exit_json(**result)
+
+
+if __name__ == "__main__":
+    main()

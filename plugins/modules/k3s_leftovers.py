@@ -1,0 +1,178 @@
+#!/usr/bin/python
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: k3s_leftovers
+short_description: Remove what K3s leaves running and mounted when it stops
+version_added: 0.1.0
+description:
+  - Brings VFs that are still in pods back to the host under their old names, ends the containers of a stopped K3s,
+    unmounts what they had, and removes the interfaces and packet filter rules of its CNI plugins.
+  - Files are not removed. Stop the services first; a running K3s would start everything again.
+author: The gb10.cluster authors (@gb10)
+attributes:
+  check_mode:
+    description: Lists what would be removed and removes nothing.
+    support: full
+  diff_mode:
+    description: What is removed is in the result.
+    support: none
+options:
+  data_dir:
+    description: K3s's data directory.
+    type: path
+    default: /var/lib/rancher/k3s
+"""
+
+EXAMPLES = r"""
+- name: End what a stopped K3s left
+  gb10.cluster.k3s_leftovers:
+"""
+
+RETURN = r"""
+returned_links:
+  description: VFs that were brought back to the host.
+  returned: always
+  type: list
+  elements: str
+processes:
+  description: Processes of containers that were ended.
+  returned: always
+  type: list
+  elements: int
+mounts:
+  description: Mount points that were unmounted.
+  returned: always
+  type: list
+  elements: str
+links:
+  description: Interfaces that were removed.
+  returned: always
+  type: list
+  elements: str
+rules:
+  description: Tools whose packet filter rules were cleaned.
+  returned: always
+  type: list
+  elements: str
+"""
+
+import os
+import signal
+import time
+from pathlib import Path
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.gb10.cluster.plugins.module_utils import _k3s_leftovers as leftovers
+
+
+def processes() -> tuple[dict[int, str], dict[int, int]]:
+    """Return command lines and parents of all processes that can be read."""
+    commands, parents = {}, {}
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            commands[int(entry.name)] = (entry / "cmdline").read_text(errors="replace").replace("\0", " ")
+            parents[int(entry.name)] = int((entry / "stat").read_text(errors="replace").rsplit(")", 1)[1].split()[1])
+        except OSError:
+            continue  # it ended while we looked
+    return commands, parents
+
+
+class Cleaner:
+    """Finds and removes; in check mode it only finds."""
+
+    def __init__(self, module: AnsibleModule) -> None:
+        self.module = module
+        self.act = not module.check_mode
+        self.data_dir = module.params["data_dir"]
+
+    def run(self, *command: str, data: str | None = None) -> str:
+        """Run a command that must succeed and return its output."""
+        return self.module.run_command(list(command), check_rc=True, data=data)[1]
+
+    def bring_links_home(self) -> list[str]:
+        """Move VFs out of the pods' namespaces."""
+        home = []
+        for netns in sorted(Path("/run/netns").glob("cni-*")):
+            code, links, _error = self.module.run_command(["ip", "-netns", netns.name, "-json", "-details", "link"])
+            if code != 0:
+                continue  # the namespace is gone, its mount point is removed below
+            for link in leftovers.stray_links(netns.name, links):
+                home.append(link.host_name)
+                if self.act:
+                    inside = ["ip", "-netns", netns.name, "link", "set", "dev"]
+                    self.run(*inside, link.name, "down")
+                    self.run(*inside, link.name, "name", link.host_name)
+                    self.run(*inside, link.host_name, "netns", "1")
+        return home
+
+    def end_containers(self) -> list[int]:
+        """Kill shims and everything below them, and wait until they are gone."""
+        pids = leftovers.container_processes(*processes(), self.data_dir)
+        if self.act:
+            for pid in pids:
+                try:
+                    os.kill(pid, signal.SIGKILL)
+                except ProcessLookupError:
+                    continue
+            deadline = time.monotonic() + 10
+            while time.monotonic() < deadline and any(Path(f"/proc/{pid}/exe").is_symlink() for pid in pids):
+                time.sleep(0.1)
+        return pids
+
+    def unmount(self) -> list[str]:
+        """Unmount what containers had; lazily, since a dead process may still hold one."""
+        roots = (*leftovers.MOUNT_ROOTS, self.data_dir)
+        points = leftovers.mounts_below(Path("/proc/self/mounts").read_text(encoding="utf-8"), roots)
+        if self.act:
+            for point in points:
+                self.run("umount", "--lazy", point)
+            for netns in Path("/run/netns").glob("cni-*"):
+                netns.unlink()
+        return points
+
+    def remove_links(self) -> list[str]:
+        """Remove the bridges and tunnels of the CNI plugins."""
+        found = [name for name in leftovers.LINKS if Path("/sys/class/net", name).exists()]
+        if self.act:
+            for name in found:
+                self.run("ip", "link", "delete", name)
+        return found
+
+    def clean_rules(self) -> list[str]:
+        """Take the rules of kube-proxy and CNI out of the packet filter and keep all others."""
+        cleaned = []
+        for tool in ("iptables", "ip6tables"):
+            if self.module.get_bin_path(f"{tool}-save") is None:
+                continue
+            code, saved, _error = self.module.run_command([f"{tool}-save"])
+            kept = leftovers.filtered_rules(saved)
+            if code != 0 or kept == "".join(line + "\n" for line in saved.splitlines()):
+                continue
+            cleaned.append(tool)
+            if self.act:
+                self.run(f"{tool}-restore", data=kept)
+        return cleaned
+
+
+def main() -> None:
+    module = AnsibleModule(
+        argument_spec={"data_dir": {"type": "path", "default": "/var/lib/rancher/k3s"}}, supports_check_mode=True
+    )
+    cleaner = Cleaner(module)
+    result = {"returned_links": cleaner.bring_links_home()}
+    result["processes"] = cleaner.end_containers()
+    result["mounts"] = cleaner.unmount()
+    result["links"] = cleaner.remove_links()
+    result["rules"] = cleaner.clean_rules()
+    module.exit_json(changed=any(result.values()), **result)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,147 @@
+#!/usr/bin/python
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: k3s_preconditions
+short_description: Check whether K3s can be put on a host
+version_added: 0.1.0
+description:
+  - Looks at cgroups, swap, listening ports, the default route, the clock and earlier installations before anything is changed.
+  - Fails with all findings at once when one of them is an error. It never changes the host.
+author: The gb10.cluster authors (@gb10)
+attributes:
+  check_mode:
+    description: The module reads and judges; it does the same in check mode.
+    support: full
+  diff_mode:
+    description: There is nothing to show a difference of.
+    support: none
+options:
+  role:
+    description: What the host is to become.
+    type: str
+    choices: [server, agent]
+    required: true
+  version:
+    description: The K3s release that is wanted, such as V(v1.36.4+k3s1).
+    type: str
+    required: true
+  kubelet_args:
+    description: The arguments that the kubelet is going to get, each as V(key=value).
+    type: list
+    elements: str
+    default: []
+  embedded_etcd:
+    description: Whether the servers keep their state in the embedded etcd, which needs two more ports.
+    type: bool
+    default: false
+  reference_epoch:
+    description: Seconds since 1970 on the controller; V(0) skips the comparison of the clocks.
+    type: float
+    default: 0
+  clock_skew:
+    description: How many seconds the host's clock may differ.
+    type: float
+    default: 60
+  upgrading:
+    description: Whether another installed version is about to be replaced on purpose.
+    type: bool
+    default: false
+  binary:
+    description: Where an installed K3s is looked for.
+    type: path
+    default: /usr/local/bin/k3s
+  root:
+    description: The directory below which everything is read.
+    type: path
+    default: /
+"""
+
+EXAMPLES = r"""
+- name: Check the host
+  gb10.cluster.k3s_preconditions:
+    role: agent
+    version: v1.36.4+k3s1
+"""
+
+RETURN = r"""
+findings:
+  description: All findings, errors first; each with C(severity), C(rule), C(key), C(value), C(reason) and C(remedy).
+  returned: always
+  type: list
+  elements: dict
+installed:
+  description: Whether this collection has installed K3s on the host.
+  returned: always
+  type: bool
+installed_version:
+  description: The installed release, or an empty string.
+  returned: always
+  type: str
+"""
+
+import subprocess
+import time
+from pathlib import Path
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.gb10.cluster.plugins.module_utils import _findings, _k3s_host
+
+
+def installed_version(binary: str) -> str:
+    """Ask the installed binary for its version; an empty string when there is none that answers."""
+    try:
+        done = subprocess.run([binary, "--version"], capture_output=True, text=True, timeout=30, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return _k3s_host.parse_k3s_version_output(done.stdout)
+
+
+def main() -> None:
+    module = AnsibleModule(
+        argument_spec={
+            "role": {"type": "str", "required": True, "choices": ["server", "agent"]},
+            "version": {"type": "str", "required": True},
+            "kubelet_args": {"type": "list", "elements": "str", "default": []},
+            "embedded_etcd": {"type": "bool", "default": False},
+            "reference_epoch": {"type": "float", "default": 0},
+            "clock_skew": {"type": "float", "default": 60},
+            "upgrading": {"type": "bool", "default": False},
+            "binary": {"type": "path", "default": "/usr/local/bin/k3s"},
+            "root": {"type": "path", "default": "/"},
+        },
+        supports_check_mode=True,
+    )
+    options = module.params
+    try:
+        state = _k3s_host.read_host(Path(options["root"]), installed_version(options["binary"]), time.time())
+        findings = _k3s_host.judge(
+            state,
+            role=options["role"],
+            version=options["version"],
+            kubelet_args=options["kubelet_args"],
+            embedded_etcd=options["embedded_etcd"],
+            reference_epoch=options["reference_epoch"],
+            clock_skew=options["clock_skew"],
+            upgrading=options["upgrading"],
+        )
+    except ValueError as error:
+        module.fail_json(msg=str(error), findings=[], installed=False, installed_version="")
+    result = {
+        "changed": False,
+        "findings": [finding.as_dict() for finding in _findings.sort_findings(findings)],
+        "installed": any(state.units.values()),
+        "installed_version": state.installed_version,
+        "msg": _findings.format_findings(findings) or "K3s can be installed here.",
+    }
+    if _findings.has_errors(findings):
+        module.fail_json(**result)
+    module.exit_json(**result)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,146 @@
+#!/usr/bin/python
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: kubeconfig
+short_description: Keep one cluster in a kubeconfig without touching the others
+version_added: 0.1.0
+description:
+  - Puts the cluster of a K3s server into a kubeconfig under a name of its own, with its outside address.
+  - Entries of other clusters and the current context stay as they are. The file is replaced in one step, mode 0600.
+  - Run it on the controller.
+author: The gb10.cluster authors (@gb10)
+requirements:
+  - PyYAML
+attributes:
+  check_mode:
+    description: Reports what would change and writes nothing.
+    support: full
+  diff_mode:
+    description: Shows the names of the contexts before and after, never their credentials.
+    support: partial
+options:
+  path:
+    description: The kubeconfig to keep.
+    type: path
+    required: true
+  context:
+    description: Name of the context, the cluster and the user.
+    type: str
+    required: true
+  content:
+    description: The kubeconfig that the server wrote, as text. Needed with O(state=present).
+    type: str
+  server:
+    description: The address of the API as the controller reaches it. Needed with O(state=present).
+    type: str
+  state:
+    description: Whether the cluster is to be in the file.
+    type: str
+    choices: [present, absent]
+    default: present
+"""
+
+EXAMPLES = r"""
+- name: Keep the cluster in the kubeconfig
+  gb10.cluster.kubeconfig:
+    path: ~/.kube/config
+    context: gb10
+    server: https://10.99.0.10:6443
+    content: "{{ slurped.content | b64decode }}"
+  delegate_to: localhost
+"""
+
+RETURN = r"""
+path:
+  description: The file.
+  returned: always
+  type: str
+contexts:
+  description: Names of the contexts in it afterwards.
+  returned: always
+  type: list
+  elements: str
+"""
+
+import os
+import tempfile
+import traceback
+from pathlib import Path
+
+from ansible.module_utils.basic import AnsibleModule, missing_required_lib
+from ansible_collections.gb10.cluster.plugins.module_utils import _kubeconfig
+
+try:
+    import yaml
+
+    YAML_ERROR = None
+except ImportError:
+    YAML_ERROR = traceback.format_exc()
+
+
+def write(path: Path, text: str) -> None:
+    """Replace the file in one step; nobody else can read it at any moment."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as stream:
+            stream.write(text)
+        Path(name).replace(path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def names(config: _kubeconfig.Config | None) -> list[str]:
+    """Return the names of the contexts."""
+    return [entry["name"] for entry in (config or {}).get("contexts") or []]
+
+
+def main() -> None:
+    module = AnsibleModule(
+        argument_spec={
+            "path": {"type": "path", "required": True},
+            "context": {"type": "str", "required": True},
+            "content": {"type": "str", "no_log": True},
+            "server": {"type": "str"},
+            "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
+        },
+        required_if=[("state", "present", ["content", "server"])],
+        supports_check_mode=True,
+    )
+    options = module.params
+    path = Path(options["path"])
+    result = {"changed": False, "path": str(path), "contexts": []}
+    if YAML_ERROR is not None:
+        module.fail_json(msg=missing_required_lib("PyYAML"), exception=YAML_ERROR, **result)
+    try:
+        existing = yaml.safe_load(path.read_text(encoding="utf-8")) if path.is_file() else None
+        if options["state"] == "absent":
+            wanted = _kubeconfig.removed(existing, options["context"]) if existing else None
+        else:
+            source = yaml.safe_load(options["content"])
+            entries = _kubeconfig.renamed(source, options["context"], options["server"])
+            wanted = _kubeconfig.merged(existing, entries)
+    except (ValueError, KeyError, TypeError, yaml.YAMLError) as error:
+        module.fail_json(
+            msg=f"{path} or the server's kubeconfig is no kubeconfig ({type(error).__name__}); repair or move the file",
+            **result,
+        )
+    loose = path.is_file() and path.stat().st_mode & 0o077 != 0
+    result.update(
+        changed=wanted != existing or loose,
+        contexts=names(wanted),
+        diff={"before": f"{names(existing)}\n", "after": f"{names(wanted)}\n"},
+    )
+    if result["changed"] and not module.check_mode:
+        write(path, yaml.safe_dump(wanted, sort_keys=False))
+    module.exit_json(**result)
+
+
+if __name__ == "__main__":
+    main()
