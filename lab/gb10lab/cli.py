@@ -20,7 +20,9 @@ from .lab import CHECKOUT, Host, Lab, hosts_of
 from .podman import Podman
 from .shell import LabError, say
 
-KUBERNETES_PREPARE = CHECKOUT / "lab" / "kubernetes" / "prepare"
+# what `up --kubernetes` makes ready in the cache, in this order; each is quick when it has nothing to do
+BUILDS = tuple(CHECKOUT / "lab" / part / "build" for part in ("kubernetes", "k3s", "images", "sglang"))
+CANNOT_BE_HAD = 3
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -49,8 +51,8 @@ def _parser() -> argparse.ArgumentParser:
     add("deps", _deps, "install the Debian packages that the lab needs")
     up = add("up", _up, "start the lab; does nothing when it runs already")
     up.add_argument("--nodes", type=int, default=4, help="GPU nodes beside the control host (default 4)")
-    up.add_argument("--kubernetes", action=argparse.BooleanOptionalAction, default=True,
-                    help="have the Kubernetes parts ready in the cache (default yes)")  # fmt: skip
+    up.add_argument("--kubernetes", action=argparse.BooleanOptionalAction, default=None,
+                    help="have the Kubernetes parts ready in the cache (default: if they can be had)")  # fmt: skip
     add("down", _down, "remove the lab without a trace")
     status = add("status", _status, "tell what runs")
     status.add_argument("--json", action="store_true", help="for programs")
@@ -87,8 +89,7 @@ def _up(options: argparse.Namespace) -> int:
     wanted = hosts_of(options.nodes)
     if absent := deps.missing():
         raise LabError(f"missing on this machine: {', '.join(absent)}. Run `lab/labctl deps` and try again.")
-    if options.kubernetes:
-        _prepare_kubernetes(lab)
+    kubernetes = options.kubernetes is not False and _prepare_kubernetes(lab, required=options.kubernetes is True)
     with _locked(lab):
         known = lab.describe()
         if known and known["nodes"] == options.nodes and len(_alive(lab)) == len(wanted):
@@ -104,20 +105,28 @@ def _up(options: argparse.Namespace) -> int:
         say(f"lab {lab.name}: namespaces, switches and cables for {len(wanted)} hosts")
         network.create(lab, wanted)
         hosts.write_ssh(lab, wanted)
+        hosts.write_inventory(lab, wanted)
         hosts.start(lab, podman, wanted, name)
         partial = lab.run / "lab.json.part"
         partial.write_text(json.dumps({"name": lab.name, "state": str(lab.state), "nodes": options.nodes,
-                                       "kubernetes": options.kubernetes}))  # fmt: skip
+                                       "kubernetes": kubernetes}))  # fmt: skip
         partial.rename(lab.run / "lab.json")
     say(f"up: control 10.99.0.10, spark1…{options.nodes} 10.99.0.11…. Try: lab/labctl run -- ansible all -m ping")
     return 0
 
 
-def _prepare_kubernetes(lab: Lab) -> None:
-    if not os.access(KUBERNETES_PREPARE, os.X_OK):
-        raise LabError(f"{KUBERNETES_PREPARE} is not there, so there is no Kubernetes; use `up --no-kubernetes`")
-    if subprocess.run([KUBERNETES_PREPARE], env={**os.environ, **lab.environment()}, check=False).returncode != 0:
-        raise LabError("the Kubernetes parts could not be made ready (see above); `up --no-kubernetes` does without")
+def _prepare_kubernetes(lab: Lab, *, required: bool) -> bool:
+    """Have the Kubernetes parts in the cache; False when they can't be had here and are not ``required``."""
+    lab.cache.mkdir(parents=True, exist_ok=True)
+    builds = [path for path in BUILDS if os.access(path, os.X_OK)]
+    for path in builds:
+        status = subprocess.run([path], env={**os.environ, **lab.environment()}, check=False).returncode
+        if status == CANNOT_BE_HAD and not required:
+            say("no Kubernetes in this lab (see above); it runs what needs none")
+            return False
+        if status != 0:
+            raise LabError(f"{path.relative_to(CHECKOUT)} failed (see above); `up --no-kubernetes` does without it")
+    return bool(builds)
 
 
 def _down(_options: argparse.Namespace) -> int:

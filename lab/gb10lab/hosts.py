@@ -114,6 +114,22 @@ def write_ssh(lab: Lab, hosts: Sequence[Host]) -> None:
     )
 
 
+def write_inventory(lab: Lab, hosts: Sequence[Host]) -> None:
+    """An inventory of exactly these hosts, with the variables of inventory/lab: for labs of another size."""
+    directory = lab.state / "inventory"
+    directory.mkdir()
+    (directory / "group_vars").symlink_to(CHECKOUT / "inventory" / "lab" / "group_vars")
+    members = {
+        "gb10_servers": {host.name: {"ansible_host": host.address} for host in hosts if not host.is_node},
+        "gb10_nodes": {
+            host.name: {"ansible_host": host.address, "gb10_node_id": host.number} for host in hosts if host.is_node
+        },
+    }
+    # JSON is YAML
+    groups = {"gb10_cluster": {"children": {name: {"hosts": of_group} for name, of_group in members.items()}}}
+    (directory / "hosts.yml").write_text(json.dumps(groups, indent=2) + "\n")
+
+
 def inside(lab: Lab) -> list[str]:
     """Beginning of a command line that runs the rest in the lab's network namespace, with the machine's mounts."""
     return ["nsenter", f"--net=/run/netns/{lab.name}", "--"]
