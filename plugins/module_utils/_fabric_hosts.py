@@ -170,15 +170,7 @@ def _vf_count(reader: Reader, host: str, values: Mapping[str, Any], pf: str, tot
             return min(total, VF_MAX)
         assumed = reader.integer(values.get("gb10_assumed_vf_count"))
         if assumed is not None:
-            reader.add(
-                "vf_count.assumed",
-                "gb10_fabric_vf_count",
-                "auto",
-                f"{pf} was not asked, {assumed} VFs are assumed",
-                "The run itself asks every host; declare gb10_pf_totalvfs to plan with its figure before.",
-                host,
-                "info",
-            )
+            reader.assumed.setdefault(assumed, {})[host] = None
             return assumed
         if not _asked(values):
             reader.add(

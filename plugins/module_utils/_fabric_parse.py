@@ -56,6 +56,15 @@ def parse_fabric(variables: Mapping[str, Mapping[str, Any]]) -> tuple[Fabric, li
     group = _group_values(reader, variables)
     rails = _rails(reader, group.get("gb10_fabric_rails"), set(variables))
     hosts = tuple(h for name in sorted(variables) if (h := read_host(reader, name, variables[name], rails)) is not None)
+    for count, unasked in reader.assumed.items():
+        reader.add(
+            "vf_count.assumed",
+            "gb10_fabric_vf_count",
+            "auto",
+            f"{count} VFs a PF are assumed, for these hosts were not asked: {', '.join(unasked)}",
+            "A run asks the hosts it visits; declare gb10_pf_totalvfs to plan without asking.",
+            severity="info",
+        )
     management: dict[Network, None] = {}
     for name in sorted(variables):
         for item in listed(variables[name].get("gb10_management_networks")):

@@ -23,6 +23,8 @@ class Reader:
     """Collects findings while values are read."""
 
     findings: list[Finding] = field(default_factory=list)
+    # VF counts that were assumed, with the hosts they were assumed for: one finding tells of all
+    assumed: dict[int, dict[str, None]] = field(default_factory=dict)
 
     def add(
         self, rule: str, key: str, value: Any, reason: str, remedy: str, where: str = "", severity: Severity = "error"

@@ -1,0 +1,105 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The command line on every inventory of the repository, as its own process: it must need no Ansible."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+SCRIPT = ROOT / "scripts" / "fabric_plan.py"
+INVENTORIES = sorted(path for path in (ROOT / "inventory").iterdir() if path.is_dir())
+
+HOSTS = """\
+gb10_nodes:
+  hosts:
+    spark1: {gb10_node_id: 1}
+    spark2: {gb10_node_id: 2}
+  vars:
+    gb10_fabric_vf_count: 1
+    gb10_fabric_rails: [{name: rail0, pf: enp1s0f0np0, network: 10.100.0.0/16}]
+"""
+
+
+def run(*arguments: str, text: str = "") -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(SCRIPT), *arguments]
+    return subprocess.run(command, input=text, capture_output=True, text=True, check=False)
+
+
+def listed(inventory: Path) -> str:
+    ansible_inventory = str(Path(sys.executable).with_name("ansible-inventory"))
+    command = [ansible_inventory, "-i", str(inventory), "--list"]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+@pytest.mark.parametrize("inventory", INVENTORIES, ids=lambda path: path.name)
+def test_every_inventory_of_the_repository_can_be_planned(inventory: Path) -> None:
+    done = run("--json", str(inventory))
+    assert done.returncode == 0, done.stdout + done.stderr
+    answer = json.loads(done.stdout)
+    assert set(answer) == {"plan", "findings"}
+    assert all(host["vfs"] for host in answer["plan"]["hosts"].values())
+    table = run(str(inventory))
+    assert table.returncode == 0
+    assert all(name in table.stdout for name in answer["plan"]["hosts"])
+
+
+@pytest.mark.parametrize("inventory", INVENTORIES, ids=lambda path: path.name)
+def test_ansible_reads_the_same_inventory_alike(inventory: Path) -> None:
+    assert json.loads(run("--json", "-", text=listed(inventory)).stdout) == json.loads(
+        run("--json", str(inventory)).stdout
+    )
+
+
+def test_a_file_is_enough(tmp_path: Path) -> None:
+    (tmp_path / "hosts.yml").write_text(HOSTS)
+    done = run(str(tmp_path / "hosts.yml"))
+    assert done.returncode == 0
+    assert "2 hosts, 1 rails, 2 VFs, 1 NADs" in done.stdout
+
+
+def test_errors_are_printed_and_exit_1(tmp_path: Path) -> None:
+    (tmp_path / "hosts.yml").write_text(HOSTS.replace("gb10_node_id: 2", "gb10_node_id: 1"))
+    done = run(str(tmp_path))
+    assert done.returncode == 1
+    assert "[fabric.node_id.duplicate]" in done.stdout
+
+
+@pytest.mark.parametrize("value", ["'{{ item }}'", "!vault encrypted"])
+def test_a_value_for_ansible_only_says_what_to_do(tmp_path: Path, value: str) -> None:
+    (tmp_path / "hosts.yml").write_text(HOSTS)
+    (tmp_path / "host_vars" / "spark2").mkdir(parents=True)
+    (tmp_path / "host_vars" / "spark2" / "id.yml").write_text(f"gb10_node_id: {value}\n")
+    done = run("--json", str(tmp_path))
+    assert done.returncode == 1
+    findings = {f["rule"]: f for f in json.loads(done.stdout)["findings"]}
+    assert findings["fabric.value.template"]["where"] == "spark2"
+    assert "--tags plan" in findings["fabric.value.template"]["remedy"]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("hosts.yml", "gb10_nodes: [", "hosts.yml"),
+        ("hosts.yml", "- spark1", "not a mapping of groups"),
+        ("hosts.ini", "[gb10_nodes]", "ansible-inventory -i"),
+    ],
+)
+def test_an_unreadable_inventory_exits_2_and_says_why(tmp_path: Path, name: str, content: str, said: str) -> None:
+    (tmp_path / name).write_text(content)
+    done = run(str(tmp_path))
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_standard_input_that_is_no_json_exits_2() -> None:
+    done = run("-", text="spark1")
+    assert done.returncode == 2
+    assert "ansible-inventory --list" in done.stderr
