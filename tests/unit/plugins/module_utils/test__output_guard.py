@@ -3,17 +3,12 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._output_guard import (
     StreamGuard,
     judge_text,
     periodic_runs,
 )
-
-sys.path.insert(0, str(Path(__file__).parent))
 from output_corpus import GARBAGE, HEALTHY, INTRO, prose
 
 

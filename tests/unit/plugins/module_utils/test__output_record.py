@@ -15,8 +15,6 @@ from ansible_collections.gb10.cluster.plugins.module_utils._output_record import
     judge_recording,
     parse_recording,
 )
-
-sys.path.insert(0, str(Path(__file__).parent))
 from output_corpus import HEALTHY, prose
 
 SCRIPT = Path(__file__).resolve().parents[4] / "scripts" / "output_guard.py"

@@ -1,0 +1,115 @@
+#!/usr/bin/python
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Documentation of the action plugin of the same name."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: load_cell
+short_description: Measure an OpenAI-compatible streaming server, and say when its figures mean nothing
+version_added: 0.1.0
+author: The gb10.cluster authors (@gb10)
+description:
+  - Sends the same prompts at a given concurrency and context, repeats them, and returns times to the first token
+    and between tokens, rates, the server's own counts, and the spread over the repetitions.
+  - Judges every answer while it arrives. Collapsed output, identical statistics, decoding outside the CUDA graphs
+    and a server that also serves somebody else are named in the cell's status; such a cell must not be ranked.
+  - Runs on the controller, which must reach the server.
+attributes:
+  check_mode:
+    support: full
+    description: Sends nothing in check mode.
+  diff_mode:
+    support: none
+    description: Changes nothing.
+options:
+  url:
+    description: Base URL of the server, without C(/v1).
+    type: str
+    required: true
+  model:
+    description: Model name of the requests.
+    type: str
+    required: true
+  api_key:
+    description: Bearer token.
+    type: str
+  timeout:
+    description: Seconds after which a silent stream is given up.
+    type: float
+    default: 600.0
+  metrics:
+    description: Read C(/metrics) around each repetition; needed for accept length and to notice others.
+    type: bool
+    default: true
+  workloads:
+    description: The cells to measure, in order.
+    type: list
+    elements: dict
+    required: true
+    suboptions:
+      concurrency:
+        description: Streams at a time.
+        type: int
+        required: true
+      max_tokens:
+        description: Upper bound of the answer in tokens.
+        type: int
+        default: 3072
+      context_tokens:
+        description: Approximate length of the text in front of the question, in tokens.
+        type: int
+        default: 0
+      requests:
+        description: Requests a repetition; V(0) means one a stream.
+        type: int
+        default: 0
+      forced:
+        description: Make every request decode to O(workloads[].max_tokens).
+        type: bool
+        default: false
+      warmup:
+        description: Short requests before the first repetition.
+        type: int
+        default: 1
+      repetitions:
+        description: How often the cell is measured.
+        type: int
+        default: 1
+      seed:
+        description: Chooses prompts and sampling.
+        type: int
+        default: 1
+      draft_tokens:
+        description: Draft tokens a verify step, to derive the accept rate from the accept length.
+        type: int
+"""
+
+EXAMPLES = r"""
+- name: Measure one, four and eight streams
+  gb10.cluster.load_cell:
+    url: http://10.43.0.12:30000
+    model: google/gemma-4-31B-it
+    workloads:
+      - {concurrency: 1, repetitions: 5}
+      - {concurrency: 4, repetitions: 5}
+      - {concurrency: 8, repetitions: 5}
+  delegate_to: localhost
+"""
+
+RETURN = r"""
+cells:
+  description:
+    - One record a workload. C(status) is V(ok), V(garbage), V(shared), V(eager), V(failed) or V(infrastructure).
+    - C(peak_tok_s) is the sum of the requests' own rates, C(wall_tok_s) tokens over wall time; both carry mean,
+      spread and percentiles over the repetitions.
+  returned: always
+  type: list
+  elements: dict
+msg:
+  description: What was measured, or which cells mean nothing and why.
+  returned: always
+  type: str
+"""
