@@ -1,0 +1,51 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Filters from the serving plan to Kubernetes objects, and from what runs back; each is documented in its YAML file."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ansible_collections.gb10.cluster.plugins.module_utils import (
+    _findings,
+    _serving_manifests,
+    _serving_pods,
+    _serving_status,
+)
+
+
+def serving_manifests(
+    plan: dict[str, Any], options: dict[str, Any], files: dict[str, str], patches: dict[str, str], service_type: str
+) -> list[dict[str, Any]]:
+    """Return all objects of a group."""
+    secrets = {variable: (ref["secret"], ref["key"]) for variable, ref in options.get("secrets", {}).items()}
+    pods = _serving_pods.PodOptions(**{**options, "secrets": secrets})
+    return _serving_manifests.render(plan, pods, files, patches, service_type)
+
+
+def serving_outdated(stateful_sets: list[dict[str, Any]], objects: list[dict[str, Any]]) -> list[str]:
+    """Return the names of StatefulSets that run another revision, the head's first; empty when none does."""
+    revision = _serving_manifests.group_revision(objects)
+    wanted = {item["metadata"]["name"] for item in objects if item["kind"] == "StatefulSet"}
+    ranks = sorted(stateful_sets, key=lambda item: int(item["metadata"]["labels"][_serving_manifests.RANK]))
+    live = {item["metadata"]["name"]: item["metadata"].get("annotations") or {} for item in ranks}
+    same = live.keys() == wanted and all(a.get(_serving_manifests.REVISION) == revision for a in live.values())
+    return [] if same else list(live)
+
+
+def serving_missing_nads(plan: dict[str, Any], nads: list[dict[str, Any]]) -> str:
+    """Return what is missing, a line each; an empty string when nothing is."""
+    return _findings.format_findings(_serving_status.missing_nads(plan, nads))
+
+
+class FilterModule:
+    """Names under which playbooks find the filters."""
+
+    def filters(self) -> dict[str, Any]:
+        return {
+            "serving_manifests": serving_manifests,
+            "serving_outdated": serving_outdated,
+            "serving_missing_nads": serving_missing_nads,
+            "serving_holders": _serving_status.holders,
+        }

@@ -1,0 +1,121 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A serving plan as Kubernetes objects. Private to the collection."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from ._serving_pods import NETWORKS, PodOptions, networks_annotation, pod_spec
+
+REVISION = "gb10.cluster/revision"
+INSTANCE = "gb10.cluster/instance"
+RANK = "gb10.cluster/rank"
+ROLE = "gb10.cluster/role"
+VF_INDEX = "gb10.cluster/vf-index"
+
+
+def labels(plan: Mapping[str, Any]) -> dict[str, str]:
+    """Return the labels that every object of a group carries."""
+    return {
+        "app.kubernetes.io/name": "sglang",
+        "app.kubernetes.io/instance": plan["instance"],
+        "app.kubernetes.io/managed-by": "gb10.cluster",
+        INSTANCE: plan["instance"],
+    }
+
+
+def _meta(plan: Mapping[str, Any], name: str, **more: Any) -> dict[str, Any]:
+    return {"name": name, "namespace": plan["namespace"], "labels": labels(plan), **more}
+
+
+def _config_map(plan: Mapping[str, Any], name: str, files: Mapping[str, str]) -> dict[str, Any]:
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": _meta(plan, name), "data": dict(files)}
+
+
+def _service(plan: Mapping[str, Any], service_type: str) -> dict[str, Any]:
+    port = plan["service"]["port"]
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": _meta(plan, plan["service"]["name"]),
+        "spec": {
+            "type": service_type,
+            # Workers answer /health with 200 whatever happens: only the head may be behind the Service.
+            "selector": {INSTANCE: plan["instance"], ROLE: "head"},
+            "ports": [{"name": "http", "port": port, "targetPort": "http", "protocol": "TCP"}],
+        },
+    }
+
+
+def _stateful_set(
+    entry: Mapping[str, Any], plan: Mapping[str, Any], spec: Mapping[str, Any], revision: str
+) -> dict[str, Any]:
+    own = {RANK: str(entry["rank"]), ROLE: entry["role"]}
+    annotations = {REVISION: revision}
+    if entry["networks"]:
+        annotations[NETWORKS] = networks_annotation(entry)
+        annotations[VF_INDEX] = str(plan["vf_index"])
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "StatefulSet",
+        "metadata": _meta(plan, entry["name"]) | {"labels": labels(plan) | own, "annotations": {REVISION: revision}},
+        "spec": {
+            "replicas": 1,
+            "serviceName": plan["service"]["name"],
+            "podManagementPolicy": "Parallel",
+            # A rolling update would put one new rank among old ones; the group is replaced as a whole instead.
+            "updateStrategy": {"type": "OnDelete"},
+            "selector": {"matchLabels": {INSTANCE: plan["instance"], RANK: own[RANK]}},
+            "template": {
+                "metadata": {"labels": labels(plan) | own, "annotations": annotations},
+                "spec": dict(spec),
+            },
+        },
+    }
+
+
+def revision_of(plan: Mapping[str, Any], specs: list[dict[str, Any]], files: Mapping[str, Any]) -> str:
+    """Return a hash of everything that makes the running group what it is: one changed rank changes all."""
+    material = json.dumps([specs, [networks_annotation(entry) for entry in plan["ranks"]], files], sort_keys=True)
+    return hashlib.sha256(material.encode()).hexdigest()[:16]
+
+
+def render(
+    plan: Mapping[str, Any],
+    options: PodOptions,
+    files: Mapping[str, str],
+    patches: Mapping[str, str],
+    service_type: str = "ClusterIP",
+) -> list[dict[str, Any]]:
+    """Return all objects of a group in the order in which they can be created.
+
+    ``files`` are the scripts that run beside the server, ``patches`` the patch hooks, both name → text. Secrets are
+    not among the objects: what they hold must not pass through a plan that can be printed.
+    """
+    specs = [pod_spec(entry, plan, options) for entry in plan["ranks"]]
+    revision = revision_of(plan, specs, {"files": dict(files), "patches": dict(patches)})
+    objects: list[dict[str, Any]] = [
+        {
+            "apiVersion": "v1",
+            "kind": "ServiceAccount",
+            "metadata": _meta(plan, plan["instance"]),
+            "automountServiceAccountToken": False,
+        },
+        _config_map(plan, f"{plan['instance']}-files", files),
+    ]
+    if patches:
+        objects.append(_config_map(plan, f"{plan['instance']}-patches", patches))
+    objects.append(_service(plan, service_type))
+    objects += [_stateful_set(entry, plan, spec, revision) for entry, spec in zip(plan["ranks"], specs, strict=True)]
+    return objects
+
+
+def group_revision(objects: list[dict[str, Any]]) -> str:
+    """Return the revision that the StatefulSets among ``objects`` carry, or an empty string."""
+    found = {o["metadata"]["annotations"][REVISION] for o in objects if o["kind"] == "StatefulSet"}
+    return found.pop() if len(found) == 1 else ""

@@ -1,0 +1,203 @@
+#!/usr/bin/python
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: serving_group_info
+short_description: Tell how the ranks of a serving group are, and wait for them
+version_added: 0.1.0
+description:
+  - Reads pods and events of one serving group and says for every rank where it runs, whether it is ready and what is in
+    its way.
+  - With O(wait_timeout) it waits until all ranks are ready, and stops waiting as soon as waiting is in vain, for
+    example when a rank crashed twice or a network attachment is missing.
+  - When the group does not become ready it fails, and its message quotes the events and the last log lines of the ranks
+    in trouble.
+author: The gb10.cluster authors (@gb10)
+requirements:
+  - kubernetes
+attributes:
+  check_mode:
+    description: The module only looks; it does the same in check mode.
+    support: full
+  diff_mode:
+    description: There is nothing to show a difference of.
+    support: none
+options:
+  kubeconfig:
+    description: The kubeconfig on the host that runs the module, normally the controller.
+    type: path
+    required: true
+  context:
+    description: The context in it.
+    type: str
+    required: true
+  namespace:
+    description: Namespace of the group.
+    type: str
+    required: true
+  instance:
+    description: Name of the group.
+    type: str
+    required: true
+  ranks:
+    description: How many ranks the group has.
+    type: int
+    required: true
+  wait_timeout:
+    description: Seconds to wait for all ranks; 0 only looks and never fails because of their state.
+    type: int
+    default: 0
+  log_lines:
+    description: How many lines of a troubled rank's log are quoted.
+    type: int
+    default: 15
+"""
+
+EXAMPLES = r"""
+- name: Wait until all ranks are ready
+  gb10.cluster.serving_group_info:
+    kubeconfig: ~/.kube/config
+    context: gb10
+    namespace: gb10-serving
+    instance: gemma-4-31b-it
+    ranks: 4
+    wait_timeout: 3600
+  delegate_to: localhost
+"""
+
+RETURN = r"""
+ready:
+  description: Whether all ranks are there and ready.
+  returned: always
+  type: bool
+ranks:
+  description: A dictionary for every pod, with C(rank), C(pod), C(node), C(phase), C(ready), C(started), C(restarts),
+    C(revision), C(trouble) and C(hopeless).
+  returned: always
+  type: list
+  elements: dict
+missing:
+  description: Ranks without a pod.
+  returned: always
+  type: list
+  elements: int
+logs:
+  description: Last log lines of the ranks in trouble, by pod; of the crashed container where there was one.
+  returned: always
+  type: dict
+waited:
+  description: Seconds that were waited.
+  returned: always
+  type: float
+msg:
+  description: What was found, a line a rank.
+  returned: always
+  type: str
+"""
+
+import time
+import traceback
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule, missing_required_lib
+from ansible_collections.gb10.cluster.plugins.module_utils import _serving_status as status
+
+try:
+    from kubernetes import client, config
+    from kubernetes.client.exceptions import ApiException
+    from urllib3.exceptions import HTTPError
+
+    KUBERNETES_ERROR = None
+except ImportError:
+    KUBERNETES_ERROR = traceback.format_exc()
+
+POLL_SECONDS = 2
+
+
+class Cluster:
+    """The few questions that the module asks the API; answers are the API's plain JSON."""
+
+    def __init__(self, options: dict[str, Any]) -> None:
+        api = config.new_client_from_config(config_file=options["kubeconfig"], context=options["context"])
+        self._core, self._plain = client.CoreV1Api(api), api.sanitize_for_serialization
+        self._namespace = options["namespace"]
+        self._selector = f"{status.INSTANCE}={options['instance']},{status.RANK}"
+
+    def pods(self) -> list[dict[str, Any]]:
+        return self._plain(self._core.list_namespaced_pod(self._namespace, label_selector=self._selector).items)
+
+    def events(self) -> list[dict[str, Any]]:
+        return self._plain(self._core.list_namespaced_event(self._namespace, field_selector="type=Warning").items)
+
+    def log(self, rank: status.Rank, lines: int) -> list[str]:
+        """Return the end of a rank's log, of its last crash where the container already runs again."""
+        for previous in (True, False) if rank.restarts else (False,):
+            try:
+                text = self._core.read_namespaced_pod_log(
+                    rank.pod, self._namespace, container="sglang", tail_lines=lines, previous=previous
+                )
+            except ApiException:
+                continue
+            if text:
+                return str(text).splitlines()
+        return []
+
+
+def wait(cluster: Cluster, ranks: int, timeout: int) -> status.Group:
+    """Return the group's state when it is ready, hopeless or out of time."""
+    deadline = time.monotonic() + timeout
+    while True:
+        group = status.read_group(cluster.pods(), cluster.events(), ranks)
+        if group.ready or group.hopeless or time.monotonic() >= deadline:
+            return group
+        time.sleep(POLL_SECONDS)
+
+
+def report(group: status.Group, logs: dict[str, list[str]], instance: str, waited: float) -> str:
+    """Return the message: a line a rank, then what the troubled ones said."""
+    lines = [f"Group {instance} is {'ready' if group.ready else 'not ready'} after {waited:.0f} s.", *group.lines()]
+    for pod, log in logs.items():
+        lines += [f"Last lines of {pod}:", *(f"  {line}" for line in log)]
+    return "\n".join(lines)
+
+
+def main() -> None:
+    module = AnsibleModule(
+        argument_spec={
+            "kubeconfig": {"type": "path", "required": True},
+            "context": {"type": "str", "required": True},
+            "namespace": {"type": "str", "required": True},
+            "instance": {"type": "str", "required": True},
+            "ranks": {"type": "int", "required": True},
+            "wait_timeout": {"type": "int", "default": 0},
+            "log_lines": {"type": "int", "default": 15},
+        },
+        supports_check_mode=True,
+    )
+    options = module.params
+    result: dict[str, Any] = {"changed": False, "ready": False, "ranks": [], "missing": [], "logs": {}, "waited": 0.0}
+    if KUBERNETES_ERROR is not None:
+        module.fail_json(msg=missing_required_lib("kubernetes"), exception=KUBERNETES_ERROR, **result)
+    started = time.monotonic()
+    try:
+        cluster = Cluster(options)
+        group = wait(cluster, options["ranks"], options["wait_timeout"])
+        troubled = [] if group.ready else group.troubled()
+        logs = {rank.pod: cluster.log(rank, options["log_lines"]) for rank in troubled if rank.phase == "Running"}
+    except (ApiException, HTTPError, config.ConfigException, OSError) as error:
+        why = " ".join(str(error).split())[:300]
+        module.fail_json(msg=f"The API of context {options['context']} gave no answer: {why}", **result)
+    waited = round(time.monotonic() - started, 1)
+    result |= group.as_dict() | {"logs": {pod: log for pod, log in logs.items() if log}, "waited": waited}
+    result["msg"] = report(group, result["logs"], options["instance"], waited)
+    if options["wait_timeout"] and not group.ready:
+        module.fail_json(**result)
+    module.exit_json(**result)
+
+
+if __name__ == "__main__":
+    main()
