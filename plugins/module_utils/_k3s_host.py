@@ -211,3 +211,20 @@ def judge(
             remedy="Start a time service (timedatectl set-ntp true) on both and wait until they agree",
         )
     return findings
+
+
+def parse_properties(text: str) -> dict[str, str]:
+    """Return {name: value} of the output of ``systemctl show``."""
+    return dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
+
+
+def is_stale(properties: dict[str, str], changed: Iterable[float]) -> bool:
+    """Tell whether a running service was started before one of its files changed last.
+
+    ``properties`` come from ``systemctl show --timestamp=unix``, which gives whole seconds (``@1700000000``);
+    ``changed`` are times of change in seconds. A file of the same second was written just before the start.
+    """
+    if properties.get("ActiveState") not in ("active", "activating", "reloading"):
+        return False
+    started = properties.get("ExecMainStartTimestamp", "").removeprefix("@")
+    return started.isdigit() and any(int(time) > int(started) for time in changed)

@@ -111,3 +111,22 @@ def test_a_host_is_read_below_a_root(tmp_path: Path) -> None:
         installed_version="v1.36.4+k3s1",
         epoch=5.0,
     )
+
+
+@pytest.mark.parametrize(
+    ("state", "changed", "stale"),
+    [
+        ("active", 1700000001.0, True),
+        ("active", 1700000000.9, False),
+        ("activating", 1700000005.0, True),
+        ("inactive", 1700000005.0, False),
+        ("failed", 1700000005.0, False),
+    ],
+)
+def test_a_service_older_than_its_files(state: str, changed: float, stale: bool) -> None:
+    properties = host.parse_properties(f"ActiveState={state}\nExecMainStartTimestamp=@1700000000\n")
+    assert host.is_stale(properties, [1.0, changed]) is stale
+
+
+def test_a_service_that_never_started_is_not_stale() -> None:
+    assert not host.is_stale({"ActiveState": "activating", "ExecMainStartTimestamp": ""}, [5.0])

@@ -1,0 +1,82 @@
+#!/usr/bin/python
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: k3s_service_info
+short_description: Tell whether K3s runs with the files that are on disk
+version_added: 0.1.0
+description:
+  - Compares the start of the service with the last change of its files.
+  - A run that was interrupted between writing a file and restarting the service is found by this, however long ago.
+author: The gb10.cluster authors (@gb10)
+attributes:
+  check_mode:
+    description: The module only looks; it does the same in check mode.
+    support: full
+  diff_mode:
+    description: There is nothing to show a difference of.
+    support: none
+options:
+  name:
+    description: The service.
+    type: str
+    choices: [k3s, k3s-agent]
+    required: true
+  files:
+    description: Files that the service reads at its start; missing ones are left out.
+    type: list
+    elements: path
+    required: true
+"""
+
+EXAMPLES = r"""
+- name: Look at the service
+  gb10.cluster.k3s_service_info:
+    name: k3s-agent
+    files: [/usr/local/bin/k3s, /etc/rancher/k3s/config.yaml]
+"""
+
+RETURN = r"""
+active:
+  description: Whether the service runs.
+  returned: always
+  type: bool
+stale:
+  description: Whether it runs and a file has changed since its start.
+  returned: always
+  type: bool
+"""
+
+from pathlib import Path
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.gb10.cluster.plugins.module_utils import _k3s_host
+
+
+def main() -> None:
+    module = AnsibleModule(
+        argument_spec={
+            "name": {"type": "str", "choices": ["k3s", "k3s-agent"], "required": True},
+            "files": {"type": "list", "elements": "path", "required": True},
+        },
+        supports_check_mode=True,
+    )
+    command = ["systemctl", "show", "--timestamp=unix", "--property=ActiveState,ExecMainStartTimestamp"]
+    code, output, error = module.run_command([*command, f"{module.params['name']}.service"])
+    if code != 0:
+        module.fail_json(msg=f"systemctl show failed: {error.strip()}", changed=False, active=False, stale=False)
+    properties = _k3s_host.parse_properties(output)
+    changed = [Path(name).stat().st_ctime for name in module.params["files"] if Path(name).is_file()]
+    module.exit_json(
+        changed=False,
+        active=properties.get("ActiveState") == "active",
+        stale=_k3s_host.is_stale(properties, changed),
+    )
+
+
+if __name__ == "__main__":
+    main()
