@@ -15,7 +15,7 @@ from ._fabric_networks import check_networks
 from ._findings import Finding, Severity
 
 IPV6_MIN_MTU = 1280  # RFC 8200: below it IPv6, and so the link-local GID, is gone from the netdev
-ROCE_4096_MTU = 4200  # 4096 bytes of payload and the RoCE v2 headers; below it active_mtu falls to 2048 or 1024
+ROCE_4096_MTU = 4192  # 4096 bytes of payload and 96 of headers: iboe_get_mtu() in Linux include/rdma/ib_addr.h
 
 
 def _finding(

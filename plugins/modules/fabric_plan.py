@@ -11,8 +11,9 @@ short_description: Plan every VF of the fabric, and find what can't work
 version_added: 0.1.0
 description:
   - Computes for every VF of every host its netdev, RDMA device, MAC, addresses and NetworkAttachmentDefinition.
-  - Reads the inventory variables C(gb10_*) of the given hosts, and the facts of M(gb10.cluster.pf_info), on the controller; no host is
-    touched. What a host gets depends on its own declaration and its rails only, so a plan doesn't move when other hosts come or go.
+  - Reads the inventory variables C(gb10_*) of the given hosts, and the facts of M(gb10.cluster.pf_info), on the
+    controller; no host is touched. What a host gets depends on its own declaration and its rails only, so a plan
+    doesn't move when other hosts come or go.
   - Finds conflicts before anything is written, and fails with all of them at once.
   - Sets the fact C(gb10_fabric_plan) on every host of the play when the task has C(run_once).
 author: The gb10.cluster authors (@gb10)
@@ -55,7 +56,13 @@ plan:
     topology: switch
     rails: [{name: rail0, index: 0, network: 10.100.0.0/16, network6: null}]
     networks:
-      - {nad: gb10-rail0-vf0, rail: rail0, rail_index: 0, vf_index: 0, device: enp1s0f0v0, subnet: 10.100.0.0/24, subnet6: null}
+      - nad: gb10-rail0-vf0
+        rail: rail0
+        rail_index: 0
+        vf_index: 0
+        device: enp1s0f0v0
+        subnet: 10.100.0.0/24
+        subnet6: null
     hosts:
       spark1:
         node_id: 1
@@ -75,7 +82,8 @@ plan:
             nad: gb10-rail0-vf0
     findings: []
 findings:
-  description: What was found, each with C(severity), C(rule), C(key), C(value), C(reason), C(remedy), C(where) and C(source).
+  description:
+    - What was found, each with C(severity), C(rule), C(key), C(value), C(reason), C(remedy), C(where) and C(source).
   returned: always
   type: list
   elements: dict

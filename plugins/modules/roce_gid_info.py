@@ -1,0 +1,161 @@
+#!/usr/bin/python
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: roce_gid_info
+short_description: List RDMA devices with ports and GIDs, and check planned addresses
+version_added: 0.1.0
+description:
+  - Reads every RDMA device from sysfs with state, rate, MTU and GID table of its ports.
+  - With O(expect) it fails unless every planned address has a GID of type RoCE v2. The index of that GID is reported,
+    and must not be pinned anywhere, because it moves when addresses or firmware change.
+author: The gb10.cluster authors (@gb10)
+attributes:
+  check_mode:
+    description: The module only reads; it does the same in check mode.
+    support: full
+  diff_mode:
+    description: There is nothing to show a difference of.
+    support: none
+options:
+  sysfs_root:
+    description: Where sysfs is mounted.
+    type: path
+    default: /sys
+  expect:
+    description: The addresses that must have a RoCE v2 GID; the module fails when one has none, all findings at once.
+    type: list
+    elements: dict
+    default: []
+    suboptions:
+      rdma_device:
+        description: The RDMA device whose netdev has the address.
+        type: str
+        required: true
+      address:
+        description: An IPv4 or IPv6 address without prefix.
+        type: str
+        required: true
+  mtu:
+    description: The MTU, in bytes, that the netdevs of the expected devices must at least have.
+    type: int
+  timeout:
+    description:
+      - Seconds to wait for what is expected.
+      - GIDs follow an address within a second; after a link comes up it takes longer.
+    type: int
+    default: 0
+"""
+
+EXAMPLES = r"""
+- name: List what this host has
+  gb10.cluster.roce_gid_info:
+
+- name: Check that every VF of the plan has the GID of its address
+  gb10.cluster.roce_gid_info:
+    expect: "{{ fabric.hosts[inventory_hostname].vfs | ansible.utils.keep_keys(target=['rdma_device', 'address']) }}"
+    mtu: "{{ fabric.mtu }}"
+  vars:
+    fabric: "{{ ansible_facts['gb10_fabric_plan'] }}"
+"""
+
+RETURN = r"""
+devices:
+  description: The RDMA devices by name.
+  returned: always
+  type: list
+  elements: dict
+  sample:
+    - name: rocep1s0f0v0
+      firmware: 28.45.4028
+      hca_type: MT4129
+      netdevs: [enp1s0f0v0]
+      ports:
+        - port: 1
+          state: ACTIVE
+          phys_state: LinkUp
+          rate_gbps: 200.0
+          link_layer: Ethernet
+          mtu: 9000
+          active_mtu: 4096
+          gids:
+            - index: 3
+              gid: "0000:0000:0000:0000:0000:ffff:0a64:0001"
+              type: RoCE v2
+              ndev: enp1s0f0v0
+              ipv4: 10.100.0.1
+expected:
+  description: What was found of every item of O(expect), with the index of its RoCE v2 GID.
+  returned: always
+  type: list
+  elements: dict
+  sample: [{rdma_device: rocep1s0f0v0, address: 10.100.0.1, found: true, index: 3}]
+satisfied:
+  description: Whether everything expected is there.
+  returned: always
+  type: bool
+findings:
+  description: What is wrong, each with C(rule), C(key), C(reason) and C(remedy).
+  returned: always
+  type: list
+  elements: dict
+msg:
+  description: What was found, or all findings.
+  returned: always
+  type: str
+"""
+
+import time
+from dataclasses import asdict
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.gb10.cluster.plugins.module_utils._findings import format_findings
+from ansible_collections.gb10.cluster.plugins.module_utils._roce_gid import judge, read_devices
+
+INTERVAL = 0.5
+
+
+def main() -> None:
+    """Read until everything expected is there or time is up, then report."""
+    module = AnsibleModule(
+        argument_spec={
+            "sysfs_root": {"type": "path", "default": "/sys"},
+            "expect": {
+                "type": "list",
+                "elements": "dict",
+                "default": [],
+                "options": {
+                    "rdma_device": {"type": "str", "required": True},
+                    "address": {"type": "str", "required": True},
+                },
+            },
+            "mtu": {"type": "int"},
+            "timeout": {"type": "int", "default": 0},
+        },
+        supports_check_mode=True,
+    )
+    deadline = time.monotonic() + module.params["timeout"]
+    while True:
+        devices = read_devices(module.params["sysfs_root"])
+        expected, findings = judge(devices, module.params["expect"], module.params["mtu"])
+        if not findings or time.monotonic() >= deadline:
+            break
+        time.sleep(INTERVAL)
+    result = {
+        "changed": False,
+        "devices": [device.as_dict() for device in devices],
+        "expected": [asdict(item) for item in expected],
+        "satisfied": not findings,
+        "findings": [finding.as_dict() for finding in findings],
+    }
+    if findings:
+        module.fail_json(msg=f"RoCE is not ready on this host:\n{format_findings(findings)}", **result)
+    module.exit_json(msg=f"{len(devices)} RDMA devices, {len(expected)} planned addresses with a RoCE v2 GID", **result)
+
+
+if __name__ == "__main__":
+    main()
