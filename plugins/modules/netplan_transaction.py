@@ -1,0 +1,314 @@
+#!/usr/bin/python
+
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: netplan_transaction
+short_description: Addresses and MTU of the fabric by netplan, with an undo that needs no controller
+version_added: 0.1.0
+author: The gb10.cluster authors (@gb10)
+description:
+  - Writes a netplan file of its own and a sysctl file for the PFs and VFs of the fabric plan and makes them effective
+    as one transaction.
+  - The new configuration is read by the real C(netplan generate) in a temporary root first. Then the host is armed with
+    an undo that a systemd timer starts after O(undo_timeout) seconds, and a reboot at once, and only then anything is
+    changed. Links, addresses, MTU, RoCE v2 GIDs and the management link are checked; when a check fails the old state
+    comes back at once.
+  - The change holds only when a second call with O(state=confirmed) comes in time. Make it over a new connection, since
+    that proves that the management link is alive.
+  - A VF that a pod holds is left alone, its address lives in the pod.
+attributes:
+  check_mode:
+    support: full
+    description: Validates with netplan and tells what would change. VFs that do not exist yet are accepted.
+  diff_mode:
+    support: full
+    description: Shows the files and the live differences.
+  idempotent:
+    support: full
+    description: Nothing is applied when files and live state are as planned.
+  platform:
+    support: full
+    platforms: linux
+    description: Needs netplan with systemd-networkd, iproute2, iputils-ping and Python 3.11 or newer on the host.
+options:
+  state:
+    description:
+      - V(applied) leads to the plan.
+      - V(confirmed) keeps the change whose O(transaction) is given.
+      - V(restored) goes back to the state before the last confirmed change.
+      - V(absent) goes back to the state before the first change and forgets all changes once it is confirmed.
+    type: str
+    choices: [applied, confirmed, restored, absent]
+    default: applied
+  pfs:
+    description: The PFs with C(name), as the fabric plan lists them for a host.
+    type: list
+    elements: dict
+    default: []
+  vfs:
+    description:
+      - The VFs with C(netdev), C(address), C(prefix), C(mac) and C(rdma_device), as the fabric plan lists them for a
+        host.
+    type: list
+    elements: dict
+    default: []
+  mtu:
+    description: MTU of all PFs and VFs.
+    type: int
+    default: 9000
+  transaction:
+    description: What a call that changed something returned. Needed with O(state=confirmed).
+    type: str
+  management_interfaces:
+    description:
+      - Interfaces that must stay as they are. Those with a default route and the one of the Ansible session are always
+        protected. The change is refused when the plan names one of them.
+    type: list
+    elements: str
+    default: []
+  undo_timeout:
+    description: Seconds until the host takes an unconfirmed change back.
+    type: int
+    default: 120
+  settle_timeout:
+    description: Seconds within which links, addresses and GIDs must be there.
+    type: int
+    default: 20
+  check_gids:
+    description: Require a RoCE v2 GID for the address of every VF.
+    type: bool
+    default: true
+  netplan_path:
+    description: The netplan file. A higher number than the installer's wins where both name an interface.
+    type: path
+    default: /etc/netplan/60-gb10-fabric.yaml
+  sysctl_path:
+    description: The sysctl file.
+    type: path
+    default: /etc/sysctl.d/60-gb10-fabric.conf
+  sysfs_root:
+    description: Where sysfs is mounted.
+    type: path
+    default: /sys
+"""
+
+EXAMPLES = r"""
+- name: Apply the fabric's addresses
+  gb10.cluster.netplan_transaction:
+    pfs: "{{ ansible_facts['gb10_fabric_plan'].hosts[inventory_hostname].pfs }}"
+    vfs: "{{ ansible_facts['gb10_fabric_plan'].hosts[inventory_hostname].vfs }}"
+  register: netplan_applied
+
+- name: Open a new connection
+  ansible.builtin.meta: reset_connection
+
+- name: Keep the change
+  gb10.cluster.netplan_transaction:
+    state: confirmed
+    transaction: "{{ netplan_applied.transaction }}"
+  when: netplan_applied is changed and not ansible_check_mode
+"""
+
+RETURN = r"""
+msg:
+  description: What was done, or what is wrong, which state holds and what to do next.
+  type: str
+  returned: always
+transaction:
+  description: What O(state=confirmed) needs; empty when nothing was changed.
+  type: str
+  returned: always
+  sample: 20260401T120000-3fa2
+differences:
+  description: How the host differed from the plan, each with its layer.
+  type: list
+  elements: str
+  returned: always
+  sample: ["mtu: enp1s0f0v0 has 1500, planned 9000"]
+held:
+  description: VFs that are in a pod, with the pod.
+  type: dict
+  returned: always
+  sample: {"enp1s0f0v0": "pod gb10-serving/gemma-0 (network namespace cni-5f)"}
+findings:
+  description: What stopped the change before anything was written.
+  type: list
+  elements: dict
+  returned: always
+"""
+
+import difflib
+from pathlib import Path
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.gb10.cluster.plugins.module_utils import (
+    _host,
+    _netplan,
+    _netplan_transaction,
+    _netplan_undo,
+)
+from ansible_collections.gb10.cluster.plugins.module_utils._findings import format_findings, has_errors
+
+
+class Transaction:
+    """One call of the module."""
+
+    def __init__(self, module: AnsibleModule, result: dict[str, Any]) -> None:
+        self.module = module
+        self.params = module.params
+        self.result = result
+        self.state = _netplan_undo.State()
+        self.paths = {kind: Path(self.params[f"{kind}_path"]) for kind in ("netplan", "sysctl")}
+        self.sysfs = Path(self.params["sysfs_root"]) if self.params["check_gids"] else None
+
+    def apply(self) -> None:
+        """Lead to the plan."""
+        try:
+            desired = _netplan.interfaces(self.params["pfs"], self.params["vfs"], self.params["mtu"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise _host.HostError(f"Nothing was changed: pfs and vfs are not a host's fabric plan: {error}") from error
+        self.undo_leftover()
+        links = _host.links()
+        held = self.result["held"] = _netplan_transaction.held_vfs(desired, links)
+        protected = _netplan_transaction.protected_interfaces(self.params["management_interfaces"], links)
+        findings = _netplan.check(desired, links, protected, held, self.module.check_mode)
+        self.result["findings"] = [finding.as_dict() for finding in findings]
+        if has_errors(findings):
+            raise _host.HostError("Nothing was changed, the old state holds.\n" + format_findings(findings))
+        sysctls = _netplan.sysctls(desired)
+        change = _netplan_transaction.Change(
+            what="fabric plan",
+            files={
+                self.paths["netplan"]: _netplan.render_netplan(desired),
+                self.paths["sysctl"]: _netplan.render_sysctl(desired),
+            },
+            sysctls=sysctls, links=[interface.name for interface in desired], restore_links={}, restore_sysctls={},
+            timeout=self.params["undo_timeout"],
+        )
+
+        def differences() -> list[str]:
+            found = _netplan.deviations(desired, _host.links(), held, self.sysfs)
+            return found + _netplan_transaction.wrong_sysctls(sysctls)
+
+        self.perform(change, differences)
+
+    def go_back(self, forget: bool) -> None:
+        """Lead to the state before the last change, or before the first one."""
+        self.undo_leftover()
+        past = self.state.manifests()
+        if not past:
+            if forget and self.state.directory.exists() and not self.module.check_mode:
+                _netplan_undo.forget(self.state)
+            self.result["msg"] = "This host has no change to go back from"
+            return
+        # The oldest manifest that knows a file, link or sysctl has its original.
+        chosen = past if forget else past[-1:]
+        files: dict[Path, str | None] = {}
+        links: dict[str, _netplan_undo.LinkState] = {}
+        sysctls: dict[str, str] = {}
+        for manifest in chosen:
+            for name, old in manifest.files.items():
+                files.setdefault(Path(name), old)
+            links = {**manifest.links, **links}
+            sysctls = {**manifest.sysctls, **sysctls}
+        change = _netplan_transaction.Change(
+            what="reset" if forget else f"restore of the state before {chosen[0].id}",
+            files=files, sysctls={}, links=list(links), restore_links=links, restore_sysctls=sysctls,
+            timeout=self.params["undo_timeout"], forget=forget,
+        )
+        self.perform(change, list, always=True)
+
+    def perform(self, change: _netplan_transaction.Change, differences: Any, always: bool = False) -> None:
+        """Validate, tell the difference and, outside of check mode, make the change."""
+        modes = {path: _netplan_transaction.mode_of(path) for path in change.files}
+        stale = _netplan_transaction.outdated(change.files, modes)
+        self.result["differences"] = differences()
+        self.result["diff"] = diff(change, self.result["differences"])
+        if not (stale or self.result["differences"] or always):
+            self.result["msg"] = "Files and live state are as planned"
+            return
+        _netplan_transaction.validate(change.files)
+        self.result["changed"] = True
+        if self.module.check_mode:
+            self.result["msg"] = "Would change the network, with an undo until it is confirmed"
+            return
+        self.result["transaction"] = _netplan_transaction.execute(
+            self.state, change, self.params["management_interfaces"], differences, self.params["settle_timeout"]
+        )
+        self.result["msg"] = f"Applied and checked; undone in {change.timeout} s unless it is confirmed"
+
+    def undo_leftover(self) -> None:
+        """Take back what an earlier run left unconfirmed, so that this one starts from a known state."""
+        if self.state.pending.exists():
+            if self.module.check_mode:
+                raise _host.HostError(
+                    "An earlier network change still waits for its confirmation; the host undoes it by itself soon"
+                )
+            note = _netplan_undo.undo(self.state, "a new run found it unconfirmed")
+            self.module.warn(f"An earlier network change was never confirmed: {note}")
+
+
+def diff(change: _netplan_transaction.Change, differences: list[str]) -> dict[str, str]:
+    """Return what --diff prints."""
+    text = []
+    for path, content in change.files.items():
+        old = path.read_text(encoding="utf-8") if path.exists() else ""
+        new = content or ""
+        text += difflib.unified_diff(
+            old.splitlines(keepends=True), new.splitlines(keepends=True), f"before: {path}", f"after: {path}"
+        )
+    return {"prepared": "".join(text) + "".join(f"live: {line}\n" for line in differences)}
+
+
+def main() -> None:
+    """Run the module."""
+    module = AnsibleModule(
+        argument_spec={
+            "state": {
+                "type": "str", "choices": ["applied", "confirmed", "restored", "absent"], "default": "applied",
+            },
+            "pfs": {"type": "list", "elements": "dict", "default": []},
+            "vfs": {"type": "list", "elements": "dict", "default": []},
+            "mtu": {"type": "int", "default": 9000},
+            "transaction": {"type": "str"},
+            "management_interfaces": {"type": "list", "elements": "str", "default": []},
+            "undo_timeout": {"type": "int", "default": 120},
+            "settle_timeout": {"type": "int", "default": 20},
+            "check_gids": {"type": "bool", "default": True},
+            "netplan_path": {"type": "path", "default": "/etc/netplan/60-gb10-fabric.yaml"},
+            "sysctl_path": {"type": "path", "default": "/etc/sysctl.d/60-gb10-fabric.conf"},
+            "sysfs_root": {"type": "path", "default": "/sys"},
+        },
+        required_if=[("state", "confirmed", ["transaction"])],
+        supports_check_mode=True,
+    )
+    result: dict[str, Any] = {
+        "changed": False, "msg": "", "transaction": "", "differences": [], "held": {}, "findings": [],
+    }
+    call = Transaction(module, result)
+    try:
+        if module.params["state"] == "applied":
+            call.apply()
+        elif module.params["state"] == "confirmed":
+            if not module.check_mode:
+                _netplan_undo.confirm(call.state, module.params["transaction"])
+            result.update(changed=True, msg="The change holds", transaction=module.params["transaction"])
+        else:
+            call.go_back(forget=module.params["state"] == "absent")
+    except _host.HostError as error:
+        result.update(msg=str(error), changed=False)
+        module.fail_json(**result)
+    except OSError as error:
+        result["msg"] = f"{error.filename}: {error.strerror}; if anything was begun, the host's own timer undoes it"
+        module.fail_json(**result)
+    module.exit_json(**result)
+
+
+if __name__ == "__main__":
+    main()

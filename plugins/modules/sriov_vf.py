@@ -1,0 +1,272 @@
+#!/usr/bin/python
+
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: sriov_vf
+short_description: Virtual functions of a host's ConnectX ports, with stable MACs, also after a reboot
+version_added: 0.1.0
+author: The gb10.cluster authors (@gb10)
+description:
+  - Brings the number of virtual functions (VFs) of every named physical function (PF) and their MAC addresses to what
+    the fabric plan says, all PFs of a host in one call.
+  - A different number of VFs can only be reached through 0, which destroys the VFs that pods are using. So the change
+    is refused, naming pod and network namespace, while one is away from the host.
+  - Firmware is never changed; where it offers no VFs the message has the command for it.
+attributes:
+  check_mode:
+    support: full
+    description: Tells what would change without changing it.
+  diff_mode:
+    support: full
+    description: Shows VF counts, MAC addresses and files before and after.
+  idempotent:
+    support: full
+    description: A second run changes nothing.
+  platform:
+    support: full
+    platforms: linux
+    description: Needs iproute2, systemd and Python 3.11 or newer on the host.
+options:
+  state:
+    description:
+      - V(present) makes the VFs of O(pfs) and O(vfs).
+      - V(absent) goes back to the numbers that the PFs had before the first change and removes the boot unit.
+    type: str
+    choices: [present, absent]
+    default: present
+  pfs:
+    description:
+      - The PFs with their number of VFs.
+      - RV(ansible_facts.gb10_fabric_plan) has this list a host; further keys of its entries are ignored.
+    type: list
+    elements: dict
+    default: []
+  vfs:
+    description:
+      - The VFs with C(pf), C(vf_index), C(netdev) (the name that udev gives) and C(mac).
+      - RV(ansible_facts.gb10_fabric_plan) has this list a host; further keys of its entries are ignored.
+    type: list
+    elements: dict
+    default: []
+  force:
+    description: Change the number even while a pod holds a VF. The pod loses its network.
+    type: bool
+    default: false
+  persist:
+    description:
+      - Keep C(gb10-sriov.service) on the host, a oneshot unit before C(network-pre.target) that brings VFs and MACs
+        back after a reboot without Ansible.
+    type: bool
+    default: true
+  timeout:
+    description: Seconds to wait for the driver and for udev after a change.
+    type: int
+    default: 30
+  boot_timeout:
+    description: Seconds that the boot unit waits for a PF; booting goes on without VFs after that.
+    type: int
+    default: 60
+  sysfs_root:
+    description: Where sysfs is mounted.
+    type: path
+    default: /sys
+"""
+
+EXAMPLES = r"""
+- name: Give both halves of the port four virtual functions
+  gb10.cluster.sriov_vf:
+    pfs:
+      - {name: enp1s0f0np0, vf_count: 1}
+      - {name: enP2p1s0f0np0, vf_count: 1}
+    vfs:
+      - {pf: enp1s0f0np0, vf_index: 0, netdev: enp1s0f0v0, mac: "02:67:00:00:01:00"}
+      - {pf: enP2p1s0f0np0, vf_index: 0, netdev: enP2p1s0f0v0, mac: "02:67:00:01:01:00"}
+
+- name: Go back to what the host had
+  gb10.cluster.sriov_vf:
+    state: absent
+"""
+
+RETURN = r"""
+msg:
+  description: What was done, or what is wrong and what to do next.
+  type: str
+  returned: always
+pfs:
+  description: The PFs with C(name), C(present), C(totalvfs), C(numvfs) and their C(vfs) (C(netdev), C(mac), C(holder)).
+  type: list
+  elements: dict
+  returned: always
+steps:
+  description: The writes that were made, or would be in check mode.
+  type: list
+  elements: str
+  returned: always
+  sample: ["enp1s0f0np0: sriov_numvfs = 2"]
+findings:
+  description: What stopped the change, with C(rule), C(key), C(value), C(reason) and C(remedy).
+  type: list
+  elements: dict
+  returned: always
+"""
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.gb10.cluster.plugins.module_utils import _host, _host_unit, _sriov
+from ansible_collections.gb10.cluster.plugins.module_utils._findings import format_findings, has_errors
+
+CONFIG = Path("/etc/gb10/sriov.json")
+
+
+def boot_unit(timeout: int, pf_count: int) -> _host_unit.HostUnit:
+    """Return the unit that does at boot what this module does now."""
+    return _host_unit.HostUnit(
+        name="gb10-sriov",
+        description="SR-IOV virtual functions of the GB10 fabric",
+        module="_sriov",
+        uses=("_findings", "_host", "_netns"),
+        config=CONFIG,
+        arguments=str(CONFIG),
+        timeout=timeout * max(1, pf_count) * 2 + 60,
+    )
+
+
+def describe(step: _sriov.Step) -> str:
+    """Return a step as a person would say it."""
+    if step.action == "numvfs":
+        return f"{step.pf}: sriov_numvfs = {step.value}"
+    return f"{step.pf} VF {step.vf_index} ({step.netdev}): MAC {step.value}"
+
+
+def snapshot(states: dict[str, _sriov.PfState], files: list[str]) -> str:
+    """Return what the diff compares."""
+    shown = {
+        name: {"vf_count": state.numvfs, "macs": {vf.netdev: vf.mac for vf in state.vfs.values() if not vf.holder}}
+        for name, state in states.items()
+    }
+    return json.dumps({"pfs": shown, "files": files}, indent=2) + "\n"
+
+
+def planned(states: dict[str, _sriov.PfState], steps: list[_sriov.Step]) -> dict[str, _sriov.PfState]:
+    """Return the states that the steps lead to."""
+    after = dict(states)
+    for step in steps:
+        state = after[step.pf]
+        if step.action == "numvfs":
+            after[step.pf] = _sriov.PfState(
+                state.name, state.pci, state.present, state.totalvfs, int(step.value), {}
+            )
+        else:
+            vfs = {**state.vfs, step.vf_index: _sriov.VfState(step.netdev, step.value, None)}
+            after[step.pf] = _sriov.PfState(
+                state.name, state.pci, state.present, state.totalvfs, state.numvfs, dict(sorted(vfs.items()))
+            )
+    return after
+
+
+def report(states: dict[str, _sriov.PfState]) -> list[dict[str, Any]]:
+    """Return the states as plain data."""
+    found = []
+    for state in states.values():
+        vfs = [{"vf_index": index, **asdict(vf)} for index, vf in sorted(state.vfs.items())]
+        found.append({**asdict(state), "vfs": vfs})
+    return found
+
+
+def read_config() -> dict[str, Any]:
+    """Return what an earlier run left on the host, or nothing."""
+    text = _host.read_text(CONFIG)
+    return json.loads(text) if text else {}
+
+
+def desired(module: AnsibleModule, config: dict[str, Any]) -> tuple[list[_sriov.Pf], list[_sriov.Vf]]:
+    """Return the PFs and VFs that this run should lead to."""
+    if module.params["state"] == "absent":
+        return [_sriov.Pf(name, count) for name, count in config.get("origin", {}).items()], []
+    try:
+        pfs = [_sriov.Pf(str(pf["name"]), int(pf["vf_count"])) for pf in module.params["pfs"]]
+        vfs = [
+            _sriov.Vf(str(vf["pf"]), int(vf["vf_index"]), str(vf["netdev"]), str(vf["mac"]))
+            for vf in module.params["vfs"]
+        ]
+    except (KeyError, TypeError, ValueError) as error:
+        module.fail_json(
+            msg=f"pfs need name and vf_count, vfs need pf, vf_index, netdev and mac: check {error}",
+            pfs=[], steps=[], findings=[],
+        )
+    return pfs, vfs
+
+
+def converge(module: AnsibleModule, result: dict[str, Any]) -> None:
+    """Bring the host to the desired state and fill in the result."""
+    config = read_config()
+    pfs, vfs = desired(module, config)
+    sysfs = _sriov.Sysfs(Path(module.params["sysfs_root"]))
+    states = _sriov.observe(sysfs, pfs, vfs or [_sriov.Vf(**vf) for vf in config.get("vfs", [])])
+    findings = _sriov.check(pfs, states, module.params["force"])
+    todo = _sriov.steps(pfs, vfs, states)
+    unit = boot_unit(module.params["boot_timeout"], len(pfs))
+    persist = module.params["state"] == "present" and module.params["persist"]
+    origin = {**{state.name: state.numvfs for state in states.values()}, **config.get("origin", {})}
+    text = _sriov.configuration(module.params["sysfs_root"], pfs, vfs, origin, module.params["boot_timeout"])
+    outdated = unit.outdated(text) if persist else unit.present()
+    result.update(
+        changed=bool(todo or outdated), pfs=report(states), steps=[describe(step) for step in todo],
+        findings=[finding.as_dict() for finding in findings],
+    )
+    if has_errors(findings):
+        result["changed"] = False
+        module.fail_json(msg="Nothing was changed.\n" + format_findings(findings), **result)
+    missing = [str(path) for path in outdated]
+    after = snapshot(planned(states, todo), [f"{path}: as planned" if persist else f"{path}: gone" for path in missing])
+    result["diff"] = {
+        "before": snapshot(states, [f"{path}: {'differs' if persist else 'present'}" for path in missing]),
+        "after": after,
+    }
+    if not module.check_mode:
+        # The configuration goes first: it remembers the origin, also when a later step fails.
+        if persist and outdated:
+            unit.install(text)
+        _sriov.apply(sysfs, todo, module.params["timeout"])
+        if not persist and outdated:
+            unit.remove()
+        result["pfs"] = report(_sriov.observe(sysfs, pfs, vfs))
+    total = sum(pf.vf_count for pf in pfs)
+    result["msg"] = f"{total} virtual functions on {len(pfs)} ports, {len(todo)} writes"
+
+
+def main() -> None:
+    """Run the module."""
+    module = AnsibleModule(
+        argument_spec={
+            "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
+            "pfs": {"type": "list", "elements": "dict", "default": []},
+            "vfs": {"type": "list", "elements": "dict", "default": []},
+            "force": {"type": "bool", "default": False},
+            "persist": {"type": "bool", "default": True},
+            "timeout": {"type": "int", "default": 30},
+            "boot_timeout": {"type": "int", "default": 60},
+            "sysfs_root": {"type": "path", "default": "/sys"},
+        },
+        supports_check_mode=True,
+    )
+    result: dict[str, Any] = {"changed": False, "msg": "", "pfs": [], "steps": [], "findings": []}
+    try:
+        converge(module, result)
+    except _host.HostError as error:
+        result["msg"] = str(error)
+        module.fail_json(**result)
+    module.exit_json(**result)
+
+
+if __name__ == "__main__":
+    main()
