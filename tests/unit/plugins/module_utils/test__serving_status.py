@@ -1,0 +1,148 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What pods and events say about a group: ready, worth waiting for, or hopeless, and why."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from module_utils import _serving_status as status
+from module_utils._serving_manifests import render
+from module_utils._serving_plan import build
+from module_utils._serving_pods import PodOptions
+from serving_samples import fabric, profile, settings
+
+
+def pod(rank: int, ready: bool = True, **container: Any) -> dict[str, Any]:
+    """Return a pod as the API shows it, its container's status changed as asked."""
+    state = {"name": "sglang", "restartCount": 0, "started": ready, "state": {"running": {}}} | container
+    return {
+        "metadata": {
+            "name": f"g-{rank}-0",
+            "uid": f"uid-{rank}",
+            "labels": {status.RANK: str(rank)},
+            "annotations": {status.REVISION: "abc"},
+        },
+        "spec": {"nodeName": f"spark{rank + 1}"},
+        "status": {
+            "phase": "Running" if "running" in state["state"] else "Pending",
+            "conditions": [{"type": "Ready", "status": str(ready)}],
+            "containerStatuses": [state],
+        },
+    }
+
+
+def warning(rank: int, reason: str, message: str, count: int = 1) -> dict[str, Any]:
+    return {
+        "type": "Warning",
+        "reason": reason,
+        "message": message,
+        "count": count,
+        "involvedObject": {"uid": f"uid-{rank}"},
+    }
+
+
+def test_a_group_is_ready_when_every_rank_is() -> None:
+    group = status.read_group([pod(1), pod(0)], [], 2)
+    assert (group.ready, group.hopeless, group.missing) == (True, False, [])
+    assert group.lines() == [
+        "rank 0: pod g-0-0 on spark1: ready",
+        "rank 1: pod g-1-0 on spark2: ready",
+    ]
+
+
+def test_a_missing_rank_is_named() -> None:
+    group = status.read_group([pod(0)], [], 3)
+    assert not group.ready
+    assert group.missing == [1, 2]
+    assert group.lines()[1:] == ["rank 1: no pod", "rank 2: no pod"]
+
+
+def test_no_pods_are_no_group() -> None:
+    assert not status.read_group([], [], 0).ready
+
+
+def test_a_loading_rank_is_worth_waiting_for() -> None:
+    group = status.read_group([pod(0, ready=False)], [], 1)
+    assert not group.hopeless
+    assert "loading" in group.lines()[0]
+
+
+@pytest.mark.parametrize(("restarts", "hopeless"), [(1, False), (2, True), (5, True)])
+def test_a_second_crash_ends_the_wait(restarts: int, hopeless: bool) -> None:
+    crashed = pod(
+        1,
+        ready=False,
+        restartCount=restarts,
+        state={"waiting": {"reason": "CrashLoopBackOff"}},
+        lastState={"terminated": {"exitCode": 2}},
+    )
+    group = status.read_group([pod(0), crashed], [], 2)
+    assert group.hopeless is hopeless
+    assert f"crashed with exit code 2, restarted {restarts} time(s)" in group.lines()[1]
+    assert group.troubled()[0].rank == 1
+
+
+@pytest.mark.parametrize(
+    ("reason", "hopeless"),
+    [("CreateContainerConfigError", True), ("ImagePullBackOff", False), ("ErrImageNeverPull", True)],
+)
+def test_waiting_reasons(reason: str, hopeless: bool) -> None:
+    waiting = pod(0, ready=False, state={"waiting": {"reason": reason, "message": "because"}})
+    group = status.read_group([waiting], [], 1)
+    assert group.hopeless is hopeless
+    assert f"{reason}: because" in group.lines()[0]
+
+
+@pytest.mark.parametrize(("count", "hopeless"), [(1, False), (3, True)])
+def test_a_network_that_can_not_be_attached(count: int, hopeless: bool) -> None:
+    message = "cannot find a network-attachment-definition (gb10-rail0-vf9) in namespace (gb10-serving)"
+    waiting = pod(0, ready=False, state={"waiting": {"reason": "ContainerCreating"}})
+    group = status.read_group([waiting], [warning(0, "FailedCreatePodSandBox", message, count)], 1)
+    assert group.hopeless is hopeless
+    assert message in group.lines()[0]
+
+
+def test_events_of_a_pod_s_predecessor_do_not_count() -> None:
+    waiting = pod(0, ready=False, state={"waiting": {"reason": "ContainerCreating"}})
+    group = status.read_group([waiting], [warning(7, "FailedCreatePodSandBox", "old", 9)], 1)
+    assert not group.hopeless
+    assert "old" not in group.lines()[0]
+
+
+def test_an_unscheduled_pod_says_why() -> None:
+    pending = pod(0, ready=False, state={"waiting": {}})
+    pending["status"]["containerStatuses"] = []
+    pending["status"]["conditions"] = [
+        {"type": "PodScheduled", "status": "False", "message": "0/4 nodes: Insufficient nvidia.com/gpu"}
+    ]
+    assert "Insufficient nvidia.com/gpu" in status.read_group([pending], [], 1).lines()[0]
+
+
+def test_a_pod_that_is_leaving_is_not_ready() -> None:
+    leaving = pod(0)
+    leaving["metadata"]["deletionTimestamp"] = "2026-11-21T12:00:00Z"
+    group = status.read_group([leaving], [], 1)
+    assert not group.ready
+    assert "stopping" in group.lines()[0]
+
+
+def test_a_missing_attachment_names_rank_and_remedy() -> None:
+    plan = build(fabric(), profile(), settings(vf_index=1))
+    present = [{"metadata": {"name": "gb10-rail0-vf1"}}]
+    findings = status.missing_nads(plan, present)
+    assert [f.where for f in findings] == [f"rank {n} on spark{n + 1}" for n in range(4)]
+    assert {f.key for f in findings} == {"gb10-rail1-vf1"}
+    assert status.missing_nads(plan, [*present, {"metadata": {"name": "gb10-rail1-vf1"}}]) == []
+
+
+def test_holders_are_read_back_from_what_was_rendered() -> None:
+    plan = build(fabric(), profile(), settings(vf_index=1))
+    sets = [o for o in render(plan, PodOptions(), {}, {}) if o["kind"] == "StatefulSet"]
+    assert status.holders(sets) == [
+        {"instance": "gemma-4-31b-it", "node": f"spark{n}", "vf_index": 1} for n in range(1, 5)
+    ]
+    foreign = {"metadata": {"name": "x"}, "spec": {"template": {"metadata": {}, "spec": {}}}}
+    assert status.holders([foreign]) == []
