@@ -1,0 +1,173 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A node: containerd with the air-gap images, kubelet and kube-proxy, all real."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from pathlib import Path
+
+import yaml
+
+from . import images, join, network, pki, tokens
+from .children import Children, log
+from .server import extra, kubeconfig
+from .settings import API_PORT, CLUSTER_CIDR, CLUSTER_DNS, REGISTRIES, Settings, StandInError, component, release
+
+SOCKET = "/run/k3s/containerd/containerd.sock"
+_MIRRORED = "/run/gb10-lab/sys"
+
+
+class Agent:
+    """One node of the cluster; on a server too."""
+
+    def __init__(self, settings: Settings, children: Children) -> None:
+        self._settings = settings
+        self._children = children
+        self._url = settings.text("server") if settings.role == "agent" else f"https://127.0.0.1:{API_PORT}"
+
+    def start(self) -> None:
+        """Join, then start the node's programs."""
+        self._join()
+        self._directories()
+        network.install_plugins(self._settings)
+        self._containerd_config()
+        containerd = ["containerd", f"--config={self._settings.agent}/etc/containerd/config.toml"]
+        self._children.start("containerd", containerd, self._settings.agent / "containerd" / "containerd.log")
+        self._children.wait_for("containerd answers", lambda: images.ctr("version").returncode == 0)
+        images.import_all(self._settings.agent)
+        self._kubelet_config()
+        self._children.start("kubelet", [
+            component("kubelet"), f"--config={self._settings.agent}/etc/kubelet.yaml",
+            f"--kubeconfig={self._settings.agent}/kubelet.kubeconfig", f"--hostname-override={self._settings.node_name}",
+            f"--node-ip={self._settings.node_ip}", *self._labels(), *extra(self._settings, "kubelet-arg"),
+        ])  # fmt: skip
+        self._children.start("kube-proxy", [
+            component("kube-proxy"), f"--kubeconfig={self._settings.agent}/kubeproxy.kubeconfig", "--proxy-mode=iptables",
+            f"--cluster-cidr={CLUSTER_CIDR}", f"--hostname-override={self._settings.node_name}",
+            # the machine's own limits stand: a lab has no right to them
+            "--conntrack-max-per-core=0", "--conntrack-tcp-timeout-established=0s", "--conntrack-tcp-timeout-close-wait=0s",
+            "--healthz-bind-address=127.0.0.1:10256", *extra(self._settings, "kube-proxy-arg"),
+        ])  # fmt: skip
+        network.start(self._settings, self._url)
+
+    def _token(self) -> tuple[tokens.Token, str]:
+        """The token that this node joins with, and as whom."""
+        if self._settings.role == "server":
+            return tokens.parse((self._settings.server / "token").read_text().strip()), "server"
+        text = self._settings.secret("token")
+        if not text:
+            raise StandInError("--token is required")
+        token = tokens.parse(text)
+        return token, token.user or "node"
+
+    def _join(self) -> None:
+        if not self._url:
+            raise StandInError("--server is required")
+        token, user = self._token()
+        agent = self._settings.agent
+        stems = ("client-kubelet", "serving-kubelet", "client-kube-proxy")
+        body = {stem: pki.request(agent / stem) for stem in stems}
+        while True:
+            try:
+                client = join.Client(self._url, token, user)
+                addresses = [self._settings.node_ip]
+                answer = client.post("/v1-k3s/certificates", {"name": self._settings.node_name, "addresses": addresses, **body})
+                break
+            except OSError as error:
+                log(f"{self._url} does not answer yet: {error}")
+                time.sleep(1)
+            except join.Refused as error:
+                raise StandInError(f"failed to join {self._url}: {error}") from None
+        for stem in stems:
+            pki.write_private(agent / f"{stem}.crt", answer[stem], 0o644)
+        pki.write_private(agent / "client-ca.crt", answer["client-ca"], 0o644)
+        pki.write_private(agent / "server-ca.crt", client.ca.decode(), 0o644)
+        ca = agent / "server-ca.crt"
+        for name, stem in (("kubelet", "client-kubelet"), ("kubeproxy", "client-kube-proxy")):
+            pki.write_private(agent / f"{name}.kubeconfig", kubeconfig(self._url, ca, pki.Pair(agent / stem)))
+
+    def _directories(self) -> None:
+        for name in ("etc/containerd/certs.d", "etc/cni/net.d", "containerd", "images", "pod-manifests"):
+            (self._settings.agent / name).mkdir(parents=True, exist_ok=True)
+        Path("/run/k3s/containerd").mkdir(parents=True, exist_ok=True)
+
+    def _labels(self) -> list[str]:
+        labels = ["node.kubernetes.io/instance-type=k3s", *self._settings.items("node-label")]
+        taints = self._settings.items("node-taint")
+        return [f"--node-labels={','.join(labels)}", *([f"--register-with-taints={','.join(taints)}"] if taints else [])]
+
+    def _containerd_config(self) -> None:
+        agent = self._settings.agent
+        spec = agent / "etc" / "containerd" / "base-spec.json"
+        spec.write_text(images.base_spec(_MIRRORED))
+        owned = str(self._settings.flag("nonroot-devices")).lower()
+        # nvidia stands for NVIDIA's runtime: there is no GPU to hand over, so it is runc under that name
+        runtimes = "".join(
+            f"""
+[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.{name}]
+  runtime_type = "io.containerd.runc.v2"
+  base_runtime_spec = "{spec}"
+"""
+            for name in ("runc", "nvidia")
+        )
+        (agent / "etc" / "containerd" / "config.toml").write_text(f"""# Written by the lab's K3s stand-in, {release()["version"]}
+version = 2
+root = "{agent}/containerd"
+state = "/run/k3s/containerd"
+
+[grpc]
+  address = "{SOCKET}"
+
+[plugins."io.containerd.grpc.v1.cri"]
+  sandbox_image = "{images.PAUSE}"
+  # without CAP_SYS_RESOURCE nobody may lower an oom_score_adj
+  restrict_oom_score_adj = true
+  device_ownership_from_security_context = {owned}
+  enable_unprivileged_ports = true
+  enable_unprivileged_icmp = true
+
+[plugins."io.containerd.grpc.v1.cri".containerd]
+  snapshotter = "overlayfs"
+  default_runtime_name = "{self._settings.text("default-runtime", "runc")}"
+{runtimes}
+[plugins."io.containerd.grpc.v1.cri".cni]
+  bin_dir = "{network.bin_dir(self._settings)}"
+  conf_dir = "{agent}/etc/cni/net.d"
+
+[plugins."io.containerd.grpc.v1.cri".registry]
+  config_path = "{agent}/etc/containerd/certs.d"
+""")
+        if REGISTRIES.exists():
+            images.write_mirrors(agent, yaml.safe_load(REGISTRIES.read_text()) or {})
+
+    def _kubelet_config(self) -> None:
+        agent = self._settings.agent
+        cgroup_v1 = not Path("/sys/fs/cgroup/cgroup.controllers").exists()
+        config = {
+            "apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration",
+            "authentication": {"anonymous": {"enabled": False}, "webhook": {"enabled": True},
+                               "x509": {"clientCAFile": f"{agent}/client-ca.crt"}},
+            "authorization": {"mode": "Webhook"}, "cgroupDriver": "cgroupfs", "clusterDNS": [CLUSTER_DNS],
+            "clusterDomain": "cluster.local", "containerRuntimeEndpoint": f"unix://{SOCKET}",
+            "evictionHard": {"imagefs.available": "1%", "nodefs.available": "1%"},
+            # K3s's own defaults are in force, these two are the lab's: no CAP_SYS_RESOURCE, often cgroup v1
+            "oomScoreAdj": 0, "failCgroupV1": False, "failSwapOn": False,
+            "protectKernelDefaults": self._settings.flag("protect-kernel-defaults"),
+            "healthzBindAddress": "127.0.0.1", "readOnlyPort": 0, "resolvConf": "/etc/resolv.conf",
+            "serializeImagePulls": False, "staticPodPath": f"{agent}/pod-manifests",
+            "tlsCertFile": f"{agent}/serving-kubelet.crt", "tlsPrivateKeyFile": f"{agent}/serving-kubelet.key",
+        }  # fmt: skip
+        if cgroup_v1:
+            log("cgroup v1: real K3s of this release would want kubelet-arg fail-cgroupv1=false")
+        (agent / "etc" / "kubelet.yaml").write_text(yaml.safe_dump(config))
+
+
+def reap_leftovers() -> None:
+    """End a containerd of an earlier process that was killed: two would write one database."""
+    done = subprocess.run(["pgrep", "-f", "containerd --config=.*/rancher/k3s/"], capture_output=True, text=True, check=False)
+    for pid in done.stdout.split():
+        os.kill(int(pid), 15)

@@ -1,0 +1,66 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What a server does to its own cluster: deploys server/manifests, labels its node, makes K3s's RuntimeClasses."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+
+from .children import background, log
+from .settings import Settings, component
+
+_RUNTIME_CLASSES = ("nvidia", "nvidia-experimental", "crun", "lunatic", "slight", "spin", "wasmedge", "wasmer", "wasmtime", "wws")
+
+
+def start(settings: Settings) -> None:
+    """Begin, in the background."""
+    _write_own(settings)
+    background("deploy", lambda: _Deployer(settings).run())
+
+
+def _write_own(settings: Settings) -> None:
+    objects = [
+        {"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": name}, "handler": name}
+        for name in _RUNTIME_CLASSES
+    ]
+    text = json.dumps({"apiVersion": "v1", "kind": "List", "items": objects})
+    (settings.server / "manifests" / "runtimes.yaml").write_text(text)
+
+
+class _Deployer:
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._applied: dict[str, float] = {}
+        self._labelled = False
+
+    def _kubectl(self, *arguments: str) -> bool:
+        argv = [component("kubectl"), f"--kubeconfig={self._settings.server}/cred/admin.kubeconfig", *arguments]
+        done = subprocess.run(argv, capture_output=True, text=True, check=False)
+        if done.returncode:
+            log(f"kubectl {arguments[0]}: {done.stderr.strip()}")
+        return done.returncode == 0
+
+    def run(self) -> None:
+        """Apply each manifest when it is new or changed, as K3s's deploy controller does; label the own node once."""
+        while True:
+            for path in sorted((self._settings.server / "manifests").rglob("*")):
+                if path.suffix not in {".yaml", ".yml", ".json"} or path.with_name(path.name + ".skip").exists():
+                    continue
+                changed = path.stat().st_mtime
+                if self._applied.get(str(path)) != changed and self._kubectl(
+                    "apply", "--server-side", "--force-conflicts", "--field-manager=deploy@k3s", "-f", str(path)
+                ):
+                    self._applied[str(path)] = changed
+            if not self._labelled and not self._settings.flag("disable-agent"):
+                self._labelled = self._label()
+            time.sleep(2)
+
+    def _label(self) -> bool:
+        """Roles are labels that a kubelet may not give itself."""
+        roles = ["node-role.kubernetes.io/control-plane=true"]
+        if self._settings.embedded_etcd:
+            roles.append("node-role.kubernetes.io/etcd=true")
+        return self._kubectl("label", "--overwrite", "node", self._settings.node_name, *roles)

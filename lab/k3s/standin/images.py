@@ -1,0 +1,75 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Images: the air-gap archives, the base of every container, the mirrors of registries.yaml."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from .children import log
+from .settings import StandInError
+
+PAUSE = "docker.io/rancher/mirrored-pause:3.6"
+_CTR = ["ctr", "--address=/run/k3s/containerd/containerd.sock", "--namespace=k8s.io"]
+_UNPACKERS = {".zst": "zstd", ".gz": "gzip", ".tgz": "gzip", ".tzst": "zstd"}
+
+
+def ctr(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run containerd's own client."""
+    return subprocess.run([*_CTR, *arguments], capture_output=True, text=True, check=False)
+
+
+def import_all(agent: Path) -> None:
+    """Import every archive of agent/images that is new or changed, and pin the images, as K3s does."""
+    stamps = agent / "containerd" / "imported.json"
+    known: dict[str, list[float]] = json.loads(stamps.read_text()) if stamps.exists() else {}
+    found = {}
+    for path in sorted((agent / "images").iterdir()):
+        if not path.name.endswith((".tar", *_UNPACKERS)):
+            continue
+        stamp = [path.stat().st_mtime, path.stat().st_size]
+        if known.get(path.name) != stamp:
+            log(f"importing {path.name}")
+            _import(path)
+        found[path.name] = stamp
+    for name in ctr("images", "list", "--quiet").stdout.split():
+        ctr("images", "label", name, "io.cri-containerd.pinned=pinned")
+    stamps.write_text(json.dumps(found))
+
+
+def _import(path: Path) -> None:
+    importing = [*_CTR, "images", "import", "-"]
+    unpacker = _UNPACKERS.get(path.suffix)
+    with path.open("rb") as archive:
+        if unpacker is None:
+            done = subprocess.run(importing, stdin=archive, capture_output=True, check=False)
+        else:
+            with subprocess.Popen([unpacker, "-dcq"], stdin=archive, stdout=subprocess.PIPE) as unpacked:
+                done = subprocess.run(importing, stdin=unpacked.stdout, capture_output=True, check=False)
+    if done.returncode:
+        raise StandInError(f"{path} could not be imported: {done.stderr.decode(errors='replace').strip()}")
+
+
+def base_spec(shared: str) -> str:
+    """What every container starts from: containerd's default and the lab's sysfs, read-only, at the same path."""
+    spec: dict[str, Any] = json.loads(subprocess.run(["ctr", "oci", "spec"], capture_output=True, text=True, check=True).stdout)
+    if Path(shared).is_dir():
+        spec["mounts"].append({"destination": shared, "type": "bind", "source": shared, "options": ["rbind", "ro"]})
+    return json.dumps(spec)
+
+
+def write_mirrors(agent: Path, registries: Mapping[str, Any]) -> None:
+    """Turn the mirrors of registries.yaml into containerd's hosts.toml files."""
+    for name, mirror in (registries.get("mirrors") or {}).items():
+        directory = agent / "etc" / "containerd" / "certs.d" / ("_default" if name == "*" else name)
+        directory.mkdir(parents=True, exist_ok=True)
+        hosts = "".join(
+            f'[host."{url}"]\n  capabilities = ["pull", "resolve"]\n' for url in (mirror or {}).get("endpoint") or []
+        )
+        server = "" if name == "*" else f'server = "https://{name}"\n'
+        (directory / "hosts.toml").write_text(server + hosts)

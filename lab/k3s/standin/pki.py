@@ -1,0 +1,140 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Keys and certificates, made by the host's openssl."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import tempfile
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from .settings import StandInError
+
+_DAYS = "3650"
+_CA = "basicConstraints = critical, CA:TRUE\nkeyUsage = critical, keyCertSign, cRLSign, digitalSignature\n"
+_LEAF = (
+    "basicConstraints = critical, CA:FALSE\nkeyUsage = critical, digitalSignature, keyEncipherment\n"
+    "extendedKeyUsage = clientAuth, serverAuth\n"
+)
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A certificate and its key, as paths without their suffix."""
+
+    stem: Path
+
+    @property
+    def cert(self) -> Path:
+        """The certificate."""
+        return self.stem.with_name(self.stem.name + ".crt")
+
+    @property
+    def key(self) -> Path:
+        """The private key."""
+        return self.stem.with_name(self.stem.name + ".key")
+
+
+def _openssl(*arguments: str | Path, extensions: str = "") -> None:
+    with tempfile.NamedTemporaryFile("w", suffix=".cnf") as config:
+        config.write(f"[req]\ndistinguished_name = dn\nx509_extensions = ext\nprompt = no\n[dn]\n[ext]\n{extensions}")
+        config.flush()
+        more = ["-config", config.name] if arguments[0] == "req" else []
+        done = subprocess.run(["openssl", *arguments, *more], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise StandInError(f"openssl {arguments[0]} failed: {done.stderr.strip()}")
+
+
+def authority(stem: Path, name: str) -> Pair:
+    """Make an authority unless it is there."""
+    pair = Pair(stem)
+    if not pair.cert.exists():
+        stem.parent.mkdir(parents=True, exist_ok=True)
+        _new(pair, f"/CN={name}", _CA + "subjectKeyIdentifier = hash\n")
+    return pair
+
+
+def service_key(path: Path) -> Path:
+    """Make the key that signs service accounts' tokens unless it is there."""
+    if not path.exists():
+        with _umask():
+            _openssl("genpkey", "-algorithm", "RSA", "-pkeyopt", "rsa_keygen_bits:2048", "-out", path)
+    return path
+
+
+def certificate(stem: Path, ca: Pair, subject: str, names: Iterable[str] = ()) -> Pair:
+    """Make a certificate signed by ``ca``; again at each start, as its names may have changed."""
+    pair = Pair(stem)
+    stem.parent.mkdir(parents=True, exist_ok=True)
+    _new(pair, subject, _leaf(names), "-CA", ca.cert, "-CAkey", ca.key)
+    return pair
+
+
+def request(stem: Path) -> str:
+    """Make a key unless it is there, and a request for it; the request as text."""
+    pair = Pair(stem)
+    stem.parent.mkdir(parents=True, exist_ok=True)
+    if not pair.key.exists():
+        with _umask():
+            _openssl("genpkey", "-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-out", pair.key)
+    with tempfile.NamedTemporaryFile("r") as out:
+        _openssl("req", "-new", "-key", pair.key, "-subj", "/CN=request", "-out", out.name)
+        return out.read()
+
+
+def sign(text: str, ca: Pair, subject: str, names: Iterable[str] = ()) -> str:
+    """Sign a request; its own subject and extensions are ignored."""
+    with tempfile.NamedTemporaryFile("w", suffix=".csr") as csr, tempfile.NamedTemporaryFile("r") as out:
+        csr.write(text)
+        csr.flush()
+        _openssl("req", "-x509", "-in", csr.name, "-CA", ca.cert, "-CAkey", ca.key, "-subj", subject, "-days", _DAYS,
+                 "-out", out.name, extensions=_leaf(names))  # fmt: skip
+        return out.read()
+
+
+def _leaf(names: Iterable[str]) -> str:
+    wanted = list(dict.fromkeys(names))
+    alternatives = ",".join(f"{'IP' if _is_address(name) else 'DNS'}:{name}" for name in wanted)
+    return _LEAF + "authorityKeyIdentifier = keyid\n" + (f"subjectAltName = {alternatives}\n" if wanted else "")
+
+
+def _is_address(name: str) -> bool:
+    return ":" in name or name.replace(".", "").isdigit()
+
+
+def _new(pair: Pair, subject: str, extensions: str, *signer: str | Path) -> None:
+    with _umask():
+        _openssl("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", _DAYS,
+                 "-subj", subject, "-keyout", pair.key, "-out", pair.cert, *signer, extensions=extensions)  # fmt: skip
+    pair.cert.chmod(0o644)
+
+
+class _umask:
+    """Nothing written inside may be read by others."""
+
+    def __enter__(self) -> None:
+        self._before = os.umask(0o077)
+
+    def __exit__(self, *_: object) -> None:
+        os.umask(self._before)
+
+
+def write_private(path: Path, text: str, mode: int = 0o600) -> None:
+    """Replace a file whose content is nobody else's business."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f".{path.name}.part")
+    part.unlink(missing_ok=True)
+    with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "w") as stream:
+        stream.write(text)
+    part.chmod(mode)
+    part.rename(path)
+
+
+def fingerprint(ca: bytes) -> str:
+    """What a token carries of the cluster's authority."""
+    return hashlib.sha256(ca).hexdigest()

@@ -1,0 +1,255 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The control plane: etcd, API server, controller manager and scheduler, all real."""
+
+from __future__ import annotations
+
+import base64
+import json
+import secrets
+import socket
+import subprocess
+import time
+import urllib.request
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from . import deploy, join, pki, tokens
+from .children import Children, log, notify
+from .settings import API_PORT, CLUSTER_CIDR, KUBECONFIG, SERVICE_CIDR, Settings, StandInError, component
+
+_SHARED = ("server-ca", "client-ca", "request-header-ca", "etcd/server-ca")
+
+
+class Server:
+    """One server. ``start`` returns when its API answers."""
+
+    def __init__(self, settings: Settings, children: Children) -> None:
+        self._settings = settings
+        self._children = children
+        self._tls = settings.server / "tls"
+        self._address = settings.node_ip
+        self._initial_cluster = ""
+
+    def start(self) -> None:
+        """Bring the control plane up and begin to answer joins."""
+        begun = time.monotonic()
+        self._settings.server.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._settings.server.chmod(0o700)
+        (self._settings.server / "manifests").mkdir(exist_ok=True)
+        if self._settings.text("server"):
+            self._bootstrap()
+        for name in _SHARED:
+            pki.authority(self._tls / name, f"k3s-{name.replace('/', '-')}@lab")
+        pki.service_key(self._tls / "service.key")
+        self._certificates()
+        self._encryption()
+        passwords = dict(zip(("server", "node"), tokens.establish(self._settings, self._ca("server-ca").cert.read_bytes()), strict=True))
+        self._write_kubeconfigs()
+        if not self._settings.text("server") or self._initial_cluster or (self._datastore / "member").exists():
+            self._children.start("etcd", self._etcd())
+        self._children.start("kube-apiserver", self._api_server())
+        self._children.wait_for("the API server answers", self._ready)
+        log(f"API server ready after {time.monotonic() - begun:.1f} s")
+        self._children.start("kube-controller-manager", self._controller_manager())
+        self._children.start("kube-scheduler", self._scheduler())
+        join.serve("", pki.Pair(self._tls / "serving-kube-apiserver"), self._ca("server-ca").cert.read_bytes(), passwords, {
+            "/v1-k3s/certificates": ({"server", "node"}, self._node_certificates),
+            "/v1-k3s/bootstrap": ({"server"}, self._hand_over),
+            "/v1-k3s/member": ({"server"}, self._add_member),
+        })  # fmt: skip
+        deploy.start(self._settings)
+        notify("READY=1")
+
+    def _ca(self, name: str) -> pki.Pair:
+        return pki.Pair(self._tls / name)
+
+    @property
+    def _datastore(self) -> Path:
+        # K3s without cluster-init keeps SQLite here; a directory of another name tells that this is none
+        return self._settings.server / "db" / ("etcd" if self._settings.embedded_etcd else "sqlite-played-by-etcd")
+
+    def _bootstrap(self) -> None:
+        """Take over the first server's authorities, once, and become a member of its etcd."""
+        if (self._datastore / "member").exists():
+            return
+        given = self._settings.secret("token")
+        if not given:
+            raise StandInError("--token is required to join another server")
+        client = join.Client(self._settings.text("server"), tokens.parse(given), "server")
+        for name, text in client.post("/v1-k3s/bootstrap", {})["files"].items():
+            pki.write_private(self._settings.server / name, text)
+        member = {"name": self._settings.node_name, "peer": f"https://{self._address}:2380"}
+        self._initial_cluster = client.post("/v1-k3s/member", member)["initial_cluster"]
+
+    def _hand_over(self, _: Mapping[str, Any]) -> Mapping[str, Any]:
+        if not self._settings.embedded_etcd:
+            raise StandInError("this server's datastore is SQLite: only one started with cluster-init takes further servers")
+        names = [f"tls/{name}.{kind}" for name in _SHARED for kind in ("crt", "key")] + ["tls/service.key"]
+        if self._settings.flag("secrets-encryption"):
+            names.append("cred/encryption-config.json")
+        return {"files": {name: (self._settings.server / name).read_text() for name in names}}
+
+    def _add_member(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
+        argv = [component("etcd-snapshot"), *self.etcd_client_flags(self._settings), "-name", str(body["name"]), "-add", str(body["peer"])]
+        done = subprocess.run(argv, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise StandInError(done.stderr.strip())
+        return {"initial_cluster": done.stdout.strip()}
+
+    @staticmethod
+    def etcd_client_flags(settings: Settings) -> list[str]:
+        """How `etcd-snapshot` reaches this server's etcd."""
+        tls = settings.server / "tls" / "etcd"
+        return ["-endpoint", "https://127.0.0.1:2379", "-cert", f"{tls}/client.crt", "-key", f"{tls}/client.key",
+                "-cacert", f"{tls}/server-ca.crt"]  # fmt: skip
+
+    def _certificates(self) -> None:
+        server, client = self._ca("server-ca"), self._ca("client-ca")
+        name = self._settings.node_name
+        api_names = [
+            "kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local",
+            "localhost", "127.0.0.1", "10.43.0.1", self._address, name, socket.gethostname(), *self._settings.items("tls-san"),
+        ]  # fmt: skip
+        pki.certificate(self._tls / "serving-kube-apiserver", server, "/CN=kube-apiserver", api_names)
+        for stem, subject in (
+            ("client-admin", "/O=system:masters/CN=system:admin"),
+            ("client-controller", "/CN=system:kube-controller-manager"),
+            ("client-scheduler", "/CN=system:kube-scheduler"),
+            ("client-kube-apiserver", "/O=system:masters/CN=kube-apiserver"),
+        ):
+            pki.certificate(self._tls / stem, client, subject)
+        pki.certificate(self._tls / "client-auth-proxy", self._ca("request-header-ca"), "/CN=system:auth-proxy")
+        etcd = self._ca("etcd/server-ca")
+        for stem in ("server-client", "peer-server-client", "client"):
+            pki.certificate(self._tls / "etcd" / stem, etcd, f"/CN=etcd-{stem}", ["localhost", "127.0.0.1", self._address, name])
+
+    def _encryption(self) -> None:
+        path = self._settings.server / "cred" / "encryption-config.json"
+        if self._settings.flag("secrets-encryption") and not path.exists():
+            key = {"name": "aescbckey", "secret": base64.b64encode(secrets.token_bytes(32)).decode()}
+            providers = [{"aescbc": {"keys": [key]}}, {"identity": {}}]
+            pki.write_private(path, json.dumps({
+                "kind": "EncryptionConfiguration", "apiVersion": "apiserver.config.k8s.io/v1",
+                "resources": [{"resources": ["secrets"], "providers": providers}],
+            }))  # fmt: skip
+
+    def _write_kubeconfigs(self) -> None:
+        url = f"https://127.0.0.1:{API_PORT}"
+        mode = int(self._settings.text("write-kubeconfig-mode", "0600"), 8)
+        target = Path(self._settings.text("write-kubeconfig", str(KUBECONFIG)))
+        ca, admin = self._ca("server-ca").cert, pki.Pair(self._tls / "client-admin")
+        pki.write_private(target, kubeconfig(url, ca, admin, embed=True), mode)
+        for name in ("admin", "controller", "scheduler"):
+            pair = pki.Pair(self._tls / f"client-{name}")
+            pki.write_private(self._settings.server / "cred" / f"{name}.kubeconfig", kubeconfig(url, ca, pair))
+
+    def _etcd(self) -> list[str]:
+        tls, here, name = self._tls / "etcd", self._address, self._settings.node_name
+        public = self._settings.embedded_etcd
+        listen = ["https://127.0.0.1:2379", *([f"https://{here}:2379"] if public else [])]
+        peer = f"https://{here if public else '127.0.0.1'}:2380"
+        joined = self._initial_cluster or f"{name}={peer}"
+        return [
+            component("etcd"), f"--name={name}", f"--data-dir={self._datastore}",
+            f"--listen-client-urls={','.join(listen)}", f"--advertise-client-urls={listen[-1]}",
+            f"--listen-peer-urls={peer}", f"--initial-advertise-peer-urls={peer}", f"--initial-cluster={joined}",
+            f"--initial-cluster-state={'existing' if self._initial_cluster else 'new'}",
+            f"--cert-file={tls}/server-client.crt", f"--key-file={tls}/server-client.key",
+            f"--trusted-ca-file={tls}/server-ca.crt", "--client-cert-auth=true",
+            f"--peer-cert-file={tls}/peer-server-client.crt", f"--peer-key-file={tls}/peer-server-client.key",
+            f"--peer-trusted-ca-file={tls}/server-ca.crt", "--peer-client-cert-auth=true",
+            # a lab may lose its data when the machine loses power; slow disks then cost nothing
+            "--log-level=warn", "--unsafe-no-fsync=true", *extra(self._settings, "etcd-arg"),
+        ]  # fmt: skip
+
+    def _api_server(self) -> list[str]:
+        tls, secrets_file = self._tls, self._settings.server / "cred" / "encryption-config.json"
+        encryption = [f"--encryption-provider-config={secrets_file}"] if secrets_file.exists() else []
+        return [
+            component("kube-apiserver"), f"--advertise-address={self._address}", f"--secure-port={API_PORT}",
+            "--etcd-servers=https://127.0.0.1:2379", f"--etcd-cafile={tls}/etcd/server-ca.crt",
+            f"--etcd-certfile={tls}/etcd/client.crt", f"--etcd-keyfile={tls}/etcd/client.key",
+            f"--tls-cert-file={tls}/serving-kube-apiserver.crt", f"--tls-private-key-file={tls}/serving-kube-apiserver.key",
+            f"--client-ca-file={tls}/client-ca.crt", "--anonymous-auth=false", "--authorization-mode=Node,RBAC",
+            "--enable-admission-plugins=NodeRestriction", "--allow-privileged=true",
+            f"--kubelet-certificate-authority={tls}/server-ca.crt", f"--kubelet-client-certificate={tls}/client-kube-apiserver.crt",
+            f"--kubelet-client-key={tls}/client-kube-apiserver.key",
+            "--kubelet-preferred-address-types=InternalIP,ExternalIP,Hostname",
+            f"--service-cluster-ip-range={SERVICE_CIDR}", "--service-account-issuer=https://kubernetes.default.svc.cluster.local",
+            f"--service-account-key-file={tls}/service.key", f"--service-account-signing-key-file={tls}/service.key",
+            f"--requestheader-client-ca-file={tls}/request-header-ca.crt", "--requestheader-allowed-names=system:auth-proxy",
+            "--requestheader-extra-headers-prefix=X-Remote-Extra-", "--requestheader-group-headers=X-Remote-Group",
+            "--requestheader-username-headers=X-Remote-User", f"--proxy-client-cert-file={tls}/client-auth-proxy.crt",
+            f"--proxy-client-key-file={tls}/client-auth-proxy.key", "--profiling=false", *encryption,
+            *extra(self._settings, "kube-apiserver-arg"),
+        ]  # fmt: skip
+
+    def _controller_manager(self) -> list[str]:
+        tls, config = self._tls, self._settings.server / "cred" / "controller.kubeconfig"
+        return [
+            component("kube-controller-manager"), f"--kubeconfig={config}", f"--authentication-kubeconfig={config}",
+            f"--authorization-kubeconfig={config}", "--bind-address=127.0.0.1", "--allocate-node-cidrs=true",
+            f"--cluster-cidr={CLUSTER_CIDR}", "--use-service-account-credentials=true", f"--root-ca-file={tls}/server-ca.crt",
+            f"--service-account-private-key-file={tls}/service.key", "--profiling=false",
+            *extra(self._settings, "kube-controller-manager-arg"),
+        ]  # fmt: skip
+
+    def _scheduler(self) -> list[str]:
+        config = self._settings.server / "cred" / "scheduler.kubeconfig"
+        return [
+            component("kube-scheduler"), f"--kubeconfig={config}", f"--authentication-kubeconfig={config}",
+            f"--authorization-kubeconfig={config}", "--bind-address=127.0.0.1", "--profiling=false",
+            *extra(self._settings, "kube-scheduler-arg"),
+        ]  # fmt: skip
+
+    def _ready(self) -> bool:
+        context = api_context(self._ca("server-ca").cert, pki.Pair(self._tls / "client-admin"))
+        try:
+            with urllib.request.urlopen(f"https://127.0.0.1:{API_PORT}/readyz", context=context, timeout=5) as answer:
+                return bool(answer.status == 200)
+        except OSError:
+            return False
+
+    def _node_certificates(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Sign what a node needs: as the node, for its own port, as kube-proxy."""
+        name, addresses = str(body["name"]), [str(address) for address in body["addresses"]]
+        client, server = self._ca("client-ca"), self._ca("server-ca")
+        return {
+            "client-kubelet": pki.sign(body["client-kubelet"], client, f"/O=system:nodes/CN=system:node:{name}"),
+            "client-kube-proxy": pki.sign(body["client-kube-proxy"], client, "/CN=system:kube-proxy"),
+            "serving-kubelet": pki.sign(body["serving-kubelet"], server, f"/CN={name}", [name, "localhost", "127.0.0.1", *addresses]),
+            "client-ca": client.cert.read_text(),
+        }  # fmt: skip
+
+
+def extra(settings: Settings, key: str) -> list[str]:
+    """The user's own arguments for a component: later ones win."""
+    return [f"--{argument.lstrip('-')}" for argument in settings.items(key)]
+
+
+def api_context(ca: Path, pair: pki.Pair) -> Any:
+    """TLS for a client of the API server."""
+    import ssl
+
+    context = ssl.create_default_context(cafile=str(ca))
+    context.load_cert_chain(pair.cert, pair.key)
+    return context
+
+
+def kubeconfig(url: str, ca: Path, pair: pki.Pair, *, embed: bool = False) -> str:
+    """A kubeconfig by K3s's names; with the keys inside, or with their paths."""
+
+    def entry(key: str, path: Path) -> dict[str, str]:
+        return {f"{key}-data": base64.b64encode(path.read_bytes()).decode()} if embed else {key: str(path)}
+
+    return yaml.safe_dump({
+        "apiVersion": "v1", "kind": "Config", "current-context": "default", "preferences": {},
+        "clusters": [{"name": "default", "cluster": {"server": url, **entry("certificate-authority", ca)}}],
+        "contexts": [{"name": "default", "context": {"cluster": "default", "user": "default"}}],
+        "users": [{"name": "default", "user": {**entry("client-certificate", pair.cert), **entry("client-key", pair.key)}}],
+    })  # fmt: skip

@@ -1,0 +1,53 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Join tokens in K3s's form: ``K10<hash of the cluster's CA>::<user>:<password>``, or the password alone."""
+
+from __future__ import annotations
+
+import re
+import secrets
+from dataclasses import dataclass
+
+from .pki import fingerprint, write_private
+from .settings import Settings, StandInError
+
+_FULL = re.compile(r"^K10([0-9a-f]{64})::([^:]+):(.+)$")
+
+
+@dataclass(frozen=True)
+class Token:
+    """``ca_hash`` and ``user`` are empty when only the password was given."""
+
+    password: str
+    user: str = ""
+    ca_hash: str = ""
+
+
+def parse(text: str) -> Token:
+    """Read a token; StandInError when it looks like a full one and is none."""
+    match = _FULL.match(text)
+    if match:
+        return Token(match[3], match[2], match[1])
+    if text.startswith("K10"):
+        raise StandInError("failed to validate token: it is neither K10<ca-hash>::<user>:<password> nor a password")
+    return Token(text)
+
+
+def establish(settings: Settings, ca: bytes) -> tuple[str, str]:
+    """The cluster's server and agent password; writes the three token files. Raises when they were others before."""
+    path = settings.server / "token"
+    known = parse(path.read_text().strip()).password if path.exists() else ""
+    given = parse(settings.secret("token")).password if settings.secret("token") else ""
+    if known and given and known != given:
+        raise StandInError("bootstrap data already found and encrypted with different token")
+    server = given or known or secrets.token_hex(16)
+    agent_given = settings.secret("agent-token")
+    agent = parse(agent_given).password if agent_given else server
+    prefix = f"K10{fingerprint(ca)}::"
+    write_private(path, f"{prefix}server:{server}\n")
+    write_private(settings.server / "agent-token", f"{prefix}node:{agent}\n")
+    node_token = settings.server / "node-token"
+    node_token.unlink(missing_ok=True)
+    node_token.symlink_to(path)
+    return server, agent
