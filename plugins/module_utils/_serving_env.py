@@ -12,7 +12,9 @@ from ._findings import Finding
 TRANSPORTS = ("roce", "socket")
 
 # The plan writes these from addresses and devices that it knows; a second value from a profile could only disagree.
-OWNED = frozenset({"GLOO_SOCKET_IFNAME", "NCCL_IB_DISABLE", "NCCL_IB_HCA", "NCCL_NET", "NCCL_SOCKET_IFNAME", "SGLANG_HOST_IP"})
+OWNED = frozenset(
+    {"GLOO_SOCKET_IFNAME", "NCCL_IB_DISABLE", "NCCL_IB_HCA", "NCCL_NET", "NCCL_SOCKET_IFNAME", "SGLANG_HOST_IP"}
+)
 # NCCL reads the pod's log for the verdict only at these settings; a profile may widen, never silence them.
 _LOUD = {"NCCL_DEBUG": frozenset({"INFO", "TRACE"})}
 
