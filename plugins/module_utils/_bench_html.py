@@ -1,0 +1,98 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Show reports as one self-contained HTML page that also reads on a phone and in print. Private to the collection."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ._bench_report import Report, headlines, table
+
+STYLE = """
+:root { color-scheme: light; --line: #d0d4da; --quiet: #59636e; --good: #116329; --bad: #a40e26; }
+body { font: 16px/1.5 system-ui, sans-serif; max-width: 62rem; margin: 0 auto; padding: 1rem; color: #1f2328; }
+h1 { font-size: 1.5rem; line-height: 1.25; }
+h2 { font-size: 1.15rem; margin-top: 2rem; }
+.scroll, pre { overflow-x: auto; }
+table { border-collapse: collapse; font-size: .85rem; font-variant-numeric: tabular-nums; }
+th, td { border-bottom: 1px solid var(--line); padding: .3rem .6rem; text-align: left; vertical-align: top; }
+th { white-space: nowrap; }
+tr.out td, .quiet { color: var(--quiet); }
+td.state { min-width: 12rem; overflow-wrap: anywhere; }
+figure { margin: 1rem 0; }
+svg { max-width: 100%; height: auto; }
+pre { background: #f6f8fa; padding: .7rem; }
+.verdict { font-weight: 600; }
+.good { color: var(--good); }
+.bad { color: var(--bad); }
+@media print {
+  body { max-width: none; padding: 0; font-size: 10pt; }
+  .scroll { overflow: visible; }
+  h2 { break-after: avoid; }
+  figure, tr { break-inside: avoid; }
+}
+"""
+
+
+def _e(value: object) -> str:
+    return html.escape(str(value))
+
+
+def _table(rows: Sequence[Sequence[str]], quiet: Sequence[bool] = ()) -> str:
+    head, *body = rows
+    out = ["<div class=scroll><table><thead><tr>", *(f"<th>{_e(c)}</th>" for c in head), "</tr></thead><tbody>"]
+    for i, row in enumerate(body):
+        out.append('<tr class="out">' if i < len(quiet) and quiet[i] else "<tr>")
+        out += [f"<td>{_e(c)}</td>" for c in row[:-1]] + [f'<td class="state">{_e(row[-1])}</td></tr>']
+    return "".join([*out, "</tbody></table></div>"])
+
+
+def _transport(transport: Mapping[str, Any] | None) -> str:
+    if not transport:
+        return ""
+    good = bool(transport.get("satisfied"))
+    head = (
+        f'<p class="verdict {"good" if good else "bad"}">{_e(transport.get("msg", transport.get("verdict", "")))}</p>'
+    )
+    rows = [["rank", "host", "verdict", "evidence", "channels"]]
+    for rank in transport.get("ranks", []):
+        channels = ", ".join(
+            f"{net}/{dev}: {n}" for net, devs in rank.get("channels", {}).items() for dev, n in devs.items()
+        )
+        rows.append([str(rank.get(k, "")) for k in ("rank", "host", "verdict", "evidence")] + [channels])
+    return "<h2>Transport</h2>" + head + (_table(rows) if len(rows) > 1 else "")
+
+
+def _section(report: Report, svgs: Sequence[str], level: int) -> str:
+    out = [f"<h{level}>{_e(report.title)}</h{level}>"]
+    if report.source:
+        out.append(f'<p class="quiet">Source: {_e(report.source)}</p>')
+    out += ["<ul>", *(f"<li>{_e(line)}</li>" for line in headlines(report)), "</ul>"]
+    out += [f"<figure>{svg}</figure>" for svg in svgs]
+    out.append(_table(table(report), [r.status != "ok" for r in report.rows]))
+    if report.reproduce:
+        out += ["<h2>Again</h2>", f"<pre>{_e(report.reproduce)}</pre>"]
+    return "\n".join(out)
+
+
+def page(
+    reports: Sequence[tuple[Report, Sequence[str]]], environment: Mapping[str, Any], transport: Mapping[str, Any] | None
+) -> str:
+    """Return the page of the reports with their pictures, what they ran on and the proof of the transport."""
+    title = reports[0][0].title if len(reports) == 1 else "Reports"
+    facts = [["what", "value"], *([str(k), str(v)] for k, v in environment.items())]
+    body = [_section(report, svgs, 1 if i == 0 else 2) for i, (report, svgs) in enumerate(reports)]
+    return "\n".join(
+        [
+            '<!doctype html><html lang="en"><head><meta charset="utf-8">',
+            '<meta name="viewport" content="width=device-width, initial-scale=1">',
+            f"<title>{_e(title)}</title><style>{STYLE}</style></head><body>",
+            *body,
+            _transport(transport),
+            "<h2>Environment</h2>" + _table(facts) if len(facts) > 1 else "",
+            "</body></html>\n",
+        ]
+    )

@@ -1,0 +1,54 @@
+#!/usr/bin/env python3
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Show results: published tables (YAML) and sweep journals (JSONL) as Markdown, or as one self-contained HTML page.
+
+Exit status 0, or 2 when a file can't be read.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+import yaml
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "plugins"))
+
+from module_utils import _journal
+from module_utils._bench_html import page
+from module_utils._bench_plots import pictures
+from module_utils._bench_report import Report, from_published, from_records, markdown
+
+
+def load(path: Path) -> Report:
+    """Return the report of one file. Raises OSError, ValueError, KeyError or yaml.YAMLError when it is neither kind."""
+    if path.suffix == ".jsonl":
+        return from_records(path.stem, _journal.read(path).records)
+    return from_published(yaml.safe_load(path.read_text(encoding="utf-8")))
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the command line and return its exit status."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="a table (.yml) or a journal (.jsonl)")
+    parser.add_argument("--html", type=Path, metavar="OUT", help="write one HTML page instead of printing Markdown")
+    options = parser.parse_args(argv)
+    reports = []
+    for path in options.files:
+        try:
+            reports.append(load(path))
+        except (OSError, ValueError, KeyError, TypeError, yaml.YAMLError) as error:
+            print(f"bench_report: {path}: {error}", file=sys.stderr)
+            return 2
+    if options.html:
+        options.html.write_text(page([(r, pictures(r)) for r in reports], {}, None), encoding="utf-8")
+    else:
+        print("\n".join(markdown(r) for r in reports))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
