@@ -75,7 +75,9 @@ class Agent:
             try:
                 client = join.Client(self._url, token, user)
                 addresses = [self._settings.node_ip]
-                answer = client.post("/v1-k3s/certificates", {"name": self._settings.node_name, "addresses": addresses, **body})
+                answer = client.post(
+                    "/v1-k3s/certificates", {"name": self._settings.node_name, "addresses": addresses, **body}
+                )
                 break
             except OSError as error:
                 log(f"{self._url} does not answer yet: {error}")
@@ -98,7 +100,10 @@ class Agent:
     def _labels(self) -> list[str]:
         labels = ["node.kubernetes.io/instance-type=k3s", *self._settings.items("node-label")]
         taints = self._settings.items("node-taint")
-        return [f"--node-labels={','.join(labels)}", *([f"--register-with-taints={','.join(taints)}"] if taints else [])]
+        return [
+            f"--node-labels={','.join(labels)}",
+            *([f"--register-with-taints={','.join(taints)}"] if taints else []),
+        ]
 
     def _containerd_config(self) -> None:
         agent = self._settings.agent
@@ -114,7 +119,9 @@ class Agent:
 """
             for name in ("runc", "nvidia")
         )
-        (agent / "etc" / "containerd" / "config.toml").write_text(f"""# Written by the lab's K3s stand-in, {release()["version"]}
+        (
+            agent / "etc" / "containerd" / "config.toml"
+        ).write_text(f"""# Written by the lab's K3s stand-in, {release()["version"]}
 version = 2
 root = "{agent}/containerd"
 state = "/run/k3s/containerd"
@@ -168,6 +175,8 @@ state = "/run/k3s/containerd"
 
 def reap_leftovers() -> None:
     """End a containerd of an earlier process that was killed: two would write one database."""
-    done = subprocess.run(["pgrep", "-f", "containerd --config=.*/rancher/k3s/"], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        ["pgrep", "-f", "containerd --config=.*/rancher/k3s/"], capture_output=True, text=True, check=False
+    )
     for pid in done.stdout.split():
         os.kill(int(pid), 15)

@@ -64,7 +64,11 @@ class Children:
     def start(self, name: str, argv: Sequence[str], output: Path | None = None) -> None:
         """Start a program that dies with this process; its output goes to the journal or to a file."""
         log(f"starting {name}")
-        environment = {key: value for key, value in os.environ.items() if key not in {"NOTIFY_SOCKET", "K3S_TOKEN", "K3S_AGENT_TOKEN"}}
+        environment = {
+            key: value
+            for key, value in os.environ.items()
+            if key not in {"NOTIFY_SOCKET", "K3S_TOKEN", "K3S_AGENT_TOKEN"}
+        }
         stream = output.open("ab") if output else None
         try:
             self._running[name] = subprocess.Popen(

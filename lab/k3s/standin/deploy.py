@@ -12,7 +12,18 @@ import time
 from .children import background, log
 from .settings import Settings, component
 
-_RUNTIME_CLASSES = ("nvidia", "nvidia-experimental", "crun", "lunatic", "slight", "spin", "wasmedge", "wasmer", "wasmtime", "wws")
+_RUNTIME_CLASSES = (
+    "nvidia",
+    "nvidia-experimental",
+    "crun",
+    "lunatic",
+    "slight",
+    "spin",
+    "wasmedge",
+    "wasmer",
+    "wasmtime",
+    "wws",
+)
 
 
 def start(settings: Settings) -> None:

@@ -37,8 +37,9 @@ def import_all(agent: Path) -> None:
             log(f"importing {path.name}")
             _import(path)
         found[path.name] = stamp
-    for name in ctr("images", "list", "--quiet").stdout.split():
-        ctr("images", "label", name, "io.cri-containerd.pinned=pinned")
+    if found != known:
+        for name in ctr("images", "list", "--quiet").stdout.split():
+            ctr("images", "label", name, "io.cri-containerd.pinned=pinned")
     stamps.write_text(json.dumps(found))
 
 
@@ -57,7 +58,9 @@ def _import(path: Path) -> None:
 
 def base_spec(shared: str) -> str:
     """What every container starts from: containerd's default and the lab's sysfs, read-only, at the same path."""
-    spec: dict[str, Any] = json.loads(subprocess.run(["ctr", "oci", "spec"], capture_output=True, text=True, check=True).stdout)
+    spec: dict[str, Any] = json.loads(
+        subprocess.run(["ctr", "oci", "spec"], capture_output=True, text=True, check=True).stdout
+    )
     if Path(shared).is_dir():
         spec["mounts"].append({"destination": shared, "type": "bind", "source": shared, "options": ["rbind", "ro"]})
     return json.dumps(spec)

@@ -32,7 +32,13 @@ class Refused(Exception):
     """The server said no; trying again does not help."""
 
 
-def serve(address: str, serving: Pair, ca: bytes, passwords: Mapping[str, str], handlers: Mapping[str, tuple[set[str], Handler]]) -> None:
+def serve(
+    address: str,
+    serving: Pair,
+    ca: bytes,
+    passwords: Mapping[str, str],
+    handlers: Mapping[str, tuple[set[str], Handler]],
+) -> None:
     """Answer ``GET /cacerts`` to everybody and POSTs of JSON to those of ``handlers`` whose users include the caller."""
 
     class Service(http.server.BaseHTTPRequestHandler):
@@ -60,7 +66,9 @@ def serve(address: str, serving: Pair, ca: bytes, passwords: Mapping[str, str], 
             except ValueError:
                 return ""
             # an agent that was given the server's token is welcome too, as with K3s
-            known = [name for name, wanted in passwords.items() if hmac.compare_digest(wanted.encode(), password.encode())]
+            known = [
+                name for name, wanted in passwords.items() if hmac.compare_digest(wanted.encode(), password.encode())
+            ]
             return user if scheme == "Basic" and user in known else ""
 
         def _answer(self, status: int, body: bytes) -> None:

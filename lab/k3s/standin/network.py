@@ -49,7 +49,9 @@ def _follow(settings: Settings, url: str) -> None:
         own = nodes.pop(settings.node_name, {}).get("spec", {}).get("podCIDR")
         if own:
             _configure(settings, own)
-            _route({n["spec"]["podCIDR"]: _address(n) for n in nodes.values() if n["spec"].get("podCIDR") and _address(n)})
+            _route(
+                {n["spec"]["podCIDR"]: _address(n) for n in nodes.values() if n["spec"].get("podCIDR") and _address(n)}
+            )
         time.sleep(5 if own else 0.3)
 
 

@@ -48,7 +48,13 @@ class Server:
         pki.service_key(self._tls / "service.key")
         self._certificates()
         self._encryption()
-        passwords = dict(zip(("server", "node"), tokens.establish(self._settings, self._ca("server-ca").cert.read_bytes()), strict=True))
+        passwords = dict(
+            zip(
+                ("server", "node"),
+                tokens.establish(self._settings, self._ca("server-ca").cert.read_bytes()),
+                strict=True,
+            )
+        )
         self._write_kubeconfigs()
         if not self._settings.text("server") or self._initial_cluster or (self._datastore / "member").exists():
             self._children.start("etcd", self._etcd())
@@ -88,14 +94,23 @@ class Server:
 
     def _hand_over(self, _: Mapping[str, Any]) -> Mapping[str, Any]:
         if not self._settings.embedded_etcd:
-            raise StandInError("this server's datastore is SQLite: only one started with cluster-init takes further servers")
+            raise StandInError(
+                "this server's datastore is SQLite: only one started with cluster-init takes further servers"
+            )
         names = [f"tls/{name}.{kind}" for name in _SHARED for kind in ("crt", "key")] + ["tls/service.key"]
         if self._settings.flag("secrets-encryption"):
             names.append("cred/encryption-config.json")
         return {"files": {name: (self._settings.server / name).read_text() for name in names}}
 
     def _add_member(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
-        argv = [component("etcd-snapshot"), *self.etcd_client_flags(self._settings), "-name", str(body["name"]), "-add", str(body["peer"])]
+        argv = [
+            component("etcd-snapshot"),
+            *self.etcd_client_flags(self._settings),
+            "-name",
+            str(body["name"]),
+            "-add",
+            str(body["peer"]),
+        ]
         done = subprocess.run(argv, capture_output=True, text=True, check=False)
         if done.returncode:
             raise StandInError(done.stderr.strip())
@@ -126,7 +141,9 @@ class Server:
         pki.certificate(self._tls / "client-auth-proxy", self._ca("request-header-ca"), "/CN=system:auth-proxy")
         etcd = self._ca("etcd/server-ca")
         for stem in ("server-client", "peer-server-client", "client"):
-            pki.certificate(self._tls / "etcd" / stem, etcd, f"/CN=etcd-{stem}", ["localhost", "127.0.0.1", self._address, name])
+            pki.certificate(
+                self._tls / "etcd" / stem, etcd, f"/CN=etcd-{stem}", ["localhost", "127.0.0.1", self._address, name]
+            )
 
     def _encryption(self) -> None:
         path = self._settings.server / "cred" / "encryption-config.json"

@@ -106,7 +106,9 @@ class Settings:
         argv = ["ip", "-json", "route", "get", "1.1.1.1"]
         done = subprocess.run(argv, capture_output=True, text=True, check=False)
         if done.returncode:
-            raise StandInError("no default routes found in /proc/net/route: set node-ip or give the host a default route")
+            raise StandInError(
+                "no default routes found in /proc/net/route: set node-ip or give the host a default route"
+            )
         return str(json.loads(done.stdout)[0]["prefsrc"])
 
     @property

@@ -38,7 +38,9 @@ def ctr(arguments: Sequence[str]) -> int:
 
 def token(arguments: Sequence[str]) -> int:
     """`k3s token`: only to say what is not played."""
-    raise StandInError(f"`k3s token {' '.join(arguments)}` is not played: the tokens are in server/token and server/agent-token")
+    raise StandInError(
+        f"`k3s token {' '.join(arguments)}` is not played: the tokens are in server/token and server/agent-token"
+    )
 
 
 def secrets_encrypt(arguments: Sequence[str]) -> int:
