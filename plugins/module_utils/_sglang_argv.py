@@ -91,22 +91,21 @@ class _Reader:
         name, equals, text = word.partition("=")
         if word in self.catalogue.options:
             name, equals, text = word, "", ""
-        flag = self.catalogue.options.get(name)
+        flag, full = self.catalogue.options.get(name), name
         following = self.take_values(index + 1)
         if flag is None:
             candidates = self.matches(name)
             if "-h" in candidates or "--help" in candidates or name in ("-h", "--help"):
                 self.report("error", "flag.help", name, None, "prints the help and ends: no server starts", "Remove it")
                 return index + 1
-            targets = {self.catalogue.options[option].name for option in candidates}
             if len(candidates) != 1:
                 words = (text,) if equals else tuple(self.argv[index + 1 : following])
                 self.unknown(name, words, bool(equals), candidates)
                 return index + 1 if equals else following
-            flag = self.catalogue.options[candidates[0]]
+            full = candidates[0]
+            flag = self.catalogue.options[full]
             former = self.history.known(name)
             if former is None:
-                full = targets.pop()
                 self.report(
                     "error",
                     "argparse.abbrev",
@@ -116,24 +115,22 @@ class _Reader:
                     f"Write {full}",
                 )
             else:
-                self.report(
-                    "error", "flag.renamed", name, text or None, *self.renamed(name, f"reads as {candidates[0]}")
-                )
+                self.report("error", "flag.renamed", name, text or None, *self.renamed(name, f"reads as {full}"))
         words = tuple(self.argv[index + 1 : following])
         if equals:
-            return self.inline(flag, name, text, index)
+            return self.inline(flag, full, name, text, index)
         used = self.arity(flag, name, words)
-        self.store(Item(flag.name, name, words[:used], False, flag))
+        self.store(Item(full, name, words[:used], False, flag))
         return index + 1 + used
 
-    def inline(self, flag: Flag, name: str, text: str, index: int) -> int:
+    def inline(self, flag: Flag, full: str, name: str, text: str, index: int) -> int:
         if flag.is_switch:
             self.report(
                 "error", "flag.unexpected_value", name, text, "takes no value", f"Write {name} alone or leave it out"
             )
-            self.store(Item(flag.name, name, (), False, flag))
+            self.store(Item(full, name, (), False, flag))
         else:
-            self.store(Item(flag.name, name, (text,), True, flag))
+            self.store(Item(full, name, (text,), True, flag))
         return index + 1
 
     def arity(self, flag: Flag, name: str, words: tuple[str, ...]) -> int:
@@ -158,7 +155,7 @@ class _Reader:
         flag = item.flag
         if flag is None:
             return
-        if any(before.option == item.option for before in self.result.items):
+        if any(before.flag is flag for before in self.result.items):
             self.report(
                 "warning",
                 "flag.repeated",
@@ -183,7 +180,7 @@ class _Reader:
             values = [self.one(item, flag, word) for word in item.words]
             return UNSET if UNSET in values else flag.const
         if flag.is_switch:
-            return not item.written.startswith("--no-") if flag.action == "BooleanOptional" else True
+            return not item.option.startswith("--no-") if flag.action == "BooleanOptional" else True
         if not item.words:
             return flag.const if flag.nargs == "?" else ([] if flag.nargs == "*" else UNSET)
         values = [self.one(item, flag, word) for word in item.words]
@@ -196,6 +193,7 @@ class _Reader:
             return convert(flag, word)
         except ValueRefused as refused:
             if flag.choices is not None and str(refused) == "not in the choices":
+                self.result.refused.update(canonical(self.history, flag, word))
                 self.choice(item, flag, word)
             else:
                 remedy = f"Give a value of type {flag.kind}" if flag.kind in ("int", "float") else "Correct the value"
@@ -254,7 +252,7 @@ class _Reader:
         return f"{extent}; SGLang {self.catalogue.version}: {lies}", remedy
 
     def require(self) -> None:
-        given = {item.option for item in self.result.items}
+        given = {item.flag.name for item in self.result.items if item.flag is not None}
         for flag in self.catalogue.flags:
             if flag.required and flag.name not in given:
                 self.report("error", "flag.required", flag.name, None, "is required", f"Add {flag.name} VALUE")

@@ -138,6 +138,7 @@ class History:
 
     def __init__(self, catalogues: Iterable[Catalogue]) -> None:
         self.catalogues = sorted(catalogues, key=lambda c: c.version)
+        self.defaults: dict[Version, dict[str, Any]] = {}
         if not self.catalogues:
             raise ValueError("there is no flag catalogue; " + MAKE_CATALOGUE)
 

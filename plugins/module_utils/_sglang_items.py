@@ -15,7 +15,7 @@ from ._sglang_catalogue import Flag, History
 
 @dataclass(frozen=True)
 class Item:
-    """One flag as it stands on the command line; ``flag`` is None when the release has no such flag."""
+    """One flag on a command line: ``written`` as it stands there, ``option`` in full; None is an unknown ``flag``."""
 
     option: str
     written: str
@@ -33,10 +33,14 @@ class Item:
 
 @dataclass
 class Parsed:
-    """A judged command line: its flags in order, the values by canonical key, and what is wrong with it."""
+    """A judged command line: its flags in order, the values by canonical key, and what is wrong with it.
+
+    ``refused`` keeps the words that are no choice of the release, so that a rule can say why.
+    """
 
     items: list[Item] = field(default_factory=list)
     values: dict[str, Any] = field(default_factory=dict)
+    refused: dict[str, str] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
 
 
@@ -58,6 +62,6 @@ def canonical(history: History, flag: Flag, value: Any) -> dict[str, Any]:
         moves: Iterable[tuple[str, str | None]] = history.forward.get(name, ())
         if not moves:
             done[key_of(newest[name].name if name in newest else name)] = current
-        elif all(constant is None for _, constant in moves) or current is not False:
+        elif all(constant is None for _, constant in moves) or current not in (None, False):
             pending += [(new, current if constant is None else constant) for new, constant in moves]
     return done

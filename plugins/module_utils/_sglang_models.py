@@ -1,0 +1,97 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What is publicly known of models: a few facts of their config.json, each with its source. Private."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from ._sglang_rules import Facts
+
+
+@dataclass(frozen=True)
+class Model:
+    """Facts of one repository; None is unknown. Weights in GB (10^9 bytes), parameters in units of 10^9."""
+
+    repo: str
+    architecture: str
+    source: str
+    moe: bool | None = None
+    quantization: str | None = None
+    max_context: int | None = None
+    parameters_b: float | None = None
+    weights_gb: float | None = None
+    weights_note: str = ""
+    layers: int | None = None
+    attention_layers: int | None = None
+    kv_heads: int | None = None
+    head_dim: int | None = None
+    experts: int | None = None
+
+
+@lru_cache(maxsize=4)
+def load_models(directory: Path) -> Mapping[str, Model]:
+    """Read the facts of all models, by repository in small letters; raise ValueError that names a wrong file."""
+    models: dict[str, Model] = {}
+    for path in sorted(directory.glob("*.json")):
+        try:
+            model = Model(**json.loads(path.read_text(encoding="utf-8")))
+        except (OSError, TypeError, ValueError) as problem:
+            raise ValueError(f"{path}: not the facts of a model: {problem}") from problem
+        models[model.repo.lower()] = model
+    return models
+
+
+def find(models: Mapping[str, Model], path: str | None) -> Model | None:
+    """Return the facts of a model by its repository, or by the last part of a local path."""
+    if not path:
+        return None
+    found = models.get(path.lower())
+    if found is not None:
+        return found
+    last = path.rstrip("/").rpartition("/")[2].lower().removesuffix("-mtp")
+    return next((m for m in models.values() if m.repo.lower().rpartition("/")[2] in (last, f"{last}-assistant")), None)
+
+
+def facts_for(models: Mapping[str, Model], argv: Iterable[str], given: Facts) -> Facts:
+    """Fill in what a command line's model and draft are known to be, where nothing was given."""
+    words = list(argv)
+    model, draft = find(models, _value(words, "--model-path", "--model")), None
+    draft_path = _value(words, "--speculative-draft-model-path", "--speculative-draft-model")
+    if draft_path is not None:
+        draft = models.get(draft_path.lower()) or _draft(models, draft_path)
+    filled: dict[str, Any] = {}
+    if model is not None:
+        filled = {
+            "arch": model.architecture,
+            "quantization": model.quantization,
+            "moe": model.moe,
+            "max_context": model.max_context,
+        }
+        if given.arch is not None and given.arch != model.architecture:
+            filled = {}
+    if draft is not None:
+        filled["draft_arch"] = draft.architecture
+    return replace(given, **{key: value for key, value in filled.items() if getattr(given, key) is None})
+
+
+def _draft(models: Mapping[str, Model], path: str) -> Model | None:
+    """Return a draft by its name; the assistants of Gemma-4 were first published with the ending -mtp."""
+    last = path.rstrip("/").rpartition("/")[2].lower()
+    names = {last, last.removesuffix("-mtp") + "-assistant"}
+    return next((m for m in models.values() if m.repo.lower().rpartition("/")[2] in names), None)
+
+
+def _value(words: list[str], *names: str) -> str | None:
+    found = None
+    for index, word in enumerate(words):
+        name, equals, text = word.partition("=")
+        if name in names:
+            found = text if equals else (words[index + 1] if index + 1 < len(words) else None)
+    return found

@@ -1,0 +1,124 @@
+#!/usr/bin/env python3
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Say what SGLang would make of a command line, without SGLang, torch or a GPU.
+
+    scripts/sglang_check.py --sglang 0.5.23 --arch Glm4MoeForCausalLM -- --model-path … --tp-size 4 --nnodes 4
+    scripts/sglang_check.py --sglang 0.5.23 --json -- python3 -m sglang.launch_server --model-path …
+
+The flags are judged by the release's own parser (its catalogue) and by the collection's rules, and written in the
+release's spelling. Exits 0 when nothing speaks against the start, 1 when something does, 2 when the question is wrong.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "plugins"))
+
+from module_utils._findings import format_findings
+from module_utils._sglang_check import Knowledge, Report, check, clean_argv
+from module_utils._sglang_models import facts_for, load_models
+from module_utils._sglang_rules import GPUS, Facts, Setting
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def options() -> argparse.ArgumentParser:
+    """Return the parser of what stands before ``--``."""
+    parser = argparse.ArgumentParser(
+        description="Judge a command line of sglang.launch_server for one SGLang version.",
+        usage="%(prog)s --sglang VERSION [options] -- FLAGS…",
+        allow_abbrev=False,
+    )
+    parser.add_argument("--sglang", required=True, metavar="VERSION", help="version that will run, such as 0.5.23")
+    parser.add_argument("--arch", help="architecture of the model, as in its config.json; known models need none")
+    parser.add_argument("--draft-arch", help="architecture of the draft model")
+    parser.add_argument("--quantization", help="quantization of the checkpoint, such as modelopt_fp4")
+    parser.add_argument("--max-context", type=int, help="context length that the checkpoint's config allows")
+    parser.add_argument("--gpu", default="gb10", choices=sorted(GPUS), help="GPU of the nodes (default: gb10)")
+    parser.add_argument("--gpus-per-node", type=int, default=1, metavar="N", help="GPUs of a node (default: 1)")
+    parser.add_argument(
+        "--carries",
+        action="append",
+        default=[],
+        metavar="WHAT",
+        help="what the image has beyond its version, such as sglang#24436",
+    )
+    parser.add_argument("--env", action="append", default=[], metavar="KEY=VALUE", help="environment of the server")
+    parser.add_argument("--profiles", type=Path, default=ROOT / "profiles", help="directory of catalogue and rules")
+    parser.add_argument("--json", action="store_true", help="answer as one JSON object")
+    return parser
+
+
+def show(report: Report) -> None:
+    """Print a report for people: verdict, findings, and the command line in the release's spelling."""
+    errors = sum(finding.severity == "error" for finding in report.findings)
+    verdict = "accepted" if report.accepted else f"refused, {errors} error(s)"
+    print(f"SGLang {report.sglang}: {verdict}")
+    if report.findings:
+        print(format_findings(report.findings))
+    for change in report.changes:
+        print(f"runs with {change.key} = {change.becomes!r} instead of {change.given!r}: {change.why}")
+    print(shlex.join(["python3", "-m", "sglang.launch_server", *report.translated]))
+
+
+def environment(pairs: Sequence[str]) -> dict[str, str]:
+    """Read KEY=VALUE pairs; raise ValueError for anything else."""
+    found: dict[str, str] = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not key or not equals:
+            raise ValueError(f"--env {pair}: write KEY=VALUE")
+        found[key] = value
+    return found
+
+
+def answer(asked: argparse.Namespace, argv: Sequence[str]) -> Report:
+    """Judge one command line; raise ValueError when the question is wrong."""
+    if asked.gpus_per_node < 1:
+        raise ValueError("--gpus-per-node: a node has at least one GPU")
+    given = Facts(asked.arch, asked.draft_arch, asked.quantization, None, asked.max_context)
+    facts = facts_for(load_models(asked.profiles / "models"), argv, given)
+    setting = Setting(
+        gpu=asked.gpu, gpus_per_node=asked.gpus_per_node, carries=tuple(asked.carries), env=environment(asked.env)
+    )
+    return check(Knowledge.load(asked.profiles), asked.sglang, argv, facts, setting)
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Answer one question."""
+    everything = list(sys.argv[1:] if words is None else words)
+    split = everything.index("--") if "--" in everything else len(everything)
+    parser = options()
+    asked = parser.parse_args(everything[:split])
+    if split == len(everything):
+        parser.error("give the server's flags after --")
+    try:
+        report = answer(asked, clean_argv(everything[split + 1 :]))
+    except ValueError as problem:
+        result: dict[str, Any] = {
+            "sglang": asked.sglang,
+            "accepted": False,
+            "error": str(problem),
+            "findings": [],
+            "translated": [],
+        }
+        print(json.dumps(result) if asked.json else problem, file=sys.stdout if asked.json else sys.stderr)
+        return 2
+    if asked.json:
+        print(json.dumps(report.as_dict(), indent=2, default=str))
+    else:
+        show(report)
+    return 0 if report.accepted else 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
