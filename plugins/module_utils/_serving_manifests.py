@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ._serving_pods import NETWORKS, PodOptions, networks_annotation, pod_spec
+from ._serving_supervisor import supervisor
 
 REVISION = "gb10.cluster/revision"
 INSTANCE = "gb10.cluster/instance"
@@ -112,6 +113,8 @@ def render(
         objects.append(_config_map(plan, f"{plan['instance']}-patches", patches))
     objects.append(_service(plan, service_type))
     objects += [_stateful_set(entry, plan, spec, revision) for entry, spec in zip(plan["ranks"], specs, strict=True)]
+    if options.supervisor and len(plan["ranks"]) > 1:
+        objects += supervisor(plan, options, labels(plan), {REVISION: revision})
     return objects
 
 

@@ -54,7 +54,8 @@ class PodOptions:
     host_ipc: bool = False
     readiness: str = "auto"
     secrets: Mapping[str, tuple[str, str]] = field(default_factory=dict)
-    gate_secret: str = ""
+    supervisor: bool = True
+    stuck_after: int = 40
     resources: Mapping[str, Any] = field(default_factory=dict)
 
 

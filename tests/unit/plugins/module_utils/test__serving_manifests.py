@@ -42,6 +42,7 @@ def test_what_a_group_consists_of() -> None:
         ("ConfigMap", "gemma-4-31b-it-files"),
         ("Service", "gemma-4-31b-it"),
         *(("StatefulSet", f"gemma-4-31b-it-{rank}") for rank in range(4)),
+        *((kind, "gemma-4-31b-it-supervisor") for kind in ("ServiceAccount", "Role", "RoleBinding", "Deployment")),
     ]
     assert {o["metadata"]["namespace"] for o in objects} == {"gb10-serving"}
 
@@ -108,6 +109,24 @@ def test_no_probe_kills_a_long_load_and_none_gives_up_before_the_server_answers(
         assert startup["failureThreshold"] * startup["periodSeconds"] == 1800
         # a stuck head says 503 after 20 s
         assert startup["timeoutSeconds"] > 20
+
+
+def test_the_supervisor_may_touch_its_group_s_pods_and_nothing_else() -> None:
+    objects = rendered()
+    (role,) = [o for o in objects if o["kind"] == "Role"]
+    pods_of_group = [f"gemma-4-31b-it-{rank}-0" for rank in range(4)]
+    assert [rule["resourceNames"] for rule in role["rules"]] == [pods_of_group, pods_of_group]
+    assert {verb for rule in role["rules"] for verb in rule["verbs"]} == {"get", "delete"}
+    (deployment,) = [o for o in objects if o["kind"] == "Deployment"]
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    assert container["securityContext"]["runAsNonRoot"] is True
+    assert ",".join(pods_of_group) in container["command"]
+    assert sm.RANK not in deployment["spec"]["template"]["metadata"]["labels"]
+
+
+def test_one_rank_needs_no_supervisor() -> None:
+    plan = build({}, profile(nodes=1, tp=1), settings(nodes=("b300",)))
+    assert "Deployment" not in {o["kind"] for o in sm.render(plan, pods.PodOptions(), FILES, {})}
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,233 @@
+#!/usr/bin/env python3
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Bring all ranks of a serving group down and up together when a part of it is stuck or was lost.
+
+Runs in a pod of its own with leave to read and delete exactly the group's pods; standard library only. A rank whose
+process dies is restarted by the kubelet, and the others leave by themselves within seconds: nothing to do here. What
+heals nowhere else is a frozen rank (the head answers 503 for ever and never exits) and a rank that came back to a
+group that did not notice.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import ssl
+import sys
+import time
+import urllib.error
+import urllib.request
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+KEPT_SETS = 10
+SHOWN_LINES = 20
+
+
+@dataclass(frozen=True)
+class Seen:
+    """One pod at one moment; ``incarnation`` changes whenever its process does."""
+
+    name: str
+    started: bool = False
+    running: bool = False
+    incarnation: str = ""
+    address: str = ""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Seconds: how long a head may be stuck or a group half new, and how long to wait between two restarts."""
+
+    stuck_after: float = 40
+    part_after: float = 30
+    backoff_first: float = 30
+    backoff_most: float = 600
+    calm_after: float = 600
+
+
+@dataclass
+class Memory:
+    """What the supervisor remembers between two looks."""
+
+    incarnations: tuple[str, ...] = ()
+    stuck_since: float | None = None
+    part_since: float | None = None
+    healthy_since: float | None = None
+    restarts: int = 0
+    not_before: float = 0.0
+    notes: list[str] = field(default_factory=list)
+
+
+def decide(seen: list[Seen], healthy: bool | None, memory: Memory, limits: Limits, now: float) -> str:
+    """Return why the whole group must go now, or an empty string; ``memory`` is brought up to date.
+
+    ``healthy`` is the head's own answer, None when it was not asked because some rank has not started yet.
+    """
+    incarnations = tuple(pod.incarnation for pod in seen)
+    if all(pod.started for pod in seen) and healthy:
+        memory.incarnations = incarnations
+        memory.stuck_since = memory.part_since = None
+        memory.healthy_since = memory.healthy_since or now
+        if now - memory.healthy_since >= limits.calm_after:
+            memory.restarts = 0
+        return ""
+    memory.healthy_since = None
+    stuck = healthy is False and all(pod.started and pod.running for pod in seen)
+    memory.stuck_since = (memory.stuck_since or now) if stuck else None
+    changed = [now_is != was for now_is, was in zip(incarnations, memory.incarnations, strict=False)]
+    part = any(changed) and not all(changed) and all(pod.running for pod in seen)
+    memory.part_since = (memory.part_since or now) if part else None
+    if now < memory.not_before:
+        return ""
+    if memory.stuck_since is not None and now - memory.stuck_since >= limits.stuck_after:
+        return f"the head has been stuck for {now - memory.stuck_since:.0f} s"
+    if memory.part_since is not None and now - memory.part_since >= limits.part_after:
+        old = [pod.name for pod, new in zip(seen, changed, strict=False) if not new]
+        return f"some ranks are new while {', '.join(old)} still belong to the old group"
+    return ""
+
+
+def acted(memory: Memory, limits: Limits, now: float) -> float:
+    """Note a restart and return how long the next one has to wait at least."""
+    pause: float = min(limits.backoff_first * 2**memory.restarts, limits.backoff_most)
+    memory.restarts += 1
+    memory.not_before = now + pause
+    memory.incarnations = ()
+    memory.stuck_since = memory.part_since = memory.healthy_since = None
+    return pause
+
+
+class Api:
+    """The few calls that the supervisor's role allows."""
+
+    def __init__(self, namespace: str) -> None:
+        host, port = os.environ["KUBERNETES_SERVICE_HOST"], os.environ["KUBERNETES_SERVICE_PORT"]
+        host = f"[{host}]" if ":" in host else host
+        self._base = f"https://{host}:{port}/api/v1/namespaces/{namespace}/pods"
+        self._tls = ssl.create_default_context(cafile=str(ACCOUNT / "ca.crt"))
+
+    def _call(self, method: str, path: str, body: Any = None) -> bytes:
+        # The token is rotated on disk, so it is read for every call.
+        token = (ACCOUNT / "token").read_text(encoding="ascii").strip()
+        data = None if body is None else json.dumps(body).encode()
+        headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+        request = urllib.request.Request(self._base + path, data, headers, method=method)
+        with urllib.request.urlopen(request, timeout=15, context=self._tls) as answer:
+            content: bytes = answer.read()
+        return content
+
+    def see(self, name: str) -> Seen:
+        try:
+            pod = json.loads(self._call("GET", f"/{name}"))
+        except urllib.error.HTTPError as error:
+            if error.code == 404:
+                return Seen(name)
+            raise
+        return read_pod(name, pod)
+
+    def log(self, name: str, lines: int) -> str:
+        try:
+            return self._call("GET", f"/{name}/log?container=sglang&tailLines={lines}").decode(errors="replace")
+        except (OSError, urllib.error.HTTPError) as error:
+            return f"(no log: {error})\n"
+
+    def delete(self, name: str, grace: int) -> None:
+        try:
+            self._call("DELETE", f"/{name}", {"gracePeriodSeconds": grace})
+        except urllib.error.HTTPError as error:
+            if error.code != 404:
+                raise
+
+
+def read_pod(name: str, pod: dict[str, Any]) -> Seen:
+    """Return what matters of a pod; one that is leaving counts as gone."""
+    if pod["metadata"].get("deletionTimestamp"):
+        return Seen(name)
+    status = pod.get("status", {})
+    container: dict[str, Any] = next((c for c in status.get("containerStatuses") or [] if c["name"] == "sglang"), {})
+    running = "running" in container.get("state", {})
+    return Seen(
+        name=name,
+        started=running and bool(container.get("started")),
+        running=running,
+        incarnation=f"{pod['metadata']['uid']}/{container.get('restartCount', 0)}",
+        address=status.get("podIP", ""),
+    )
+
+
+def head_is_healthy(address: str, port: int, timeout: float) -> bool:
+    """Ask the head itself: 200 in about a second when a token came through all ranks, 503 after 20 s when none did."""
+    try:
+        with urllib.request.urlopen(f"http://{address}:{port}/health", timeout=timeout) as answer:
+            return bool(answer.status == 200)
+    except OSError:
+        return False
+
+
+def keep_logs(api: Api, pods: list[str], directory: Path, lines: int) -> None:
+    """Store and show the end of every rank's log: deleting a pod deletes its log."""
+    stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+    for name in pods:
+        text = api.log(name, lines)
+        (directory / f"{stamp}-{name}.log").write_text(text, encoding="utf-8")
+        say(f"last lines of {name}:\n" + "\n".join(f"    {line}" for line in text.splitlines()[-SHOWN_LINES:]))
+    stamps = sorted({path.name.partition("-")[0] for path in directory.glob("*.log")})
+    for path in directory.glob("*.log"):
+        if path.name.partition("-")[0] in stamps[:-KEPT_SETS]:
+            path.unlink()
+
+
+def say(text: str) -> None:
+    print(f"[{time.strftime('%Y-%m-%d %H:%M:%S')}] {text}", flush=True)
+
+
+def watch(api: Api, options: argparse.Namespace, limits: Limits) -> None:
+    """Look, decide, act; a failing API is waited for."""
+    memory = Memory()
+    while True:
+        try:
+            seen = [api.see(name) for name in options.pods]
+            healthy = None
+            if all(pod.started for pod in seen):
+                healthy = head_is_healthy(seen[0].address, options.port, options.health_timeout)
+            why = decide(seen, healthy, memory, limits, time.monotonic())
+            if why:
+                say(f"restarting the group: {why}")
+                keep_logs(api, options.pods, options.logs, options.log_lines)
+                # Rank 0 first: from SGLang 0.5.21 on a worker ignores SIGTERM until the head is gone.
+                for name in options.pods:
+                    api.delete(name, options.grace)
+                pause = acted(memory, limits, time.monotonic())
+                say(f"all {len(options.pods)} ranks deleted; the next restart not before {pause:.0f} s")
+        except (OSError, ValueError) as error:
+            say(f"the API gave no answer, trying again: {error}")
+        time.sleep(options.interval)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--namespace", required=True)
+    parser.add_argument("--pods", required=True, type=lambda text: text.split(","), help="in rank order")
+    parser.add_argument("--port", required=True, type=int)
+    parser.add_argument("--interval", type=float, default=5)
+    parser.add_argument("--health-timeout", type=float, default=25)
+    parser.add_argument("--stuck-after", type=float, default=Limits.stuck_after)
+    parser.add_argument("--grace", type=int, default=10)
+    parser.add_argument("--logs", type=Path, default=Path("/var/log/group"))
+    parser.add_argument("--log-lines", type=int, default=400)
+    options = parser.parse_args()
+    say(f"watching {', '.join(options.pods)}")
+    try:
+        watch(Api(options.namespace), options, Limits(stuck_after=options.stuck_after))
+    except KeyboardInterrupt:
+        sys.exit(0)
+
+
+if __name__ == "__main__":
+    main()
