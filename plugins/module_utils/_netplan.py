@@ -6,14 +6,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from ipaddress import ip_address
-from pathlib import Path
 from typing import Any
 
 from ._findings import Finding
-from ._host import read_text
+from ._roce_gid import RdmaDevice, judge
 
 INTERFACE_NAME = re.compile(r"^[A-Za-z0-9_.-]{1,15}$")  # IFNAMSIZ, and nothing that YAML reads in another way
 HEADER = "# Written by gb10.cluster from the fabric plan. Change the inventory instead: the next run overwrites this.\n"
@@ -117,13 +116,9 @@ def check(
 
 
 def deviations(
-    desired: Iterable[Interface], links: Mapping[str, Mapping[str, Any]], held: Mapping[str, str],
-    sysfs_root: Path | None,
+    desired: Iterable[Interface], links: Mapping[str, Mapping[str, Any]], held: Mapping[str, str]
 ) -> list[str]:
-    """Return how the live interfaces differ from the plan, each with its layer; VFs in pods are not looked at.
-
-    ``sysfs_root`` None leaves GIDs out.
-    """
+    """Return how the live interfaces differ from the plan, each with its layer; VFs in pods are not looked at."""
     found = []
     for interface in desired:
         link = links.get(interface.name)
@@ -139,20 +134,14 @@ def deviations(
         present = {f"{entry['local']}/{entry['prefixlen']}" for entry in link.get("addr_info", [])}
         lacking = [address for address in interface.addresses if address not in present]
         found += [f"address: {interface.name} lacks {address}" for address in lacking]
-        if sysfs_root is not None and interface.rdma_device and interface.addresses:
-            found += gid_deviations(interface, sysfs_root)
     return found
 
 
-def gid_deviations(interface: Interface, sysfs_root: Path) -> list[str]:
-    """Return why the planned IPv4 address is no RoCE v2 GID of the VF; its index doesn't matter, since it drifts."""
-    port = sysfs_root / "class/infiniband" / interface.rdma_device / "ports/1"
-    if not port.is_dir():
-        return [f"rdma: {interface.name} has no RDMA device {interface.rdma_device}"]
-    wanted = ip_address(interface.addresses[0].split("/")[0])
-    for path in (port / "gids").iterdir():
-        gid = read_text(path)
-        kind = read_text(port / "gid_attrs/types" / path.name)
-        if gid and kind == "RoCE v2" and getattr(ip_address(gid), "ipv4_mapped", None) == wanted:
-            return []
-    return [f"gid: {interface.rdma_device} has no RoCE v2 GID ::ffff:{wanted}"]
+def gid_deviations(desired: Iterable[Interface], held: Mapping[str, str], devices: Sequence[RdmaDevice]) -> list[str]:
+    """Return which VFs lack the RoCE v2 GID of their address; VFs in pods are not looked at."""
+    expect = [
+        {"rdma_device": interface.rdma_device, "address": interface.addresses[0].split("/")[0]}
+        for interface in desired if interface.rdma_device and interface.addresses and interface.name not in held
+    ]
+    found, _findings = judge(devices, expect)
+    return [f"gid: {item.rdma_device} has no RoCE v2 GID for {item.address}" for item in found if not item.found]

@@ -152,6 +152,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils import (
     _netplan,
     _netplan_transaction,
     _netplan_undo,
+    _roce_gid,
 )
 from ansible_collections.gb10.cluster.plugins.module_utils._findings import format_findings, has_errors
 
@@ -165,7 +166,6 @@ class Transaction:
         self.result = result
         self.state = _netplan_undo.State()
         self.paths = {kind: Path(self.params[f"{kind}_path"]) for kind in ("netplan", "sysctl")}
-        self.sysfs = Path(self.params["sysfs_root"]) if self.params["check_gids"] else None
 
     def apply(self) -> None:
         """Lead to the plan."""
@@ -193,8 +193,10 @@ class Transaction:
         )
 
         def differences() -> list[str]:
-            found = _netplan.deviations(desired, _host.links(), held, self.sysfs)
-            return found + _netplan_transaction.wrong_sysctls(sysctls)
+            found = _netplan.deviations(desired, _host.links(), held) + _netplan_transaction.wrong_sysctls(sysctls)
+            if self.params["check_gids"]:
+                found += _netplan.gid_deviations(desired, held, _roce_gid.read_devices(self.params["sysfs_root"]))
+            return found
 
         self.perform(change, differences)
 

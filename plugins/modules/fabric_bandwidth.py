@@ -1,0 +1,159 @@
+#!/usr/bin/python
+
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: fabric_bandwidth
+short_description: RDMA bandwidth between two hosts, all rails at once
+version_added: 0.1.0
+author: The gb10.cluster authors (@gb10)
+description:
+  - Runs C(ib_write_bw) of perftest between this host and a partner over the VFs of one index, on all their common rails
+    at the same time, and judges the Gb/s of each rail and of all together.
+  - Start it with O(side=server) on one host, then with O(side=client) on the other. The servers end by themselves.
+attributes:
+  check_mode:
+    support: none
+    description: Would have nothing to tell without sending traffic.
+  diff_mode:
+    support: none
+    description: Changes nothing that lasts.
+  idempotent:
+    support: full
+    description: Leaves nothing behind.
+  platform:
+    support: full
+    platforms: linux
+    description: Needs perftest and systemd on the host.
+options:
+  plan:
+    description: The fabric plan.
+    type: dict
+    required: true
+  host:
+    description: Name of this host in the plan.
+    type: str
+    required: true
+  partner:
+    description: Name of the other host in the plan.
+    type: str
+    required: true
+  side:
+    description: What this host does.
+    type: str
+    choices: [server, client]
+    required: true
+  vf_index:
+    description: The VFs to use. They must not be in a pod.
+    type: int
+    default: 0
+  port:
+    description: TCP port of the first rail, where perftest's ends meet; the next rails use the next ones.
+    type: int
+    default: 18515
+  duration:
+    description: Seconds to measure.
+    type: int
+    default: 5
+  half_floor:
+    description: Gb/s that every rail must reach.
+    type: float
+    default: 90.0
+  full_floor:
+    description: Gb/s that all rails must reach together.
+    type: float
+    default: 180.0
+  sysfs_root:
+    description: Where sysfs is mounted.
+    type: path
+    default: /sys
+"""
+
+EXAMPLES = r"""
+- name: Wait for spark2
+  gb10.cluster.fabric_bandwidth:
+    plan: "{{ ansible_facts['gb10_fabric_plan'] }}"
+    host: spark1
+    partner: spark2
+    side: server
+  when: inventory_hostname == 'spark1'
+
+- name: Measure against spark1
+  gb10.cluster.fabric_bandwidth:
+    plan: "{{ ansible_facts['gb10_fabric_plan'] }}"
+    host: spark2
+    partner: spark1
+    side: client
+  when: inventory_hostname == 'spark2'
+  register: fabric_bandwidth
+"""
+
+RETURN = r"""
+msg:
+  description: The verdict with all figures.
+  type: str
+  returned: always
+ok:
+  description: Whether all floors are reached. V(true) for a server that waits.
+  type: bool
+  returned: always
+measured:
+  description: Average Gb/s by rail; null for a rail that moved nothing.
+  type: dict
+  returned: always
+  sample: {"rail0": 97.5, "rail1": 97.4}
+pair:
+  description: Client and server.
+  type: list
+  elements: str
+  returned: always
+"""
+
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.gb10.cluster.plugins.module_utils import _fabric_bandwidth, _fabric_report, _host
+
+
+def main() -> None:
+    """Run the module."""
+    module = AnsibleModule(
+        argument_spec={
+            "plan": {"type": "dict", "required": True},
+            "host": {"type": "str", "required": True},
+            "partner": {"type": "str", "required": True},
+            "side": {"type": "str", "choices": ["server", "client"], "required": True},
+            "vf_index": {"type": "int", "default": 0},
+            "port": {"type": "int", "default": 18515},
+            "duration": {"type": "int", "default": 5},
+            "half_floor": {"type": "float", "default": 90.0},
+            "full_floor": {"type": "float", "default": 180.0},
+            "sysfs_root": {"type": "path", "default": "/sys"},
+        },
+    )
+    params = module.params
+    ends = (params["host"], params["partner"])
+    server, client = ends if params["side"] == "server" else (ends[1], ends[0])
+    result: dict[str, Any] = {"changed": False, "msg": "", "ok": True, "measured": {}, "pair": [client, server]}
+    try:
+        lanes = _fabric_bandwidth.lanes(
+            params["plan"], params["host"], server, client, params["vf_index"], params["port"], params["sysfs_root"]
+        )
+        if params["side"] == "server":
+            _fabric_bandwidth.serve(lanes, params["duration"])
+            result["msg"] = f"{len(lanes)} servers wait for {client}"
+        else:
+            measured, trouble = _fabric_bandwidth.measure(lanes, params["duration"])
+            good, verdict = _fabric_report.judge_bandwidth(measured, params["half_floor"], params["full_floor"])
+            result.update(ok=good, measured=measured, msg="\n".join([f"{client} → {server}: {verdict}", *trouble]))
+    except _host.HostError as error:
+        module.fail_json(**{**result, "ok": False, "msg": str(error)})
+    module.exit_json(**result)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,113 @@
+#!/usr/bin/python
+
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: fabric_ping
+short_description: Reach every peer on every VF with the largest packet
+version_added: 0.1.0
+author: The gb10.cluster authors (@gb10)
+description:
+  - Pings the VF of the same rail and index on every other host of the fabric plan, with the largest payload that the
+    MTU allows and fragmentation forbidden (8972 bytes for MTU 9000).
+  - A VF that a pod holds is pinged from inside that pod's network namespace; the result names the pod.
+  - A direction that fails is a result with its broken layer, not a failure of the module. Judge the results of all
+    hosts with the filter P(gb10.cluster.fabric_matrix#filter).
+attributes:
+  check_mode:
+    support: full
+    description: Changes nothing in either mode.
+  diff_mode:
+    support: none
+    description: Changes nothing.
+  idempotent:
+    support: full
+    description: Changes nothing.
+  platform:
+    support: full
+    platforms: linux
+    description: Needs iproute2, iputils-ping and util-linux on the host.
+options:
+  plan:
+    description: The fabric plan.
+    type: dict
+    required: true
+  host:
+    description: Name of this host in the plan.
+    type: str
+    required: true
+  pods_only:
+    description: Probe only VFs that a pod holds.
+    type: bool
+    default: false
+  count:
+    description: Packets a direction.
+    type: int
+    default: 3
+  wait:
+    description: Seconds to wait for an answer.
+    type: int
+    default: 1
+"""
+
+EXAMPLES = r"""
+- name: Ping every peer on every VF
+  gb10.cluster.fabric_ping:
+    plan: "{{ ansible_facts['gb10_fabric_plan'] }}"
+    host: "{{ inventory_hostname }}"
+  register: fabric_ping
+"""
+
+RETURN = r"""
+msg:
+  description: How many directions pass.
+  type: str
+  returned: always
+results:
+  description:
+    - One entry a peer, rail and VF with C(ok), C(layer) (V(sriov), V(link), V(address), V(mtu), V(ethernet), V(ip) or
+      empty), C(reason), C(rtt_ms), and C(where), which is V(host) or the pod that has the VF.
+  type: list
+  elements: dict
+  returned: always
+"""
+
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.gb10.cluster.plugins.module_utils import _fabric_probe, _host
+
+
+def main() -> None:
+    """Run the module."""
+    module = AnsibleModule(
+        argument_spec={
+            "plan": {"type": "dict", "required": True},
+            "host": {"type": "str", "required": True},
+            "pods_only": {"type": "bool", "default": False},
+            "count": {"type": "int", "default": 3},
+            "wait": {"type": "int", "default": 1},
+        },
+        supports_check_mode=True,
+    )
+    params = module.params
+    result: dict[str, Any] = {"changed": False, "msg": "", "results": []}
+    if params["host"] not in params["plan"].get("hosts", {}):
+        module.fail_json(**{**result, "msg": f"{params['host']} is not in the fabric plan; run the role fabric_plan"})
+    try:
+        wanted = _fabric_probe.targets(params["plan"], params["host"])
+        reached = _fabric_probe.probe_all(wanted, params["pods_only"], params["count"], params["wait"])
+    except _host.HostError as error:
+        module.fail_json(**{**result, "msg": str(error)})
+    passed = sum(not one.layer for one in reached)
+    module.exit_json(
+        changed=False, msg=f"{passed} of {len(reached)} directions pass", results=[one.as_dict() for one in reached]
+    )
+
+
+if __name__ == "__main__":
+    main()
