@@ -1,0 +1,75 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Why NCCL took the transport it took: the hits of the catalogue, ranked. Private to the collection."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Any
+
+from ._nccl_catalogue import BY_ID, CATALOGUE, WEIGHT
+from ._nccl_model import Hit, Process
+
+_PATTERNS = tuple((cause.id, re.compile(cause.pattern)) for cause in CATALOGUE)
+# One cheap look before thirty expensive ones.
+_ANY = re.compile(
+    r"[Ff]ail|[Ee]rror|ound|WARN|set |Got |event|GID|reset|wrong|mixed|match|tected|open|overrid|refused|timed"
+)
+
+
+def find(text: str) -> str | None:
+    """Return the identifier of the most telling cause that a line points to."""
+    if not _ANY.search(text):
+        return None
+    return next((identity for identity, pattern in _PATTERNS if pattern.search(text)), None)
+
+
+def _relevant(hit: Hit, process: Process) -> float:
+    """Return how much a hit explains, 0 to 1, in the light of what else its process said."""
+    cause = BY_ID[hit.cause]
+    weight = cause.confidence if cause.confidence is not None else WEIGHT[cause.kind]
+    no_device = "no_rdma_device" in process.hits or "net_forced_missing" in process.hits
+    if cause.kind == "fallback" and (process.ib_devices or any(not _is_tcp(name) for name in process.channels)):
+        # RDMA was found all the same: an earlier plugin gave up, or the setting chose well.
+        return 0.05 if cause.id != "ofi_no_provider" else 0.3
+    if cause.kind == "fallback" and process.stays_on_node and not process.channels:
+        return 0.1
+    if cause.id == "hca_selection" and not no_device:
+        return 0.0
+    if cause.id in ("no_rdma_device", "net_forced_missing") and process.hits.keys() & {"hca_selection", "ib_disabled"}:
+        weight -= 0.2
+    return weight
+
+
+def _is_tcp(name: str) -> bool:
+    return name.lower() in ("socket", "fastsocket")
+
+
+def ranked(processes: Iterable[Process], source: str) -> list[dict[str, Any]]:
+    """Return the causes of all processes, most telling first, one entry a cause with the first line it rests on."""
+    found: dict[str, dict[str, Any]] = {}
+    for process in processes:
+        for hit in process.hits.values():
+            confidence = round(_relevant(hit, process), 2)
+            if not confidence:
+                continue
+            cause = BY_ID[hit.cause]
+            entry = found.setdefault(
+                cause.id,
+                {
+                    "id": cause.id,
+                    "kind": cause.kind,
+                    "rank": process.rank if process.rank >= 0 else None,
+                    "source": process.pod or process.host or source,
+                    "summary": cause.summary,
+                    "remedy": cause.remedy,
+                    "line": hit.line,
+                    "confidence": confidence,
+                    "count": 0,
+                },
+            )
+            entry["count"] += hit.count
+            entry["confidence"] = max(entry["confidence"], confidence)
+    return sorted(found.values(), key=lambda c: (-c["confidence"], c["id"]))

@@ -1,0 +1,286 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Read an NCCL log of any length into its processes, communicators and channels. Private to the collection."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable
+
+from . import _nccl_causes as causes
+from ._nccl_model import Communicator, Process
+from ._nccl_scan import CHUNK, NOBODY, Origin, Statement, candidate_lines, parse_origin, plain, split_line
+
+# "Channel 00/0 : 0[0] -> 1[1] [send] via NET/IB/0/GDRDMA", "Ring 00 : 1 -> 0 [receive] via NET/IB/0"
+_CHANNEL = re.compile(r"\d+(?:/\d+)? ?: ?-?\d+(?:\[[^\]]*\])? -> -?\d+(?:\[[^\]]*\])?(?: \[\w+\])? via (.*)$", re.S)
+_NET = re.compile(r"NET/([A-Za-z][^/\n\"\\]{0,40})/(\d+)")
+_COLLNET = re.compile(r"via COLLNET/([A-Za-z][^/\n\"\\]{0,40})/(\d+)")
+_TCP_FRAGMENT = re.compile(r"via NET/((?:Fast)?Socket)/(\d+)")
+_TORN = re.compile(r"(?:via )NET/([A-Za-z]?[^/\s]*)$|via(?: N(?:E(?:T)?)?)?$|(?:\[send\]|\[receive\])(?: v(?:i)?)?$")
+_INTRA = re.compile(r"(P2P/[\w ]+|SHM|direct shared memory|direct pointer)")
+_SELECTED = re.compile(r"(?:Using (?:internal )?[Nn]etwork|Assigned NET plugin) ([A-Za-z][\w.+-]*(?: Libfabric)?)")
+_BANNER = re.compile(r"NET/(\w*IB\w*|Socket) ?: Using(.*)$")
+_IB_DEVICE = re.compile(r"([A-Za-z][\w.+-]*):\d+(?:/|:rail|$)")
+_IF_DEVICE = re.compile(r"\[\d+\]([^\s:\[\]]+)")
+_PROVIDER = re.compile(r"NET/OFI Selected [Pp]rovider is ([\w.-]+)")
+_NODES = re.compile(r"comm (\w+) rank (\d+) nRanks (\d+) nNodes (\d+) localRanks (\d+) localRank \d+(?: MNNVL (\d+))?")
+_INIT = re.compile(r"comm (\w+) rank (\d+) n[rR]anks (\d+)(.*)Init (START|COMPLETE)")
+_BUS = re.compile(r"cudaDev (\d+).*?busId (\w+)")
+_COMM_ID = re.compile(r"commId (\w+)")
+_CONNECTED = re.compile(r"Connected all (rings|trees)(?:.* comm (\w+))?")
+_RCCL_COMM = re.compile(r" comm (0x\w+) nRanks (\d+)")
+_VERSION = re.compile(r"[NR]CCL version ?:? ?v?(\d+\.\d+(?:\.\d+)?[^\s\"\\,;)]*)")
+_NAMED_VERSION = re.compile(r"\bnccl==(\d+\.\d+\.\d+)")
+# A process prints each of these once; a second one is another start under the same name.
+_ONCE = ("NCCL version", "cudaDriverVersion")
+_KNOWN_NAMES = ("Socket", "FastSocket", "IB", "gIB", "AWS Libfabric", "Libfabric", "UCX", "SPCX", "IB-CAST")
+_IBEXT = re.compile(r"IBext(?:_v\d+)?")
+# First letters of frequent statements that say nothing about the transport.
+_BORING = frozenset({b"Trees ", b"P2P Ch", b"thread", b"Could ", b"Check ", b"[Proxy", b"Init t", b"New pr", b"CC Off"})
+_CACHE = 4096
+
+
+class NcclLog:
+    """Collects the processes of one log: ``read()`` a stream or ``add_lines()``, then look at ``processes``."""
+
+    def __init__(self) -> None:
+        self.processes: list[Process] = []
+        self.earlier: list[Process] = []
+        self.version = ""
+        self.statements = 0
+        self._by_key: dict[tuple[str, str, str], Process] = {}
+        self._heads: dict[bytes, tuple[Process, str]] = {}
+        self._fast: Counter[tuple[bytes, bytes]] = Counter()
+        self._hosts: set[str] = set()
+        self._clock = 0
+
+    def read(self, read: Callable[[int], bytes], size: int = CHUNK) -> NcclLog:
+        """Read a binary stream to its end and return self; memory does not grow with the stream."""
+        for lines in candidate_lines(read, size):
+            self.add_lines(lines)
+        return self.finish()
+
+    def add_lines(self, lines: list[bytes]) -> None:
+        """Add lines that may hold statements, in the order of the log."""
+        fast = self._fast
+        for line in lines:
+            head, found, body = line.partition(b" NCCL INFO ")
+            if found and b"NCCL" not in body:
+                if body.startswith(b"Channel "):
+                    via = body.rfind(b" via ") + 5
+                    if via > 4 and body[via : via + 4] in (b"NET/", b"P2P/") and (b"-> " in body or b"u003e" in body):
+                        fast[head[-160:], body[via:].rstrip()] += 1
+                        continue
+                    if via == 4 and b"[" not in body:
+                        continue
+                elif body[:6] in _BORING:
+                    continue
+            self._flush()
+            for statement in split_line(line):
+                self._statement(statement, line)
+        self._flush()
+
+    def _flush(self) -> None:
+        """Count the channel lines that were set aside since the last statement of another kind."""
+        if not self._fast:
+            return
+        for (head, via), count in self._fast.items():
+            process, tid = self._of_head(head)
+            self._via(process, tid, via.decode("utf-8", "replace"), count)
+        self._fast.clear()
+
+    def _of_head(self, head: bytes) -> tuple[Process, str]:
+        known = self._heads.get(head)
+        if known is None:
+            origin = parse_origin(plain(head))
+            known = (self._process(origin), origin.tid)
+            if len(self._heads) >= _CACHE:
+                self._heads.clear()
+            self._heads[head] = known
+        self._clock += 1
+        known[0].last = self._clock
+        return known
+
+    def _process(self, origin: Origin) -> Process:
+        key = (origin.pod, origin.host, origin.pid or f"dev{origin.device}")
+        process = self._by_key.get(key)
+        if process is None:
+            process = Process(origin.pod, origin.host, origin.pid, first=self._clock + 1)
+            self._by_key[key] = process
+            self.processes.append(process)
+            if origin.host:
+                self._hosts.add(origin.host)
+        self._clock += 1
+        process.last = self._clock
+        return process
+
+    def _statement(self, statement: Statement, line: bytes) -> None:
+        self.statements += 1
+        origin, level, text = statement
+        if not level and origin == NOBODY:
+            self._without_prefix(text)
+            return
+        process, tid = self._process(origin), origin.tid
+        if level == "INFO":
+            process = self._restarted(process, origin, text)
+            self._info(process, tid, text)
+        full = text if level == "INFO" else line.decode("utf-8", "replace").strip()
+        if cause := causes.find(full):
+            process.hit(cause, line.decode("utf-8", "replace").strip()[:400])
+
+    def _without_prefix(self, text: str) -> None:
+        """Take what a line without ``NCCL INFO`` still proves: versions, errors, and channel statements."""
+        if found := _VERSION.search(text) or _NAMED_VERSION.search(text):
+            self.version = self.version or found[1]
+        if found := _CHANNEL.search(text):
+            self._via(self._process(NOBODY), "", found[1], 1)
+        elif (found := _TCP_FRAGMENT.search(text)) and self.processes:
+            # A torn line may take a pass away but never give one.
+            self._process(NOBODY).add_channel(found[1], found[2], 1)
+        elif self.processes and _TORN.search(text):
+            self._torn(self._process(NOBODY), text)
+        looks_bad = "NCCL error" in text or "NCCL WARN" in text or "NET plugin" in text or "Error: network" in text
+        if looks_bad and (cause := causes.find(text)):
+            self._process(NOBODY).hit(cause, text.strip()[:400])
+
+    def _restarted(self, process: Process, origin: Origin, text: str) -> Process:
+        """Set a process aside when the same name starts again in the same log."""
+        mark = next((word for word in _ONCE if text.startswith(word)), None)
+        if mark is None:
+            return process
+        process.marks[mark] += 1
+        # Another version in the same process is a second copy of the library, not another start.
+        again = process.version in text if mark == "NCCL version" else not process.version
+        started = any(comm.started for comm in process.communicators.values())
+        if process.marks[mark] < 2 or not again or not started:
+            return process
+        self.processes.remove(process)
+        self.earlier.append(process)
+        del self._by_key[(origin.pod, origin.host, origin.pid or f"dev{origin.device}")]
+        self._heads.clear()
+        fresh = self._process(origin)
+        fresh.marks[mark] = 1
+        return fresh
+
+    def _info(self, process: Process, tid: str, text: str) -> None:
+        for pattern, reader in _READERS:
+            if found := pattern.search(text):
+                reader(self, process, tid, found)
+                return
+        if _TORN.search(text) or _TCP_FRAGMENT.search(text):
+            self._torn(process, text)
+
+    def _channel(self, process: Process, tid: str, found: re.Match[str]) -> None:
+        self._via(process, tid, found[1], 1)
+
+    def _collnet(self, process: Process, _tid: str, found: re.Match[str]) -> None:
+        process.collnet[found[1]] += 1
+
+    def _nodes(self, process: Process, tid: str, found: re.Match[str]) -> None:
+        comm = self._communicator(process, tid, found[1], int(found[2]), int(found[3]))
+        comm.nodes, comm.local_ranks, comm.mnnvl = int(found[4]), int(found[5]), found[6] == "1"
+
+    def _init(self, process: Process, tid: str, found: re.Match[str]) -> None:
+        start = found[5] == "START"
+        comm = self._communicator(process, tid, found[1], int(found[2]), int(found[3]), fresh=start)
+        comm.started, comm.complete = comm.started or start, comm.complete or not start
+        if bus := _BUS.search(found[4]):
+            comm.device = f"{bus[1]}/{bus[2]}"
+        if shared := _COMM_ID.search(found[4]):
+            comm.shared_id = shared[1]
+
+    def _selected(self, process: Process, tid: str, found: re.Match[str]) -> None:
+        name = self._unglued(found[1])
+        process.selections[name] += 1
+        process.pending_network[tid] = name
+
+    def _connected(self, process: Process, tid: str, found: re.Match[str]) -> None:
+        named = process.communicators.get(found[2] or "") or process.current.get(tid)
+        for comm in [named] if named else list(process.communicators.values())[-1:]:
+            comm.connected = True
+        process.marks["connected"] += 1
+
+    def _provider(self, process: Process, _tid: str, found: re.Match[str]) -> None:
+        process.provider = found[1]
+
+    def _versioned(self, process: Process, _tid: str, found: re.Match[str]) -> None:
+        process.version = found[1]
+
+    def _communicator(
+        self, process: Process, tid: str, identity: str, rank: int, nranks: int, fresh: bool = False
+    ) -> Communicator:
+        comm = process.communicators.get(identity)
+        if comm is None or (fresh and comm.started and comm.finished):
+            comm = Communicator(identity, rank, nranks)
+            # The address of a destroyed communicator is used again: keep the old one under another name.
+            if identity in process.communicators:
+                process.communicators[f"{identity}#{len(process.communicators)}"] = process.communicators[identity]
+            process.communicators[identity] = comm
+        comm.rank, comm.nranks = rank, nranks
+        comm.network = comm.network or process.pending_network.pop(tid, "")
+        process.current[tid] = comm
+        return comm
+
+    def _via(self, process: Process, tid: str, via: str, count: int) -> None:
+        if found := _NET.match(via):
+            device, name = found[2], found[1]
+            rccl = _RCCL_COMM.search(via)
+            process.add_channel(name, device, count, tid, rccl[1] if rccl else "")
+            if "/GDRDMA" in via:
+                process.gdr += count
+        elif found := _INTRA.match(via):
+            process.intra[found[1].strip()] += count
+            process.marks["intra:" + tid] += count
+        else:
+            self._torn(process, f"via {via}")
+
+    def _torn(self, process: Process, text: str) -> None:
+        if found := _TCP_FRAGMENT.search(text):
+            process.add_channel(found[1], found[2], 1)
+        elif len(process.torn) < 8:
+            process.torn.append(text.strip()[:200])
+
+    def _banner(self, process: Process, _tid: str, found: re.Match[str]) -> None:
+        listed = found[2].partition("; OOB")[0]
+        if found[1] == "Socket":
+            process.socket_devices += [d for d in _IF_DEVICE.findall(listed) if d not in process.socket_devices]
+        else:
+            process.ib_devices += [d for d in _IB_DEVICE.findall(listed) if d not in process.ib_devices]
+
+    def _unglued(self, name: str) -> str:
+        """Return the network's name without the host of the line that ran into it (``Socketspark1``)."""
+        if name in _KNOWN_NAMES or _IBEXT.fullmatch(name):
+            return name
+        for host in self._hosts:
+            if host and name.endswith(host) and len(name) > len(host):
+                return name[: -len(host)]
+        return name
+
+    def finish(self) -> NcclLog:
+        """Set aside the starts that a later process of the same rank on the same GPU replaced; return self."""
+        last: dict[tuple[str, str, int, int, str], Process] = {}
+        for process in sorted(self.processes, key=lambda p: p.first):
+            comm = process.main
+            if comm is None or not comm.device or not (process.host or process.pod):
+                continue
+            key = (process.pod, process.host, comm.rank, comm.nranks, comm.device)
+            if (before := last.get(key)) and before.last < process.first:
+                self.processes.remove(before)
+                self.earlier.append(before)
+            last[key] = process
+        return self
+
+
+_READERS: tuple[tuple[re.Pattern[str], Callable[[NcclLog, Process, str, re.Match[str]], None]], ...] = (
+    (_CHANNEL, NcclLog._channel),
+    (_COLLNET, NcclLog._collnet),
+    (_NODES, NcclLog._nodes),
+    (_INIT, NcclLog._init),
+    (_SELECTED, NcclLog._selected),
+    (_BANNER, NcclLog._banner),
+    (_CONNECTED, NcclLog._connected),
+    (_PROVIDER, NcclLog._provider),
+    (_VERSION, NcclLog._versioned),
+)

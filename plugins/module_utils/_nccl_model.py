@@ -1,0 +1,142 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What is known about the NCCL processes of a log. Private to the collection."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+# {network: {device: channels}}
+Channels = dict[str, dict[str, int]]
+
+
+@dataclass
+class Hit:
+    """A line that points to a cause: its identifier in the catalogue, the first such line, how often it came."""
+
+    cause: str
+    line: str
+    count: int = 1
+
+
+@dataclass
+class Communicator:
+    """One communicator as one rank sees it; 0 and empty where the log does not say."""
+
+    identity: str
+    rank: int = -1
+    nranks: int = 0
+    nodes: int = 0
+    local_ranks: int = 0
+    shared_id: str = ""
+    device: str = ""
+    mnnvl: bool = False
+    network: str = ""
+    started: bool = False
+    complete: bool = False
+    connected: bool = False
+    channels: Channels = field(default_factory=dict)
+
+    @property
+    def crosses_nodes(self) -> bool | None:
+        """Tell whether this communicator leaves its node; None when the log does not say."""
+        if self.nranks == 1 or self.nodes == 1:
+            return False
+        return True if self.nodes > 1 else None
+
+    @property
+    def finished(self) -> bool:
+        """Tell whether its set-up came to an end."""
+        return self.complete or self.connected
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the communicator as plain data."""
+        return {
+            "id": self.identity,
+            "rank": self.rank,
+            "nranks": self.nranks,
+            "nodes": self.nodes,
+            "network": self.network,
+            "complete": self.complete,
+            "connected": self.connected,
+            "channels": self.channels,
+        }
+
+
+@dataclass
+class Process:
+    """One start of one process that speaks NCCL (``host:pid``), with all of its communicators."""
+
+    pod: str
+    host: str
+    pid: str
+    first: int = 0
+    last: int = 0
+    version: str = ""
+    channels: Channels = field(default_factory=dict)
+    intra: Counter[str] = field(default_factory=Counter)
+    collnet: Counter[str] = field(default_factory=Counter)
+    selections: Counter[str] = field(default_factory=Counter)
+    ib_devices: list[str] = field(default_factory=list)
+    socket_devices: list[str] = field(default_factory=list)
+    provider: str = ""
+    gdr: int = 0
+    torn: list[str] = field(default_factory=list)
+    communicators: dict[str, Communicator] = field(default_factory=dict)
+    hits: dict[str, Hit] = field(default_factory=dict)
+    marks: Counter[str] = field(default_factory=Counter)
+    current: dict[str, Communicator] = field(default_factory=dict)
+    pending_network: dict[str, str] = field(default_factory=dict)
+
+    def add_channel(self, network: str, device: str, count: int, tid: str = "", communicator: str = "") -> None:
+        """Count channels over a network, for the process and for the communicator that its thread set up last."""
+        devices = self.channels.setdefault(network, {})
+        devices[device] = devices.get(device, 0) + count
+        comm = self.communicators.get(communicator) or self.current.get(tid)
+        if comm is None and len(self.communicators) == 1:
+            comm = next(iter(self.communicators.values()))
+        if comm is not None:
+            own = comm.channels.setdefault(network, {})
+            own[device] = own.get(device, 0) + count
+
+    def hit(self, cause: str, line: str) -> None:
+        """Remember a line that points to a cause."""
+        if cause in self.hits:
+            self.hits[cause].count += 1
+        else:
+            self.hits[cause] = Hit(cause, line)
+
+    @property
+    def main(self) -> Communicator | None:
+        """Return the widest communicator, the first of equals: usually the world."""
+        return max(self.communicators.values(), key=lambda c: c.nranks, default=None)
+
+    @property
+    def rank(self) -> int:
+        """Return the rank in the widest communicator, -1 when unknown."""
+        return self.main.rank if self.main else -1
+
+    @property
+    def stays_on_node(self) -> bool:
+        """Tell whether every communicator is known not to leave its node."""
+        known = [comm.crosses_nodes for comm in self.communicators.values()]
+        return bool(known) and all(crosses is False for crosses in known)
+
+    @property
+    def leaves_node(self) -> bool:
+        """Tell whether a communicator is known to cross nodes by a network (NVLink across nodes is none)."""
+        return any(c.crosses_nodes and not (c.mnnvl and self.intra) for c in self.communicators.values())
+
+
+def merge_channels(processes: list[Process]) -> Channels:
+    """Add up the channels of several processes."""
+    total: Channels = {}
+    for process in processes:
+        for network, devices in process.channels.items():
+            own = total.setdefault(network, {})
+            for device, count in devices.items():
+                own[device] = own.get(device, 0) + count
+    return {name: dict(sorted(devices.items(), key=lambda d: int(d[0]))) for name, devices in sorted(total.items())}

@@ -1,0 +1,140 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Find NCCL's statements in a byte stream of any size, whatever is wrapped around them. Private to the collection.
+
+Almost no line of a serving log is NCCL's, so chunks are searched for the letters and only hits become Python objects.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+CHUNK = 1 << 20
+# NCCL cuts its own lines at 1024 bytes; a longer one is not a line of text, so it may be broken anywhere.
+_LONGEST = 1 << 18
+_OVERLAP = 4096
+
+# "NCCL INFO …" and statements whose prefix was torn off; one literal first letter keeps the search at memchr's speed.
+_HIT = re.compile(rb"N(?:CCL (?:INFO|WARN|version|error)|ET(?:/[A-Za-z]| plugin))")
+_RCCL = re.compile(rb"[^\n]*RCCL version[^\n]*")
+# Where this many hits lie this close together, splitting all lines at once is cheaper than finding them one by one.
+_DENSE, _CLOSE, _BLOCK = 32, 32 * 400, 1 << 16
+
+_ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+_ESCAPED = {"\\u003e": ">", "\\u003c": "<", "\\t": "\t", "\\u001b": "\x1b"}
+_LEVEL = re.compile(r"NCCL (INFO|WARN)\b ?")
+# host:pid:tid [cudaDev] at the end of what stands before "NCCL INFO"; the host may be empty, numeric or redacted.
+_ORIGIN = re.compile(r"([^\s:\"'|()\[\]{}]*):(\d+):(\d+)(?:[ \t]*\[(-?\d+)\])?")
+_BARE_DEVICE = re.compile(r"\[(-?\d+)\]\s*$")
+_POD = re.compile(r"\[pod/([^/\]]+)/([^\]/]+)\]|^\[?([a-z0-9.-]+ [a-z0-9.-]+)\] ")
+
+
+class Origin(NamedTuple):
+    """Who wrote a statement; empty strings where the log does not say."""
+
+    pod: str
+    host: str
+    pid: str
+    tid: str
+    device: str
+
+
+class Statement(NamedTuple):
+    """One NCCL statement: ``level`` is INFO, WARN or empty (no prefix: torn, stripped, or printed bare)."""
+
+    origin: Origin
+    level: str
+    text: str
+
+
+NOBODY = Origin("", "", "", "", "")
+
+
+def candidate_lines(read: Callable[[int], bytes], size: int = CHUNK) -> Iterator[list[bytes]]:
+    """Yield, chunk by chunk, the lines that may hold an NCCL statement.
+
+    ``read(n)`` returns at most n bytes and ``b""`` at the end, as a binary file does.
+    """
+    rest = b""
+    while chunk := read(size):
+        buffer = rest + chunk if rest else chunk
+        end = buffer.rfind(b"\n") + 1
+        if not end:
+            if len(buffer) < _LONGEST:
+                rest = buffer
+                continue
+            end = len(buffer) - _OVERLAP
+        rest = buffer[end:]
+        if lines := _hits(buffer, end):
+            yield lines
+    if rest and (lines := _hits(rest, len(rest))):
+        yield lines
+
+
+def _hits(buffer: bytes, end: int) -> list[bytes]:
+    lines: list[bytes] = []
+    position, mark, search = 0, 0, _HIT.search
+    while hit := search(buffer, position, end):
+        start = buffer.rfind(b"\n", position, hit.start()) + 1 or position
+        position = buffer.find(b"\n", hit.end(), end) + 1 or end
+        lines.append(buffer[start:position])
+        if len(lines) % _DENSE == 0:
+            if position - mark < _CLOSE:
+                block = buffer.rfind(b"\n", position, min(position + _BLOCK, end)) + 1 or position
+                lines += [line for line in buffer[position:block].split(b"\n") if search(line)]
+                position = block
+            mark = position
+    if lines and buffer.find(b"RCCL version", 0, end) >= 0:
+        known = set(lines)
+        lines += [line for line in _RCCL.findall(buffer, 0, end) if line not in known and line + b"\n" not in known]
+    return lines
+
+
+def parse_origin(head: str) -> Origin:
+    """Return who speaks, from everything that stands before ``NCCL INFO``."""
+    found = next(iter(reversed(list(_ORIGIN.finditer(head[-160:])))), None)
+    label = _POD.search(head) if "[" in head else None
+    pod = (label[1] or label[3] or "") if label else ""
+    if found is None:
+        bare = _BARE_DEVICE.search(head)
+        return NOBODY._replace(pod=pod, device=bare[1] if bare else "")
+    return Origin(pod, found[1], found[2], found[3], found[4] or "")
+
+
+def plain(line: bytes) -> str:
+    """Return a line as text without ANSI colours, line ends and the escapes of Docker's JSON files."""
+    text = line.decode("utf-8", "replace").rstrip("\r\n")
+    if "\\u00" in text:
+        for escape, character in _ESCAPED.items():
+            text = text.replace(escape, character)
+    return _ANSI.sub("", text) if "\x1b" in text else text
+
+
+def split_line(line: bytes) -> list[Statement]:
+    """Return the statements of one line; several when lines of ranks ran into each other."""
+    text = plain(line)
+    levels = list(_LEVEL.finditer(text))
+    if not levels:
+        return [Statement(NOBODY, "", text)]
+    statements = []
+    for index, level in enumerate(levels):
+        begin = levels[index - 1].end() if index else 0
+        origin = parse_origin(text[begin : level.start()])
+        stop = levels[index + 1].start() if index + 1 < len(levels) else len(text)
+        body = text[level.end() : stop]
+        if stop < len(text):
+            body = _without_next_head(body, parse_origin(body))
+        statements.append(Statement(origin, level[1], body))
+    return statements
+
+
+def _without_next_head(body: str, following: Origin) -> str:
+    """Cut the next statement's ``host:pid:tid [dev]`` off the end of a statement that it was glued to."""
+    if not following.pid:
+        return body
+    at = body.rfind(f":{following.pid}:{following.tid}")
+    # The glued host can't be told from the last word (Socketspark1); a known shorter name is found by the readers.
+    return body[:at]

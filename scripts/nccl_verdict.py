@@ -1,0 +1,92 @@
+#!/usr/bin/env python3
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Say which transport NCCL took, from its logs; needs Python 3.11 and nothing else.
+
+nccl_verdict.py rank0.log rank1.log.gz          # exit status 0 only if every file proves RDMA
+kubectl logs my-pod | nccl_verdict.py --json -
+nccl_verdict.py --expect Socket --nodes 2 *.log
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "plugins"))
+
+from module_utils._nccl_expect import Expectation, judge
+from module_utils._nccl_log import NcclLog
+from module_utils._nccl_sources import open_log
+from module_utils._nccl_verdict import EVIDENCE, Report
+
+
+def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n", maxsplit=1)[0])
+    parser.add_argument("files", nargs="+", metavar="FILE", help="log, plain or gzip; - is standard input")
+    parser.add_argument("--json", action="store_true", help="print a list with one object a file")
+    parser.add_argument(
+        "--expect",
+        default="rdma",
+        metavar="rdma|NET[,NET]",
+        help="rdma (default), or patterns of the network names that are allowed: IB,IBext*",
+    )
+    parser.add_argument("--evidence", choices=EVIDENCE[2:], default="channels", help="weakest evidence that is enough")
+    parser.add_argument("--ranks", type=int, default=0, help="ranks that must be seen in every file")
+    parser.add_argument("--nodes", type=int, default=0, help="nodes that must be seen in every file")
+    parser.add_argument("--min-devices", type=int, default=0, help="devices that every rank must use")
+    parser.add_argument("--balance", type=float, default=0.0, help="smallest share of the least used device, 0 to 1")
+    parser.add_argument("--gdr", action=argparse.BooleanOptionalAction, default=None, help="GPUDirect RDMA on or off")
+    parser.add_argument("--complete", action="store_true", help="every communicator must have finished its set-up")
+    parser.add_argument("--allow-intra", action="store_true", help="a job that never leaves its node is fine")
+    parser.add_argument("--allow-unknown", action="store_true", help="a log that says nothing is fine")
+    return parser.parse_args(arguments)
+
+
+def judge_file(name: str, expect: Expectation) -> Report:
+    """Read and judge one file; raises OSError when it cannot be read."""
+    if name == "-":
+        return judge(NcclLog().read(sys.stdin.buffer.read), name, expect)
+    with open_log(Path(name)) as stream:
+        return judge(NcclLog().read(stream.read), name, expect)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Judge all files; 0 when all satisfy, 1 when one does not, 2 when one cannot be read."""
+    options = parse_arguments(arguments)
+    expect = Expectation(
+        networks=() if options.expect == "rdma" else tuple(options.expect.split(",")),
+        evidence=options.evidence,
+        ranks=options.ranks,
+        nodes=options.nodes,
+        min_devices=options.min_devices,
+        balance=options.balance,
+        gdr=options.gdr,
+        complete=options.complete,
+        allow_intra=options.allow_intra,
+        allow_unknown=options.allow_unknown,
+    )
+    results, status = [], 0
+    for name in options.files:
+        try:
+            report = judge_file(name, expect)
+        except (OSError, EOFError) as error:
+            print(f"{name}: {error}", file=sys.stderr)
+            status = 2
+            continue
+        status = max(status, 0 if report.satisfied else 1)
+        results.append({"file": name, **report.as_dict()})
+        if not options.json:
+            print(("ok    " if report.satisfied else "FAIL  ") + report.msg)
+    if options.json:
+        json.dump(results, sys.stdout, indent=2)
+        print()
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())
