@@ -76,12 +76,12 @@ def _processes_inside(lab: Lab) -> Iterator[int]:
 
 def _processes_of_store(lab: Lab) -> Iterator[int]:
     """conmon and podman processes of the lab's own store, wherever their cgroup is."""
-    needles = (f"{lab.state}/podman".encode(), f"{lab.run}/podman".encode())
+    ours = f"{lab.run}/podman/containers.conf".encode()
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit() and int(entry.name) != os.getpid():
             with contextlib.suppress(OSError):
-                program, _, rest = (entry / "cmdline").read_bytes().partition(b"\0")
-                if Path(os.fsdecode(program)).name in {"conmon", "podman"} and any(n in rest for n in needles):
+                program = Path(os.fsdecode((entry / "cmdline").read_bytes().partition(b"\0")[0])).name
+                if program in {"conmon", "podman"} and ours in (entry / "environ").read_bytes():
                     yield int(entry.name)
 
 

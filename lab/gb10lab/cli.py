@@ -20,8 +20,8 @@ from .lab import CHECKOUT, Host, Lab, hosts_of
 from .podman import Podman
 from .shell import LabError, say
 
-# what `up --kubernetes` makes ready in the cache, in this order; each is quick when it has nothing to do
-BUILDS = tuple(CHECKOUT / "lab" / part / "build" for part in ("kubernetes", "k3s", "images", "sglang"))
+# has the Kubernetes parts ready in the cache; quick when there is nothing to do
+PREPARE = CHECKOUT / "lab" / "kubernetes" / "prepare"
 CANNOT_BE_HAD = 3
 
 
@@ -99,7 +99,7 @@ def _up(options: argparse.Namespace) -> int:
         if cleanup.remove(lab) and known:
             say("removed what was left of an earlier lab")
         lab.claim()
-        sysctl.raise_inotify()
+        sysctl.prepare()
         name = image.ensure(lab)
         podman = Podman(lab, images=image.store(lab))
         say(f"lab {lab.name}: namespaces, switches and cables for {len(wanted)} hosts")
@@ -118,15 +118,13 @@ def _up(options: argparse.Namespace) -> int:
 def _prepare_kubernetes(lab: Lab, *, required: bool) -> bool:
     """Have the Kubernetes parts in the cache; False when they can't be had here and are not ``required``."""
     lab.cache.mkdir(parents=True, exist_ok=True)
-    builds = [path for path in BUILDS if os.access(path, os.X_OK)]
-    for path in builds:
-        status = subprocess.run([path], env={**os.environ, **lab.environment()}, check=False).returncode
-        if status == CANNOT_BE_HAD and not required:
-            say("no Kubernetes in this lab (see above); it runs what needs none")
-            return False
-        if status != 0:
-            raise LabError(f"{path.relative_to(CHECKOUT)} failed (see above); `up --no-kubernetes` does without it")
-    return bool(builds)
+    status = subprocess.run([PREPARE], env={**os.environ, **lab.environment()}, check=False).returncode
+    if status == CANNOT_BE_HAD and not required:
+        say("no Kubernetes in this lab (see above); it runs what needs none")
+        return False
+    if status != 0:
+        raise LabError("Kubernetes could not be made ready (see above); `up --no-kubernetes` does without it")
+    return True
 
 
 def _down(_options: argparse.Namespace) -> int:
@@ -134,7 +132,7 @@ def _down(_options: argparse.Namespace) -> int:
     lab = Lab.here()
     with _locked(lab):
         found = cleanup.remove(lab)
-        sysctl.restore_inotify()
+        sysctl.restore()
         lab.lock.unlink(missing_ok=True)
     with contextlib.suppress(OSError):
         lab.lock.parent.rmdir()

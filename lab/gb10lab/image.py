@@ -63,6 +63,8 @@ def ensure(lab: Lab) -> str:
 def _build(lab: Lab, podman: Podman, name: str) -> None:
     mirror = deps.mirror()
     say(f"building the hosts' image from Debian {SUITE} at {mirror}; once, about half a minute")
+    for left in lab.cache.glob("host-*.tar"):
+        left.unlink()
     tar = lab.cache / f"host-{os.getpid()}.tar"
     try:
         command(

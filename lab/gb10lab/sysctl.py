@@ -1,28 +1,49 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The one setting of the machine that a lab needs; the last lab puts it back."""
+"""Settings of the machine's kernel that a lab changes; the last lab to go puts them back."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
-_SETTING = Path("/proc/sys/fs/inotify/max_user_instances")
-_BEFORE = Path("/run/gb10-lab/inotify-before")
-_NEEDED = 8192  # measured: every systemd and containerd takes some dozens, the default of 128 is gone with four hosts
+_PROC = Path("/proc/sys")
+_BEFORE = Path("/run/gb10-lab/settings-before.json")
+_INSTANCES = "fs/inotify/max_user_instances"
+# measured: every systemd and containerd takes some dozens, the default of 128 is gone with four hosts
+_NEEDED = 8192
+# not of a namespace, and written by every kubelet and kube-proxy
+_KUBERNETES = (
+    "vm/overcommit_memory",
+    "vm/panic_on_oom",
+    "kernel/panic",
+    "kernel/panic_on_oops",
+    "kernel/keys/root_maxkeys",
+    "kernel/keys/root_maxbytes",
+    "fs/inotify/max_user_watches",
+    "net/netfilter/nf_conntrack_max",
+)
 
 
-def raise_inotify() -> None:
-    """Allow enough inotify instances; remember what it was."""
-    now = int(_SETTING.read_text())
-    if now < _NEEDED:
-        _BEFORE.write_text(f"{now}\n")
-        _SETTING.write_text(f"{_NEEDED}\n")
+def prepare() -> None:
+    """Remember the settings, and allow enough inotify instances."""
+    if not _BEFORE.exists():
+        found = {name: (_PROC / name).read_text() for name in (_INSTANCES, *_KUBERNETES) if (_PROC / name).exists()}
+        part = _BEFORE.with_suffix(".part")
+        part.write_text(json.dumps(found))
+        part.rename(_BEFORE)
+    if int((_PROC / _INSTANCES).read_text()) < _NEEDED:
+        (_PROC / _INSTANCES).write_text(f"{_NEEDED}\n")
 
 
-def restore_inotify() -> None:
-    """Put the setting back unless another lab still runs."""
+def restore() -> None:
+    """Put the settings back unless another lab still runs."""
     others = [path for path in _BEFORE.parent.glob("gb10-*") if path.is_dir()]
-    if _BEFORE.exists() and not others:
-        _SETTING.write_text(_BEFORE.read_text())
-        _BEFORE.unlink()
+    if not _BEFORE.exists() or others:
+        return
+    for name, value in json.loads(_BEFORE.read_text()).items():
+        path = _PROC / name
+        if path.exists() and path.read_text() != value:
+            path.write_text(value)
+    _BEFORE.unlink()

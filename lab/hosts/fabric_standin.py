@@ -200,7 +200,7 @@ class Standin:
         own = netlink.links()
         here_addresses = netlink.addresses()
         functions = [*self.pfs, *self.vfs.values()]
-        self.watching = self.meter.update(functions, self.ports)
+        self.meter.update(functions, self.ports)
         files: dict[str, str | Symlink] = {
             "bus/pci/drivers/mlx5_core/module": Symlink("../../../../module/mlx5_core"),
             "module/mlx5_core/version": "gb10.cluster lab stand-in\n",
@@ -243,7 +243,8 @@ class Standin:
             time.sleep(TICK_S)
             wrote = self.obey()
             changed = netlink.drain(self.events) | netlink.drain(self.switch_events)
-            if wrote or changed or away or self.watching or time.monotonic() - last > REFRESH_S:
+            changed |= self.meter.stale([*self.pfs, *self.vfs.values()])
+            if wrote or changed or away or time.monotonic() - last > REFRESH_S:
                 away, last = self.refresh(), time.monotonic()
 
 

@@ -3,9 +3,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """RDMA counters: nothing here moves data by RDMA, so somebody has to say what counts as RDMA traffic.
 
-``/run/gb10-lab/rdma-traffic/<rdma device>`` holds one of
-  ``interface``   from now on every byte of the device's interface counts, both ways
-  ``SENT RECEIVED``   two numbers of bytes: the counters are at least that
+A program appends lines to ``/run/gb10-lab/rdma-traffic/<rdma device>``:
+  ``SENT RECEIVED``   two numbers of bytes, added to the device's counters
+  ``interface``       from now on every byte that the device's interface carries is added, both ways
 No file: the counters stand still, whatever the interface carries (as with NCCL's Socket transport).
 """
 
@@ -26,28 +26,54 @@ class Meter:
         DIRECTORY.mkdir(parents=True, exist_ok=True)
         # pods of any user may say what they sent
         DIRECTORY.chmod(0o1777)
-        self._before: dict[str, tuple[int, int]] = {}
+        self._read: dict[str, int] = {}
+        self._carried: dict[str, tuple[int, int]] = {}
 
-    def update(self, functions: list[Function], ports: dict[str, Link]) -> bool:
-        """Read the files and move the counters; True while an interface has to be watched."""
-        watching = False
+    def stale(self, functions: list[Function]) -> bool:
+        """Whether a file has changed since the last update."""
+        return any(_size(function) != self._read.get(function.rdma, 0) for function in functions)
+
+    def update(self, functions: list[Function], ports: dict[str, Link]) -> None:
+        """Read what is new in the files and move the counters."""
         for function in functions:
-            try:
-                words = (DIRECTORY / function.rdma).read_text().split()
-            except OSError:
-                words = []
-            port = ports.get(function.port)
-            if words == ["interface"] and port:
-                watching = True
-                # what the switch's port received is what the interface sent
-                now = (port.rx_bytes, port.tx_bytes)
-                before = self._before.get(function.rdma, now)
+            for words in self._new_lines(function):
+                if words == ["interface"] and function.port in ports:
+                    self._carried.setdefault(function.rdma, _carried(ports[function.port]))
+                elif len(words) == 2 and all(word.isdecimal() for word in words):
+                    function.sent += int(words[0])
+                    function.received += int(words[1])
+            before, port = self._carried.get(function.rdma), ports.get(function.port)
+            if before and port:
+                now = _carried(port)
                 function.sent += max(0, now[0] - before[0])
                 function.received += max(0, now[1] - before[1])
-                self._before[function.rdma] = now
-                continue
-            self._before.pop(function.rdma, None)
-            if len(words) == 2 and all(word.isdecimal() for word in words):
-                function.sent = max(function.sent, int(words[0]))
-                function.received = max(function.received, int(words[1]))
-        return watching
+                self._carried[function.rdma] = now
+
+    def _new_lines(self, function: Function) -> list[list[str]]:
+        size, start = _size(function), self._read.get(function.rdma, 0)
+        if size == 0:
+            self._carried.pop(function.rdma, None)
+        if size in {0, start}:
+            self._read[function.rdma] = size
+            return []
+        with (DIRECTORY / function.rdma).open("rb") as stream:
+            # a shorter file than before is a new one
+            stream.seek(start if size > start else 0)
+            data = stream.read()
+            end = stream.tell()
+        # the last line may still be in the making
+        whole = data[: data.rfind(b"\n") + 1]
+        self._read[function.rdma] = end - (len(data) - len(whole))
+        return [line.split() for line in whole.decode("ascii", errors="replace").splitlines()]
+
+
+def _size(function: Function) -> int:
+    try:
+        return (DIRECTORY / function.rdma).stat().st_size
+    except OSError:
+        return 0
+
+
+def _carried(port: Link) -> tuple[int, int]:
+    # what the switch's port received is what the interface sent
+    return port.rx_bytes, port.tx_bytes

@@ -1,0 +1,28 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A lab of the tests' own: another state directory, the user's cache."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+
+import pytest
+from labcommand import LabCommand
+
+
+@pytest.fixture(scope="module")
+def make_lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[], LabCommand]]:
+    """A function that makes labs; all are removed at the end."""
+    if os.geteuid() != 0:
+        pytest.fail("the lab needs root: run these tests with sudo")
+    made = []
+
+    def make() -> LabCommand:
+        made.append(LabCommand(tmp_path_factory.mktemp("lab") / "state"))
+        return made[-1]
+
+    yield make
+    for lab in made:
+        lab("down")

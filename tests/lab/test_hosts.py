@@ -1,0 +1,255 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The lab's hosts and their stand-in for SR-IOV and RDMA, on this machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from labcommand import LabCommand
+
+SYS = "/run/gb10-lab/sys"
+PF = f"{SYS}/class/net/enp1s0f0np0/device"
+VF = f"{SYS}/class/infiniband/rocep1s0f0v0/ports/1"
+MAPPED = "0000:0000:0000:0000:0000:ffff:0a64:0001"
+# the stand-in polls; nothing here is waited for longer
+SOON_S = 3
+
+
+@pytest.fixture(scope="module")
+def lab(make_lab: Callable[[], LabCommand]) -> LabCommand:
+    """Two nodes and the control host."""
+    lab = make_lab()
+    lab.up(nodes=2)
+    return lab
+
+
+@pytest.fixture
+def vf(lab: LabCommand) -> LabCommand:
+    """The same with one VF on spark1's and spark2's first rail, without address."""
+    for host in ("spark1", "spark2"):
+        lab.shell(host, f"echo 0 > {PF}/sriov_numvfs")
+        eventually(lab, host, "ip -br link", lambda out: "enp1s0f0v" not in out)
+        lab.shell(host, f"echo 1 > {PF}/sriov_numvfs")
+        eventually(lab, host, f"cat {VF}/gids/0", lambda out: out.startswith("fe80"))
+    return lab
+
+
+def eventually(lab: LabCommand, host: str, script: str, wanted: Callable[[str], bool]) -> str:
+    """What a script prints once it is what was wanted."""
+    end = time.monotonic() + SOON_S
+    while True:
+        out = lab.shell(host, f"({script}) 2>&1 || echo failed")
+        if wanted(out):
+            return out
+        assert time.monotonic() < end, f"{host}: {script} still prints:\n{out}"
+
+
+def test_every_host_answers_ssh_as_ansible_would(lab: LabCommand) -> None:
+    names = [
+        lab("run", "--", "ssh", "-F", f"{lab.state}/ssh/config", host, "hostname").strip()
+        for host in ("control", "spark1", "spark2")
+    ]
+    assert names == ["control", "spark1", "spark2"]
+
+
+def test_hosts_are_booted_and_untouched(lab: LabCommand) -> None:
+    assert lab.shell("spark1", "systemctl is-system-running") == "running"
+    assert lab.shell("spark1", f"cat {PF}/sriov_numvfs {PF}/sriov_totalvfs").split() == ["0", "4"]
+    assert lab.shell("spark1", "cat /sys/class/net/enp1s0f0np0/mtu") == "1500"
+    assert lab.shell("control", "ls /sys/class/net").split() == ["lo", "mgmt0"]
+    # containerd can't put an overlay on an overlay
+    assert lab.shell("spark1", "stat -f -c %T /var/lib/rancher /var/lib/containerd").count("overlay") == 0
+
+
+def test_there_is_no_way_out(lab: LabCommand) -> None:
+    links = json.loads(lab("run", "--", "ip", "-j", "link"))
+    assert {link["ifname"] for link in links if link.get("master") is None} == {"lo", "mgmt", "rail0", "rail1"}
+    assert lab("run", "--", "ip", "route", "show", "default") == ""
+
+
+def test_numvfs_makes_and_removes_interfaces(lab: LabCommand) -> None:
+    lab.shell("spark1", f"echo 0 > {PF}/sriov_numvfs")
+    eventually(lab, "spark1", "ls /sys/class/net", lambda out: "v0" not in out)
+    lab.shell("spark1", f"echo 3 > {PF}/sriov_numvfs")
+    eventually(lab, "spark1", "ls /dev/infiniband", lambda out: out.count("uverbs") == 5)
+    links = json.loads(lab.shell("spark1", "ip -j link"))
+    vfs = {link["ifname"]: link for link in links if re.fullmatch(r"enp1s0f0v\d", link["ifname"])}
+    assert sorted(vfs) == ["enp1s0f0v0", "enp1s0f0v1", "enp1s0f0v2"]
+    assert {link["mtu"] for link in vfs.values()} == {1500}
+    assert not any("UP" in link["flags"] for link in vfs.values())
+    assert lab.shell("spark1", f"readlink -f {PF}/virtfn2/physfn").endswith("0000:01:00.0")
+    lab.shell("spark1", f"echo 0 > {PF}/sriov_numvfs")
+    eventually(lab, "spark1", "ls /sys/class/net /dev/infiniband", lambda out: "v0" not in out and "uverbs2" not in out)
+
+
+@pytest.mark.parametrize(("written", "reason"), [("2", "EBUSY"), ("5", "ERANGE"), ("many", "EINVAL")])
+def test_numvfs_is_refused_as_the_kernel_would(vf: LabCommand, written: str, reason: str) -> None:
+    vf.shell("spark1", f"echo {written} > {PF}/sriov_numvfs")
+    eventually(vf, "spark1", f"cat {PF}/sriov_numvfs", lambda out: out == "1")
+    log = "journalctl -u gb10-fabric-standin -o cat"
+    eventually(vf, "spark1", log, lambda out: f"refused: '{written}'" in out and reason in out)
+
+
+def test_gid_comes_and_goes_with_the_address(vf: LabCommand) -> None:
+    assert vf.shell("spark1", f"cat {VF}/gids/2") == "0000:0000:0000:0000:0000:0000:0000:0000"
+    assert vf.shell("spark1", f"ls {VF}/gid_attrs/types").split() == ["0", "1"]
+    vf.shell("spark1", "ip link set enp1s0f0v0 up; ip address add 10.100.0.1/24 dev enp1s0f0v0")
+    eventually(vf, "spark1", f"cat {VF}/gids/3", lambda out: out == MAPPED)
+    assert vf.shell("spark1", f"cat {VF}/gid_attrs/types/2 {VF}/gid_attrs/types/3") == "IB/RoCE v1\nRoCE v2"
+    assert vf.shell("spark1", f"cat {VF}/gid_attrs/ndevs/3 {VF}/state") == "enp1s0f0v0\n4: ACTIVE"
+    vf.shell("spark1", "ip address del 10.100.0.1/24 dev enp1s0f0v0")
+    eventually(vf, "spark1", f"cat {VF}/gids/3", lambda out: set(out) == {"0", ":"})
+
+
+def test_gid_follows_the_interface_into_a_pod(vf: LabCommand) -> None:
+    vf.shell("spark1", "ip address add 10.100.0.1/24 dev enp1s0f0v0")
+    eventually(vf, "spark1", f"cat {VF}/gids/3", lambda out: out == MAPPED)
+    vf.shell("spark1", "ip netns add pod; ip link set enp1s0f0v0 netns pod name net1")
+    eventually(vf, "spark1", f"cat {VF}/gids/3", lambda out: set(out) == {"0", ":"})
+    vf.shell("spark1", "ip -n pod link set net1 up; ip -n pod address add 10.100.0.1/24 dev net1")
+    eventually(vf, "spark1", f"cat {VF}/gids/3 {VF}/gid_attrs/ndevs/3", lambda out: out == f"{MAPPED}\nnet1")
+    vf.shell("spark1", f"echo 0 > {PF}/sriov_numvfs")
+    eventually(vf, "spark1", "ip -n pod link show net1", lambda out: "does not exist" in out)
+    vf.shell("spark1", "ip netns delete pod")
+
+
+def test_mtu_follows_and_full_frames_pass_only_when_all_agree(vf: LabCommand) -> None:
+    for number in (1, 2):
+        vf.shell(
+            f"spark{number}", f"ip link set enp1s0f0v0 mtu 9000 up; ip address add 10.100.0.{number}/24 dev enp1s0f0v0"
+        )
+    assert vf.shell("spark1", f"cat {SYS}/class/net/enp1s0f0v0/mtu") == "9000"
+    ping = "ping -q -c 1 -W 1 -M do -s 8972 10.100.0.2"
+    assert " 0% packet loss" in eventually(vf, "spark1", ping, lambda out: " 0% packet loss" in out)
+    vf.shell("spark2", "ip link set enp1s0f0v0 mtu 1500")
+    assert "100% packet loss" in vf.shell("spark1", f"{ping} || true")
+
+
+def test_rdma_counters_move_only_when_somebody_says_so(vf: LabCommand) -> None:
+    counter = f"cat {VF}/counters/port_xmit_data"
+    for number in (1, 2):
+        vf.shell(f"spark{number}", f"ip link set enp1s0f0v0 up; ip address add 10.100.0.{number}/24 dev enp1s0f0v0")
+    send = "ping -q -c 3 -i 0.2 -s 1000 10.100.0.2"
+    vf.shell("spark1", f"{send}; sleep 0.3")
+    assert vf.shell("spark1", counter) == "0"
+    vf.shell("spark1", "printf '4000 8000\\n4000 0\\n' > /run/gb10-lab/rdma-traffic/rocep1s0f0v0")
+    eventually(vf, "spark1", counter, lambda out: out == "2000")
+    vf.shell("spark1", f"echo interface >> /run/gb10-lab/rdma-traffic/rocep1s0f0v0; sleep 0.3; {send}")
+    eventually(vf, "spark1", counter, lambda out: int(out) > 2000 + 3 * 1000 // 4)
+    vf.shell("spark1", "rm /run/gb10-lab/rdma-traffic/rocep1s0f0v0")
+
+
+def test_reboot_forgets_vfs_but_not_files(vf: LabCommand) -> None:
+    vf.shell("spark1", "touch /etc/kept; ip address add 10.100.9.1/24 dev enp1s0f0np0")
+    vf("reboot", "spark1")
+    assert vf.shell("spark1", f"cat {PF}/sriov_numvfs; ls /etc/kept") == "0\n/etc/kept"
+    addresses = vf.shell("spark1", "ip -br -4 address")
+    assert "10.99.0.11/24" in addresses
+    assert "10.100" not in addresses
+
+
+def test_standin_restarts_without_losing_vfs(vf: LabCommand) -> None:
+    vf.shell("spark1", "ip address add 10.100.0.1/24 dev enp1s0f0v0; systemctl kill -s KILL gb10-fabric-standin")
+    eventually(vf, "spark1", "systemctl is-active gb10-fabric-standin", lambda out: out == "active")
+    eventually(vf, "spark1", f"cat {PF}/sriov_numvfs {VF}/gids/3", lambda out: out == f"1\n{MAPPED}")
+
+
+def test_two_labs_run_side_by_side(lab: LabCommand, make_lab: Callable[[], LabCommand]) -> None:
+    other = make_lab()
+    other.up()
+    ssh = ("ssh", "10.99.0.11", "cat", "/etc/machine-id")
+    ids = [each("run", "--", ssh[0], "-F", f"{each.state}/ssh/config", *ssh[1:]) for each in (lab, other)]
+    assert ids == [f"{each.shell('spark1', 'cat /etc/machine-id')}\n" for each in (lab, other)]
+    assert ids[0] != ids[1]
+    other("down")
+    assert lab.shell("spark1", "hostname") == "spark1"
+
+
+@pytest.mark.parametrize("seconds", [0.2, 0.7, 1.5, 2.5])
+def test_up_works_after_kill_at_any_moment_of_up(make_lab: Callable[[], LabCommand], seconds: float) -> None:
+    lab = make_lab()
+    started = lab.start("up", "--nodes", "1", "--no-kubernetes")
+    time.sleep(seconds)
+    started.send_signal(signal.SIGKILL)
+    started.wait()
+    lab.up()
+    assert lab.shell("spark1", "systemctl is-system-running") == "running"
+    lab("down")
+
+
+def test_up_repairs_and_down_leaves_nothing(make_lab: Callable[[], LabCommand]) -> None:
+    lab = make_lab()
+    links = sorted(Path("/sys/class/net").iterdir())
+    lab.up()
+    name = json.loads(lab("status", "--json"))["name"]
+    for entry in processes():
+        if f"{name}-spark1" in entry.command:
+            os.kill(entry.pid, signal.SIGKILL)
+    deadline = time.monotonic() + 10
+    while json.loads(lab("status", "--json", check=False))["up"]:
+        assert time.monotonic() < deadline, "status does not see that a host's supervisor is dead"
+        for entry in processes():
+            if entry.cgroup.startswith(f"/{name}/"):
+                os.kill(entry.pid, signal.SIGKILL)
+    lab.up()
+    members = {(p.pid, p.started) for p in processes() if p.cgroup.startswith(f"/{name}/")}
+    assert len(members) > 10
+    spaces = {path.stat().st_ino for path in Path("/run/netns").glob(f"{name}*")}
+    assert len(spaces) == 3
+    lab("down")
+    assert not members & {(p.pid, p.started) for p in processes()}
+    assert not spaces & {p.network for p in processes()}
+    assert not list(Path("/run/netns").glob(f"{name}*"))
+    mounts = Path("/proc/self/mountinfo").read_text()
+    assert str(lab.state) not in mounts
+    assert name not in mounts
+    assert not list(Path("/sys/fs/cgroup").glob(f"**/{name}"))
+    assert not lab.state.exists()
+    assert not list(Path("/run/gb10-lab").glob(f"{name}*"))
+    assert not [p for p in Path("/run/runc").glob("*/state.json") if str(lab.state) in p.read_text()]
+    assert sorted(Path("/sys/class/net").iterdir()) == links
+    assert json.loads(lab("status", "--json", check=False))["up"] is False
+
+
+def test_refuses_a_directory_that_is_not_its_own(tmp_path: Path) -> None:
+    (tmp_path / "thesis.txt").write_text("years of work")
+    lab = LabCommand(tmp_path)
+    lab("up", "--nodes", "1", "--no-kubernetes", check=False)
+    lab("down", check=False)
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
+
+
+class Process:
+    """What /proc tells of one process that is not a zombie."""
+
+    def __init__(self, directory: Path) -> None:
+        state, *fields = (directory / "stat").read_text().rpartition(")")[2].split()
+        if state == "Z":
+            raise ProcessLookupError
+        self.pid = int(directory.name)
+        self.started = int(fields[18])
+        self.command = (directory / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        # of the many lines with cgroup v1 any but the root's will do
+        paths = [line.split(":", 2)[2] for line in (directory / "cgroup").read_text().splitlines()]
+        self.cgroup = max(paths, key=len)
+        self.network = (directory / "ns" / "net").stat().st_ino
+
+
+def processes() -> list[Process]:
+    """All processes of the machine that could be read."""
+    found = []
+    for directory in Path("/proc").glob("[0-9]*"):
+        try:
+            found.append(Process(directory))
+        except OSError:
+            continue
+    return found
