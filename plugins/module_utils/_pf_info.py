@@ -10,6 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 
+MELLANOX = "0x15b3"  # PCI vendor id of ConnectX
+
+
 @dataclass(frozen=True)
 class Pf:
     """A netdev whose PCI function can have VFs. ``max_mtu`` in bytes, None when unknown."""
@@ -46,20 +49,25 @@ def read_pfs(sysfs_root: str, link_json: str = "[]") -> list[Pf]:
     for netdev in sorted(Path(sysfs_root, "class/net").glob("*")):
         device = netdev / "device"
         total = read_int(device / "sriov_totalvfs")
-        if total is None:
+        if total is None and not _is_connectx_pf(device):
             continue
         rdma = sorted(path.name for path in (device / "infiniband").glob("*"))
         pfs.append(
             Pf(
                 name=netdev.name,
                 pci_address=device.resolve().name,
-                total_vfs=total,
+                total_vfs=total or 0,
                 num_vfs=read_int(device / "sriov_numvfs") or 0,
                 rdma_device=rdma[0] if rdma else None,
                 max_mtu=largest.get(netdev.name),
             )
         )
     return pfs
+
+
+def _is_connectx_pf(device: Path) -> bool:
+    """Tell a PF whose firmware hides SR-IOV: then the attribute doesn't even exist, and the PF offers none."""
+    return read_text(device / "vendor") == MELLANOX and not (device / "physfn").exists()
 
 
 def max_mtus(link_json: str) -> dict[str, int]:

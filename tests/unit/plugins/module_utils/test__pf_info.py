@@ -6,7 +6,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ansible_collections.gb10.cluster.plugins.module_utils._pf_info import Pf, max_mtus, pf_facts, read_pfs
-from sysfs_samples import mlx5_vf, pci_function
+from sysfs_samples import mlx5_vf, pci_function, write
 
 LINKS = '[{"ifname": "lo"}, {}, {"ifname": "enp1s0f0np0", "max_mtu": 9978}, {"ifname": "enP7s7", "max_mtu": 9194}]'
 
@@ -23,6 +23,14 @@ def test_pfs_are_what_can_have_vfs(tmp_path: Path) -> None:
         "gb10_pf_max_mtu": {"enp1s0f0np0": 9978},
         "gb10_pf_rdma": {"enp1s0f0np0": "rocep1s0f0"},
     }
+
+
+def test_a_connectx_without_sriov_in_its_firmware_offers_none(tmp_path: Path) -> None:
+    write(pci_function(tmp_path, "enp1s0f0np0", "0000:01:00.0") / "vendor", "0x15b3")
+    virtual = pci_function(tmp_path, "enp1s0f0v0", "0000:01:00.2")
+    write(virtual / "vendor", "0x15b3")
+    (virtual / "physfn").symlink_to(tmp_path / "devices/0000:01:00.0")
+    assert [(pf.name, pf.total_vfs) for pf in read_pfs(str(tmp_path))] == [("enp1s0f0np0", 0)]
 
 
 def test_what_is_unknown_is_left_out(tmp_path: Path) -> None:

@@ -1,0 +1,114 @@
+#!/usr/bin/python
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: preflight_info
+short_description: Read everything that preflight judges from a host
+version_added: 0.1.0
+description:
+  - Reads system, kernel, PCIe, firmware, ports, RDMA, cgroup, clock, space, listeners and network namespaces.
+  - Changes nothing and judges nothing; M(gb10.cluster.preflight_report) does, for all hosts together.
+author: The gb10.cluster authors (@gb10)
+attributes:
+  check_mode:
+    description: The module only reads; it does the same in check mode.
+    support: full
+  diff_mode:
+    description: There is nothing to show a difference of.
+    support: none
+options:
+  paths:
+    description: Directories whose free space counts; they need not exist yet.
+    type: list
+    elements: str
+    default: [/var/lib]
+  sysfs_root:
+    description: Where sysfs is mounted.
+    type: path
+    default: /sys
+  proc_root:
+    description: Where procfs is mounted.
+    type: path
+    default: /proc
+  etc_root:
+    description: Where the system's configuration is.
+    type: path
+    default: /etc
+  dev_root:
+    description: Where device nodes are.
+    type: path
+    default: /dev
+  netns_root:
+    description: Where named network namespaces are.
+    type: path
+    default: /run/netns
+  cgroup_root:
+    description: Where the cgroup hierarchy is mounted.
+    type: path
+    default: /sys/fs/cgroup
+"""
+
+EXAMPLES = r"""
+- name: Read the host
+  gb10.cluster.preflight_info:
+    paths: [/var/lib, /models]
+"""
+
+RETURN = r"""
+ansible_facts:
+  description:
+    - C(gb10_preflight) with everything that was read; what can't be read is null.
+    - The facts of M(gb10.cluster.pf_info) as well.
+  returned: always
+  type: dict
+msg:
+  description: What was read, in a sentence.
+  returned: always
+  type: str
+"""
+
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.gb10.cluster.plugins.module_utils._pf_info import pf_facts, read_pfs
+from ansible_collections.gb10.cluster.plugins.module_utils._preflight_facts import Roots, read_host
+
+ROOTS = {
+    "sysfs": "/sys",
+    "proc": "/proc",
+    "etc": "/etc",
+    "dev": "/dev",
+    "netns": "/run/netns",
+    "cgroup": "/sys/fs/cgroup",
+}
+
+
+def main() -> None:
+    """Read and report."""
+    spec: dict[str, Any] = {f"{name}_root": {"type": "path", "default": path} for name, path in ROOTS.items()}
+    spec["paths"] = {"type": "list", "elements": "str", "default": ["/var/lib"]}
+    module = AnsibleModule(argument_spec=spec, supports_check_mode=True)
+
+    def run(command: list[str]) -> str:
+        program = module.get_bin_path(command[0])
+        if program is None:
+            return ""
+        status, output, _error = module.run_command([program, *command[1:]])
+        return str(output) if status == 0 else ""
+
+    roots = Roots(**{name: module.params[f"{name}_root"] for name in ROOTS})
+    facts = read_host(roots, module.params["paths"], run)
+    ports = pf_facts(read_pfs(roots.sysfs, run(["ip", "-d", "-j", "link", "show"])))
+    module.exit_json(
+        changed=False,
+        ansible_facts={"gb10_preflight": facts, **ports},
+        msg=f"{facts['os']['name']}, kernel {facts['kernel']}, {len(facts['pfs'])} physical functions",
+    )
+
+
+if __name__ == "__main__":
+    main()
