@@ -158,26 +158,27 @@ def _read_gids(port: Path) -> list[Gid]:
 def judge(
     devices: Sequence[RdmaDevice], expect: Sequence[Mapping[str, Any]], mtu: int | None = None
 ) -> tuple[list[Expectation], list[Finding]]:
-    """Return what was found of every expected ``{rdma_device, address}``, and the findings about it.
+    """Return what was found of every expected ``{rdma_device, address, address6?}``, and the findings about it.
 
     ``mtu`` is what, in bytes, the netdevs must at least have.
     """
     by_name = {device.name: device for device in devices}
     results, findings = [], []
     for item in expect:
-        name, address = str(item["rdma_device"]), str(item["address"])
+        name = str(item.get("rdma_device"))
         device = by_name.get(name)
         if device is None:
             known = ", ".join(by_name) or "none"
             reason = f"no such RDMA device (there are: {known})"
             remedy = "Load mlx5_ib, create the VFs (role sriov), or correct rdma_device in gb10_fabric_pfs."
             findings.append(_finding("device_missing", name, None, reason, remedy))
-            results.append(Expectation(name, address, False, None))
-            continue
-        index, found = _judge_address(device, address)
-        findings += found
-        findings += _judge_port(device, mtu)
-        results.append(Expectation(name, address, index is not None, index))
+        else:
+            findings += _judge_port(device, mtu)
+        # a missing address is an address that is wrong, not one that needs no GID
+        for address in (str(item.get("address")), *filter(None, [item.get("address6")])):
+            index, found = (None, []) if device is None else _judge_address(device, address)
+            findings += found
+            results.append(Expectation(name, address, index is not None, index))
     return results, findings
 
 

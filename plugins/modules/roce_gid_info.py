@@ -27,19 +27,13 @@ options:
     type: path
     default: /sys
   expect:
-    description: The addresses that must have a RoCE v2 GID; the module fails when one has none, all findings at once.
+    description:
+      - What must have a RoCE v2 GID; the module fails when one has none, all findings at once.
+      - Each has C(rdma_device), C(address) and optionally C(address6), without prefix. Other keys mean nothing here, so the
+        VFs of a fabric plan can be given as they are.
     type: list
     elements: dict
     default: []
-    suboptions:
-      rdma_device:
-        description: The RDMA device whose netdev has the address.
-        type: str
-        required: true
-      address:
-        description: An IPv4 or IPv6 address without prefix.
-        type: str
-        required: true
   mtu:
     description: The MTU, in bytes, that the netdevs of the expected devices must at least have.
     type: int
@@ -57,7 +51,7 @@ EXAMPLES = r"""
 
 - name: Check that every VF of the plan has the GID of its address
   gb10.cluster.roce_gid_info:
-    expect: "{{ fabric.hosts[inventory_hostname].vfs | ansible.utils.keep_keys(target=['rdma_device', 'address']) }}"
+    expect: "{{ fabric.hosts[inventory_hostname].vfs }}"
     mtu: "{{ fabric.mtu }}"
   vars:
     fabric: "{{ ansible_facts['gb10_fabric_plan'] }}"
@@ -124,15 +118,7 @@ def main() -> None:
     module = AnsibleModule(
         argument_spec={
             "sysfs_root": {"type": "path", "default": "/sys"},
-            "expect": {
-                "type": "list",
-                "elements": "dict",
-                "default": [],
-                "options": {
-                    "rdma_device": {"type": "str", "required": True},
-                    "address": {"type": "str", "required": True},
-                },
-            },
+            "expect": {"type": "list", "elements": "dict", "default": []},
             "mtu": {"type": "int"},
             "timeout": {"type": "int", "default": 0},
         },

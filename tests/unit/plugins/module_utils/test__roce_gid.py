@@ -117,6 +117,20 @@ def test_a_dead_port_and_a_small_mtu_are_found_together(tmp_path: Path) -> None:
     assert any("1024" in f.reason for f in findings)
 
 
+def test_a_vf_of_the_plan_can_be_given_as_it_is(tmp_path: Path) -> None:
+    mlx5_vf(tmp_path)
+    vf = {**PLANNED, "address6": "fd00:100::1", "vf_index": 0, "mac": "02:95:2a:00:01:00"}
+    results, findings = judge(read_devices(str(tmp_path)), [vf])
+    assert [(result.address, result.index) for result in results] == [("10.100.0.1", 3), ("fd00:100::1", None)]
+    assert [f.rule for f in findings] == ["gid.absent"]
+    assert [f.rule for f in judge(read_devices(str(tmp_path)), [{**vf, "address6": None}])[1]] == []
+
+
+def test_an_expectation_without_address_is_no_pass(tmp_path: Path) -> None:
+    mlx5_vf(tmp_path)
+    assert [f.rule for f in judge(read_devices(str(tmp_path)), [{"rdma_device": "rocep1s0f0v0"}])[1]] == ["gid.address"]
+
+
 def test_an_address_with_a_leading_zero_is_refused(tmp_path: Path) -> None:
     mlx5_vf(tmp_path)
     findings = judge(read_devices(str(tmp_path)), [{**PLANNED, "address": "10.100.0.01"}])[1]
