@@ -1,0 +1,138 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Plan a serving group on the controller, where profiles, catalogues and rules are files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from ansible.plugins.action import ActionBase
+from ansible_collections.gb10.cluster.plugins.module_utils import _serving_plan
+from ansible_collections.gb10.cluster.plugins.module_utils._findings import Finding, format_findings, has_errors
+from ansible_collections.gb10.cluster.plugins.module_utils._nccl_env import lint_env
+from ansible_collections.gb10.cluster.plugins.module_utils._serving_profile import repositories, to_serving
+from ansible_collections.gb10.cluster.plugins.module_utils._serving_types import Settings
+from ansible_collections.gb10.cluster.plugins.module_utils._sglang_profile import ResolvedProfile, resolve
+from ansible_collections.gb10.cluster.plugins.plugin_utils._profile_files import load_profile
+
+_TEXT = {"type": "str", "default": ""}
+_SPEC: dict[str, dict[str, Any]] = {
+    "fabric": {"type": "dict", "required": True},
+    "profile": {"type": "str", "required": True},
+    "preset": _TEXT,
+    "profile_dirs": {"type": "list", "elements": "path", "default": []},
+    "sglang_version": _TEXT,
+    "image": _TEXT,
+    "images_from": _TEXT,
+    "instance": _TEXT,
+    "nodes": {"type": "list", "elements": "str", "default": []},
+    "candidates": {"type": "list", "elements": "str", "default": []},
+    "vf_index": {"type": "int", "default": 0},
+    "gpus_per_node": {"type": "int", "default": 1},
+    "gpu_resource": {"type": "str", "default": "nvidia.com/gpu"},
+    "platform": {"type": "str", "default": "gb10"},
+    "transport": {"type": "str", "default": "roce"},
+    "strict_transport": {"type": "bool", "default": False},
+    "rdma_mode": {"type": "str", "default": "privileged"},
+    "rdma_resources": {"type": "list", "elements": "str", "default": []},
+    "namespace": {"type": "str", "default": "gb10-serving"},
+    "port": {"type": "int", "default": 30000},
+    "rendezvous_port": {"type": "int", "default": 20000},
+    "nccl_debug_file": {"type": "str", "default": "/dev/stdout"},
+    "env": {"type": "dict", "default": {}},
+    "metrics": {"type": "bool", "default": True},
+    "models_dir": _TEXT,
+    "overrides": {"type": "dict", "default": {}},
+    "taken": {"type": "list", "elements": "dict", "default": []},
+}
+
+
+class ActionModule(ActionBase):
+    """Joins a fabric plan and a profile; the plan becomes a fact of every host of the play."""
+
+    TRANSFERS_FILES = False
+    _requires_connection = False
+
+    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        result: dict[str, Any] = super().run(tmp, task_vars)
+        _validated, options = self.validate_argument_spec(argument_spec=_SPEC)
+        resolved, findings = _resolve(options)
+        plan: dict[str, Any] = {"instance": options["instance"] or options["profile"], "ranks": []}
+        if resolved is not None:
+            profile = to_serving(resolved, options["models_dir"], options["metrics"])
+            plan = _serving_plan.build(options["fabric"], profile, _settings(options, profile.nodes))
+            findings += [Finding(**finding) for finding in plan["findings"]] + _lint(plan)
+            plan["models"] = repositories(resolved)
+        plan["models_dir"] = options["models_dir"]
+        plan["findings"] = [finding.as_dict() for finding in findings]
+        failed = has_errors(findings) or not plan["ranks"]
+        report = format_findings(findings)
+        planned = "\n".join([f"Group {plan['instance']} is planned.", *_serving_plan.summarize(plan)])
+        result.update(
+            changed=False,
+            failed=failed,
+            plan=plan,
+            findings=plan["findings"],
+            ansible_facts={} if failed else {"gb10_serving_plan": plan},
+            msg=f"The group can't be planned; nothing was changed.\n{report}" if failed else planned,
+        )
+        if not failed:
+            result["warnings"] = [str(finding) for finding in findings if finding.severity == "warning"]
+        return result
+
+
+def _resolve(options: Mapping[str, Any]) -> tuple[ResolvedProfile | None, list[Finding]]:
+    """Return the profile as the wanted release will run it, or what stands in the way."""
+    overrides = dict(options["overrides"])
+    if options["image"]:
+        overrides["image"] = options["image"]
+    try:
+        raw = load_profile(options["profile"], options["profile_dirs"])
+        resolved = resolve(raw, options["preset"] or None, options["sglang_version"] or None, overrides)
+    except ValueError as error:
+        remedy = "Correct profile, preset or version; playbook profile_new writes a start of your own"
+        reason = str(error).rstrip(".")
+        return None, [Finding("error", "serving.profile", "profile", options["profile"], reason, remedy)]
+    if options["images_from"]:
+        copy = options["images_from"].replace("{version}", resolved.sglang_version)
+        resolved = replace(resolved, image=copy)
+    return resolved, list(resolved.findings)
+
+
+def _settings(options: Mapping[str, Any], nodes: int) -> Settings:
+    chosen = options["nodes"] or options["candidates"][:nodes]
+    return Settings(
+        instance=options["instance"] or options["profile"].lower().replace(".", "-").replace("_", "-"),
+        nodes=tuple(chosen),
+        vf_index=options["vf_index"],
+        namespace=options["namespace"],
+        rdma_mode=options["rdma_mode"],
+        rdma_resources=tuple(options["rdma_resources"]),
+        transport=options["transport"],
+        strict_transport=options["strict_transport"],
+        platform=options["platform"],
+        port=options["port"],
+        rendezvous_port=options["rendezvous_port"],
+        gpus_per_node=options["gpus_per_node"],
+        gpu_resource=options["gpu_resource"],
+        log_file=options["nccl_debug_file"],
+        env=options["env"],
+        taken=tuple(options["taken"]),
+    )
+
+
+def _lint(plan: Mapping[str, Any]) -> list[Finding]:
+    """Return what NCCL would make of each rank's environment; the same finding of all ranks is one."""
+    found: dict[tuple[str, str], Finding] = {}
+    for entry in plan["ranks"]:
+        devices = [network["rdma_device"] for network in entry["networks"]]
+        interfaces = [network["interface"] for network in entry["networks"]]
+        expected = plan["transport"] == "roce" and bool(devices)
+        for finding in lint_env(
+            entry["env"], expect_rdma=expected, hcas=devices, netdevs=interfaces, nccl_version=None
+        ):
+            found.setdefault((finding.rule, finding.key), finding)
+    return list(found.values())
