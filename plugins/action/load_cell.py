@@ -12,9 +12,8 @@ from typing import Any
 from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
-
-from ..module_utils._load_cell import Workload, measure
-from ..module_utils._load_client import Busy, Target, aiohttp
+from ansible_collections.gb10.cluster.plugins.module_utils._load_cell import Workload, measure
+from ansible_collections.gb10.cluster.plugins.module_utils._load_client import Busy, Target, aiohttp
 
 DISPLAY = Display()
 

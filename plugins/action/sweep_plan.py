@@ -1,0 +1,92 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Plan a sweep on the controller: what there is to measure, what is left of it, and what has no sense."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+from ansible.errors import AnsibleActionFail
+from ansible.plugins.action import ActionBase
+from ansible_collections.gb10.cluster.plugins.module_utils import _journal
+from ansible_collections.gb10.cluster.plugins.module_utils._findings import format_findings, has_errors
+from ansible_collections.gb10.cluster.plugins.module_utils._load_cell import Workload
+from ansible_collections.gb10.cluster.plugins.module_utils._sglang_profile import resolve
+from ansible_collections.gb10.cluster.plugins.module_utils._sweep_plan import Resolved, estimate_s, plan, remaining
+from ansible_collections.gb10.cluster.plugins.plugin_utils._profile_files import load_profile
+
+SWEEPS = Path(__file__).resolve().parents[2] / "sweeps"
+
+
+def _find(name: str, directories: list[str]) -> Path:
+    """Return the sweep's file: a path, or a name in the user's directories or the collection."""
+    candidates = [Path(name), *(Path(d) / f"{name}.yml" for d in directories), SWEEPS / f"{name}.yml"]
+    for path in candidates:
+        if path.is_file():
+            return path
+    shipped = ", ".join(sorted(p.stem for p in SWEEPS.glob("*.yml")))
+    raise AnsibleActionFail(f"sweep = {name!r}: there is no such file. Name a path, or one of: {shipped}")
+
+
+def _workloads(sweep: Mapping[str, Any], path: Path) -> list[dict[str, Any]]:
+    try:
+        workloads = list(sweep["workloads"])
+        for workload in workloads:
+            Workload(**workload)
+    except (KeyError, TypeError) as error:
+        raise AnsibleActionFail(f"{path}: workloads: {error}. See ansible-doc gb10.cluster.load_cell.") from error
+    return workloads
+
+
+class ActionModule(ActionBase):
+    """Carry out ``gb10.cluster.sweep_plan``."""
+
+    TRANSFERS_FILES = False
+    _requires_connection = False
+    _supports_check_mode = True
+
+    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Return the plan; fail with every finding at once when the file or no cell makes sense."""
+        result: dict[str, Any] = super().run(tmp, task_vars)
+        _, options = self.validate_argument_spec(
+            {
+                "sweep": {"type": "str", "required": True},
+                "sweep_dirs": {"type": "list", "elements": "path", "default": []},
+                "profile_dirs": {"type": "list", "elements": "path", "default": []},
+                "journal": {"type": "path", "required": True},
+            }
+        )
+        path = _find(options["sweep"], options["sweep_dirs"])
+        sweep = yaml.safe_load(path.read_text(encoding="utf-8"))
+        profile = load_profile(str(sweep.get("profile")), options["profile_dirs"])
+
+        def as_sglang(overlay: Mapping[str, Any]) -> Resolved:
+            over = {k: v for k, v in overlay.items() if k in ("server_args", "env", "topology", "image")}
+            try:
+                resolved = resolve(profile, overlay.get("preset"), overlay.get("sglang_version"), over)
+            except ValueError as error:
+                raise AnsibleActionFail(f"{path}: {error}") from error
+            return Resolved(f"{resolved.engine}|{overlay.get('transport', 'roce')}", resolved.findings)
+
+        planned = plan(sweep, as_sglang)
+        if has_errors(planned.findings):
+            raise AnsibleActionFail(f"{path} makes no sense:\n{format_findings(planned.findings)}")
+        records = _journal.read(Path(options["journal"])).records
+        left = remaining(planned, records)
+        seconds = estimate_s(planned, records, 60.0 * float(sweep.get("cell_minutes", 30)))
+        return result | {
+            "changed": False,
+            "name": planned.name,
+            "profile": sweep["profile"],
+            "workloads": _workloads(sweep, path),
+            "cells": [c.as_dict() for c in planned.cells],
+            "remaining": [c.as_dict() for c in left],
+            "estimate_s": seconds,
+            "msg": f"{len(planned.cells)} cells: {planned.count('run')} to measure, {planned.count('invalid')} that "
+            f"SGLang refuses, {planned.count('duplicate')} that are the engine of another; {len(left)} left, about "
+            f"{seconds / 3600:.1f} h",
+        }

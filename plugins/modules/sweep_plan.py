@@ -1,0 +1,77 @@
+#!/usr/bin/python
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Documentation of the action plugin of the same name."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: sweep_plan
+short_description: Plan a sweep of server settings
+version_added: 0.1.0
+author: The gb10.cluster authors (@gb10)
+description:
+  - Takes the product of a sweep's axes, refuses cells that SGLang would refuse, folds cells of which SGLang makes one
+    engine, and leaves out what the journal says is done.
+  - Runs on the controller and touches no host.
+attributes:
+  check_mode:
+    support: full
+    description: Changes nothing.
+  diff_mode:
+    support: none
+    description: Changes nothing.
+options:
+  sweep:
+    description: Path of a sweep file, or the name of one in O(sweep_dirs) or in the collection.
+    type: str
+    required: true
+  sweep_dirs:
+    description: Directories that are searched before the collection's own.
+    type: list
+    elements: path
+    default: []
+  profile_dirs:
+    description: Directories of profiles that are searched before the collection's own.
+    type: list
+    elements: path
+    default: []
+  journal:
+    description: The sweep's result log; it need not exist yet.
+    type: path
+    required: true
+"""
+
+EXAMPLES = r"""
+- name: See what there is to measure
+  gb10.cluster.sweep_plan:
+    sweep: nemotron-3-super-mtp
+    journal: results/nemotron-3-super-mtp.jsonl
+"""
+
+RETURN = r"""
+cells:
+  description: Every cell with C(id), C(labels), C(overlay), C(status) (V(run), V(invalid), V(duplicate)) and its reasons.
+  returned: success
+  type: list
+  elements: dict
+remaining:
+  description: The cells that are still to be measured, in order.
+  returned: success
+  type: list
+  elements: dict
+workloads:
+  description: What is measured of each cell.
+  returned: success
+  type: list
+  elements: dict
+estimate_s:
+  description: Seconds that the remaining cells will take, from the finished ones once there are any.
+  returned: success
+  type: float
+msg:
+  description: The plan in one line.
+  returned: success
+  type: str
+"""
