@@ -52,7 +52,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 cells:
-  description: Every cell with C(id), C(labels), C(overlay), C(status) (V(run), V(invalid), V(duplicate)) and its reasons.
+  description: Every cell with C(id), C(labels), C(overlay) and C(status), V(run), V(invalid) or V(duplicate).
   returned: success
   type: list
   elements: dict
