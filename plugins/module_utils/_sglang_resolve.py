@@ -87,9 +87,11 @@ def _mamba(context: dict[str, Any], version: Version) -> None:
 
 def _graphs(context: dict[str, Any], version: Version, given: frozenset[str]) -> None:
     """Set why the prefill graph is switched off although nobody asked for it, or None."""
+    # from 0.5.15 the prefill graph is of the breakable kind, which some multimodal models take (0.5.16)
+    breakable = context["breakable_multimodal"] and version.within("0.5.16", None)
     reasons: list[tuple[bool, str]] = [
         (context["no_prefill_graph"], "the architecture is on SGLang's list"),
-        (context["multimodal"], "the architecture is multimodal"),
+        (context["multimodal"] and not breakable, "the architecture is multimodal"),
         (bool(context["spec"]) and version.within(None, "0.5.13"), "speculative decoding is on"),
         ((context["pp_size"] or 1) > 1, "pp_size is above 1"),
         (context["moe_a2a_backend"] not in (None, "none"), "moe_a2a_backend is set"),

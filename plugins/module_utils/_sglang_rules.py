@@ -131,7 +131,7 @@ def _defaults(catalogue: Catalogue, history: History) -> dict[str, Any]:
 
 def _facts(context: dict[str, Any], facts: Facts, setting: Setting, book: RuleBook) -> None:
     arch = facts.arch
-    for group in ("gemma4", "nemotron", "hybrid", "multimodal", "mtp_builtin"):
+    for group in ("gemma4", "nemotron", "hybrid", "multimodal", "breakable_multimodal", "mtp_builtin"):
         context[group] = arch in book.groups[group]
     moe = facts.moe if facts.moe is not None else (True if arch in book.groups["moe"] else None)
     quantization = context["quantization"] or facts.quantization
