@@ -29,8 +29,8 @@ options:
   expect:
     description:
       - What must have a RoCE v2 GID; the module fails when one has none, all findings at once.
-      - Each has C(rdma_device), C(address) and optionally C(address6), without prefix. Other keys mean nothing here, so the
-        VFs of a fabric plan can be given as they are.
+      - Each has C(rdma_device), C(address) and optionally C(address6), without prefix. Other keys mean nothing here,
+        so the VFs of a fabric plan can be given as they are.
     type: list
     elements: dict
     default: []
