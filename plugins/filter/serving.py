@@ -9,6 +9,7 @@ from typing import Any
 
 from ansible_collections.gb10.cluster.plugins.module_utils import (
     _findings,
+    _serving_compare,
     _serving_manifests,
     _serving_pods,
     _serving_status,
@@ -39,12 +40,18 @@ def serving_missing_nads(plan: dict[str, Any], nads: list[dict[str, Any]]) -> st
     return _findings.format_findings(_serving_status.missing_nads(plan, nads))
 
 
+def serving_differences(plan: dict[str, Any], info: dict[str, Any]) -> list[str]:
+    """Return what the running head says of itself that the plan did not ask for."""
+    return _serving_compare.differences(plan["ranks"][0]["argv"], info, plan["sglang_version"])
+
+
 class FilterModule:
     """Names under which playbooks find the filters."""
 
     def filters(self) -> dict[str, Any]:
         return {
             "serving_manifests": serving_manifests,
+            "serving_differences": serving_differences,
             "serving_outdated": serving_outdated,
             "serving_missing_nads": serving_missing_nads,
             "serving_holders": _serving_status.holders,

@@ -2,7 +2,10 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Readiness of a head: a short streamed generation must bring a token. Runs in the pod; standard library only."""
+"""Readiness of a head: a short streamed generation must bring a token. Runs in the pod; standard library only.
+
+``--measure`` times one stream instead, ``--get`` prints what a path answers; both are for the collection's own roles.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +14,23 @@ import http.client
 import json
 import sys
 import time
+from collections.abc import Iterator
+from typing import Any
 
 
-def first_token(host: str, port: int, timeout: float) -> str:
-    """Return the text of the first tokens; raise OSError or ValueError when none comes in time."""
+def chunks(host: str, port: int, timeout: float, tokens: int) -> Iterator[dict[str, Any]]:
+    """Yield the chunks of one streamed completion; raise OSError or ValueError when they don't come in time."""
     deadline = time.monotonic() + timeout
     connection = http.client.HTTPConnection(host, port, timeout=timeout)
-    body = {"prompt": "1 2 3", "max_tokens": 4, "temperature": 0, "stream": True, "model": "default"}
+    body = {
+        "model": "default",
+        "prompt": "Count from one to one hundred.",
+        "max_tokens": tokens,
+        "temperature": 0,
+        "ignore_eos": True,
+        "stream": True,
+        "stream_options": {"include_usage": True},
+    }
     connection.request("POST", "/v1/completions", json.dumps(body), {"Content-Type": "application/json"})
     response = connection.getresponse()
     if response.status != http.client.OK:
@@ -25,12 +38,38 @@ def first_token(host: str, port: int, timeout: float) -> str:
     for raw in response:
         line = raw.decode(errors="replace").strip()
         if time.monotonic() > deadline:
-            raise TimeoutError(f"no token in {timeout:.0f} s")
+            raise TimeoutError(f"no answer in {timeout:.0f} s")
         if line.startswith("data: {"):
-            choices = json.loads(line.removeprefix("data: ")).get("choices") or [{}]
-            if choices[0].get("text"):
-                return str(choices[0]["text"])
-    raise ValueError("the stream ended without a token")
+            yield json.loads(line.removeprefix("data: "))
+
+
+def text_of(chunk: dict[str, Any]) -> str:
+    return str(((chunk.get("choices") or [{}])[0]).get("text") or "")
+
+
+def first_token(host: str, port: int, timeout: float) -> None:
+    """Return when a token came."""
+    if not any(text_of(chunk) for chunk in chunks(host, port, timeout, 4)):
+        raise ValueError("the stream ended without a token")
+
+
+def measure(host: str, port: int, timeout: float, tokens: int) -> dict[str, float]:
+    """Return tokens, tokens a second over the whole request, and seconds until the first."""
+    started = time.monotonic()
+    first = last = 0.0
+    made = 0
+    for chunk in chunks(host, port, timeout, tokens):
+        if text_of(chunk):
+            last = time.monotonic()
+            first = first or last
+        made = int((chunk.get("usage") or {}).get("completion_tokens") or made)
+    if not made or last <= first:
+        raise ValueError("the stream brought no tokens to count")
+    return {
+        "tokens": made,
+        "tokens_per_second": round(made / (last - started), 2),
+        "first_token_seconds": round(first - started, 3),
+    }
 
 
 def fetch(host: str, port: int, path: str, timeout: float) -> str:
@@ -49,11 +88,14 @@ def main() -> int:
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--timeout", type=float, default=20)
+    parser.add_argument("--measure", type=int, metavar="TOKENS", help="time one stream and print the figures as JSON")
     parser.add_argument("--get", metavar="PATH", help="print the answer of this path instead")
     options = parser.parse_args()
     try:
         if options.get:
             print(fetch(options.host, options.port, options.get, options.timeout))
+        elif options.measure:
+            print(json.dumps(measure(options.host, options.port, options.timeout, options.measure)))
         else:
             first_token(options.host, options.port, options.timeout)
     except (OSError, ValueError, http.client.HTTPException) as error:

@@ -1,0 +1,38 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The filter behind role summary; documented in its YAML file."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ansible_collections.gb10.cluster.plugins.module_utils import _summary
+
+
+def summary_lines(
+    plan: dict[str, Any],
+    pods: list[dict[str, Any]],
+    devices: dict[str, list[dict[str, Any]]],
+    verdict: dict[str, Any],
+    generation: dict[str, Any],
+) -> list[str]:
+    """Return the screen; ``devices`` is what roce_gid_info found on every node."""
+    gids = {
+        node: {
+            str(gid["ipv4"]): str(gid["index"])
+            for device in found
+            for port in device["ports"]
+            for gid in port["gids"]
+            if gid.get("ipv4") and gid["type"] == "RoCE v2"
+        }
+        for node, found in devices.items()
+    }
+    return _summary.summary(plan, pods, gids, verdict, generation)
+
+
+class FilterModule:
+    """Names under which playbooks find the filters."""
+
+    def filters(self) -> dict[str, Any]:
+        return {"summary_lines": summary_lines}
