@@ -56,6 +56,7 @@ def _parser() -> argparse.ArgumentParser:
     add("down", _down, "remove the lab without a trace")
     status = add("status", _status, "tell what runs")
     status.add_argument("--json", action="store_true", help="for programs")
+    add("list", _list, "tell all labs on this machine, with their state directories")
     run = add("run", _run, "run a command in the lab's network, as a laptop beside it would: run -- COMMAND …")
     run.add_argument("words", nargs=argparse.REMAINDER)
     execute = add("exec", _exec, "run a command on a host: exec HOST -- COMMAND …")
@@ -90,6 +91,7 @@ def _up(options: argparse.Namespace) -> int:
     if absent := deps.missing():
         raise LabError(f"missing on this machine: {', '.join(absent)}. Run `lab/labctl deps` and try again.")
     kubernetes = options.kubernetes is not False and _prepare_kubernetes(lab, required=options.kubernetes is True)
+    deps.require_no_overlay(lab.state, lab.cache)
     with _locked(lab):
         known = lab.describe()
         if known and known["nodes"] == options.nodes and len(_alive(lab)) == len(wanted):
@@ -167,6 +169,13 @@ def _status(options: argparse.Namespace) -> int:
         for row in rows:
             print(f"  {row['host']:10} {row['address']:12} {'running' if row['running'] else 'NOT running'}")
     return 0 if complete else 3
+
+
+def _list(_options: argparse.Namespace) -> int:
+    deps.require_root()
+    for lab in Lab.every():
+        print(f"{lab.name}  {'up' if lab.describe() else 'unfinished'}  GB10_LAB_STATE={lab.state}")
+    return 0
 
 
 def _words(words: list[str]) -> list[str]:

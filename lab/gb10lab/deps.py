@@ -44,6 +44,17 @@ def require_root() -> None:
         raise LabError("the lab makes network namespaces and mounts: run this as root (sudo lab/labctl …)")
 
 
+def require_no_overlay(*directories: Path) -> None:
+    """Raise LabError for a directory on overlayfs, on which podman can't lay another one."""
+    for directory in directories:
+        existing = next(path for path in [directory, *directory.parents] if path.exists())
+        if command(["stat", "-f", "-c", "%T", str(existing)]).stdout.strip() == "overlayfs":
+            raise LabError(
+                f"{directory} is on overlayfs (a container's own disk?), where hosts can't have their disks. "
+                "Set GB10_LAB_STATE and GB10_CACHE to directories on a mounted disk or volume."
+            )
+
+
 def install() -> None:
     """Install what is missing with apt. Raises LabError where apt is not the package manager."""
     require_root()
@@ -64,7 +75,9 @@ def install() -> None:
 
 
 def mirror() -> str:
-    """The Debian mirror that this machine's apt uses, else Debian's own."""
+    """$GB10_DEBIAN_MIRROR, else the Debian mirror that this machine's apt uses, else Debian's own."""
+    if chosen := os.environ.get("GB10_DEBIAN_MIRROR"):
+        return chosen.rstrip("/")
     for path in [Path("/etc/apt/sources.list"), *sorted(Path("/etc/apt/sources.list.d").glob("*"))]:
         if not path.is_file():
             continue

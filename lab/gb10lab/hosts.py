@@ -9,6 +9,7 @@ import concurrent.futures
 import json
 import sys
 import time
+import uuid
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -64,7 +65,10 @@ def _start_one(lab: Lab, podman: Podman, host: Host, hosts: Sequence[Host], imag
         volumes += [f"{settings}:/opt/gb10-lab/host:ro", f"/run/netns/{lab.name}:/opt/gb10-lab/switch.netns"]
     _write_files(lab, host, hosts, directory / "root")
     podman(
-        "create", f"--name={container(lab, host)}", f"--hostname={host.name}", "--privileged", "--systemd=always",
+        "create", f"--name={container(lab, host)}", f"--hostname={host.name}", "--privileged", 
+        # podman's own systemd mode would mount the machine's whole systemd hierarchy (cgroup v1) into every host,
+        # where all hosts' services share cgroups of the same names
+        "--systemd=false", "--env=container=podman", "--stop-signal=SIGRTMIN+3",
         "--cgroupns=private", f"--cgroup-parent=/{lab.name}", f"--network=ns:/run/netns/{lab.netns(host)}",
         "--no-hosts", "--dns=none", "--pids-limit=-1", "--restart=always", "--pull=never",
         *(f"--volume={volume}" for volume in volumes),
@@ -87,6 +91,7 @@ def _write_files(lab: Lab, host: Host, hosts: Sequence[Host], root: Path) -> Non
             0o600,
         ),
         "etc/ssh/ssh_host_ed25519_key": ((lab.state / "ssh" / "host_ed25519").read_text(), 0o600),
+        "etc/machine-id": (f"{uuid.uuid4().hex}\n", 0o444),
         "root/.ssh/authorized_keys": (lab.key.with_suffix(".pub").read_text(), 0o600),
     }
     for name, (text, mode) in files.items():

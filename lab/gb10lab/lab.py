@@ -14,6 +14,7 @@ from pathlib import Path
 from .shell import LabError
 
 CHECKOUT = Path(__file__).resolve().parents[2]
+RUN = Path("/run/gb10-lab")
 CONTROLLER = "10.99.0.1"
 # index of a rail -> its PF, the PF's RDMA device, its PCI address (the two halves of one ConnectX-7 cage on GB10)
 RAILS = (
@@ -69,6 +70,12 @@ class Lab:
         cache = Path(os.environ.get("GB10_CACHE") or Path.home() / ".cache" / "gb10-lab")
         return cls(state.absolute().resolve(), cache.absolute().resolve())
 
+    @classmethod
+    def every(cls) -> list[Lab]:
+        """All labs on this machine, also those of other checkouts and those that were never finished."""
+        here = cls.here()
+        return [cls(Path(path.read_text().strip()), here.cache) for path in sorted(RUN.glob("gb10-*/state"))]
+
     @property
     def name(self) -> str:
         """Name of the lab's namespace, cgroup and directory in /run."""
@@ -77,12 +84,12 @@ class Lab:
     @property
     def run(self) -> Path:
         """Run-time files; in /run, so that the machine's reboot forgets them."""
-        return Path("/run/gb10-lab") / self.name
+        return RUN / self.name
 
     @property
     def lock(self) -> Path:
         """Lock file: one `up` or `down` of a lab at a time."""
-        return Path("/run/gb10-lab") / f"{self.name}.lock"
+        return RUN / f"{self.name}.lock"
 
     def netns(self, host: Host) -> str:
         """Name of a host's network namespace."""
@@ -113,6 +120,7 @@ class Lab:
         self.state.chmod(0o700)
         (self.state / MARKER).touch()
         self.run.mkdir(parents=True, exist_ok=True)
+        (self.run / "state").write_text(f"{self.state}\n")
 
     def describe(self) -> dict[str, object] | None:
         """What `up` wrote when it was done: ``{nodes, kubernetes}``; None when no lab is up."""

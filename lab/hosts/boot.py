@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import uuid
 from pathlib import Path
 
 SETTINGS = Path("/opt/gb10-lab/host/host.json")
@@ -23,12 +24,21 @@ def ip(*words: str, switch: bool = False) -> str:
     return subprocess.run([*prefix, "ip", *words], check=True, capture_output=True, text=True).stdout
 
 
+def _new_boot_id() -> None:
+    """Give this boot an id of its own, by which ansible.builtin.reboot and kubelet tell that a host has rebooted."""
+    own = Path("/run/gb10-lab/boot_id")
+    own.parent.mkdir(parents=True, exist_ok=True)
+    own.write_text(f"{uuid.uuid4()}\n")
+    subprocess.run(["mount", "--bind", own, "/proc/sys/kernel/random/boot_id"], check=True)
+
+
 def main() -> None:
     """Shared mounts for kubelet on every host; the fabric's beginning on nodes."""
     # kubelet's mount propagation needs what systemd does on real machines but not in containers
     subprocess.run(["mount", "--make-rshared", "/"], check=True)
     # networkd waits for udev to have seen an interface; no kernel event tells it of those that were there before
     subprocess.run(["udevadm", "trigger", "--action=add", "--subsystem-match=net"], check=True)
+    _new_boot_id()
     if not SETTINGS.exists():
         return
     host = json.loads(SETTINGS.read_text())
