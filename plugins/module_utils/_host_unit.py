@@ -96,7 +96,9 @@ class HostUnit:
     def remove(self) -> None:
         """Disable the unit and delete its files; code that another unit of ours still uses stays."""
         if self.unit_path.exists():
-            _host.run(["systemctl", "disable", "--quiet", self.unit_path.name])
+            # one that remains active is stopped too; one that doesn't may be what is running this very code
+            now = ["--now"] if self.remain else []
+            _host.run(["systemctl", "disable", "--quiet", *now, self.unit_path.name])
         for path in self.present():
             path.unlink()
         directory = self.library / _host.HOST_PACKAGE

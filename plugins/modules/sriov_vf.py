@@ -199,10 +199,7 @@ def desired(module: AnsibleModule, config: dict[str, Any]) -> tuple[list[_sriov.
             for vf in module.params["vfs"]
         ]
     except (KeyError, TypeError, ValueError) as error:
-        module.fail_json(
-            msg=f"pfs need name and vf_count, vfs need pf, vf_index, netdev and mac: check {error}",
-            pfs=[], steps=[], findings=[],
-        )
+        raise _host.HostError(f"pfs need name and vf_count, vfs need pf, vf_index, netdev and mac: {error}") from error
     return pfs, vfs
 
 
@@ -224,8 +221,7 @@ def converge(module: AnsibleModule, result: dict[str, Any]) -> None:
         findings=[finding.as_dict() for finding in findings],
     )
     if has_errors(findings):
-        result["changed"] = False
-        module.fail_json(msg="Nothing was changed.\n" + format_findings(findings), **result)
+        raise _host.HostError("Nothing was changed.\n" + format_findings(findings))
     missing = [str(path) for path in outdated]
     after = snapshot(planned(states, todo), [f"{path}: as planned" if persist else f"{path}: gone" for path in missing])
     result["diff"] = {
@@ -263,7 +259,7 @@ def main() -> None:
     try:
         converge(module, result)
     except _host.HostError as error:
-        result["msg"] = str(error)
+        result.update(msg=str(error), changed=False)
         module.fail_json(**result)
     module.exit_json(**result)
 
