@@ -65,7 +65,7 @@ def _start_one(lab: Lab, podman: Podman, host: Host, hosts: Sequence[Host], imag
         volumes += [f"{settings}:/opt/gb10-lab/host:ro", f"/run/netns/{lab.name}:/opt/gb10-lab/switch.netns"]
     _write_files(lab, host, hosts, directory / "root")
     podman(
-        "create", f"--name={container(lab, host)}", f"--hostname={host.name}", "--privileged", 
+        "create", f"--name={container(lab, host)}", f"--hostname={host.name}", "--privileged",
         # podman's own systemd mode would mount the machine's whole systemd hierarchy (cgroup v1) into every host,
         # where all hosts' services share cgroups of the same names
         "--systemd=false", "--env=container=podman", "--stop-signal=SIGRTMIN+3",

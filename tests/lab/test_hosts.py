@@ -77,6 +77,17 @@ def test_there_is_no_way_out(lab: LabCommand) -> None:
     assert lab("run", "--", "ip", "route", "show", "default") == ""
 
 
+def test_a_hosts_processes_are_in_its_own_cgroup_of_every_hierarchy(lab: LabCommand) -> None:
+    name = json.loads(lab("status", "--json"))["name"]
+    space = Path(f"/run/netns/{name}-spark1").stat().st_ino
+    ours = [p for p in processes() if p.network == space]
+    assert len(ours) > 5
+    roots = {re.match(rf"/{name}/libpod-[0-9a-f]+|/{name}/[0-9a-f]+|.*", path)[0] for p in ours for path in p.cgroups}
+    # podman calls it differently in hierarchies that it doesn't manage
+    assert len(roots) <= 2, roots
+    assert all(root.startswith(f"/{name}/") for root in roots), roots
+
+
 def test_numvfs_makes_and_removes_interfaces(lab: LabCommand) -> None:
     lab.shell("spark1", f"echo 0 > {PF}/sriov_numvfs")
     eventually(lab, "spark1", "ls /sys/class/net", lambda out: "v0" not in out)
@@ -246,9 +257,9 @@ class Process:
         self.pid = int(directory.name)
         self.started = int(fields[18])
         self.command = (directory / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-        # of the many lines with cgroup v1 any but the root's will do
-        paths = [line.split(":", 2)[2] for line in (directory / "cgroup").read_text().splitlines()]
-        self.cgroup = max(paths, key=len)
+        self.cgroups = [line.split(":", 2)[2] for line in (directory / "cgroup").read_text().splitlines()]
+        # of the many with cgroup v1 any but the root will do
+        self.cgroup = max(self.cgroups, key=len)
         self.network = (directory / "ns" / "net").stat().st_ino
 
 
