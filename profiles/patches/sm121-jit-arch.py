@@ -1,0 +1,19 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Compile SGLang's own CUDA kernels for sm_121a on GB10; plain sm_121 holds instructions that it can't decode."""
+
+from __future__ import annotations
+
+from gb10_patch import Edit, run
+
+run(
+    "sm121-jit-arch",
+    [
+        Edit(
+            "sglang/jit_kernel/utils.py",
+            '_CUDA_ARCH = ArchInfo(major, minor, "")',
+            '_CUDA_ARCH = ArchInfo(major, minor, "a" if (major, minor) == (12, 1) else "")',
+        )
+    ],
+)
