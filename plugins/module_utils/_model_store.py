@@ -1,0 +1,126 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What of a model lies on this node and what is missing. Private to the collection.
+
+The listing is the Hugging Face Hub's (``/api/models/REPO/revision/REVISION?blobs=true``), which mirrors serve too:
+``siblings`` with ``rfilename``, ``size``, ``blobId`` (git's SHA-1) and, for large files, ``lfs.sha256``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+MARKER = ".gb10-staged.json"
+PART = ".part"
+_BLOCK = 1 << 20
+
+
+class ListingError(ValueError):
+    """A listing that can't be used; the text says why."""
+
+
+@dataclass(frozen=True)
+class File:
+    """One file of a model: path inside it, size in bytes, and its digest (``sha256`` or ``git``)."""
+
+    name: str
+    size: int
+    digest: str
+    algorithm: str
+
+
+def parse_listing(text: bytes | str, skip: Iterable[str] = ()) -> tuple[str, list[File]]:
+    """Return the commit and the files of a listing; raise :class:`ListingError`.
+
+    ``skip`` are patterns of names that are not wanted (``*.pth``). A name that would leave the directory is refused.
+    """
+    try:
+        listing = json.loads(text)
+        commit = str(listing["sha"])
+        files = [_file(entry) for entry in listing["siblings"]]
+    except (ValueError, KeyError, TypeError) as error:
+        raise ListingError(f"not the listing of a model ({error!r})") from error
+    patterns = list(skip)
+    wanted = [f for f in files if not any(PurePosixPath(f.name).match(pattern) for pattern in patterns)]
+    for file in wanted:
+        path = PurePosixPath(file.name)
+        if path.is_absolute() or ".." in path.parts:
+            raise ListingError(f"the listing names {file.name!r}, which lies outside of the model")
+    if not wanted:
+        raise ListingError("the listing names no files")
+    return commit, wanted
+
+
+def _file(entry: Mapping[str, Any]) -> File:
+    name, lfs = str(entry["rfilename"]), entry.get("lfs")
+    if lfs:
+        return File(name, int(lfs["size"]), str(lfs["sha256"]), "sha256")
+    return File(name, int(entry["size"]), str(entry["blobId"]), "git")
+
+
+def digest(path: Path, algorithm: str) -> str:
+    """Return the digest of a file as the listing gives it: SHA-256 of the content, or git's SHA-1 of the blob."""
+    if algorithm == "sha256":
+        hasher = hashlib.sha256()
+    else:
+        hasher = hashlib.sha1(f"blob {path.stat().st_size}\0".encode(), usedforsecurity=False)
+    with path.open("rb") as stream:
+        while block := stream.read(_BLOCK):
+            hasher.update(block)
+    return hasher.hexdigest()
+
+
+def missing(directory: Path, files: Iterable[File], recorded: Mapping[str, str]) -> list[File]:
+    """Return the files that are not there in full; ``recorded`` are digests that were verified before, by name."""
+    return [
+        file
+        for file in files
+        if recorded.get(file.name) != file.digest or not _has_size(directory / file.name, file.size)
+    ]
+
+
+def _has_size(path: Path, size: int) -> bool:
+    return path.is_file() and path.stat().st_size == size
+
+
+def needed_bytes(directory: Path, files: Iterable[File]) -> int:
+    """Return how many bytes are still to come, partial downloads counted as there."""
+    return sum(file.size - min(file.size, partial_size(directory, file)) for file in files)
+
+
+def partial_size(directory: Path, file: File) -> int:
+    """Return how much of a file an earlier run left."""
+    part = directory / (file.name + PART)
+    return part.stat().st_size if part.is_file() else 0
+
+
+def read_marker(directory: Path) -> dict[str, Any]:
+    """Return what was staged here: ``{repo, commit, complete, files: {name: digest}}``; empty when nothing was."""
+    try:
+        marker = json.loads((directory / MARKER).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return marker if isinstance(marker, dict) else {}
+
+
+def write_marker(directory: Path, repo: str, commit: str, files: Mapping[str, str], complete: bool) -> None:
+    """Record verified files, so that a later run need not read hundreds of gigabytes again."""
+    marker = {"repo": repo, "commit": commit, "complete": complete, "files": dict(sorted(files.items()))}
+    temporary = directory / (MARKER + PART)
+    temporary.write_text(json.dumps(marker, indent=1) + "\n", encoding="utf-8")
+    temporary.replace(directory / MARKER)
+
+
+def human(size: float) -> str:
+    """Return a size as people read it: ``59.3 GB``."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if size < 1000:
+            return f"{size:.1f} {unit}" if unit != "B" else f"{size:.0f} B"
+        size /= 1000
+    return f"{size:.1f} TB"

@@ -1,0 +1,181 @@
+#!/usr/bin/python
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: model_stage
+short_description: Have a model's files on a node before any rank starts
+version_added: 0.1.0
+description:
+  - Downloads a model from the Hugging Face Hub or from a mirror with the same API, resumed after any interruption.
+  - Checks the free space before the first byte, and every file's digest before the file gets its name.
+  - Works for O(slice_seconds) at most and then returns with RV(done=false), so that a caller that repeats it shows
+    progress and survives a lost connection.
+author: The gb10.cluster authors (@gb10)
+attributes:
+  check_mode:
+    description: In check mode nothing is downloaded; what would be is reported.
+    support: full
+  diff_mode:
+    description: There is nothing to show a difference of.
+    support: none
+  idempotent:
+    description: Files that were verified before are not read again, as long as their size is right.
+    support: full
+options:
+  repo:
+    description: The repository, C(organisation/name).
+    type: str
+    required: true
+  revision:
+    description: Branch, tag or commit.
+    type: str
+    default: main
+  dest:
+    description: Directory for the files.
+    type: path
+    required: true
+  url:
+    description: The hub, or a mirror with the same API.
+    type: str
+    default: https://huggingface.co
+  token:
+    description: Token for the hub; sent to O(url) only, never to what it redirects to.
+    type: str
+    default: ""
+  skip:
+    description: Patterns of file names that are not wanted.
+    type: list
+    elements: str
+    default: ["*.pth", "*.gguf", "original/*"]
+  reserve_gb:
+    description: Gigabytes that must stay free on the disk.
+    type: float
+    default: 20
+  slice_seconds:
+    description: Seconds after which the module returns although files are missing.
+    type: float
+    default: 60
+"""
+
+EXAMPLES = r"""
+- name: Have the model on every node
+  gb10.cluster.model_stage:
+    repo: google/gemma-4-31B-it
+    dest: /var/lib/gb10/models/google--gemma-4-31B-it
+    token: "{{ sglang_hf_token }}"
+  register: stage
+  until: stage.done
+  retries: 600
+  delay: 1
+"""
+
+RETURN = r"""
+done:
+  description: Whether the model is complete and verified.
+  returned: always
+  type: bool
+commit:
+  description: The commit that is staged.
+  returned: always
+  type: str
+missing_bytes:
+  description: Bytes that are still to come.
+  returned: always
+  type: int
+total_bytes:
+  description: Bytes of the whole model.
+  returned: always
+  type: int
+msg:
+  description: How far it is, or what is wrong and what to do.
+  returned: always
+  type: str
+"""
+
+import os
+from pathlib import Path
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.gb10.cluster.plugins.module_utils import _model_fetch as fetch
+from ansible_collections.gb10.cluster.plugins.module_utils import _model_store as store
+
+
+def free_bytes(directory: Path) -> int:
+    """Return the free space of the file system that a directory is on, or will be on."""
+    while not directory.exists():
+        directory = directory.parent
+    state = os.statvfs(directory)
+    return state.f_bavail * state.f_frsize
+
+
+def stage(options: dict[str, Any], check_mode: bool) -> dict[str, Any]:
+    """Return the module's result; raise ListingError, FetchError or OSError."""
+    directory, repo = Path(options["dest"]), options["repo"]
+    hub = fetch.Hub(options["url"], options["token"])
+    commit, files = store.parse_listing(hub.listing(repo, options["revision"]), options["skip"])
+    marker = store.read_marker(directory)
+    recorded: dict[str, str] = dict(marker.get("files") or {})
+    lacking = store.missing(directory, files, recorded)
+    total = sum(file.size for file in files)
+    to_come = store.needed_bytes(directory, lacking)
+    result = {"changed": False, "done": not lacking, "commit": commit, "missing_bytes": to_come, "total_bytes": total}
+    if not lacking and marker.get("commit") == commit and marker.get("complete"):
+        return result | {"msg": f"{repo} is complete: {store.human(total)} in {directory}."}
+    reserve = int(options["reserve_gb"] * 1e9)
+    free = free_bytes(directory)
+    if to_come + reserve > free:
+        raise fetch.FetchError(
+            f"{repo} needs {store.human(to_come)} more in {directory}, where {store.human(free)} are free and"
+            f" {store.human(reserve)} must stay free. Make room there, or set another directory"
+        )
+    if check_mode:
+        return result | {"changed": True, "msg": f"{repo}: {store.human(to_come)} would be downloaded to {directory}."}
+    directory.mkdir(parents=True, exist_ok=True)
+
+    def verified(file: store.File) -> None:
+        recorded[file.name] = file.digest
+        store.write_marker(directory, repo, commit, recorded, complete=False)
+
+    done = fetch.fetch_all(hub, repo, commit, lacking, directory, options["slice_seconds"], verified)
+    left = store.needed_bytes(directory, store.missing(directory, files, recorded))
+    if done:
+        names = {file.name for file in files}
+        kept = {name: value for name, value in recorded.items() if name in names}
+        store.write_marker(directory, repo, commit, kept, complete=True)
+    share = 100 * (total - left) // max(total, 1)
+    message = f"{repo}: {share} % of {store.human(total)} in {directory}, {store.human(left)} to come."
+    return result | {"changed": True, "done": done, "missing_bytes": left, "msg": message}
+
+
+def main() -> None:
+    module = AnsibleModule(
+        argument_spec={
+            "repo": {"type": "str", "required": True},
+            "revision": {"type": "str", "default": "main"},
+            "dest": {"type": "path", "required": True},
+            "url": {"type": "str", "default": "https://huggingface.co"},
+            "token": {"type": "str", "default": "", "no_log": True},
+            "skip": {"type": "list", "elements": "str", "default": ["*.pth", "*.gguf", "original/*"]},
+            "reserve_gb": {"type": "float", "default": 20},
+            "slice_seconds": {"type": "float", "default": 60},
+        },
+        supports_check_mode=True,
+    )
+    empty = {"changed": False, "done": False, "commit": "", "missing_bytes": 0, "total_bytes": 0}
+    try:
+        module.exit_json(**stage(module.params, module.check_mode))
+    except (fetch.FetchError, store.ListingError) as error:
+        module.fail_json(msg=f"{module.params['repo']} can't be staged: {error}", **empty)
+    except OSError as error:
+        url = module.params["url"]
+        advice = f"Is {url} reachable from this node? What is there is kept; run again to go on"
+        module.fail_json(msg=f"{module.params['repo']} can't be staged: {error}. {advice}", **empty)
+
+
+if __name__ == "__main__":
+    main()
