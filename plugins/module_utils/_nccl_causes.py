@@ -62,7 +62,7 @@ def ranked(processes: Iterable[Process], source: str) -> list[dict[str, Any]]:
                     "id": cause.id,
                     "kind": cause.kind,
                     "rank": process.rank if process.rank >= 0 else None,
-                    "source": process.pod or process.host or source,
+                    "source": process.pod or source,
                     "summary": cause.summary,
                     "remedy": cause.remedy,
                     "line": hit.line,

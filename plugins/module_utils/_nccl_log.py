@@ -56,10 +56,17 @@ class NcclLog:
         self._hosts: set[str] = set()
         self._clock = 0
 
-    def read(self, read: Callable[[int], bytes], size: int = CHUNK) -> NcclLog:
-        """Read a binary stream to its end and return self; memory does not grow with the stream."""
+    def read(
+        self, read: Callable[[int], bytes], size: int = CHUNK, keep: Callable[[list[bytes]], None] | None = None
+    ) -> NcclLog:
+        """Read a binary stream to its end and return self; memory does not grow with the stream.
+
+        ``keep`` is shown the lines that may be NCCL's, for a trimmed copy.
+        """
         for lines in candidate_lines(read, size):
             self.add_lines(lines)
+            if keep:
+                keep(lines)
         return self.finish()
 
     def add_lines(self, lines: list[bytes]) -> None:

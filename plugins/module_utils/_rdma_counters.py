@@ -1,0 +1,99 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Count what RDMA devices and interfaces have moved: the proof that needs no log. Private to the collection."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+# {device: {name: value}}; bytes for xmit_bytes and rcv_bytes, events for everything else
+Counters = dict[str, dict[str, int]]
+
+# The port counters are in units of 4 octets (InfiniBand specification, 16.1.3.5; Linux sysfs-class-infiniband).
+_OCTETS = 4
+_DATA = {"port_xmit_data": "xmit_bytes", "port_rcv_data": "rcv_bytes"}
+ERRORS = (
+    "local_ack_timeout_err",
+    "out_of_sequence",
+    "packet_seq_err",
+    "port_rcv_errors",
+    "port_xmit_discards",
+    "req_cqe_error",
+    "rnr_nak_retry_err",
+    "roce_adp_retrans_to",
+    "symbol_error",
+    "link_downed",
+)
+CONGESTION = ("np_cnp_sent", "np_ecn_marked_roce_packets", "rp_cnp_handled")
+
+# Prints "path value" for the RDMA devices below $1 and the interfaces below $2; runs in any POSIX shell.
+SCRIPT = (
+    'for f in "$1"/class/infiniband/*/ports/*/counters/* "$1"/class/infiniband/*/ports/*/hw_counters/* '
+    '"$2"/class/net/*/statistics/tx_bytes "$2"/class/net/*/statistics/rx_bytes; do '
+    '[ -r "$f" ] && read -r v < "$f" 2>/dev/null && echo "${f#*/class/} $v"; done; true'
+)
+
+
+def parse(text: str) -> dict[str, Counters]:
+    """Return ``{"rdma": {device: …}, "net": {interface: …}}`` from the lines that SCRIPT prints; ports are added up."""
+    rdma: Counters = {}
+    net: Counters = {}
+    for line in text.splitlines():
+        path, _, value = line.rpartition(" ")
+        parts = path.split("/")
+        if not value.isdigit() or len(parts) < 4:
+            continue
+        if parts[0] == "infiniband":
+            name = parts[-1]
+            own = rdma.setdefault(parts[1], {})
+            if name in _DATA:
+                own[_DATA[name]] = own.get(_DATA[name], 0) + int(value) * _OCTETS
+            elif name in ERRORS or name in CONGESTION:
+                own[name] = own.get(name, 0) + int(value)
+        elif parts[0] == "net":
+            net.setdefault(parts[1], {})[parts[-1]] = int(value)
+    return {"rdma": rdma, "net": net}
+
+
+def delta(before: Mapping[str, Mapping[str, int]], after: Mapping[str, Mapping[str, int]]) -> Counters:
+    """Return what each device moved between two looks; a counter that went back started anew and counts from zero."""
+    moved: Counters = {}
+    for device, counters in after.items():
+        old = before.get(device, {})
+        moved[device] = {n: v - old.get(n, 0) if v >= old.get(n, 0) else v for n, v in counters.items()}
+    return moved
+
+
+def moved_bytes(moved: Mapping[str, Mapping[str, int]], devices: Iterable[str] = ()) -> int:
+    """Return the bytes that some devices (all but the loopback when none are named) sent and received together."""
+    names = ("xmit_bytes", "rcv_bytes", "tx_bytes", "rx_bytes")
+    wanted = set(devices) or moved.keys() - {"lo"}
+    chosen = {device: moved[device] for device in wanted if device in moved}
+    return sum(counters.get(name, 0) for counters in chosen.values() for name in names)
+
+
+def compare(transport_class: str, rdma: int, tcp: int, least: int) -> str:
+    """Return why the counters contradict a verdict, or an empty string.
+
+    ``rdma`` and ``tcp`` are bytes moved during the same work, ``least`` the bytes under which nothing is said.
+    """
+    if max(rdma, tcp) < least:
+        return f"too little moved to tell ({rdma} bytes by RDMA, {tcp} by TCP, at least {least} needed)"
+    if transport_class == "rdma" and rdma < least:
+        return f"the log says RDMA, but the RDMA devices moved {rdma} bytes and the interfaces {tcp}"
+    if transport_class == "tcp" and rdma >= least:
+        return f"the log says TCP, but the RDMA devices moved {rdma} bytes"
+    return ""
+
+
+def describe(moved: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return one line: what each device sent and received, and the errors that grew."""
+    parts = []
+    for device, counters in sorted(moved.items()):
+        sent = counters.get("xmit_bytes", counters.get("tx_bytes", 0))
+        received = counters.get("rcv_bytes", counters.get("rx_bytes", 0))
+        errors = "".join(f", {name} +{counters[name]}" for name in ERRORS if counters.get(name))
+        parts.append(f"{device} sent {sent / 1e6:.1f} MB, received {received / 1e6:.1f} MB{errors}")
+    return "; ".join(parts)

@@ -1,0 +1,189 @@
+#!/usr/bin/python
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: nccl_env_info
+short_description: Judge the environment that NCCL sees
+version_added: 0.1.0
+description:
+  - Reads the NCCL variables of running pods, their C(~/.nccl.conf) and C(/etc/nccl.conf), and the RDMA devices and
+    interfaces they see, or takes an environment as it is given.
+  - Finds variables that no NCCL reads, values without effect, contradictions, and names of the wrong kind of device.
+  - Variables of other programs are not read.
+author: The gb10.cluster authors (@gb10)
+requirements:
+  - kubernetes (only to read pods)
+attributes:
+  check_mode:
+    description: The module only looks; it does the same in check mode.
+    support: full
+  diff_mode:
+    description: There is nothing to show a difference of.
+    support: none
+options:
+  pods:
+    description: The pods to look into.
+    type: dict
+    suboptions:
+      namespace:
+        description: Their namespace.
+        type: str
+        required: true
+      label_selector:
+        description: Their labels.
+        type: str
+        required: true
+      container:
+        description: The container; the pod's first when left out.
+        type: str
+        default: ""
+  kubeconfig:
+    description: The kubeconfig that leads to the pods.
+    type: path
+  context:
+    description: The context in it.
+    type: str
+  sysfs_root:
+    description: Where the pods see the RDMA part of sysfs.
+    type: path
+    default: /sys
+  env:
+    description: An environment to judge without a pod.
+    type: dict
+  expect_rdma:
+    description: Whether NCCL is meant to take RDMA; otherwise it is meant to take TCP.
+    type: bool
+    default: true
+  nccl_version:
+    description: The NCCL that will read it, such as V(2.28.9).
+    type: str
+"""
+
+EXAMPLES = r"""
+- name: Judge an environment before it is used
+  gb10.cluster.nccl_env_info:
+    env:
+      NCCL_DEBUG: INFO
+      NCCL_IB_HCA: "=rocep1s0f0v0"
+    nccl_version: 2.28.9
+
+- name: Judge what the ranks really run with
+  gb10.cluster.nccl_env_info:
+    kubeconfig: ~/.kube/config
+    pods:
+      namespace: gb10-serving
+      label_selector: gb10.cluster/instance=gemma-4-31b-it,gb10.cluster/rank
+  delegate_to: localhost
+"""
+
+RETURN = r"""
+findings:
+  description: Everything that is wrong or worth knowing, with severity, key, value, reason, remedy and pod.
+  returned: always
+  type: list
+  elements: dict
+environments:
+  description: What NCCL goes by in each pod, conf files included.
+  returned: always
+  type: dict
+"""
+
+import traceback
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule, missing_required_lib
+from ansible_collections.gb10.cluster.plugins.module_utils import _nccl_env_pod as env_pod
+from ansible_collections.gb10.cluster.plugins.module_utils import _nccl_pods as pods
+from ansible_collections.gb10.cluster.plugins.module_utils._findings import format_findings, has_errors, sort_findings
+from ansible_collections.gb10.cluster.plugins.module_utils._nccl_env import lint_env
+
+try:
+    import kubernetes
+    import kubernetes.stream
+    import urllib3
+
+    KUBERNETES_ERROR = None
+except ImportError:
+    KUBERNETES_ERROR = traceback.format_exc()
+
+
+def of_pods(options: dict[str, Any]) -> dict[str, env_pod.PodEnv]:
+    """Return what NCCL sees in every matching pod."""
+    client = kubernetes.config.new_client_from_config(config_file=options["kubeconfig"], context=options["context"])
+    wanted = pods.PodLogs(**options["pods"])
+    command = ["/bin/sh", "-c", env_pod.SCRIPT, "sh", options["sysfs_root"]]
+    return {
+        name: env_pod.parse(b"".join(pods.run_in_pod(kubernetes, client, wanted, name, command)).decode())
+        for name in pods.pod_names(kubernetes.client.CoreV1Api(client), wanted)
+    }
+
+
+def main() -> None:
+    """Look and judge; errors among the findings fail."""
+    module = AnsibleModule(
+        argument_spec={
+            "pods": {
+                "type": "dict",
+                "options": {
+                    "namespace": {"type": "str", "required": True},
+                    "label_selector": {"type": "str", "required": True},
+                    "container": {"type": "str", "default": ""},
+                },
+            },
+            "kubeconfig": {"type": "path"},
+            "context": {"type": "str"},
+            "sysfs_root": {"type": "path", "default": "/sys"},
+            "env": {"type": "dict"},
+            "expect_rdma": {"type": "bool", "default": True},
+            "nccl_version": {"type": "str"},
+        },
+        required_one_of=[["pods", "env"]],
+        supports_check_mode=True,
+    )
+    options = module.params
+    result: dict[str, Any] = {"changed": False, "findings": [], "environments": {}}
+    found: dict[str, env_pod.PodEnv] = {}
+    if options["env"] is not None:
+        found[""] = env_pod.PodEnv({key: str(value) for key, value in options["env"].items()})
+    if options["pods"]:
+        if KUBERNETES_ERROR is not None:
+            module.fail_json(msg=missing_required_lib("kubernetes"), exception=KUBERNETES_ERROR, **result)
+        errors = (
+            OSError,
+            kubernetes.client.ApiException,
+            kubernetes.config.ConfigException,
+            urllib3.exceptions.HTTPError,
+        )
+        try:
+            in_pods = of_pods(options)
+        except errors as error:
+            module.fail_json(msg=f"The pods can't be read: {getattr(error, 'reason', None) or error}", **result)
+        if not in_pods:
+            module.fail_json(msg=f"No pod matches {options['pods']['label_selector']}", **result)
+        found |= in_pods
+    findings = [
+        finding
+        for name, seen in found.items()
+        for finding in lint_env(
+            seen.effective,
+            expect_rdma=options["expect_rdma"],
+            hcas=seen.hcas,
+            netdevs=seen.netdevs,
+            nccl_version=options["nccl_version"],
+            where=name,
+        )
+    ]
+    result["findings"] = [finding.as_dict() for finding in sort_findings(findings)]
+    result["environments"] = {name: seen.effective for name, seen in found.items()}
+    result["msg"] = format_findings(findings) or "nothing is wrong with the NCCL environment"
+    if has_errors(findings):
+        module.fail_json(**result)
+    module.exit_json(**result)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,375 @@
+#!/usr/bin/python
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: nccl_transport
+short_description: Prove which transport NCCL took, from its logs
+version_added: 0.1.0
+description:
+  - Reads NCCL logs of pods, files and texts and decides, for every rank, whether NCCL took RDMA or fell back to TCP.
+  - Only channel lines prove a transport. A selected network, a list of devices or a missing line prove nothing, and
+    nothing proved is a failure unless O(expect.allow_unknown) says otherwise.
+  - Logs are read as streams; memory does not grow with them.
+  - It never changes anything but the copies that O(evidence_dir) asks for, and never reports a change.
+author: The gb10.cluster authors (@gb10)
+requirements:
+  - kubernetes (only to read pods)
+attributes:
+  check_mode:
+    description: The module reads and judges in check mode too; it only keeps no copies then.
+    support: full
+  diff_mode:
+    description: There is nothing to show a difference of.
+    support: none
+options:
+  pods:
+    description: Pods whose logs are read, each a source of its own.
+    type: dict
+    suboptions:
+      namespace:
+        description: Their namespace.
+        type: str
+        required: true
+      label_selector:
+        description: Their labels, as C(kubectl -l) takes them.
+        type: str
+        required: true
+      container:
+        description: The container; the pod's first when left out.
+        type: str
+        default: ""
+      since_seconds:
+        description: Only the last so many seconds; V(0) is all.
+        type: int
+        default: 0
+      previous:
+        description: Read the container that ran before the last restart.
+        type: bool
+        default: false
+      log_file:
+        description:
+          - File or glob in the container that NCCL writes to (E(NCCL_DEBUG_FILE)), read beside the container's output.
+          - A device such as C(/dev/stdout) is the container's output and is not read twice.
+        type: str
+        default: ""
+  kubeconfig:
+    description: The kubeconfig that leads to the pods.
+    type: path
+  context:
+    description: The context in it; its current one when left out.
+    type: str
+  files:
+    description: Log files and globs (C(**) too), plain or gzip, each a source of its own.
+    type: list
+    elements: str
+    default: []
+  text:
+    description: A log as text.
+    type: str
+  expect:
+    description: What the logs have to prove; without it, RDMA by channel lines in every source.
+    type: dict
+    suboptions:
+      networks:
+        description: Glob patterns of the allowed network names, such as V(IBext*). Empty allows every RDMA network.
+        type: list
+        elements: str
+        default: []
+      evidence:
+        description: The weakest evidence that is enough.
+        type: str
+        choices: [banner, selection, channels]
+        default: channels
+      ranks:
+        description: Ranks that must be seen over all sources.
+        type: int
+        default: 0
+      nodes:
+        description: Nodes that one communicator must span.
+        type: int
+        default: 0
+      min_devices:
+        description: Devices that every rank must use; 2 on a GB10 with both halves of its port.
+        type: int
+        default: 0
+      balance:
+        description: Smallest share of channels that a rank's least used device may have of its most used one.
+        type: float
+        default: 0
+      gdr:
+        description: Whether GPUDirect RDMA must be on or off. A GB10 never has it; left out, it does not matter.
+        type: bool
+      complete:
+        description: Every communicator must have finished its set-up.
+        type: bool
+        default: false
+      allow_intra:
+        description: Accept jobs that never leave their node.
+        type: bool
+        default: false
+      allow_unknown:
+        description: Accept logs that say nothing.
+        type: bool
+        default: false
+  timeout:
+    description: Seconds to wait for the lines of a lazy connection; a proved wrong transport ends the wait at once.
+    type: int
+    default: 0
+  interval:
+    description: Seconds between two looks.
+    type: int
+    default: 5
+  evidence_dir:
+    description: Directory on the host that runs the module for a trimmed copy of each log and the judgement as JSON.
+    type: path
+"""
+
+EXAMPLES = r"""
+- name: Prove that all four ranks talk RoCE over both rails
+  gb10.cluster.nccl_transport:
+    kubeconfig: ~/.kube/config
+    pods:
+      namespace: gb10-serving
+      label_selector: gb10.cluster/instance=gemma-4-31b-it
+    expect:
+      networks: [IB, "IBext*"]
+      ranks: 4
+      nodes: 4
+      min_devices: 2
+    timeout: 60
+  delegate_to: localhost
+
+- name: Judge logs that were kept
+  gb10.cluster.nccl_transport:
+    files: [logs/rank*.log.gz]
+  register: verdict
+  delegate_to: localhost
+
+- name: Expect TCP
+  gb10.cluster.nccl_transport:
+    text: "{{ lookup('ansible.builtin.file', 'rank0.log') }}"
+    expect:
+      networks: [Socket]
+  delegate_to: localhost
+"""
+
+RETURN = r"""
+verdict:
+  description: V(ib), V(socket), C(plugin:NAME), V(mixed), V(intra), V(error) or V(unknown).
+  returned: always
+  type: str
+  sample: ib
+transport_class:
+  description: V(rdma), V(tcp), V(intra), V(mixed) or V(unknown).
+  returned: always
+  type: str
+  sample: rdma
+evidence:
+  description: The weakest evidence of any source, V(channels), V(selection), V(banner), V(failure) or V(none).
+  returned: always
+  type: str
+  sample: channels
+satisfied:
+  description: Whether O(expect) is met; the module fails when not.
+  returned: always
+  type: bool
+complete:
+  description: Whether every communicator that was begun finished its set-up.
+  returned: always
+  type: bool
+failures:
+  description: What is missing, a sentence each, with rank and source.
+  returned: always
+  type: list
+  elements: str
+ranks:
+  description: One entry a process with host, pid, rank, pod, verdict, evidence, channels and communicators.
+  returned: always
+  type: list
+  elements: dict
+sources:
+  description: The judgement of each pod or file on its own.
+  returned: always
+  type: list
+  elements: dict
+causes:
+  description: Probable causes with remedy, confidence and the line each rests on, best first.
+  returned: always
+  type: list
+  elements: dict
+nccl_versions:
+  description: The NCCL versions that were seen.
+  returned: always
+  type: list
+  elements: str
+kept:
+  description: The files written to O(evidence_dir).
+  returned: always
+  type: list
+  elements: str
+"""
+
+import time
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule, missing_required_lib
+from ansible_collections.gb10.cluster.plugins.module_utils import _nccl_overall as overall
+from ansible_collections.gb10.cluster.plugins.module_utils import _nccl_pods as pods
+from ansible_collections.gb10.cluster.plugins.module_utils import _nccl_sources as sources
+from ansible_collections.gb10.cluster.plugins.module_utils._nccl_expect import Expectation
+from ansible_collections.gb10.cluster.plugins.module_utils._nccl_log import NcclLog
+from ansible_collections.gb10.cluster.plugins.module_utils._nccl_sources import SourceError
+
+try:
+    import kubernetes
+    import kubernetes.stream
+    import urllib3
+
+    KUBERNETES_ERROR = None
+except ImportError:
+    KUBERNETES_ERROR = traceback.format_exc()
+
+
+def expect_spec() -> dict[str, Any]:
+    """Return the argument spec of the expectation."""
+    return {
+        "networks": {"type": "list", "elements": "str", "default": []},
+        "evidence": {"type": "str", "choices": ["banner", "selection", "channels"], "default": "channels"},
+        "ranks": {"type": "int", "default": 0},
+        "nodes": {"type": "int", "default": 0},
+        "min_devices": {"type": "int", "default": 0},
+        "balance": {"type": "float", "default": 0.0},
+        "gdr": {"type": "bool"},
+        "complete": {"type": "bool", "default": False},
+        "allow_intra": {"type": "bool", "default": False},
+        "allow_unknown": {"type": "bool", "default": False},
+    }
+
+
+def pods_spec() -> dict[str, Any]:
+    """Return the argument spec of the pods."""
+    return {
+        "namespace": {"type": "str", "required": True},
+        "label_selector": {"type": "str", "required": True},
+        "container": {"type": "str", "default": ""},
+        "since_seconds": {"type": "int", "default": 0},
+        "previous": {"type": "bool", "default": False},
+        "log_file": {"type": "str", "default": ""},
+    }
+
+
+@contextmanager
+def told(what: str) -> Iterator[None]:
+    """Turn what the client raises into one sentence, without the request's headers and bodies."""
+    errors = (OSError, kubernetes.client.ApiException, kubernetes.config.ConfigException, urllib3.exceptions.HTTPError)
+    try:
+        yield
+    except errors as error:
+        reason = getattr(error, "reason", None) or str(error).partition("\n")[0]
+        status = getattr(error, "status", None) or type(error).__name__
+        raise SourceError(f"{what} can't be read ({status}: {reason})") from error
+
+
+class Pods:
+    """The pods of one selector as sources."""
+
+    def __init__(self, kubeconfig: str | None, context: str | None, options: dict[str, Any]) -> None:
+        if KUBERNETES_ERROR is not None:
+            raise SourceError(missing_required_lib("kubernetes"))
+        self.wanted = pods.PodLogs(**options)
+        with told(f"the kubeconfig {kubeconfig or ''}"):
+            self.client = kubernetes.config.new_client_from_config(config_file=kubeconfig, context=context)
+        self.api = kubernetes.client.CoreV1Api(self.client)
+
+    def sources(self) -> sources.Sources:
+        """Return the pods' logs; raises SourceError when there are no such pods."""
+        with told(f"the pods of namespace {self.wanted.namespace}"):
+            names = pods.pod_names(self.api, self.wanted)
+        if not names:
+            raise SourceError(f"no pod of namespace {self.wanted.namespace} matches {self.wanted.label_selector}")
+        return {name: self._streams(name) for name in names}
+
+    def read(self, name: str, opened: list[sources.Opened], kept: list[bytes]) -> NcclLog:
+        """Read one pod."""
+        with told(f"the log of pod {name}"):
+            return sources.read_source(name, opened, kept)
+
+    def _streams(self, name: str) -> list[sources.Opened]:
+        streams = [pods.open_pod_log(self.api, self.wanted, name)]
+        # A device such as /dev/stdout is the container's output, which is read anyway.
+        if self.wanted.log_file and not self.wanted.log_file.startswith(("/dev/", "/proc/")):
+            pattern = self.wanted.log_file.replace("%h", "*").replace("%p", "*")
+            streams.append(pods.open_pod_file(partial(self._run, name), pattern))
+        return streams
+
+    def _run(self, name: str, command: list[str]) -> Iterator[bytes]:
+        return pods.run_in_pod(kubernetes, self.client, self.wanted, name, command)
+
+
+def look(
+    cluster: Pods | None, files: list[str], text: str | None, expect: Expectation
+) -> tuple[dict[str, Any], dict[str, list[bytes]]]:
+    """Read and judge everything once; raises SourceError."""
+    kept: dict[str, list[bytes]] = {}
+    logs: dict[str, NcclLog] = {}
+    for name, opened in sources.local_sources(files, text).items():
+        logs[name] = sources.read_source(name, opened, kept.setdefault(name, []))
+    if cluster:
+        for name, opened in cluster.sources().items():
+            logs[name] = cluster.read(name, opened, kept.setdefault(name, []))
+    return overall.judge_all(logs, expect), kept
+
+
+def run(options: dict[str, Any], keep: bool) -> dict[str, Any]:
+    """Look until the judgement is final or the time is over, and return it."""
+    expect = overall.expectation(options["expect"] or {})
+    deadline = time.monotonic() + options["timeout"]
+    while True:
+        try:
+            cluster = Pods(options["kubeconfig"], options["context"], options["pods"]) if options["pods"] else None
+            result, kept = look(cluster, options["files"], options["text"], expect)
+            over = overall.final(result)
+        except SourceError as error:
+            result, kept, over = overall.nothing_read(str(error)), {}, False
+        if over or time.monotonic() >= deadline:
+            break
+        time.sleep(options["interval"])
+    directory = options["evidence_dir"]
+    written = sources.keep_evidence(Path(directory), result, kept) if directory and keep else []
+    return result | {"kept": written}
+
+
+def main() -> None:
+    """Judge, and fail when the expectation is not met."""
+    module = AnsibleModule(
+        argument_spec={
+            "pods": {"type": "dict", "options": pods_spec()},
+            "kubeconfig": {"type": "path"},
+            "context": {"type": "str"},
+            "files": {"type": "list", "elements": "str", "default": []},
+            "text": {"type": "str"},
+            "expect": {"type": "dict", "options": expect_spec()},
+            "timeout": {"type": "int", "default": 0},
+            "interval": {"type": "int", "default": 5},
+            "evidence_dir": {"type": "path"},
+        },
+        required_one_of=[["pods", "files", "text"]],
+        supports_check_mode=True,
+    )
+    result = run(module.params, keep=not module.check_mode)
+    if result["satisfied"]:
+        module.exit_json(changed=False, **result)
+    module.fail_json(changed=False, **result)
+
+
+if __name__ == "__main__":
+    main()

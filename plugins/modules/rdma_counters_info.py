@@ -1,0 +1,215 @@
+#!/usr/bin/python
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: rdma_counters_info
+short_description: Read what RDMA devices and interfaces have moved
+version_added: 0.1.0
+description:
+  - Reads C(port_xmit_data), C(port_rcv_data) and the error counters of every RDMA device, and the bytes of every
+    interface, on a host or in pods.
+  - With O(before), tells what was moved since. Traffic on the RDMA devices that the interfaces did not see is RDMA,
+    whatever any log says; this works where NCCL logs nothing.
+author: The gb10.cluster authors (@gb10)
+requirements:
+  - kubernetes (only to read pods)
+attributes:
+  check_mode:
+    description: The module only looks; it does the same in check mode.
+    support: full
+  diff_mode:
+    description: There is nothing to show a difference of.
+    support: none
+options:
+  sysfs_root:
+    description: Where sysfs is, on the host or in the pods.
+    type: path
+    default: /sys
+  net_root:
+    description: Where sysfs is for the interfaces, which only their own network namespace shows.
+    type: path
+    default: /sys
+  devices:
+    description: The RDMA devices that count for RV(rdma_bytes); all when empty.
+    type: list
+    elements: str
+    default: []
+  interfaces:
+    description: The interfaces that count for RV(tcp_bytes); all but V(lo) when empty.
+    type: list
+    elements: str
+    default: []
+  agree_with:
+    description: Fail when what moved since O(before) contradicts this transport.
+    type: str
+    choices: [rdma, tcp]
+  min_bytes:
+    description: What moved must be at least this much to contradict anything.
+    type: int
+    default: 1000000
+  pods:
+    description: Read in these pods instead of on the host.
+    type: dict
+    suboptions:
+      namespace:
+        description: Their namespace.
+        type: str
+        required: true
+      label_selector:
+        description: Their labels.
+        type: str
+        required: true
+      container:
+        description: The container; the pod's first when left out.
+        type: str
+        default: ""
+  kubeconfig:
+    description: The kubeconfig that leads to the pods.
+    type: path
+  context:
+    description: The context in it.
+    type: str
+  before:
+    description: The RV(sources) of an earlier look.
+    type: dict
+"""
+
+EXAMPLES = r"""
+- name: Look before
+  gb10.cluster.rdma_counters_info:
+  register: before
+
+- name: See what moved
+  gb10.cluster.rdma_counters_info:
+    before: "{{ before.sources }}"
+  register: after
+"""
+
+RETURN = r"""
+sources:
+  description: Counters of RDMA devices (C(rdma)) and interfaces (C(net)) in bytes, for V(host) or each pod.
+  returned: always
+  type: dict
+moved:
+  description: The same, counted since O(before); empty without it.
+  returned: always
+  type: dict
+rdma_bytes:
+  description: Bytes that the O(devices) sent and received since O(before).
+  returned: always
+  type: int
+agrees:
+  description: V(true) or V(false), or V(none) when too little moved to tell or nothing was to be compared.
+  returned: always
+  type: raw
+tcp_bytes:
+  description: Bytes that the O(interfaces) sent and received since O(before).
+  returned: always
+  type: int
+"""
+
+import subprocess
+import traceback
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule, missing_required_lib
+from ansible_collections.gb10.cluster.plugins.module_utils import _nccl_pods as pods
+from ansible_collections.gb10.cluster.plugins.module_utils import _rdma_counters as counters
+
+try:
+    import kubernetes
+    import kubernetes.stream
+    import urllib3
+
+    KUBERNETES_ERROR = None
+except ImportError:
+    KUBERNETES_ERROR = traceback.format_exc()
+
+
+def script(options: dict[str, Any]) -> list[str]:
+    """Return the command that prints the counters."""
+    return ["/bin/sh", "-c", counters.SCRIPT, "sh", options["sysfs_root"], options["net_root"]]
+
+
+def of_host(options: dict[str, Any]) -> dict[str, Any]:
+    """Return the counters of this host as its only source."""
+    done = subprocess.run(script(options), capture_output=True, text=True, check=True)
+    return {"host": counters.parse(done.stdout)}
+
+
+def of_pods(options: dict[str, Any]) -> dict[str, Any]:
+    """Return the counters of every matching pod, as its own containers see them."""
+    client = kubernetes.config.new_client_from_config(config_file=options["kubeconfig"], context=options["context"])
+    wanted = pods.PodLogs(**options["pods"])
+    api = kubernetes.client.CoreV1Api(client)
+    return {
+        name: counters.parse(b"".join(pods.run_in_pod(kubernetes, client, wanted, name, script(options))).decode())
+        for name in pods.pod_names(api, wanted)
+    }
+
+
+def main() -> None:
+    """Read, subtract and tell."""
+    module = AnsibleModule(
+        argument_spec={
+            "sysfs_root": {"type": "path", "default": "/sys"},
+            "net_root": {"type": "path", "default": "/sys"},
+            "devices": {"type": "list", "elements": "str", "default": []},
+            "interfaces": {"type": "list", "elements": "str", "default": []},
+            "agree_with": {"type": "str", "choices": ["rdma", "tcp"]},
+            "min_bytes": {"type": "int", "default": 1000000},
+            "pods": {
+                "type": "dict",
+                "options": {
+                    "namespace": {"type": "str", "required": True},
+                    "label_selector": {"type": "str", "required": True},
+                    "container": {"type": "str", "default": ""},
+                },
+            },
+            "kubeconfig": {"type": "path"},
+            "context": {"type": "str"},
+            "before": {"type": "dict"},
+        },
+        supports_check_mode=True,
+    )
+    options = module.params
+    result: dict[str, Any] = {"changed": False, "sources": {}, "moved": {}, "rdma_bytes": 0, "tcp_bytes": 0}
+    result["agrees"] = None
+    if options["pods"] and KUBERNETES_ERROR is not None:
+        module.fail_json(msg=missing_required_lib("kubernetes"), exception=KUBERNETES_ERROR, **result)
+    failures: tuple[type[Exception], ...] = (OSError, subprocess.CalledProcessError)
+    if options["pods"]:
+        failures += (kubernetes.client.ApiException, kubernetes.config.ConfigException, urllib3.exceptions.HTTPError)
+    try:
+        result["sources"] = of_pods(options) if options["pods"] else of_host(options)
+    except failures as error:
+        module.fail_json(msg=f"The counters can't be read: {getattr(error, 'reason', None) or error}", **result)
+    if not result["sources"]:
+        module.fail_json(msg=f"No pod matches {options['pods']['label_selector']}", **result)
+    if options["before"] is not None:
+        result["moved"] = {
+            name: {kind: counters.delta(options["before"].get(name, {}).get(kind, {}), own[kind]) for kind in own}
+            for name, own in result["sources"].items()
+        }
+    for own in result["moved"].values():
+        result["rdma_bytes"] += counters.moved_bytes(own["rdma"], options["devices"])
+        result["tcp_bytes"] += counters.moved_bytes(own["net"], options["interfaces"])
+    told = [f"{name}: {counters.describe(own['rdma']) or 'no RDMA device'}" for name, own in result["moved"].items()]
+    result["msg"] = "; ".join(told) or f"{len(result['sources'])} sources read"
+    if options["agree_with"] and options["before"] is not None:
+        moved = result["rdma_bytes"], result["tcp_bytes"]
+        against = counters.compare(options["agree_with"], *moved, options["min_bytes"])
+        if max(moved) >= options["min_bytes"]:
+            result["agrees"] = not against
+        result["msg"] = against or result["msg"]
+        if result["agrees"] is False:
+            module.fail_json(**result)
+    module.exit_json(**result)
+
+
+if __name__ == "__main__":
+    main()
