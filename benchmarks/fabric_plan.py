@@ -60,7 +60,7 @@ def render(plan: dict[str, Any]) -> int:
 def timed(function: Callable[[], Any], repeat: int) -> float:
     """Return the processor seconds of the fastest of ``repeat`` runs; other processes don't count."""
     best = float("inf")
-    for _ in range(repeat):
+    for _run in range(repeat):
         started = time.process_time()
         function()
         best = min(best, time.process_time() - started)

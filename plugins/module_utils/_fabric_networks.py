@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address
 from itertools import combinations
+from typing import TypeAlias
 
 from ._fabric_model import Fabric, Rail
 from ._findings import Finding, Severity
 
-Network = IPv4Network | IPv6Network
+Network: TypeAlias = "IPv4Network | IPv6Network"
 
 _ULA = IPv6Network("fc00::/7")  # RFC 4193
 _SHARED = IPv4Network("100.64.0.0/10")  # RFC 6598: not routed on the Internet either
@@ -85,7 +86,7 @@ def _check_sizes(fabric: Fabric) -> Iterator[Finding]:
 
 
 def _check_rails(fabric: Fabric) -> Iterator[Finding]:
-    for (first, _, one), (second, key, other) in combinations(_blocks(fabric), 2):
+    for (first, _key, one), (second, key, other) in combinations(_blocks(fabric), 2):
         if first.name == second.name or not _overlap(one, other):
             continue
         if one == other:

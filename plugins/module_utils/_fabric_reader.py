@@ -9,13 +9,13 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from ipaddress import IPv4Network, IPv6Network, ip_network
-from typing import Any
+from typing import Any, TypeAlias
 
 from ._findings import Finding, Severity
 
 _LEADING_ZERO = re.compile(r"(^|\.)0\d")
 _INTEGER = re.compile(r"-?(0|[1-9]\d*)")
-Network = IPv4Network | IPv6Network
+Network: TypeAlias = "IPv4Network | IPv6Network"
 
 
 @dataclass

@@ -71,7 +71,7 @@ def read_host(roots: Roots, paths: Iterable[str], run: Run) -> dict[str, Any]:
 
 def _os_release(etc: Path) -> dict[str, str]:
     pairs = (line.partition("=") for line in (read_text(etc / "os-release") or "").splitlines())
-    values = {key: value.strip('"') for key, _, value in pairs if value}
+    values = {key: value.strip('"') for key, _equals, value in pairs if value}
     return {"id": values.get("ID", ""), "version": values.get("VERSION_ID", ""), "name": values.get("PRETTY_NAME", "")}
 
 
