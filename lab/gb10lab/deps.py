@@ -74,11 +74,11 @@ def install() -> None:
         raise LabError(f"apt-get installed its packages, yet these are missing: {', '.join(still)}")
 
 
-def mirror() -> str:
+def mirror(apt: Path = Path("/etc/apt")) -> str:
     """$GB10_DEBIAN_MIRROR, else the Debian mirror that this machine's apt uses, else Debian's own."""
     if chosen := os.environ.get("GB10_DEBIAN_MIRROR"):
         return chosen.rstrip("/")
-    for path in [Path("/etc/apt/sources.list"), *sorted(Path("/etc/apt/sources.list.d").glob("*"))]:
+    for path in [apt / "sources.list", *sorted((apt / "sources.list.d").glob("*"))]:
         if not path.is_file():
             continue
         text = "\n".join(line for line in path.read_text(errors="replace").splitlines() if not line.startswith("#"))

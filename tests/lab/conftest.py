@@ -6,10 +6,15 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from labcommand import LabCommand
+
+_LAB = Path(__file__).resolve().parents[2] / "lab"
+sys.path[:0] = [str(_LAB), str(_LAB / "hosts")]
 
 
 @pytest.fixture(scope="module")
