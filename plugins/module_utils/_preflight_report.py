@@ -106,5 +106,5 @@ def _system(facts: Mapping[str, Any] | None) -> str:
 def _port(pf: Mapping[str, Any]) -> str:
     link = f"{pf['rate_gbps'] or 0:g} Gb/s" if pf["carrier"] else "no link"
     pcie = f"PCIe {pf['pcie_gts']:g} GT/s x{pf['pcie_width']}" if pf["pcie_gts"] else "PCIe unknown"
-    firmware = f"firmware {pf['firmware'] or 'unknown'}"
-    return f"{pf['name']} ({pf['rdma_device']}): {link}, {pcie}, {pf['total_vfs']} VFs, MTU {pf['mtu']}, {firmware}"
+    rest = f"{pf['total_vfs']} VFs, MTU {pf['mtu'] or 'unknown'}, firmware {pf['firmware'] or 'unknown'}"
+    return f"{pf['name']} ({pf['rdma_device'] or 'no RDMA device'}): {link}, {pcie}, {rest}"
