@@ -35,10 +35,11 @@ class ActionModule(ActionBase):
                 "api_key": {"type": "str", "no_log": True},
                 "timeout": {"type": "float", "default": 600.0},
                 "metrics": {"type": "bool", "default": True},
+                "strict": {"type": "bool", "default": True},
                 "workloads": {"type": "list", "elements": "dict", "required": True},
             }
         )
-        result |= {"changed": False, "cells": [], "msg": ""}
+        result |= {"changed": False, "cells": [], "took_s": 0.0, "msg": ""}
         if aiohttp is None:
             raise AnsibleActionFail("aiohttp is not installed on the controller. Install it with: pip install aiohttp")
         try:
@@ -50,9 +51,10 @@ class ActionModule(ActionBase):
         target = Target(options["url"].rstrip("/"), options["model"], options["api_key"], options["timeout"])
         for i, workload in enumerate(workloads, start=1):
             result["cells"].append(self._measure(target, workload, options["metrics"], f"[{i}/{len(workloads)}] "))
+        result["took_s"] = sum(c["took_s"] for c in result["cells"])
         bad = [c for c in result["cells"] if c["status"] != "ok"]
         if bad:
-            result["failed"] = True
+            result["failed"] = options["strict"]
             result["msg"] = "; ".join(
                 f"{c['workload']['name']}: {c['status']} {c.get('reason', '')}".strip() for c in bad
             )

@@ -44,6 +44,10 @@ options:
     description: Read C(/metrics) around each repetition; needed for accept length and to notice others.
     type: bool
     default: true
+  strict:
+    description: Fail when a cell means nothing; otherwise only say so in its status.
+    type: bool
+    default: true
   workloads:
     description: The cells to measure, in order.
     type: list
@@ -108,6 +112,10 @@ cells:
   returned: always
   type: list
   elements: dict
+took_s:
+  description: Seconds that all workloads took.
+  returned: always
+  type: float
 msg:
   description: What was measured, or which cells mean nothing and why.
   returned: always

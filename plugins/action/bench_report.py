@@ -1,0 +1,82 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Make the report of one or more sweeps on the controller."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from ansible.plugins.action import ActionBase
+from ansible_collections.gb10.cluster.plugins.module_utils import _journal
+from ansible_collections.gb10.cluster.plugins.module_utils._bench_html import page
+from ansible_collections.gb10.cluster.plugins.module_utils._bench_plots import pictures
+from ansible_collections.gb10.cluster.plugins.module_utils._bench_report import (
+    Report,
+    from_records,
+    headlines,
+    markdown,
+    table,
+)
+
+
+def _environment(report: Report) -> tuple[dict[str, Any], dict[str, Any] | None]:
+    """Return what the cells ran on, and the transport's proof of the last of them."""
+    facts: dict[str, set[str]] = {}
+    transport: dict[str, Any] | None = None
+    for row in report.rows:
+        for key, value in row.environment.items():
+            if key == "transport":
+                transport = value or transport
+            elif key != "arguments":
+                facts.setdefault(key, set()).add(", ".join(value) if isinstance(value, list) else str(value))
+    return {key: "; ".join(sorted(values)) for key, values in facts.items()}, transport
+
+
+class ActionModule(ActionBase):
+    """Carry out ``gb10.cluster.bench_report``."""
+
+    TRANSFERS_FILES = False
+    _requires_connection = False
+    _supports_check_mode = True
+
+    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Write ``dest``.html, .md and .json; a file that would not change is left alone."""
+        result: dict[str, Any] = super().run(tmp, task_vars)
+        _, options = self.validate_argument_spec(
+            {
+                "journals": {"type": "list", "elements": "path", "required": True},
+                "dest": {"type": "path", "required": True},
+                "reproduce": {"type": "str", "default": ""},
+            }
+        )
+        reports = []
+        for name in options["journals"]:
+            report = from_records(Path(name).stem, _journal.read(Path(name)).records)
+            report.reproduce = options["reproduce"]
+            reports.append(report)
+        environment, transport = _environment(reports[-1])
+        data = [{"title": r.title, "headlines": headlines(r), "table": table(r)} for r in reports]
+        files = {
+            ".html": page([(r, pictures(r)) for r in reports], environment, transport),
+            ".md": "\n".join(markdown(r) for r in reports),
+            ".json": json.dumps({"reports": data, "environment": environment, "transport": transport}, indent=2) + "\n",
+        }
+        changed = []
+        for suffix, text in files.items():
+            path = Path(options["dest"] + suffix)
+            if path.exists() and path.read_text(encoding="utf-8") == text:
+                continue
+            changed.append(str(path))
+            if not self._task.check_mode:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(text, encoding="utf-8")
+        lines = [line for r in reports for line in headlines(r)]
+        return result | {
+            "changed": bool(changed),
+            "files": [options["dest"] + suffix for suffix in files],
+            "lines": lines,
+            "msg": "\n".join([*lines, f"Report: {options['dest']}.html"]),
+        }

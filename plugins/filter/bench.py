@@ -1,0 +1,61 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Show measurements and sweep plans as lines."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+
+def _figure(spread: Mapping[str, Any] | None, digits: int = 1) -> str:
+    if not spread or spread.get("mean") is None:
+        return "-"
+    deviation = f" ± {spread['stdev']:.{digits}f}" if spread.get("stdev") else ""
+    return f"{spread['mean']:.{digits}f}{deviation}"
+
+
+def bench_lines(cells: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return a table: workload, sum of the requests' rates, tokens over wall time, TTFT, state."""
+    rows = [["workload", "peak tok/s", "wall tok/s", "TTFT s", "ITL ms", "accept", "state"]]
+    for cell in cells:
+        itl = cell.get("itl_s") or {}
+        scaled = {k: v * 1000 for k, v in itl.items() if k in ("mean", "stdev") and v is not None}
+        rows.append(
+            [
+                cell["workload"]["name"],
+                _figure(cell.get("peak_tok_s")),
+                _figure(cell.get("wall_tok_s")),
+                _figure(cell.get("ttft_s"), 3),
+                _figure(scaled),
+                _figure(cell.get("accept_length"), 2),
+                cell["status"] + (f": {cell['reason']}" if cell.get("reason") else ""),
+            ]
+        )
+    return _align(rows)
+
+
+def sweep_lines(cells: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return a line a cell: its labels, and what becomes of it."""
+    names = {cell["id"]: " / ".join(cell["labels"].values()) for cell in cells}
+    rows = []
+    for cell in cells:
+        why = "; ".join(r["reason"] for r in cell.get("reasons", []) if r.get("severity") == "error")
+        if cell["status"] == "duplicate":
+            why = f"the same engine as {names.get(cell['duplicate_of'], cell['duplicate_of'])}"
+        rows.append([names[cell["id"]], cell["status"], why])
+    return _align(rows)
+
+
+def _align(rows: Sequence[Sequence[str]]) -> list[str]:
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))] if rows else []
+    return ["  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in rows]
+
+
+class FilterModule:
+    """The filters of this file."""
+
+    def filters(self) -> dict[str, Callable[..., Any]]:
+        """Return them by name."""
+        return {"bench_lines": bench_lines, "sweep_lines": sweep_lines}

@@ -1,0 +1,63 @@
+#!/usr/bin/python
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Documentation of the action plugin of the same name."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: bench_report
+short_description: Make the report of a sweep
+version_added: 0.1.0
+author: The gb10.cluster authors (@gb10)
+description:
+  - Reads sweep journals and writes one self-contained HTML page, the same as Markdown, and JSON.
+  - Names the winner of every workload with its doubt, the noise floor, and why each excluded cell is excluded.
+  - Runs on the controller.
+attributes:
+  check_mode:
+    support: full
+    description: Writes nothing in check mode.
+  diff_mode:
+    support: none
+    description: A report is made anew.
+options:
+  journals:
+    description: Result logs, as M(gb10.cluster.sweep_record) writes them.
+    type: list
+    elements: path
+    required: true
+  dest:
+    description: Path of the report without its ending; C(.html), C(.md) and C(.json) are written.
+    type: path
+    required: true
+  reproduce:
+    description: Commands to show that measure the same again.
+    type: str
+    default: ""
+"""
+
+EXAMPLES = r"""
+- name: Make the report
+  gb10.cluster.bench_report:
+    journals: [results/nemotron-3-super-mtp.jsonl]
+    dest: results/nemotron-3-super-mtp
+"""
+
+RETURN = r"""
+files:
+  description: The files of the report.
+  returned: success
+  type: list
+  elements: str
+lines:
+  description: What a reader wants to know first.
+  returned: success
+  type: list
+  elements: str
+msg:
+  description: The same as one text, and where the page is.
+  returned: success
+  type: str
+"""
