@@ -15,7 +15,7 @@ description:
   - With O(wait_timeout) it waits until all ranks are ready, and stops waiting as soon as waiting is in vain, for
     example when a rank crashed twice or a network attachment is missing.
   - When the group does not become ready it fails, and its message quotes the events and the last log lines of the ranks
-    in trouble.
+    in trouble, with the cause that NCCL's lines point to and its remedy.
 author: The gb10.cluster authors (@gb10)
 requirements:
   - kubernetes
@@ -89,6 +89,11 @@ logs:
   description: Last log lines of the ranks in trouble, by pod; of the crashed container where there was one.
   returned: always
   type: dict
+causes:
+  description: What the NCCL lines of the ranks in trouble point to, each with C(rank), C(summary) and C(remedy).
+  returned: always
+  type: list
+  elements: dict
 waited:
   description: Seconds that were waited.
   returned: always
@@ -101,10 +106,13 @@ msg:
 
 import time
 import traceback
+from io import BytesIO
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule, missing_required_lib
 from ansible_collections.gb10.cluster.plugins.module_utils import _serving_status as status
+from ansible_collections.gb10.cluster.plugins.module_utils._nccl_log import NcclLog
+from ansible_collections.gb10.cluster.plugins.module_utils._nccl_verdict import report_on
 
 try:
     from kubernetes import client, config
@@ -116,6 +124,12 @@ except ImportError:
     KUBERNETES_ERROR = traceback.format_exc()
 
 POLL_SECONDS = 2
+# NCCL speaks early in a log, tracebacks come last.
+READ_LINES = 500
+# SGLang prints all its arguments on one line of some thousand characters.
+WIDTH = 240
+# Below this a line is a hint among many, not a cause.
+PROBABLE = 0.3
 
 
 class Cluster:
@@ -133,12 +147,12 @@ class Cluster:
     def events(self) -> list[dict[str, Any]]:
         return self._plain(self._core.list_namespaced_event(self._namespace, field_selector="type=Warning").items)
 
-    def log(self, rank: status.Rank, lines: int) -> list[str]:
+    def log(self, rank: status.Rank) -> list[str]:
         """Return the end of a rank's log, of its last crash where the container already runs again."""
         for previous in (True, False) if rank.restarts else (False,):
             try:
                 text = self._core.read_namespaced_pod_log(
-                    rank.pod, self._namespace, container="sglang", tail_lines=lines, previous=previous
+                    rank.pod, self._namespace, container="sglang", tail_lines=READ_LINES, previous=previous
                 )
             except ApiException:
                 continue
@@ -157,11 +171,23 @@ def wait(cluster: Cluster, ranks: int, timeout: int) -> status.Group:
         time.sleep(POLL_SECONDS)
 
 
-def report(group: status.Group, logs: dict[str, list[str]], instance: str, waited: float) -> str:
-    """Return the message: a line a rank, then what the troubled ones said."""
-    lines = [f"Group {instance} is {'ready' if group.ready else 'not ready'} after {waited:.0f} s.", *group.lines()]
+def nccl_causes(rank: status.Rank, log: list[str]) -> list[dict[str, Any]]:
+    """Return what NCCL's lines of a rank point to."""
+    read = NcclLog()
+    read.read(BytesIO("\n".join(log).encode()).read)
+    causes = [cause for cause in report_on(read, rank.pod).causes if cause["confidence"] >= PROBABLE]
+    return [{**cause, "rank": rank.rank, "node": rank.node} for cause in causes]
+
+
+def report(group: status.Group, logs: dict[str, list[str]], causes: list[dict[str, Any]], head: str) -> str:
+    """Return the message: a line a rank, what the troubled ones said, and what that means."""
+    lines = [head, *group.lines()]
     for pod, log in logs.items():
         lines += [f"Last lines of {pod}:", *(f"  {line}" for line in log)]
+    lines += [
+        f"Probable cause: rank {cause['rank']} on {cause['node']}: {cause['summary']}. {cause['remedy']}"
+        for cause in causes
+    ]
     return "\n".join(lines)
 
 
@@ -179,7 +205,8 @@ def main() -> None:
         supports_check_mode=True,
     )
     options = module.params
-    result: dict[str, Any] = {"changed": False, "ready": False, "ranks": [], "missing": [], "logs": {}, "waited": 0.0}
+    result: dict[str, Any] = {"changed": False, "ready": False, "ranks": [], "missing": [], "logs": {}}
+    result |= {"causes": [], "waited": 0.0}
     if KUBERNETES_ERROR is not None:
         module.fail_json(msg=missing_required_lib("kubernetes"), exception=KUBERNETES_ERROR, **result)
     started = time.monotonic()
@@ -187,13 +214,16 @@ def main() -> None:
         cluster = Cluster(options)
         group = wait(cluster, options["ranks"], options["wait_timeout"])
         troubled = [] if group.ready else group.troubled()
-        logs = {rank.pod: cluster.log(rank, options["log_lines"]) for rank in troubled if rank.phase == "Running"}
+        logs = {rank: cluster.log(rank) for rank in troubled if rank.phase == "Running"}
     except (ApiException, HTTPError, config.ConfigException, OSError) as error:
         why = " ".join(str(error).split())[:300]
         module.fail_json(msg=f"The API of context {options['context']} gave no answer: {why}", **result)
     waited = round(time.monotonic() - started, 1)
-    result |= group.as_dict() | {"logs": {pod: log for pod, log in logs.items() if log}, "waited": waited}
-    result["msg"] = report(group, result["logs"], options["instance"], waited)
+    causes = [cause for rank, log in logs.items() for cause in nccl_causes(rank, log)]
+    shown = {rank.pod: [line[:WIDTH] for line in log[-options["log_lines"] :]] for rank, log in logs.items() if log}
+    result |= group.as_dict() | {"logs": shown, "causes": causes, "waited": waited}
+    head = f"Group {options['instance']} is {'ready' if group.ready else 'not ready'} after {waited:.0f} s."
+    result["msg"] = report(group, shown, causes, head)
     if options["wait_timeout"] and not group.ready:
         module.fail_json(**result)
     module.exit_json(**result)
