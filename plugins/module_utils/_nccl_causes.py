@@ -31,8 +31,8 @@ def _relevant(hit: Hit, process: Process) -> float:
     cause = BY_ID[hit.cause]
     weight = cause.confidence if cause.confidence is not None else WEIGHT[cause.kind]
     no_device = "no_rdma_device" in process.hits or "net_forced_missing" in process.hits
-    if cause.kind == "fallback" and (process.ib_devices or any(not _is_tcp(name) for name in process.channels)):
-        # RDMA was found all the same: an earlier plugin gave up, or the setting chose well.
+    if cause.kind == "fallback" and _found_rdma(process):
+        # An earlier plugin gave up, or the setting chose well.
         return 0.05 if cause.id != "ofi_no_provider" else 0.3
     if cause.kind == "fallback" and process.stays_on_node and not process.channels:
         return 0.1
@@ -41,6 +41,11 @@ def _relevant(hit: Hit, process: Process) -> float:
     if cause.id in ("no_rdma_device", "net_forced_missing") and process.hits.keys() & {"hca_selection", "ib_disabled"}:
         weight -= 0.2
     return weight
+
+
+def _found_rdma(process: Process) -> bool:
+    used = process.channels or process.selections
+    return any(not _is_tcp(name) for name in used) if used else bool(process.ib_devices)
 
 
 def _is_tcp(name: str) -> bool:

@@ -20,7 +20,7 @@ _COLLNET = re.compile(r"via COLLNET/([A-Za-z][^/\n\"\\]{0,40})/(\d+)")
 _TCP_FRAGMENT = re.compile(r"via NET/((?:Fast)?Socket)/(\d+)")
 _TORN = re.compile(r"(?:via )NET/([A-Za-z]?[^/\s]*)$|via(?: N(?:E(?:T)?)?)?$|(?:\[send\]|\[receive\])(?: v(?:i)?)?$")
 _INTRA = re.compile(r"(P2P/[\w ]+|SHM|direct shared memory|direct pointer)")
-_SELECTED = re.compile(r"(?:Using (?:internal )?[Nn]etwork|Assigned NET plugin) ([A-Za-z][\w.+-]*(?: Libfabric)?)")
+_SELECTED = re.compile(r"(?:Using network|Using internal Network|Assigned NET plugin) ([A-Za-z][\w.+-]*(?: Libfabric)?)")
 _BANNER = re.compile(r"NET/(\w*IB\w*|Socket) ?: Using(.*)$")
 _IB_DEVICE = re.compile(r"([A-Za-z][\w.+-]*):\d+(?:/|:rail|$)")
 _IF_DEVICE = re.compile(r"\[\d+\]([^\s:\[\]]+)")
@@ -213,7 +213,7 @@ class NcclLog:
         process.provider = found[1]
 
     def _versioned(self, process: Process, _tid: str, found: re.Match[str]) -> None:
-        process.version = found[1]
+        process.version = process.version or found[1]
 
     def _communicator(
         self, process: Process, tid: str, identity: str, rank: int, nranks: int, fresh: bool = False
