@@ -12,6 +12,7 @@ difference. Needs pip, msgspec and packaging beside Python.
 from __future__ import annotations
 
 import argparse
+import ast
 import json
 import re
 import subprocess
@@ -66,7 +67,9 @@ def unpack(version: str, cache: Path = CACHE) -> Path:
 
 def run_release(directory: Path, command: str, lines: str = "") -> str:
     """Run one command of ``_sglang_release.py`` in a process of its own and return what it printed."""
-    done = subprocess.run([sys.executable, str(RUNNER), str(directory), command], check=False, capture_output=True, text=True, input=lines)
+    done = subprocess.run(
+        [sys.executable, str(RUNNER), str(directory), command], check=False, capture_output=True, text=True, input=lines
+    )
     if done.returncode:
         raise ReleaseError(f"{directory.name}: the parser did not load: {done.stderr.strip().splitlines()[-1]}")
     return done.stdout
@@ -83,17 +86,28 @@ def pins(directory: Path) -> dict[str, str]:
     return dict(sorted(found.items()))
 
 
-def render(version: str, requires: dict[str, str], flags: list[dict[str, Any]]) -> str:
+def architectures(directory: Path) -> list[str]:
+    """Return the model classes that the release registers: EntryClass of every module of its models package."""
+    names: set[str] = set()
+    for path in (directory / "sglang" / "srt" / "models").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_bytes())):
+            if isinstance(node, ast.Assign) and any(getattr(t, "id", "") == "EntryClass" for t in node.targets):
+                names |= {part.id for part in ast.walk(node.value) if isinstance(part, ast.Name)}
+    return sorted(names)
+
+
+def render(version: str, requires: dict[str, str], models: list[str], flags: list[dict[str, Any]]) -> str:
     """Return the catalogue's text: one flag a line, so that two releases can be compared by eye."""
     body = ",\n".join(f"    {json.dumps(flag)}" for flag in flags)
     head = f'{{\n  "sglang": {json.dumps(version)},\n  "requires": {json.dumps(requires)},\n'
+    head += f'  "architectures": {json.dumps(models)},\n'
     return f'{head}  "flags": [\n{body}\n  ]\n}}\n'
 
 
 def catalogue(version: str, cache: Path = CACHE) -> str:
     """Return the catalogue of a release as text, ready to be written."""
     directory = unpack(version, cache)
-    return render(version, pins(directory), json.loads(run_release(directory, "catalogue")))
+    return render(version, pins(directory), architectures(directory), json.loads(run_release(directory, "catalogue")))
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -17,7 +17,7 @@ from typing import Any
 
 from ._findings import Finding, Severity
 from ._sglang_catalogue import Catalogue, Flag, History
-from ._sglang_items import Item, Parsed, canonical, key_of
+from ._sglang_items import Item, Parsed, canonical
 from ._sglang_values import ValueRefused, convert
 
 _NEGATIVE_NUMBER = re.compile(r"-\d+|-\d*\.\d+")
@@ -167,7 +167,6 @@ class _Reader:
         self.result.items.append(item)
         value = self.value(item, flag)
         if value is not UNSET:
-            self.result.values[key_of(flag.name)] = value
             self.result.values.update(canonical(self.history, flag, value))
 
     def value(self, item: Item, flag: Flag) -> Any:

@@ -116,16 +116,18 @@ class Flag:
 
 @dataclass(frozen=True)
 class Catalogue:
-    """All flags of one release, and the versions of the packages that its wheel pins."""
+    """All flags of one release, the packages that its wheel pins, and the model classes that it has itself."""
 
     version: Version
     flags: tuple[Flag, ...]
     requires: Mapping[str, str]
+    architectures: frozenset[str] = frozenset()
 
     @classmethod
     def from_dict(cls, raw: Mapping[str, Any]) -> Catalogue:
         """Build a catalogue from what ``scripts/sglang_catalogue.py`` writes."""
-        return cls(Version.parse(raw["sglang"]), tuple(Flag.from_dict(f) for f in raw["flags"]), raw["requires"])
+        flags = tuple(Flag.from_dict(entry) for entry in raw["flags"])
+        return cls(Version.parse(raw["sglang"]), flags, raw["requires"], frozenset(raw["architectures"]))
 
     @cached_property
     def options(self) -> dict[str, Flag]:

@@ -53,8 +53,10 @@ def load_patches(path: Path) -> tuple[Patch, ...]:
         raise ValueError(f"{path}: not a list of patches: {problem}") from problem
 
 
-def select_patches(known: Sequence[Patch], names: Sequence[str], version: Version, where: str) -> Selection:
-    """Return the named patches in their order; one that the version doesn't need stays, marked so."""
+def select_patches(
+    known: Sequence[Patch], names: Sequence[str], version: Version, where: str, carries: Sequence[str] = ()
+) -> Selection:
+    """Return the named patches in their order; one that version or image don't need stays, marked so."""
     selection = Selection()
     by_name = {patch.name: patch for patch in known}
     for name in names:
@@ -66,9 +68,10 @@ def select_patches(known: Sequence[Patch], names: Sequence[str], version: Versio
     for patch in known:
         if patch.name not in names:
             continue
-        needed = version.within(patch.first, patch.last)
-        why = patch.reason
-        if not needed:
+        in_range = version.within(patch.first, patch.last)
+        needed = in_range and patch.name not in carries
+        why = patch.reason if needed else f"the image carries it: {patch.reason}"
+        if not in_range:
             limits = [f"from {patch.first}" if patch.first else "", f"up to {patch.last}" if patch.last else ""]
             extent = " ".join(part for part in limits if part)
             why = f"SGLang {version} does not need it (only {extent}): {patch.reason}"

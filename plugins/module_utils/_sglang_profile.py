@@ -22,7 +22,7 @@ from ._sglang_catalogue import Version
 from ._sglang_check import Knowledge, Report, check
 from ._sglang_models import Model, find, load_models
 from ._sglang_patches import Patch, load_patches, select_patches
-from ._sglang_render import TOPOLOGY_FLAGS, render_argv, topology_argv
+from ._sglang_render import TOPOLOGY_FLAGS, render_argv, topology_argv, translate_env
 from ._sglang_rules import GPUS, Facts, Setting
 
 PROFILES = Path(__file__).resolve().parents[2] / "profiles"
@@ -178,8 +178,10 @@ def resolve(
     topology = {"nodes": 1, "tp": 1, "pp": 1, "ep": 1, **(merged.get("topology") or {})}
     model, facts = _model(merged.get("model") or {}, server_args, library.models)
 
-    patches = select_patches(library.patches, merged.get("patches") or [], version, where)
+    patches = select_patches(library.patches, merged.get("patches") or [], version, where, carries)
     argv, findings = render_argv(server_args, history.nearest(version)[0], history, where)
+    env, dropped = translate_env(env, Version.parse(str(merged["sglang_version"])), version, where)
+    findings += dropped
     needed = tuple(str(patch["name"]) for patch in patches.chosen if patch["needed"])
     gpus = max(1, topology["tp"] * topology["pp"] // max(1, topology["nodes"])) if hardware != "gb10" else 1
     setting = Setting(hardware if hardware in GPUS else "gb10", gpus, carries, needed, env)

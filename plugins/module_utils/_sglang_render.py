@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ._findings import Finding
-from ._sglang_catalogue import Catalogue, Flag, History
+from ._sglang_catalogue import Catalogue, Flag, History, Version
 from ._sglang_items import Item
 from ._sglang_translate import translate
 
@@ -24,6 +24,26 @@ TOPOLOGY_FLAGS: dict[str, tuple[str, ...]] = {
 
 _OWNED = {name: f"topology.{key}" for key, names in TOPOLOGY_FLAGS.items() for name in names}
 _OWNED |= {"model_path": "model.repo", "model": "model.repo", "host": "the serving plan", "port": "the serving plan"}
+
+
+ENV_RANGES: dict[str, tuple[str | None, str | None]] = {"SGLANG_ENABLE_SPEC_V2": (None, "0.5.13")}
+"""Variables that SGLang reads in these releases only; what they switched on is always on later (environ.py)."""
+
+
+def translate_env(
+    env: Mapping[str, str], written_for: Version, version: Version, where: str
+) -> tuple[dict[str, str], list[Finding]]:
+    """Leave out what a profile says for older releases and the release that will run has by itself."""
+    kept: dict[str, str] = {}
+    findings: list[Finding] = []
+    for key, value in env.items():
+        extent = ENV_RANGES.get(key)
+        if extent is not None and written_for.within(*extent) and not version.within(*extent):
+            reason = f"left out: SGLang {version} always does what it switched on"
+            findings.append(Finding("info", "translate.changed", key, value, reason, "Nothing to do", where))
+        else:
+            kept[key] = value
+    return kept, findings
 
 
 def topology_argv(topology: Mapping[str, int]) -> list[str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -163,6 +164,19 @@ def _facts(context: dict[str, Any], facts: Facts, setting: Setting, book: RuleBo
     )
 
 
+def _architecture(context: dict[str, Any], catalogue: Catalogue, history: History) -> None:
+    """Tell whether the release has the model's class, and which one was meant if no release has."""
+    arch = context["arch"]
+    context["arch_known"] = arch is None or arch in catalogue.architectures
+    context["arch_hint"] = ""
+    if context["arch_known"]:
+        return
+    having = [str(other.version) for other in history.catalogues if arch in other.architectures]
+    close = get_close_matches(arch or "", catalogue.architectures, n=1)
+    meant = f" (did you mean {close[0]}?)" if close else ""
+    context["arch_hint"] = f" ({having[0]} to {having[-1]})" if having else meant
+
+
 def _max_context(override: Any, facts: Facts) -> int | None:
     """Return the context length that the checkpoint's config allows, after an override on the command line."""
     try:
@@ -187,6 +201,7 @@ def build_context(
     context.update({key: value for key, value in parsed.values.items() if key in context})
     context["options"] = tuple(item.written for item in parsed.items)
     _facts(context, facts, setting, book)
+    _architecture(context, catalogue, history)
     if context["spec_v2"] is None:
         context["spec_v2"] = version.within("0.5.11", None)
     pins = catalogue.requires.get("transformers")

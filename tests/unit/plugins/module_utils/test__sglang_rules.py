@@ -166,6 +166,7 @@ CASES: list[tuple[str, str, str, str, dict[str, Any], str, str, dict[str, Any]]]
     ("mem.unified", "warning", "0.5.13", "", {}, "0.5.13", "", {"gpu": "b300"}),
     ("mem.unified", "warning", "0.5.13", "--mem-fraction-static 0.9", {}, "0.5.13", "--mem-fraction-static 0.80", {}),
     ("name.colon", "error", "0.5.13", "--served-model-name a:b", {}, "0.5.13", "--served-model-name a/b", {}),
+    ("model.arch.unsupported", "warning", "0.5.10", "", GEMMA, "0.5.11", "", GEMMA),
     ("argparse.abbrev", "error", "0.5.13", "--tp 1", {}, "0.5.13", "--ep 1", {}),
 ]  # fmt: skip
 

@@ -1,0 +1,97 @@
+#!/usr/bin/env python3
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Show which profiles and presets run on which SGLang versions, and why not.
+
+    scripts/sglang_profiles.py                             every preset on every version, as a table
+    scripts/sglang_profiles.py --sglang 0.5.23 --reasons    one version, with the reason of every refusal
+    scripts/sglang_profiles.py --same                       presets that SGLang would run as one engine
+    scripts/sglang_profiles.py --json glm-4.7               one profile as JSON
+
+Exits 0 when every measured preset is accepted on the version it was measured on and every broken one refused, else 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "plugins"))
+
+from module_utils._sglang_matrix import Cell, duplicates, matrix
+from module_utils._sglang_profile import Library
+from plugin_utils._profile_files import ProfileError, find_profiles, load_profile
+
+MARKS = {"accepted": "ok", "translated": "tr", "refused": "--"}
+
+
+def table(cells: Sequence[Cell]) -> str:
+    """Return the table: a row a preset, a column a version."""
+    versions = list(dict.fromkeys(cell.sglang for cell in cells if cell.sglang[0].isdigit()))
+    rows: dict[tuple[str, str, str], dict[str, str]] = {}
+    for cell in cells:
+        rows.setdefault((cell.profile, cell.preset, cell.status), {})[cell.sglang] = MARKS[cell.state]
+    width = max((len(f"{profile}/{preset}") for profile, preset, _ in rows), default=0)
+    legend = "ok accepted as written, tr accepted in the version's spelling, -- refused"
+    columns = [version.removeprefix("0.5.").replace(".post", "p")[:9] for version in versions]
+    head = " ".join(f"{column:>{max(4, len(column))}}" for column in columns)
+    lines = [legend, f"{'':<{width}}  {'status':<9} 0.5.{head}"]
+    for (profile, preset, status), marks in rows.items():
+        shown = " ".join(f"{marks.get(v, ''):>{max(4, len(c))}}" for v, c in zip(versions, columns, strict=True))
+        lines.append(f"{profile + '/' + preset:<{width}}  {status:<9}     {shown}")
+    return "\n".join(lines)
+
+
+def surprises(cells: Sequence[Cell], measured_on: dict[str, str]) -> list[str]:
+    """Return presets whose verdict on their own version contradicts what was measured."""
+    found = []
+    for cell in cells:
+        if cell.sglang != measured_on[cell.profile]:
+            continue
+        if cell.status == "broken" and cell.state != "refused":
+            found.append(f"{cell.profile}/{cell.preset}: broken on {cell.sglang}, but nothing refuses it")
+        if cell.status != "broken" and cell.state == "refused":
+            found.append(f"{cell.profile}/{cell.preset}: {cell.status} on {cell.sglang}, but {'; '.join(cell.reasons)}")
+    return found
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Print what was asked for."""
+    parser = argparse.ArgumentParser(description="Check profiles against SGLang versions.")
+    parser.add_argument("names", nargs="*", metavar="PROFILE", help="profiles (default: all)")
+    parser.add_argument("--dir", action="append", default=[], type=Path, help="directory of your own profiles")
+    parser.add_argument("--sglang", action="append", default=[], metavar="VERSION", help="only this version")
+    parser.add_argument("--reasons", action="store_true", help="say why a preset is refused")
+    parser.add_argument("--same", action="store_true", help="only list presets that are one engine")
+    parser.add_argument("--json", action="store_true", help="answer as JSON")
+    asked = parser.parse_args(argv)
+    try:
+        names = asked.names or list(find_profiles(asked.dir))
+        profiles = [load_profile(name, asked.dir) for name in names]
+        cells = matrix(profiles, Library.load(), asked.sglang)
+    except (ProfileError, ValueError) as problem:
+        print(problem, file=sys.stderr)
+        return 2
+    wrong = surprises(cells, {str(p["name"]): str(p["sglang_version"]) for p in profiles})
+    if asked.json:
+        print(json.dumps([cell.as_dict() for cell in cells], indent=1))
+    elif asked.same:
+        for group in duplicates(cells):
+            print(f"{group[0].profile} on {group[0].sglang}: {' = '.join(cell.preset for cell in group)}")
+    else:
+        print(table(cells))
+    if asked.reasons:
+        for cell in cells:
+            for reason in cell.reasons:
+                print(f"{cell.profile}/{cell.preset} on {cell.sglang}: {reason}")
+    for line in wrong:
+        print(line, file=sys.stderr)
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
