@@ -37,6 +37,22 @@ def nodes_lacking(nodes: list[dict[str, Any]], resources: list[str]) -> list[str
     )
 
 
+def daemons_behind(daemon_sets: list[dict[str, Any]]) -> list[str]:
+    """Return the names of the daemon sets that do not yet run their newest pod on every node they want."""
+    behind = []
+    for resource in daemon_sets:
+        status = resource.get("status", {})
+        wanted = status.get("desiredNumberScheduled", 0)
+        current = status.get("observedGeneration", 0) >= resource["metadata"].get("generation", 0)
+        if (
+            not current
+            or not wanted
+            or min(status.get(key, 0) for key in ("numberReady", "updatedNumberScheduled")) < wanted
+        ):
+            behind.append(resource["metadata"]["name"])
+    return sorted(behind)
+
+
 class FilterModule:
     """Names under which playbooks find the filters."""
 
@@ -46,5 +62,6 @@ class FilterModule:
             "stale_nads": _networks.stale_nads,
             "probe_pods": probe_pods,
             "attachment_findings": attachment_findings,
+            "daemons_behind": daemons_behind,
             "nodes_lacking": nodes_lacking,
         }
