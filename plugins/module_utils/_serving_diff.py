@@ -1,0 +1,50 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A group as text for ``--diff``: what each rank runs, one setting a line. Private to the collection."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from ._serving_manifests import RANK, REVISION
+from ._serving_pods import NETWORKS
+
+
+def flags(command: Iterable[str]) -> list[str]:
+    """Return a command line with a flag and its values on each line."""
+    lines: list[str] = []
+    for word in command:
+        if word.startswith("--") or not lines:
+            lines.append(word)
+        else:
+            lines[-1] += f" {word}"
+    return lines
+
+
+def _rank(item: Mapping[str, Any]) -> Iterator[str]:
+    template = item["spec"]["template"]
+    (container,) = template["spec"]["containers"]
+    yield f"rank {item['metadata']['labels'][RANK]}:"
+    yield f"  node: {(template['spec'].get('nodeSelector') or {}).get('kubernetes.io/hostname', '')}"
+    yield f"  image: {container['image']}"
+    yield "  command:"
+    yield from (f"    {line}" for line in flags(container["command"]))
+    yield "  env:"
+    for variable in container.get("env") or []:
+        source = "from a Secret" if "valueFrom" in variable else variable.get("value", "")
+        yield f"    {variable['name']}={source}"
+    yield "  networks:"
+    for network in json.loads((template["metadata"].get("annotations") or {}).get(NETWORKS, "[]")):
+        yield f"    {network['interface']}: {network['name']} {', '.join(network['ips'])}"
+    yield f"  resources: {json.dumps(container.get('resources', {}).get('limits', {}), sort_keys=True)}"
+    yield f"  revision: {(item['metadata'].get('annotations') or {}).get(REVISION, '')}"
+
+
+def describe(objects: Iterable[Mapping[str, Any]]) -> str:
+    """Return the StatefulSets among ``objects`` as text, rank 0 first; an empty string when there are none."""
+    sets = [o for o in objects if o["kind"] == "StatefulSet" and RANK in (o["metadata"].get("labels") or {})]
+    ordered = sorted(sets, key=lambda item: int(item["metadata"]["labels"][RANK]))
+    return "".join(f"{line}\n" for item in ordered for line in _rank(item))

@@ -1,0 +1,52 @@
+#!/usr/bin/python
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: serving_changes
+short_description: Show what a serving group runs and what it is going to run
+version_added: 0.1.0
+description:
+  - Writes node, image, command line, environment, networks and resources of every rank one setting a line, so that
+    C(--diff) shows exactly what is about to change. Values from Secrets are not shown.
+  - Reports C(changed) when the two differ. It changes nothing itself.
+author: The gb10.cluster authors (@gb10)
+attributes:
+  check_mode:
+    description: The action only compares; it does the same in check mode.
+    support: full
+  diff_mode:
+    description: The difference is what it is for.
+    support: full
+  idempotent:
+    description: The same input gives the same result.
+    support: full
+options:
+  live:
+    description: The group's StatefulSets as the API returns them.
+    type: list
+    elements: dict
+    required: true
+  wanted:
+    description: The wanted objects, from P(gb10.cluster.serving_manifests#filter).
+    type: list
+    elements: dict
+    required: true
+"""
+
+EXAMPLES = r"""
+- name: Show what changes
+  gb10.cluster.serving_changes:
+    live: "{{ live.resources }}"
+    wanted: "{{ objects }}"
+"""
+
+RETURN = r"""
+msg:
+  description: Whether the group is new, to be replaced, or as wanted.
+  returned: always
+  type: str
+"""
