@@ -49,7 +49,7 @@ def _parser() -> argparse.ArgumentParser:
         return sub
 
     add("deps", _deps, "install the Debian packages that the lab needs")
-    up = add("up", _up, "start the lab; does nothing when it runs already")
+    up = add("up", _up, "start the lab, or add nodes to it; does nothing when it runs already")
     up.add_argument("--nodes", type=int, default=4, help="GPU nodes beside the control host (default 4)")
     up.add_argument("--kubernetes", action=argparse.BooleanOptionalAction, default=None,
                     help="have the Kubernetes parts ready in the cache (default: if they can be had)")  # fmt: skip
@@ -94,27 +94,43 @@ def _up(options: argparse.Namespace) -> int:
     deps.require_no_overlay(lab.state, lab.cache)
     with _locked(lab):
         known = lab.describe()
-        if known and known["nodes"] == options.nodes and len(_alive(lab)) == len(wanted):
+        old = hosts_of(int(str(known["nodes"]))) if known else []
+        healthy = bool(old) and len(_alive(lab)) == len(old)
+        if healthy and len(old) == len(wanted):
             say(f"lab {lab.name} runs already: {len(wanted)} hosts")
             return 0
-        lab.claim()
-        if cleanup.remove(lab) and known:
-            say("removed what was left of an earlier lab")
-        lab.claim()
-        sysctl.prepare()
+        if healthy and len(old) > len(wanted):
+            raise LabError(f"lab {lab.name} runs with {len(old) - 1} nodes; remove it with `lab/labctl down` first")
+        if not healthy:
+            old = []
+            _begin(lab, say_so=known is not None)
         name = image.ensure(lab)
+        new = [host for host in wanted if host not in old]
+        say(f"lab {lab.name}: namespaces, cables and disks for {len(new)} hosts")
         podman = Podman(lab, images=image.store(lab))
-        say(f"lab {lab.name}: namespaces, switches and cables for {len(wanted)} hosts")
-        network.create(lab, wanted)
+        if old:
+            for host in new:
+                hosts.discard(lab, podman, host)
+        else:
+            network.create(lab)
+            hosts.make_keys(lab)
+        network.connect(lab, new)
         hosts.write_ssh(lab, wanted)
+        hosts.start(lab, podman, new, name, everybody=wanted)
+        hosts.introduce(lab, new, to=old)
         hosts.write_inventory(lab, wanted)
-        hosts.start(lab, podman, wanted, name)
-        partial = lab.run / "lab.json.part"
-        partial.write_text(json.dumps({"name": lab.name, "state": str(lab.state), "nodes": options.nodes,
-                                       "kubernetes": kubernetes}))  # fmt: skip
-        partial.rename(lab.run / "lab.json")
+        lab.finish({"name": lab.name, "state": str(lab.state), "nodes": options.nodes, "kubernetes": kubernetes})
     say(f"up: control 10.99.0.10, spark1…{options.nodes} 10.99.0.11…. Try: lab/labctl run -- ansible all -m ping")
     return 0
+
+
+def _begin(lab: Lab, *, say_so: bool) -> None:
+    """An empty state directory, whatever was there of this lab before."""
+    lab.claim()
+    if cleanup.remove(lab) and say_so:
+        say("removed what was left of an earlier lab")
+    lab.claim()
+    sysctl.prepare()
 
 
 def _prepare_kubernetes(lab: Lab, *, required: bool) -> bool:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import json
+import shutil
 import sys
 import time
 import uuid
@@ -23,11 +24,11 @@ BIND_MOUNTED = ("/var/lib/rancher", "/var/lib/containerd", "/var/lib/kubelet")
 _READY_S = 90
 
 
-def start(lab: Lab, podman: Podman, hosts: Sequence[Host], image: str) -> None:
-    """Start all hosts and wait until each runs and answers ssh."""
+def start(lab: Lab, podman: Podman, hosts: Sequence[Host], image: str, *, everybody: Sequence[Host]) -> None:
+    """Start hosts and wait until each runs and answers ssh. They know the names of ``everybody``."""
     (lab.run / "cp").mkdir(exist_ok=True)
     with concurrent.futures.ThreadPoolExecutor(max_workers=4) as pool:
-        _all(pool, lambda host: _start_one(lab, podman, host, hosts, image), hosts)
+        _all(pool, lambda host: _start_one(lab, podman, host, everybody, image), hosts)
     say(f"{len(hosts)} hosts started; waiting for ssh")
     wait(lab, hosts)
 
@@ -103,13 +104,18 @@ def _write_files(lab: Lab, host: Host, hosts: Sequence[Host], root: Path) -> Non
     (root / "root" / ".ssh").chmod(0o700)
 
 
-def write_ssh(lab: Lab, hosts: Sequence[Host]) -> None:
-    """Make the lab's keys, known_hosts and a configuration for people (`ssh -F`)."""
-    directory = lab.state / "ssh"
+def make_keys(lab: Lab) -> None:
+    """Make the user's key and the one that all hosts of the lab share."""
+    directory = lab.key.parent
     directory.mkdir(mode=0o700)
     for name in ("id_ed25519", "host_ed25519"):
         comment = f"{lab.name} {name}"
         command(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", comment, "-f", str(directory / name)])
+
+
+def write_ssh(lab: Lab, hosts: Sequence[Host]) -> None:
+    """Write known_hosts and a configuration for people (`ssh -F`)."""
+    directory = lab.key.parent
     public = " ".join((directory / "host_ed25519.pub").read_text().split()[:2])
     lab.known_hosts.write_text("".join(f"{host.name},{host.address} {public}\n" for host in hosts))
     blocks = "".join(f"Host {host.name}\n  HostName {host.address}\n" for host in hosts)
@@ -122,8 +128,9 @@ def write_ssh(lab: Lab, hosts: Sequence[Host]) -> None:
 def write_inventory(lab: Lab, hosts: Sequence[Host]) -> None:
     """An inventory of exactly these hosts, with the variables of inventory/lab: for labs of another size."""
     directory = lab.state / "inventory"
-    directory.mkdir()
-    (directory / "group_vars").symlink_to(CHECKOUT / "inventory" / "lab" / "group_vars")
+    directory.mkdir(exist_ok=True)
+    if not (directory / "group_vars").is_symlink():
+        (directory / "group_vars").symlink_to(CHECKOUT / "inventory" / "lab" / "group_vars")
     members = {
         "gb10_servers": {host.name: {"ansible_host": host.address} for host in hosts if not host.is_node},
         "gb10_nodes": {
@@ -133,6 +140,22 @@ def write_inventory(lab: Lab, hosts: Sequence[Host]) -> None:
     # JSON is YAML
     groups = {"gb10_cluster": {"children": {name: {"hosts": of_group} for name, of_group in members.items()}}}
     (directory / "hosts.yml").write_text(json.dumps(groups, indent=2) + "\n")
+
+
+def discard(lab: Lab, podman: Podman, host: Host) -> None:
+    """Take away what an interrupted `up` left of one host, if anything."""
+    podman("rm", "--force", "--time=0", "--ignore", container(lab, host))
+    if Path("/run/netns", lab.netns(host)).exists():
+        command(["ip", "netns", "delete", lab.netns(host)])
+    if lab.host_dir(host).exists():
+        shutil.rmtree(lab.host_dir(host))
+
+
+def introduce(lab: Lab, new: Sequence[Host], to: Sequence[Host]) -> None:
+    """Tell running hosts the names of new ones."""
+    lines = "".join(f"{host.address} {host.name}\\n" for host in new)
+    for host in to:
+        ssh(lab, host, f"printf '{lines}' >> /etc/hosts")
 
 
 def inside(lab: Lab) -> list[str]:

@@ -129,6 +129,12 @@ class Lab:
         except (FileNotFoundError, ValueError):
             return None
 
+    def finish(self, description: dict[str, object]) -> None:
+        """Write what ``describe`` reads: from here on the lab is up."""
+        part = self.run / "lab.json.part"
+        part.write_text(json.dumps(description))
+        part.rename(self.run / "lab.json")
+
     def environment(self) -> dict[str, str]:
         """Environment for commands that work with this lab."""
         return {

@@ -15,14 +15,22 @@ SWITCH_MTU = 9216
 MANAGEMENT_BRIDGE = "mgmt"
 
 
-def create(lab: Lab, hosts: Sequence[Host]) -> None:
-    """Make the lab's namespace with its bridges, and every host's namespace with its interfaces cabled."""
-    _batch(None, [f"netns add {lab.name}", *(f"netns add {lab.netns(host)}" for host in hosts)], netns_command=True)
+def create(lab: Lab) -> None:
+    """Make the lab's namespace with its bridges and the controller's address."""
+    command(["ip", "netns", "add", lab.name])
     command(
         ["nsenter", f"--net=/run/netns/{lab.name}", "sysctl", "-qw", "net.ipv4.ip_forward=0",
          "net.ipv6.conf.default.disable_ipv6=1"]
     )  # fmt: skip
-    _batch(lab.name, [*_switches(), *(line for host in hosts for line in _cables(lab, host))])
+    _batch(lab.name, _switches())
+
+
+def connect(lab: Lab, hosts: Sequence[Host]) -> None:
+    """Make the hosts' namespaces with their interfaces, cabled to the lab's bridges."""
+    for host in hosts:
+        # not by `ip -batch`: after `netns add` the rest of a batch would run in the new namespace
+        command(["ip", "netns", "add", lab.netns(host)])
+    _batch(lab.name, [line for host in hosts for line in _cables(lab, host)])
     for host in hosts:
         _batch(lab.netns(host), _interfaces(host))
 
@@ -66,13 +74,8 @@ def _interfaces(host: Host) -> list[str]:
     return lines + ([f"link set {rail['pf']} up" for rail in RAILS] if host.is_node else [])
 
 
-def _batch(netns: str | None, lines: Sequence[str], *, netns_command: bool = False) -> None:
-    if netns_command:
-        # `ip -batch` forks for `netns add`, which would leave the rest of the batch in a new namespace
-        for line in lines:
-            command(["ip", *line.split()])
-        return
-    command(["ip", *(["-n", netns] if netns else []), "-batch", "-"], stdin="\n".join(lines) + "\n")
+def _batch(netns: str, lines: Sequence[str]) -> None:
+    command(["ip", "-n", netns, "-batch", "-"], stdin="\n".join(lines) + "\n")
 
 
 def namespaces(lab: Lab) -> list[Path]:

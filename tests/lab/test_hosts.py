@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 from labcommand import LabCommand
 
+HOSTS = ["control", "spark1", "spark2"]
 SYS = "/run/gb10-lab/sys"
 PF = f"{SYS}/class/net/enp1s0f0np0/device"
 VF = f"{SYS}/class/infiniband/rocep1s0f0v0/ports/1"
@@ -55,11 +56,8 @@ def eventually(lab: LabCommand, host: str, script: str, wanted: Callable[[str], 
 
 
 def test_every_host_answers_ssh_as_ansible_would(lab: LabCommand) -> None:
-    names = [
-        lab("run", "--", "ssh", "-F", f"{lab.state}/ssh/config", host, "hostname").strip()
-        for host in ("control", "spark1", "spark2")
-    ]
-    assert names == ["control", "spark1", "spark2"]
+    names = [lab("run", "--", "ssh", "-F", f"{lab.state}/ssh/config", host, "hostname").strip() for host in HOSTS]
+    assert names == HOSTS
 
 
 def test_hosts_are_booted_and_untouched(lab: LabCommand) -> None:
@@ -191,6 +189,23 @@ def test_two_labs_run_side_by_side(lab: LabCommand, make_lab: Callable[[], LabCo
     assert ids[0] != ids[1]
     other("down")
     assert lab.shell("spark1", "hostname") == "spark1"
+
+
+def test_a_running_lab_grows_and_does_not_shrink(make_lab: Callable[[], LabCommand]) -> None:
+    lab = make_lab()
+    lab.up()
+    lab.shell("spark1", "touch /run/kept")
+    interrupted = lab.start("up", "--nodes", "2", "--no-kubernetes")
+    time.sleep(1)
+    interrupted.kill()
+    interrupted.wait()
+    lab.up(nodes=2)
+    assert lab.shell("spark1", "ls /run/kept; getent hosts spark2") == "/run/kept\n10.99.0.12      spark2"
+    everybody = lab("run", "--", "ansible", "-i", f"{lab.state}/inventory", "all", "--list-hosts")
+    assert [word for word in everybody.split() if word.startswith(("control", "spark"))] == HOSTS
+    lab("up", "--nodes", "1", "--no-kubernetes", check=False)
+    assert lab.shell("spark2", "hostname") == "spark2"
+    lab("down")
 
 
 @pytest.mark.parametrize("seconds", [0.2, 0.7, 1.5, 2.5])
