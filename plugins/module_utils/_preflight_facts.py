@@ -24,6 +24,7 @@ from ._roce_gid import parse_rate, parse_state
 Run = Callable[[list[str]], str]  # the output of a command; empty when it failed or doesn't exist
 
 RUNTIME_UNITS = ("k3s.service", "k3s-agent.service", "containerd.service", "docker.service")
+_UNIT_PROPERTIES = "ActiveState,UnitFileState,LimitMEMLOCK"
 _LISTEN = "0A"  # TCP_LISTEN in /proc/net/tcp (include/net/tcp_states.h)
 _SPEED = re.compile(r"(?P<speed>[\d.]+) GT/s")
 _SOCKET = re.compile(r"socket:\[(?P<inode>\d+)\]")
@@ -98,12 +99,12 @@ def _disk(path: str) -> dict[str, Any]:
 
 
 def _memlocks(run: Run) -> dict[str, int | None]:
-    """Return the memlock limit, in bytes (None: no limit), of every container runtime's unit that the host has."""
+    """Return ``{unit: memlock limit in bytes, None for no limit}`` of container runtimes that run, or will at boot."""
     limits: dict[str, int | None] = {}
     for unit in RUNTIME_UNITS:
-        lines = run(["systemctl", "show", "--property=LoadState,LimitMEMLOCK", unit]).splitlines()
+        lines = run(["systemctl", "show", f"--property={_UNIT_PROPERTIES}", unit]).splitlines()
         values = dict(line.split("=", 1) for line in lines if "=" in line)
-        if values.get("LoadState") == "loaded":
+        if values.get("ActiveState") == "active" or values.get("UnitFileState") == "enabled":
             limit = values.get("LimitMEMLOCK", "")
             limits[unit] = int(limit) if limit.isdigit() else None
     return limits

@@ -69,9 +69,15 @@ def host(tmp_path: Path) -> Host:
     made.answers = {
         "ip -d -j link show": '[{"ifname": "enp1s0f0np0", "max_mtu": 9978}]',
         "timedatectl show --property=NTPSynchronized --value": "yes\n",
-        "systemctl show --property=LoadState,LimitMEMLOCK k3s.service": "LimitMEMLOCK=8388608\nLoadState=loaded\n",
-        "systemctl show --property=LoadState,LimitMEMLOCK k3s-agent.service": "LimitMEMLOCK=\nLoadState=not-found\n",
-        "systemctl show --property=LoadState,LimitMEMLOCK docker.service": "LimitMEMLOCK=infinity\nLoadState=loaded\n",
+        **{
+            f"systemctl show --property=ActiveState,UnitFileState,LimitMEMLOCK {unit}.service": answer
+            for unit, answer in {
+                "k3s": "LimitMEMLOCK=8388608\nActiveState=active\nUnitFileState=enabled\n",
+                "k3s-agent": "LimitMEMLOCK=\nActiveState=inactive\nUnitFileState=\n",
+                "containerd": "LimitMEMLOCK=8388608\nActiveState=inactive\nUnitFileState=disabled\n",
+                "docker": "LimitMEMLOCK=infinity\nActiveState=inactive\nUnitFileState=enabled\n",
+            }.items()
+        },
     }
     return made
 
