@@ -204,8 +204,11 @@ def _judge_pf(subject: Subject, pf: Mapping[str, Any], settings: Settings) -> It
         remedy = "Load mlx5_ib; check that RoCE is enabled (devlink dev param, enable_roce)."
         yield finding("preflight.driver.no_rdma", name, None, reason, remedy, where)
     if not pf["carrier"]:
+        linked = [other["name"] for other in (subject.facts or {})["pfs"] if _spare(subject, other)]
         reason = "no link; the rail would be idle and NCCL would use the others only"
-        remedy = "Check cable, cage and switch port; name the other cage in gb10_fabric_pfs if that one is cabled."
+        remedy = "Check cable, cage and switch port."
+        if linked:
+            remedy = f"{' and '.join(linked)} has a link: if the cable is in that cage, name it in gb10_fabric_pfs."
         yield finding("preflight.link.down", name, "down", reason, remedy, where)
     elif pf["rdma_device"] and pf["port_state"] != "ACTIVE":
         reason = f"the link is up, but the port of {pf['rdma_device']} isn't active, and NCCL skips it"
@@ -219,6 +222,11 @@ def _judge_pf(subject: Subject, pf: Mapping[str, Any], settings: Settings) -> It
     if pf["mtu"] is not None and pf["mtu"] < subject.mtu:
         reason = f"{subject.mtu} is planned; a firmware update resets it"
         yield finding("preflight.mtu.not_yet", name, pf["mtu"], reason, "Role netplan sets it.", where)
+
+
+def _spare(subject: Subject, pf: Mapping[str, Any]) -> bool:
+    """Tell a port that has a link and that no rail uses, which is what a cable in the other cage looks like."""
+    return bool(pf["carrier"]) and pf["name"] not in subject.pfs
 
 
 def _judge_pcie(pf: Mapping[str, Any], where: str, settings: Settings) -> Iterator[Finding]:

@@ -156,6 +156,15 @@ def test_a_server_without_gpu_is_judged_as_a_server_only() -> None:
     assert [finding.rule for finding in found(control)] == ["preflight.cgroup.v1"]
 
 
+def test_a_cable_in_the_other_cage_is_told() -> None:
+    facts = copy.deepcopy(GOOD)
+    facts["pfs"][0]["carrier"] = False
+    facts["pfs"].append({**PF, "name": "enp1s0f1np1", "rdma_device": "rocep1s0f1"})
+    (finding,) = found(replace(SUBJECT, facts=facts))
+    assert finding.rule == "preflight.link.down"
+    assert finding.remedy.startswith("enp1s0f1np1 has a link")
+
+
 def test_the_api_port_matters_on_servers_only() -> None:
     busy = with_facts(listeners=[{"port": 6443, "process": "haproxy"}])(SUBJECT)
     assert found(replace(busy, server=False)) == []
