@@ -156,7 +156,8 @@ class Cluster:
                 )
             except ApiException:
                 continue
-            if text:
+            # The kubelet answers 200 with this text when the container's log is gone.
+            if text and not str(text).startswith("unable to retrieve container logs"):
                 return str(text).splitlines()
         return []
 

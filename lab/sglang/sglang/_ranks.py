@@ -120,7 +120,10 @@ class Group:
         if self.rank == 0:
             self._gather(_listen(address, port), rails, timeout)
         else:
-            link = Channel(_connect(address, port, source, time.monotonic() + timeout))
+            connection = _connect(address, port, source, time.monotonic() + timeout)
+            # An idle group says nothing for hours.
+            connection.settimeout(None)
+            link = Channel(connection)
             link.send(rank=self.rank, size=self.size, rails=rails)
             answer = link.receive()
             self.peers = answer["peers"]
