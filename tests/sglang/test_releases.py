@@ -1,0 +1,121 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What ships against what the releases say: catalogues, the parser's verdicts, rendered profiles, patches."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sglang_catalogue
+from module_utils._sglang_argv import parse
+from module_utils._sglang_catalogue import Catalogue, Version, load_history
+from module_utils._sglang_matrix import matrix
+from module_utils._sglang_patches import load_patches
+from module_utils._sglang_profile import Library
+from module_utils._sglang_render import topology_argv
+from plugin_utils._profile_files import find_profiles, load_profile
+
+ROOT = Path(__file__).resolve().parents[2]
+HISTORY = load_history(ROOT / "profiles" / "catalogue")
+KNOWN = [str(catalogue.version) for catalogue in HISTORY.catalogues]
+RELEASES = ["0.5.10", "0.5.13.post1", "0.5.19", KNOWN[-1]]
+"""The oldest supported, the newest, and one of each period of flag names between them."""
+
+OWN_OPINION = {"argparse.abbrev"}
+"""What the parser accepts and this collection doesn't."""
+
+WORDS = (
+    "4", "-1", "-0.5", "x", '{"a": 1}', '{"decode": {"max_bs": 8}}', "true", "auto", "--", "-", "-x", "1e5", "-1e5",
+    "a b", "-a b", "disabled", "16k", "5Ki", "[1]", "None", "", "--tp", "3.5", "tc_piecewise", "-.5", "1_000", "nan",
+)  # fmt: skip
+
+
+def ask_parser(version: str, lines: list[list[str]]) -> list[dict[str, Any]]:
+    """Let the release's own parser judge command lines."""
+    directory = sglang_catalogue.unpack(version)
+    printed = sglang_catalogue.run_release(directory, "parse", "".join(json.dumps(line) + "\n" for line in lines))
+    return [json.loads(line) for line in printed.splitlines()]
+
+
+@pytest.mark.parametrize("version", [KNOWN[0], *RELEASES])
+def test_the_shipped_catalogue_is_what_the_release_says(version: str) -> None:
+    shipped = (ROOT / "profiles" / "catalogue" / f"{version}.json").read_text(encoding="utf-8")
+    assert sglang_catalogue.catalogue(version) == shipped
+
+
+def random_line(catalogue: Catalogue, spellings: list[str], source: random.Random) -> list[str]:
+    """Return a command line with right and wrong flags, values and abbreviations."""
+    line = ["--model-path", "m"] if source.random() < 0.9 else []
+    for _ in range(source.choice([1, 1, 2, 3])):
+        option = source.choice(list(catalogue.options) if source.random() < 0.75 else spellings)
+        if source.random() > 0.95:
+            option = option[: source.randint(3, len(option))]
+        flag = catalogue.options.get(option)
+        word = source.choice(WORDS)
+        if flag is not None and flag.choices and source.random() < 0.6:
+            word = str(source.choice(flag.choices))
+        if flag is not None and flag.is_switch and source.random() < 0.9:
+            line.append(option)
+        elif source.random() < 0.2:
+            line.append(f"{option}={word}")
+        else:
+            line += [option, *[word, source.choice(WORDS)][: source.choice([0, 1, 1, 1, 1, 2])]]
+    return line
+
+
+@pytest.mark.parametrize("version", RELEASES)
+def test_the_verdict_is_the_parsers_own(version: str) -> None:
+    catalogue = HISTORY.nearest(Version.parse(version))[0]
+    spellings = [option for other in HISTORY.catalogues for option in other.options]
+    source = random.Random(version)
+    lines = [random_line(catalogue, spellings, source) for _ in range(2000)]
+    accepted = 0
+    for line, answer in zip(lines, ask_parser(version, lines), strict=True):
+        errors = [
+            str(finding)
+            for finding in parse(catalogue, HISTORY, line).findings
+            if finding.severity == "error" and finding.rule not in OWN_OPINION and "reads as" not in finding.reason
+        ]
+        assert answer["ok"] == (not errors), (line, answer["message"], errors)
+        accepted += answer["ok"]
+    assert 400 < accepted < 1600, "a sample that is all right or all wrong shows nothing"
+
+
+@pytest.mark.parametrize("version", RELEASES)
+def test_what_profiles_render_is_accepted_by_the_parser(version: str) -> None:
+    profiles = {name: load_profile(name) for name in find_profiles()}
+    cells = [cell for cell in matrix(profiles.values(), Library.load(), [version]) if cell.state != "refused"]
+    sizes = topology_argv({"nodes": 4, "tp": 4, "pp": 1, "ep": 4})
+    lines = [["--model-path", str(profiles[cell.profile]["model"]["repo"]), *cell.argv, *sizes] for cell in cells]
+    assert len(cells) > 15
+    for cell, answer in zip(cells, ask_parser(version, lines), strict=True):
+        assert answer["ok"], (cell.profile, cell.preset, answer["message"])
+
+
+@pytest.mark.parametrize("version", ["0.5.10", "0.5.11", "0.5.12.post1", "0.5.15.post1"])
+def test_patches_apply_to_the_releases_that_need_them(version: str, tmp_path: Path) -> None:
+    shutil.copytree(sglang_catalogue.unpack(version) / "sglang", tmp_path / "sglang")
+    directory = ROOT / "profiles" / "patches"
+    tried = []
+    for patch in load_patches(directory / "patches.json"):
+        if patch.name == "sm121-admissible-archs" or not Version.parse(version).within(patch.first, patch.last):
+            continue
+        for expected in ("applied", "already there"):
+            done = subprocess.run(
+                [sys.executable, directory / patch.file],
+                check=True,
+                capture_output=True,
+                text=True,
+                env={"PYTHONPATH": str(tmp_path)},
+            )
+            assert done.stdout.strip() == f"{patch.name}: {expected}"
+        tried.append(patch.name)
+    assert "sm121-jit-arch" in tried

@@ -1,0 +1,195 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Profiles that can't work, each refused with the finding that says why; every trap of the sources is among them."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from typing import Any
+
+import pytest
+from ansible_collections.gb10.cluster.plugins.module_utils._sglang_profile import overlay, resolve
+from ansible_collections.gb10.cluster.plugins.plugin_utils._profile_files import (
+    ProfileError,
+    load_profile,
+    read_profile,
+    schema_problems,
+)
+
+NEMOTRON, QWEN, GLM, GEMMA = "nemotron-3-super-120b", "qwen3.5-397b", "glm-4.7", "gemma-4-31b-it"
+STOCK = {"image": "docker.io/lmsysorg/sglang@sha256:0"}
+
+
+def args(**values: Any) -> dict[str, Any]:
+    """Return an overlay of server_args."""
+    return {"server_args": values}
+
+
+# profile, preset, version (None: measured), what is laid over it, rule, word in the remedy
+WRONG: list[tuple[str, str, str | None, dict[str, Any], str, str]] = [
+    # startup traps of Gemma-4 on four DGX Sparks
+    (GEMMA, "mtp-4", None, STOCK, "spec.frozenkv.promote", "24436"),
+    (GEMMA, "mtp-4", "0.5.10", STOCK, "spec.frozenkv.promote", "0.5.13"),
+    (GEMMA, "mtp-4", None, args(speculative_num_draft_tokens=6), "spec.frozenkv.nsteps", "+ 1"),
+    (GEMMA, "mtp-6", None, args(speculative_num_draft_tokens=5), "spec.frozenkv.nsteps", "+ 1"),
+    (GEMMA, "mtp-4", None, args(speculative_num_draft_tokens=None), "spec.frozenkv.nsteps", "+ 1"),
+    (GEMMA, "baseline", None, args(attention_backend="flashinfer"), "attn.gemma4.allow", "triton"),
+    (GEMMA, "baseline", "0.5.23", {**STOCK, **args(attention_backend="flashinfer")}, "attn.gemma4.allow", "triton"),
+    # the change that brought Frozen-KV MTP
+    (GEMMA, "mtp-4", "0.5.13", {**STOCK, **args(speculative_algorithm="EAGLE3")}, "spec.frozenkv.eagle3", "NEXTN"),
+    (GEMMA, "mtp-4", "0.5.12", STOCK, "spec.frozenkv.transformers", "0.5.13"),
+    ("gemma-4-e4b-it", "mtp-topk1", "0.5.12.post1", STOCK, "spec.frozenkv.transformers", "0.5.13"),
+    # startup traps of Nemotron-3-Super
+    (NEMOTRON, "mtp-3-4", None, args(attention_backend="triton"), "attn.nemotron.triton", "flashinfer"),
+    (NEMOTRON, "no-spec", None, args(moe_runner_backend="triton"), "moe.nvfp4.runner", "flashinfer_cutlass"),
+    (NEMOTRON, "no-spec", None, args(fp4_gemm_backend="flashinfer_cudnn"), "fp4gemm.cudnn", "flashinfer_cutlass"),
+    (NEMOTRON, "mtp-3-4", "0.5.12", STOCK, "spec.nemotron.loader", "0.5.13"),
+    (NEMOTRON, "mtp-3-4", "0.5.13", STOCK, "mamba.radix.nobuffer", "disable_radix_cache"),
+    (NEMOTRON, "no-spec", None, args(json_model_override_args=None), "ctx.derived", "json_model_override_args"),
+    (NEMOTRON, "no-spec", "0.5.13", {**STOCK, **args(mamba_scheduler_strategy="extra_buffer")},
+     "mamba.nemotron.extra", "disable_radix_cache"),
+    (NEMOTRON, "ep4-mtp-3-4", None, {"topology": {"ep": 2}}, "moe.fi_cutlass.ep", "ep_size"),
+    # startup traps of Qwen3.5-397B and GLM-4.7
+    (QWEN, "ep4-eager", None, {}, "graph.eager_regime", "CUDA graphs"),
+    (QWEN, "winner", None, args(max_running_requests=32), "graph.eager_regime", "max_running_requests"),
+    (QWEN, "ep4-flashinfer-cutlass", None, {}, "moe.nvfp4.fi_cutlass.ep", "triton"),
+    (QWEN, "winner", None, {"patches": ["sm121-jit-arch"]}, "sm121.admissible_archs", "sm121-admissible-archs"),
+    (QWEN, "mtp", None, args(mamba_scheduler_strategy="no_buffer"), "mamba.radix.nobuffer", "extra_buffer"),
+    (QWEN, "mtp", None, args(disable_radix_cache=True), "mamba.extra.noradix", "no_buffer"),
+    (QWEN, "mtp", None, args(mamba_track_interval=2), "mamba.track", "page_size"),
+    (QWEN, "mtp", None, args(speculative_eagle_topk=4), "spec.v2.topk", "SGLANG_ENABLE_SPEC_V2"),
+    (GLM, "piecewise", None, {}, "graph.piecewise.nvfp4", "disable_piecewise_cuda_graph"),
+    (GLM, "winner", None, {"patches": ["sm121-admissible-archs"]}, "sm121.jit_arch", "sm121-jit-arch"),
+    (GLM, "flashinfer-cutlass-flashinfer", None, {}, "moe.nvfp4.fi_cutlass.attn", "triton"),
+    (GLM, "mtp-triton", None, args(speculative_eagle_topk=None), "spec.topk.required", "speculative_eagle_topk"),
+    (GLM, "mtp-triton", None, args(speculative_num_steps=None), "spec.steps.required", "speculative_num_steps"),
+    # parallel sizes
+    (GEMMA, "baseline", None, {"topology": {"nodes": 3}}, "par.nnodes", "multiple of nnodes"),
+    (GEMMA, "baseline", None, {"topology": {"tp": 8}}, "par.nnodes", "nnodes"),
+    (GEMMA, "mtp-4", None, {"topology": {"tp": 2, "pp": 2}}, "spec.pp", "pp_size"),
+    (QWEN, "winner", None, {"topology": {"ep": 3}}, "moe.ep_divides", "divides"),
+    (GEMMA, "baseline", None, args(dp_size=2), "par.dp", "enable_dp_attention"),
+    (GEMMA, "baseline", "0.5.23", {**STOCK, **args(dp_size=2)}, "par.dp", "attn_dp_size"),
+    # flags of another release
+    (QWEN, "winner", "0.5.16", {**STOCK, **args(fp4_gemm_backend="cutlass")}, "fp4gemm.cutlass", "flashinfer_cutlass"),
+    (GEMMA, "baseline", "0.5.21", {**STOCK, **args(kv_cache_dtype="fp4_e2m1")}, "kv.fp4_e2m1", "nvfp4"),
+    (GEMMA, "baseline", None, args(kv_cache_dtype="nvfp4"), "flag.choice", "fp8_e4m3"),
+    (GEMMA, "baseline", "0.5.23", {**STOCK, **args(cuda_graph_backend_prefill="tc_piecewise")}, "flag.type", "value"),
+    (GEMMA, "baseline", "0.5.13", {**STOCK, **args(cuda_graph_backend_prefill="full")}, "translate.refused", "run"),
+    (GEMMA, "baseline", None, args(enable_linear_replayssm=True), "translate.refused", "run"),
+    (GEMMA, "baseline", "0.5.23", {**STOCK, **args(enable_double_sparsity=True)}, "translate.refused", "Remove"),
+    (GEMMA, "mtp-4", "0.5.14", {**STOCK, "sglang_version": "0.5.14", "env": {"SGLANG_ENABLE_SPEC_V2": "1"}},
+     "spec.v2env", "Remove"),
+    (GEMMA, "mtp-4", None, args(enable_spec_v2=True), "spec.v2env", "env"),
+    # mistakes in writing
+    (GEMMA, "baseline", None, args(mem_fraction_statc=0.6), "flag.unknown", "--mem-fraction-static"),
+    (GEMMA, "baseline", None, args(kv_cache_dtyp="fp8_e4m3"), "argparse.abbrev", "--kv-cache-dtype"),
+    (GEMMA, "baseline", None, args(kv_cache_dtype="fp8_e4m"), "flag.choice", "fp8_e4m3"),
+    (GEMMA, "baseline", None, args(mem_fraction_static="sixty"), "flag.type", "float"),
+    (GEMMA, "baseline", None, args(context_length="256K"), "flag.type", "value"),
+    (GEMMA, "baseline", None, args(max_running_requests=True), "flag.missing_value", "value"),
+    (GEMMA, "baseline", None, args(disable_cuda_graph="yes"), "flag.unexpected_value", "true or false"),
+    (GEMMA, "baseline", None, args(speculative_num="4"), "flag.ambiguous", "in full"),
+    (GEMMA, "baseline", None, args(cuda_graph_bs=["x"]), "flag.type", "int"),
+    (GEMMA, "baseline", "0.5.23", {**STOCK, **args(cuda_graph_config={"decode": {"max": 8}})}, "flag.type", "value"),
+    (GEMMA, "baseline", None, args(nccl_transport="roce"), "flag.unknown", "--nccl-port"),
+    (GEMMA, "baseline", None, args(tp_size=4), "profile.key.owned", "topology.tp"),
+    (GEMMA, "baseline", None, args(nnodes=4), "profile.key.owned", "topology.nodes"),
+    (GEMMA, "baseline", None, args(model_path="x"), "profile.key.owned", "model.repo"),
+    (GEMMA, "baseline", None, args(served_model_name="gemma:31b"), "name.colon", "colon"),
+    (GEMMA, "baseline", None, {"patches": ["sm121-jit-arc"]}, "patch.unknown", "sm121-jit-arch"),
+    (GEMMA, "baseline", "0.5.20", {}, "profile.image.missing", "images"),
+    (GEMMA, "baseline", "0.5.3", STOCK, "version.unsupported", "0.5.9"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("case", WRONG, ids=[f"{case[0]}-{case[1]}-{case[4]}" for case in WRONG])
+def test_a_wrong_profile_is_refused_with_the_right_finding(case: tuple[Any, ...]) -> None:
+    name, preset, version, wrong, rule, word = case
+    findings = resolve(load_profile(name), preset, version, wrong).findings
+    found = [finding for finding in findings if finding.rule == rule and finding.severity == "error"]
+    assert found, [str(finding) for finding in findings]
+    assert any(word in finding.remedy for finding in found), found
+
+
+def test_there_are_enough_of_them() -> None:
+    assert len(WRONG) >= 60
+
+
+@pytest.mark.parametrize(
+    ("wrong", "problem"),
+    [
+        ({"modle": {}}, "unknown key 'modle' (did you mean model?)"),
+        ({"topology": {"nodes": 0}}, "topology.nodes"),
+        ({"topology": {"gpus": 4}}, "unknown key 'gpus'"),
+        ({"status": "fast"}, "status"),
+        ({"name": "Gemma 4"}, "name"),
+        ({"env": {"nccl_debug": "INFO"}}, "env"),
+        ({"env": {"OMP_NUM_THREADS": 8}}, "env.OMP_NUM_THREADS"),
+        ({"sglang_version": "latest"}, "sglang_version"),
+        ({"server_args": {"--tp-size": 4}}, "server_args"),
+        ({"presets": {"Fast One": {}}}, "presets"),
+        ({"presets": {"a": {"server_arg": {}}}}, "unknown key 'server_arg' (did you mean server_args?)"),
+        ({"expected": {"results": [{"concurrency": 1}]}}, "expected"),
+        ({"expected": {"source": "s", "results": [{"tokens_per_second": 1}]}}, "concurrency"),
+        ({"patches": "sm121-jit-arch"}, "patches"),
+        ({"hardware": "a100"}, "hardware"),
+        ({"images": [{"sglang": "0.5.11"}]}, "image"),
+    ],
+)
+def test_the_schema_refuses_with_the_place(wrong: dict[str, Any], problem: str) -> None:
+    profile = overlay(deepcopy(load_profile(GEMMA)), wrong)
+    assert any(problem in line for line in schema_problems(profile)), list(schema_problems(profile))
+
+
+@pytest.mark.parametrize("key", ["name", "model", "sglang_version", "topology", "server_args", "status"])
+def test_the_schema_wants_what_every_profile_needs(key: str) -> None:
+    profile = {name: value for name, value in load_profile(GEMMA).items() if name != key}
+    assert any(f"'{key}' is a required property" in line for line in schema_problems(profile))
+
+
+def test_an_unknown_profile_names_the_nearest() -> None:
+    with pytest.raises(ProfileError, match=r"Did you mean glm-4\.7\?"):
+        load_profile("glm-47")
+
+
+def test_an_unknown_preset_names_the_nearest() -> None:
+    with pytest.raises(ValueError, match="did you mean throughput"):
+        resolve(load_profile(GEMMA), "troughput")
+
+
+def test_presets_that_are_based_on_each_other_are_refused() -> None:
+    profile = overlay(load_profile(GEMMA), {"presets": {"a": {"based_on": "b"}, "b": {"based_on": "a"}}})
+    with pytest.raises(ValueError, match="a -> b"):
+        resolve(profile, "a")
+
+
+def test_a_version_that_is_none_is_refused() -> None:
+    with pytest.raises(ValueError, match="not an SGLang version"):
+        resolve(load_profile(GEMMA), "baseline", "latest")
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("name: a\nname: b\n", "stands twice"),
+        ("name: [a\n", "not readable as YAML"),
+        ("- a\n", "is not of type 'object'"),
+        ("", "is not of type 'object'"),
+        ("name: b\n", "must be the file's name"),
+        ("x: !!python/object:os.system {}\n", "not readable as YAML"),
+    ],
+)
+def test_a_file_that_is_no_profile_is_refused(tmp_path: Any, text: str, problem: str) -> None:
+    path = tmp_path / "a.yml"
+    path.write_text(text)
+    with pytest.raises(ProfileError, match=problem):
+        read_profile(path)
+
+
+def test_the_users_own_profile_comes_first(tmp_path: Any) -> None:
+    head = "name: glm-4.7\nmodel: {repo: mine/glm}\nsglang_version: '0.5.23'\n"
+    (tmp_path / "glm-4.7.yml").write_text(head + "topology: {}\nserver_args: {}\nstatus: untested\n")
+    assert load_profile("glm-4.7", [tmp_path])["model"]["repo"] == "mine/glm"
+    assert load_profile("glm-4.7")["model"]["repo"] == "nvidia/GLM-4.7-NVFP4"
