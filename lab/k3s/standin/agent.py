@@ -42,14 +42,17 @@ class Agent:
         self._kubelet_config()
         self._children.start("kubelet", [
             component("kubelet"), f"--config={self._settings.agent}/etc/kubelet.yaml",
-            f"--kubeconfig={self._settings.agent}/kubelet.kubeconfig", f"--hostname-override={self._settings.node_name}",
+            f"--kubeconfig={self._settings.agent}/kubelet.kubeconfig",
+            f"--hostname-override={self._settings.node_name}",
             f"--node-ip={self._settings.node_ip}", *self._labels(), *extra(self._settings, "kubelet-arg"),
         ])  # fmt: skip
         self._children.start("kube-proxy", [
-            component("kube-proxy"), f"--kubeconfig={self._settings.agent}/kubeproxy.kubeconfig", "--proxy-mode=iptables",
+            component("kube-proxy"), f"--kubeconfig={self._settings.agent}/kubeproxy.kubeconfig",
+            "--proxy-mode=iptables",
             f"--cluster-cidr={CLUSTER_CIDR}", f"--hostname-override={self._settings.node_name}",
             # the machine's own limits stand: a lab has no right to them
-            "--conntrack-max-per-core=0", "--conntrack-tcp-timeout-established=0s", "--conntrack-tcp-timeout-close-wait=0s",
+            "--conntrack-max-per-core=0", "--conntrack-tcp-timeout-established=0s",
+            "--conntrack-tcp-timeout-close-wait=0s",
             "--healthz-bind-address=127.0.0.1:10256", *extra(self._settings, "kube-proxy-arg"),
         ])  # fmt: skip
         network.start(self._settings, self._url)

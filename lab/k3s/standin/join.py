@@ -39,7 +39,7 @@ def serve(
     passwords: Mapping[str, str],
     handlers: Mapping[str, tuple[set[str], Handler]],
 ) -> None:
-    """Answer ``GET /cacerts`` to everybody and POSTs of JSON to those of ``handlers`` whose users include the caller."""
+    """Answer ``GET /cacerts`` to everybody, and a POST of JSON to the users whom ``handlers`` names for its path."""
 
     class Service(http.server.BaseHTTPRequestHandler):
         timeout = 30
@@ -104,7 +104,7 @@ class Client:
             self.ca: bytes = answer.read()
         if token.ca_hash and fingerprint(self.ca) != token.ca_hash:
             raise Refused("token CA hash does not match the Cluster CA certificate hash")
-        if token.user and token.user != user and token.user != "server":
+        if token.user not in {"", user, "server"}:
             raise Refused(f"this token is for {token.user!r}, but the node joins as {user!r}")
         self._context = ssl.create_default_context(cadata=self.ca.decode())
 

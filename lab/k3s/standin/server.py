@@ -9,6 +9,7 @@ import base64
 import json
 import secrets
 import socket
+import ssl
 import subprocess
 import time
 import urllib.request
@@ -63,7 +64,8 @@ class Server:
         log(f"API server ready after {time.monotonic() - begun:.1f} s")
         self._children.start("kube-controller-manager", self._controller_manager())
         self._children.start("kube-scheduler", self._scheduler())
-        join.serve("", pki.Pair(self._tls / "serving-kube-apiserver"), self._ca("server-ca").cert.read_bytes(), passwords, {
+        serving = pki.Pair(self._tls / "serving-kube-apiserver")
+        join.serve("", serving, self._ca("server-ca").cert.read_bytes(), passwords, {
             "/v1-k3s/certificates": ({"server", "node"}, self._node_certificates),
             "/v1-k3s/bootstrap": ({"server"}, self._hand_over),
             "/v1-k3s/member": ({"server"}, self._add_member),
@@ -128,7 +130,8 @@ class Server:
         name = self._settings.node_name
         api_names = [
             "kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local",
-            "localhost", "127.0.0.1", "10.43.0.1", self._address, name, socket.gethostname(), *self._settings.items("tls-san"),
+            "localhost", "127.0.0.1", "10.43.0.1", self._address, name, socket.gethostname(),
+            *self._settings.items("tls-san"),
         ]  # fmt: skip
         pki.certificate(self._tls / "serving-kube-apiserver", server, "/CN=kube-apiserver", api_names)
         for stem, subject in (
@@ -191,15 +194,19 @@ class Server:
             component("kube-apiserver"), f"--advertise-address={self._address}", f"--secure-port={API_PORT}",
             "--etcd-servers=https://127.0.0.1:2379", f"--etcd-cafile={tls}/etcd/server-ca.crt",
             f"--etcd-certfile={tls}/etcd/client.crt", f"--etcd-keyfile={tls}/etcd/client.key",
-            f"--tls-cert-file={tls}/serving-kube-apiserver.crt", f"--tls-private-key-file={tls}/serving-kube-apiserver.key",
+            f"--tls-cert-file={tls}/serving-kube-apiserver.crt",
+            f"--tls-private-key-file={tls}/serving-kube-apiserver.key",
             f"--client-ca-file={tls}/client-ca.crt", "--anonymous-auth=false", "--authorization-mode=Node,RBAC",
             "--enable-admission-plugins=NodeRestriction", "--allow-privileged=true",
-            f"--kubelet-certificate-authority={tls}/server-ca.crt", f"--kubelet-client-certificate={tls}/client-kube-apiserver.crt",
+            f"--kubelet-certificate-authority={tls}/server-ca.crt",
+            f"--kubelet-client-certificate={tls}/client-kube-apiserver.crt",
             f"--kubelet-client-key={tls}/client-kube-apiserver.key",
             "--kubelet-preferred-address-types=InternalIP,ExternalIP,Hostname",
-            f"--service-cluster-ip-range={SERVICE_CIDR}", "--service-account-issuer=https://kubernetes.default.svc.cluster.local",
+            f"--service-cluster-ip-range={SERVICE_CIDR}",
+            "--service-account-issuer=https://kubernetes.default.svc.cluster.local",
             f"--service-account-key-file={tls}/service.key", f"--service-account-signing-key-file={tls}/service.key",
-            f"--requestheader-client-ca-file={tls}/request-header-ca.crt", "--requestheader-allowed-names=system:auth-proxy",
+            f"--requestheader-client-ca-file={tls}/request-header-ca.crt",
+            "--requestheader-allowed-names=system:auth-proxy",
             "--requestheader-extra-headers-prefix=X-Remote-Extra-", "--requestheader-group-headers=X-Remote-Group",
             "--requestheader-username-headers=X-Remote-User", f"--proxy-client-cert-file={tls}/client-auth-proxy.crt",
             f"--proxy-client-key-file={tls}/client-auth-proxy.key", "--profiling=false", *encryption,
@@ -211,7 +218,8 @@ class Server:
         return [
             component("kube-controller-manager"), f"--kubeconfig={config}", f"--authentication-kubeconfig={config}",
             f"--authorization-kubeconfig={config}", "--bind-address=127.0.0.1", "--allocate-node-cidrs=true",
-            f"--cluster-cidr={CLUSTER_CIDR}", "--use-service-account-credentials=true", f"--root-ca-file={tls}/server-ca.crt",
+            f"--cluster-cidr={CLUSTER_CIDR}", "--use-service-account-credentials=true",
+            f"--root-ca-file={tls}/server-ca.crt",
             f"--service-account-private-key-file={tls}/service.key", "--profiling=false",
             *extra(self._settings, "kube-controller-manager-arg"),
         ]  # fmt: skip
@@ -236,10 +244,11 @@ class Server:
         """Sign what a node needs: as the node, for its own port, as kube-proxy."""
         name, addresses = str(body["name"]), [str(address) for address in body["addresses"]]
         client, server = self._ca("client-ca"), self._ca("server-ca")
+        names = [name, "localhost", "127.0.0.1", *addresses]
         return {
             "client-kubelet": pki.sign(body["client-kubelet"], client, f"/O=system:nodes/CN=system:node:{name}"),
             "client-kube-proxy": pki.sign(body["client-kube-proxy"], client, "/CN=system:kube-proxy"),
-            "serving-kubelet": pki.sign(body["serving-kubelet"], server, f"/CN={name}", [name, "localhost", "127.0.0.1", *addresses]),
+            "serving-kubelet": pki.sign(body["serving-kubelet"], server, f"/CN={name}", names),
             "client-ca": client.cert.read_text(),
         }  # fmt: skip
 
@@ -251,8 +260,6 @@ def extra(settings: Settings, key: str) -> list[str]:
 
 def api_context(ca: Path, pair: pki.Pair) -> Any:
     """TLS for a client of the API server."""
-    import ssl
-
     context = ssl.create_default_context(cafile=str(ca))
     context.load_cert_chain(pair.cert, pair.key)
     return context
@@ -264,9 +271,10 @@ def kubeconfig(url: str, ca: Path, pair: pki.Pair, *, embed: bool = False) -> st
     def entry(key: str, path: Path) -> dict[str, str]:
         return {f"{key}-data": base64.b64encode(path.read_bytes()).decode()} if embed else {key: str(path)}
 
+    user = {**entry("client-certificate", pair.cert), **entry("client-key", pair.key)}
     return yaml.safe_dump({
         "apiVersion": "v1", "kind": "Config", "current-context": "default", "preferences": {},
         "clusters": [{"name": "default", "cluster": {"server": url, **entry("certificate-authority", ca)}}],
         "contexts": [{"name": "default", "context": {"cluster": "default", "user": "default"}}],
-        "users": [{"name": "default", "user": {**entry("client-certificate", pair.cert), **entry("client-key", pair.key)}}],
+        "users": [{"name": "default", "user": user}],
     })  # fmt: skip

@@ -1,0 +1,357 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The lab's Kubernetes without Ansible: K3s's stand-in from hand-written files, Multus, devices, pods on VFs."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import pytest
+import yaml
+from labcommand import LabCommand
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+CACHE = Path(os.environ.get("GB10_CACHE") or Path.home() / ".cache" / "gb10-lab")
+HOSTS = ("control", "spark1", "spark2")
+NODES = HOSTS[1:]
+CNI = "/var/lib/rancher/k3s/agent/etc/cni/net.d"
+CNI_BIN = "/var/lib/rancher/k3s/data/cni"
+MULTUS = "ghcr.io/k8snetworkplumbingwg/multus-cni:v4.3.0"
+SGLANG = "localhost/gb10/sglang-standin:0.5.12.post1"
+AGENT_PASSWORD = "agent-password-of-the-test"
+SERVER_PASSWORD = "server-password-of-the-test"
+UNIT = """[Service]
+Type={type}
+ExecStart=/usr/local/bin/k3s {role}
+KillMode=process
+Delegate=yes
+TasksMax=infinity
+TimeoutStartSec=0
+Restart=always
+RestartSec=1s
+"""
+INSTALL = """
+install -D -m 755 {airgap}/k3s /usr/local/bin/k3s
+mkdir -p /etc/rancher/k3s /var/lib/rancher/k3s/agent/images {cni_bin}
+cp {airgap}/*.tar.zst /var/lib/rancher/k3s/agent/images/
+tar -xzf {airgap}/cni/cni-plugins-*.tgz -C {cni_bin}
+umask 077
+cat > /etc/rancher/k3s/agent-token <<< '{agent}'
+cat > /etc/rancher/k3s/server-token <<< '{server}'
+cat > /etc/rancher/k3s/config.yaml <<'END'
+{config}
+END
+cat > /etc/systemd/system/{unit}.service <<'END'
+{text}
+END
+systemctl daemon-reload
+"""
+VFS = """
+for pf in enp1s0f0np0 enP2p1s0f0np0; do
+  ip link set $pf mtu 9000 up
+  echo 1 > /run/gb10-lab/sys/class/net/$pf/device/sriov_numvfs
+done
+for vf in enp1s0f0v0 enP2p1s0f0v0; do
+  until ip link set $vf mtu 9000 up 2>/dev/null; do sleep 0.1; done
+done
+"""
+
+
+class Cluster:
+    """A lab with K3s on all hosts."""
+
+    def __init__(self, lab: LabCommand) -> None:
+        self.lab = lab
+        self.seconds: dict[str, float] = {}
+        self.kubeconfig = lab.state / "kubeconfig"
+
+    def kubectl(self, *words: str, stdin: str | None = None, check: bool = True) -> str:
+        """Run kubectl in the lab's network, as a laptop beside it would; its output and what it complained of."""
+        kubectl = CACHE / "kubernetes-1.36.4" / "bin" / "kubectl"
+        argv = [CHECKOUT / "lab" / "labctl", "run", "--", kubectl, "--kubeconfig", self.kubeconfig, *words]
+        done = subprocess.run(
+            argv, env=self.lab.environment, input=stdin, capture_output=True, text=True, timeout=180, check=False
+        )
+        assert not check or done.returncode == 0, f"kubectl {' '.join(words)}\n{done.stderr}"
+        return done.stdout + done.stderr
+
+    def apply(self, *objects: Mapping[str, Any]) -> None:
+        """Apply objects with strict validation."""
+        self.kubectl("apply", "--server-side", "--validate=strict", "-f", "-", stdin=yaml.safe_dump_all(objects))
+
+    def get(self, *words: str) -> dict[str, Any]:
+        """What the API has."""
+        return dict(json.loads(self.kubectl("get", *words, "-o", "json")))
+
+
+def settings(host: str) -> str:
+    """A config.yaml as a person would write it."""
+    config: dict[str, Any] = {"node-name": host, "flannel-iface": "mgmt0", "kubelet-arg": ["fail-cgroupv1=false"]}
+    if host == "control":
+        config |= {
+            "token-file": "/etc/rancher/k3s/server-token", "agent-token-file": "/etc/rancher/k3s/agent-token",
+            "tls-san": ["10.99.0.10"], "disable": ["traefik", "servicelb"], "secrets-encryption": True,
+        }  # fmt: skip
+    else:
+        config |= {"server": "https://10.99.0.10:6443", "token-file": "/etc/rancher/k3s/agent-token"}
+    return yaml.safe_dump(config)
+
+
+@pytest.fixture(scope="module")
+def cluster(make_lab: Callable[[], LabCommand]) -> Cluster:
+    """A server and two agents, VFs on both rails, Multus, two networks."""
+    prepared = subprocess.run([CHECKOUT / "lab" / "kubernetes" / "prepare"], check=False).returncode
+    assert prepared == 0, "lab/kubernetes/prepare failed, see above"
+    cluster = Cluster(make_lab())
+    cluster.lab.up(nodes=2)
+    for host in HOSTS:
+        role, unit = ("server", "k3s") if host == "control" else ("agent", "k3s-agent")
+        text = UNIT.format(role=role, type="notify" if role == "server" else "exec")
+        cluster.lab.shell(host, INSTALL.format(
+            airgap="/opt/gb10-lab-cache/airgap", cni_bin=CNI_BIN, agent=AGENT_PASSWORD, server=SERVER_PASSWORD,
+            config=settings(host), unit=unit, text=text,
+        ))  # fmt: skip
+    begun = time.monotonic()
+    for host in NODES:
+        cluster.lab.shell(host, VFS)
+        cluster.lab.shell(host, "systemctl start k3s-agent")
+    cluster.lab.shell("control", "systemctl start k3s")
+    cluster.seconds["k3s.service started"] = time.monotonic() - begun
+    kubeconfig = cluster.lab.shell("control", "cat /etc/rancher/k3s/k3s.yaml").replace("127.0.0.1", "10.99.0.10")
+    cluster.kubeconfig.touch(mode=0o600)
+    cluster.kubeconfig.write_text(kubeconfig)
+    eventually(lambda: len(cluster.get("nodes")["items"]), lambda count: count == len(HOSTS), 120)
+    cluster.kubectl("wait", "--for=condition=Ready", "node", "--all", "--timeout=120s")
+    cluster.seconds["nodes ready"] = time.monotonic() - begun
+    cluster.apply(*yaml.safe_load_all(multus()))
+    cluster.kubectl("-n", "kube-system", "rollout", "status", "daemonset/gb10-multus", "--timeout=180s")
+    cluster.seconds["Multus ready"] = time.monotonic() - begun
+    cluster.apply(namespace("rdma", "privileged"), network("rail0", "enp1s0f0v0"), network("rail1", "enP2p1s0f0v0"))
+    print(f"\nafter the first `systemctl start`: { {what: round(when, 1) for what, when in cluster.seconds.items()} }")
+    return cluster
+
+
+def multus() -> str:
+    """The manifest of role multus."""
+    environment = jinja2.Environment(trim_blocks=True, autoescape=False)
+    environment.filters["to_json"] = json.dumps
+    source = (CHECKOUT / "roles" / "multus" / "templates" / "multus.yml.j2").read_text()
+    return environment.from_string(source).render(
+        __multus_image=MULTUS, multus_conf_dir=CNI, multus_bin_dir=CNI_BIN, multus_namespace="rdma",
+        multus_system_namespace="kube-system", multus_resources={"requests": {"cpu": "10m"}},
+    )  # fmt: skip
+
+
+def namespace(name: str, level: str) -> dict[str, Any]:
+    """A namespace with a Pod Security level."""
+    return {"apiVersion": "v1", "kind": "Namespace",
+            "metadata": {"name": name, "labels": {"pod-security.kubernetes.io/enforce": level}}}  # fmt: skip
+
+
+def network(name: str, device: str) -> dict[str, Any]:
+    """A host-device network with addresses that the pod names."""
+    config = {"cniVersion": "1.0.0", "name": name, "type": "host-device", "device": device,
+              "capabilities": {"ips": True},
+              "ipam": {"type": "static"}}  # fmt: skip
+    return {"apiVersion": "k8s.cni.cncf.io/v1", "kind": "NetworkAttachmentDefinition",
+            "metadata": {"name": name, "namespace": "rdma"}, "spec": {"config": json.dumps(config)}}  # fmt: skip
+
+
+def pod(name: str, node: str, *, networks: list[dict[str, Any]] | None = None, **container: Any) -> dict[str, Any]:
+    """A pod that sleeps on a node."""
+    annotations = {"k8s.v1.cni.cncf.io/networks": json.dumps(networks)} if networks else {}
+    return {
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "rdma", "annotations": annotations},
+        "spec": {"nodeSelector": {"kubernetes.io/hostname": node}, "terminationGracePeriodSeconds": 0,
+                 "automountServiceAccountToken": False,
+                 "containers": [{"name": "main", "image": SGLANG, "imagePullPolicy": "Never",
+                                 "command": ["sleep", "86400"], **container}]},
+    }  # fmt: skip
+
+
+def eventually(look: Callable[[], Any], wanted: Callable[[Any], bool], seconds: float = 30) -> Any:
+    """What ``look`` returns once it is what was wanted."""
+    end = time.monotonic() + seconds
+    while not wanted(seen := look()):
+        assert time.monotonic() < end, f"still: {seen}"
+        time.sleep(0.5)
+    return seen
+
+
+def test_nodes_look_as_under_k3s(cluster: Cluster) -> None:
+    release = json.loads((CHECKOUT / "lab" / "kubernetes" / "versions.json").read_text())["k3s"]
+    nodes = {node["metadata"]["name"]: node for node in cluster.get("nodes")["items"]}
+    assert set(nodes) == set(HOSTS)
+    assert {node["status"]["nodeInfo"]["kubeletVersion"] for node in nodes.values()} == {release}
+    eventually(
+        lambda: cluster.get("node", "control")["metadata"]["labels"],
+        lambda seen: seen.get("node-role.kubernetes.io/control-plane") == "true",
+    )
+    assert release in cluster.lab.shell("spark1", "k3s --version")
+
+
+def test_tokens_are_in_k3s_form_and_secrets_are_nobodys_business(cluster: Cluster) -> None:
+    server = "/var/lib/rancher/k3s/server"
+    for name, user in (("token", "server"), ("node-token", "server"), ("agent-token", "node")):
+        token = cluster.lab.shell("control", f"cat {server}/{name}")
+        assert re.fullmatch(rf"K10[0-9a-f]{{64}}::{user}:\S+", token), name
+    assert "600" in cluster.lab.shell("control", "stat -c %a /etc/rancher/k3s/k3s.yaml")
+    readable = cluster.lab.shell(
+        "control", f"find {server} \\( -name '*token*' -o -name '*.key' -o -path '*cred/*' \\) -type f -perm /077"
+    )
+    assert readable == ""
+    for host in HOSTS:
+        arguments = cluster.lab.shell(host, "cat /proc/[0-9]*/cmdline | tr '\\0' ' '")
+        logs = cluster.lab.shell(host, "journalctl --no-pager -q")
+        for secret in (AGENT_PASSWORD, SERVER_PASSWORD):
+            # the test's own shell has the script that wrote them in its arguments no more
+            assert secret not in arguments
+            assert secret not in logs
+
+
+def test_secrets_are_encrypted_in_the_datastore(cluster: Cluster) -> None:
+    secret = {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": "hidden", "namespace": "rdma"},
+        "stringData": {"key": "find-me-if-you-can"},
+    }
+    cluster.apply(secret)
+    database = "/var/lib/rancher/k3s/server/db"
+    assert cluster.lab.shell("control", f"grep -rl find-me-if-you-can {database} || true") == ""
+    assert cluster.lab.shell("control", f"grep -rl k8s:enc:aescbc:v1 {database}") != ""
+    assert "Encryption Status: Enabled" in cluster.lab.shell("control", "k3s secrets-encrypt status")
+
+
+def test_two_pods_meet_on_their_planned_addresses_over_both_rails(cluster: Cluster) -> None:
+    begun = time.monotonic()
+    for number, node in enumerate(NODES, 1):
+        networks = [
+            {
+                "name": f"rail{rail}",
+                "namespace": "rdma",
+                "interface": f"net{rail + 1}",
+                "ips": [f"10.10{rail}.0.{number}/24"],
+            }
+            for rail in (0, 1)
+        ]
+        cluster.apply(pod(f"rank{number - 1}", node, networks=networks, securityContext={"privileged": True}))
+    cluster.kubectl("-n", "rdma", "wait", "--for=condition=Ready", "pod", "rank0", "rank1", "--timeout=120s")
+    print(f"\ntwo pods with two VFs each ready after {time.monotonic() - begun:.1f} s")
+    status = json.loads(
+        cluster.get("-n", "rdma", "pod", "rank0")["metadata"]["annotations"]["k8s.v1.cni.cncf.io/network-status"]
+    )
+    seen = {entry["interface"]: (entry["name"], entry["ips"]) for entry in status if not entry.get("default")}
+    assert seen == {"net1": ("rdma/rail0", ["10.100.0.1"]), "net2": ("rdma/rail1", ["10.101.0.1"])}
+    for rail in (0, 1):
+        # the size of a frame of MTU 9000 that may not be cut in pieces
+        out = cluster.kubectl(
+            "-n", "rdma", "exec", "rank0", "--", "ping", "-c1", "-W2", "-Mdo", "-s8972", f"10.10{rail}.0.2"
+        )
+        assert "1 received" in out
+    events = cluster.kubectl("-n", "rdma", "events", "--for", "pod/rank0")
+    assert "Add net1 [10.100.0.1/24] from rdma/rail0" in events
+    assert cluster.lab.shell("spark1", "ip -br link show | grep -c v0@ || true") == "0"
+
+
+def test_a_vf_that_is_taken_and_a_network_that_is_missing_are_said(cluster: Cluster) -> None:
+    for name, nad, reason in (
+        ("second", "rail0", "failed to find host device"),
+        ("lost", "rail7", "cannot find a network-attachment-definition"),
+    ):
+        cluster.apply(pod(name, "spark1", networks=[{"name": nad, "interface": "net1", "ips": ["10.100.0.9/24"]}]))
+        eventually(
+            lambda name=name: cluster.kubectl("-n", "rdma", "events", "--for", f"pod/{name}"),
+            lambda out, reason=reason: reason in out,
+            60,
+        )
+        cluster.kubectl("-n", "rdma", "delete", "pod", name, "--wait=false")
+
+
+def test_device_nodes_are_seen_by_privileged_pods_and_by_those_that_were_given_them(cluster: Cluster) -> None:
+    for resource, devices in (("nvidia.com/gpu", ""), ("rdma/gb10", "/dev/infiniband/*")):
+        cluster.apply(device_plugin(resource, devices))
+    eventually(
+        lambda: [cluster.get("node", node)["status"]["allocatable"] for node in NODES],
+        lambda seen: all(offer.get("nvidia.com/gpu") == offer.get("rdma/gb10") == "1" for offer in seen), 90,
+    )  # fmt: skip
+    unprivileged = {
+        "allowPrivilegeEscalation": False,
+        "runAsUser": 1000,
+        "runAsNonRoot": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    cluster.apply(pod("plain", "spark1", securityContext=unprivileged))
+    limits = {"limits": {"rdma/gb10": 1, "nvidia.com/gpu": 1}}
+    cluster.apply(pod("given", "spark1", securityContext=unprivileged, resources=limits))
+    cluster.kubectl("-n", "rdma", "wait", "--for=condition=Ready", "pod", "plain", "given", "rank0", "--timeout=120s")
+    look = [
+        "--",
+        "sh",
+        "-c",
+        "ls /dev/infiniband 2>/dev/null; ls /run/gb10-lab/sys/class/infiniband >/dev/null && echo sysfs",
+    ]
+    seen = {name: cluster.kubectl("-n", "rdma", "exec", name, *look).split() for name in ("rank0", "plain", "given")}
+    assert seen["plain"] == ["sysfs"]
+    assert "uverbs0" in seen["rank0"]
+    assert "uverbs0" in seen["given"]
+    touched = cluster.kubectl("-n", "rdma", "exec", "plain", "--", "touch", "/run/gb10-lab/sys/x", check=False)
+    assert "Read-only file system" in touched
+
+
+def device_plugin(resource: str, devices: str) -> dict[str, Any]:
+    """The lab's device plugin for one resource on every node."""
+    name = re.sub(r"\W", "-", resource)
+    labels = {"app": name}
+    mounts = {"plugins": "/var/lib/kubelet/device-plugins", "dev": "/dev"}
+    container = {
+        "name": "main", "image": "localhost/gb10/device-plugin-standin:lab", "imagePullPolicy": "Never",
+        "args": ["-resource", resource, *(["-devices", devices] if devices else [])],
+        "securityContext": {"privileged": True},
+        "volumeMounts": [{"name": volume, "mountPath": path} for volume, path in mounts.items()],
+    }  # fmt: skip
+    on_nodes = {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": list(NODES)}]}
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [on_nodes]}}
+    affinity = {"nodeAffinity": required}
+    volumes = [{"name": volume, "hostPath": {"path": path}} for volume, path in mounts.items()]
+    return {"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": name, "namespace": "rdma"},
+            "spec": {"selector": {"matchLabels": labels}, "template": {
+                "metadata": {"labels": labels},
+                "spec": {"affinity": affinity, "containers": [container], "volumes": volumes}}}}  # fmt: skip
+
+
+def test_pod_security_refuses_what_its_level_forbids(cluster: Cluster) -> None:
+    cluster.apply(namespace("strict", "restricted"))
+    wanted = pod("loud", "spark1", securityContext={"privileged": True})
+    wanted["metadata"]["namespace"] = "strict"
+    out = cluster.kubectl("apply", "-f", "-", stdin=yaml.safe_dump(wanted), check=False)
+    assert 'violates PodSecurity "restricted:latest"' in out
+
+
+def test_pods_outlive_k3s_and_it_comes_back_after_kill_9(cluster: Cluster) -> None:
+    before = cluster.get("-n", "rdma", "pod", "rank0")["status"]["containerStatuses"][0]
+    for script in ("systemctl restart k3s-agent", "kill -9 $(systemctl show -P MainPID k3s-agent)"):
+        cluster.lab.shell("spark1", script)
+        eventually(
+            lambda: cluster.lab.shell("spark1", "pgrep -xc kubelet || true; pgrep -xc containerd || true").split(),
+            lambda seen: seen == ["1", "1"],
+        )
+        cluster.kubectl("wait", "--for=condition=Ready", "node", "spark1", "--timeout=60s")
+    after = cluster.get("-n", "rdma", "pod", "rank0")["status"]["containerStatuses"][0]
+    assert (after["containerID"], after["restartCount"]) == (before["containerID"], 0)
+
+
+def test_a_wrong_token_is_refused(cluster: Cluster) -> None:
+    join = "K3S_CONFIG_FILE=/dev/null timeout 20 k3s agent --server https://10.99.0.10:6443 --data-dir /tmp/k3s 2>&1 || true"
+    assert "401 Unauthorized" in cluster.lab.shell("spark2", f"K3S_TOKEN=wrong {join}")
+    token = f"K10{'0' * 64}::node:{AGENT_PASSWORD}"
+    assert "does not match the Cluster CA" in cluster.lab.shell("spark2", f"K3S_TOKEN={token} {join}")
