@@ -57,12 +57,18 @@ def _import(path: Path) -> None:
 
 
 def base_spec(shared: str) -> str:
-    """What every container starts from: containerd's default and the lab's sysfs, read-only, at the same path."""
+    """What every container starts from: containerd's default and the lab's sysfs, read-only, at the same path.
+
+    Beside it lies the directory where a program says how many bytes real hardware would have moved by RDMA.
+    """
     spec: dict[str, Any] = json.loads(
         subprocess.run(["ctr", "oci", "spec"], capture_output=True, text=True, check=True).stdout
     )
     if Path(shared).is_dir():
         spec["mounts"].append({"destination": shared, "type": "bind", "source": shared, "options": ["rbind", "ro"]})
+    traffic = str(Path(shared).with_name("rdma-traffic"))
+    if Path(traffic).is_dir():
+        spec["mounts"].append({"destination": traffic, "type": "bind", "source": traffic, "options": ["rbind", "rw"]})
     return json.dumps(spec)
 
 
