@@ -22,6 +22,7 @@ SPEC = {
     "min_free_gib": {"type": "float", "default": 100},
     "min_rate_gbps": {"type": "float", "default": 200},
     "min_pcie_gbps": {"type": "float", "default": 100},
+    "rdma_mode": {"type": "str", "default": "privileged", "choices": ["privileged", "ipc_lock", "restricted", "none"]},
     "severities": {"type": "dict", "default": {}},
 }
 
@@ -43,6 +44,7 @@ class ActionModule(ActionBase):
             min_free_gib=arguments["min_free_gib"],
             min_rate_gbps=arguments["min_rate_gbps"],
             min_pcie_gbps=arguments["min_pcie_gbps"],
+            rdma_mode=arguments["rdma_mode"],
             severities=arguments["severities"],
         )
         findings = judge(subjects, settings, [*planning, *found])

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ._findings import Finding, Severity
@@ -62,11 +62,12 @@ _ENCODING = 128 / 130  # PCIe 3.0 and later
 
 @dataclass(frozen=True)
 class Settings:
-    """What is asked of hosts. Space in GiB, rates in Gb/s."""
+    """What is asked of hosts. Space in GiB, rates in Gb/s; ``rdma_mode`` is how pods get RDMA (gb10_rdma_mode)."""
 
     min_free_gib: float = 100
     min_rate_gbps: float = 200
     min_pcie_gbps: float = 100
+    rdma_mode: str = "privileged"
     severities: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -180,8 +181,10 @@ def _judge_runtime(subject: Subject, facts: Mapping[str, Any], settings: Setting
     for unit, limit in facts["runtime_memlock"].items():
         if limit is not None:
             reason = "pods without IPC_LOCK can't register memory beyond it: ibv_reg_mr fails"
-            remedy = f"Set LimitMEMLOCK=infinity in a drop-in of {unit}."
-            yield finding("preflight.runtime.memlock", unit, limit, reason, remedy, where)
+            remedy = f"Set LimitMEMLOCK=infinity in a drop-in of {unit}; role k3s does for restricted pods."
+            found = finding("preflight.runtime.memlock", unit, limit, reason, remedy, where)
+            # the other modes' pods have IPC_LOCK, or no RDMA at all
+            yield found if settings.rdma_mode == "restricted" else replace(found, severity="info")
     macs = {mac: netdev for netdev, mac in subject.vfs.items()}
     for orphan in facts["orphan_namespaces"]:
         for link in orphan["links"]:

@@ -45,6 +45,11 @@ options:
     description: What the PCIe link of every planned port must carry, in Gb/s.
     type: float
     default: 100
+  rdma_mode:
+    description: How pods get RDMA; only V(restricted) ones are bound by the runtime's memlock limit.
+    type: str
+    choices: [privileged, ipc_lock, restricted, none]
+    default: privileged
   severities:
     description: Rule names with the severity that they shall have, V(error), V(warning), V(info) or V(off).
     type: dict

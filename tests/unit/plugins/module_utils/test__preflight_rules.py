@@ -114,7 +114,7 @@ BETWEEN = {"preflight.firmware.differs", "preflight.gpu.driver_differs", "prefli
 
 
 def found(*subjects: Subject, settings: Settings | None = None) -> list[Finding]:
-    return judge(subjects, settings or Settings())
+    return judge(subjects, settings or Settings(rdma_mode="restricted"))
 
 
 def test_a_good_host_has_nothing_against_it() -> None:
@@ -163,6 +163,12 @@ def test_a_cable_in_the_other_cage_is_told() -> None:
     (finding,) = found(replace(SUBJECT, facts=facts))
     assert finding.rule == "preflight.link.down"
     assert finding.remedy.startswith("enp1s0f1np1 has a link")
+
+
+def test_memlock_binds_restricted_pods_only() -> None:
+    limited = with_facts(runtime_memlock={"k3s-agent.service": 8388608})(SUBJECT)
+    assert [f.severity for f in found(limited, settings=Settings(rdma_mode="restricted"))] == ["warning"]
+    assert [f.severity for f in found(limited, settings=Settings(rdma_mode="privileged"))] == ["info"]
 
 
 def test_the_api_port_matters_on_servers_only() -> None:
