@@ -38,6 +38,10 @@ def remove(lab: Lab) -> bool:
         if str(lab.state) + "/" in entry.read_text(errors="replace"):
             shutil.rmtree(entry.parent)
     if (lab.state / MARKER).exists():
+        # the marker goes last: without it the rest would be somebody else's files to the next run
+        for path in lab.state.iterdir():
+            if path.name != MARKER:
+                shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
         shutil.rmtree(lab.state)
     if lab.run.exists():
         shutil.rmtree(lab.run)

@@ -220,6 +220,21 @@ def test_up_works_after_kill_at_any_moment_of_up(make_lab: Callable[[], LabComma
     lab("down")
 
 
+@pytest.mark.parametrize("seconds", [0.15, 0.4])
+def test_down_works_after_kill_at_any_moment_of_down(make_lab: Callable[[], LabCommand], seconds: float) -> None:
+    lab = make_lab()
+    lab.up()
+    name = json.loads(lab("status", "--json"))["name"]
+    started = lab.start("down")
+    time.sleep(seconds)
+    started.kill()
+    started.wait()
+    lab("down")
+    assert not lab.state.exists()
+    assert not list(Path("/run/gb10-lab").glob(f"{name}*"))
+    assert not list(Path("/run/netns").glob(f"{name}*"))
+
+
 def test_up_repairs_and_down_leaves_nothing(make_lab: Callable[[], LabCommand]) -> None:
     lab = make_lab()
     links = sorted(Path("/sys/class/net").iterdir())
