@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from difflib import get_close_matches
 from functools import lru_cache
 from pathlib import Path
@@ -20,6 +20,7 @@ from typing import Any
 from ._findings import Finding, Severity, sort_findings
 from ._sglang_catalogue import Version
 from ._sglang_check import Knowledge, Report, check
+from ._sglang_memory import estimate
 from ._sglang_models import Model, find, load_models
 from ._sglang_patches import Patch, load_patches, select_patches
 from ._sglang_render import TOPOLOGY_FLAGS, render_argv, topology_argv, translate_env
@@ -61,7 +62,8 @@ class ResolvedProfile:
 
     ``argv`` holds the flags without model path and parallel sizes, which the serving plan writes; ``server_args`` what
     the profile says, before translation; ``patches`` dictionaries ``{name, path, needed, why}`` in the order in which
-    they run; ``engine`` a text that is the same for two presets exactly when SGLang would run the same engine.
+    they run; ``memory`` an estimate per GPU with its arithmetic; ``engine`` a text that is the same for two presets
+    exactly when SGLang would run the same engine.
     """
 
     name: str
@@ -81,6 +83,7 @@ class ResolvedProfile:
     hardware: str = "gb10"
     engine: str = ""
     changes: list[dict[str, Any]] = field(default_factory=list)
+    memory: dict[str, Any] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain data, findings included."""
@@ -187,7 +190,16 @@ def resolve(
     setting = Setting(hardware if hardware in GPUS else "gb10", gpus, carries, needed, env)
     full = ["--model-path", str(model["path"]), *argv, *topology_argv(topology)]
     report: Report = check(library.knowledge, str(version), full, facts, setting, where)
-    findings += [*report.findings, *patches.findings, *_image_findings(chosen, image, version, where)]
+    models = library.models
+    memory = estimate(
+        _weighed(find(models, model["repo"]), model),
+        report.context,
+        find(models, model["draft"]),
+        setting.gpu,
+        where,
+    )
+    findings += [*report.findings, *memory.findings, *patches.findings]
+    findings += _image_findings(chosen, image, version, where)
     return ResolvedProfile(
         name=name,
         preset=str(merged["preset"]),
@@ -206,7 +218,16 @@ def resolve(
         hardware=hardware,
         engine=report.engine,
         changes=[asdict(change) for change in report.changes],
+        memory=memory.as_dict(),
     )
+
+
+def _weighed(known: Model | None, model: Mapping[str, Any]) -> Model | None:
+    """Return what is known of the model, with the weights that the profile itself gives."""
+    if model.get("weights_gb") is None or not model.get("arch"):
+        return known
+    base = known or Model(str(model["repo"]), str(model["arch"]), "the profile")
+    return replace(base, weights_gb=float(model["weights_gb"]))
 
 
 def set_of(findings: Sequence[Finding]) -> list[Finding]:

@@ -1,0 +1,201 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Profiles as they ship: presets, overlays, translation, expected results, duplicates, memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from ansible_collections.gb10.cluster.plugins.module_utils._sglang_matrix import duplicates, matrix
+from ansible_collections.gb10.cluster.plugins.module_utils._sglang_memory import estimate, kv_bytes_per_token
+from ansible_collections.gb10.cluster.plugins.module_utils._sglang_models import Model, find, load_models
+from ansible_collections.gb10.cluster.plugins.module_utils._sglang_profile import Library, overlay, resolve
+from ansible_collections.gb10.cluster.plugins.plugin_utils._profile_files import find_profiles, load_profile
+from sglang_cases import PROFILES
+
+LIBRARY = Library.load()
+SHIPPED = {name: load_profile(name) for name in find_profiles()}
+PRESETS = [(name, preset) for name, profile in SHIPPED.items() for preset in profile["presets"]]
+ANY = {"image": "any@sha256:0"}
+
+
+@pytest.mark.parametrize(("name", "preset"), PRESETS, ids=[f"{name}-{preset}" for name, preset in PRESETS])
+def test_what_was_measured_is_accepted_and_what_was_broken_is_refused(name: str, preset: str) -> None:
+    resolved = resolve(SHIPPED[name], preset)
+    errors = [str(finding) for finding in resolved.findings if finding.severity == "error"]
+    assert bool(errors) == (resolved.status == "broken"), errors
+    assert resolved.model["arch"]
+    assert resolved.image
+
+
+def test_every_profile_says_where_it_comes_from() -> None:
+    for profile in SHIPPED.values():
+        assert profile["source"]
+        assert profile["default_preset"] in profile["presets"]
+        for preset in profile["presets"].values():
+            assert preset["description"]
+
+
+def result(name: str, preset: str, concurrency: int, context: int | None = None) -> dict[str, Any]:
+    """Return one expected result."""
+    rows = resolve(SHIPPED[name], preset).expected["results"]
+    return next(
+        row for row in rows if row["concurrency"] == concurrency and row.get("context_tokens") in (context, None)
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "preset", "concurrency", "context", "speed"),
+    [
+        ("gemma-4-31b-it", "baseline", 8, None, 85.34),
+        ("gemma-4-31b-it", "throughput", 8, None, 153.24),
+        ("gemma-4-31b-it", "latency", 1, None, 26.68),
+        ("nemotron-3-super-120b", "throughput", 8, None, 199.7),
+        ("nemotron-3-super-120b", "latency", 1, None, 58.85),
+        ("nemotron-3-super-120b", "mtp-5-5", 8, None, 152.7),
+        ("nemotron-3-super-120b", "mtp-5-7", 8, None, 175.1),
+        ("qwen3.5-397b", "winner", 8, None, 102.0),
+        ("qwen3.5-397b", "ep4", 8, None, 98.5),
+        ("qwen3.5-397b", "mtp", 1, None, 40.0),
+        ("glm-4.7", "winner", 4, None, 40.6),
+        ("glm-4.7", "mtp-triton", 1, None, 24.4),
+        ("glm-4.7", "mtp-cutlass", 8, None, 81.1),
+        ("gemma-4-26b-a4b-it-b300", "mtp", 8, 0, 1785.913),
+        ("gemma-4-26b-a4b-it-b300", "baseline", 1, 32768, 135.122),
+    ],
+)
+def test_published_numbers(name: str, preset: str, concurrency: int, context: int | None, speed: float) -> None:
+    assert result(name, preset, concurrency, context)["tokens_per_second"] == speed
+
+
+def test_a_preset_without_numbers_of_its_own_borrows_none() -> None:
+    assert resolve(SHIPPED["nemotron-3-super-120b"], "ep4-mtp-5-5").expected == {}
+
+
+def test_flags_of_topology_and_model_are_left_to_the_serving_plan() -> None:
+    for name, preset in PRESETS:
+        argv = resolve(SHIPPED[name], preset).argv
+        assert not {"--tp-size", "--pp-size", "--ep-size", "--nnodes", "--model-path", "--host", "--port"} & set(argv)
+
+
+def test_a_profile_of_one_release_runs_in_the_spelling_of_another() -> None:
+    argv = resolve(SHIPPED["qwen3.5-397b"], "mtp", "0.5.23", ANY).argv
+    assert "--cuda-graph-max-bs-decode" in argv
+    assert "--mamba-radix-cache-strategy" in argv
+    glm = resolve(SHIPPED["glm-4.7"], "winner", "0.5.23", ANY).argv
+    assert "--cuda-graph-backend-prefill=disabled" in glm
+
+
+def test_a_variable_that_later_releases_do_without_is_left_out_there() -> None:
+    assert resolve(SHIPPED["qwen3.5-397b"], "mtp").env == {"SGLANG_ENABLE_SPEC_V2": "1"}
+    newer = resolve(SHIPPED["qwen3.5-397b"], "mtp", "0.5.14", ANY)
+    assert newer.env == {}
+    assert any(finding.key == "SGLANG_ENABLE_SPEC_V2" for finding in newer.findings)
+
+
+def test_patches_are_needed_where_image_and_version_lack_them() -> None:
+    def needed(version: str | None, over: dict[str, Any] | None) -> dict[str, bool]:
+        patches = resolve(SHIPPED["gemma-4-31b-it"], "baseline", version, over).patches
+        return {patch["name"]: patch["needed"] for patch in patches}
+
+    assert needed(None, None) == {"sm121-jit-arch": False}
+    assert needed("0.5.13", ANY) == {"sm121-jit-arch": True}
+    assert needed("0.5.16", ANY) == {"sm121-jit-arch": False}
+
+
+def test_json_and_list_values_are_rendered() -> None:
+    profile = overlay(SHIPPED["nemotron-3-super-120b"], {"server_args": {"cuda_graph_bs": [1, 2], "page_size": -1}})
+    argv = resolve(profile, "no-spec").argv
+    assert argv[argv.index("--json-model-override-args") + 1] == '{"max_position_embeddings": 524288}'
+    assert argv[argv.index("--cuda-graph-bs") + 1 :][:2] == ["1", "2"]
+    assert "--page-size=-1" in argv
+
+
+def test_overrides_come_last_and_null_takes_away() -> None:
+    resolved = resolve(SHIPPED["gemma-4-31b-it"], "mtp-4", None, {"server_args": {"context_length": None}})
+    assert "--context-length" not in resolved.argv
+    assert overlay({"a": {"b": 1, "c": 2}}, {"a": {"b": None}, "d": 3}) == {"a": {"c": 2}, "d": 3}
+
+
+def same(name: str, version: str) -> list[set[str]]:
+    """Return the presets of a profile that are one engine."""
+    cells = matrix([SHIPPED[name]], LIBRARY, [version])
+    return [{cell.preset for cell in group} for group in duplicates(cells)]
+
+
+def test_presets_that_are_one_engine_are_found() -> None:
+    assert {"mtp-5-5", "mtp-5-7"} in same("nemotron-3-super-120b", "0.5.13-dev")
+    assert {"ep4", "ep4-graphs"} in same("qwen3.5-397b", "0.5.10")
+
+
+def test_a_third_of_the_published_matrix_is_the_same_engine_twice() -> None:
+    presets = {}
+    for moe in ("triton", "flashinfer_cutlass", "cutlass"):
+        for attention in ("flashinfer", "triton"):
+            for gemm in ("flashinfer_cutlass", "flashinfer_cudnn"):
+                base = {"moe_runner_backend": moe, "attention_backend": attention, "fp4_gemm_backend": gemm}
+                cell = f"{moe}-{attention}-{gemm}".replace("_", "-")
+                presets[f"{cell}-graphs"] = {"server_args": {**base, "disable_piecewise_cuda_graph": True}}
+                presets[f"{cell}-piecewise"] = {"server_args": base}
+                presets[f"{cell}-eager"] = {"server_args": {**base, "disable_cuda_graph": True}}
+    profile = {**SHIPPED["qwen3.5-397b"], "presets": presets, "topology": {"nodes": 4, "tp": 4, "ep": 4}}
+    cells = matrix([profile], LIBRARY, ["0.5.10"])
+    assert len(cells) == 36
+    assert sum(len(group) - 1 for group in duplicates(cells)) == 12
+
+
+def test_memory_shows_its_arithmetic() -> None:
+    lines = resolve(SHIPPED["glm-4.7"], "winner").memory["lines"]
+    assert lines[0] == "weights and caches may take 119.0 GiB x 0.80 = 95.2 GiB"
+    assert lines[1].startswith("weights: 216 GB / (tp 4 x pp 1) = 50.3 GiB")
+    assert lines[-1].startswith("one token: 2 x 92 layers x 8/4 heads x 128 x 1 bytes = 46.0 KiB")
+
+
+def test_weights_that_do_not_fit_are_refused() -> None:
+    findings = resolve(SHIPPED["qwen3.5-397b"], "winner", None, {"topology": {"nodes": 1, "tp": 1}}).findings
+    assert "memory.weights" in {finding.rule for finding in findings if finding.severity == "error"}
+
+
+def test_the_profiles_own_weights_count() -> None:
+    model = {"model": {"repo": "mine/model", "arch": "LlamaForCausalLM", "weights_gb": 400}}
+    findings = resolve(overlay(SHIPPED["gemma-4-31b-it"], model), "baseline").findings
+    assert "memory.weights" in {finding.rule for finding in findings}
+
+
+@pytest.mark.parametrize(
+    ("share", "context", "rules"),
+    [(0.8, 1000, set()), (0.97, 1000, {"memory.system"}), (0.8, 10**9, {"memory.context"})],
+)
+def test_what_is_left_for_system_and_context(share: float, context: int, rules: set[str]) -> None:
+    model = Model("r", "a", "s", weights_gb=10, layers=10, kv_heads=8, head_dim=128)
+    about = {"tp_size": 1, "pp_size": 1, "mem_fraction_static": share, "context_length": context}
+    assert {finding.rule for finding in estimate(model, about, None, "gb10").findings} == rules
+
+
+def test_cached_numbers_of_one_token() -> None:
+    model = Model("r", "a", "s", layers=10, kv_heads=8, head_dim=128)
+    assert kv_bytes_per_token(model, "auto", 4) == 2 * 10 * 2 * 128 * 2
+    assert kv_bytes_per_token(model, "fp8_e4m3", 16) == 2 * 10 * 1 * 128
+    assert kv_bytes_per_token(Model("r", "a", "s"), "auto", 1) is None
+
+
+def test_mamba_states_become_requests() -> None:
+    over = {"server_args": {"max_mamba_cache_size": 96, "max_running_requests": 32}}
+    plain = resolve(SHIPPED["nemotron-3-super-120b"], "no-spec", None, over)
+    assert "Mamba states: 96 // 3 a request = 32 requests at once" in plain.memory["lines"]
+    newer = resolve(SHIPPED["nemotron-3-super-120b"], "mtp-3-4", "0.5.14", {**over, **ANY})
+    assert "Mamba states: 96 // 5 a request = 19 requests at once" in newer.memory["lines"]
+    assert "mamba.slots" in {finding.rule for finding in newer.findings}
+
+
+def test_models_are_found_by_repository_and_by_directory() -> None:
+    models = load_models(PROFILES / "models")
+    found = find(models, "/models/GLM-4.7-NVFP4/")
+    assert found is not None
+    assert found.architecture == "Glm4MoeForCausalLM"
+    draft = find(models, "google/gemma-4-E4B-it-mtp")
+    assert draft is not None
+    assert draft.architecture == "Gemma4ForConditionalGeneration" or draft.repo.endswith("-assistant")
+    assert find(models, "somebody/else") is None

@@ -1,0 +1,101 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""scripts/sglang_check.py as it is called: exit status, JSON, plain text, never a traceback."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+from sglang_cases import ROOT
+
+SCRIPT = ROOT / "scripts" / "sglang_check.py"
+GOOD = ["--model-path", "m", "--mem-fraction-static", "0.8"]
+
+
+def call(*words: str) -> subprocess.CompletedProcess[str]:
+    """Run the script."""
+    return subprocess.run([sys.executable, SCRIPT, *words], check=False, capture_output=True, text=True)
+
+
+def answer(*words: str) -> dict[str, Any]:
+    """Run it with --json and return the object."""
+    found: dict[str, Any] = json.loads(call("--json", *words).stdout)
+    return found
+
+
+def test_an_accepted_line_ends_well() -> None:
+    done = call("--sglang", "0.5.23", "--arch", "LlamaForCausalLM", "--", *GOOD)
+    assert done.returncode == 0
+    assert "accepted" in done.stdout
+    assert done.stdout.strip().endswith("python3 -m sglang.launch_server --model-path m --mem-fraction-static 0.8")
+
+
+def test_a_refused_line_says_why_and_what_instead() -> None:
+    found = answer("--sglang", "0.5.23", "--", *GOOD, "--disable-piecewise-cuda-graph")
+    assert found["sglang"] == "0.5.23"
+    assert found["accepted"] is False
+    rules = {finding["rule"] for finding in found["findings"]}
+    assert {"flag.renamed", "graph.flags.rename"} <= rules
+    first = found["findings"][0]
+    assert {"rule", "severity", "message", "remedy", "flag", "key", "value"} <= set(first)
+    assert "--cuda-graph-backend-prefill=disabled" in found["translated"]
+    assert call("--sglang", "0.5.23", "--", *GOOD, "--disable-piecewise-cuda-graph").returncode == 1
+
+
+def test_what_is_known_of_a_model_needs_no_options() -> None:
+    line = ["--model-path", "nvidia/GLM-4.7-NVFP4", "--tp-size", "4", "--nnodes", "4"]
+    rules = {finding["rule"] for finding in answer("--sglang", "0.5.10", "--", *line)["findings"]}
+    assert "graph.piecewise.nvfp4" in rules
+    assert "model.unknown" not in rules
+
+
+def test_a_line_can_be_pasted_with_the_command_before_it() -> None:
+    for command in (["python3", "-m", "sglang.launch_server"], ["sglang", "serve"]):
+        assert answer("--sglang", "0.5.23", "--", *command, *GOOD)["accepted"] is True
+
+
+def test_options_reach_the_rules() -> None:
+    tp = ["--tp-size", "8", "--nnodes", "4"]
+    assert answer("--sglang", "0.5.23", "--", *GOOD, *tp)["accepted"] is False
+    assert answer("--sglang", "0.5.23", "--gpus-per-node", "2", "--", *GOOD, *tp)["accepted"] is True
+    spec = ["--speculative-algorithm", "NEXTN", "--speculative-draft-model-path", "d", "--speculative-eagle-topk", "1"]
+    spec += ["--speculative-num-steps", "4", "--speculative-num-draft-tokens", "5"]
+    gemma = ["--arch", "Gemma4ForCausalLM", "--draft-arch", "Gemma4AssistantForCausalLM"]
+    assert answer("--sglang", "0.5.11", *gemma, "--", *GOOD, *spec)["accepted"] is False
+    carried = ["--carries", "sglang#24436", "--carries", "transformers>=5.8"]
+    assert answer("--sglang", "0.5.11", *gemma, *carried, "--", *GOOD, *spec)["accepted"] is True
+    v2 = ["--env", "SGLANG_ENABLE_SPEC_V2=1"]
+    assert answer("--sglang", "0.5.14", *gemma, *v2, "--", *GOOD, *spec)["accepted"] is False
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (["--sglang", "latest", "--", *GOOD], "not an SGLang version"),
+        (["--sglang", "0.5.23"], "after --"),
+        (["--", *GOOD], "--sglang"),
+        (["--sglang", "0.5.23", "--gpus-per-node", "0", "--", *GOOD], "at least one GPU"),
+        (["--sglang", "0.5.23", "--env", "X", "--", *GOOD], "KEY=VALUE"),
+        (["--sglang", "0.5.23", "--profiles", "/nowhere", "--", *GOOD], "no flag catalogue"),
+        (["--sglang", "0.5.23", "--gpu", "tpu", "--", *GOOD], "invalid choice"),
+    ],
+)
+def test_a_wrong_question_is_answered_as_such(words: list[str], text: str) -> None:
+    done = call(*words)
+    assert done.returncode == 2
+    assert text in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    "words", [[""], ["--"], ["--tp-size", ""], ["--tp-size", "0"], ["--nnodes", "0"], ["--x=\udcff"]]
+)
+def test_odd_lines_are_refused_without_a_traceback(words: list[str]) -> None:
+    done = call("--json", "--sglang", "0.5.23", "--", *GOOD, *words)
+    assert done.returncode == 1, done.stderr
+    assert json.loads(done.stdout)["accepted"] is False
