@@ -18,17 +18,7 @@ def summary_lines(
     generation: dict[str, Any],
 ) -> list[str]:
     """Return the screen; ``devices`` is what roce_gid_info found on every node."""
-    gids = {
-        node: {
-            str(gid["ipv4"]): str(gid["index"])
-            for device in found
-            for port in device["ports"]
-            for gid in port["gids"]
-            if gid.get("ipv4") and gid["type"] == "RoCE v2"
-        }
-        for node, found in devices.items()
-    }
-    return _summary.summary(plan, pods, gids, verdict, generation)
+    return _summary.summary(plan, pods, _summary.ports(devices), verdict, generation)
 
 
 class FilterModule:

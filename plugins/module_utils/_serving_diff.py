@@ -39,7 +39,9 @@ def _rank(item: Mapping[str, Any]) -> Iterator[str]:
     yield "  networks:"
     for network in json.loads((template["metadata"].get("annotations") or {}).get(NETWORKS, "[]")):
         yield f"    {network['interface']}: {network['name']} {', '.join(network['ips'])}"
-    yield f"  resources: {json.dumps(container.get('resources', {}).get('limits', {}), sort_keys=True)}"
+    limits = container.get("resources", {}).get("limits") or {}
+    # The API gives quantities back as text.
+    yield "  limits: " + ", ".join(f"{name}={value}" for name, value in sorted(limits.items()))
     yield f"  revision: {(item['metadata'].get('annotations') or {}).get(REVISION, '')}"
 
 

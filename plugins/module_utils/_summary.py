@@ -43,13 +43,25 @@ def _transport(rank: int, verdict: Mapping[str, Any]) -> str:
     return UNKNOWN
 
 
+def ports(devices: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[tuple[str, str, str], tuple[str, str]]:
+    """Return {(node, RDMA device, address): (MTU, GID index)} of every RoCE v2 GID that was found."""
+    return {
+        (node, str(device["name"]), str(gid["ipv4"])): (str(port.get("mtu") or UNKNOWN), str(gid["index"]))
+        for node, found in devices.items()
+        for device in found
+        for port in device["ports"]
+        for gid in port["gids"]
+        if gid.get("ipv4") and gid["type"] == "RoCE v2"
+    }
+
+
 def rows(
     plan: Mapping[str, Any],
     pods: Sequence[Mapping[str, Any]],
-    gids: Mapping[str, Mapping[str, str]],
+    found: Mapping[tuple[str, str, str], tuple[str, str]],
     verdict: Mapping[str, Any],
 ) -> list[list[str]]:
-    """Return a row for every network of every rank; ``gids`` is {node: {address: index}}."""
+    """Return a row for every network of every rank; ``found`` is what :func:`ports` returns."""
     by_rank = {int(pod["metadata"]["labels"][RANK]): pod for pod in pods}
     table = []
     for entry in plan["ranks"]:
@@ -60,16 +72,18 @@ def rows(
         for place, network in enumerate(entry["networks"] or [{}]):
             status = attached.get(str(network.get("interface")), {})
             address = next(iter(status.get("ips") or []), UNKNOWN)
+            device = str(network.get("rdma_device", UNKNOWN))
+            mtu, gid = found.get((entry["node"], device, address), (UNKNOWN, UNKNOWN))
             first = [str(entry["rank"]), entry["node"], name] if place == 0 else ["", "", ""]
             table.append(
                 [
                     *first,
                     str(place) if network else UNKNOWN,
-                    str(network.get("rdma_device", UNKNOWN)),
+                    device,
                     str(network.get("interface", UNKNOWN)),
                     address,
-                    str(status.get("mtu") or UNKNOWN),
-                    str(gids.get(entry["node"], {}).get(address, UNKNOWN)),
+                    str(status.get("mtu") or mtu),
+                    gid,
                     transport if place == 0 else "",
                 ]
             )
@@ -98,7 +112,7 @@ def conclusion(verdict: Mapping[str, Any], generation: Mapping[str, Any]) -> lis
 def summary(
     plan: Mapping[str, Any],
     pods: Sequence[Mapping[str, Any]],
-    gids: Mapping[str, Mapping[str, str]],
+    found: Mapping[tuple[str, str, str], tuple[str, str]],
     verdict: Mapping[str, Any],
     generation: Mapping[str, Any],
 ) -> list[str]:
@@ -107,5 +121,5 @@ def summary(
         f"{plan['instance']}: profile {plan['profile']}/{plan['preset']}, SGLang {plan['sglang_version']},"
         f" {len(plan['ranks'])} rank(s), RDMA mode {plan['rdma_mode']}"
     )
-    table = columns(HEADINGS, rows(plan, pods, gids, verdict))
+    table = columns(HEADINGS, rows(plan, pods, found, verdict))
     return [title, "", *table, "", *conclusion(verdict, generation)]

@@ -25,7 +25,7 @@ def pods() -> list[dict[str, Any]]:
                     _summary.STATUS: json.dumps(
                         [{"interface": "eth0", "ips": ["10.42.0.9"]}]
                         + [
-                            {"interface": n["interface"], "ips": [n["ips"][0].partition("/")[0]], "mtu": 9000}
+                            {"interface": n["interface"], "ips": [n["ips"][0].partition("/")[0]]}
                             for n in entry["networks"]
                         ]
                     )
@@ -36,7 +36,26 @@ def pods() -> list[dict[str, Any]]:
     ]
 
 
-GIDS = {f"spark{n}": {f"10.100.0.{n}": "3", f"10.101.0.{n}": "4"} for n in range(1, 5)}
+DEVICES = {
+    entry["node"]: [
+        {
+            "name": network["rdma_device"],
+            "ports": [
+                {
+                    "mtu": 9000,
+                    "gids": [
+                        {"index": 2, "type": "RoCE v1", "ipv4": network["ips"][0].partition("/")[0]},
+                        {"index": 3 + place, "type": "RoCE v2", "ipv4": network["ips"][0].partition("/")[0]},
+                        {"index": 0, "type": "RoCE v2", "ipv4": None},
+                    ],
+                }
+            ],
+        }
+        for place, network in enumerate(entry["networks"])
+    ]
+    for entry in PLAN["ranks"]
+}
+FOUND = _summary.ports(DEVICES)
 VERDICT = {
     "verdict": "ib",
     "transport_class": "rdma",
@@ -48,7 +67,7 @@ SPEED = {"tokens": 64, "tokens_per_second": 21.94, "first_token_seconds": 0.1}
 
 
 def test_the_whole_screen() -> None:
-    lines = _summary.summary(PLAN, pods(), GIDS, VERDICT, SPEED)
+    lines = _summary.summary(PLAN, pods(), FOUND, VERDICT, SPEED)
     assert lines[0].startswith("gemma-4-31b-it: profile gemma-4-31b-it/throughput, SGLang 0.5.12.post1, 4 rank(s)")
     first, second = lines[3].split(), lines[4].split()
     assert first[:5] == ["0", "spark1", "gemma-4-31b-it-0-0", "0", "rocep1s0f0v0"]
@@ -68,7 +87,7 @@ def test_what_nobody_read_is_a_dash() -> None:
 
 def test_a_wrong_transport_is_not_hidden() -> None:
     verdict = {"verdict": "socket", "transport_class": "tcp", "evidence": "channels", "satisfied": False, "ranks": []}
-    assert "NOT as expected" in _summary.summary(PLAN, pods(), GIDS, verdict, {})[-1]
+    assert "NOT as expected" in _summary.summary(PLAN, pods(), FOUND, verdict, {})[-1]
 
 
 def test_one_node_has_a_row_without_a_fabric() -> None:
