@@ -351,7 +351,8 @@ def test_pods_outlive_k3s_and_it_comes_back_after_kill_9(cluster: Cluster) -> No
 
 
 def test_a_wrong_token_is_refused(cluster: Cluster) -> None:
-    join = "K3S_CONFIG_FILE=/dev/null timeout 20 k3s agent --server https://10.99.0.10:6443 --data-dir /tmp/k3s 2>&1 || true"
+    server = "https://10.99.0.10:6443"
+    join = f"K3S_CONFIG_FILE=/dev/null timeout 20 k3s agent --server {server} --data-dir /tmp/k3s 2>&1 || true"
     assert "401 Unauthorized" in cluster.lab.shell("spark2", f"K3S_TOKEN=wrong {join}")
     token = f"K10{'0' * 64}::node:{AGENT_PASSWORD}"
     assert "does not match the Cluster CA" in cluster.lab.shell("spark2", f"K3S_TOKEN={token} {join}")
