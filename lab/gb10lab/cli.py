@@ -74,13 +74,20 @@ def _deps(_options: argparse.Namespace) -> int:
 
 @contextlib.contextmanager
 def _locked(lab: Lab) -> Iterator[None]:
-    lab.lock.parent.mkdir(parents=True, exist_ok=True)
-    with lab.lock.open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            say(f"another labctl works on lab {lab.name}; waiting for it")
-            fcntl.flock(lock, fcntl.LOCK_EX)
+    while True:
+        # `down` of another process may remove file and directory between any two of these lines
+        with contextlib.suppress(FileNotFoundError), contextlib.ExitStack() as stack:
+            lab.lock.parent.mkdir(parents=True, exist_ok=True)
+            lock = stack.enter_context(lab.lock.open("w"))
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                say(f"another labctl works on lab {lab.name}; waiting for it")
+                fcntl.flock(lock, fcntl.LOCK_EX)
+            if os.fstat(lock.fileno()).st_ino == lab.lock.stat().st_ino:
+                held = stack.pop_all()
+                break
+    with held:
         yield
 
 
