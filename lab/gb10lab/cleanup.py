@@ -79,8 +79,8 @@ def _processes_inside(lab: Lab) -> Iterator[int]:
 
 
 def _processes_of_store(lab: Lab) -> Iterator[int]:
-    """conmon and podman processes of the lab's own store, wherever their cgroup is."""
-    ours = f"{lab.run}/podman/containers.conf".encode()
+    """conmon and podman processes of the lab, wherever their cgroup is."""
+    ours = f"CONTAINERS_CONF={lab.run}/".encode()
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit() and int(entry.name) != os.getpid():
             with contextlib.suppress(OSError):
