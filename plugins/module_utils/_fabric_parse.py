@@ -16,7 +16,7 @@ from typing import Any
 
 from ._fabric_hosts import RDMA_DEVICE, read_host, read_pf_name
 from ._fabric_model import SCHEMES, TOPOLOGIES, Fabric, Rail
-from ._fabric_reader import Network, Reader, listed
+from ._fabric_reader import Reader, listed
 from ._findings import Finding
 
 # one value for the whole fabric: hosts must agree on it
@@ -65,7 +65,7 @@ def parse_fabric(variables: Mapping[str, Mapping[str, Any]]) -> tuple[Fabric, li
             "A run asks the hosts it visits; declare gb10_pf_totalvfs to plan without asking.",
             severity="info",
         )
-    management: dict[Network, None] = {}
+    management: dict[IPv4Network | IPv6Network, None] = {}
     for name in sorted(variables):
         for item in listed(variables[name].get("gb10_management_networks")):
             network = reader.network("gb10_management_networks", item, name, "management_network")
@@ -133,7 +133,7 @@ def _seed(reader: Reader, group: Mapping[str, Any]) -> str:
     return str(value)
 
 
-def _cluster_networks(reader: Reader, group: Mapping[str, Any]) -> tuple[Network, ...]:
+def _cluster_networks(reader: Reader, group: Mapping[str, Any]) -> tuple[IPv4Network | IPv6Network, ...]:
     networks = []
     for key, default in (("gb10_cluster_cidr", "10.42.0.0/16"), ("gb10_service_cidr", "10.43.0.0/16")):
         # K3s takes an IPv4 and an IPv6 network in one value, with a comma between them

@@ -9,13 +9,12 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from ipaddress import IPv4Network, IPv6Network, ip_network
-from typing import Any, TypeAlias
+from typing import Any
 
 from ._findings import Finding, Severity
 
 _LEADING_ZERO = re.compile(r"(^|\.)0\d")
 _INTEGER = re.compile(r"-?(0|[1-9]\d*)")
-Network: TypeAlias = "IPv4Network | IPv6Network"
 
 
 @dataclass
@@ -40,7 +39,7 @@ class Reader:
             return int(value)
         return None
 
-    def network(self, key: str, value: Any, where: str = "", rule: str = "network") -> Network | None:
+    def network(self, key: str, value: Any, where: str = "", rule: str = "network") -> IPv4Network | IPv6Network | None:
         """Return the network in ``value``, or None after noting what is wrong with it."""
         text = str(value)
         if _LEADING_ZERO.search(text):
