@@ -14,7 +14,7 @@ import pytest
 from labcommand import LabCommand
 
 _LAB = Path(__file__).resolve().parents[2] / "lab"
-sys.path[:0] = [str(_LAB), str(_LAB / "hosts")]
+sys.path[:0] = [str(_LAB), str(_LAB / "hosts"), str(_LAB.parent / "plugins")]
 
 
 @pytest.fixture(scope="module")
