@@ -57,8 +57,19 @@ def parse_average(output: str) -> float | None:
 
 def command(lane: Lane, duration: int) -> list[str]:
     """Return what both ends have in common."""
-    return ["ib_write_bw", "-d", lane.rdma_device, "-x", str(lane.gid_index), "-p", str(lane.port), "-F",
-            "--report_gbits", "-D", str(duration)]
+    return [
+        "ib_write_bw",
+        "-d",
+        lane.rdma_device,
+        "-x",
+        str(lane.gid_index),
+        "-p",
+        str(lane.port),
+        "-F",
+        "--report_gbits",
+        "-D",
+        str(duration),
+    ]
 
 
 def serve(every: Sequence[Lane], duration: int) -> None:
@@ -66,8 +77,16 @@ def serve(every: Sequence[Lane], duration: int) -> None:
     for lane in every:
         unit = f"gb10-bandwidth-{lane.port}"
         _host.run(["systemctl", "stop", f"{unit}.service"], check=False)
-        _host.run(["systemd-run", "--quiet", "--collect", f"--unit={unit}",
-                   f"--property=RuntimeMaxSec={duration + 60}", *command(lane, duration)])
+        _host.run(
+            [
+                "systemd-run",
+                "--quiet",
+                "--collect",
+                f"--unit={unit}",
+                f"--property=RuntimeMaxSec={duration + 60}",
+                *command(lane, duration),
+            ]
+        )
 
 
 def measure(every: Sequence[Lane], duration: int) -> tuple[dict[str, float | None], list[str]]:

@@ -70,8 +70,18 @@ def targets(plan: Mapping[str, Any], host: str) -> list[Target]:
     for own in plan["hosts"][host]["vfs"]:
         for peer, other in sorted(plan["hosts"].items()):
             found += [
-                Target(host, peer, own["rail"], own["vf_index"], own["netdev"], own["mac"], own["address"],
-                       own["prefix"], vf["address"], plan["mtu"])
+                Target(
+                    host,
+                    peer,
+                    own["rail"],
+                    own["vf_index"],
+                    own["netdev"],
+                    own["mac"],
+                    own["address"],
+                    own["prefix"],
+                    vf["address"],
+                    plan["mtu"],
+                )
                 for vf in other["vfs"]
                 if peer != host and (vf["rail"], vf["vf_index"]) == (own["rail"], own["vf_index"])
             ]
@@ -93,7 +103,8 @@ def locate(wanted: Iterable[Target]) -> dict[str, Place]:
         holder = _netns.holder_of(target.netdev, target.mac, "", spaces)
         if holder:
             link = next(
-                link for link in holder.links.values()
+                link
+                for link in holder.links.values()
                 if link.get("ifalias") == target.netdev or link.get("address") == target.mac
             )
             places[target.netdev] = Place(str(holder), ("nsenter", f"--net={holder.path}"), link)
@@ -151,9 +162,27 @@ def probe(target: Target, place: Place | None, count: int, wait: int) -> Reached
 def ping(target: Target, place: Place, payload: int, count: int, wait: int) -> Any:
     """Run one ping bound to the VF, so that no other rail can answer for it."""
     return _host.run(
-        [*place.command, "ping", "-n", "-q", "-M", "do", "-s", str(payload), "-c", str(count), "-i", "0.2",
-         "-W", str(wait), "-I", place.link["ifname"], target.address],
-        check=False, timeout=count * (wait + 1) + 10,
+        [
+            *place.command,
+            "ping",
+            "-n",
+            "-q",
+            "-M",
+            "do",
+            "-s",
+            str(payload),
+            "-c",
+            str(count),
+            "-i",
+            "0.2",
+            "-W",
+            str(wait),
+            "-I",
+            place.link["ifname"],
+            target.address,
+        ],
+        check=False,
+        timeout=count * (wait + 1) + 10,
     )
 
 

@@ -26,10 +26,10 @@ from ._netplan_undo import (
     LinkState,
     Manifest,
     State,
+    abandon,
     activate,
     addresses,
     arm,
-    disarm,
     restore_runtime,
     undo,
 )
@@ -39,7 +39,7 @@ NETPLAN_DIRECTORIES = ("lib/netplan", "etc/netplan", "run/netplan")
 
 @dataclass(frozen=True)
 class Management:
-    """What must be the same after a change: default routes, the addresses on their links, gateways that answered."""
+    """What must be the same after a change: default routes, links with their addresses, gateways that answered."""
 
     routes: tuple[tuple[str, str], ...]
     addresses: dict[str, tuple[str, ...]]
@@ -83,7 +83,9 @@ def management(named: Iterable[str], ping_timeout: int = 1) -> Management:
     links = _host.links()
     names = {dev for dev, _gateway in routes} | {name for name in named if name in links}
     gateways = [gateway for dev, gateway in routes if gateway and answers(gateway, dev, ping_timeout)]
-    present = {name: addresses(links[name]) for name in sorted(names) if name in links}
+    present = {
+        name: addresses(links[name]) for name in sorted(names) if "LOWER_UP" in links.get(name, {}).get("flags", [])
+    }
     return Management(routes, present, tuple(gateways))
 
 
@@ -97,6 +99,7 @@ def management_deviations(before: Management, named: Iterable[str]) -> list[str]
     """Return what the change did to the management link."""
     after = management(named)
     found = [f"management: default route {route} is gone" for route in before.routes if route not in after.routes]
+    found += [f"management: {name} is down or gone" for name in before.addresses if name not in after.addresses]
     for name, old in before.addresses.items():
         lost = sorted(set(old) - set(after.addresses.get(name, ())))
         found += [f"management: {name} lost {address}" for address in lost]
@@ -169,9 +172,7 @@ def execute(
     try:
         arm(state, manifest)
     except (_host.HostError, OSError) as error:
-        for path in staged.values():
-            path.unlink(missing_ok=True)
-        disarm(state, manifest, "refused", str(error))
+        abandon(state, manifest)
         raise _host.HostError(f"The undo could not be prepared, so nothing was changed: {error}") from error
     try:
         with state.lock(timeout=60):

@@ -133,6 +133,15 @@ def arm(state: State, manifest: Manifest) -> None:
     ])
 
 
+def abandon(state: State, manifest: Manifest) -> None:
+    """Take an undo away that could not be armed, before anything was changed; needs no disk space."""
+    state.pending.unlink(missing_ok=True)
+    for path in [*map(Path, manifest.files), state.pending]:
+        kept(path).unlink(missing_ok=True)
+        path.with_name(f".{path.name}.gb10-new").unlink(missing_ok=True)
+    state.unit.remove()
+
+
 def disarm(state: State, manifest: Manifest, outcome: str, why: str) -> None:
     """Stop the clock and write down how it ended. Removing pending.json is the moment that decides."""
     now = time.strftime("%FT%TZ", time.gmtime())
