@@ -90,6 +90,7 @@ class Process:
     marks: Counter[str] = field(default_factory=Counter)
     current: dict[str, Communicator] = field(default_factory=dict)
     pending_network: dict[str, str] = field(default_factory=dict)
+    crossed: bool = False
 
     def add_channel(self, network: str, device: str, count: int, tid: str = "", communicator: str = "") -> None:
         """Count channels over a network, for the process and for the communicator that its thread set up last."""
@@ -123,12 +124,14 @@ class Process:
     def stays_on_node(self) -> bool:
         """Tell whether every communicator is known not to leave its node."""
         known = [comm.crosses_nodes for comm in self.communicators.values()]
-        return bool(known) and all(crosses is False for crosses in known)
+        return not self.crossed and bool(known) and all(crosses is False for crosses in known)
 
     @property
     def leaves_node(self) -> bool:
         """Tell whether a communicator is known to cross nodes by a network (NVLink across nodes is none)."""
-        return any(c.crosses_nodes and not (c.mnnvl and self.intra) for c in self.communicators.values())
+        return self.crossed or any(
+            c.crosses_nodes and not (c.mnnvl and self.intra) for c in self.communicators.values()
+        )
 
 
 def merge_channels(processes: list[Process]) -> Channels:

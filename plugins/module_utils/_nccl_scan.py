@@ -12,15 +12,15 @@ import re
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-CHUNK = 1 << 20
+CHUNK = 1 << 18
 # NCCL cuts its own lines at 1024 bytes; a longer one is not a line of text, so it may be broken anywhere.
 _LONGEST = 1 << 18
 _OVERLAP = 4096
 
 # "NCCL INFO …" and statements whose prefix was torn off; one literal first letter keeps the search at memchr's speed.
 _HIT = re.compile(rb"N(?:CCL (?:INFO|WARN|version|error)|ET(?:/[A-Za-z]| plugin))")
-_RCCL = re.compile(rb"[^\n]*RCCL version[^\n]*")
-# Where this many hits lie this close together, splitting all lines at once is cheaper than finding them one by one.
+_RCCL = re.compile(rb"RCCL version[^\n]*")
+# Where this many hits lie this close together, a block of lines is cheaper to take whole than line by line.
 _DENSE, _CLOSE, _BLOCK = 32, 32 * 400, 1 << 16
 
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
@@ -54,11 +54,11 @@ NOBODY = Origin("", "", "", "", "")
 
 
 def candidate_lines(read: Callable[[int], bytes], size: int = CHUNK) -> Iterator[list[bytes]]:
-    """Yield, chunk by chunk, the lines that may hold an NCCL statement.
+    """Yield, chunk by chunk, the lines that may hold an NCCL statement; where they are dense, whole blocks of lines.
 
     ``read(n)`` returns at most n bytes and ``b""`` at the end, as a binary file does.
     """
-    rest = b""
+    rest, heads = b"", 16
     while chunk := read(size):
         buffer = rest + chunk if rest else chunk
         end = buffer.rfind(b"\n") + 1
@@ -69,6 +69,10 @@ def candidate_lines(read: Callable[[int], bytes], size: int = CHUNK) -> Iterator
             end = len(buffer) - _OVERLAP
         rest = buffer[end:]
         if lines := _hits(buffer, end):
+            if heads:
+                # RCCL prints its version once and early, on a line without NCCL's name.
+                heads -= 1
+                lines += [line for line in _RCCL.findall(buffer, 0, end) if not _HIT.search(line)]
             yield lines
     if rest and (lines := _hits(rest, len(rest))):
         yield lines
@@ -84,12 +88,10 @@ def _hits(buffer: bytes, end: int) -> list[bytes]:
         if len(lines) % _DENSE == 0:
             if position - mark < _CLOSE:
                 block = buffer.rfind(b"\n", position, min(position + _BLOCK, end)) + 1 or position
-                lines += [line for line in buffer[position:block].split(b"\n") if search(line)]
+                if block > position:
+                    lines.append(buffer[position:block])
                 position = block
             mark = position
-    if lines and buffer.find(b"RCCL version", 0, end) >= 0:
-        known = set(lines)
-        lines += [line for line in _RCCL.findall(buffer, 0, end) if line not in known and line + b"\n" not in known]
     return lines
 
 

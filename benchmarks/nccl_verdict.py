@@ -1,0 +1,145 @@
+#!/usr/bin/env python3
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Time the transport verdict beside ``grep -c 'via NET/'`` on the same generated logs, with the peak of memory.
+
+Two logs: 1 GiB of serving in which under 1 % of the lines of 64 ranks are NCCL's, and 256 MiB of nothing but NCCL.
+Prints JSON; the exit status is 1 when a floor is missed. Needs grep and ~1.3 GB of disk in --dir.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+SCRIPT = Path(__file__).resolve().parents[1] / "scripts" / "nccl_verdict.py"
+RANKS = 64
+# floors: share of grep's speed, and MiB of memory
+CASES = {"serving": (1 << 30, 0.5), "nccl": (256 << 20, 0.1)}
+MEMORY_MIB = 100
+
+
+def nccl_lines(rank: int, chance: random.Random) -> Iterator[str]:
+    """Yield what one rank logs when it builds one communicator over two rails."""
+    head = f"spark{rank // 8}:{1000 + rank}:{1000 + rank} [0] NCCL INFO"
+    comm = f"0x{chance.getrandbits(32):x}"
+    yield f"{head} NET/IB : Using [0]rocep1s0f0v0:1/RoCE [1]roceP2p1s0f0v0:1/RoCE [RO]; OOB net1:10.100.0.{rank}<0>"
+    yield f"{head} Using network IB"
+    shared = f"busId f01000 commId 0x{chance.getrandbits(64):x}"
+    init = f"{head} ncclCommInitRankConfig comm {comm} rank {rank} nranks {RANKS} cudaDev 0 nvmlDev 0 {shared} - Init"
+    yield f"{init} START"
+    yield f"{head} comm {comm} rank {rank} nRanks {RANKS} nNodes 8 localRanks 8 localRank {rank % 8} MNNVL 0"
+    yield f"{head} Trees [0] 1/-1/-1->{rank}->-1 [1] -1/-1/-1->{rank}->1"
+    yield f"{head} threadThresholds 8/8/64 | 512/8/64 | 512 | 512"
+    yield f"{init} COMPLETE"
+    for channel in range(16):
+        peer = (rank + 8) % RANKS
+        yield f"{head} Channel {channel:02d}/0 : {rank}[0] -> {peer}[0] [send] via NET/IB/{channel % 2}"
+        yield f"{head} Channel {channel:02d}/0 : {peer}[0] -> {rank}[0] [receive] via NET/IB/{channel % 2}"
+        yield f"{head} Channel {channel:02d}/0 : {rank}[0] -> {rank ^ 1}[0] via P2P/CUMEM"
+    yield f"{head} Connected all rings, use ring PXN 0 GDR 0"
+
+
+def serving_lines(rank: int, chance: random.Random) -> Iterator[str]:
+    """Yield a stretch of what a serving rank logs."""
+    for _ in range(100):
+        stamp = (
+            f"[2026-11-21 {chance.randrange(24):02d}:{chance.randrange(60):02d}:{chance.randrange(60):02d} TP{rank}]"
+        )
+        running, tokens = chance.randrange(64), chance.randrange(1, 99999)
+        yield (
+            f"{stamp} Decode batch, #running-req: {running}, #token: {tokens}, token usage: {chance.random():.2f}, "
+            f"cuda graph: True, gen throughput (token/s): {chance.random() * 900:.2f}, #queue-req: {tokens % 9}"
+        )
+        yield f'{stamp} INFO:     10.42.0.{rank}:{tokens % 60000} - "POST /v1/chat/completions HTTP/1.1" 200 OK'
+
+
+def generate(path: Path, kind: str, size: int) -> dict[str, int]:
+    """Write a log of about ``size`` bytes, the same every time, and return its lines, NCCL's and all."""
+    chance = random.Random(1)
+    blocks, counts = [], []
+    for rank in range(RANKS):
+        own = list(nccl_lines(rank, chance))
+        # 57 NCCL lines among 6000 others are 0.94 %.
+        lines = own + [x for _ in range(30) for x in serving_lines(rank, chance)] if kind == "serving" else own
+        blocks.append(("\n".join(lines) + "\n").encode())
+        counts.append((len(own), len(lines)))
+    written, nccl, total = 0, 0, 0
+    with path.open("wb") as stream:
+        while written < size:
+            for block, (own_count, count) in zip(blocks, counts, strict=True):
+                stream.write(block)
+                written, nccl, total = written + len(block), nccl + own_count, total + count
+                if written >= size:
+                    break
+    return {"bytes": written, "lines": total, "nccl_lines": nccl}
+
+
+def timed(command: list[str], runs: int) -> tuple[float, float, float, str]:
+    """Return the best of some runs in CPU and in wall seconds, the greatest peak of memory in MiB, and the output.
+
+    CPU time is what the floors are about: both programs use one core, and a busy machine stretches wall time unevenly.
+    """
+    best, wall, peak, output = float("inf"), float("inf"), 0.0, ""
+    for _ in range(runs):
+        started = time.perf_counter()
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, "LC_ALL": "C"}) as child:
+            output = child.stdout.read() if child.stdout else ""
+            _, status, usage = os.wait4(child.pid, 0)
+            child.returncode = os.waitstatus_to_exitcode(status)
+        wall = min(wall, time.perf_counter() - started)
+        best, peak = min(best, usage.ru_utime + usage.ru_stime), max(peak, usage.ru_maxrss / 1024)
+    return best, wall, peak, output
+
+
+def main() -> int:
+    """Generate, time, print."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
+    parser.add_argument("--dir", type=Path, help="where the logs are made and removed again; a temporary directory")
+    parser.add_argument("--runs", type=int, default=3, help="runs of each command; the best counts")
+    parser.add_argument("--scale", type=float, default=1.0, help="size of the logs, as a share of the full ones")
+    parser.add_argument("--make", nargs=3, metavar=("KIND", "PATH", "BYTES"), help="only make one log")
+    options = parser.parse_args()
+    if options.make:
+        print(json.dumps(generate(Path(options.make[1]), options.make[0], int(options.make[2]))))
+        return 0
+    results, missed = {}, False
+    with tempfile.TemporaryDirectory(dir=options.dir) as directory:
+        for kind, (size, floor) in CASES.items():
+            path = Path(directory) / f"{kind}.log"
+            print(f"making {path.name}, {int(size * options.scale) >> 20} MiB", file=sys.stderr)
+            # In a process of its own: its memory would count as the peak of the programs that are started later.
+            make = [sys.executable, __file__, "--make", kind, str(path), str(int(size * options.scale))]
+            made = json.loads(subprocess.run(make, check=True, capture_output=True, text=True).stdout)
+            grep, grep_wall, _, count = timed(["grep", "-c", "via NET/", str(path)], options.runs)
+            own, own_wall, peak, output = timed([sys.executable, str(SCRIPT), "--json", str(path)], options.runs)
+            judged = json.loads(output)[0]
+            seen = sum(n for devices in judged["channels"].values() for n in devices.values())
+            results[kind] = made | {
+                "grep_seconds": round(grep, 3),
+                "verdict_seconds": round(own, 3),
+                "grep_wall_seconds": round(grep_wall, 3),
+                "verdict_wall_seconds": round(own_wall, 3),
+                "share_of_grep_speed": round(grep / own, 3),
+                "floor": floor,
+                "peak_mib": round(peak, 1),
+                "verdict": judged["verdict"],
+                "channels_agree_with_grep": seen == int(count),
+            }
+            missed |= grep / own < floor or peak > MEMORY_MIB or seen != int(count) or judged["verdict"] != "ib"
+            path.unlink()
+    print(json.dumps(results, indent=2))
+    return int(missed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
