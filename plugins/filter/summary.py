@@ -14,11 +14,12 @@ def summary_lines(
     plan: dict[str, Any],
     pods: list[dict[str, Any]],
     devices: dict[str, list[dict[str, Any]]],
+    mtus: dict[int, list[str]],
     verdict: dict[str, Any],
     generation: dict[str, Any],
 ) -> list[str]:
-    """Return the screen; ``devices`` is what roce_gid_info found on every node."""
-    return _summary.summary(plan, pods, _summary.ports(devices), verdict, generation)
+    """Return the screen; ``devices`` from roce_gid_info by node, ``mtus`` from the pods by rank."""
+    return _summary.summary(plan, pods, _summary.gids(devices), mtus, verdict, generation)
 
 
 class FilterModule:

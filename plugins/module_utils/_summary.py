@@ -43,10 +43,10 @@ def _transport(rank: int, verdict: Mapping[str, Any]) -> str:
     return UNKNOWN
 
 
-def ports(devices: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[tuple[str, str, str], tuple[str, str]]:
-    """Return {(node, RDMA device, address): (MTU, GID index)} of every RoCE v2 GID that was found."""
+def gids(devices: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[tuple[str, str, str], str]:
+    """Return {(node, RDMA device, address): GID index} of every RoCE v2 GID that was found."""
     return {
-        (node, str(device["name"]), str(gid["ipv4"])): (str(port.get("mtu") or UNKNOWN), str(gid["index"]))
+        (node, str(device["name"]), str(gid["ipv4"])): str(gid["index"])
         for node, found in devices.items()
         for device in found
         for port in device["ports"]
@@ -58,10 +58,11 @@ def ports(devices: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[tuple[str,
 def rows(
     plan: Mapping[str, Any],
     pods: Sequence[Mapping[str, Any]],
-    found: Mapping[tuple[str, str, str], tuple[str, str]],
+    found: Mapping[tuple[str, str, str], str],
+    mtus: Mapping[int, Sequence[str]],
     verdict: Mapping[str, Any],
 ) -> list[list[str]]:
-    """Return a row for every network of every rank; ``found`` is what :func:`ports` returns."""
+    """Return a row for every network of every rank; ``found`` is what :func:`gids` returns, ``mtus`` a list a rank."""
     by_rank = {int(pod["metadata"]["labels"][RANK]): pod for pod in pods}
     table = []
     for entry in plan["ranks"]:
@@ -73,7 +74,7 @@ def rows(
             status = attached.get(str(network.get("interface")), {})
             address = next(iter(status.get("ips") or []), UNKNOWN)
             device = str(network.get("rdma_device", UNKNOWN))
-            mtu, gid = found.get((entry["node"], device, address), (UNKNOWN, UNKNOWN))
+            mtu = dict(enumerate(mtus.get(entry["rank"], ()))).get(place, UNKNOWN)
             first = [str(entry["rank"]), entry["node"], name] if place == 0 else ["", "", ""]
             table.append(
                 [
@@ -82,8 +83,8 @@ def rows(
                     device,
                     str(network.get("interface", UNKNOWN)),
                     address,
-                    str(status.get("mtu") or mtu),
-                    gid,
+                    mtu,
+                    found.get((entry["node"], device, address), UNKNOWN),
                     transport if place == 0 else "",
                 ]
             )
@@ -112,7 +113,8 @@ def conclusion(verdict: Mapping[str, Any], generation: Mapping[str, Any]) -> lis
 def summary(
     plan: Mapping[str, Any],
     pods: Sequence[Mapping[str, Any]],
-    found: Mapping[tuple[str, str, str], tuple[str, str]],
+    found: Mapping[tuple[str, str, str], str],
+    mtus: Mapping[int, Sequence[str]],
     verdict: Mapping[str, Any],
     generation: Mapping[str, Any],
 ) -> list[str]:
@@ -121,5 +123,5 @@ def summary(
         f"{plan['instance']}: profile {plan['profile']}/{plan['preset']}, SGLang {plan['sglang_version']},"
         f" {len(plan['ranks'])} rank(s), RDMA mode {plan['rdma_mode']}"
     )
-    table = columns(HEADINGS, rows(plan, pods, found, verdict))
+    table = columns(HEADINGS, rows(plan, pods, found, mtus, verdict))
     return [title, "", *table, "", *conclusion(verdict, generation)]

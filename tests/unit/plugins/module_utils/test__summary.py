@@ -42,7 +42,6 @@ DEVICES = {
             "name": network["rdma_device"],
             "ports": [
                 {
-                    "mtu": 9000,
                     "gids": [
                         {"index": 2, "type": "RoCE v1", "ipv4": network["ips"][0].partition("/")[0]},
                         {"index": 3 + place, "type": "RoCE v2", "ipv4": network["ips"][0].partition("/")[0]},
@@ -55,7 +54,8 @@ DEVICES = {
     ]
     for entry in PLAN["ranks"]
 }
-FOUND = _summary.ports(DEVICES)
+FOUND = _summary.gids(DEVICES)
+MTUS = {rank: ["9000", "9000"] for rank in range(4)}
 VERDICT = {
     "verdict": "ib",
     "transport_class": "rdma",
@@ -67,7 +67,7 @@ SPEED = {"tokens": 64, "tokens_per_second": 21.94, "first_token_seconds": 0.1}
 
 
 def test_the_whole_screen() -> None:
-    lines = _summary.summary(PLAN, pods(), FOUND, VERDICT, SPEED)
+    lines = _summary.summary(PLAN, pods(), FOUND, MTUS, VERDICT, SPEED)
     assert lines[0].startswith("gemma-4-31b-it: profile gemma-4-31b-it/throughput, SGLang 0.5.12.post1, 4 rank(s)")
     first, second = lines[3].split(), lines[4].split()
     assert first[:5] == ["0", "spark1", "gemma-4-31b-it-0-0", "0", "rocep1s0f0v0"]
@@ -79,7 +79,7 @@ def test_the_whole_screen() -> None:
 
 
 def test_what_nobody_read_is_a_dash() -> None:
-    lines = _summary.summary(PLAN, [], {}, {}, {})
+    lines = _summary.summary(PLAN, [], {}, {}, {}, {})
     assert lines[3].split()[:4] == ["0", "spark1", "no", "pod"]
     assert lines[3].split()[-4:] == ["-", "-", "-", "-"]
     assert lines[-1].startswith("Transport: not verified")
@@ -87,9 +87,9 @@ def test_what_nobody_read_is_a_dash() -> None:
 
 def test_a_wrong_transport_is_not_hidden() -> None:
     verdict = {"verdict": "socket", "transport_class": "tcp", "evidence": "channels", "satisfied": False, "ranks": []}
-    assert "NOT as expected" in _summary.summary(PLAN, pods(), FOUND, verdict, {})[-1]
+    assert "NOT as expected" in _summary.summary(PLAN, pods(), FOUND, MTUS, verdict, {})[-1]
 
 
 def test_one_node_has_a_row_without_a_fabric() -> None:
     plan = build({}, profile(nodes=1, tp=1), settings(nodes=("b300",)))
-    assert len(_summary.rows(plan, [], {}, {})) == 1
+    assert len(_summary.rows(plan, [], {}, {}, {})) == 1
