@@ -9,7 +9,6 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-
 MELLANOX = "0x15b3"  # PCI vendor id of ConnectX
 
 
