@@ -12,7 +12,8 @@ version_added: 0.1.0
 description:
   - Brings VFs that are still in pods back to the host under their old names, ends the containers of a stopped K3s,
     unmounts what they had, and removes the interfaces and packet filter rules of its CNI plugins.
-  - Files are not removed. Stop the services first; a running K3s would start everything again.
+  - Then the directories are removed; one that is a mount point, such as a disk of its own, is emptied and stays.
+  - Stop the services first; a running K3s would start everything again.
 author: The gb10.cluster authors (@gb10)
 attributes:
   check_mode:
@@ -26,6 +27,11 @@ options:
     description: K3s's data directory.
     type: path
     default: /var/lib/rancher/k3s
+  directories:
+    description: Directories to remove with all that is in them.
+    type: list
+    elements: path
+    default: []
 """
 
 EXAMPLES = r"""
@@ -59,9 +65,15 @@ rules:
   returned: always
   type: list
   elements: str
+directories:
+  description: Directories that were removed or emptied.
+  returned: always
+  type: list
+  elements: str
 """
 
 import os
+import shutil
 import signal
 import time
 from pathlib import Path
@@ -130,6 +142,7 @@ class Cleaner:
         """Unmount what containers had; lazily, since a dead process may still hold one."""
         roots = (*leftovers.MOUNT_ROOTS, self.data_dir)
         points = leftovers.mounts_below(Path("/proc/self/mounts").read_text(encoding="utf-8"), roots)
+        points = [point for point in points if point != self.data_dir]  # it may be a disk of its own
         if self.act:
             for point in points:
                 self.run("umount", "--lazy", point)
@@ -160,10 +173,33 @@ class Cleaner:
                 self.run(f"{tool}-restore", data=kept)
         return cleaned
 
+    def remove_directories(self) -> list[str]:
+        """Remove the trees; what is left of a mount point is an empty directory."""
+        removed = []
+        for directory in map(Path, self.module.params["directories"]):
+            if not directory.is_dir() or (directory.is_mount() and not any(directory.iterdir())):
+                continue
+            removed.append(str(directory))
+            if not self.act:
+                continue
+            if not directory.is_mount():
+                shutil.rmtree(directory)
+                continue
+            for entry in directory.iterdir():
+                if entry.is_dir() and not entry.is_symlink():
+                    shutil.rmtree(entry)
+                else:
+                    entry.unlink()
+        return removed
+
 
 def main() -> None:
     module = AnsibleModule(
-        argument_spec={"data_dir": {"type": "path", "default": "/var/lib/rancher/k3s"}}, supports_check_mode=True
+        argument_spec={
+            "data_dir": {"type": "path", "default": "/var/lib/rancher/k3s"},
+            "directories": {"type": "list", "elements": "path", "default": []},
+        },
+        supports_check_mode=True,
     )
     cleaner = Cleaner(module)
     result = {"returned_links": cleaner.bring_links_home()}
@@ -171,6 +207,7 @@ def main() -> None:
     result["mounts"] = cleaner.unmount()
     result["links"] = cleaner.remove_links()
     result["rules"] = cleaner.clean_rules()
+    result["directories"] = cleaner.remove_directories()
     module.exit_json(changed=any(result.values()), **result)
 
 
