@@ -1,0 +1,98 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+from __future__ import annotations
+
+from itertools import combinations
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from module_utils import _fabric_bandwidth, _fabric_report
+from module_utils._fabric_report import judge_bandwidth
+
+
+@given(st.sets(st.text("abcdef", min_size=1, max_size=4), max_size=9))
+def test_all_pairs_meet_once_and_no_host_has_two_partners(hosts: set[str]) -> None:
+    schedule = _fabric_report.rounds(hosts)
+    for pairs in schedule:
+        busy = [host for pair in pairs for host in pair]
+        assert len(busy) == len(set(busy))
+    met = sorted(tuple(sorted(pair)) for pairs in schedule for pair in pairs)
+    assert met == sorted(combinations(sorted(hosts), 2))
+
+
+def result(host: str, peer: str, layer: str = "", rail: str = "rail0", vf: int = 0) -> dict[str, Any]:
+    return {"host": host, "peer": peer, "rail": rail, "vf_index": vf, "layer": layer, "ok": not layer,
+            "reason": f"because of {layer}"}
+
+
+def every(hosts: str, broken: str = "") -> dict[str, list[dict[str, Any]]]:
+    return {one: [result(one, two, "link" if broken in (one, two) else "") for two in hosts if two != one]
+            for one in hosts}
+
+
+def test_all_good() -> None:
+    found = _fabric_report.summarize(every("abc"), "abc")
+    assert found["ok"]
+    assert found["table"][1].split() == ["a", "-", "1/1", "1/1"]
+
+
+def test_a_host_that_said_nothing_is_a_failure() -> None:
+    found = _fabric_report.summarize({"a": every("ab")["a"]}, "ab")
+    assert not found["ok"]
+    assert "b: gave no result" in found["msg"]
+
+
+def test_nothing_checked_is_no_pass_but_a_single_host_is() -> None:
+    assert not _fabric_report.summarize({"a": [], "b": []}, "ab")["ok"]
+    assert _fabric_report.summarize({"a": []}, "a")["ok"]
+
+
+def test_a_dead_end_is_named_once() -> None:
+    found = _fabric_report.summarize(every("abcd", broken="c"), "abcd")
+    assert not found["ok"]
+    lines = [line for line in found["msg"].splitlines() if "because of" in line]
+    assert lines == ["c rail0 VF 0: no pair with it works (link): because of link"]
+    assert "0/1 link" in found["table"][1]
+
+
+def test_a_single_direction_is_named_with_its_layer() -> None:
+    results = every("abc")
+    results["a"][0] = result("a", "b", "mtu")
+    found = _fabric_report.summarize(results, "abc")
+    assert "a → b rail0 VF 0 (mtu): because of mtu" in found["msg"]
+
+
+@pytest.mark.parametrize(
+    ("measured", "good", "word"),
+    [
+        ({"rail0": 97.5, "rail1": 97.4}, True, "97.5"),
+        ({"rail0": 97.5, "rail1": None}, False, "half-rail: rail1"),
+        ({"rail0": 13.1, "rail1": 12.9}, False, "degraded: rail0, rail1"),
+        ({"rail0": 13.1, "rail1": 97.0}, False, "degraded: rail0"),
+        ({"rail0": 60.0, "rail1": 97.0}, False, "slow: rail0"),
+        ({"rail0": None, "rail1": None}, False, "no RDMA traffic at all"),
+        ({"rail0": 97.5}, True, "97.5"),
+        ({}, False, "nothing was measured"),
+    ],
+)
+def test_bandwidth_verdicts(measured: dict[str, float | None], good: bool, word: str) -> None:
+    found, text = judge_bandwidth(measured, 90, 180)
+    assert found is good
+    assert word in text
+
+
+def test_both_halves_together_have_a_floor() -> None:
+    assert judge_bandwidth({"rail0": 91.0, "rail1": 91.0}, 90, 190)[0] is False
+
+
+def test_average_of_perftest() -> None:
+    output = """
+ #bytes     #iterations    BW peak[Gb/sec]    BW average[Gb/sec]   MsgRate[Mpps]
+ 65536      115421           0.00               97.51 \t\t     0.185985
+---------------------------------------------------------------------------------------
+"""
+    assert _fabric_bandwidth.parse_average(output) == 97.51
+    assert _fabric_bandwidth.parse_average("Couldn't connect to 10.100.0.1:18515") is None
