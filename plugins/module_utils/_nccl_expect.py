@@ -98,6 +98,8 @@ def _numbers(report: Report, expect: Expectation) -> list[str]:
         failures.append(f"{nodes} of {expect.nodes} nodes were seen")
     for process in speaking:
         who = f"rank {process.rank}" if process.rank >= 0 else (process.host or report.source)
+        if expect.min_devices > 1 and "dev_override" in process.hits:
+            failures.append(f"{who} was sent to other devices than its channels name (subnet-aware routing)")
         used = [count for devices in process.channels.values() for count in devices.values()]
         if used and len(used) < expect.min_devices:
             failures.append(f"{who} uses {len(used)} of {expect.min_devices} devices ({shown(process.channels)})")

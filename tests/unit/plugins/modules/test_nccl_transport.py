@@ -1,0 +1,168 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The module on files, texts and pods of an API that answers as a cluster does."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import kubernetes
+import pytest
+import yaml
+from ansible.module_utils.testing import patch_module_args
+from ansible_collections.gb10.cluster.plugins.modules import nccl_transport
+
+REAL = Path(__file__).parents[2] / "fixtures" / "nccl" / "real"
+IB = "\n".join(
+    f"gemma-{{rank}}-0:40:40 [0] NCCL INFO {line}"
+    for line in (
+        "ncclCommInitRankConfig comm 0x1 rank {rank} nranks 2 cudaDev 0 nvmlDev 0 busId f01000 commId 0x7 - Init START",
+        "comm 0x1 rank {rank} nRanks 2 nNodes 2 localRanks 1 localRank 0 MNNVL 0",
+        "ncclCommInitRank comm 0x1 rank {rank} nranks 2 cudaDev 0 nvmlDev 0 busId f01000 commId 0x7 - Init COMPLETE",
+        "Channel 00/0 : 1[0] -> 0[0] [receive] via NET/IB/0",
+        "Channel 01/0 : 1[0] -> 0[0] [receive] via NET/IB/1",
+        "Connected all rings, use ring PXN 0 GDR 0",
+    )
+)
+EXPECT = {"networks": ["IB", "IBext*"], "ranks": 2, "nodes": 2, "min_devices": 2, "complete": True}
+
+
+def run(capsys: pytest.CaptureFixture[str], **arguments: Any) -> tuple[int, dict[str, Any]]:
+    with patch_module_args(arguments), pytest.raises(SystemExit) as stop:
+        nccl_transport.main()
+    return int(stop.value.code or 0), json.loads(capsys.readouterr().out)
+
+
+class Response(io.BytesIO):
+    def release_conn(self) -> None:
+        self.close()
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[dict[str, Any]]]:
+    """Make an API whose pods have the given logs; a list of logs is what successive looks find."""
+    asked: list[dict[str, Any]] = []
+
+    def make(**logs: list[str] | Exception) -> list[dict[str, Any]]:
+        class Api:
+            def __init__(self, _client: Any) -> None:
+                pass
+
+            def list_namespaced_pod(self, namespace: str, label_selector: str) -> Any:
+                asked.append({"namespace": namespace, "label_selector": label_selector})
+                return SimpleNamespace(items=[SimpleNamespace(metadata=SimpleNamespace(name=name)) for name in logs])
+
+            def read_namespaced_pod_log(self, name: str, _namespace: str, **options: Any) -> Response:
+                asked.append({"pod": name, **options})
+                log = logs[name]
+                if isinstance(log, Exception):
+                    raise log
+                return Response((log.pop(0) if len(log) > 1 else log[0]).encode())
+
+        monkeypatch.setattr(kubernetes.config, "new_client_from_config", lambda **_options: None)
+        monkeypatch.setattr(kubernetes.client, "CoreV1Api", Api)
+        monkeypatch.setattr(nccl_transport.time, "sleep", lambda _seconds: None)
+        return asked
+
+    return make
+
+
+PODS = {"namespace": "gb10-serving", "label_selector": "gb10.cluster/instance=gemma", "container": "sglang"}
+
+
+def test_all_ranks_on_both_rails_pass(cluster: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = cluster(**{f"gemma-{rank}-0": [IB.format(rank=rank)] for rank in (0, 1)})
+    status, result = run(capsys, pods={**PODS, "since_seconds": 600, "previous": True}, expect=EXPECT)
+    assert (status, result["verdict"], result["evidence"], result["changed"]) == (0, "ib", "channels", False)
+    assert result["msg"] == "2 ranks talk over NET/IB/0, NET/IB/1, proved by channels"
+    assert [(r["rank"], r["source"], r["channels"]) for r in result["ranks"]] == [
+        (0, "gemma-0-0", {"IB": {"0": 1, "1": 1}}),
+        (1, "gemma-1-0", {"IB": {"0": 1, "1": 1}}),
+    ]
+    assert asked[1] == {
+        "pod": "gemma-0-0",
+        "_preload_content": False,
+        "container": "sglang",
+        "previous": True,
+        "since_seconds": 600,
+    }
+
+
+def test_one_rank_on_tcp_fails_with_its_name_cause_and_remedy(cluster: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    tcp = (REAL / "twohosts-socket.rank1.log").read_text()
+    cluster(**{"gemma-0-0": [IB.format(rank=0)], "gemma-1-0": [tcp]})
+    status, result = run(capsys, pods=PODS, expect=EXPECT, timeout=30)
+    assert (status, result["verdict"], result["satisfied"]) == (1, "mixed", False)
+    assert any("rank 1 (gemma-1-0): Socket where IB, IBext* is expected" in text for text in result["failures"])
+    assert result["causes"][0]["id"] == "no_rdma_device"
+    assert result["causes"][0]["source"] == "gemma-1-0"
+    assert "privileged" in result["msg"]
+
+
+def test_success_and_failure_have_the_same_keys(cluster: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    cluster(**{f"gemma-{rank}-0": [IB.format(rank=rank)] for rank in (0, 1)})
+    _, good = run(capsys, pods=PODS, expect=EXPECT)
+    _, bad = run(capsys, pods=PODS, expect={**EXPECT, "ranks": 4})
+    cluster()
+    _, none = run(capsys, pods=PODS, expect=EXPECT)
+    assert set(good) == set(bad) - {"failed"} == set(none) - {"failed"}
+    assert "2 of 4 ranks were seen" in bad["msg"]
+    assert none["msg"] == "no pod of namespace gb10-serving matches gb10.cluster/instance=gemma"
+
+
+def test_lazy_connections_are_waited_for(cluster: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    early = "\n".join(IB.format(rank=0).splitlines()[:3])
+    cluster(**{"gemma-0-0": [early, early, IB.format(rank=0)], "gemma-1-0": [IB.format(rank=1)]})
+    status, result = run(capsys, pods=PODS, expect=EXPECT, timeout=60)
+    assert (status, result["verdict"]) == (0, "ib")
+
+
+def test_an_api_that_refuses_is_one_sentence_without_headers(cluster: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    refused = kubernetes.client.ApiException(status=403, reason="Forbidden")
+    refused.headers = {"Authorization": "Bearer secret"}
+    cluster(**{"gemma-0-0": refused})
+    status, result = run(capsys, pods=PODS, expect=EXPECT)
+    assert (status, result["satisfied"]) == (1, False)
+    assert result["msg"] == "the log of pod gemma-0-0 can't be read (403: Forbidden)"
+    assert "secret" not in json.dumps(result)
+
+
+def test_files_text_and_kept_evidence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    status, result = run(
+        capsys,
+        files=[str(REAL / "twohosts-socket.rank?.log")],
+        expect={"networks": ["Socket"], "ranks": 2, "nodes": 2},
+        evidence_dir=str(tmp_path / "kept"),
+    )
+    assert (status, result["verdict"], len(result["kept"])) == (0, "socket", 3)
+    kept = [Path(name) for name in result["kept"]]
+    assert all(path.stat().st_mode & 0o777 == 0o600 for path in kept)
+    assert kept[0].read_text().count("via NET/Socket") == 10
+    status, result = run(capsys, text=IB.format(rank=0), _ansible_check_mode=True, evidence_dir=str(tmp_path / "no"))
+    assert (status, result["verdict"], result["kept"]) == (0, "ib", [])
+    assert not (tmp_path / "no").exists()
+
+
+def test_a_pattern_without_files_fails(capsys: pytest.CaptureFixture[str]) -> None:
+    status, result = run(capsys, files=["/nonexistent/*.log"])
+    assert status == 1
+    assert result["msg"] == "no file matches /nonexistent/*.log; check the path on the host that runs this"
+
+
+def test_documentation_names_every_option_and_result() -> None:
+    options = yaml.safe_load(nccl_transport.DOCUMENTATION)["options"]
+    assert set(options["expect"]["suboptions"]) == set(nccl_transport.expect_spec())
+    assert set(options["pods"]["suboptions"]) == set(nccl_transport.pods_spec())
+    assert len(yaml.safe_load(nccl_transport.EXAMPLES)) == 3
+    documented = set(yaml.safe_load(nccl_transport.RETURN))
+    assert documented | {"msg", "changed"} == set(
+        nccl_transport.run(
+            {**dict.fromkeys(("pods", "text", "evidence_dir")), "files": [], "expect": {}, "timeout": 0}, False
+        )
+    ) | {"changed"}
