@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import ast
 import json
+import os
 import re
 import subprocess
 import sys
@@ -26,6 +27,7 @@ ROOT = Path(__file__).resolve().parents[1]
 CATALOGUE = ROOT / "profiles" / "catalogue"
 CACHE = ROOT / ".cache" / "sglang"
 RUNNER = Path(__file__).with_name("_sglang_release.py")
+HANDLERS = Path(__file__).with_name("_sglang_handlers.py")
 VERSION = re.compile(r"\d+\.\d+\.\d+(\.post\d+|rc\d+)?")
 PINNED = re.compile(r"Requires-Dist: ([A-Za-z0-9_.-]+)(?:\[[^]]*\])?==([^\s;]+)\s*$")
 REQUIREMENTS = ("flashinfer_python", "nvidia-cutlass-dsl", "sglang-kernel", "torch", "transformers")
@@ -65,13 +67,26 @@ def unpack(version: str, cache: Path = CACHE) -> Path:
     return target
 
 
+def ask_handlers(version: str, questions: Sequence[dict[str, Any]], cache: Path = CACHE) -> list[dict[str, Any]]:
+    """Let a release's own code judge arguments; see ``_sglang_handlers.py`` for questions and answers."""
+    lines = "".join(json.dumps(question) + "\n" for question in questions)
+    printed = _run([str(HANDLERS), str(unpack(version, cache))], version, lines)
+    return [json.loads(line) for line in printed.splitlines()]
+
+
 def run_release(directory: Path, command: str, lines: str = "") -> str:
     """Run one command of ``_sglang_release.py`` in a process of its own and return what it printed."""
+    return _run([str(RUNNER), str(directory), command], directory.name, lines)
+
+
+def _run(command: list[str], version: str, lines: str) -> str:
+    """Run a script on a release, without variables that would change what the release does."""
+    clean = {key: value for key, value in os.environ.items() if not key.startswith("SGLANG_")}
     done = subprocess.run(
-        [sys.executable, str(RUNNER), str(directory), command], check=False, capture_output=True, text=True, input=lines
+        [sys.executable, *command], check=False, capture_output=True, text=True, input=lines, env=clean
     )
     if done.returncode:
-        raise ReleaseError(f"{directory.name}: the parser did not load: {done.stderr.strip().splitlines()[-1]}")
+        raise ReleaseError(f"{version}: the release did not load: {done.stderr.strip().splitlines()[-1]}")
     return done.stdout
 
 

@@ -23,7 +23,9 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "plugins"))
 
+import sglang_catalogue
 from module_utils._findings import format_findings
+from module_utils._sglang_catalogue import Version
 from module_utils._sglang_check import Knowledge, Report, check, clean_argv
 from module_utils._sglang_models import facts_for, load_models
 from module_utils._sglang_rules import GPUS, Facts, Setting
@@ -54,6 +56,11 @@ def options() -> argparse.ArgumentParser:
     )
     parser.add_argument("--env", action="append", default=[], metavar="KEY=VALUE", help="environment of the server")
     parser.add_argument("--profiles", type=Path, default=ROOT / "profiles", help="directory of catalogue and rules")
+    parser.add_argument(
+        "--deep",
+        action="store_true",
+        help="ask the release's own code too (up to 0.5.13; takes its wheel from the index)",
+    )
     parser.add_argument("--json", action="store_true", help="answer as one JSON object")
     return parser
 
@@ -93,6 +100,33 @@ def answer(asked: argparse.Namespace, argv: Sequence[str]) -> Report:
     return check(Knowledge.load(asked.profiles), asked.sglang, argv, facts, setting)
 
 
+def ask_release(report: Report, argv: Sequence[str]) -> dict[str, Any]:
+    """Return what the release's own code makes of the arguments; raise ValueError when it can't be asked."""
+    if not Version.parse(report.judged_by).within(None, "0.5.13"):
+        raise ValueError("--deep: releases after 0.5.13 are only asked for their flags")
+    context = report.context
+    question = {
+        "argv": list(argv),
+        "arch": context["arch"] or "LlamaForCausalLM",
+        "draft_arch": context["draft_arch"],
+        "multimodal": context["multimodal"],
+        "hybrid": context["hybrid"],
+        "extra_buffer": not context["nemotron"],
+        "no_prefill_graph": context["no_prefill_graph"],
+    }
+    try:
+        return sglang_catalogue.ask_handlers(report.judged_by, [question])[0]
+    except sglang_catalogue.ReleaseError as problem:
+        raise ValueError(f"--deep: {problem}") from problem
+
+
+def show_release(deep: dict[str, Any]) -> None:
+    """Print the release's own answer for people."""
+    print(f"the release itself: {'accepts it' if deep['accepted'] else deep['message']}")
+    for key, value in deep["values"].items():
+        print(f"  {key} = {value}")
+
+
 def main(words: Sequence[str] | None = None) -> int:
     """Answer one question."""
     everything = list(sys.argv[1:] if words is None else words)
@@ -102,7 +136,9 @@ def main(words: Sequence[str] | None = None) -> int:
     if split == len(everything):
         parser.error("give the server's flags after --")
     try:
-        report = answer(asked, clean_argv(everything[split + 1 :]))
+        argv = clean_argv(everything[split + 1 :])
+        report = answer(asked, argv)
+        deep = ask_release(report, argv) if asked.deep else None
     except ValueError as problem:
         result: dict[str, Any] = {
             "sglang": asked.sglang,
@@ -114,10 +150,12 @@ def main(words: Sequence[str] | None = None) -> int:
         print(json.dumps(result) if asked.json else problem, file=sys.stdout if asked.json else sys.stderr)
         return 2
     if asked.json:
-        print(json.dumps(report.as_dict(), indent=2, default=str))
+        print(json.dumps(report.as_dict() | ({"deep": deep} if deep else {}), indent=2, default=str))
     else:
         show(report)
-    return 0 if report.accepted else 1
+        if deep:
+            show_release(deep)
+    return 0 if report.accepted and (deep is None or deep["accepted"]) else 1
 
 
 if __name__ == "__main__":

@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """What SGLang makes of its settings before it loads a model, as far as it can be known from them. Private.
 
-This is not SGLang's resolver: it knows the rewrites that change what the seeds measured (draft depth, graphs, expert
-parallelism, concurrency), each from the release's own source. ``make deep-check`` runs the real one.
+This is not SGLang's resolver: it knows the rewrites that change what was measured (draft depth, graphs, expert
+parallelism, concurrency), each from the release's own source. ``scripts/sglang_check.py --deep`` runs the real code.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def _graphs(context: dict[str, Any], version: Version, given: frozenset[str]) ->
     reasons: list[tuple[bool, str]] = [
         (context["no_prefill_graph"], "the architecture is on SGLang's list"),
         (context["multimodal"] and not breakable, "the architecture is multimodal"),
-        (bool(context["spec"]) and version.within(None, "0.5.13"), "speculative decoding is on"),
+        (bool(context["spec"]) and version.within(None, "0.5.10"), "speculative decoding is on"),
         ((context["pp_size"] or 1) > 1, "pp_size is above 1"),
         (context["moe_a2a_backend"] not in (None, "none"), "moe_a2a_backend is set"),
         (bool(context["enable_lora"] or context["lora_paths"]), "LoRA is on"),

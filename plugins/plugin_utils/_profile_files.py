@@ -11,8 +11,13 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import yaml
+
+try:
+    import jsonschema
+except ImportError:
+    # said when a profile is read: documentation and sanity tests load this file without it
+    jsonschema = None  # type: ignore[assignment]
 
 PROFILES = Path(__file__).resolve().parents[2] / "profiles"
 SCHEMA = PROFILES / "schema" / "profile.schema.json"
@@ -78,13 +83,15 @@ def read_profile(path: Path) -> dict[str, Any]:
 
 def schema_problems(profile: Any) -> Iterable[str]:
     """Yield everything that the published schema has against a profile, with the place of each."""
+    if jsonschema is None:
+        raise ProfileError("profiles can't be checked: install the Python package jsonschema beside ansible-core")
     validator = jsonschema.Draft202012Validator(json.loads(SCHEMA.read_text(encoding="utf-8")))
     for error in sorted(validator.iter_errors(profile), key=lambda e: [str(part) for part in e.absolute_path]):
         place = ".".join(str(part) for part in error.absolute_path) or "profile"
         yield f"{place}: {_words(error)}"
 
 
-def _words(error: jsonschema.ValidationError) -> str:
+def _words(error: Any) -> str:
     if (
         error.validator == "additionalProperties"
         and isinstance(error.instance, Mapping)
@@ -97,4 +104,4 @@ def _words(error: jsonschema.ValidationError) -> str:
             for key in unknown
         ]
         return f"unknown key {', '.join(hints)}"
-    return error.message
+    return str(error.message)

@@ -134,6 +134,8 @@ CASES: list[tuple[str, str, str, str, dict[str, Any], str, str, dict[str, Any]]]
     ("graph.piecewise.autooff", "warning", "0.5.15", "", QWEN, "0.5.16", "", QWEN),
     ("graph.piecewise.autooff", "info", "0.5.10", "--disable-piecewise-cuda-graph", QWEN, "0.5.10",
      "--disable-piecewise-cuda-graph", GLM),
+    ("graph.piecewise.autooff", "warning", "0.5.10", f"{EAGLE} 4", {}, "0.5.11", f"{EAGLE} 4", {}),
+    ("graph.piecewise.autooff", "info", "0.5.12", f"{EAGLE} 4", {}, "0.5.14", f"{EAGLE} 4", {}),
     ("graph.piecewise.nvfp4", "error", "0.5.10", "", GLM, "0.5.10", "--disable-piecewise-cuda-graph", GLM),
     ("graph.piecewise.nvfp4", "warning", "0.5.10", "", {"quantization": "modelopt_fp4"}, "0.5.9", "",
      {"quantization": "modelopt_fp4"}),
