@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import json
 import re
 from collections.abc import Mapping
@@ -66,6 +67,19 @@ def stray_links(netns: str, links: str) -> list[StrayLink]:
         StrayLink(netns, link["ifname"], link["ifalias"])
         for link in json.loads(links or "[]")
         if link.get("ifalias") and link["ifname"] != "lo"
+    ]
+
+
+def pod_routes(routes: str, cidr: str) -> list[str]:
+    """Return the destinations inside the pods' network from the text of ``ip -json route``: host-gw leaves them."""
+    network = ipaddress.IPv4Network(cidr)
+    destinations = [route["dst"] for route in json.loads(routes or "[]")]
+    return [
+        destination
+        for destination in destinations
+        if destination != "default"
+        and ":" not in destination
+        and ipaddress.IPv4Network(destination, strict=False).subnet_of(network)
     ]
 
 

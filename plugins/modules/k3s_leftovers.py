@@ -27,6 +27,10 @@ options:
     description: K3s's data directory.
     type: path
     default: /var/lib/rancher/k3s
+  cluster_cidr:
+    description: The IPv4 network of the pods; routes into it are removed.
+    type: str
+    default: 10.42.0.0/16
   directories:
     description: Directories to remove with all that is in them.
     type: list
@@ -57,6 +61,11 @@ mounts:
   elements: str
 links:
   description: Interfaces that were removed.
+  returned: always
+  type: list
+  elements: str
+routes:
+  description: Destinations of the routes that were removed.
   returned: always
   type: list
   elements: str
@@ -158,6 +167,14 @@ class Cleaner:
                 self.run("ip", "link", "delete", name)
         return found
 
+    def remove_routes(self) -> list[str]:
+        """Remove the routes to the pods of other nodes."""
+        found = leftovers.pod_routes(self.run("ip", "-json", "route"), self.module.params["cluster_cidr"])
+        if self.act:
+            for destination in found:
+                self.run("ip", "route", "delete", destination)
+        return found
+
     def clean_rules(self) -> list[str]:
         """Take the rules of kube-proxy and CNI out of the packet filter and keep all others."""
         cleaned = []
@@ -197,6 +214,7 @@ def main() -> None:
     module = AnsibleModule(
         argument_spec={
             "data_dir": {"type": "path", "default": "/var/lib/rancher/k3s"},
+            "cluster_cidr": {"type": "str", "default": "10.42.0.0/16"},
             "directories": {"type": "list", "elements": "path", "default": []},
         },
         supports_check_mode=True,
@@ -206,6 +224,7 @@ def main() -> None:
     result["processes"] = cleaner.end_containers()
     result["mounts"] = cleaner.unmount()
     result["links"] = cleaner.remove_links()
+    result["routes"] = cleaner.remove_routes()
     result["rules"] = cleaner.clean_rules()
     result["directories"] = cleaner.remove_directories()
     module.exit_json(changed=any(result.values()), **result)

@@ -54,3 +54,15 @@ def test_others_rules_stay() -> None:
     ours = ":KUBE-SERVICES - [0:0]\n-A INPUT -j KUBE-SERVICES\n"
     saved = f"*filter\n:INPUT ACCEPT [0:0]\n{ours}-A INPUT -p tcp -j ACCEPT\nCOMMIT\n"
     assert leftovers.filtered_rules(saved) == saved.replace(ours, "")
+
+
+def test_routes_into_the_pods_network() -> None:
+    routes = [
+        {"dst": "default"},
+        {"dst": "10.42.1.0/24"},
+        {"dst": "10.99.0.0/24"},
+        {"dst": "10.42.3.4"},
+        {"dst": "fd00::/64"},
+    ]
+    assert leftovers.pod_routes(json.dumps(routes), "10.42.0.0/16") == ["10.42.1.0/24", "10.42.3.4"]
+    assert leftovers.pod_routes("", "10.42.0.0/16") == []
