@@ -58,6 +58,6 @@ def main(arguments: list[str]) -> int:
             return _COMMANDS[arguments[0]](arguments[1:])
         played = ", ".join(["server", "agent", *_COMMANDS, "--version"])
         raise StandInError(f"`k3s {' '.join(arguments[:1])}` is not played; these are: {played}")
-    except (StandInError, Refused) as error:
+    except (StandInError, Refused, OSError) as error:
         print(f"FATA k3s stand-in: {error}", file=sys.stderr)
         return 1

@@ -88,11 +88,19 @@ class Server:
         given = self._settings.secret("token")
         if not given:
             raise StandInError("--token is required to join another server")
-        client = join.Client(self._settings.text("server"), tokens.parse(given), "server")
-        for name, text in client.post("/v1-k3s/bootstrap", {})["files"].items():
-            pki.write_private(self._settings.server / name, text)
         member = {"name": self._settings.node_name, "peer": f"https://{self._address}:2380"}
-        self._initial_cluster = client.post("/v1-k3s/member", member)["initial_cluster"]
+        while True:
+            try:
+                client = join.Client(self._settings.text("server"), tokens.parse(given), "server")
+                files = client.post("/v1-k3s/bootstrap", {})["files"]
+                self._initial_cluster = client.post("/v1-k3s/member", member)["initial_cluster"]
+                break
+            except OSError as error:
+                # etcd takes one new member at a time, and none while an earlier one has not caught up
+                log(f"{self._settings.text('server')} does not take this server yet: {error}")
+                time.sleep(2)
+        for name, text in files.items():
+            pki.write_private(self._settings.server / name, text)
 
     def _hand_over(self, _: Mapping[str, Any]) -> Mapping[str, Any]:
         if not self._settings.embedded_etcd:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -90,5 +91,21 @@ def _save(settings: Settings, directory: Path) -> int:
 
 
 def cluster_reset(settings: Settings) -> int:
-    """`k3s server --cluster-reset`."""
-    raise StandInError("--cluster-reset is not played")
+    """`k3s server --cluster-reset --cluster-reset-restore-path=FILE`: a datastore of one member from a snapshot."""
+    snapshot = settings.text("cluster-reset-restore-path")
+    if not snapshot:
+        raise StandInError("--cluster-reset is played only with --cluster-reset-restore-path=FILE")
+    name, address = settings.node_name, settings.node_ip
+    datastore = settings.server / "db" / "etcd"
+    made = datastore.with_name("etcd-restored")
+    shutil.rmtree(made, ignore_errors=True)
+    argv = [component("etcd-snapshot"), "-restore", snapshot, "-name", name, "-add", f"https://{address}:2380",
+            "-directory", str(made)]  # fmt: skip
+    if subprocess.run(argv, check=False).returncode:
+        raise StandInError(f"{snapshot} could not be restored, see above; the datastore is as it was")
+    if datastore.exists():
+        # K3s keeps the old one too, under this name
+        datastore.rename(datastore.with_name(f"etcd-old-{int(time.time())}"))
+    made.rename(datastore)
+    print("Managed etcd cluster membership has been reset, restart without --cluster-reset flag now.", file=sys.stderr)
+    return 0

@@ -16,7 +16,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// etcdSnapshot saves a consistent copy of the database, or lists and removes members of the cluster.
+// etcdSnapshot saves a consistent copy of the database, makes a new cluster from one, or adds a member.
 func etcdSnapshot() {
 	endpoint := flag.String("endpoint", "https://127.0.0.1:2379", "etcd to talk to")
 	cert := flag.String("cert", "", "client certificate")
@@ -25,7 +25,13 @@ func etcdSnapshot() {
 	save := flag.String("save", "", "file that the snapshot is written to")
 	add := flag.String("add", "", "peer address of a member to add; prints the initial cluster for it")
 	name := flag.String("name", "", "name of the member to add")
+	restore := flag.String("restore", "", "snapshot to make the data directory of a cluster of one from")
+	directory := flag.String("directory", "", "that data directory")
 	flag.Parse()
+	if *restore != "" {
+		fail(restoreSnapshot(*restore, *name, *add, *directory))
+		return
+	}
 
 	tls, err := transport.TLSInfo{CertFile: *cert, KeyFile: *key, TrustedCAFile: *ca}.ClientConfig()
 	fail(err)
