@@ -6,7 +6,7 @@
 ``python _sglang_handlers.py DIRECTORY`` reads questions from standard input, a JSON object a line (``argv``, ``arch``,
 ``draft_arch``, ``multimodal``, ``hybrid``, ``extra_buffer``, ``no_prefill_graph``), and answers each with
 ``{"accepted": …, "message": …, "values": {…}}``. What runs is the release's code for speculation, the prefill graph,
-the Mamba cache and its final checks, on arguments that its own parser read. For releases up to 0.5.13, whose arguments
+the Mamba cache and its final checks, on arguments that its own parser read. For releases up to 0.5.18, whose arguments
 are a data class; the model's configuration is stood in for by its architecture.
 """
 
@@ -73,7 +73,11 @@ def _arguments(module: Any, parser: Any, question: Mapping[str, Any]) -> Any:
         quantization=None,
     )
     # what __post_init__ would have added beside the fields is unset
-    members = {"get_model_config": lambda _self: model, "__getattr__": lambda _self, _name: None}
+    members: dict[str, Any] = {
+        "get_model_config": lambda _self: model,
+        "mamba_cache_chunk_size": 64,
+        "__getattr__": lambda _self, _name: None,
+    }
     arguments: Any = object.__new__(type("Arguments", (module.ServerArgs,), members))
     for field in dataclasses.fields(module.ServerArgs):
         value = None
@@ -86,7 +90,7 @@ def _arguments(module: Any, parser: Any, question: Mapping[str, Any]) -> Any:
     arguments.__dict__.update(given)
     arguments.__dict__.update({new: given[old] for new, old in RENAMED.items() if old in given})
     arguments.device = "cuda"
-    if arguments.mamba_scheduler_strategy == "auto":
+    if arguments.mamba_scheduler_strategy == "auto" and arguments.mamba_radix_cache_strategy is None:
         # __post_init__ settles this before anything else looks at it
         arguments.mamba_scheduler_strategy = "no_buffer"
     return arguments
@@ -110,7 +114,8 @@ def _handle(module: Any, arguments: Any, question: Mapping[str, Any]) -> None:
         arguments._handle_speculative_decoding()
     else:
         importlib.import_module("sglang.srt.arg_groups.speculative_hook").handle_speculative_decoding(arguments)
-    arguments._handle_piecewise_cuda_graph()
+    if hasattr(module.ServerArgs, "_handle_piecewise_cuda_graph"):
+        arguments._handle_piecewise_cuda_graph()
     arguments.served_model_name = arguments.served_model_name or arguments.model_path
     # pipelines exclude the overlap schedule, which the release switches off for them beforehand
     arguments.disable_overlap_schedule = arguments.disable_overlap_schedule or arguments.pp_size > 1
@@ -126,7 +131,11 @@ def judge(module: Any, parser: Any, question: Mapping[str, Any]) -> dict[str, An
         return {"accepted": False, "message": "refused by the parser", "values": {}}
     except Exception as problem:  # whatever ends the start of the server is an answer
         return {"accepted": False, "message": f"{type(problem).__name__}: {problem}", "values": {}}
-    return {"accepted": True, "message": "", "values": {name: getattr(arguments, name, None) for name in SHOWN}}
+    return {
+        "accepted": True,
+        "message": "",
+        "values": {name: arguments.__dict__[name] for name in SHOWN if name in arguments.__dict__},
+    }
 
 
 def main(argv: Sequence[str]) -> int:
@@ -137,9 +146,12 @@ def main(argv: Sequence[str]) -> int:
         module: Any = importlib.import_module("sglang.srt.server_args")
     cuda: Any = importlib.import_module("torch.cuda")
     cuda.get_device_capability = lambda *_args: (12, 1)
-    for name, value in MACHINE.items():
-        if hasattr(module, name):
-            setattr(module, name, _constant(value))
+    parts = [module]
+    with contextlib.suppress(ImportError):
+        parts.append(importlib.import_module("sglang.srt.arg_groups.speculative_hook"))
+    for part in parts:
+        for name in MACHINE.keys() & vars(part).keys():
+            setattr(part, name, _constant(MACHINE[name]))
     for line in sys.stdin:
         print(json.dumps(judge(module, parser, json.loads(line)), default=str))
     return 0

@@ -59,7 +59,7 @@ def options() -> argparse.ArgumentParser:
     parser.add_argument(
         "--deep",
         action="store_true",
-        help="ask the release's own code too (up to 0.5.13; takes its wheel from the index)",
+        help="ask the release's own code too (up to 0.5.18; takes its wheel from the index)",
     )
     parser.add_argument("--json", action="store_true", help="answer as one JSON object")
     return parser
@@ -102,8 +102,8 @@ def answer(asked: argparse.Namespace, argv: Sequence[str]) -> Report:
 
 def ask_release(report: Report, argv: Sequence[str]) -> dict[str, Any]:
     """Return what the release's own code makes of the arguments; raise ValueError when it can't be asked."""
-    if not Version.parse(report.judged_by).within(None, "0.5.13"):
-        raise ValueError("--deep: releases after 0.5.13 are only asked for their flags")
+    if not Version.parse(report.judged_by).within(None, "0.5.18"):
+        raise ValueError("--deep: releases after 0.5.18 are only asked for their flags")
     context = report.context
     question = {
         "argv": list(argv),

@@ -15,7 +15,7 @@ from module_utils._sglang_rules import Facts, Setting
 
 ROOT = Path(__file__).resolve().parents[2]
 KNOWLEDGE = Knowledge.load(ROOT / "profiles")
-RELEASES = ["0.5.10", "0.5.11", "0.5.12.post1", "0.5.13.post1"]
+RELEASES = ["0.5.10", "0.5.11", "0.5.12.post1", "0.5.13.post1", "0.5.14", "0.5.16", "0.5.18"]
 
 QWEN, NEMOTRON = "Qwen3_5MoeForConditionalGeneration", "NemotronHForCausalLM"
 GLM, GEMMA = "Glm4MoeForCausalLM", "Gemma4ForConditionalGeneration"
@@ -113,7 +113,8 @@ def compare(report: Report, values: dict[str, Any], where: object) -> None:
     context = report.context
     assert context["spec"] == values["speculative_algorithm"], where
     assert context["slots"] == values["max_running_requests"], where
-    assert (not context["prefill_graph"]) == values["disable_piecewise_cuda_graph"], where
+    if "disable_piecewise_cuda_graph" in values:
+        assert (not context["prefill_graph"]) == values["disable_piecewise_cuda_graph"], where
     if context["spec"] is not None:
         assert context["steps"] == values["speculative_num_steps"], where
         assert context["topk"] == values["speculative_eagle_topk"], where
