@@ -1,0 +1,61 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from ansible_collections.gb10.cluster.plugins.filter import networks
+
+FILTERS = networks.FilterModule().filters()
+PLAN: dict[str, Any] = {
+    "networks": [],
+    "hosts": {
+        name: {"vfs": [{"nad": "gb10-rail0-vf0", "address": f"10.100.0.{number}", "prefix": 24}]}
+        for number, name in enumerate(("spark1", "spark2"), start=1)
+    }
+    | {"bare": {"vfs": []}},
+}
+
+
+def node(name: str, **allocatable: str) -> dict[str, Any]:
+    return {"metadata": {"name": name}, "status": {"allocatable": allocatable}}
+
+
+def daemon(generation: int = 1, **status: int) -> dict[str, Any]:
+    return {"metadata": {"name": "d", "generation": generation}, "status": {"observedGeneration": 1} | status}
+
+
+def test_probes_only_where_vfs_are_free() -> None:
+    hosts = {"spark1": "node1", "spark2": "node2", "bare": "node3"}
+    probes = FILTERS["probe_pods"](PLAN, hosts, "ns", "pause:3", [])
+    assert [probe["spec"]["nodeName"] for probe in probes] == ["node1", "node2"]
+    busy = [probes[0]]
+    assert [probe["spec"]["nodeName"] for probe in FILTERS["probe_pods"](PLAN, hosts, "ns", "pause:3", busy)] == [
+        "node2"
+    ]
+
+
+def test_findings_as_text() -> None:
+    probe = FILTERS["probe_pods"](PLAN, {"spark1": "node1"}, "ns", "pause:3", [])[0]
+    assert "multus.attachment.missing" in FILTERS["attachment_findings"]([probe])
+    status = json.dumps([{"interface": "net1", "ips": ["10.100.0.1"]}])
+    probe["metadata"]["annotations"]["k8s.v1.cni.cncf.io/network-status"] = status
+    assert FILTERS["attachment_findings"]([probe]) == ""
+
+
+def test_nodes_that_lack_a_resource() -> None:
+    nodes = [node("a", gpu="1", rdma="63"), node("b", gpu="0", rdma="63"), node("c", gpu="1")]
+    assert FILTERS["nodes_lacking"](nodes, ["gpu"]) == ["b"]
+    assert FILTERS["nodes_lacking"](nodes, ["gpu", "rdma"]) == ["b", "c"]
+    assert FILTERS["nodes_lacking"](nodes, []) == []
+
+
+def test_daemon_sets_that_are_behind() -> None:
+    done = {"desiredNumberScheduled": 2, "numberReady": 2, "updatedNumberScheduled": 2}
+    assert FILTERS["daemons_behind"]([daemon(**done)]) == []
+    assert FILTERS["daemons_behind"]([daemon(generation=2, **done)]) == ["d"]
+    assert FILTERS["daemons_behind"]([daemon(**(done | {"numberReady": 1}))]) == ["d"]
+    assert FILTERS["daemons_behind"]([daemon(**(done | {"updatedNumberScheduled": 1}))]) == ["d"]
+    assert FILTERS["daemons_behind"]([daemon()]) == ["d"]
