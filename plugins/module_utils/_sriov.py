@@ -236,11 +236,14 @@ def await_netdev(sysfs: Sysfs, step: Step, timeout: float) -> None:
 
 
 def set_mac(step: Step) -> None:
-    """Give a VF its MAC: through the PF where the kernel can (survives a rebind), and on the interface itself."""
+    """Give a VF its MAC: on the interface, then through the PF where the kernel can, which survives a rebind.
+
+    In this order, since igb refuses an interface's own change once the PF has spoken.
+    """
+    _host.run(["ip", "link", "set", "dev", step.netdev, "address", step.value])
     pf_link = _host.links().get(step.pf, {})
     if any(entry.get("vf") == step.vf_index for entry in pf_link.get("vfinfo_list", [])):
         _host.run(["ip", "link", "set", "dev", step.pf, "vf", str(step.vf_index), "mac", step.value])
-    _host.run(["ip", "link", "set", "dev", step.netdev, "address", step.value])
 
 
 def configuration(sysfs_root: str, pfs: Iterable[Pf], vfs: Iterable[Vf], origin: dict[str, int], timeout: int) -> str:

@@ -168,8 +168,8 @@ def test_no_new_connection_after_the_change(fabric: Fabric) -> None:
 def test_gateway_unreachable_after_the_change(fabric: Fabric) -> None:
     gateway = "10.99.0.1"  # and the controller's address: the whole management link is dead for a while
     assert f"default via {gateway}" in fabric.lab.shell(HOST, "ip route")
-    cut = f"ip neighbour replace {gateway} dev mgmt0 lladdr 02:00:00:00:00:99 nud permanent"
-    fabric.while_pending(cut, f"ip neighbour delete {gateway} dev mgmt0")
+    rule = f"type filter hook input priority 0; ip saddr {gateway} drop;"
+    fabric.while_pending(f"nft 'add table inet cut {{ chain in {{ {rule} }}; }}'", "nft delete table inet cut")
     status, said = fabric.play(NEW)
     assert status != 0
     assert f"gateway {gateway} answered before and doesn't any more" in said
