@@ -4,7 +4,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Throw mutated NCCL logs at the transport verdict: no exception, and no pass without a channel line.
 
-The unit tests run a few hundred; this runs as many as asked for (100000 by default) and prints the seed of what it finds.
+The unit tests run a few hundred; this runs 100,000 or as many as asked for, and prints the seed of what it finds.
 """
 
 from __future__ import annotations

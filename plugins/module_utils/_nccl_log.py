@@ -10,41 +10,9 @@ from collections import Counter
 from collections.abc import Callable
 
 from . import _nccl_causes as causes
+from . import _nccl_statements as says
 from ._nccl_model import Communicator, Process
 from ._nccl_scan import CHUNK, NOBODY, Origin, Statement, candidate_lines, parse_origin, plain, split_line
-
-# "Channel 00/0 : 0[0] -> 1[1] [send] via NET/IB/0/GDRDMA", "Ring 00 : 1 -> 0 [receive] via NET/IB/0"
-_CHANNEL = re.compile(r"\d+(?:/\d+)? ?: ?-?\d+(?:\[[^\]]*\])? -> -?\d+(?:\[[^\]]*\])?(?: \[\w+\])? via (.*)$", re.S)
-_NET = re.compile(r"NET/([A-Za-z][^/\n\"\\]{0,40})/(\d+)")
-_COLLNET = re.compile(r"via COLLNET/([A-Za-z][^/\n\"\\]{0,40})/(\d+)")
-_TCP_FRAGMENT = re.compile(r"via NET/((?:Fast)?Socket)/(\d+)")
-_TORN = re.compile(r"(?:via )NET/([A-Za-z]?[^/\s]*)$|via(?: N(?:E(?:T)?)?)?$|(?:\[send\]|\[receive\])(?: v(?:i)?)?$")
-_INTRA = re.compile(r"(P2P/[\w ]+|SHM|direct shared memory|direct pointer)")
-_SELECTED = re.compile(r"(?:Using (?:network|internal Network)|Assigned NET plugin) ([A-Za-z][\w.+-]*(?: Libfabric)?)")
-_BANNER = re.compile(r"NET/(\w*IB\w*|Socket) ?: Using(.*)$")
-_IB_DEVICE = re.compile(r"([A-Za-z][\w.+-]*):\d+(?:/|:rail|$)")
-_IF_DEVICE = re.compile(r"\[\d+\]([^\s:\[\]]+)")
-_PROVIDER = re.compile(r"NET/OFI Selected [Pp]rovider is ([\w.-]+)")
-_NODES = re.compile(r"comm (\w+) rank (\d+) nRanks (\d+) nNodes (\d+) localRanks (\d+) localRank \d+(?: MNNVL (\d+))?")
-_INIT = re.compile(r"comm (\w+) rank (\d+) n[rR]anks (\d+)(.*)Init (START|COMPLETE)")
-_BUS = re.compile(r"cudaDev (\d+).*?busId (\w+)")
-_COMM_ID = re.compile(r"commId (\w+)")
-_CONNECTED = re.compile(r"Connected all (rings|trees)(?:.* comm (\w+))?")
-_RCCL_COMM = re.compile(r" comm (0x\w+) nRanks (\d+)")
-_VERSION = re.compile(r"[NR]CCL version ?:? ?v?(\d+\.\d+(?:\.\d+)?[^\s\"\\,;)]*)")
-_NAMED_VERSION = re.compile(r"\bnccl==(\d+\.\d+\.\d+)")
-# A process prints each of these once; a second one is another start under the same name.
-_ONCE = ("NCCL version", "cudaDriverVersion")
-_KNOWN_NAMES = ("Socket", "FastSocket", "IB", "gIB", "AWS Libfabric", "Libfabric", "UCX", "SPCX", "IB-CAST")
-_IBEXT = re.compile(r"IBext(?:_v\d+)?")
-# First letters of frequent statements that say nothing about the transport.
-_BORING = frozenset({b"Trees ", b"P2P Ch", b"thread", b"Could ", b"Check ", b"[Proxy", b"Init t", b"New pr", b"CC Off"})
-_FAST = frozenset({b"NET/", b"P2P/"})
-_CACHE = 4096
-_BLOCK = 4096
-_SAME = re.compile(rb" NCCL INFO Channel \d+/\d+ : \d+\[\w+\] -> \d+\[\w+\](?: \[\w+\])? via (?=NET/|P2P/)")
-# A program that makes and destroys communicators for days must not fill the memory.
-_COMMUNICATORS = 256
 
 
 class NcclLog:
@@ -54,20 +22,17 @@ class NcclLog:
         self.processes: list[Process] = []
         self.earlier: list[Process] = []
         self.version = ""
-        self.statements = 0
         self._by_key: dict[tuple[str, str, str], Process] = {}
         self._heads: dict[bytes, tuple[Process, Origin]] = {}
         self._fast: dict[tuple[bytes, bytes], int] = {}
+        self._texts: dict[bytes, str] = {}
         self._hosts: set[str] = set()
         self._clock = 0
 
     def read(
         self, read: Callable[[int], bytes], size: int = CHUNK, keep: Callable[[list[bytes]], None] | None = None
     ) -> NcclLog:
-        """Read a binary stream to its end and return self; memory does not grow with the stream.
-
-        ``keep`` is shown the lines that may be NCCL's, for a trimmed copy.
-        """
+        """Read a binary stream to its end in bounded memory; ``keep`` is shown the lines that may be NCCL's."""
         for lines in candidate_lines(read, size):
             self.add_lines(lines)
             if keep:
@@ -77,7 +42,7 @@ class NcclLog:
     def add_lines(self, lines: list[bytes]) -> None:
         """Add lines, or blocks of lines, that may hold statements, in the order of the log."""
         for line in lines:
-            if len(line) > _BLOCK:
+            if len(line) > says.BLOCK:
                 self._block(line)
             else:
                 self._line(line, 1)
@@ -86,8 +51,8 @@ class NcclLog:
     def _block(self, block: bytes) -> None:
         """Add many lines at once: channel lines that differ only in their ranks become one, up to the next set-up."""
         # Channels belong to the communicator that was begun last, so nothing is counted across the begin of one.
-        for part in block.replace(b"Init START", b"Init START\0", -1).split(b"\0"):
-            for line, count in Counter(_SAME.sub(b" NCCL INFO Channel -> via ", part).split(b"\n")).items():
+        for part in block.replace(b"Init START", b"Init START\0").split(b"\0"):
+            for line, count in Counter(says.SAME.sub(b" NCCL INFO Channel -> via ", part).split(b"\n")).items():
                 if b"NCCL" in line or b"NET" in line:
                     self._line(line, count)
 
@@ -99,13 +64,12 @@ class NcclLog:
             return
         if line.startswith(b"Channel ", level + 11):
             via = line.rfind(b" via ") + 5
-            if line[via : via + 4] in _FAST and (line.find(b"-> ", level) > 0 or line.find(b"u003e", level) > 0):
+            if line[via : via + 4] in says.FAST and (line.find(b"-> ", level) > 0 or line.find(b"u003e", level) > 0):
                 key = (line[:level], line[via:])
                 self._fast[key] = self._fast.get(key, 0) + count
                 return
-        elif line[level + 11 : level + 17] in _BORING:
+        elif line[level + 11 : level + 17] in says.BORING:
             return
-        self.statements += 1
         process, origin = self._of_head(line[:level])
         self._said(process, origin, plain(line[level + 11 :]), line)
 
@@ -114,9 +78,14 @@ class NcclLog:
         if not self._fast:
             return
         pending, self._fast = self._fast, {}
+        if len(self._texts) >= says.CACHE:
+            self._texts.clear()
         for (head, via), count in pending.items():
             process, origin = self._of_head(head)
-            self._via(process, origin.tid, plain(via), count)
+            text = self._texts.get(via)
+            if text is None:
+                text = self._texts[via] = plain(via)
+            self._via(process, origin.tid, text, count)
 
     def _of_head(self, head: bytes) -> tuple[Process, Origin]:
         """Return the process that wrote a line, from everything before ``NCCL INFO``."""
@@ -124,7 +93,7 @@ class NcclLog:
         if known is None:
             origin = parse_origin(plain(head[-200:]))
             known = (self._process(origin), origin)
-            if len(self._heads) >= _CACHE:
+            if len(self._heads) >= says.CACHE:
                 self._heads.clear()
             self._heads[head] = known
         self._clock += 1
@@ -146,7 +115,6 @@ class NcclLog:
         return process
 
     def _statement(self, statement: Statement, line: bytes) -> None:
-        self.statements += 1
         origin, level, text = statement
         if not level and origin == NOBODY:
             self._without_prefix(text)
@@ -165,14 +133,14 @@ class NcclLog:
 
     def _without_prefix(self, text: str) -> None:
         """Take what a line without ``NCCL INFO`` still proves: versions, errors, and channel statements."""
-        if found := _VERSION.search(text) or _NAMED_VERSION.search(text):
+        if found := says.VERSION.search(text) or says.NAMED_VERSION.search(text):
             self.version = self.version or found[1]
-        if found := _CHANNEL.search(text):
+        if found := says.CHANNEL.search(text):
             self._via(self._process(NOBODY), "", found[1], 1)
-        elif (found := _TCP_FRAGMENT.search(text)) and self.processes:
+        elif (found := says.TCP_FRAGMENT.search(text)) and self.processes:
             # A torn line may take a pass away but never give one.
             self._process(NOBODY).add_channel(found[1], found[2], 1)
-        elif self.processes and _TORN.search(text):
+        elif self.processes and says.TORN.search(text):
             self._torn(self._process(NOBODY), text)
         looks_bad = "NCCL error" in text or "NCCL WARN" in text or "NET plugin" in text or "Error: network" in text
         if looks_bad and (cause := causes.find(text)):
@@ -180,7 +148,7 @@ class NcclLog:
 
     def _restarted(self, process: Process, origin: Origin, text: str) -> Process:
         """Set a process aside when the same name starts again in the same log."""
-        if not text.startswith(_ONCE):
+        if not text.startswith(says.ONCE):
             return process
         mark = text.split(maxsplit=1)[0]
         process.marks[mark] += 1
@@ -204,7 +172,7 @@ class NcclLog:
             if hint in text and (found := pattern.search(text)):
                 reader(self, process, tid, found)
                 return True
-        if ("->" in text or "via" in text) and (_TORN.search(text) or _TCP_FRAGMENT.search(text)):
+        if ("->" in text or "via" in text) and (says.TORN.search(text) or says.TCP_FRAGMENT.search(text)):
             self._torn(process, text)
             return True
         return False
@@ -223,9 +191,9 @@ class NcclLog:
         start = found[5] == "START"
         comm = self._communicator(process, tid, found[1], int(found[2]), int(found[3]), fresh=start)
         comm.started, comm.complete = comm.started or start, comm.complete or not start
-        if bus := _BUS.search(found[4]):
+        if bus := says.BUS.search(found[4]):
             comm.device = f"{bus[1]}/{bus[2]}"
-        if shared := _COMM_ID.search(found[4]):
+        if shared := says.COMM_ID.search(found[4]):
             comm.shared_id = shared[1]
 
     def _selected(self, process: Process, tid: str, found: re.Match[str]) -> None:
@@ -261,27 +229,26 @@ class NcclLog:
     def _forget(self, process: Process, identity: str) -> None:
         """Let go of a communicator whose address is used again, and of the oldest finished one of very many."""
         old = process.communicators.pop(identity, None)
-        if old is None and len(process.communicators) >= _COMMUNICATORS:
+        if old is None and len(process.communicators) >= says.COMMUNICATORS:
             first = next((name for name, comm in process.communicators.items() if comm.finished), None)
             old = process.communicators.pop(first) if first else None
         if old is not None and old.crosses_nodes and not old.mnnvl:
             process.crossed = True
 
     def _via(self, process: Process, tid: str, via: str, count: int) -> None:
-        if found := _NET.match(via):
+        if found := says.NET.match(via):
             device, name = found[2], found[1]
-            rccl = _RCCL_COMM.search(via)
+            rccl = says.RCCL_COMM.search(via) if " comm " in via else None
             process.add_channel(name, device, count, tid, rccl[1] if rccl else "")
             if "/GDRDMA" in via:
                 process.gdr += count
-        elif found := _INTRA.match(via):
+        elif found := says.INTRA.match(via):
             process.intra[found[1].strip()] += count
-            process.marks["intra:" + tid] += count
         else:
             self._torn(process, f"via {via}")
 
     def _torn(self, process: Process, text: str) -> None:
-        if found := _TCP_FRAGMENT.search(text):
+        if found := says.TCP_FRAGMENT.search(text):
             process.add_channel(found[1], found[2], 1)
         elif len(process.torn) < 8:
             process.torn.append(text.strip()[:200])
@@ -289,13 +256,13 @@ class NcclLog:
     def _banner(self, process: Process, _tid: str, found: re.Match[str]) -> None:
         listed = found[2].partition("; OOB")[0]
         if found[1] == "Socket":
-            process.socket_devices += [d for d in _IF_DEVICE.findall(listed) if d not in process.socket_devices]
+            process.socket_devices += [d for d in says.IF_DEVICE.findall(listed) if d not in process.socket_devices]
         else:
-            process.ib_devices += [d for d in _IB_DEVICE.findall(listed) if d not in process.ib_devices]
+            process.ib_devices += [d for d in says.IB_DEVICE.findall(listed) if d not in process.ib_devices]
 
     def _unglued(self, name: str) -> str:
         """Return the network's name without the host of the line that ran into it (``Socketspark1``)."""
-        if name in _KNOWN_NAMES or _IBEXT.fullmatch(name):
+        if name in says.KNOWN_NAMES or says.IBEXT.fullmatch(name):
             return name
         for host in self._hosts:
             if host and name.endswith(host) and len(name) > len(host):
@@ -319,14 +286,14 @@ class NcclLog:
 
 # A substring that every match contains, looked for first because it is ten times cheaper.
 _READERS: tuple[tuple[str, re.Pattern[str], Callable[[NcclLog, Process, str, re.Match[str]], None]], ...] = (
-    (" via ", _CHANNEL, NcclLog._channel),
-    ("COLLNET/", _COLLNET, NcclLog._collnet),
-    (" nNodes ", _NODES, NcclLog._nodes),
-    ("Init ", _INIT, NcclLog._init),
-    ("Using ", _SELECTED, NcclLog._selected),
-    ("Assigned ", _SELECTED, NcclLog._selected),
-    (" Using", _BANNER, NcclLog._banner),
-    ("Connected all", _CONNECTED, NcclLog._connected),
-    ("rovider is ", _PROVIDER, NcclLog._provider),
-    (" version", _VERSION, NcclLog._versioned),
+    ("Init ", says.INIT, NcclLog._init),
+    (" nNodes ", says.NODES, NcclLog._nodes),
+    (" via ", says.CHANNEL, NcclLog._channel),
+    ("COLLNET/", says.COLLNET, NcclLog._collnet),
+    ("Using ", says.SELECTED, NcclLog._selected),
+    ("Assigned ", says.SELECTED, NcclLog._selected),
+    (" Using", says.BANNER, NcclLog._banner),
+    ("Connected all", says.CONNECTED, NcclLog._connected),
+    ("rovider is ", says.PROVIDER, NcclLog._provider),
+    (" version", says.VERSION, NcclLog._versioned),
 )

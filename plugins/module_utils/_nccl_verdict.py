@@ -20,7 +20,7 @@ from ._nccl_log import NcclLog
 from ._nccl_model import Channels, Communicator, Process, merge_channels
 
 EVIDENCE = ("none", "failure", "banner", "selection", "channels")
-_RDMA = ("IB", "IBext*", "IB-*", "IB_*", "gIB", "*Libfabric", "SPCX*", "AINIC*", "SHARP")
+_RDMA = ("IB", "IBext*", "IB-*", "IB_*", "gIB", "*Libfabric", "SPCX*", "AINIC*", "NCCL RDMA Plugin*", "SHARP")
 _TCP = ("Socket", "FastSocket", "GPUDirectTCPX*", "FasTrak*")
 _TCP_PROVIDERS = ("tcp", "sockets", "udp", "net")
 

@@ -3,7 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Every form of NCCL's statements, every wrapper around them and every cause: cases.txt says what each must give.
 
-A case is ``### what it shows``, ``=== verdict class evidence version pass|fail channels [cause]`` and its log.
+A case is ``### what it shows``, ``=== verdict class evidence version pass|fail channels [cause]`` and its log;
+``~`` is a blank inside a word.
 """
 
 from __future__ import annotations
@@ -43,7 +44,17 @@ def cases() -> list[Case]:
         cause = rest[end:].strip()
         version = "" if version == "-" else version
         found.append(
-            Case(title, verdict.replace("_L", " L"), kind, evidence, version, passes == "pass", channels, cause, log)
+            Case(
+                title,
+                verdict.replace("~", " "),
+                kind,
+                evidence,
+                version,
+                passes == "pass",
+                channels,
+                cause,
+                log,
+            )
         )
     return found
 

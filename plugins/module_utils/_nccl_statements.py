@@ -1,0 +1,47 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The forms of NCCL's statements, 2.3 to 2.31, RCCL and plugins. Private to the collection.
+
+Each was taken from NVIDIA/nccl's sources or a public log; tests/unit/fixtures/nccl/cases.txt has a line for each.
+"""
+
+from __future__ import annotations
+
+import re
+
+# "Channel 00/0 : 0[0] -> 1[1] [send] via NET/IB/0/GDRDMA", "Ring 00 : 1 -> 0 [receive] via NET/IB/0"
+CHANNEL = re.compile(r"\d+(?:/\d+)? ?: ?-?\d+(?:\[[^\]]*\])? -> -?\d+(?:\[[^\]]*\])?(?: \[\w+\])? via (.*)$", re.S)
+NET = re.compile(r"NET/([A-Za-z][^/\n\"\\]{0,40})/(\d+)")
+COLLNET = re.compile(r"via COLLNET/([A-Za-z][^/\n\"\\]{0,40})/(\d+)")
+TCP_FRAGMENT = re.compile(r"via NET/((?:Fast)?Socket)/(\d+)")
+TORN = re.compile(r"(?:via )NET/([A-Za-z]?[^/\s]*)$|via(?: N(?:E(?:T)?)?)?$|(?:\[send\]|\[receive\])(?: v(?:i)?)?$")
+INTRA = re.compile(r"(P2P/[\w ]+|SHM|direct shared memory|direct pointer)")
+SELECTED = re.compile(
+    r"(?:Using (?:network|internal Network)|Assigned NET plugin) "
+    r"(NCCL RDMA Plugin(?: v\d+)?|[A-Za-z][\w.+-]*(?: Libfabric)?)"
+)
+BANNER = re.compile(r"NET/(\w*IB\w*|Socket) ?: Using(.*)$")
+IB_DEVICE = re.compile(r"([A-Za-z][\w.+-]*):\d+(?:/|:rail|$)")
+IF_DEVICE = re.compile(r"\[\d+\]([^\s:\[\]]+)")
+PROVIDER = re.compile(r"NET/OFI Selected [Pp]rovider is ([\w.-]+)")
+NODES = re.compile(r"comm (\w+) rank (\d+) nRanks (\d+) nNodes (\d+) localRanks (\d+) localRank \d+(?: MNNVL (\d+))?")
+INIT = re.compile(r"comm (\w+) rank (\d+) n[rR]anks (\d+)(.*)Init (START|COMPLETE)")
+BUS = re.compile(r"cudaDev (\d+).*?busId (\w+)")
+COMM_ID = re.compile(r"commId (\w+)")
+CONNECTED = re.compile(r"Connected all (rings|trees)(?:.* comm (\w+))?")
+RCCL_COMM = re.compile(r" comm (0x\w+) nRanks (\d+)")
+VERSION = re.compile(r"[NR]CCL version ?:? ?v?(\d+\.\d+(?:\.\d+)?[^\s\"\\,;)]*)")
+NAMED_VERSION = re.compile(r"\bnccl==(\d+\.\d+\.\d+)")
+# A process prints each of these once; a second one is another start under the same name.
+ONCE = ("NCCL version", "cudaDriverVersion")
+KNOWN_NAMES = ("Socket", "FastSocket", "IB", "gIB", "AWS Libfabric", "Libfabric", "UCX", "SPCX", "IB-CAST")
+IBEXT = re.compile(r"IBext(?:_v\d+)?")
+# First letters of frequent statements that say nothing about the transport.
+BORING = frozenset({b"Trees ", b"P2P Ch", b"thread", b"Could ", b"Check ", b"[Proxy", b"Init t", b"New pr", b"CC Off"})
+FAST = frozenset({b"NET/", b"P2P/"})
+CACHE = 4096
+BLOCK = 4096
+SAME = re.compile(rb" NCCL INFO Channel \d+/\d+ : \d+\[\w+\] -> \d+\[\w+\](?: \[\w+\])? via (?=NET/|P2P/)")
+# A program that makes and destroys communicators for days must not fill the memory.
+COMMUNICATORS = 256
