@@ -164,7 +164,7 @@ def _flags(profile: Profile) -> Iterator[Finding]:
             flag,
             None,
             "arguments are readable by everybody on the node, and SGLang prints them into its log",
-            "Use sglang_api_key, which stays in a Secret",
+            "Leave the Service inside the cluster (ClusterIP) and put an authenticating proxy or ingress before it",
             where=where,
         )
 
