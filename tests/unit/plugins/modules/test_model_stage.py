@@ -1,0 +1,94 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Staging: nothing before the space was looked at, nothing in check mode, nothing twice."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible_collections.gb10.cluster.plugins.module_utils import _model_fetch as fetch
+from ansible_collections.gb10.cluster.plugins.modules import model_stage
+
+DATA = b"weights" * 1000
+FILES = {"config.json": b"{}", "model.safetensors": DATA}
+
+
+class Hub:
+    """A hub without a network; ``asked`` are the files that were downloaded."""
+
+    asked: list[str]
+
+    def __init__(self, url: str, token: str) -> None:
+        self.url, self.token = url, token
+
+    def listing(self, repo: str, revision: str) -> bytes:
+        siblings = [
+            {"rfilename": name, "size": len(d), "blobId": hashlib.sha1(b"blob %d\0" % len(d) + d).hexdigest()}
+            for name, d in FILES.items()
+        ]
+        return json.dumps({"sha": "c0ffee", "siblings": siblings}).encode()
+
+    def fetch(self, repo: str, commit: str, file: Any, directory: Path, alive: Any) -> bool:
+        self.asked.append(file.name)
+        (directory / file.name).write_bytes(FILES[file.name])
+        return bool(alive())
+
+
+@pytest.fixture(autouse=True)
+def hub(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Hub, "asked", [], raising=False)
+    monkeypatch.setattr(fetch, "Hub", Hub)
+
+
+def options(tmp_path: Path, **changes: Any) -> dict[str, Any]:
+    return {
+        "repo": "org/tiny",
+        "revision": "main",
+        "dest": str(tmp_path / "deep" / "org--tiny"),
+        "url": "https://hub.example",
+        "token": "",
+        "skip": [],
+        "reserve_gb": 0,
+        "slice_seconds": 30,
+    } | changes
+
+
+def test_a_model_is_staged_once(tmp_path: Path) -> None:
+    first = model_stage.stage(options(tmp_path), check_mode=False)
+    assert (first["changed"], first["done"], first["missing_bytes"]) == (True, True, 0)
+    assert Hub.asked == list(FILES)
+    second = model_stage.stage(options(tmp_path), check_mode=False)
+    assert (second["changed"], second["done"]) == (False, True)
+    assert Hub.asked == list(FILES)
+
+
+def test_check_mode_downloads_nothing(tmp_path: Path) -> None:
+    result = model_stage.stage(options(tmp_path), check_mode=True)
+    assert (result["changed"], result["done"]) == (True, False)
+    assert "would be downloaded" in result["msg"]
+    assert not (tmp_path / "deep").exists()
+
+
+def test_a_full_disk_is_found_before_the_first_byte(tmp_path: Path) -> None:
+    with pytest.raises(fetch.FetchError, match="Make room there"):
+        model_stage.stage(options(tmp_path, reserve_gb=1e9), check_mode=False)
+    assert Hub.asked == []
+
+
+def test_a_slice_that_ends_says_how_far_it_came(tmp_path: Path) -> None:
+    result = model_stage.stage(options(tmp_path, slice_seconds=0), check_mode=False)
+    assert (result["changed"], result["done"]) == (True, False)
+    assert "to come" in result["msg"]
+    assert model_stage.stage(options(tmp_path), check_mode=False)["done"]
+
+
+def test_a_file_that_vanished_comes_back(tmp_path: Path) -> None:
+    model_stage.stage(options(tmp_path), check_mode=False)
+    (Path(options(tmp_path)["dest"]) / "config.json").unlink()
+    assert model_stage.stage(options(tmp_path), check_mode=False)["done"]
+    assert Hub.asked == [*FILES, "config.json"]

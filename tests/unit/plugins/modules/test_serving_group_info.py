@@ -1,0 +1,96 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Waiting for a group: as long as it makes sense, and with reasons."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from ansible_collections.gb10.cluster.plugins.module_utils import _serving_status as status
+from ansible_collections.gb10.cluster.plugins.modules import serving_group_info as info
+
+# Lines of a pod whose VF has no IPv4 address, in NCCL 2.28.9's words.
+NO_GID = [
+    "g-1-0:1:1 [0] NCCL INFO NCCL version 2.28.9+cuda13.0",
+    "g-1-0:1:1 [0] NCCL INFO NET/IB : Using [0]rocep1s0f0v0:1/RoCE [RO]; OOB net1:10.100.0.2<0>",
+    "[2026-11-21 12:00:00] g-1-0:1:1 [0] misc/ibvwrap.cc:376 NCCL WARN Call to ibv_modify_qp failed with 101 Network is"
+    " unreachable, on dev rocep1s0f0v0:1, curr state INIT, next state RTR, local GID index 0, local GID fe80::1, remote"
+    " GID fe80::2",
+]
+
+
+def pod(ready: bool, restarts: int = 0) -> dict[str, Any]:
+    waiting = {"waiting": {"reason": "CrashLoopBackOff"}} if restarts else {"running": {}}
+    return {
+        "metadata": {"name": "g-0-0", "uid": "u", "labels": {status.RANK: "0"}},
+        "spec": {"nodeName": "spark1"},
+        "status": {
+            "phase": "Running",
+            "conditions": [{"type": "Ready", "status": str(ready)}],
+            "containerStatuses": [{"name": "sglang", "restartCount": restarts, "state": waiting}],
+        },
+    }
+
+
+class Cluster:
+    """Shows one list of pods after the other, then the last for ever."""
+
+    def __init__(self, *shown: list[dict[str, Any]]) -> None:
+        self.shown = list(shown)
+        self.looks = 0
+
+    def pods(self) -> list[dict[str, Any]]:
+        self.looks += 1
+        return self.shown.pop(0) if len(self.shown) > 1 else self.shown[0]
+
+    def events(self) -> list[dict[str, Any]]:
+        return []
+
+
+@pytest.fixture(autouse=True)
+def clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr(info.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(info.time, "sleep", lambda seconds: now.__setitem__(0, now[0] + seconds))
+
+
+def test_it_waits_until_the_group_is_ready() -> None:
+    cluster = Cluster([], [pod(False)], [pod(True)])
+    assert info.wait(cluster, 1, 60).ready
+    assert cluster.looks == 3
+
+
+def test_it_stops_when_waiting_is_in_vain() -> None:
+    cluster = Cluster([pod(False)], [pod(False, restarts=2)])
+    group = info.wait(cluster, 1, 3600)
+    assert group.hopeless
+    assert cluster.looks == 2
+
+
+def test_it_gives_up_in_time() -> None:
+    cluster = Cluster([pod(False)])
+    assert not info.wait(cluster, 1, 10).ready
+    assert cluster.looks == 6
+
+
+def test_it_only_looks_without_a_time() -> None:
+    cluster = Cluster([pod(False)])
+    assert not info.wait(cluster, 1, 0).ready
+    assert cluster.looks == 1
+
+
+def test_the_message_names_rank_cause_and_remedy() -> None:
+    rank = status.Rank(1, "g-1-0", "spark2", "Running", False, False, 2, "", "crashed with exit code 1", True)
+    causes = info.nccl_causes(rank, NO_GID)
+    assert causes
+    text = info.report(status.Group([rank]), {"g-1-0": NO_GID[-1:]}, causes, "Group g is not ready after 5 s.")
+    assert "rank 1: pod g-1-0 on spark2: crashed with exit code 1, restarted 2 time(s)" in text
+    assert "Probable cause: rank 1 on spark2: " in text
+    assert "IPv4" in text
+
+
+def test_a_log_without_nccl_has_no_cause() -> None:
+    rank = status.Rank(0, "g-0-0", "spark1", "Running", False, False, 0, "")
+    assert info.nccl_causes(rank, ["hello"]) == []
