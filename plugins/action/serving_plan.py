@@ -119,6 +119,7 @@ def _settings(options: Mapping[str, Any], nodes: int) -> Settings:
         gpus_per_node=options["gpus_per_node"],
         gpu_resource=options["gpu_resource"],
         log_file=options["nccl_debug_file"],
+        models_dir=options["models_dir"],
         env=options["env"],
         taken=tuple(options["taken"]),
     )

@@ -50,6 +50,7 @@ class Settings:
     gpus_per_node: int = 1
     gpu_resource: str = "nvidia.com/gpu"
     log_file: str = "/dev/stdout"
+    models_dir: str = ""
     env: Mapping[str, str] = field(default_factory=dict)
     taken: tuple[Mapping[str, Any], ...] = ()
 
