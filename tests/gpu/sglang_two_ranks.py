@@ -67,8 +67,9 @@ def command(rank: int, models: Path, eagle: bool) -> list[str]:
         sys.executable, "-m", "sglang.launch_server",
         "--model-path", str(models / "target"), "--load-format", "dummy", "--skip-tokenizer-init",
         "--tp-size", "2", "--nnodes", "2", "--node-rank", str(rank), "--dist-init-addr", f"127.0.0.1:{DIST}",
-        "--host", "127.0.0.1", "--port", str(PORT + rank), "--attention-backend", "triton", "--sampling-backend", "pytorch",
-        "--grammar-backend", "none", "--skip-server-warmup", "--disable-custom-all-reduce", "--enable-metrics",
+        "--host", "127.0.0.1", "--port", str(PORT + rank), "--attention-backend", "triton",
+        "--sampling-backend", "pytorch", "--grammar-backend", "none", "--skip-server-warmup",
+        "--disable-custom-all-reduce", "--enable-metrics",
         "--cuda-graph-max-bs-decode", "8", "--mem-fraction-static", "0.2", "--max-total-tokens", "8192",
     ]  # fmt: skip
     if eagle:
