@@ -60,6 +60,8 @@ def _speculation(context: dict[str, Any], version: Version) -> None:
     if eagle and steps is None and topk is None and draft is None:
         llama = context["arch"] in ("LlamaForCausalLM", "Grok1ForCausalLM") and spec != "STANDALONE"
         steps, topk, draft = (5, 4, 8) if llama else (3, 1, 4)
+    if spec == "NGRAM":
+        topk, draft = context["speculative_ngram_max_bfs_breadth"], 12 if draft is None else draft
     context.update(spec=spec, eagle_family=eagle, steps=steps, topk=topk, draft_tokens=draft)
     adjusted = eagle and topk == 1 and steps is not None
     context["draft_tokens_run"] = steps + 1 if adjusted else draft
@@ -71,7 +73,8 @@ def _mamba(context: dict[str, Any], version: Version) -> None:
     overlap = not context["disable_overlap_schedule"]
     if strategy == "auto":
         modern = version.within("0.5.14", None)
-        strategy = "extra_buffer" if modern and overlap else "no_buffer"
+        paged = (context["page_size"] or 1) > 1
+        strategy = "extra_buffer" if modern and (overlap or paged) else "no_buffer"
     if version.within(None, "0.5.10") and context["spec"] and not context["spec_v2"]:
         overlap = False
     if strategy == "no_buffer" and context["spec"] is None and not context["disable_radix_cache"]:
@@ -100,6 +103,9 @@ def _graphs(context: dict[str, Any], version: Version, given: frozenset[str]) ->
         (bool(context["cpu_offload_gb"]) or bool(context["enable_hierarchical_cache"]), "the cache is offloaded"),
         ("gguf" in (context["load_format"], context["quantization"]), "the checkpoint is GGUF"),
     ]
+    if version.within(None, "0.5.13") and "--disable-piecewise-cuda-graph" not in context["options"]:
+        # --disable-cuda-graph has the newer names of both phases, but switches only decode off up to here
+        context["cuda_graph_backend_prefill"] = None
     explicit = context["cuda_graph_backend_prefill"] if "cuda_graph_backend_prefill" in given else None
     forced = explicit == "tc_piecewise" or (explicit is not None and version.within("0.5.14", None))
     why = None if forced else next((reason for applies, reason in reasons if applies), None)
@@ -141,6 +147,8 @@ def derive(context: dict[str, Any], version: Version, given: frozenset[str]) -> 
         note("max_running_requests", context["slots"], context["mamba_parallel"], "the Mamba state pool caps it")
     if spec in ("EAGLE", "EAGLE3", "STANDALONE", "FROZEN_KV_MTP", "NGRAM") and context["enable_mixed_chunk"]:
         note("enable_mixed_chunk", True, False, "speculation excludes it")
+    if "--disable-cuda-graph" in context["options"] and context["prefill_graph"]:
+        note("cuda_graph_backend_prefill", "disabled", "on", "--disable-cuda-graph leaves the prefill graph on here")
     if context["piecewise_off"] is not None:
         note("cuda_graph_backend_prefill", context["cuda_graph_backend_prefill"], "disabled", context["piecewise_off"])
     context["ep_run"] = tp if context["moe_a2a_backend"] not in (None, "none") else context["ep_size"]

@@ -22,6 +22,7 @@ DRAFT = "--speculative-algorithm NEXTN --speculative-draft-model-path d --specul
 STEPS = "--speculative-algorithm EAGLE --speculative-num-steps 3"
 EAGLE = f"{STEPS} --speculative-eagle-topk 1 --speculative-num-draft-tokens"
 TREE = f"{STEPS} --speculative-eagle-topk 4 --speculative-num-draft-tokens 8"
+NGRAM = "--speculative-algorithm NGRAM"
 SIZES = "--tp-size 4 --nnodes 4"
 V2 = {"env": {"SGLANG_ENABLE_SPEC_V2": "1"}}
 
@@ -65,6 +66,12 @@ CASES: list[tuple[str, str, str, str, dict[str, Any], str, str, dict[str, Any]]]
      "0.5.13", f"{TREE} --page-size 16 --attention-backend triton", {}),
     ("spec.page_tree", "error", "0.5.23", f"{TREE} --page-size 16 --attention-backend trtllm_mha", {},
      "0.5.23", f"{TREE} --page-size 1 --attention-backend trtllm_mha", {}),
+    ("spec.page_tree", "error", "0.5.16", f"{NGRAM} --page-size 16 --attention-backend triton", {},
+     "0.5.16", f"{NGRAM} --page-size 16 --attention-backend flashinfer", {}),
+    ("spec.dp_attention", "error", "0.5.16", f"{NGRAM} --enable-dp-attention", {},
+     "0.5.16", f"{EAGLE} 4 --enable-dp-attention", {}),
+    ("par.pp.mixedchunk", "error", "0.5.10", "--pp-size 2 --nnodes 2 --enable-mixed-chunk", {},
+     "0.5.11", "--pp-size 2 --nnodes 2 --enable-mixed-chunk", {}),
     ("spec.nextn_draft_path", "warning", "0.5.10", f"{EAGLE} 4 --speculative-draft-model-path m", GLM, "0.5.10",
      f"{EAGLE} 4", GLM),
     ("spec.topk.required", "error", "0.5.10", "--speculative-algorithm NEXTN --speculative-num-steps 3", GLM,
