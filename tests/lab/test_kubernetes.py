@@ -129,8 +129,8 @@ def cluster(make_lab: Callable[[], LabCommand]) -> Cluster:
     kubeconfig = cluster.lab.shell("control", "cat /etc/rancher/k3s/k3s.yaml").replace("127.0.0.1", "10.99.0.10")
     cluster.kubeconfig.touch(mode=0o600)
     cluster.kubeconfig.write_text(kubeconfig)
-    eventually(lambda: len(cluster.get("nodes")["items"]), lambda count: count == len(HOSTS), 120)
-    cluster.kubectl("wait", "--for=condition=Ready", "node", "--all", "--timeout=120s")
+    eventually(lambda: len(cluster.get("nodes")["items"]), lambda count: count == len(HOSTS), 240)
+    cluster.kubectl("wait", "--for=condition=Ready", "node", "--all", "--timeout=240s")
     cluster.seconds["nodes ready"] = time.monotonic() - begun
     cluster.apply(*yaml.safe_load_all(multus()))
     cluster.kubectl("-n", "kube-system", "rollout", "status", "daemonset/gb10-multus", "--timeout=180s")

@@ -167,7 +167,8 @@ state = "/run/k3s/containerd"
             # K3s's own defaults are in force, these two are the lab's: no CAP_SYS_RESOURCE, often cgroup v1
             "oomScoreAdj": 0, "failCgroupV1": False, "failSwapOn": False,
             "protectKernelDefaults": self._settings.flag("protect-kernel-defaults"),
-            "healthzBindAddress": "127.0.0.1", "readOnlyPort": 0, "resolvConf": "/etc/resolv.conf",
+            "imageGCHighThresholdPercent": 100, "healthzBindAddress": "127.0.0.1",
+            "readOnlyPort": 0, "resolvConf": "/etc/resolv.conf",
             "serializeImagePulls": False, "staticPodPath": f"{agent}/pod-manifests",
             "tlsCertFile": f"{agent}/serving-kubelet.crt", "tlsPrivateKeyFile": f"{agent}/serving-kubelet.key",
         }  # fmt: skip
