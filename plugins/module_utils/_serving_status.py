@@ -146,7 +146,7 @@ def missing_nads(plan: Mapping[str, Any], existing: Iterable[Mapping[str, Any]])
             None,
             f"namespace {plan['namespace']} has no NetworkAttachmentDefinition of this name, which rank"
             f" {entry['rank']} needs for {network['interface']}",
-            "Run playbooks/kubernetes.yml again, which defines a network for every VF, or use another serving_plan_vf_index",
+            "Run playbooks/kubernetes.yml again, which defines all networks, or use another serving_plan_vf_index",
             f"rank {entry['rank']} on {entry['node']}",
         )
         for entry in plan["ranks"]
