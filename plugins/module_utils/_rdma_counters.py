@@ -89,11 +89,13 @@ def compare(transport_class: str, rdma: int, tcp: int, least: int) -> str:
 
 
 def describe(moved: Mapping[str, Mapping[str, Any]]) -> str:
-    """Return one line: what each device sent and received, and the errors that grew."""
+    """Return one line: what each device that moved anything sent and received, and the errors that grew."""
     parts = []
     for device, counters in sorted(moved.items()):
         sent = counters.get("xmit_bytes", counters.get("tx_bytes", 0))
         received = counters.get("rcv_bytes", counters.get("rx_bytes", 0))
         errors = "".join(f", {name} +{counters[name]}" for name in ERRORS if counters.get(name))
+        if not (sent or received or errors):
+            continue
         parts.append(f"{device} sent {sent / 1e6:.1f} MB, received {received / 1e6:.1f} MB{errors}")
-    return "; ".join(parts)
+    return "; ".join(parts) or "nothing moved"

@@ -198,7 +198,7 @@ def main() -> None:
     for own in result["moved"].values():
         result["rdma_bytes"] += counters.moved_bytes(own["rdma"], options["devices"])
         result["tcp_bytes"] += counters.moved_bytes(own["net"], options["interfaces"])
-    told = [f"{name}: {counters.describe(own['rdma']) or 'no RDMA device'}" for name, own in result["moved"].items()]
+    told = [f"{name}: {counters.describe(own['rdma'])}" for name, own in result["moved"].items()]
     result["msg"] = "; ".join(told) or f"{len(result['sources'])} sources read"
     if options["agree_with"] and options["before"] is not None:
         moved = result["rdma_bytes"], result["tcp_bytes"]
