@@ -10,7 +10,7 @@ module: k3s_preconditions
 short_description: Check whether K3s can be put on a host
 version_added: 0.1.0
 description:
-  - Looks at cgroups, swap, listening ports, the default route, the clock and earlier installations before anything is changed.
+  - Looks at cgroups, swap, ports, the default route, the clock and earlier installations before anything is changed.
   - Fails with all findings at once when one of them is an error. It never changes the host.
 author: The gb10.cluster authors (@gb10)
 attributes:
