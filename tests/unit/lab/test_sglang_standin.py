@@ -1,0 +1,147 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The SGLang stand-in decides as NCCL does, and says it in words that the verdict understands."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+from module_utils._nccl_log import NcclLog
+from module_utils._nccl_verdict import report_on
+
+ROOT = Path(__file__).resolve().parents[3]
+sys.path.insert(0, str(ROOT / "lab" / "sglang"))
+fabric = importlib.import_module("sglang._fabric")
+nccl = importlib.import_module("sglang._nccl")
+cli = importlib.import_module("sglang._cli")
+model = importlib.import_module("sglang._model")
+
+LOUD = {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,NET,ENV"}
+NETS = [fabric.Interface("eth0", "10.42.0.5"), fabric.Interface("net1", "10.100.0.1")]
+MAPPED = fabric.Gid(3, "0000:0000:0000:0000:0000:ffff:0a64:0001", "RoCE v2")
+LOCAL = fabric.Gid(0, "fe80:0000:0000:0000:0000:0000:0000:0001", "RoCE v2")
+
+
+def device(name: str, openable: bool = True, active: bool = True, gids: tuple[Any, ...] = (LOCAL, MAPPED)) -> Any:
+    return fabric.Device(name, active, openable, 100000, gids)
+
+
+RAILS = [device("rocep1s0f0v0"), device("roceP2p1s0f0v0")]
+
+
+def judged(text: str) -> Any:
+    log = NcclLog()
+    log.read(BytesIO(text.encode()).read)
+    return report_on(log, "pod")
+
+
+def run(env: dict[str, str], devices: list[Any]) -> None:
+    """Let rank 0 of two select its network, start and connect."""
+    log = nccl.Log(LOUD)
+    net = nccl.select(env, NETS, devices, log)
+    comm = nccl.Communicator(log, net, 0, 2, "10.100.0.1:20000")
+    comm.start()
+    comm.connect([nccl.choose_gid(d, env.get("NCCL_IB_GID_INDEX")) for d in net.devices])
+
+
+def test_both_rails_carry_channels(capsys: pytest.CaptureFixture[str]) -> None:
+    run({"NCCL_IB_HCA": "=rocep1s0f0v0,roceP2p1s0f0v0", "NCCL_SOCKET_IFNAME": "=net1"}, RAILS)
+    report = judged(capsys.readouterr().out)
+    assert (report.verdict.verdict, report.verdict.evidence) == ("ib", "channels")
+    assert set(report.channels["IB"]) == {"0", "1"}
+
+
+@pytest.mark.parametrize(
+    ("env", "devices"),
+    [
+        ({}, [device("rocep1s0f0v0", openable=False)]),
+        ({}, [device("rocep1s0f0v0", active=False)]),
+        ({}, []),
+        ({"NCCL_IB_HCA": "=enp1s0f0v0"}, RAILS),
+        ({"NCCL_IB_DISABLE": "1"}, RAILS),
+        ({"NCCL_NET": "Socket"}, RAILS),
+    ],
+)
+def test_the_silent_fallback(env: dict[str, str], devices: list[Any], capsys: pytest.CaptureFixture[str]) -> None:
+    run(env, devices)
+    assert judged(capsys.readouterr().out).verdict.verdict == "socket"
+
+
+@pytest.mark.parametrize("forced", ["IB", "", "Nonsense"])
+def test_a_forced_network_that_is_absent_ends_the_rank(forced: str) -> None:
+    with pytest.raises(nccl.NcclError, match="any NET plugin"):
+        run({"NCCL_NET": forced}, [])
+
+
+def test_a_wrong_interface_ends_the_rank(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(nccl.NcclError):
+        run({"NCCL_SOCKET_IFNAME": "=net9"}, RAILS)
+    assert "no socket interface found" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("gids", "index"), [((LOCAL,), None), ((LOCAL, MAPPED), "0"), ((LOCAL, MAPPED), "")])
+def test_no_usable_gid_fails_at_the_first_collective(
+    gids: tuple[Any, ...], index: str | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    env = {} if index is None else {"NCCL_IB_GID_INDEX": index}
+    with pytest.raises(nccl.NcclError, match="Network is unreachable"):
+        run(env, [device("rocep1s0f0v0", gids=gids)])
+    causes = judged(capsys.readouterr().out).causes
+    assert any("IPv4" in cause["summary"] + cause["remedy"] for cause in causes)
+
+
+@pytest.mark.parametrize(
+    ("name", "spec", "expected"),
+    [
+        ("rocep1s0f0v0", "", True),
+        ("rocep1s0f0v0", "roce", True),
+        ("rocep1s0f0v10", "rocep1s0f0v1", True),
+        ("rocep1s0f0v10", "=rocep1s0f0v1", False),
+        ("rocep1s0f0v1", "=rocep1s0f0v1:1", True),
+        ("rocep1s0f0v0", "^roce", False),
+        ("mlx5_0", "^roce", True),
+        ("rocep1s0f0", "^=rocep1s0f0v0", True),
+    ],
+)
+def test_device_lists(name: str, spec: str, expected: bool) -> None:
+    assert nccl.matches(name, spec) is expected
+
+
+@pytest.mark.parametrize(
+    ("release", "flag", "accepted"),
+    [
+        ("0.5.12", ["--cuda-graph-max-bs", "8"], True),
+        ("0.5.23", ["--cuda-graph-max-bs", "8"], False),
+        ("0.5.23", ["--cuda-graph-max-bs-decode", "8"], True),
+        ("0.5.23", ["--disable-piecewise-cuda-graph"], False),
+        ("0.5.12", ["--attention-backend", "nonsense"], False),
+    ],
+)
+def test_a_release_s_parser_decides(release: str, flag: list[str], accepted: bool) -> None:
+    parser = cli.build_parser(release, ROOT / "profiles" / "catalogue")
+    words = ["--model-path", "m", *flag]
+    if accepted:
+        parser.parse_args(words)
+    else:
+        with pytest.raises(SystemExit):
+            parser.parse_args(words)
+
+
+def test_published_collapse_and_crash_come_by_themselves() -> None:
+    eager = {"quantization": "modelopt_fp4", "disable_cuda_graph": True}
+    assert model.collapses(eager)
+    assert not model.collapses({"quantization": "modelopt_fp4"})
+    moe = {"quantization": "modelopt_fp4", "moe_runner_backend": "flashinfer_cutlass"}
+    assert [model.illegal_instruction(moe, n) for n in (1, 4)] == [False, True]
+
+
+def test_speculation_and_transport_change_the_pace() -> None:
+    plain, drafted = model.pace({}, "IB"), model.pace({"speculative_algorithm": "NEXTN"}, "IB")
+    assert drafted.tokens / drafted.step(1) > plain.tokens / plain.step(1)
+    assert model.pace({}, "Socket").step(1) == pytest.approx(2 * plain.step(1))
