@@ -41,7 +41,8 @@ def summarize(results: Mapping[str, Sequence[Mapping[str, Any]] | None], hosts: 
     table = matrix(everything)
     good = not failures and not reasons
     head = (
-        f"{len(everything)} directions on all rails and VFs pass with full-size packets" if good
+        f"{len(everything)} directions on all rails and VFs pass with full-size packets"
+        if good
         else f"{len(failures)} of {len(everything)} directions fail"
     )
     return {"ok": good, "table": table, "failures": failures, "msg": "\n".join([head, *reasons, *table])}
@@ -76,7 +77,8 @@ def blame(results: Sequence[Mapping[str, Any]]) -> list[str]:
     ends = sorted({(result["host"], result["rail"], result["vf_index"]) for result in results})
     for host, rail, index in ends:
         touching = [
-            (number, result) for number, result in enumerate(results)
+            (number, result)
+            for number, result in enumerate(results)
             if (result["rail"], result["vf_index"]) == (rail, index) and host in (result["host"], result["peer"])
         ]
         if len(touching) > 2 and all(not result["ok"] for _number, result in touching):
@@ -92,9 +94,7 @@ def blame(results: Sequence[Mapping[str, Any]]) -> list[str]:
     return lines
 
 
-def judge_bandwidth(
-    measured: Mapping[str, float | None], half_floor: float, full_floor: float
-) -> tuple[bool, str]:
+def judge_bandwidth(measured: Mapping[str, float | None], half_floor: float, full_floor: float) -> tuple[bool, str]:
     """Judge the Gb/s of the rails of one pair, measured at the same time; None is a rail that moved nothing.
 
     Tells a degraded ConnectX (all rails crawl though links are up) from a fabric that uses one half only.
@@ -108,8 +108,11 @@ def judge_bandwidth(
         (not values, "no rail in common, so nothing was measured"),
         (not any(values.values()), f"no RDMA traffic at all ({shown}): see the errors of ib_write_bw"),
         (bool(dead), f"half-rail: {dead} moved nothing while the other half works ({shown})"),
-        (bool(crawling), f"degraded: {crawling} crawls at a healthy link ({shown}): take power away from both hosts for"
-                         " a minute, a restart is not enough"),
+        (
+            bool(crawling),
+            f"degraded: {crawling} crawls at a healthy link ({shown}): take power away from both hosts for"
+            " a minute, a restart is not enough",
+        ),
         (bool(slow), f"slow: {slow} below {half_floor:g} Gb/s ({shown})"),
         (len(values) > 1 and sum(values.values()) < full_floor, f"slow: together below {full_floor:g} Gb/s ({shown})"),
     ]

@@ -125,7 +125,7 @@ def validate(files: Mapping[Path, str | None]) -> None:
             elif path.suffix == ".yaml":
                 _host.write_atomic(copy, content, 0o600)
         try:
-            _host.run(["netplan", "generate", "--root-dir", str(root)])
+            _host.run(["netplan", "generate", "--root-dir", str(root)], timeout=120)
         except _host.HostError as error:
             raise _host.HostError(
                 f"netplan refuses the configuration, the old state holds: {str(error).replace(str(root), '')}"

@@ -211,7 +211,7 @@ def activate() -> list[str]:
     """Make netplan's files take effect; before systemd-networkd has started, generating them is enough."""
     running = _host.run(["systemctl", "is-active", "--quiet", "systemd-networkd"], check=False).returncode == 0
     try:
-        _host.run(["netplan", "apply" if running else "generate"], timeout=120)
+        _host.run(["netplan", "apply" if running else "generate"], timeout=300)
     except _host.HostError as error:
         return [str(error)]
     return []

@@ -1,0 +1,30 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Two virtual machines for all tests of this directory."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "lab" / "vm"))
+
+from vms import Vms
+
+
+@pytest.fixture(scope="session")
+def machines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Vms]:
+    """Booted, untouched, gone at the end."""
+    if os.geteuid() != 0:
+        pytest.fail("building the machines' disk needs root: run these tests with sudo")
+    made = Vms(tmp_path_factory.mktemp("vm"))
+    try:
+        made.start()
+        yield made
+    finally:
+        made.stop()
