@@ -32,6 +32,10 @@ _HINTS: tuple[str, ...] = (
 _HINTS += (" open", "overrid", "refused", "timed", "CUDA")
 
 
+NETDEV_AS_HCA = re.compile(r"NCCL_IB_HCA set (?:to|by environment to) [=^]*(?:en|eth|net|wl|bond|ib\d)")
+"""``NCCL_IB_HCA set to enp1s0f0np0``: interface names where RDMA device names belong."""
+
+
 def find(text: str) -> str | None:
     """Return the identifier of the most telling cause that a line points to."""
     if not any(hint in text for hint in _HINTS):
@@ -49,11 +53,18 @@ def _relevant(hit: Hit, process: Process) -> float:
         return 0.05 if cause.id != "ofi_no_provider" else 0.3
     if cause.kind == "fallback" and process.stays_on_node and not process.channels:
         return 0.1
-    if cause.id == "hca_selection" and not no_device:
-        return 0.0
-    if cause.id in ("no_rdma_device", "net_forced_missing") and process.hits.keys() & {"hca_selection", "ib_disabled"}:
+    if cause.id == "hca_selection":
+        # A list of RDMA device names is no mistake by itself: without device nodes no list finds anything.
+        return weight if no_device and _names_netdevs(hit) else 0.5 if no_device else 0.0
+    selection = process.hits.get("hca_selection")
+    explained = "ib_disabled" in process.hits or (selection is not None and _names_netdevs(selection))
+    if cause.id in ("no_rdma_device", "net_forced_missing") and explained:
         weight -= 0.2
     return weight
+
+
+def _names_netdevs(hit: Hit) -> bool:
+    return NETDEV_AS_HCA.search(hit.line) is not None
 
 
 def _found_rdma(process: Process) -> bool:
