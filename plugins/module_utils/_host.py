@@ -33,7 +33,12 @@ def run(argv: Sequence[str], *, check: bool = True, timeout: float = 60) -> subp
     environment = {**os.environ, "LC_ALL": "C.UTF-8"}
     try:
         done = subprocess.run(
-            list(argv), capture_output=True, text=True, timeout=timeout, check=False, env=environment,
+            list(argv),
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
+            env=environment,
             stdin=subprocess.DEVNULL,
         )
     except FileNotFoundError as error:

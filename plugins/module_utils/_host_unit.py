@@ -65,8 +65,13 @@ class HostUnit:
     def files(self, configuration: str) -> dict[Path, tuple[str, int]]:
         """Return content and mode of every file of the unit."""
         text = UNIT.format(
-            description=self.description, library=self.library, package=_host.HOST_PACKAGE, config=self.config,
-            module=self.module, arguments=self.arguments, timeout=self.timeout,
+            description=self.description,
+            library=self.library,
+            package=_host.HOST_PACKAGE,
+            config=self.config,
+            module=self.module,
+            arguments=self.arguments,
+            timeout=self.timeout,
             remain="yes" if self.remain else "no",
         )
         code = _host.package_files((*self.uses, self.module), self.library)

@@ -61,8 +61,15 @@ def holders(
             inside = _host.links(path)
         except _host.HostError:
             continue  # a process that ended meanwhile took its namespace along
-        found.append(Holder(path, path.name if not pids or path.name != "net" else f"of process {pids[0]}",
-                            tuple(pids), pods.get(path.name, ""), inside))
+        found.append(
+            Holder(
+                path,
+                path.name if not pids or path.name != "net" else f"of process {pids[0]}",
+                tuple(pids),
+                pods.get(path.name, ""),
+                inside,
+            )
+        )
     return found
 
 

@@ -42,9 +42,11 @@ def interfaces(pfs: Iterable[Mapping[str, Any]], vfs: Iterable[Mapping[str, Any]
         addresses = [f"{ip_address(vf['address'])}/{int(vf['prefix'])}"]
         if vf.get("address6"):
             addresses.append(f"{ip_address(vf['address6'])}/{int(vf['prefix6'])}")
-        found.append(Interface(
-            str(vf["netdev"]), mtu, tuple(addresses), str(vf.get("rdma_device") or ""), str(vf.get("mac") or "")
-        ))
+        found.append(
+            Interface(
+                str(vf["netdev"]), mtu, tuple(addresses), str(vf.get("rdma_device") or ""), str(vf.get("mac") or "")
+            )
+        )
     for interface in found:
         if not INTERFACE_NAME.match(interface.name):
             raise ValueError(f"{interface.name!r} is no interface name")
@@ -79,7 +81,8 @@ def sysctls(desired: Iterable[Interface]) -> dict[str, int]:
     """Return the sysctls of the VFs, keyed as in /proc/sys (``net/ipv4/conf/enp1s0f0v0/arp_ignore``)."""
     return {
         f"net/ipv4/conf/{interface.name}/{key}": value
-        for interface in desired if interface.addresses
+        for interface in desired
+        if interface.addresses
         for key, value in SYSCTLS.items()
     }
 
@@ -90,7 +93,10 @@ def render_sysctl(desired: Iterable[Interface]) -> str:
 
 
 def check(
-    desired: Iterable[Interface], links: Mapping[str, Any], protected: Mapping[str, str], held: Mapping[str, str],
+    desired: Iterable[Interface],
+    links: Mapping[str, Any],
+    protected: Mapping[str, str],
+    held: Mapping[str, str],
     vfs_may_come: bool,
 ) -> list[Finding]:
     """Return what must stop the change before anything is written.
@@ -101,17 +107,30 @@ def check(
     findings = []
     for interface in desired:
         if interface.name in protected:
-            findings.append(Finding(
-                "error", "netplan.management", "interface", interface.name, protected[interface.name],
-                "Name the ConnectX port in gb10_fabric_pfs of this host; the management link is never touched",
-            ))
+            findings.append(
+                Finding(
+                    "error",
+                    "netplan.management",
+                    "interface",
+                    interface.name,
+                    protected[interface.name],
+                    "Name the ConnectX port in gb10_fabric_pfs of this host; the management link is never touched",
+                )
+            )
         is_vf = bool(interface.addresses)
         if interface.name not in links and interface.name not in held and not (is_vf and vfs_may_come):
-            findings.append(Finding(
-                "error", "netplan.vf.missing" if is_vf else "netplan.pf.missing", "interface", interface.name,
-                "this host has no such interface",
-                "Run the role sriov first" if is_vf else "Name this host's PF in gb10_fabric_pfs; `ip link` lists them",
-            ))
+            findings.append(
+                Finding(
+                    "error",
+                    "netplan.vf.missing" if is_vf else "netplan.pf.missing",
+                    "interface",
+                    interface.name,
+                    "this host has no such interface",
+                    "Run the role sriov first"
+                    if is_vf
+                    else "Name this host's PF in gb10_fabric_pfs; `ip link` lists them",
+                )
+            )
     return findings
 
 
@@ -127,8 +146,10 @@ def deviations(
                 found.append(f"link: {interface.name} is missing")
             continue
         if link.get("operstate") != "UP" and "LOWER_UP" not in link.get("flags", []):
-            found.append(f"link: {interface.name} is {str(link.get('operstate', 'unknown')).lower()}"
-                         " (no carrier: cable, port or switch)")
+            found.append(
+                f"link: {interface.name} is {str(link.get('operstate', 'unknown')).lower()}"
+                " (no carrier: cable, port or switch)"
+            )
         if link.get("mtu") != interface.mtu:
             found.append(f"mtu: {interface.name} has {link.get('mtu')}, planned {interface.mtu}")
         present = {f"{entry['local']}/{entry['prefixlen']}" for entry in link.get("addr_info", [])}
@@ -141,7 +162,8 @@ def gid_deviations(desired: Iterable[Interface], held: Mapping[str, str], device
     """Return which VFs lack the RoCE v2 GID of their address; VFs in pods are not looked at."""
     expect = [
         {"rdma_device": interface.rdma_device, "address": interface.addresses[0].split("/")[0]}
-        for interface in desired if interface.rdma_device and interface.addresses and interface.name not in held
+        for interface in desired
+        if interface.rdma_device and interface.addresses and interface.name not in held
     ]
     found, _findings = judge(devices, expect)
     return [f"gid: {item.rdma_device} has no RoCE v2 GID for {item.address}" for item in found if not item.found]

@@ -62,8 +62,10 @@ class Change:
 
 def default_routes() -> tuple[tuple[str, str], ...]:
     """Return (interface, gateway) of every default route; the gateway is empty for a point-to-point link."""
-    found = [*_host.run_json(["ip", "-j", "route", "show", "default"]),
-             *_host.run_json(["ip", "-j", "-6", "route", "show", "default"])]
+    found = [
+        *_host.run_json(["ip", "-j", "route", "show", "default"]),
+        *_host.run_json(["ip", "-j", "-6", "route", "show", "default"]),
+    ]
     return tuple(sorted((str(route.get("dev", "")), str(route.get("gateway", ""))) for route in found))
 
 
@@ -147,7 +149,8 @@ def held_vfs(desired: Iterable[Interface], links: Mapping[str, Any]) -> dict[str
 def outdated(files: Mapping[Path, str | None], modes: Mapping[Path, int]) -> list[Path]:
     """Return the files that the change would write or remove."""
     return [
-        path for path, content in files.items()
+        path
+        for path, content in files.items()
         if (path.exists() if content is None else _host.differs(path, content, modes.get(path, 0o600)))
     ]
 
@@ -192,7 +195,8 @@ def record(change: Change) -> Manifest:
     links = _host.links()
     states = {
         name: LinkState(int(links[name]["mtu"]), "UP" in links[name].get("flags", []), addresses(links[name]))
-        for name in change.links if name in links
+        for name in change.links
+        if name in links
     }
     keys = {*change.sysctls, *change.restore_sysctls}
     sysctls = {key: text for key in sorted(keys) if (text := _host.read_text(PROC_SYS / key)) is not None}

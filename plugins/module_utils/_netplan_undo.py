@@ -127,10 +127,20 @@ def arm(state: State, manifest: Manifest) -> None:
             os.link(path, kept(path))
     state.unit.install(manifest.text())
     # no exact second is needed, but the default accuracy of a minute would double a short timeout
-    _host.run([
-        "systemd-run", "--quiet", "--collect", f"--unit={TIMER}", f"--on-active={manifest.timeout}",
-        "--timer-property=AccuracySec=1s", "systemctl", "start", "--no-block", state.unit.unit_path.name,
-    ])
+    _host.run(
+        [
+            "systemd-run",
+            "--quiet",
+            "--collect",
+            f"--unit={TIMER}",
+            f"--on-active={manifest.timeout}",
+            "--timer-property=AccuracySec=1s",
+            "systemctl",
+            "start",
+            "--no-block",
+            state.unit.unit_path.name,
+        ]
+    )
 
 
 def abandon(state: State, manifest: Manifest) -> None:

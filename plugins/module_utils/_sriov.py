@@ -139,8 +139,12 @@ def observe(sysfs: Sysfs, pfs: Iterable[Pf], vfs: Iterable[Vf]) -> dict[str, PfS
             mac = str(links.get(name, {}).get("address", ""))
             found[index] = VfState(name, mac, admin.get(index), holder)
         states[pf.name] = PfState(
-            pf.name, sysfs.pci(sysfs.device(pf.name)), pf.name in links, sysfs.number(pf.name, "sriov_totalvfs"),
-            numvfs, found,
+            pf.name,
+            sysfs.pci(sysfs.device(pf.name)),
+            pf.name in links,
+            sysfs.number(pf.name, "sriov_totalvfs"),
+            numvfs,
+            found,
         )
     return states
 
@@ -156,22 +160,39 @@ def check(pfs: Iterable[Pf], states: dict[str, PfState], force: bool) -> list[Fi
             findings.append(Finding("error", f"sriov.{rule}", key, value, reason, remedy, source=SOURCE))
 
         if not state.present:
-            report("pf.missing", "pf", pf.name, "this host has no such interface",
-                   "Look at `ip link`; name this host's PF in gb10_fabric_pfs")
+            report(
+                "pf.missing",
+                "pf",
+                pf.name,
+                "this host has no such interface",
+                "Look at `ip link`; name this host's PF in gb10_fabric_pfs",
+            )
         elif pf.vf_count and not state.totalvfs:
-            report("firmware.disabled", f"{pf.name} sriov_totalvfs", state.totalvfs,
-                   "the firmware offers no virtual functions",
-                   f"Run `{command}{pf.vf_count}` on the host and power-cycle it; this collection flashes nothing")
+            report(
+                "firmware.disabled",
+                f"{pf.name} sriov_totalvfs",
+                state.totalvfs,
+                "the firmware offers no virtual functions",
+                f"Run `{command}{pf.vf_count}` on the host and power-cycle it; this collection flashes nothing",
+            )
         elif pf.vf_count > (state.totalvfs or 0):
-            report("count.above_hardware", f"{pf.name} vf_count", pf.vf_count,
-                   f"the firmware offers {state.totalvfs}",
-                   f"Lower gb10_fabric_vf_count, or run `{command}{pf.vf_count}` and power-cycle")
+            report(
+                "count.above_hardware",
+                f"{pf.name} vf_count",
+                pf.vf_count,
+                f"the firmware offers {state.totalvfs}",
+                f"Lower gb10_fabric_vf_count, or run `{command}{pf.vf_count}` and power-cycle",
+            )
         elif pf.vf_count != state.numvfs and not force:
             for index, vf in sorted(state.vfs.items()):
                 if not vf.netdev:
-                    report("vf.in_use", f"{pf.name} VF {index}", vf.holder or UNKNOWN_HOLDER,
-                           f"a change from {state.numvfs} to {pf.vf_count} VFs destroys all of them, also this one",
-                           "Stop that pod first, or set sriov_force to true and lose its network")
+                    report(
+                        "vf.in_use",
+                        f"{pf.name} VF {index}",
+                        vf.holder or UNKNOWN_HOLDER,
+                        f"a change from {state.numvfs} to {pf.vf_count} VFs destroys all of them, also this one",
+                        "Stop that pod first, or set sriov_force to true and lose its network",
+                    )
     return findings
 
 
@@ -230,9 +251,7 @@ def await_netdev(sysfs: Sysfs, step: Step, timeout: float) -> None:
     if not _host.wait_for(named, timeout):
         name = sysfs.vf_netdev(step.pf, step.vf_index)
         why = f"the kernel calls it {name}: plan that name" if name else "its driver did not bind: see dmesg"
-        raise _host.HostError(
-            f"{step.pf} VF {step.vf_index}: no interface {step.netdev} within {timeout:.0f} s; {why}"
-        )
+        raise _host.HostError(f"{step.pf} VF {step.vf_index}: no interface {step.netdev} within {timeout:.0f} s; {why}")
 
 
 def set_mac(step: Step) -> None:
@@ -249,8 +268,12 @@ def set_mac(step: Step) -> None:
 def configuration(sysfs_root: str, pfs: Iterable[Pf], vfs: Iterable[Vf], origin: dict[str, int], timeout: int) -> str:
     """Return the content of /etc/gb10/sriov.json; ``origin`` is what every PF had before the first change."""
     content = {
-        "schema": 1, "sysfs_root": sysfs_root, "timeout": timeout, "origin": origin,
-        "pfs": [asdict(pf) for pf in pfs], "vfs": [asdict(vf) for vf in vfs],
+        "schema": 1,
+        "sysfs_root": sysfs_root,
+        "timeout": timeout,
+        "origin": origin,
+        "pfs": [asdict(pf) for pf in pfs],
+        "vfs": [asdict(vf) for vf in vfs],
     }
     return json.dumps(content, indent=2) + "\n"
 

@@ -188,7 +188,10 @@ class Transaction:
                 self.paths["netplan"]: _netplan.render_netplan(desired),
                 self.paths["sysctl"]: _netplan.render_sysctl(desired),
             },
-            sysctls=sysctls, links=[interface.name for interface in desired], restore_links={}, restore_sysctls={},
+            sysctls=sysctls,
+            links=[interface.name for interface in desired],
+            restore_links={},
+            restore_sysctls={},
             timeout=self.params["undo_timeout"],
         )
 
@@ -221,8 +224,13 @@ class Transaction:
             sysctls = {**manifest.sysctls, **sysctls}
         change = _netplan_transaction.Change(
             what="reset" if forget else f"restore of the state before {chosen[0].id}",
-            files=files, sysctls={}, links=list(links), restore_links=links, restore_sysctls=sysctls,
-            timeout=self.params["undo_timeout"], forget=forget,
+            files=files,
+            sysctls={},
+            links=list(links),
+            restore_links=links,
+            restore_sysctls=sysctls,
+            timeout=self.params["undo_timeout"],
+            forget=forget,
         )
         self.perform(change, list, always=True)
 
@@ -273,7 +281,9 @@ def main() -> None:
     module = AnsibleModule(
         argument_spec={
             "state": {
-                "type": "str", "choices": ["applied", "confirmed", "restored", "absent"], "default": "applied",
+                "type": "str",
+                "choices": ["applied", "confirmed", "restored", "absent"],
+                "default": "applied",
             },
             "pfs": {"type": "list", "elements": "dict", "default": []},
             "vfs": {"type": "list", "elements": "dict", "default": []},
@@ -291,7 +301,12 @@ def main() -> None:
         supports_check_mode=True,
     )
     result: dict[str, Any] = {
-        "changed": False, "msg": "", "transaction": "", "differences": [], "held": {}, "findings": [],
+        "changed": False,
+        "msg": "",
+        "transaction": "",
+        "differences": [],
+        "held": {},
+        "findings": [],
     }
     call = Transaction(module, result)
     try:

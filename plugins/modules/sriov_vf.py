@@ -162,9 +162,7 @@ def planned(states: dict[str, _sriov.PfState], steps: list[_sriov.Step]) -> dict
     for step in steps:
         state = after[step.pf]
         if step.action == "numvfs":
-            after[step.pf] = _sriov.PfState(
-                state.name, state.pci, state.present, state.totalvfs, int(step.value), {}
-            )
+            after[step.pf] = _sriov.PfState(state.name, state.pci, state.present, state.totalvfs, int(step.value), {})
         else:
             vfs = {**state.vfs, step.vf_index: _sriov.VfState(step.netdev, step.value, None)}
             after[step.pf] = _sriov.PfState(
@@ -217,7 +215,9 @@ def converge(module: AnsibleModule, result: dict[str, Any]) -> None:
     text = _sriov.configuration(module.params["sysfs_root"], pfs, vfs, origin, module.params["boot_timeout"])
     outdated = unit.outdated(text) if persist else unit.present()
     result.update(
-        changed=bool(todo or outdated), pfs=report(states), steps=[describe(step) for step in todo],
+        changed=bool(todo or outdated),
+        pfs=report(states),
+        steps=[describe(step) for step in todo],
         findings=[finding.as_dict() for finding in findings],
     )
     if has_errors(findings):

@@ -40,7 +40,10 @@ class Fabric:
         argv = [LABCTL, "run", "--", "ansible-playbook", "-i", inventory, FABRIC, "--limit", hosts]
         return subprocess.Popen(
             [*argv, "-e", json.dumps(variables), *arguments],
-            env=self.lab.environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            env=self.lab.environment,
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
             start_new_session=True,
         )
 

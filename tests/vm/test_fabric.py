@@ -61,8 +61,9 @@ def test_reboot_brings_all_back_without_ansible(machines: Vms) -> None:
     before = [machines.ssh(vm, "ip -br link show enp1s0v0 | tr -s ' ' | cut -d' ' -f3") for vm in machines.vms]
     machines.reboot()
     for vm, mac in zip(machines.vms, before, strict=True):
-        shown = machines.ssh(vm, "ip -br link show enp1s0v0; ip -br -4 address show enp1s0v0;"
-                                 " cat /sys/class/net/enp1s0v*/mtu")
+        shown = machines.ssh(
+            vm, "ip -br link show enp1s0v0; ip -br -4 address show enp1s0v0; cat /sys/class/net/enp1s0v*/mtu"
+        )
         assert mac in shown
         assert f"10.100.0.{vm.number}/24" in shown
         assert shown.split()[-2:] == ["9000", "9000"]

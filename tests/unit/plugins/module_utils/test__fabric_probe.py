@@ -17,8 +17,14 @@ LINK: dict[str, Any] = {"ifname": "enp1s0f0v0", "mtu": 9000, "operstate": "UP", 
 
 def plan() -> dict[str, Any]:
     def vf(rail: str, index: int, number: int) -> dict[str, Any]:
-        return {"rail": rail, "vf_index": index, "netdev": f"{rail}v{index}", "mac": "02:00:00:00:00:01",
-                "address": f"10.{rail[-1]}.{index}.{number}", "prefix": 24}
+        return {
+            "rail": rail,
+            "vf_index": index,
+            "netdev": f"{rail}v{index}",
+            "mac": "02:00:00:00:00:01",
+            "address": f"10.{rail[-1]}.{index}.{number}",
+            "prefix": 24,
+        }
 
     ends = (("rail0", 0), ("rail0", 1), ("rail1", 0))
     hosts = {name: {"vfs": [vf(*end, number) for end in ends]} for number, name in enumerate("abc", 1)}
@@ -28,8 +34,10 @@ def plan() -> dict[str, Any]:
 def test_every_peer_on_the_same_rail_and_index() -> None:
     found = _fabric_probe.targets(plan(), "a")
     assert [(t.peer, t.rail, t.vf_index, t.address) for t in found if t.rail == "rail0"] == [
-        ("b", "rail0", 0, "10.0.0.2"), ("c", "rail0", 0, "10.0.0.3"),
-        ("b", "rail0", 1, "10.0.1.2"), ("c", "rail0", 1, "10.0.1.3"),
+        ("b", "rail0", 0, "10.0.0.2"),
+        ("c", "rail0", 0, "10.0.0.3"),
+        ("b", "rail0", 1, "10.0.1.2"),
+        ("c", "rail0", 1, "10.0.1.3"),
     ]
     assert {t.payload for t in found} == {8972}
 

@@ -24,13 +24,21 @@ def test_all_pairs_meet_once_and_no_host_has_two_partners(hosts: set[str]) -> No
 
 
 def result(host: str, peer: str, layer: str = "", rail: str = "rail0", vf: int = 0) -> dict[str, Any]:
-    return {"host": host, "peer": peer, "rail": rail, "vf_index": vf, "layer": layer, "ok": not layer,
-            "reason": f"because of {layer}"}
+    return {
+        "host": host,
+        "peer": peer,
+        "rail": rail,
+        "vf_index": vf,
+        "layer": layer,
+        "ok": not layer,
+        "reason": f"because of {layer}",
+    }
 
 
 def every(hosts: str, broken: str = "") -> dict[str, list[dict[str, Any]]]:
-    return {one: [result(one, two, "link" if broken in (one, two) else "") for two in hosts if two != one]
-            for one in hosts}
+    return {
+        one: [result(one, two, "link" if broken in (one, two) else "") for two in hosts if two != one] for one in hosts
+    }
 
 
 def test_all_good() -> None:

@@ -23,8 +23,10 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "netns/cni-5f").touch()
     (tmp_path / "netns/cni-stale").touch()
     (tmp_path / "proc/77/ns/net").hardlink_to(tmp_path / "netns/cni-5f")
-    cached = {"cniArgs": [["K8S_POD_NAMESPACE", "gb10-serving"], ["K8S_POD_NAME", "gemma-0"]],
-              "result": {"interfaces": [{"name": "net1", "sandbox": "/var/run/netns/cni-5f"}]}}
+    cached = {
+        "cniArgs": [["K8S_POD_NAMESPACE", "gb10-serving"], ["K8S_POD_NAME", "gemma-0"]],
+        "result": {"interfaces": [{"name": "net1", "sandbox": "/var/run/netns/cni-5f"}]},
+    }
     (tmp_path / "cni/rail0-net1").write_text(json.dumps(cached))
     (tmp_path / "cni/torn").write_text("{")
     monkeypatch.setattr(_host, "links", lambda netns=None: INSIDE)

@@ -19,8 +19,12 @@ DESIRED = _netplan.interfaces(PFS, VFS, 9000)
 
 def link(mtu: int = 9000, *addresses: str, state: str = "UP") -> dict[str, Any]:
     split = [address.split("/") for address in addresses]
-    return {"mtu": mtu, "operstate": state, "flags": [],
-            "addr_info": [{"local": local, "prefixlen": int(prefix)} for local, prefix in split]}
+    return {
+        "mtu": mtu,
+        "operstate": state,
+        "flags": [],
+        "addr_info": [{"local": local, "prefixlen": int(prefix)} for local, prefix in split],
+    }
 
 
 GOOD = {"enp1s0f0np0": link(), "enp1s0f0v0": link(9000, "10.100.0.1/24")}
@@ -31,8 +35,14 @@ def test_the_file_is_yaml_with_nothing_that_could_route() -> None:
     ethernets = yaml.safe_load(text)["network"]["ethernets"]
     assert list(ethernets) == ["enp1s0f0np0", "enp1s0f0v0"]
     assert ethernets["enp1s0f0v0"] == {
-        "renderer": "networkd", "optional": True, "dhcp4": False, "dhcp6": False, "accept-ra": False,
-        "link-local": [], "mtu": 9000, "addresses": ["10.100.0.1/24"],
+        "renderer": "networkd",
+        "optional": True,
+        "dhcp4": False,
+        "dhcp6": False,
+        "accept-ra": False,
+        "link-local": [],
+        "mtu": 9000,
+        "addresses": ["10.100.0.1/24"],
     }
     assert "addresses" not in ethernets["enp1s0f0np0"]
     assert "route" not in text

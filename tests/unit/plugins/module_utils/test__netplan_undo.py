@@ -39,9 +39,7 @@ class Machine:
     def arm(self, old: str | None) -> Manifest:
         if old is not None:
             self.file.write_text(old)
-        manifest = Manifest(
-            "id-1", "test", 60, {str(self.file): old}, {"enp1s0f0v0": LinkState(1500, False, ())}, {}
-        )
+        manifest = Manifest("id-1", "test", 60, {str(self.file): old}, {"enp1s0f0v0": LinkState(1500, False, ())}, {})
         self.state.directory.mkdir(exist_ok=True)
         _netplan_undo.arm(self.state, manifest)
         return manifest

@@ -100,7 +100,8 @@ def tree(tmp_path: Path) -> Path:
 
 def test_observe_reads_counts_names_and_macs(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     links: dict[str, Any] = {
-        "enp1s0f0np0": {"vfinfo_list": [{"vf": 0, "address": MAC1}]}, "enp1s0f0v0": {"address": MAC0},
+        "enp1s0f0np0": {"vfinfo_list": [{"vf": 0, "address": MAC1}]},
+        "enp1s0f0v0": {"address": MAC0},
     }
     monkeypatch.setattr(_host, "links", lambda: links)
     found = _sriov.observe(Sysfs(tree), [Pf("enp1s0f0np0", 1)], VFS)["enp1s0f0np0"]
