@@ -45,7 +45,7 @@ class ActionModule(ActionBase):
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
         """Write ``dest``.html, .md and .json; a file that would not change is left alone."""
         result: dict[str, Any] = super().run(tmp, task_vars)
-        _, options = self.validate_argument_spec(
+        _unused, options = self.validate_argument_spec(
             {
                 "journals": {"type": "list", "elements": "path", "required": True},
                 "dest": {"type": "path", "required": True},

@@ -28,7 +28,7 @@ class ActionModule(ActionBase):
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
         """Run every workload in turn and return their records; a workload that can't be measured keeps its reason."""
         result: dict[str, Any] = super().run(tmp, task_vars)
-        _, options = self.validate_argument_spec(
+        _unused, options = self.validate_argument_spec(
             {
                 "url": {"type": "str", "required": True},
                 "model": {"type": "str", "required": True},

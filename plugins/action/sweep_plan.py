@@ -52,7 +52,7 @@ class ActionModule(ActionBase):
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
         """Return the plan; fail with every finding at once when the file or no cell makes sense."""
         result: dict[str, Any] = super().run(tmp, task_vars)
-        _, options = self.validate_argument_spec(
+        _unused, options = self.validate_argument_spec(
             {
                 "sweep": {"type": "str", "required": True},
                 "sweep_dirs": {"type": "list", "elements": "path", "default": []},

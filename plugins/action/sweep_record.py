@@ -24,7 +24,7 @@ class ActionModule(ActionBase):
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
         """Append the record; a failed cell's class is read from its ranks' logs."""
         result: dict[str, Any] = super().run(tmp, task_vars)
-        _, options = self.validate_argument_spec(
+        _unused, options = self.validate_argument_spec(
             {
                 "journal": {"type": "path", "required": True},
                 "record": {"type": "dict", "required": True},

@@ -79,7 +79,7 @@ def heat_map(report: Report) -> str | None:
     workload = max(report.workloads, key=_context_and_streams)
     down = list(dict.fromkeys(r.labels.get(names[0], "") for r in report.rows))
     across = list(dict.fromkeys(" / ".join(r.labels.get(n, "") for n in names[1:]) for r in report.rows))
-    grid = [[float("nan")] * len(across) for _ in down]
+    grid = [[float("nan")] * len(across) for _unused in down]
     for row in report.ranked:
         value = row.mean(workload)
         if value is not None:

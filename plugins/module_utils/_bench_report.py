@@ -168,7 +168,7 @@ def noise_floor(report: Report) -> dict[str, float]:
     """
     floors: dict[str, float] = {}
     rows = sorted((r for r in report.rows if r.key and r.rates), key=lambda r: r.key)
-    for _, group in itertools.groupby(rows, key=lambda r: r.key):
+    for _unused, group in itertools.groupby(rows, key=lambda r: r.key):
         twins = list(group)
         for workload in report.workloads:
             values = [v for r in twins for v in r.rates.get(workload, [])]

@@ -87,7 +87,7 @@ def prompt(workload: Workload, repetition: int, index: int) -> str:
     The number in front keeps the server's prefix cache from answering for the prefill.
     """
     rng = random.Random(f"{workload.seed}/{repetition}/{index}")
-    filler = " ".join(rng.choice(FILLER) for _ in range(workload.context_tokens))
+    filler = " ".join(rng.choice(FILLER) for _unused in range(workload.context_tokens))
     question = QUESTIONS[(workload.seed + index) % len(QUESTIONS)]
     return f"[{rng.randrange(10**9):09d}] {filler + chr(10) * 2 if filler else ''}{question}"
 

@@ -165,7 +165,7 @@ async def run_level(
                 if on_done:
                     on_done(record)
 
-        await asyncio.gather(*(worker() for _ in range(concurrency)))
+        await asyncio.gather(*(worker() for _unused in range(concurrency)))
     return sorted(records, key=lambda r: r.index)
 
 

@@ -61,12 +61,12 @@ def _infer_nodes(processes: Iterable[Process]) -> None:
         for comm in process.communicators.values():
             if comm.nranks > 1 and not comm.nodes and process.host:
                 groups.setdefault((comm.shared_id, comm.nranks), []).append((process.host, comm))
-    for (_, nranks), members in groups.items():
-        hosts = {host for host, _ in members}
-        complete = {comm.rank for _, comm in members} == set(range(nranks))
-        devices = {comm.device for _, comm in members}
+    for (_unused, nranks), members in groups.items():
+        hosts = {host for host, _unused in members}
+        complete = {comm.rank for _unused, comm in members} == set(range(nranks))
+        devices = {comm.device for _unused, comm in members}
         if len(hosts) > 1 or (complete and len(devices) == nranks and "" not in devices):
-            for _, comm in members:
+            for _unused, comm in members:
                 comm.nodes = len(hosts)
 
 
@@ -112,7 +112,7 @@ def decide(processes: list[Process]) -> Verdict:
         crossing = any(process.leaves_node for process in processes)
         if intra and not crossing:
             return Verdict("intra", "intra", "channels")
-        level = max((level for level, _ in promises), key=EVIDENCE.index, default="none")
+        level = max((level for level, _unused in promises), key=EVIDENCE.index, default="none")
         if level in ("none", "banner") and any(_kinds(p) & {"fatal", "failure"} for p in processes):
             return Verdict("error", "unknown", "failure")
     for process in processes:

@@ -260,4 +260,4 @@ def addresses(link: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 if __name__ == "__main__":
-    print(undo(State(Path(sys.argv[1])), "it was not confirmed in time, or the host was restarted"), flush=True)
+    sys.stdout.write(undo(State(Path(sys.argv[1])), "it was not confirmed in time, or the host was restarted") + "\n")

@@ -41,7 +41,7 @@ def parse(text: str) -> dict[str, Counters]:
     rdma: Counters = {}
     net: Counters = {}
     for line in text.splitlines():
-        path, _, value = line.rpartition(" ")
+        path, _unused, value = line.rpartition(" ")
         parts = path.split("/")
         if not value.isdigit() or len(parts) < 4:
             continue

@@ -243,7 +243,7 @@ class _Reader:
         extent = f"exists in {span[0]}…{span[1]} only" if span else "is gone"
         successor = self.history.successor(name)
         if span and span[0] > self.catalogue.version:
-            olds = [old for (new, _), names in self.history.backward.items() for old in names if new == name]
+            olds = [old for (new, _unused), names in self.history.backward.items() for old in names if new == name]
             here = [old for old in olds if old in self.catalogue.options]
             remedy = f"Use {here[0]}" if here else f"Remove it, or run SGLang {span[0]} or later"
         else:

@@ -244,7 +244,7 @@ def _finding(rule: Rule, context: Mapping[str, Any], extra: Mapping[str, Any]) -
 
 def _replacements(history: History, flag: str) -> dict[str, Any]:
     """Return the words for a rule on renamed flags: the flag, what came after it, and what was before it."""
-    before = sorted(old for (new, _), olds in history.backward.items() for old in olds if new == flag)
+    before = sorted(old for (new, _unused), olds in history.backward.items() for old in olds if new == flag)
     return {
         "flag": flag,
         "successor": history.successor(flag) or "the new flag",

@@ -84,7 +84,6 @@ installed_version:
   type: str
 """
 
-import subprocess
 import time
 from pathlib import Path
 
@@ -92,13 +91,12 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gb10.cluster.plugins.module_utils import _findings, _k3s_host
 
 
-def installed_version(binary: str) -> str:
+def installed_version(module: AnsibleModule, binary: str) -> str:
     """Ask the installed binary for its version; an empty string when there is none that answers."""
-    try:
-        done = subprocess.run([binary, "--version"], capture_output=True, text=True, timeout=30, check=False)
-    except (OSError, subprocess.TimeoutExpired):
+    if not Path(binary).exists():
         return ""
-    return _k3s_host.parse_k3s_version_output(done.stdout)
+    _status, output, _errors = module.run_command([binary, "--version"])
+    return _k3s_host.parse_k3s_version_output(output)
 
 
 def main() -> None:
@@ -118,7 +116,7 @@ def main() -> None:
     )
     options = module.params
     try:
-        state = _k3s_host.read_host(Path(options["root"]), installed_version(options["binary"]), time.time())
+        state = _k3s_host.read_host(Path(options["root"]), installed_version(module, options["binary"]), time.time())
         findings = _k3s_host.judge(
             state,
             role=options["role"],

@@ -112,7 +112,6 @@ tcp_bytes:
   type: int
 """
 
-import subprocess
 import traceback
 from typing import Any
 
@@ -135,10 +134,10 @@ def script(options: dict[str, Any]) -> list[str]:
     return ["/bin/sh", "-c", counters.SCRIPT, "sh", options["sysfs_root"], options["net_root"]]
 
 
-def of_host(options: dict[str, Any]) -> dict[str, Any]:
+def of_host(module: AnsibleModule, options: dict[str, Any]) -> dict[str, Any]:
     """Return the counters of this host as its only source."""
-    done = subprocess.run(script(options), capture_output=True, text=True, check=True)
-    return {"host": counters.parse(done.stdout)}
+    _status, output, _errors = module.run_command(script(options), check_rc=True)
+    return {"host": counters.parse(output)}
 
 
 def of_pods(options: dict[str, Any]) -> dict[str, Any]:
@@ -181,11 +180,11 @@ def main() -> None:
     result["agrees"] = None
     if options["pods"] and KUBERNETES_ERROR is not None:
         module.fail_json(msg=missing_required_lib("kubernetes"), exception=KUBERNETES_ERROR, **result)
-    failures: tuple[type[Exception], ...] = (OSError, subprocess.CalledProcessError)
+    failures: tuple[type[Exception], ...] = (OSError,)
     if options["pods"]:
         failures += (kubernetes.client.ApiException, kubernetes.config.ConfigException, urllib3.exceptions.HTTPError)
     try:
-        result["sources"] = of_pods(options) if options["pods"] else of_host(options)
+        result["sources"] = of_pods(options) if options["pods"] else of_host(module, options)
     except failures as error:
         module.fail_json(msg=f"The counters can't be read: {getattr(error, 'reason', None) or error}", **result)
     if not result["sources"]:

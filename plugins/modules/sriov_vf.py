@@ -42,14 +42,14 @@ options:
   pfs:
     description:
       - The PFs with their number of VFs.
-      - RV(ansible_facts.gb10_fabric_plan) has this list a host; further keys of its entries are ignored.
+      - C(ansible_facts.gb10_fabric_plan) has this list a host; further keys of its entries are ignored.
     type: list
     elements: dict
     default: []
   vfs:
     description:
       - The VFs with C(pf), C(vf_index), C(netdev) (the name that udev gives) and C(mac).
-      - RV(ansible_facts.gb10_fabric_plan) has this list a host; further keys of its entries are ignored.
+      - C(ansible_facts.gb10_fabric_plan) has this list a host; further keys of its entries are ignored.
     type: list
     elements: dict
     default: []

@@ -32,7 +32,7 @@ class _Loader(yaml.SafeLoader):
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         seen: set[Any] = set()
-        for key_node, _ in node.value:
+        for key_node, _unused in node.value:
             if key_node.tag == "tag:yaml.org,2002:merge":
                 continue
             key = self.construct_object(key_node, deep=True)
@@ -77,8 +77,7 @@ def read_profile(path: Path) -> dict[str, Any]:
         problems.append(f"name: {profile['name']!r} must be the file's name, {path.stem!r}")
     if problems:
         raise ProfileError("\n".join(f"{path}: {problem}" for problem in problems))
-    assert isinstance(profile, dict)
-    return profile
+    return dict(profile)
 
 
 def schema_problems(profile: Any) -> Iterable[str]:

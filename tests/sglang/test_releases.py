@@ -54,7 +54,7 @@ def test_the_shipped_catalogue_is_what_the_release_says(version: str) -> None:
 def random_line(catalogue: Catalogue, spellings: list[str], source: random.Random) -> list[str]:
     """Return a command line with right and wrong flags, values and abbreviations."""
     line = ["--model-path", "m"] if source.random() < 0.9 else []
-    for _ in range(source.choice([1, 1, 2, 3])):
+    for _unused in range(source.choice([1, 1, 2, 3])):
         option = source.choice(list(catalogue.options) if source.random() < 0.75 else spellings)
         if source.random() > 0.95:
             option = option[: source.randint(3, len(option))]
@@ -76,7 +76,7 @@ def test_the_verdict_is_the_parsers_own(version: str) -> None:
     catalogue = HISTORY.nearest(Version.parse(version))[0]
     spellings = [option for other in HISTORY.catalogues for option in other.options]
     source = random.Random(version)
-    lines = [random_line(catalogue, spellings, source) for _ in range(2000)]
+    lines = [random_line(catalogue, spellings, source) for _unused in range(2000)]
     accepted = 0
     for line, answer in zip(lines, ask_parser(version, lines), strict=True):
         errors = [

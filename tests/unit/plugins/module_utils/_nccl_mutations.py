@@ -46,7 +46,7 @@ def seeds() -> list[bytes]:
 
 def mutate(data: bytes, other: bytes, chance: Random) -> bytes:
     """Return ``data`` after one to four accidents: cut, torn, doubled, shuffled, spliced, overwritten."""
-    for _ in range(chance.randint(1, 4)):
+    for _unused in range(chance.randint(1, 4)):
         start = chance.randrange(len(data) + 1)
         end = min(len(data), start + chance.randrange(1, 200))
         kind = chance.randrange(7)

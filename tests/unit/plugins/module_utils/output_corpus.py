@@ -20,8 +20,8 @@ def prose(sentences: int, seed: int = 1) -> str:
     """Return sentences with the word statistics of natural language."""
     rng = random.Random(seed)
     out = []
-    for _ in range(sentences):
-        body = " ".join(rng.choice(FUNCTION if rng.random() < 0.5 else WORDS) for _ in range(rng.randint(7, 18)))
+    for _unused in range(sentences):
+        body = " ".join(rng.choice(FUNCTION if rng.random() < 0.5 else WORDS) for _unused in range(rng.randint(7, 18)))
         out.append(body.capitalize() + ".")
     return " ".join(out)
 
@@ -57,23 +57,23 @@ GARBAGE: dict[str, str] = {
         RANDOM.choice(
             ["The node is ready for the work.", "We check the node once more.", "The network is fine for us."]
         )
-        for _ in range(90)
+        for _unused in range(90)
     ),
     "emoji": "\N{GRINNING FACE}" * 200,
     "emoji-after-text": INTRO + "\N{ROCKET}" * 60,
     "chinese-loop": SCRIPTS["chinese_loop"] * 40,
     "arabic-loop": SCRIPTS["arabic_loop"] * 30,
     "replacement-characters": INTRO + "\ufffd" * 40,
-    "control-characters": "".join(chr(RANDOM.randint(1, 8)) + "x" for _ in range(60)),
+    "control-characters": "".join(chr(RANDOM.randint(1, 8)) + "x" for _unused in range(60)),
     "unk-tokens": "<unk>" * 100,
     "pad-after-text": INTRO + "<pad>" * 100,
     "end-tokens": "<|endoftext|>" * 40,
     "byte-tokens": "<0xE2><0x80>" * 60,
-    "mixed-scripts": " ".join(RANDOM.choice(SCRIPTS["mixed_scripts"]) for _ in range(200)),
-    "scripts-in-words": " ".join(RANDOM.choice(SCRIPTS["mixed_words"]) + RANDOM.choice("abc") for _ in range(60)),
+    "mixed-scripts": " ".join(RANDOM.choice(SCRIPTS["mixed_scripts"]) for _unused in range(200)),
+    "scripts-in-words": " ".join(RANDOM.choice(SCRIPTS["mixed_words"]) + RANDOM.choice("abc") for _unused in range(60)),
     "random-words": " ".join(
-        "".join(RANDOM.choice("bcdfghklmnprst") + RANDOM.choice("aeiou") for _ in range(RANDOM.randint(2, 4)))
-        for _ in range(300)
+        "".join(RANDOM.choice("bcdfghklmnprst") + RANDOM.choice("aeiou") for _unused in range(RANDOM.randint(2, 4)))
+        for _unused in range(300)
     ),
     "empty": "",
     "blank": "   \n\n ",
@@ -148,9 +148,9 @@ HEALTHY: dict[str, str] = {
     "hash-of-zeros": "The genesis block points to " + "0" * 64 + ", a block that does not exist.",
     "hex-dump": "\n".join(f"{i:08x}: 00 00 00 00 00 00 00 00  {i * 7919:016x}" for i in range(0, 640, 16)),
     "base64": "```\n"
-    + "\n".join("".join(RANDOM.choice("ABCDEFGHabcdefgh0123+/") for _ in range(64)) for _ in range(20))
+    + "\n".join("".join(RANDOM.choice("ABCDEFGHabcdefgh0123+/") for _unused in range(64)) for _unused in range(20))
     + "\n```",
-    "dna": "".join(RANDOM.choice("ACGT") for _ in range(900)),
+    "dna": "".join(RANDOM.choice("ACGT") for _unused in range(900)),
     "rules": "Title\n" + "=" * 80 + "\n" + prose(2) + "\n" + "-" * 120 + "\n" + prose(2, 9),
     "contents-with-leaders": "\n".join(f"{i}. {WORDS[i].capitalize()} {'.' * 60} {i * 11}" for i in range(20)),
     "box": "+" + "-" * 40 + "+\n" + "".join(f"|{w:^40}|\n" for w in WORDS[:20]) + "+" + "-" * 40 + "+\n",

@@ -17,7 +17,7 @@ def fabric(nodes: int = 4, vf_count: int = 2) -> dict[str, Any]:
     return {
         "schema": 1,
         "mtu": 9000,
-        "rails": [{"name": name, "index": index} for index, (name, _, _) in enumerate(RAILS)],
+        "rails": [{"name": name, "index": index} for index, (name, _unused, _unused) in enumerate(RAILS)],
         "hosts": {f"spark{node}": _host(node, vf_count) for node in range(1, nodes + 1)},
         "findings": [],
     }

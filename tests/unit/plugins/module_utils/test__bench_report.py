@@ -139,7 +139,7 @@ def test_the_page_stands_alone_and_escapes_what_it_shows() -> None:
     reports = [published(p.stem) for p in PUBLISHED]
     reports[0].rows[0].reason = "<script>alert(1)</script>"
     drawn = [(r, pictures(r)) for r in reports]
-    assert all(svgs for _, svgs in drawn)
+    assert all(svgs for _unused, svgs in drawn)
     transport = {
         "satisfied": True,
         "msg": "4 ranks on NET/IB",

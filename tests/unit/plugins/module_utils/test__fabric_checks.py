@@ -189,11 +189,13 @@ def broken(count: int, *conflicts: tuple[str, Break]) -> list[Finding]:
     variables = fabric(count)
     for rule, change in conflicts:
         change(variables)
-        PARTNERS.get(rule, lambda _: None)(variables)
+        PARTNERS.get(rule, lambda _unused: None)(variables)
     return plan_fabric(variables)[1]
 
 
-@pytest.mark.parametrize(("rule", "change"), CONFLICTS, ids=[f"{n}-{rule}" for n, (rule, _) in enumerate(CONFLICTS)])
+@pytest.mark.parametrize(
+    ("rule", "change"), CONFLICTS, ids=[f"{n}-{rule}" for n, (rule, _unused) in enumerate(CONFLICTS)]
+)
 def test_a_conflict_is_found_and_told_with_its_remedy(rule: str, change: Break) -> None:
     found = [f for f in broken(4, (rule, change)) if f.rule == f"fabric.{rule}"]
     assert found
@@ -205,7 +207,7 @@ def test_a_conflict_is_found_and_told_with_its_remedy(rule: str, change: Break) 
 
 
 def test_the_list_is_long_and_the_sample_is_right() -> None:
-    assert len({rule for rule, _ in CONFLICTS}) >= 60
+    assert len({rule for rule, _unused in CONFLICTS}) >= 60
     assert broken(4) == []
 
 
@@ -234,7 +236,7 @@ INDEPENDENT = [
 @given(chosen=st.sets(st.integers(0, len(INDEPENDENT) - 1), min_size=2))
 def test_all_conflicts_come_at_once(chosen: set[int]) -> None:
     conflicts = [INDEPENDENT[number] for number in chosen]
-    assert {rule for rule, _ in conflicts} <= rules(broken(6, *conflicts))
+    assert {rule for rule, _unused in conflicts} <= rules(broken(6, *conflicts))
 
 
 def test_a_mac_collision_of_two_rails_is_found() -> None:

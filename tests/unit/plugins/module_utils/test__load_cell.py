@@ -21,7 +21,7 @@ class Stub:
         self.text, self.busy, self.eager, self.others = text, busy, eager, others
         self.requests, self.tokens = 0, 0
 
-    async def metrics(self, _: web.Request) -> web.Response:
+    async def metrics(self, _unused: web.Request) -> web.Response:
         return web.Response(
             text=f"sglang:num_running_reqs {self.busy}\nsglang:num_requests_total {self.requests * (1 + self.others)}\n"
             f"sglang:generation_tokens_total {self.tokens}\nsglang:spec_verify_calls_total {self.tokens / 2.5}\n"

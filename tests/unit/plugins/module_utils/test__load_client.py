@@ -90,7 +90,7 @@ def test_a_collapsed_stream_is_left_early() -> None:
     async def handler(request: web.Request) -> web.StreamResponse:
         response = await start(request)
         try:
-            for _ in range(100_000):
+            for _unused in range(100_000):
                 await response.write(delta("!"))
         except ConnectionError:
             pass
@@ -104,7 +104,7 @@ def test_a_collapsed_stream_is_left_early() -> None:
 
 @pytest.mark.parametrize(("status", "kind"), [(500, "server"), (400, "server")])
 def test_an_error_answer_is_the_servers(status: int, kind: str) -> None:
-    async def handler(_: web.Request) -> web.StreamResponse:
+    async def handler(_unused: web.Request) -> web.StreamResponse:
         return web.Response(status=status, text="rejected argument")
 
     assert {(r.error_class, "rejected argument" in r.error) for r in on_server(handler)} == {(kind, True)}

@@ -147,8 +147,8 @@ def test_the_token_goes_to_the_hub_and_no_further(server: Server, files: list[st
         threading.Thread(target=elsewhere.serve_forever, daemon=True).start()
         server.redirect = elsewhere.url
         assert fetch_all(server, files[:1], tmp_path)[0]
-        assert [token for _, token, _ in server.asked] == ["Bearer hf_secret"]
-        assert [token for _, token, _ in elsewhere.asked] == [None]
+        assert [token for _unused, token, _unused in server.asked] == ["Bearer hf_secret"]
+        assert [token for _unused, token, _unused in elsewhere.asked] == [None]
         elsewhere.shutdown()
 
 

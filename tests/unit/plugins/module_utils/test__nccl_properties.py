@@ -73,6 +73,6 @@ def test_any_bytes_are_read_without_an_error(data: bytes) -> None:
 @pytest.mark.parametrize("seed", range(3))
 def test_mutated_logs(seed: int) -> None:
     chance, logs = Random(seed), seeds()
-    for _ in range(150):
+    for _unused in range(150):
         data = mutate(chance.choice(logs), chance.choice(logs), chance)
         assert broken_promise(data, read(data)) == "", data

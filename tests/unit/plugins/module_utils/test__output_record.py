@@ -77,7 +77,7 @@ def test_a_loop_within_the_reasoning_is_seen() -> None:
 
 def test_identical_statistics_give_a_collapsed_cell_away() -> None:
     record = {"tokens_per_sec": 18.21, "output_tokens": 3072, "content_tokens_est": None, "finish_reason": "length"}
-    cell = [parse_recording(json.dumps(record)) for _ in range(8)]
+    cell = [parse_recording(json.dumps(record)) for _unused in range(8)]
     assert [f.kind for f in judge_cell(cell)] == ["identical_statistics", "all_length"]
     assert [f.kind for f in judge_recording(cell[0])] == ["no_content"]
 

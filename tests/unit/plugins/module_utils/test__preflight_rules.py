@@ -121,7 +121,7 @@ def test_a_good_host_has_nothing_against_it() -> None:
     assert found(SUBJECT) == []
 
 
-@pytest.mark.parametrize(("rule", "change"), RULE_CASES, ids=[f"{n}-{r}" for n, (r, _) in enumerate(RULE_CASES)])
+@pytest.mark.parametrize(("rule", "change"), RULE_CASES, ids=[f"{n}-{r}" for n, (r, _unused) in enumerate(RULE_CASES)])
 def test_a_fault_is_found_by_its_rule_alone(rule: str, change: Callable[[Subject], Subject]) -> None:
     findings = found(change(SUBJECT))
     assert [finding.rule for finding in findings] == [rule]
@@ -131,16 +131,16 @@ def test_a_fault_is_found_by_its_rule_alone(rule: str, change: Callable[[Subject
 
 
 def test_every_rule_has_a_case() -> None:
-    assert {rule for rule, _ in RULE_CASES} | BETWEEN | {"preflight.settings.unknown_rule"} == set(RULES)
+    assert {rule for rule, _unused in RULE_CASES} | BETWEEN | {"preflight.settings.unknown_rule"} == set(RULES)
 
 
 def test_faults_of_a_host_come_together() -> None:
     subject = SUBJECT
     changes = [case for case in RULE_CASES if case[0] not in {"preflight.host.unread", "preflight.cgroup.unknown"}]
     picked = [changes[3], changes[6], changes[12]]
-    for _, change in picked:
+    for _unused, change in picked:
         subject = change(subject)
-    assert {finding.rule for finding in found(subject)} == {rule for rule, _ in picked}
+    assert {finding.rule for finding in found(subject)} == {rule for rule, _unused in picked}
 
 
 def test_what_must_be_equal_is_compared_between_hosts() -> None:

@@ -97,7 +97,7 @@ def test_a_wrong_file_is_refused_before_anything_runs(change: dict[str, Any], ru
 
 def test_finished_cells_are_not_run_again_but_infrastructure_failures_are() -> None:
     result = plan(SWEEP, as_sglang)
-    first, second, *_ = remaining(result, [])
+    first, second, *_unused = remaining(result, [])
     records = [
         {"kind": "start", "cell": second.id},
         {"kind": "result", "cell": first.id, "status": "crash", "took_s": 100},

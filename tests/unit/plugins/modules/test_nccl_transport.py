@@ -107,10 +107,10 @@ def test_one_rank_on_tcp_fails_with_its_name_cause_and_remedy(cluster: Any, caps
 
 def test_success_and_failure_have_the_same_keys(cluster: Any, capsys: pytest.CaptureFixture[str]) -> None:
     cluster(**{f"gemma-{rank}-0": [IB.format(rank=rank)] for rank in (0, 1)})
-    _, good = run(capsys, pods=PODS, expect=EXPECT)
-    _, bad = run(capsys, pods=PODS, expect={**EXPECT, "ranks": 4})
+    _unused, good = run(capsys, pods=PODS, expect=EXPECT)
+    _unused, bad = run(capsys, pods=PODS, expect={**EXPECT, "ranks": 4})
     cluster()
-    _, none = run(capsys, pods=PODS, expect=EXPECT)
+    _unused, none = run(capsys, pods=PODS, expect=EXPECT)
     assert set(good) == set(bad) - {"failed"} == set(none) - {"failed"}
     assert "2 of 4 ranks were seen" in bad["msg"]
     assert none["msg"] == "no pod of namespace gb10-serving matches gb10.cluster/instance=gemma"

@@ -37,7 +37,7 @@ def look(root: Path, capsys: pytest.CaptureFixture[str], **more: Any) -> tuple[i
 
 def test_what_moved_agrees_with_a_verdict_or_contradicts_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write(tmp_path, 4000, 8000, 100)
-    _, before = look(tmp_path, capsys)
+    _unused, before = look(tmp_path, capsys)
     assert before["sources"]["host"]["rdma"]["rocep1s0f0v0"] == {
         "xmit_bytes": 4000,
         "rcv_bytes": 8000,
@@ -55,7 +55,7 @@ def test_what_moved_agrees_with_a_verdict_or_contradicts_it(tmp_path: Path, caps
 
 def test_rdma_in_the_log_and_tcp_on_the_wire_fails(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write(tmp_path, 0, 0, 0)
-    _, before = look(tmp_path, capsys)
+    _unused, before = look(tmp_path, capsys)
     write(tmp_path, 0, 0, 50_000_000)
     status, after = look(tmp_path, capsys, before=before["sources"], agree_with="rdma")
     assert (status, after["agrees"]) == (1, False)
