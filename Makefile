@@ -36,6 +36,14 @@ unit: $(STAMP) ## Unit and property tests (no root, no lab)
 test: $(STAMP) deps ## All tests: unit, lint, roles on real hosts, the demo with its faults
 	tests/all
 
+.PHONY: deep-check
+deep-check: $(STAMP) ## Hold catalogues, rules and patches against real SGLang releases (fetches eight of them)
+	$(BIN)/pytest tests/sglang
+
+.PHONY: test-vm
+test-vm: $(STAMP) ## The fabric on two virtual machines with real SR-IOV and soft-RoCE (root; about 15 minutes)
+	$(BIN)/pytest -p no:cacheprovider tests/vm
+
 .PHONY: deps
 deps: ## Install the Debian packages of the lab (asks apt, needs root)
 	$(LAB) deps
@@ -53,4 +61,4 @@ demo: $(STAMP) deps ## Deploy four nodes for real and say whether NCCL took RoCE
 .PHONY: clean
 clean: ## Remove what the commands above made in this checkout (the lab's cache stays)
 	-test ! -x $(LAB) || $(LAB) down
-	rm -rf $(VENV) .build .lab results tests/output .mypy_cache .ruff_cache .pytest_cache .hypothesis .ansible
+	rm -rf $(VENV) .venv-2.19 .build .lab results tests/output .mypy_cache .ruff_cache .pytest_cache .hypothesis .ansible
