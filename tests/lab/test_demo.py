@@ -9,6 +9,7 @@ import json
 import os
 import re
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -34,7 +35,8 @@ class Lab:
 
     def play(self, playbook: str, *arguments: str) -> subprocess.CompletedProcess[str]:
         results = ["-e", f"gb10_results_dir={self.results}"]
-        command = ["ansible-playbook", "-i", "inventory/lab", playbook, *results, *arguments]
+        program = str(Path(sys.executable).with_name("ansible-playbook"))
+        command = [program, "-i", "inventory/lab", playbook, *results, *arguments]
         return self.control("run", "--", *command, check=False)
 
     def fingerprint(self) -> str:
