@@ -32,6 +32,17 @@ def _new_boot_id() -> None:
     subprocess.run(["mount", "--bind", own, "/proc/sys/kernel/random/boot_id"], check=True)
 
 
+def _show_hidden_mount() -> None:
+    """Put something where podman's file was before systemd's /run hid it.
+
+    kubelet asks the first mount of the disk for its size and gives up on a host where that one can't be seen
+    (``cannot find filesystem info for device``); which of podman's files comes first is chance.
+    """
+    hidden = Path("/run/.containerenv")
+    hidden.touch()
+    subprocess.run(["mount", "--bind", "/etc/hostname", hidden], check=True)
+
+
 def main() -> None:
     """Shared mounts for kubelet on every host; the fabric's beginning on nodes."""
     # kubelet's mount propagation needs what systemd does on real machines but not in containers
@@ -39,6 +50,7 @@ def main() -> None:
     # networkd waits for udev to have seen an interface; no kernel event tells it of those that were there before
     subprocess.run(["udevadm", "trigger", "--action=add", "--subsystem-match=net"], check=True)
     _new_boot_id()
+    _show_hidden_mount()
     if not SETTINGS.exists():
         return
     host = json.loads(SETTINGS.read_text())
