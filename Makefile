@@ -36,6 +36,11 @@ unit: $(STAMP) ## Unit and property tests (no root, no lab)
 test: $(STAMP) deps ## All tests: unit, lint, roles on real hosts, the demo with its faults
 	tests/all
 
+.PHONY: test-lab
+test-lab: $(STAMP) deps ## Every lab test and every molecule scenario, the long ones too
+	SCENARIOS="$(notdir $(patsubst %/molecule.yml,%,$(wildcard molecule/*/molecule.yml)))" \
+	LAB_TESTS="$(patsubst tests/lab/test_%,%,$(wildcard tests/lab/test_*.py))" tests/all
+
 .PHONY: deep-check
 deep-check: $(STAMP) ## Hold catalogues, rules and patches against real SGLang releases (fetches eight of them)
 	$(BIN)/pytest tests/sglang
