@@ -12,7 +12,6 @@ from pathlib import Path
 
 from .shell import LabError, command, say
 
-DEFAULT_MIRROR = "http://deb.debian.org/debian"
 # both forms of apt's sources: "deb [options] URI suite …" and "URIs: URI"
 _SOURCE = re.compile(r"^(?:deb\s+(?:\[[^]]*\]\s+)?|URIs:\s*)(https?://\S+/debian)/?(?:\s|$)", re.MULTILINE)
 # program -> Debian package
@@ -75,7 +74,7 @@ def install() -> None:
 
 
 def mirror(apt: Path = Path("/etc/apt")) -> str:
-    """$GB10_DEBIAN_MIRROR, else the Debian mirror that this machine's apt uses, else Debian's own."""
+    """$GB10_DEBIAN_MIRROR, else the Debian mirror that this machine's apt uses. Raises LabError where there is none."""
     if chosen := os.environ.get("GB10_DEBIAN_MIRROR"):
         return chosen.rstrip("/")
     for path in [apt / "sources.list", *sorted((apt / "sources.list.d").glob("*"))]:
@@ -84,4 +83,4 @@ def mirror(apt: Path = Path("/etc/apt")) -> str:
         text = "\n".join(line for line in path.read_text(errors="replace").splitlines() if not line.startswith("#"))
         if found := _SOURCE.search(text):
             return found.group(1)
-    return DEFAULT_MIRROR
+    raise LabError("apt names no Debian mirror on this machine: set GB10_DEBIAN_MIRROR to one, http://…/debian")

@@ -70,9 +70,6 @@ def test_more_addresses_than_slots_are_left_out() -> None:
         ("sources.list", "deb http://ftp.example.org/debian bookworm main\n", "http://ftp.example.org/debian"),
         ("sources.list", "deb [arch=amd64] https://a.example/debian/ sid main\n", "https://a.example/debian"),
         ("sources.list.d/debian.sources", "Types: deb\nURIs: http://b.example/debian\n", "http://b.example/debian"),
-        ("sources.list", "# deb http://old.example/debian bookworm main\n", deps.DEFAULT_MIRROR),
-        ("sources.list", "deb http://security.example/debian-security bookworm main\n", deps.DEFAULT_MIRROR),
-        ("sources.list", "", deps.DEFAULT_MIRROR),
     ],
 )
 def test_mirror_is_the_one_of_this_machines_apt(
@@ -82,6 +79,18 @@ def test_mirror_is_the_one_of_this_machines_apt(
     (tmp_path / name).parent.mkdir(exist_ok=True)
     (tmp_path / name).write_text(text)
     assert deps.mirror(tmp_path) == expected
+
+
+@pytest.mark.parametrize(
+    "text", ["# deb http://old.example/debian a main\n", "deb http://s.example/debian-security a main\n", ""]
+)
+def test_a_machine_without_a_mirror_is_told_what_to_set(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    monkeypatch.delenv("GB10_DEBIAN_MIRROR", raising=False)
+    (tmp_path / "sources.list").write_text(text)
+    with pytest.raises(LabError, match="GB10_DEBIAN_MIRROR"):
+        deps.mirror(tmp_path)
 
 
 def test_mirror_can_be_chosen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
