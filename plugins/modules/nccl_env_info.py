@@ -24,29 +24,9 @@ attributes:
   diff_mode:
     description: There is nothing to show a difference of.
     support: none
+extends_documentation_fragment:
+  - gb10.cluster.pods
 options:
-  pods:
-    description: The pods to look into.
-    type: dict
-    suboptions:
-      namespace:
-        description: Their namespace.
-        type: str
-        required: true
-      label_selector:
-        description: Their labels.
-        type: str
-        required: true
-      container:
-        description: The container; the pod's first when left out.
-        type: str
-        default: ""
-  kubeconfig:
-    description: The kubeconfig that leads to the pods.
-    type: path
-  context:
-    description: The context in it.
-    type: str
   sysfs_root:
     description: Where the pods see the RDMA part of sysfs.
     type: path

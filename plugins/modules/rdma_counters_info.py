@@ -24,6 +24,8 @@ attributes:
   diff_mode:
     description: There is nothing to show a difference of.
     support: none
+extends_documentation_fragment:
+  - gb10.cluster.pods
 options:
   sysfs_root:
     description: Where sysfs is, on the host or in the pods.
@@ -51,28 +53,6 @@ options:
     description: What moved must be at least this much to contradict anything.
     type: int
     default: 1000000
-  pods:
-    description: Read in these pods instead of on the host.
-    type: dict
-    suboptions:
-      namespace:
-        description: Their namespace.
-        type: str
-        required: true
-      label_selector:
-        description: Their labels.
-        type: str
-        required: true
-      container:
-        description: The container; the pod's first when left out.
-        type: str
-        default: ""
-  kubeconfig:
-    description: The kubeconfig that leads to the pods.
-    type: path
-  context:
-    description: The context in it.
-    type: str
   before:
     description: The RV(sources) of an earlier look.
     type: dict
