@@ -114,7 +114,12 @@ def _recording(record: RequestRecord) -> Recording:
     )
 
 
-def judge(records: Sequence[RequestRecord], server: Mapping[str, Any], forced: bool) -> list[Garbage]:
+# Requests that all run into one limit decode in step, token by token, in one batch: the same count and nearly the
+# same rate follow from the workload, so these are signs only beside another one.
+BY_LIMIT = {"all_length", "identical_statistics"}
+
+
+def judge(records: Sequence[RequestRecord], server: Mapping[str, Any], limit: int) -> list[Garbage]:
     """Return every reason not to believe a repetition: broken output, twin requests, decoding without graphs."""
     found = [Garbage(**r.garbage) for r in records if r.garbage]
     answered = [r for r in records if not r.error_class]
@@ -124,8 +129,8 @@ def judge(records: Sequence[RequestRecord], server: Mapping[str, Any], forced: b
         if not r.content and not r.garbage
     ]
     together = judge_cell([_recording(r) for r in answered])
-    # A forced decode ends every request at its limit by construction.
-    found += [g for g in together if not (forced and g.kind == "all_length")]
+    if found or {g.kind for g in together} - BY_LIMIT or any(r.output_tokens < limit for r in answered):
+        found += together
     if server.get("eager_passes"):
         found.append(Garbage("eager_regime", 0, f"{server['eager_passes']:.0f} decode passes ran without a CUDA graph"))
     return found
@@ -153,7 +158,7 @@ async def _repeat(target: Target, workload: Workload, repetition: int, metrics: 
         raise Busy(f"{target.url} already runs {before.busy:.0f} requests: measure when nobody else uses it")
     records = await run_level(target, requests, workload.concurrency)
     server = difference(before, await _scrape(target), workload.draft_tokens) if metrics else {}
-    garbage = judge(records, server, workload.forced)
+    garbage = judge(records, server, workload.max_tokens)
     status = status_of(records, garbage)
     if (server.get("requests") or 0) > len(requests):
         status = "shared"
