@@ -9,7 +9,13 @@ from typing import Any
 
 import pytest
 from aiohttp import web
-from ansible_collections.gb10.cluster.plugins.module_utils._load_cell import Workload, judge, measure, prompt, requests_of
+from ansible_collections.gb10.cluster.plugins.module_utils._load_cell import (
+    Workload,
+    judge,
+    measure,
+    prompt,
+    requests_of,
+)
 from ansible_collections.gb10.cluster.plugins.module_utils._load_client import Busy, Target
 from ansible_collections.gb10.cluster.plugins.module_utils._load_stats import RequestRecord
 from output_corpus import prose
@@ -96,7 +102,7 @@ def test_a_cell_that_means_nothing_says_why(stub: Stub, status: str, kind: str) 
         (61, False, {"no_content", "identical_statistics", "all_length"}),
     ],
 )
-def test_requests_in_step_are_a_sign_unless_their_limit_made_them_so(limit: int, content: bool, kinds: set[str]) -> None:
+def test_requests_in_step_are_a_sign_unless_a_limit_made_them_so(limit: int, content: bool, kinds: set[str]) -> None:
     records = [
         RequestRecord(i, 0.0, [j / 10 for j in range(61)], 61, 20, prose(6, i) * content, finish_reason="length")
         for i in range(1, 5)
