@@ -68,11 +68,13 @@ def network() -> Iterator[str]:
 
 
 def fabric() -> Iterator[str]:
-    """VFs per PF, and the RDMA devices."""
+    """VFs per PF, the RDMA devices, and ports' classes."""
     for path in Path("/run/gb10-lab/sys/class/net").glob("*/device/sriov_numvfs"):
         yield f"vfs {path.parent.parent.name} {path.read_text().strip()}"
     for path in Path("/run/gb10-lab/sys/class/infiniband").glob("*"):
         yield f"rdma {path.name}"
+    for path in Path("/run/gb10-lab/dcb").glob("*.json"):
+        yield f"classes {path.stem} {path.read_text()}"
 
 
 def units() -> Iterator[str]:

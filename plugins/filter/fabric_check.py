@@ -17,6 +17,12 @@ def fabric_matrix(hostvars: Mapping[str, Any], hosts: list[str], variable: str) 
     return _fabric_report.summarize(results, hosts)
 
 
+def fabric_bandwidth_matrix(hostvars: Mapping[str, Any], hosts: list[str], variable: str) -> dict[str, Any]:
+    """Judge the fabric_bandwidth results that every client collected in a list."""
+    results = [result for host in hosts for result in hostvars[host].get(variable) or []]
+    return _fabric_report.summarize_bandwidth(results, hosts)
+
+
 def fabric_rounds(hosts: list[str]) -> list[dict[str, dict[str, str]]]:
     """Return rounds of ``{host: {partner, side}}`` in which every host has one partner."""
     return [
@@ -34,4 +40,8 @@ class FilterModule:
 
     def filters(self) -> dict[str, Any]:
         """Return the filters."""
-        return {"fabric_matrix": fabric_matrix, "fabric_rounds": fabric_rounds}
+        return {
+            "fabric_bandwidth_matrix": fabric_bandwidth_matrix,
+            "fabric_matrix": fabric_matrix,
+            "fabric_rounds": fabric_rounds,
+        }

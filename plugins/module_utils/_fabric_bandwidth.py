@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Run perftest's ib_write_bw between two hosts, all rails at the same time. Private to the collection."""
+"""Run perftest between two hosts, all rails at the same time. Private to the collection."""
 
 from __future__ import annotations
 
@@ -55,10 +55,10 @@ def parse_average(output: str) -> float | None:
     return float(rows[-1]) if rows else None
 
 
-def command(lane: Lane, duration: int) -> list[str]:
-    """Return what both ends have in common."""
+def command(program: str, lane: Lane, duration: int) -> list[str]:
+    """Return what both ends have in common; ``program`` is ib_write_bw or ib_send_bw."""
     return [
-        "ib_write_bw",
+        program,
         "-d",
         lane.rdma_device,
         "-x",
@@ -72,7 +72,7 @@ def command(lane: Lane, duration: int) -> list[str]:
     ]
 
 
-def serve(every: Sequence[Lane], duration: int) -> None:
+def serve(program: str, every: Sequence[Lane], duration: int) -> None:
     """Start the servers as transient units that end by themselves."""
     for lane in every:
         unit = f"gb10-bandwidth-{lane.port}"
@@ -84,12 +84,12 @@ def serve(every: Sequence[Lane], duration: int) -> None:
                 "--collect",
                 f"--unit={unit}",
                 f"--property=RuntimeMaxSec={duration + 60}",
-                *command(lane, duration),
+                *command(program, lane, duration),
             ]
         )
 
 
-def measure(every: Sequence[Lane], duration: int) -> tuple[dict[str, float | None], list[str]]:
+def measure(program: str, every: Sequence[Lane], duration: int) -> tuple[dict[str, float | None], list[str]]:
     """Run the clients of all lanes at the same time; return Gb/s by rail and what went wrong."""
     trouble: list[str] = []
 
@@ -98,14 +98,14 @@ def measure(every: Sequence[Lane], duration: int) -> tuple[dict[str, float | Non
 
         def attempt() -> str | None:
             nonlocal said
-            done = _host.run([*command(lane, duration), lane.server], check=False, timeout=duration + 60)
+            done = _host.run([*command(program, lane, duration), lane.server], check=False, timeout=duration + 60)
             said = done.stdout + done.stderr
             return None if NOT_YET_LISTENING in said else said
 
         _host.wait_for(attempt, timeout=10, step=0.5)
         average = parse_average(said)
         if average is None:
-            trouble.append(f"{lane.rail}: ib_write_bw gave no result: {' '.join(said.split())[-300:]}")
+            trouble.append(f"{lane.rail}: {program} gave no result: {' '.join(said.split())[-300:]}")
         return lane.rail, average
 
     with ThreadPoolExecutor(max_workers=max(1, len(every))) as pool:

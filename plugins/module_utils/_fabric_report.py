@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import combinations
 from typing import Any
 
 DEGRADED_GBPS = 20.0  # measured: a ConnectX-7 of a GB10 that came up degraded moves about 13 Gb/s with a healthy link
@@ -53,19 +54,20 @@ def matrix(results: Iterable[Mapping[str, Any]]) -> list[str]:
     cells: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
     for result in results:
         cells.setdefault((result["host"], result["peer"]), []).append(result)
-    senders = sorted({host for host, _peer in cells})
-    receivers = sorted({peer for _host, peer in cells})
-    rows = [["from \\ to", *receivers]]
-    for host in senders:
-        rows.append([host, *(cell(cells.get((host, peer), [])) for peer in receivers)])
+    return tabulate("from \\ to", {pair: cell(found) for pair, found in cells.items()})
+
+
+def tabulate(corner: str, cells: Mapping[tuple[str, str], str]) -> list[str]:
+    """Return the lines of a table with the first of each pair down and the second across; ``-`` where nothing is."""
+    down = sorted({one for one, _other in cells})
+    across = sorted({other for _one, other in cells})
+    rows = [[corner, *across], *([one, *(cells.get((one, other), "-") for other in across)] for one in down)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     return ["  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip() for row in rows]
 
 
 def cell(results: Sequence[Mapping[str, Any]]) -> str:
     """Return ``8/8`` or ``7/8 mtu``."""
-    if not results:
-        return "-"
     layers = Counter(result["layer"] for result in results if not result["ok"])
     return " ".join([f"{len(results) - layers.total()}/{len(results)}", *sorted(layers)])
 
@@ -106,7 +108,11 @@ def judge_bandwidth(measured: Mapping[str, float | None], half_floor: float, ful
     slow = ", ".join(rail for rail, value in values.items() if value < half_floor)
     verdicts = [
         (not values, "no rail in common, so nothing was measured"),
-        (not any(values.values()), f"no RDMA traffic at all ({shown}): see the errors of ib_write_bw"),
+        (
+            not any(values.values()),
+            f"no RDMA traffic at all ({shown}): see the errors below; if pings pass, something drops UDP 4791"
+            " (an ACL of the switch, a firewall)",
+        ),
         (bool(dead), f"half-rail: {dead} moved nothing while the other half works ({shown})"),
         (
             bool(crawling),
@@ -117,3 +123,23 @@ def judge_bandwidth(measured: Mapping[str, float | None], half_floor: float, ful
         (len(values) > 1 and sum(values.values()) < full_floor, f"slow: together below {full_floor:g} Gb/s ({shown})"),
     ]
     return next(((False, text) for wrong, text in verdicts if wrong), (True, shown))
+
+
+def summarize_bandwidth(results: Iterable[Mapping[str, Any]], hosts: Iterable[str]) -> dict[str, Any]:
+    """Return ``ok``, ``table`` (lines) and ``msg`` of the fabric_bandwidth results of all clients.
+
+    A pair of ``hosts`` that was not measured counts as a failure: no evidence is no pass.
+    """
+    measured = {frozenset(result["pair"]): result for result in results}
+    missing = [pair for pair in combinations(sorted(hosts), 2) if frozenset(pair) not in measured]
+    slow = [str(result["msg"]) for result in measured.values() if not result["ok"]]
+    reasons = [*sorted(slow), *(f"{one} and {other}: not measured" for one, other in missing)]
+    cells = {
+        (result["pair"][0], result["pair"][1]): f"{sum(value or 0.0 for value in result['measured'].values()):.1f}"
+        + ("" if result["ok"] else " slow")
+        for result in measured.values()
+    }
+    table = tabulate("Gb/s from \\ to", cells)
+    head = f"{len(measured) - len(slow)} of {len(measured) + len(missing)} pairs reach the floors"
+    shown = [str(result["msg"]) for result in measured.values() if result["ok"]]
+    return {"ok": not reasons, "table": table, "msg": "\n".join([head, *reasons, *table, *sorted(shown)])}

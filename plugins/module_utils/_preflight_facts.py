@@ -13,6 +13,7 @@ import json
 import platform
 import re
 import shutil
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -42,8 +43,12 @@ class Roots:
     cgroup: str = "/sys/fs/cgroup"
 
 
-def read_host(roots: Roots, paths: Iterable[str], run: Run) -> dict[str, Any]:
-    """Return the facts of a host; ``paths`` are those whose free space counts. Sizes in KiB or GiB as named."""
+def read_host(roots: Roots, paths: Iterable[str], run: Run, controller_time: float | None = None) -> dict[str, Any]:
+    """Return the facts of a host; ``paths`` are those whose free space counts. Sizes in KiB or GiB as named.
+
+    ``controller_time`` (seconds since 1970, just before this was started) tells how far the host's clock is off.
+    """
+    clock_offset = None if controller_time is None else round(time.time() - controller_time, 1)
     links = run(["ip", "-d", "-j", "link", "show"])
     memory = _memory(Path(roots.proc))
     return {
@@ -56,6 +61,7 @@ def read_host(roots: Roots, paths: Iterable[str], run: Run) -> dict[str, Any]:
         "cma_kib": memory.get("CmaTotal"),
         "cgroup_version": _cgroup_version(Path(roots.cgroup)),
         "time_synchronized": _yes_no(run(["timedatectl", "show", "--property=NTPSynchronized", "--value"])),
+        "clock_offset_s": clock_offset,
         "disks": [_disk(path) for path in paths],
         "iommu": any(Path(roots.sysfs, "class/iommu").glob("*")),
         "runtime_memlock": _memlocks(run),

@@ -107,4 +107,5 @@ def _port(pf: Mapping[str, Any]) -> str:
     link = f"{pf['rate_gbps'] or 0:g} Gb/s" if pf["carrier"] else "no link"
     pcie = f"PCIe {pf['pcie_gts']:g} GT/s x{pf['pcie_width']}" if pf["pcie_gts"] else "PCIe unknown"
     rest = f"{pf['total_vfs']} VFs, MTU {pf['mtu'] or 'unknown'}, firmware {pf['firmware'] or 'unknown'}"
-    return f"{pf['name']} ({pf['rdma_device'] or 'no RDMA device'}): {link}, {pcie}, {rest}"
+    driver = " ".join(filter(None, (pf["driver"] or "no driver", pf["driver_version"])))
+    return f"{pf['name']} ({pf['rdma_device'] or 'no RDMA device'}, {driver}): {link}, {pcie}, {rest}"

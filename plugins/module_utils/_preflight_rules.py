@@ -46,8 +46,10 @@ RULES: dict[str, Severity] = {
     "preflight.runtime.memlock": "warning",
     "preflight.settings.unknown_rule": "error",
     "preflight.storage.space": "error",
+    "preflight.time.skew": "warning",
     "preflight.time.unsynchronized": "warning",
 }
+MAX_SKEW_S = 30.0  # what a slow connection adds is far below it
 # DGX OS 7 is Ubuntu 24.04; Debian 13 is what the lab runs
 SUPPORTED = {("ubuntu", "24.04"), ("debian", "13")}
 # ports of K3s (docs.k3s.io/installation/requirements); the first is the servers' only
@@ -125,6 +127,12 @@ def _judge_system(subject: Subject, facts: Mapping[str, Any]) -> Iterator[Findin
         reason = "the clock isn't known to be synchronized; certificates and log times depend on it"
         remedy = "Enable systemd-timesyncd or chrony, and let it reach a server."
         yield finding("preflight.time.unsynchronized", "time", facts["time_synchronized"], reason, remedy, where)
+    if abs(facts["clock_offset_s"] or 0.0) > MAX_SKEW_S:
+        reason = (
+            "off the controller's clock; certificates may be refused, and logs of different hosts don't fit together"
+        )
+        remedy = "Set the clock, then keep it by systemd-timesyncd or chrony."
+        yield finding("preflight.time.skew", "clock", f"{facts['clock_offset_s']:+g} s", reason, remedy, where)
 
 
 def _judge_network(subject: Subject, facts: Mapping[str, Any]) -> Iterator[Finding]:

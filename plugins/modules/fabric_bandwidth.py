@@ -12,8 +12,8 @@ short_description: RDMA bandwidth between two hosts, all rails at once
 version_added: 0.1.0
 author: The gb10.cluster authors (@gb10)
 description:
-  - Runs C(ib_write_bw) of perftest between this host and a partner over the VFs of one index, on all their common rails
-    at the same time, and judges the Gb/s of each rail and of all together.
+  - Runs C(ib_write_bw) or C(ib_send_bw) of perftest between this host and a partner over the VFs of one index, on all
+    their common rails at the same time, and judges the Gb/s of each rail and of all together.
   - Start it with O(side=server) on one host, then with O(side=client) on the other. The servers end by themselves.
 attributes:
   check_mode:
@@ -47,6 +47,11 @@ options:
     type: str
     choices: [server, client]
     required: true
+  program:
+    description: The program of perftest.
+    type: str
+    choices: [ib_write_bw, ib_send_bw]
+    default: ib_write_bw
   vf_index:
     description: The VFs to use. They must not be in a pod.
     type: int
@@ -127,6 +132,7 @@ def main() -> None:
             "host": {"type": "str", "required": True},
             "partner": {"type": "str", "required": True},
             "side": {"type": "str", "choices": ["server", "client"], "required": True},
+            "program": {"type": "str", "choices": ["ib_write_bw", "ib_send_bw"], "default": "ib_write_bw"},
             "vf_index": {"type": "int", "default": 0},
             "port": {"type": "int", "default": 18515},
             "duration": {"type": "int", "default": 5},
@@ -144,10 +150,10 @@ def main() -> None:
             params["plan"], params["host"], server, client, params["vf_index"], params["port"], params["sysfs_root"]
         )
         if params["side"] == "server":
-            _fabric_bandwidth.serve(lanes, params["duration"])
+            _fabric_bandwidth.serve(params["program"], lanes, params["duration"])
             result["msg"] = f"{len(lanes)} servers wait for {client}"
         else:
-            measured, trouble = _fabric_bandwidth.measure(lanes, params["duration"])
+            measured, trouble = _fabric_bandwidth.measure(params["program"], lanes, params["duration"])
             good, verdict = _fabric_report.judge_bandwidth(measured, params["half_floor"], params["full_floor"])
             result.update(ok=good, measured=measured, msg="\n".join([f"{client} → {server}: {verdict}", *trouble]))
     except _host.HostError as error:

@@ -26,6 +26,11 @@ options:
     type: list
     elements: str
     default: [/var/lib]
+  controller_time:
+    description:
+      - Seconds since 1970 on the controller, just before the task; without it the host's clock is not compared.
+      - The time that the task needs to start counts as an offset, so a few seconds mean nothing.
+    type: float
   sysfs_root:
     description: Where sysfs is mounted.
     type: path
@@ -56,6 +61,7 @@ EXAMPLES = r"""
 - name: Read the host
   gb10.cluster.preflight_info:
     paths: [/var/lib, /models]
+    controller_time: "{{ now().timestamp() }}"
 """
 
 RETURN = r"""
@@ -91,6 +97,7 @@ def main() -> None:
     """Read and report."""
     spec: dict[str, Any] = {f"{name}_root": {"type": "path", "default": path} for name, path in ROOTS.items()}
     spec["paths"] = {"type": "list", "elements": "str", "default": ["/var/lib"]}
+    spec["controller_time"] = {"type": "float"}
     module = AnsibleModule(argument_spec=spec, supports_check_mode=True)
 
     def run(command: list[str]) -> str:
@@ -101,7 +108,7 @@ def main() -> None:
         return str(output) if status == 0 else ""
 
     roots = Roots(**{name: module.params[f"{name}_root"] for name in ROOTS})
-    facts = read_host(roots, module.params["paths"], run)
+    facts = read_host(roots, module.params["paths"], run, module.params["controller_time"])
     ports = pf_facts(read_pfs(roots.sysfs, run(["ip", "-d", "-j", "link", "show"])))
     module.exit_json(
         changed=False,

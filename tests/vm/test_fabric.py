@@ -8,22 +8,40 @@ The tests build on each other, in the order of the file: every boot under emulat
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
+import time
 from pathlib import Path
 
-from vms import Vms
+from module_utils._networks import nad
+from vms import Vm, Vms
 
 FABRIC = Path(__file__).resolve().parents[2] / "playbooks" / "fabric.yml"
+PODS = Path(__file__).resolve().parent / "pods.yml"
 NUMVFS = "/sys/class/net/enp1s0/device/sriov_numvfs"
 
 
-def play(machines: Vms, *arguments: str) -> str:
-    """Run the fabric playbook over ssh; what it said, unwrapped."""
-    argv = ["ansible-playbook", "-i", str(machines.inventory()), str(FABRIC), *arguments]
+def play(machines: Vms, *arguments: str, playbook: Path = FABRIC, ok: bool = True) -> str:
+    """Run a playbook over ssh, by default the fabric's; what it said, unwrapped."""
+    argv = ["ansible-playbook", "-i", str(machines.inventory()), str(playbook), *arguments]
+    started = time.monotonic()
     done = subprocess.run(argv, text=True, capture_output=True, timeout=900, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
+    print(f"{playbook.name} {' '.join(arguments)}: {time.monotonic() - started:.0f} s")
+    assert (done.returncode == 0) is ok, done.stdout + done.stderr
     return " ".join(done.stdout.split())
+
+
+def cni(machines: Vms, vm: Vm, command: str) -> None:
+    """Do what Multus does for a pod with VF 0: call host-device with the configuration of our own NAD."""
+    network = {"nad": "gb10-rail0-vf0", "rail": "rail0", "device": "enp1s0v0"}
+    config = json.loads(nad(network, "gb10-serving")["spec"]["config"])
+    config["runtimeConfig"] = {"ips": [f"10.100.0.{vm.number}/24"]}
+    machines.ssh(
+        vm,
+        f"CNI_COMMAND={command} CNI_CONTAINERID=pod CNI_NETNS=/run/netns/cni-pod CNI_IFNAME=net1 CNI_PATH=/usr/lib/cni"
+        f" /usr/lib/cni/host-device <<< '{json.dumps(config)}'",
+    )
 
 
 def gids(machines: Vms) -> list[str]:
@@ -55,6 +73,30 @@ def test_gid_of_ipv4_appears_only_with_the_address(machines: Vms) -> None:
 def test_second_run_changes_nothing(machines: Vms) -> None:
     counts = re.findall(r"vm\d : ok=\d+ changed=(\d+) unreachable=0 failed=0", play(machines))
     assert counts == ["0", "0"]
+
+
+def test_a_pod_gets_a_vf_with_mtu_and_address_and_gives_it_back(machines: Vms) -> None:
+    for vm in machines.vms:
+        machines.ssh(vm, "ip netns add cni-pod")
+        cni(machines, vm, "ADD")
+        inside = machines.ssh(vm, "ip -n cni-pod -j -4 address show dev net1")
+        assert json.loads(inside)[0]["mtu"] == 9000
+        assert f"10.100.0.{vm.number}" in inside
+        assert "enp1s0v0" not in machines.ssh(vm, "ip -br link")
+    said = play(machines, playbook=PODS)
+    assert "2 directions on all rails and VFs pass with full-size packets" in said
+    said = play(machines, "-e", "gb10_fabric_vf_count=3", "--tags", "plan,sriov", ok=False)
+    assert "sriov.vf.in_use" in said
+    assert "cni-pod" in said
+    for vm in machines.vms:
+        assert machines.ssh(vm, f"cat {NUMVFS}") == "2"
+        cni(machines, vm, "DEL")
+        machines.ssh(vm, "ip netns delete cni-pod")
+    # networkd gives the address back by itself, and with it comes the GID
+    end = time.monotonic() + 60
+    while not all(mapped(vm.number) in table for vm, table in zip(machines.vms, gids(machines), strict=True)):
+        assert time.monotonic() < end, [machines.ssh(vm, "ip address; rdma link") for vm in machines.vms]
+        time.sleep(2)
 
 
 def test_reboot_brings_all_back_without_ansible(machines: Vms) -> None:

@@ -104,3 +104,33 @@ def test_average_of_perftest() -> None:
 """
     assert _fabric_bandwidth.parse_average(output) == 97.51
     assert _fabric_bandwidth.parse_average("Couldn't connect to 10.100.0.1:18515") is None
+
+
+def pair(client: str, server: str, **rails: float) -> dict[str, object]:
+    good, text = judge_bandwidth(rails, 90, 180)
+    return {"pair": [client, server], "measured": rails, "ok": good, "msg": f"{client} → {server}: {text}"}
+
+
+def test_bandwidth_of_all_pairs_is_one_matrix() -> None:
+    results = [
+        pair("spark2", "spark1", rail0=97.5, rail1=97.4),
+        pair("spark3", "spark1", rail0=97.5, rail1=0.0),
+        pair("spark3", "spark2", rail0=96.0, rail1=96.0),
+    ]
+    found = _fabric_report.summarize_bandwidth(results, ["spark1", "spark2", "spark3"])
+    assert found["ok"] is False
+    assert found["table"] == [
+        "Gb/s from \\ to  spark1     spark2",
+        "spark2          194.9      -",
+        "spark3          97.5 slow  192.0",
+    ]
+    head, reason, *_rest = found["msg"].split("\n")
+    assert head == "2 of 3 pairs reach the floors"
+    assert reason.startswith("spark3 → spark1: half-rail: rail1")
+
+
+def test_a_pair_that_was_not_measured_is_no_pass() -> None:
+    found = _fabric_report.summarize_bandwidth([pair("b", "a", rail0=97.0)], ["a", "b", "c"])
+    assert found["ok"] is False
+    assert "a and c: not measured" in found["msg"]
+    assert _fabric_report.summarize_bandwidth([], ["a"])["ok"] is True

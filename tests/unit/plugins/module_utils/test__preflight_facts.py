@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -118,6 +119,11 @@ def test_everything_is_read(host: Host) -> None:
         }
     ]
     assert json.loads(json.dumps(facts)) == facts
+
+
+def test_the_clock_is_compared_with_the_controller_s(host: Host) -> None:
+    assert read_host(host.roots, [], host.run)["clock_offset_s"] is None
+    assert abs(read_host(host.roots, [], host.run, time.time() - 3600)["clock_offset_s"] - 3600) < 60
 
 
 def test_an_empty_host_is_unknown_and_not_an_error(tmp_path: Path) -> None:

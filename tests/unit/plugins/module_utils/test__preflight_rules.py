@@ -43,6 +43,7 @@ GOOD: dict[str, Any] = {
     "cma_kib": 65536,
     "cgroup_version": 2,
     "time_synchronized": True,
+    "clock_offset_s": 1.5,
     "disks": [{"path": "/var/lib", "free_gib": 900.0}],
     "iommu": True,
     "runtime_memlock": {"k3s-agent.service": None},
@@ -109,6 +110,8 @@ RULE_CASES: list[tuple[str, Callable[[Subject], Subject]]] = [
     ("preflight.storage.space", with_facts(disks=[{"path": "/models", "free_gib": 12.5}])),
     ("preflight.time.unsynchronized", with_facts(time_synchronized=False)),
     ("preflight.time.unsynchronized", with_facts(time_synchronized=None)),
+    ("preflight.time.skew", with_facts(clock_offset_s=-86400.0)),
+    ("preflight.time.skew", with_facts(clock_offset_s=31.0)),
 ]
 BETWEEN = {"preflight.firmware.differs", "preflight.gpu.driver_differs", "preflight.os.kernel_differs"}
 
@@ -199,7 +202,9 @@ def test_the_report_has_a_line_for_every_host_and_port_and_joins_what_is_alike()
         [first, replace(first, name="spark2")], found(first, replace(first, name="spark2"))
     ).splitlines()
     assert lines[0] == "spark1: Ubuntu 24.04.3 LTS, kernel 6.14.0-1013-nvidia; 1 warning"
-    assert lines[1] == ("  enp1s0f0np0 (rocep1s0f0): 200 Gb/s, PCIe 32 GT/s x4, 4 VFs, MTU 9000, firmware 28.45.4028")
+    assert lines[1] == (
+        "  enp1s0f0np0 (rocep1s0f0, mlx5_core): 200 Gb/s, PCIe 32 GT/s x4, 4 VFs, MTU 9000, firmware 28.45.4028"
+    )
     assert lines[6] == "2 hosts: 0 errors, 2 warnings"
     assert lines[7].startswith("warning: spark1, spark2: swap = '1024 KiB'")
     assert len(lines) == 8

@@ -1,0 +1,191 @@
+#!/usr/bin/python
+
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: nic_qos
+short_description: A lossless class for RoCE on a host's ConnectX ports, also after a reboot
+version_added: 0.1.0
+author: The gb10.cluster authors (@gb10)
+description:
+  - Lets the ports trust DSCP, puts the DSCPs of RoCE and of its congestion notifications (CNP) into classes of their
+    own, and pauses the class of RoCE instead of dropping it (PFC), no other class.
+  - Remembers what every port had before the first change; O(state=absent) goes back to exactly that.
+  - Useful only on a switch with the same classes, and with C(NCCL_IB_TC=106), which marks NCCL's packets with DSCP 26.
+attributes:
+  check_mode:
+    support: full
+    description: Tells what would change without changing it.
+  diff_mode:
+    support: full
+    description: Shows the classes of every port before and after.
+  idempotent:
+    support: full
+    description: A second run changes nothing.
+  platform:
+    support: full
+    platforms: linux
+    description: Needs C(dcb) of iproute2 5.11 or newer, systemd and Python 3.11 or newer on the host.
+options:
+  state:
+    description:
+      - V(present) sets the classes.
+      - V(absent) goes back to what the ports had before the first change and removes the boot unit. Where nothing was
+        changed it does nothing, and doesn't even need C(dcb).
+    type: str
+    choices: [present, absent]
+    default: present
+  ports:
+    description: Names of the PFs.
+    type: list
+    elements: str
+    default: []
+  lossless_class:
+    description: Class of RoCE, the only one with PFC.
+    type: int
+    default: 3
+  roce_dscp:
+    description: DSCP of RoCE.
+    type: int
+    default: 26
+  cnp_class:
+    description: Class of congestion notifications.
+    type: int
+    default: 6
+  cnp_dscp:
+    description: DSCP of congestion notifications.
+    type: int
+    default: 48
+  boot_timeout:
+    description: Seconds that the boot unit waits for a port.
+    type: int
+    default: 60
+"""
+
+EXAMPLES = r"""
+- name: Pause RoCE instead of dropping it
+  gb10.cluster.nic_qos:
+    ports: [enp1s0f0np0, enP2p1s0f0np0]
+
+- name: Go back to what the ports had
+  gb10.cluster.nic_qos:
+    state: absent
+"""
+
+RETURN = r"""
+msg:
+  description: What was done, or what is wrong and what to do next.
+  type: str
+  returned: always
+commands:
+  description: What was run, or would be in check mode.
+  type: list
+  elements: str
+  returned: always
+  sample: ["dcb app replace dev enp1s0f0np0 dscp-prio 26:3"]
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.gb10.cluster.plugins.module_utils import _host, _host_unit, _qos
+
+CONFIG = Path("/etc/gb10/qos.json")
+
+
+def boot_unit(timeout: int, count: int) -> _host_unit.HostUnit:
+    """Return the unit that does at boot what this module does now."""
+    return _host_unit.HostUnit(
+        name="gb10-qos",
+        description="Lossless class of RoCE on the GB10 fabric's ports",
+        module="_qos",
+        uses=("_host",),
+        config=CONFIG,
+        arguments=str(CONFIG),
+        timeout=timeout * max(1, count) + 60,
+    )
+
+
+def asked(params: dict[str, Any]) -> _qos.Qos:
+    """Return the classes that the options ask for. Raise HostError for what can't be."""
+    numbers = {key: params[key] for key in ("lossless_class", "cnp_class", "roce_dscp", "cnp_dscp")}
+    wrong = [f"{key} {value}" for key, value in numbers.items() if not 0 <= value < (8 if "class" in key else 64)]
+    if params["roce_dscp"] == params["cnp_dscp"]:
+        wrong.append(f"roce_dscp and cnp_dscp are both {params['cnp_dscp']}")
+    if wrong:
+        raise _host.HostError(f"Nothing was changed: a class is 0 … 7, a DSCP 0 … 63: {', '.join(wrong)}")
+    return _qos.Qos(
+        frozenset([params["lossless_class"]]),
+        {params["roce_dscp"]: params["lossless_class"], params["cnp_dscp"]: params["cnp_class"]},
+    )
+
+
+def converge(module: AnsibleModule, result: dict[str, Any]) -> None:
+    """Bring all ports to the desired state and fill in the result."""
+    config = json.loads(_host.read_text(CONFIG) or "{}")
+    origin = {port: _qos.from_dict(data) for port, data in config.get("origin", {}).items()}
+    present = module.params["state"] == "present"
+    if present:
+        wanted = asked(module.params)
+        goals = dict.fromkeys(module.params["ports"], wanted)
+        # a DSCP that this run is the first to touch belongs to what was before, too
+        for port in goals:
+            before = _qos.observe(port, wanted.classes)
+            known = origin.get(port, before)
+            origin[port] = _qos.Qos(known.lossless, {**before.classes, **known.classes})
+        goals = {port: _qos.Qos(wanted.lossless, {**origin[port].classes, **wanted.classes}) for port in goals}
+        text = _qos.configuration(wanted, origin, goals, module.params["boot_timeout"])
+    else:
+        goals, text = origin, ""
+    unit = boot_unit(module.params["boot_timeout"], len(goals))
+    now = {port: _qos.observe(port, goal.classes) for port, goal in goals.items()}
+    todo = [command for port, goal in goals.items() for command in _qos.commands(port, now[port], goal)]
+    outdated = unit.outdated(text) if present else unit.present()
+    result["commands"] = [" ".join(command) for command in todo]
+    result["changed"] = bool(todo or outdated)
+    result["diff"] = {
+        "before": json.dumps({port: qos.as_dict() for port, qos in now.items()}, indent=2) + "\n",
+        "after": json.dumps({port: qos.as_dict() for port, qos in goals.items()}, indent=2) + "\n",
+    }
+    if not module.check_mode:
+        # The configuration goes first: it remembers the origin, also when a later step fails.
+        if present and outdated:
+            unit.install(text)
+        for command in todo:
+            _host.run(command)
+        if not present and outdated:
+            unit.remove()
+    what = "RoCE has its lossless class" if present else "nothing of ours is left"
+    result["msg"] = f"{len(goals)} ports, {len(todo)} commands: {what}"
+
+
+def main() -> None:
+    """Run the module."""
+    module = AnsibleModule(
+        argument_spec={
+            "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
+            "ports": {"type": "list", "elements": "str", "default": []},
+            "lossless_class": {"type": "int", "default": 3},
+            "roce_dscp": {"type": "int", "default": 26},
+            "cnp_class": {"type": "int", "default": 6},
+            "cnp_dscp": {"type": "int", "default": 48},
+            "boot_timeout": {"type": "int", "default": 60},
+        },
+        supports_check_mode=True,
+    )
+    result: dict[str, Any] = {"changed": False, "msg": "", "commands": []}
+    try:
+        converge(module, result)
+    except _host.HostError as error:
+        module.fail_json(**{**result, "changed": False, "msg": str(error)})
+    module.exit_json(**result)
+
+
+if __name__ == "__main__":
+    main()
