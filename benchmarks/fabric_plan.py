@@ -2,19 +2,25 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Time the fabric's planning and rendering for 4, 64 and 256 hosts.
+"""Time the fabric's planning and rendering for 4, 64 and 256 hosts, and count the tasks of a run that changes nothing.
 
-    benchmarks/fabric_plan.py [--json] [--repeat N]
+    benchmarks/fabric_plan.py [--json] [--repeat N] [--inventory INVENTORY]
 
 Each size plans two rails with eight VFs a PF, then renders every host's netplan and sysctl files and all
 NetworkAttachmentDefinitions. The best of N runs counts. Exits 1 when 256 hosts cost more than linearly: more than
 1.5 times the 64 hosts' time a host.
+
+With an inventory whose fabric is set up (in a lab: below `lab/labctl run --`) it plays playbooks/fabric.yml once
+more and counts what each host sees. Exits 1 for 15 tasks and more, or any change.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
+import re
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -28,6 +34,11 @@ from module_utils._findings import has_errors
 from module_utils._netplan import interfaces, render_netplan, render_sysctl
 from module_utils._networks import nads
 
+FABRIC = Path(__file__).resolve().parents[1] / "playbooks" / "fabric.yml"
+RECAP = re.compile(
+    r"^(?P<host>\S+) +: ok=(?P<ok>\d+) +changed=(?P<changed>\d+) .*skipped=(?P<skipped>\d+)", re.MULTILINE
+)
+FEW = 15  # tasks: each costs a round trip to every host
 SIZES = (4, 64, 256)
 TOLERATED = 1.5  # against noise of a busy machine; quadratic growth from 64 to 256 would be 4
 PFS = ("enp1s0f0np0", "enP2p1s0f0np0")
@@ -89,17 +100,41 @@ def measure(hosts: int, repeat: int) -> dict[str, Any]:
     }
 
 
+def play(inventory: str) -> dict[str, Any]:
+    """Return ``{hosts, tasks, skipped, changed, seconds}`` of a fabric run; ``tasks`` is the most that any host saw."""
+    started = time.monotonic()
+    done = subprocess.run(
+        ["ansible-playbook", "-i", inventory, str(FABRIC)],
+        env={**os.environ, "ANSIBLE_NOCOLOR": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    rows = [match.groupdict() for match in RECAP.finditer(done.stdout)]
+    if done.returncode or not rows:
+        raise SystemExit(f"the fabric run failed:\n{done.stdout[-3000:]}{done.stderr[-1000:]}")
+    return {
+        "hosts": len(rows),
+        "tasks": max(int(row["ok"]) + int(row["skipped"]) for row in rows),
+        "skipped": max(int(row["skipped"]) for row in rows),
+        "changed": sum(int(row["changed"]) for row in rows),
+        "seconds": round(time.monotonic() - started, 1),
+    }
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Measure all sizes, print them, and judge their growth."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     parser.add_argument("--repeat", type=int, default=5, metavar="N", help="runs of each size (default: 5)")
+    parser.add_argument("--inventory", metavar="INVENTORY", help="also count the tasks of a fabric run there")
     options = parser.parse_args(arguments)
     rows = [measure(hosts, options.repeat) for hosts in SIZES]
     growth = rows[-1]["per_host_ms"] / rows[-2]["per_host_ms"]
     linear = growth <= TOLERATED
+    run = play(options.inventory) if options.inventory else None
     if options.json:
-        print(json.dumps({"sizes": rows, "growth_per_host": growth, "linear": linear}, indent=2))
+        print(json.dumps({"sizes": rows, "growth_per_host": growth, "linear": linear, "run": run}, indent=2))
     else:
         print(f"{'hosts':>5}  {'VFs':>5}  {'plan':>9}  {'render':>9}  {'a host':>9}")
         for row in rows:
@@ -107,7 +142,13 @@ def main(arguments: list[str] | None = None) -> int:
             print(f"{row['hosts']:>5}  {row['vfs']:>5}  {times}")
         print(f"a host costs {growth:.2f} times as much among {SIZES[-1]} as among {SIZES[-2]}: ", end="")
         print("at most linear" if linear else f"more than linear (tolerated: {TOLERATED})")
-    return 0 if linear else 1
+        if run:
+            print(
+                f"a fabric run with nothing to do: {run['tasks']} tasks a host ({run['skipped']} of them skipped), ",
+                end="",
+            )
+            print(f"{run['changed']} changes, {run['hosts']} hosts in {run['seconds']} s; aim: fewer than {FEW} tasks")
+    return 0 if linear and (run is None or (run["tasks"] < FEW and run["changed"] == 0)) else 1
 
 
 if __name__ == "__main__":

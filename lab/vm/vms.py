@@ -137,6 +137,7 @@ class Vms:
             "sriov_timeout": 180,
             "sriov_boot_timeout": 300,
             "fabric_check_wait": 20,
+            "fabric_check_count": 5,
         }
         path = self.state / "inventory.yml"
         path.write_text(json.dumps({"gb10_nodes": {"hosts": hosts, "vars": variables}}, indent=2))

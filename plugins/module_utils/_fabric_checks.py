@@ -15,6 +15,7 @@ from ._fabric_networks import check_networks
 from ._findings import Finding, Severity
 
 IPV6_MIN_MTU = 1280  # RFC 8200: below it IPv6, and so the link-local GID, is gone from the netdev
+USUAL_VFS = 4  # documented as the limit of a GB10's port
 ROCE_4096_MTU = 4192  # 4096 bytes of payload and 96 of headers: iboe_get_mtu() in Linux include/rdma/ib_addr.h
 
 
@@ -90,12 +91,14 @@ def _check_port(host: Host, port: Port) -> Iterator[Finding]:
             "gb10_pf_totalvfs",
             0,
             f"{port.name} offers no VFs: SR-IOV is off in its firmware",
-            "Turn it on and power-cycle: mlxconfig -d PCI_ADDRESS set SRIOV_EN=1 NUM_OF_VFS=8.",
+            f"Turn it on and power-cycle: mlxconfig -d {port.pci or 'PCI_ADDRESS'} set SRIOV_EN=1"
+            f" NUM_OF_VFS={port.vf_count or USUAL_VFS}.",
             host.name,
         )
     elif port.total_vfs is not None and port.vf_count > port.total_vfs:
         reason = f"{port.name} has at most {port.total_vfs} (sriov_totalvfs)"
-        remedy = f"Set auto, or {port.total_vfs} or less; more needs NUM_OF_VFS in the firmware."
+        command = f"mlxconfig -d {port.pci or 'PCI_ADDRESS'} set SRIOV_EN=1 NUM_OF_VFS={port.vf_count}"
+        remedy = f"Set auto, or {port.total_vfs} or less; more needs the firmware: {command}, then a power cycle."
         yield _finding("vf_count.hardware", "gb10_fabric_vf_count", port.vf_count, reason, remedy, host.name)
 
 

@@ -146,6 +146,7 @@ def _port(reader: Reader, host: str, values: Mapping[str, Any], rail: Rail, chos
         vf_count=_vf_count(reader, host, values, pf, total),
         total_vfs=total,
         max_mtu=reader.integer(_facts(values, "gb10_pf_max_mtu").get(pf)),
+        pci=_text(_facts(values, "gb10_pf_pci").get(pf)),
     )
 
 

@@ -41,7 +41,7 @@ class Rail:
 class Port:
     """The PF by which one host is on one rail.
 
-    ``total_vfs`` and ``max_mtu`` (bytes) are the hardware's own word, None when it was not asked.
+    ``total_vfs``, ``max_mtu`` (bytes) and ``pci`` (address) are the hardware's own word, None when it was not asked.
     """
 
     rail: Rail
@@ -50,6 +50,7 @@ class Port:
     vf_count: int
     total_vfs: int | None = None
     max_mtu: int | None = None
+    pci: str | None = None
 
 
 @dataclass(frozen=True)

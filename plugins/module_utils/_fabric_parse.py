@@ -40,7 +40,7 @@ HOST_VARIABLES = (
     "ansible_host",
 )
 # what a host says about its own hardware: gathered facts, or declared where a host can't be asked
-FACT_VARIABLES = ("gb10_pf_totalvfs", "gb10_pf_max_mtu", "gb10_pf_rdma", "gb10_assumed_vf_count")
+FACT_VARIABLES = ("gb10_pf_totalvfs", "gb10_pf_max_mtu", "gb10_pf_rdma", "gb10_pf_pci", "gb10_assumed_vf_count")
 VARIABLES = GROUP_VARIABLES + HOST_VARIABLES + FACT_VARIABLES
 
 RAIL_KEYS = {"name", "pf", "pf_rdma", "network", "network6", "hosts"}

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 from . import _host, _netns
@@ -146,17 +146,29 @@ def probe(target: Target, place: Place | None, count: int, wait: int) -> Reached
     layer, reason = before_sending(target, place)
     if layer or place is None:
         return Reached(target, where, layer, reason)
-    full = ping(target, place, target.payload, count, wait)
-    if full.returncode == 0:
-        rtt = ROUND_TRIP.search(full.stdout)
-        return Reached(target, where, "", "", float(rtt.group(1)) if rtt else None)
+    reached = reach(target, place, count, wait)
+    if reached:
+        return reached
     small = ping(target, place, 56, 1, wait)
+    # packets may get lost on a busy way; an MTU that is too small loses the second try as well
+    reached = reach(target, place, count, wait) if small.returncode == 0 else None
+    if reached:
+        return replace(reached, reason=f"passes, but a first try lost all {count} packets")
     shown = _host.run_json(
         [*place.command, "ip", "-j", "neighbour", "show", "to", target.address, "dev", place.link["ifname"]]
     )
     state = str((shown[0].get("state") or [""])[0]) if shown else ""
     layer, reason = after_failure(target, small.returncode == 0, state)
     return Reached(target, where, layer, reason)
+
+
+def reach(target: Target, place: Place, count: int, wait: int) -> Reached | None:
+    """Ping one target with the full size; None where nothing came back."""
+    full = ping(target, place, target.payload, count, wait)
+    if full.returncode != 0:
+        return None
+    rtt = ROUND_TRIP.search(full.stdout)
+    return Reached(target, place.where, "", "", float(rtt.group(1)) if rtt else None)
 
 
 def ping(target: Target, place: Place, payload: int, count: int, wait: int) -> Any:

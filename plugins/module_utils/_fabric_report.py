@@ -46,7 +46,8 @@ def summarize(results: Mapping[str, Sequence[Mapping[str, Any]] | None], hosts: 
         if good
         else f"{len(failures)} of {len(everything)} directions fail"
     )
-    return {"ok": good, "table": table, "failures": failures, "msg": "\n".join([head, *reasons, *table])}
+    lossy = [f"{describe(result)}: {result['reason']}" for result in everything if result["ok"] and result["reason"]]
+    return {"ok": good, "table": table, "failures": failures, "msg": "\n".join([head, *reasons, *table, *lossy])}
 
 
 def matrix(results: Iterable[Mapping[str, Any]]) -> list[str]:
@@ -72,6 +73,11 @@ def cell(results: Sequence[Mapping[str, Any]]) -> str:
     return " ".join([f"{len(results) - layers.total()}/{len(results)}", *sorted(layers)])
 
 
+def describe(result: Mapping[str, Any]) -> str:
+    """Return which direction a result is of."""
+    return f"{result['host']} → {result['peer']} {result['rail']} VF {result['vf_index']}"
+
+
 def blame(results: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return one line a cause: an end that fails with every peer is named once instead of once a pair."""
     lines = []
@@ -89,10 +95,7 @@ def blame(results: Sequence[Mapping[str, Any]]) -> list[str]:
             explained |= {number for number, _result in touching}
     for number, result in enumerate(results):
         if not result["ok"] and number not in explained:
-            lines.append(
-                f"{result['host']} → {result['peer']} {result['rail']} VF {result['vf_index']}"
-                f" ({result['layer']}): {result['reason']}"
-            )
+            lines.append(f"{describe(result)} ({result['layer']}): {result['reason']}")
     return lines
 
 

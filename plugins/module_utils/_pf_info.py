@@ -87,4 +87,5 @@ def pf_facts(pfs: list[Pf]) -> dict[str, dict[str, int | str]]:
         "gb10_pf_totalvfs": {pf.name: pf.total_vfs for pf in pfs},
         "gb10_pf_max_mtu": {pf.name: pf.max_mtu for pf in pfs if pf.max_mtu is not None},
         "gb10_pf_rdma": {pf.name: pf.rdma_device for pf in pfs if pf.rdma_device is not None},
+        "gb10_pf_pci": {pf.name: pf.pci_address for pf in pfs},
     }

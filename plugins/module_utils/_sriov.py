@@ -160,29 +160,16 @@ def check(pfs: Iterable[Pf], states: dict[str, PfState], force: bool) -> list[Fi
             findings.append(Finding("error", f"sriov.{rule}", key, value, reason, remedy, source=SOURCE))
 
         if not state.present:
-            report(
-                "pf.missing",
-                "pf",
-                pf.name,
-                "this host has no such interface",
-                "Look at `ip link`; name this host's PF in gb10_fabric_pfs",
-            )
+            remedy = "Look at `ip link`; name this host's PF in gb10_fabric_pfs"
+            report("pf.missing", "pf", pf.name, "this host has no such interface", remedy)
         elif pf.vf_count and not state.totalvfs:
-            report(
-                "firmware.disabled",
-                f"{pf.name} sriov_totalvfs",
-                state.totalvfs,
-                "the firmware offers no virtual functions",
-                f"Run `{command}{pf.vf_count}` on the host and power-cycle it; this collection flashes nothing",
-            )
+            remedy = f"Run `{command}{pf.vf_count}` on the host and power-cycle it; this collection flashes nothing"
+            reason = "the firmware offers no virtual functions"
+            report("firmware.disabled", f"{pf.name} sriov_totalvfs", state.totalvfs, reason, remedy)
         elif pf.vf_count > (state.totalvfs or 0):
-            report(
-                "count.above_hardware",
-                f"{pf.name} vf_count",
-                pf.vf_count,
-                f"the firmware offers {state.totalvfs}",
-                f"Lower gb10_fabric_vf_count, or run `{command}{pf.vf_count}` and power-cycle",
-            )
+            remedy = f"Lower gb10_fabric_vf_count, or run `{command}{pf.vf_count}` and power-cycle"
+            reason = f"the firmware offers {state.totalvfs}"
+            report("count.above_hardware", f"{pf.name} vf_count", pf.vf_count, reason, remedy)
         elif pf.vf_count != state.numvfs and not force:
             for index, vf in sorted(state.vfs.items()):
                 if not vf.netdev:

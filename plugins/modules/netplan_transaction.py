@@ -165,6 +165,7 @@ class Transaction:
         self.params = module.params
         self.result = result
         self.state = _netplan_undo.State()
+        self.last = self.state.outcome()
         self.paths = {kind: Path(self.params[f"{kind}_path"]) for kind in ("netplan", "sysctl")}
 
     def apply(self) -> None:
@@ -248,6 +249,8 @@ class Transaction:
         if self.module.check_mode:
             self.result["msg"] = "Would change the network, with an undo until it is confirmed"
             return
+        if self.last.get("outcome") == "undone":
+            self.module.warn(f"The change before this one ({self.last['what']}, {self.last['at']}): {self.last['why']}")
         self.result["transaction"] = _netplan_transaction.execute(
             self.state, change, self.params["management_interfaces"], differences, self.params["settle_timeout"]
         )

@@ -41,7 +41,7 @@ pfs:
   sample:
     - {name: enp1s0f0np0, pci_address: "0000:01:00.0", total_vfs: 8, num_vfs: 0, rdma_device: rocep1s0f0, max_mtu: 9978}
 ansible_facts:
-  description: C(gb10_pf_totalvfs), C(gb10_pf_max_mtu) and C(gb10_pf_rdma), each a dictionary by PF name.
+  description: C(gb10_pf_totalvfs), C(gb10_pf_max_mtu), C(gb10_pf_rdma), C(gb10_pf_pci); each a dictionary by PF name.
   returned: always
   type: dict
 msg:

@@ -135,6 +135,7 @@ def test_second_run_changes_nothing_with_few_tasks(fabric: Fabric) -> None:
     assert status == 0, said
     counts = re.findall(r"spark\d : ok=(\d+) changed=(\d+) unreachable=0 failed=0 skipped=(\d+)", said)
     assert len(counts) == 2, said
+    print(f"tasks that each host saw: {[f'{ok} and {skipped} skipped' for ok, _changed, skipped in counts]}")
     for ok, changed, skipped in counts:
         assert int(changed) == 0
         assert int(ok) + int(skipped) < 15
@@ -150,6 +151,9 @@ def test_a_confirmed_change_holds(fabric: Fabric) -> None:
 def test_controller_killed_before_it_confirms(fabric: Fabric) -> None:
     fabric.play_until(NEW, "Confirm the change]", *UNDO_SOON)
     fabric.eventually_undone()
+    status, said = fabric.play(NEW)
+    assert status == 0, said
+    assert "it was not confirmed in time, or the host was restarted; the old state is back" in said
 
 
 def test_host_rebooted_before_the_confirmation(fabric: Fabric) -> None:

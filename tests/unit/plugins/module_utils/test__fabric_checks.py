@@ -206,6 +206,14 @@ def test_a_conflict_is_found_and_told_with_its_remedy(rule: str, change: Break) 
         assert finding.source in {"inventory", "plan"}
 
 
+def test_firmware_without_vfs_comes_with_the_command_to_type() -> None:
+    variables = fabric(2)
+    variables["spark1"]["gb10_pf_totalvfs"] = {**PFS, "enp1s0f0np0": 0}
+    variables["spark1"]["gb10_pf_pci"] = {"enp1s0f0np0": "0000:01:00.0"}
+    (found,) = (finding for finding in plan_fabric(variables)[1] if finding.rule == "fabric.sriov.disabled")
+    assert "mlxconfig -d 0000:01:00.0 set SRIOV_EN=1 NUM_OF_VFS=4." in found.remedy
+
+
 def test_the_list_is_long_and_the_sample_is_right() -> None:
     assert len({rule for rule, _unused in CONFLICTS}) >= 60
     assert broken(4) == []

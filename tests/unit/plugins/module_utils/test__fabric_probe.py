@@ -56,6 +56,18 @@ def test_what_is_wrong_on_this_side(link: dict[str, Any] | None, layer: str) -> 
     assert _fabric_probe.before_sending(TARGET, Place("host", (), link) if link else None)[0] == layer
 
 
+def test_a_second_try_passes_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    codes = iter((1, 0, 0))
+
+    def run(argv: Sequence[str], **_options: object) -> subprocess.CompletedProcess[str]:
+        return subprocess.CompletedProcess(argv, next(codes), "rtt min/avg/max/mdev = 0.1/0.250/0.4/0.1 ms", "")
+
+    monkeypatch.setattr(_host, "run", run)
+    found = _fabric_probe.probe(TARGET, Place("host", (), LINK), 3, 1)
+    assert (found.layer, found.rtt_ms) == ("", 0.25)
+    assert "lost all 3 packets" in found.reason
+
+
 @pytest.mark.parametrize(
     ("full", "small", "state", "layer"),
     [

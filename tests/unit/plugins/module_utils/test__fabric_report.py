@@ -31,7 +31,7 @@ def result(host: str, peer: str, layer: str = "", rail: str = "rail0", vf: int =
         "vf_index": vf,
         "layer": layer,
         "ok": not layer,
-        "reason": f"because of {layer}",
+        "reason": f"because of {layer}" if layer else "",
     }
 
 
@@ -45,6 +45,14 @@ def test_all_good() -> None:
     found = _fabric_report.summarize(every("abc"), "abc")
     assert found["ok"]
     assert found["table"][1].split() == ["a", "-", "1/1", "1/1"]
+
+
+def test_a_direction_that_lost_packets_passes_and_is_named() -> None:
+    results = every("ab")
+    results["a"][0]["reason"] = "passes, but a first try lost all 3 packets"
+    found = _fabric_report.summarize(results, "ab")
+    assert found["ok"]
+    assert found["msg"].endswith("a → b rail0 VF 0: passes, but a first try lost all 3 packets")
 
 
 def test_a_host_that_said_nothing_is_a_failure() -> None:

@@ -22,6 +22,7 @@ def test_pfs_are_what_can_have_vfs(tmp_path: Path) -> None:
         "gb10_pf_totalvfs": {"enp1s0f0np0": 8},
         "gb10_pf_max_mtu": {"enp1s0f0np0": 9978},
         "gb10_pf_rdma": {"enp1s0f0np0": "rocep1s0f0"},
+        "gb10_pf_pci": {"enp1s0f0np0": "0000:01:00.0"},
     }
 
 
@@ -39,6 +40,7 @@ def test_what_is_unknown_is_left_out(tmp_path: Path) -> None:
         "gb10_pf_totalvfs": {"enp1s0f0np0": 0},
         "gb10_pf_max_mtu": {},
         "gb10_pf_rdma": {},
+        "gb10_pf_pci": {"enp1s0f0np0": "0000:01:00.0"},
     }
     assert read_pfs(str(tmp_path / "nowhere")) == []
     assert max_mtus("Object not json") == {}
