@@ -48,7 +48,7 @@ deep-check: $(STAMP) ## Hold catalogues, rules and patches against real SGLang r
 
 .PHONY: test-vm
 test-vm: $(STAMP) ## The fabric on two virtual machines with real SR-IOV and soft-RoCE (root; about 15 minutes)
-	$(BIN)/pytest -p no:cacheprovider tests/vm
+	$(BIN)/pytest -p no:cacheprovider -v --durations=0 tests/vm
 
 .PHONY: deps
 deps: ## Install the Debian packages of the lab (asks apt, needs root)

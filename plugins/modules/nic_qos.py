@@ -142,7 +142,8 @@ def converge(module: AnsibleModule, result: dict[str, Any]) -> None:
         goals = {port: _qos.Qos(wanted.lossless, {**origin[port].classes, **wanted.classes}) for port in goals}
         text = _qos.configuration(wanted, origin, goals, module.params["boot_timeout"])
     else:
-        goals, text = origin, ""
+        # a port that is gone has taken its classes along
+        goals, text = {port: qos for port, qos in origin.items() if Path("/sys/class/net", port).exists()}, ""
     unit = boot_unit(module.params["boot_timeout"], len(goals))
     now = {port: _qos.observe(port, goal.classes) for port, goal in goals.items()}
     todo = [command for port, goal in goals.items() for command in _qos.commands(port, now[port], goal)]
