@@ -6,16 +6,30 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
-from ansible_collections.gb10.cluster.plugins.module_utils._load_cell import Workload, measure
-from ansible_collections.gb10.cluster.plugins.module_utils._load_client import Busy, Target, aiohttp
+from ansible_collections.gb10.cluster.plugins.module_utils._load_cell import Server, Workload, measure
+from ansible_collections.gb10.cluster.plugins.module_utils._load_client import UNREADABLE, Busy, Target, aiohttp
+from ansible_collections.gb10.cluster.plugins.module_utils._load_info import graphs_expected, served_model, server_info
 
 DISPLAY = Display()
+
+
+async def _while_wanted(work: Any) -> Any:
+    """Await the work, and give it up when the playbook is gone: an orphan must not go on loading the server."""
+    parent = os.getppid()
+    task = asyncio.ensure_future(work)
+    while not (await asyncio.wait([task], timeout=1))[0]:
+        if os.getppid() != parent:
+            task.cancel()
+    return task.result()
 
 
 class ActionModule(ActionBase):
@@ -31,15 +45,18 @@ class ActionModule(ActionBase):
         _unused, options = self.validate_argument_spec(
             {
                 "url": {"type": "str", "required": True},
-                "model": {"type": "str", "required": True},
+                "model": {"type": "str", "default": ""},
                 "api_key": {"type": "str", "no_log": True},
                 "timeout": {"type": "float", "default": 600.0},
                 "metrics": {"type": "bool", "default": True},
+                "idle_timeout": {"type": "float", "default": 60.0},
                 "strict": {"type": "bool", "default": True},
+                "stop_at_garbage": {"type": "bool", "default": True},
+                "baseline": {"type": "dict", "default": {}},
                 "workloads": {"type": "list", "elements": "dict", "required": True},
             }
         )
-        result |= {"changed": False, "cells": [], "took_s": 0.0, "msg": ""}
+        result |= {"changed": False, "cells": [], "took_s": 0.0, "server_info": {}, "msg": ""}
         if aiohttp is None:
             raise AnsibleActionFail("aiohttp is not installed on the controller. Install it with: pip install aiohttp")
         try:
@@ -49,27 +66,55 @@ class ActionModule(ActionBase):
         if self._task.check_mode:
             return result | {"skipped": True, "msg": f"{len(workloads)} cells would be measured"}
         target = Target(options["url"].rstrip("/"), options["model"], options["api_key"], options["timeout"])
+        if not target.model:
+            target = replace(target, model=self._served(target))
+        result["server_info"] = asyncio.run(server_info(target))
         for i, workload in enumerate(workloads, start=1):
-            result["cells"].append(self._measure(target, workload, options["metrics"], f"[{i}/{len(workloads)}] "))
-        result["took_s"] = sum(c["took_s"] for c in result["cells"])
-        bad = [c for c in result["cells"] if c["status"] != "ok"]
-        if bad:
-            result["failed"] = options["strict"]
-            result["msg"] = "; ".join(
-                f"{c['workload']['name']}: {c['status']} {c.get('reason', '')}".strip() for c in bad
+            known = Server(
+                options["metrics"],
+                graphs_expected(result["server_info"]),
+                options["idle_timeout"],
+                options["baseline"].get(workload.name),
             )
-        else:
-            result["msg"] = f"{len(workloads)} cells measured"
-        return result
+            cell = self._measure(target, workload, known, f"[{i}/{len(workloads)}] ")
+            result["cells"].append(cell)
+            if cell["status"] != "ok" and options["stop_at_garbage"]:
+                break
+        return result | _conclusion(result["cells"], len(workloads), options["strict"])
 
     @staticmethod
-    def _measure(target: Target, workload: Workload, metrics: bool, prefix: str) -> dict[str, Any]:
-        started = time.monotonic()
+    def _served(target: Target) -> str:
         try:
-            cell = asyncio.run(measure(target, workload, metrics, lambda line: DISPLAY.display(prefix + line)))
+            return asyncio.run(served_model(target))
+        except (*UNREADABLE, ValueError) as error:
+            raise AnsibleActionFail(
+                f"{target.url}/v1/models: {error}. Is this the server's URL? Otherwise name the model."
+            ) from error
+
+    @staticmethod
+    def _measure(target: Target, workload: Workload, known: Server, prefix: str) -> dict[str, Any]:
+        started = time.monotonic()
+
+        def show(line: str) -> None:
+            DISPLAY.display(prefix + line)
+
+        try:
+            cell = asyncio.run(_while_wanted(measure(target, workload, known, show)))
         except Busy as error:
             cell = {"workload": {"name": workload.name}, "status": "shared", "reason": str(error)}
-        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+        except UNREADABLE as error:
             reason = f"{target.url}/metrics can't be read: {error}. Serve with --enable-metrics, or set metrics: false."
             cell = {"workload": {"name": workload.name}, "status": "infrastructure", "reason": reason}
         return cell | {"took_s": time.monotonic() - started}
+
+
+def _conclusion(cells: list[Mapping[str, Any]], wanted: int, strict: bool) -> dict[str, Any]:
+    """Return time, verdict and message for the cells that were measured."""
+    took = {"took_s": sum(c["took_s"] for c in cells)}
+    wrong = [c for c in cells if c["status"] != "ok"]
+    bad = [f"{c['workload']['name']}: {c['status']} {c.get('reason', '')}".strip() for c in wrong]
+    if not bad:
+        return took | {"msg": f"{wanted} cells measured"}
+    left = wanted - len(cells)
+    rest = [f"{left} more not measured after that"] if left else []
+    return took | {"failed": strict, "msg": "; ".join(bad + rest)}

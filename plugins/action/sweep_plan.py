@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,13 @@ from ansible.plugins.action import ActionBase
 from ansible_collections.gb10.cluster.plugins.module_utils import _journal
 from ansible_collections.gb10.cluster.plugins.module_utils._findings import format_findings, has_errors
 from ansible_collections.gb10.cluster.plugins.module_utils._load_cell import Workload
-from ansible_collections.gb10.cluster.plugins.module_utils._sglang_profile import resolve
-from ansible_collections.gb10.cluster.plugins.module_utils._sweep_plan import Resolved, estimate_s, plan, remaining
+from ansible_collections.gb10.cluster.plugins.module_utils._serving_profile import repositories
+from ansible_collections.gb10.cluster.plugins.module_utils._sglang_profile import ResolvedProfile, resolve
+from ansible_collections.gb10.cluster.plugins.module_utils._sweep_plan import OVERLAY_KEYS, Resolved, plan
+from ansible_collections.gb10.cluster.plugins.module_utils._sweep_progress import estimate_s, remaining
 from ansible_collections.gb10.cluster.plugins.plugin_utils._profile_files import load_profile
 
+PROFILE_KEYS = OVERLAY_KEYS - {"preset", "sglang_version", "transport"}
 SWEEPS = Path(__file__).resolve().parents[2] / "sweeps"
 
 
@@ -64,29 +68,42 @@ class ActionModule(ActionBase):
         sweep = yaml.safe_load(path.read_text(encoding="utf-8"))
         profile = load_profile(str(sweep.get("profile")), options["profile_dirs"])
 
+        made: dict[str, ResolvedProfile] = {}
+
         def as_sglang(overlay: Mapping[str, Any]) -> Resolved:
-            over = {k: v for k, v in overlay.items() if k in ("server_args", "env", "topology", "image")}
+            over = {k: v for k, v in overlay.items() if k in PROFILE_KEYS}
             try:
                 resolved = resolve(profile, overlay.get("preset"), overlay.get("sglang_version"), over)
             except ValueError as error:
                 raise AnsibleActionFail(f"{path}: {error}") from error
-            return Resolved(f"{resolved.engine}|{overlay.get('transport', 'roce')}", resolved.findings)
+            key = f"{resolved.engine}|{overlay.get('transport', 'roce')}"
+            made[key] = resolved
+            return Resolved(key, resolved.findings)
 
         planned = plan(sweep, as_sglang)
         if has_errors(planned.findings):
             raise AnsibleActionFail(f"{path} makes no sense:\n{format_findings(planned.findings)}")
-        records = _journal.read(Path(options["journal"])).records
-        left = remaining(planned, records)
-        seconds = estimate_s(planned, records, 60.0 * float(sweep.get("cell_minutes", 30)))
+        try:
+            records = _journal.read(Path(options["journal"])).records
+        except _journal.JournalDamaged as error:
+            raise AnsibleActionFail(str(error)) from error
+        cells = [c.as_dict() for c in planned.cells]
+        left = remaining(cells, records)
+        minutes = float(sweep.get("cell_minutes", 30))
+        seconds = estimate_s(cells, records, 60 * minutes)
         return result | {
             "changed": False,
+            "run": datetime.now(UTC).isoformat(timespec="milliseconds"),
             "name": planned.name,
             "profile": sweep["profile"],
             "workloads": _workloads(sweep, path),
-            "cells": [c.as_dict() for c in planned.cells],
-            "remaining": [c.as_dict() for c in left],
+            "stop": dict(sweep.get("stop") or {}),
+            "cell_minutes": minutes,
+            "cells": cells,
+            "remaining": left,
+            "models": sorted({name for c in left for name in repositories(made[c["key"]])}),
             "estimate_s": seconds,
-            "msg": f"{len(planned.cells)} cells: {planned.count('run')} to measure, {planned.count('invalid')} that "
+            "msg": f"{len(cells)} cells: {planned.count('run')} to measure, {planned.count('invalid')} that "
             f"SGLang refuses, {planned.count('duplicate')} that are the engine of another; {len(left)} left, about "
             f"{seconds / 3600:.1f} h",
         }

@@ -9,9 +9,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
+from ansible.utils.display import Display
 from ansible_collections.gb10.cluster.plugins.module_utils import _journal
-from ansible_collections.gb10.cluster.plugins.module_utils._failure_class import classify
+from ansible_collections.gb10.cluster.plugins.module_utils._sweep_progress import baseline, progress_line, stop_reason
+from ansible_collections.gb10.cluster.plugins.module_utils._sweep_record import concluded, took_s
+
+DISPLAY = Display()
 
 
 class ActionModule(ActionBase):
@@ -22,24 +27,42 @@ class ActionModule(ActionBase):
     _supports_check_mode = True
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Append the record; a failed cell's class is read from its ranks' logs."""
+        """Append the record; a plan that the journal has already is not repeated, a stopped cell does not start."""
         result: dict[str, Any] = super().run(tmp, task_vars)
         _unused, options = self.validate_argument_spec(
             {
                 "journal": {"type": "path", "required": True},
                 "record": {"type": "dict", "required": True},
-                "logs": {"type": "list", "elements": "str", "default": []},
+                "ranks": {"type": "list", "elements": "dict", "default": []},
+                "logs": {"type": "dict", "default": {}},
+                "stop": {"type": "dict", "default": {}},
+                "cell_minutes": {"type": "float", "default": 30.0},
             }
         )
-        record: dict[str, Any] = {"at": datetime.now(UTC).isoformat(timespec="seconds"), **options["record"]}
-        if record.get("kind") == "result" and record.get("status") == "failed":
-            failure = classify(line for text in options["logs"] for line in text.splitlines())
-            if failure is not None:
-                record |= {"status": failure.kind, "failure": failure.as_dict()}
-        if not self._task.check_mode:
-            _journal.append(Path(options["journal"]), record)
-        return result | {
-            "changed": True,
-            "record": record,
-            "msg": f"{record.get('cell', '')} {record.get('status', '')}",
-        }
+        path = Path(options["journal"])
+        try:
+            records = _journal.read(path).records
+        except _journal.JournalDamaged as error:
+            raise AnsibleActionFail(str(error)) from error
+        now = datetime.now(UTC)
+        record: dict[str, Any] = {"at": now.isoformat(timespec="seconds"), **options["record"]}
+        result |= {"changed": True, "record": record, "stop": "", "baseline": {}, "msg": f"{record.get('kind')}"}
+        plan = next((r for r in reversed(records) if r.get("kind") == "plan"), {"cells": []})
+        if record.get("kind") == "plan":
+            result["changed"] = record["cells"] != plan["cells"]
+        elif record.get("kind") == "start":
+            result["stop"] = stop_reason(options["stop"], records, now, record.get("run"))
+            result["changed"] = not result["stop"]
+            result["baseline"] = baseline(records)
+            line = progress_line(str(record["cell"]), plan["cells"], records, 60 * options["cell_minutes"])
+            result["msg"] = f"{record['cell']} does not start: {result['stop']}" if result["stop"] else line
+            DISPLAY.display(result["msg"])
+        elif record.get("kind") == "result":
+            record = concluded(record, options["ranks"], options["logs"])
+            record["took_s"] = took_s(str(record["cell"]), records, now)
+            why = (record.get("failure") or {}).get("line", "")
+            result |= {"record": record, "msg": f"{record['cell']}: {record['status']}" + (f": {why}" if why else "")}
+            DISPLAY.display(result["msg"])
+        if result["changed"] and not self._task.check_mode:
+            _journal.append(path, record)
+        return result

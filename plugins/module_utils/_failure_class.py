@@ -101,7 +101,7 @@ SIGNATURES = (
     ),
     _signature(
         "timeout",
-        r"watchdog timeout|timed out|TimeoutError",
+        r"watchdog timeout|timed out|TimeoutError|is not ready after",
         "Look at the ranks' last logs; the group may hang in a collective.",
     ),
 )

@@ -8,15 +8,19 @@ Private to the collection; runs on the controller.
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import itertools
 import random
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from ._load_client import Busy, Request, Target, fetch, run_level
-from ._load_stats import RequestRecord, spread, summarise
-from ._output_guard import Garbage
-from ._output_record import Recording, judge_cell
+from ._load_client import UNREADABLE, Budget, Busy, Request, Target, fetch, run_level
+from ._load_judge import WORST_FIRST, fingerprint_of, judge, status_of
+from ._load_stats import spread, summarise
+from ._output_types import Garbage
 from ._sglang_metrics import Scrape, difference, parse_metrics
 
 QUESTIONS = (
@@ -59,13 +63,16 @@ class Workload:
     """What one cell asks of the server.
 
     ``forced`` makes every request decode to ``max_tokens`` (``ignore_eos`` and ``min_tokens``): natural stops end a
-    cell after a second when the model has little to say. ``requests`` of 0 means one a stream.
+    cell after a second when the model has little to say. ``requests`` of 0 means one a stream. ``duration_s`` or
+    ``token_budget`` end a repetition by themselves: all streams stay busy until then, and are cut.
     """
 
     concurrency: int
     max_tokens: int = 3072
     context_tokens: int = 0
     requests: int = 0
+    duration_s: float = 0.0
+    token_budget: int = 0
     forced: bool = False
     warmup: int = 1
     repetitions: int = 1
@@ -73,12 +80,14 @@ class Workload:
     draft_tokens: int | None = None
 
     @property
+    def limited(self) -> bool:
+        """Tell whether a budget ends the repetitions."""
+        return self.duration_s > 0 or self.token_budget > 0
+
+    @property
     def name(self) -> str:
         """Return a short name: context and concurrency."""
         return f"c{self.context_tokens}-n{self.concurrency}"
-
-
-WORST_FIRST = ("garbage", "shared", "eager", "failed", "infrastructure", "ok")
 
 
 def prompt(workload: Workload, repetition: int, index: int) -> str:
@@ -92,77 +101,74 @@ def prompt(workload: Workload, repetition: int, index: int) -> str:
     return f"[{rng.randrange(10**9):09d}] {filler + chr(10) * 2 if filler else ''}{question}"
 
 
-def requests_of(workload: Workload, repetition: int) -> list[Request]:
-    """Return the requests of one repetition; repetition 0 is the warm-up, with short answers."""
+def requests_of(workload: Workload, repetition: int) -> Iterable[Request]:
+    """Return the requests of one repetition; repetition 0 is the warm-up, with short answers.
+
+    Under a budget they don't end, so that every stream is busy until it is spent.
+    """
     extra: dict[str, Any] = {"temperature": 0.0, "seed": workload.seed}
     if workload.forced:
         extra |= {"ignore_eos": True, "min_tokens": workload.max_tokens}
-    count = workload.requests or workload.concurrency
     if repetition == 0:
         return [Request(prompt(workload, 0, i), min(32, workload.max_tokens)) for i in range(workload.warmup)]
-    return [Request(prompt(workload, repetition, i), workload.max_tokens, extra) for i in range(count)]
-
-
-def _recording(record: RequestRecord) -> Recording:
-    return Recording(
-        content=record.content,
-        reasoning=record.reasoning,
-        finish_reason=record.finish_reason,
-        rate=record.tok_s,
-        tokens=record.output_tokens,
-        structured=True,
-    )
-
-
-# Requests that all run into one limit decode in step, token by token, in one batch: the same count and nearly the
-# same rate follow from the workload, so these are signs only beside another one.
-BY_LIMIT = {"all_length", "identical_statistics"}
-
-
-def judge(records: Sequence[RequestRecord], server: Mapping[str, Any], limit: int) -> list[Garbage]:
-    """Return every reason not to believe a repetition: broken output, twin requests, decoding without graphs."""
-    found = [Garbage(**r.garbage) for r in records if r.garbage]
-    answered = [r for r in records if not r.error_class]
-    found += [
-        Garbage("no_content", 0, f"request {r.index} has no content token")
-        for r in answered
-        if not r.content and not r.garbage
-    ]
-    together = judge_cell([_recording(r) for r in answered])
-    if found or {g.kind for g in together} - BY_LIMIT or any(r.output_tokens < limit for r in answered):
-        found += together
-    if server.get("eager_passes"):
-        found.append(Garbage("eager_regime", 0, f"{server['eager_passes']:.0f} decode passes ran without a CUDA graph"))
-    return found
-
-
-def status_of(records: Sequence[RequestRecord], garbage: Sequence[Garbage]) -> str:
-    """Return ``ok``, ``garbage``, ``eager``, ``infrastructure`` or ``failed``; only ``ok`` may be ranked."""
-    if any(g.kind != "eager_regime" for g in garbage):
-        return "garbage"
-    if any(r.error_class == "infrastructure" for r in records):
-        return "infrastructure"
-    if not records or any(not r.ok for r in records):
-        return "failed"
-    return "eager" if garbage else "ok"
+    numbers = itertools.count() if workload.limited else range(workload.requests or workload.concurrency)
+    return (Request(prompt(workload, repetition, i), workload.max_tokens, extra) for i in numbers)
 
 
 async def _scrape(target: Target) -> Scrape:
     return parse_metrics(await fetch(target, "/metrics"))
 
 
-async def _repeat(target: Target, workload: Workload, repetition: int, metrics: bool) -> dict[str, Any]:
-    requests = requests_of(workload, repetition)
-    before = await _scrape(target) if metrics else Scrape()
-    if before.busy:
-        raise Busy(f"{target.url} already runs {before.busy:.0f} requests: measure when nobody else uses it")
-    records = await run_level(target, requests, workload.concurrency)
-    server = difference(before, await _scrape(target), workload.draft_tokens) if metrics else {}
-    garbage = judge(records, server, workload.max_tokens)
+async def _idle(target: Target, patience_s: float) -> Scrape:
+    """Return a reading of the idle server; raise Busy when it isn't idle in time: its figures would be of both."""
+    deadline = time.monotonic() + patience_s
+    while (scrape := await _scrape(target)).busy:
+        if time.monotonic() >= deadline:
+            raise Busy(f"{target.url} already runs {scrape.busy:.0f} requests: measure when nobody else uses it")
+        await asyncio.sleep(min(2.0, patience_s))
+    return scrape
+
+
+async def _watch(target: Target, seen: list[Scrape]) -> None:
+    """Read the server's gauges while it works: most of them are back at zero when the last request has ended."""
+    await asyncio.sleep(0.5)
+    while True:
+        with contextlib.suppress(*UNREADABLE):
+            seen.append(await _scrape(target))
+        await asyncio.sleep(2)
+
+
+@dataclass(frozen=True)
+class Server:
+    """What is known of the server: whether it has metrics, whether it decodes in graphs, how long to wait for idle."""
+
+    metrics: bool = True
+    graphs_expected: bool = True
+    patience_s: float = 0.0
+    baseline: Mapping[str, Any] | None = None
+
+
+async def _repeat(target: Target, workload: Workload, repetition: int, known: Server) -> dict[str, Any]:
+    seen: list[Scrape] = []
+    before = await _idle(target, known.patience_s) if known.metrics else Scrape()
+    watch = asyncio.ensure_future(_watch(target, seen)) if known.metrics and repetition else None
+    budget = Budget(workload.duration_s, workload.token_budget) if repetition else Budget()
+    try:
+        records = await run_level(target, requests_of(workload, repetition), workload.concurrency, budget=budget)
+    finally:
+        if watch:
+            watch.cancel()
+    server: dict[str, Any] = {}
+    if known.metrics:
+        with contextlib.suppress(*UNREADABLE):
+            server = difference(before, await _scrape(target), workload.draft_tokens, seen)
+            server["graphs_expected"] = known.graphs_expected
+    garbage = judge(records, server, workload.max_tokens, workload.forced, known.baseline)
     status = status_of(records, garbage)
-    if (server.get("requests") or 0) > len(requests):
+    strangers = (server.get("requests") or 0) - len(records)
+    if strangers > workload.concurrency * budget.limited or (server.get("running") or 0) > workload.concurrency:
         status = "shared"
-        reason = f"the server ran {server['requests']:.0f} requests, {len(requests)} of them ours"
+        reason = f"the server ran {server['requests'] or server['running']:.0f} requests, {len(records)} of them ours"
         garbage.append(Garbage("shared_server", 0, reason))
     return {
         "repetition": repetition,
@@ -170,6 +176,7 @@ async def _repeat(target: Target, workload: Workload, repetition: int, metrics: 
         "garbage": [g.as_dict() for g in garbage],
         "figures": summarise(records),
         "server": server,
+        "fingerprint": fingerprint_of(records),
         "requests": [r.as_dict() for r in records],
     }
 
@@ -187,15 +194,17 @@ def _over(runs: Sequence[Mapping[str, Any]], *path: str) -> dict[str, float | in
 
 
 async def measure(
-    target: Target, workload: Workload, metrics: bool = True, progress: Callable[[str], None] | None = None
+    target: Target, workload: Workload, known: Server | None = None, progress: Callable[[str], None] | None = None
 ) -> dict[str, Any]:
     """Return the cell's record: workload, one entry a repetition, and the spread of the figures over them.
 
-    Raises Busy when the server already runs requests, aiohttp.ClientError when its metrics can't be read.
+    Repetitions end at the first one that is garbage: more of it tells nothing. Raises Busy when the server runs
+    somebody else's requests, aiohttp.ClientError when its metrics can't be read.
     """
+    known = known or Server()
     runs: list[dict[str, Any]] = []
     for repetition in range(workload.repetitions + 1):
-        run = await _repeat(target, workload, repetition, metrics)
+        run = await _repeat(target, workload, repetition, known)
         if repetition == 0:
             continue
         runs.append(run)
@@ -203,6 +212,8 @@ async def measure(
             rate = run["figures"]["peak_tok_s"]
             shown = f", {rate:.1f} tok/s" if rate else ""
             progress(f"{workload.name} repetition {repetition}/{workload.repetitions}: {run['status']}{shown}")
+        if run["status"] == "garbage":
+            break
     good = [r for r in runs if r["status"] == "ok"]
     return {
         "workload": asdict(workload) | {"name": workload.name},
@@ -211,6 +222,9 @@ async def measure(
         "wall_tok_s": _over(good, "figures", "wall_tok_s"),
         "ttft_s": _over(good, "figures", "ttft_s", "p50"),
         "itl_s": _over(good, "figures", "itl_s", "p50"),
+        "prefill_tok_s": _over(good, "figures", "prefill_tok_s", "p50"),
         "accept_length": _over(good, "server", "accept_length"),
-        "runs": runs,
+        "accept_rate": _over(good, "server", "accept_rate"),
+        "fingerprint": good[0]["fingerprint"] if good else None,
+        "runs": [{k: v for k, v in r.items() if k != "fingerprint"} for r in runs],
     }

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,6 +25,8 @@ from ._load_stats import RequestRecord
 from ._output_guard import StreamGuard
 
 EVENT_END = b"\n\n"
+UNREADABLE: tuple[type[Exception], ...] = (OSError, TimeoutError) + ((aiohttp.ClientError,) if aiohttp else ())
+"""What `fetch` raises where the server refuses or can't be reached."""
 
 
 @dataclass(frozen=True)
@@ -46,17 +48,45 @@ class Target:
     timeout_s: float = 600.0
 
 
+@dataclass
+class Budget:
+    """When a level ends before its requests do: after ``duration_s`` seconds, or ``tokens`` tokens; 0 means never.
+
+    A stream that is cut counts with what it has got until then, and ends with the finish reason ``budget``.
+    """
+
+    duration_s: float = 0.0
+    tokens: int = 0
+    spent: int = 0
+    over: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @property
+    def limited(self) -> bool:
+        """Tell whether there is a budget at all."""
+        return self.duration_s > 0 or self.tokens > 0
+
+    def spend(self, tokens: int) -> None:
+        """Count tokens that arrived, and end the level when they are all."""
+        self.spent += tokens
+        if self.tokens and self.spent >= self.tokens:
+            self.over.set()
+
+
 class Busy(RuntimeError):
     """The server is serving somebody else, so its figures would be of both."""
 
 
-def _body(target: Target, request: Request) -> dict[str, Any]:
+def _body(target: Target, request: Request, budget: Budget) -> dict[str, Any]:
+    options: dict[str, Any] = {"include_usage": True}
+    if budget.limited:
+        # A stream that is cut never gets to its last event, so the server's count has to come with every one.
+        options["continuous_usage_stats"] = True
     return {
         "model": target.model,
         "messages": [{"role": "user", "content": request.prompt}],
         "max_tokens": request.max_tokens,
         "stream": True,
-        "stream_options": {"include_usage": True},
+        "stream_options": options,
         **request.extra,
     }
 
@@ -64,8 +94,8 @@ def _body(target: Target, request: Request) -> dict[str, Any]:
 class _Reader:
     """Take the bytes of one stream; keep a time for every event that carries text."""
 
-    def __init__(self, record: RequestRecord, guarded: bool) -> None:
-        self.record = record
+    def __init__(self, record: RequestRecord, guarded: bool, budget: Budget) -> None:
+        self.record, self.budget = record, budget
         self.guard = StreamGuard() if guarded else None
         self._rest = b""
         self._content: list[str] = []
@@ -94,7 +124,9 @@ class _Reader:
             return False
         usage = value.get("usage")
         if usage:
-            self.record.output_tokens = usage.get("completion_tokens") or self.record.output_tokens
+            counted = usage.get("completion_tokens") or self.record.output_tokens
+            self.budget.spend(counted - self.record.output_tokens)
+            self.record.output_tokens = counted
             self.record.prompt_tokens = usage.get("prompt_tokens") or self.record.prompt_tokens
         for choice in value.get("choices") or ():
             delta = choice.get("delta") or {}
@@ -119,13 +151,13 @@ class _Reader:
 
 
 async def _run_one(
-    session: aiohttp.ClientSession, target: Target, request: Request, index: int, guarded: bool
+    session: aiohttp.ClientSession, target: Target, request: Request, index: int, guarded: bool, budget: Budget
 ) -> RequestRecord:
     headers = {"Authorization": f"Bearer {target.api_key}"} if target.api_key else {}
-    body = json.dumps(_body(target, request)).encode()
+    body = json.dumps(_body(target, request, budget)).encode()
     headers["Content-Type"] = "application/json"
     record = RequestRecord(index=index, sent=time.perf_counter())
-    reader = _Reader(record, guarded)
+    reader = _Reader(record, guarded, budget)
     try:
         async with session.post(f"{target.url}/v1/chat/completions", data=body, headers=headers) as response:
             if response.status != 200:
@@ -137,6 +169,10 @@ async def _run_one(
                     break
     except (aiohttp.ClientError, OSError, TimeoutError) as error:
         record.error_class, record.error = "infrastructure", f"{type(error).__name__}: {error}"[:300]
+    except asyncio.CancelledError:
+        if not budget.over.is_set():
+            raise
+        record.finish_reason = "budget"
     finally:
         reader.close()
     if not record.error_class and record.garbage is None and record.finish_reason is None:
@@ -146,13 +182,18 @@ async def _run_one(
 
 async def run_level(
     target: Target,
-    requests: Sequence[Request],
+    requests: Iterable[Request],
     concurrency: int,
     guarded: bool = True,
+    budget: Budget | None = None,
     on_done: Callable[[RequestRecord], None] | None = None,
 ) -> list[RequestRecord]:
-    """Send the requests, at most ``concurrency`` at a time, and return their records in the order they were given."""
+    """Send the requests, at most ``concurrency`` at a time, and return their records in the order they were given.
+
+    With a budget ``requests`` may be endless; a stream that was cut before its first token is left out.
+    """
     queue = iter(enumerate(requests))
+    budget = budget or Budget()
     records: list[RequestRecord] = []
     timeout = aiohttp.ClientTimeout(total=None, sock_connect=30, sock_read=target.timeout_s)
     connector = aiohttp.TCPConnector(limit=concurrency)
@@ -160,13 +201,42 @@ async def run_level(
 
         async def worker() -> None:
             for index, request in queue:
-                record = await _run_one(session, target, request, index, guarded)
-                records.append(record)
+                record = await _run_one(session, target, request, index, guarded, budget)
+                if record.finish_reason != "budget" or record.chunk_times:
+                    records.append(record)
                 if on_done:
                     on_done(record)
+                if budget.over.is_set():
+                    return
+                if record.error_class == "infrastructure" and budget.limited:
+                    return
 
-        await asyncio.gather(*(worker() for _unused in range(concurrency)))
+        workers = [asyncio.ensure_future(worker()) for _unused in range(concurrency)]
+        limit = asyncio.ensure_future(_ends(budget))
+        try:
+            await asyncio.wait([limit, asyncio.ensure_future(_all(workers))], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            limit.cancel()
+            for one in workers:
+                one.cancel()
+            outcomes = await asyncio.gather(*workers, return_exceptions=True)
+        for outcome in outcomes:
+            if isinstance(outcome, Exception):
+                raise outcome
     return sorted(records, key=lambda r: r.index)
+
+
+async def _all(workers: Sequence[asyncio.Future[None]]) -> None:
+    """Return when every worker is through, or one has failed."""
+    await asyncio.wait(workers, return_when=asyncio.FIRST_EXCEPTION)
+
+
+async def _ends(budget: Budget) -> None:
+    """Return when the budget is spent; a level without one ends with its requests."""
+    try:
+        await asyncio.wait_for(budget.over.wait(), budget.duration_s or None)
+    except TimeoutError:
+        budget.over.set()
 
 
 async def fetch(target: Target, path: str) -> str:

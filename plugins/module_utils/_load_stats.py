@@ -56,6 +56,11 @@ class RequestRecord:
         return (self.chunk_times[-1] - self.chunk_times[0]) / (self.output_tokens - 1)
 
     @property
+    def prefill_tok_s(self) -> float | None:
+        """Return prompt tokens over the time to the first token, queueing and one decode step included."""
+        return self.prompt_tokens / self.ttft if self.prompt_tokens and self.ttft else None
+
+    @property
     def tok_s(self) -> float | None:
         """Return the request's decode rate in tokens per second, the first token left out."""
         return 1 / self.itl if self.itl else None
@@ -113,6 +118,7 @@ def summarise(records: Sequence[RequestRecord]) -> dict[str, Any]:
         "ttft_s": spread([r.ttft for r in good if r.ttft is not None]),
         "itl_s": spread([r.itl for r in good if r.itl is not None]),
         "tok_s": spread(rates),
+        "prefill_tok_s": spread([r.prefill_tok_s for r in good if r.prefill_tok_s is not None]),
         "finish_reasons": {
             reason: sum((r.finish_reason or "none") == reason for r in good)
             for reason in sorted({r.finish_reason or "none" for r in good})

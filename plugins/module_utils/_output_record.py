@@ -14,7 +14,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ._output_guard import Garbage, StreamGuard, judge_text
+from ._output_guard import StreamGuard, judge_text
+from ._output_types import Garbage
 
 TIME_KEYS = ("t", "time", "ts", "timestamp", "at", "elapsed", "received")
 TEXT_KEYS = ("content", "text", "token", "delta", "chunk", "output", "output_text", "response")

@@ -11,6 +11,7 @@ and the rate is derived here, in the newer meaning.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -66,11 +67,19 @@ def parse_metrics(text: str) -> Scrape:
     return scrape
 
 
-def difference(before: Scrape, after: Scrape, draft_tokens: int | None = None) -> dict[str, Any]:
+def _peak(readings: Sequence[Scrape], name: str) -> float | None:
+    """Return the highest value of a gauge among the readings; it falls to zero when the work is done."""
+    return max((r.gauges[name] for r in readings if name in r.gauges), default=None)
+
+
+def difference(
+    before: Scrape, after: Scrape, draft_tokens: int | None = None, during: Sequence[Scrape] = ()
+) -> dict[str, Any]:
     """Return what the server did between two readings.
 
     ``accept_length`` is tokens per verify step of this cell alone where the server counts verify calls (0.5.13 and
     newer), otherwise the server's own gauge; ``eager_passes`` above zero tells that decoding left the CUDA graphs.
+    ``running``, ``queued`` and ``token_usage`` are the highest values of the readings taken meanwhile.
     """
     delta = {name: after.counters[name] - before.counters.get(name, 0.0) for name in after.counters}
     verify = delta.get("spec_verify_calls_total", 0.0)
@@ -90,6 +99,8 @@ def difference(before: Scrape, after: Scrape, draft_tokens: int | None = None) -
         "accept_rate": rate,
         "eager_passes": eager if passes else None,
         "is_cuda_graph": after.gauges.get("is_cuda_graph"),
-        "token_usage": after.gauges.get("token_usage"),
+        "running": _peak([*during, after], "num_running_reqs"),
+        "queued": _peak([*during, after], "num_queue_reqs"),
+        "token_usage": _peak([*during, after], "token_usage"),
         "retracted": after.gauges.get("num_retracted_reqs"),
     }

@@ -20,6 +20,7 @@ from ._findings import Finding, has_errors
 
 Status = Literal["run", "invalid", "duplicate"]
 OVERLAY_KEYS = frozenset({"preset", "server_args", "env", "transport", "image", "sglang_version", "topology"})
+STOP_RULES = frozenset({"hours", "infrastructure", "failures"})
 
 
 @dataclass(frozen=True)
@@ -124,6 +125,9 @@ def check(sweep: Mapping[str, Any]) -> list[Finding]:
         labels = [_label(v) for v in values]
         for label in sorted({label for label in labels if labels.count(label) > 1}):
             error("axes", f"axes.{name}", label, "stands there twice", "Give each value a name of its own.")
+    unknown_rules = sorted(set(sweep.get("stop") or {}) - STOP_RULES)
+    if unknown_rules:
+        error("stop", "stop", unknown_rules, "is no stop rule", f"There are: {', '.join(sorted(STOP_RULES))}.")
     for kind in ("exclude", "include"):
         for i, entry in enumerate(sweep.get(kind, [])):
             condition = entry.get("labels", {}) if kind == "include" else entry
@@ -166,19 +170,3 @@ def plan(sweep: Mapping[str, Any], resolve: Callable[[Mapping[str, Any]], Resolv
         else:
             first[cell.key] = cell.id
     return result
-
-
-def remaining(sweep_plan: SweepPlan, records: Sequence[Mapping[str, Any]]) -> list[Cell]:
-    """Return the cells that still have to run: a cell is done once a record ends it, however it ended.
-
-    Infrastructure failures say nothing about the cell and do not end it.
-    """
-    done = {r["cell"] for r in records if r.get("kind") == "result" and r.get("status") != "infrastructure"}
-    return [c for c in sweep_plan.cells if c.status == "run" and c.id not in done]
-
-
-def estimate_s(sweep_plan: SweepPlan, records: Sequence[Mapping[str, Any]], first_guess_s: float) -> float:
-    """Return the seconds that the remaining cells will take, from the finished ones once there are any."""
-    took = [float(r["took_s"]) for r in records if r.get("kind") == "result" and r.get("took_s")]
-    each = sum(took) / len(took) if took else first_guess_s
-    return each * len(remaining(sweep_plan, records))

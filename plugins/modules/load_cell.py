@@ -30,9 +30,9 @@ options:
     type: str
     required: true
   model:
-    description: Model name of the requests.
+    description: Model name of the requests; empty takes the one that the server names at C(/v1/models).
     type: str
-    required: true
+    default: ""
   api_key:
     description: Bearer token.
     type: str
@@ -44,6 +44,20 @@ options:
     description: Read C(/metrics) around each repetition; needed for accept length and to notice others.
     type: bool
     default: true
+  idle_timeout:
+    description: Seconds to wait for a server that still runs requests, before it is refused as somebody else's.
+    type: float
+    default: 60.0
+  stop_at_garbage:
+    description: Leave out the workloads that follow one which means nothing.
+    type: bool
+    default: true
+  baseline:
+    description:
+      - Fingerprints of another cell's outputs to the same prompts by name of the workload, as C(fingerprint) of its
+        record. Output far from it is garbage.
+    type: dict
+    default: {}
   strict:
     description: Fail when a cell means nothing; otherwise only say so in its status.
     type: bool
@@ -68,6 +82,14 @@ options:
         default: 0
       requests:
         description: Requests a repetition; V(0) means one a stream.
+        type: int
+        default: 0
+      duration_s:
+        description: End a repetition after this many seconds, with all streams busy until then; V(0) means never.
+        type: float
+        default: 0.0
+      token_budget:
+        description: End a repetition after this many tokens of all streams together; V(0) means never.
         type: int
         default: 0
       forced:
@@ -112,6 +134,10 @@ cells:
   returned: always
   type: list
   elements: dict
+server_info:
+  description: What the server says that it runs, without secrets; empty where it does not say.
+  returned: always
+  type: dict
 took_s:
   description: Seconds that all workloads took.
   returned: always

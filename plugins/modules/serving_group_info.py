@@ -55,6 +55,10 @@ options:
     description: How many lines of a troubled rank's log are quoted.
     type: int
     default: 15
+  restarted:
+    description: Quote ready ranks too that were started again, from before their last restart.
+    type: bool
+    default: false
 """
 
 EXAMPLES = r"""
@@ -202,6 +206,7 @@ def main() -> None:
             "ranks": {"type": "int", "required": True},
             "wait_timeout": {"type": "int", "default": 0},
             "log_lines": {"type": "int", "default": 15},
+            "restarted": {"type": "bool", "default": False},
         },
         supports_check_mode=True,
     )
@@ -214,7 +219,8 @@ def main() -> None:
     try:
         cluster = Cluster(options)
         group = wait(cluster, options["ranks"], options["wait_timeout"])
-        troubled = [] if group.ready else group.troubled()
+        again = [rank for rank in group.ranks if options["restarted"] and rank.restarts and rank.ready]
+        troubled = again if group.ready else group.troubled() + again
         logs = {rank: cluster.log(rank) for rank in troubled if rank.phase == "Running"}
     except (ApiException, HTTPError, config.ConfigException, OSError) as error:
         why = " ".join(str(error).split())[:300]

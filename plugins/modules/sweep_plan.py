@@ -66,6 +66,19 @@ workloads:
   returned: success
   type: list
   elements: dict
+models:
+  description: Repositories of the models that the remaining cells need.
+  returned: success
+  type: list
+  elements: str
+stop:
+  description: The sweep's stop rules.
+  returned: success
+  type: dict
+run:
+  description: Name of this run of the sweep, for its records.
+  returned: success
+  type: str
 estimate_s:
   description: Seconds that the remaining cells will take, from the finished ones once there are any.
   returned: success

@@ -31,11 +31,25 @@ options:
     description: The record; C(kind) is V(plan), V(start) or V(result).
     type: dict
     required: true
-  logs:
-    description: The last log lines of the cell's ranks.
+  ranks:
+    description: The C(ranks) that M(gb10.cluster.serving_group_info) returned, to tell a crash from a broken network.
     type: list
-    elements: str
+    elements: dict
     default: []
+  logs:
+    description: The C(logs) that it returned, the last lines of every rank by pod.
+    type: dict
+    default: {}
+  stop:
+    description:
+      - Stop rules for a record of kind V(start). C(hours) is the longest time since the first start of the record's
+        C(run), C(infrastructure) and C(failures) how many cells in a row may end that way.
+    type: dict
+    default: {}
+  cell_minutes:
+    description: Minutes that a cell is thought to take until one has shown it.
+    type: float
+    default: 30.0
 """
 
 EXAMPLES = r"""
@@ -43,7 +57,7 @@ EXAMPLES = r"""
   gb10.cluster.sweep_record:
     journal: results/nemotron-3-super-mtp.jsonl
     record: {kind: result, cell: 3_4-1-0badcafe, status: failed}
-    logs: ["RuntimeError: cuDNN is not available"]
+    logs: {nemotron-0-0: ["RuntimeError: cuDNN is not available"]}
 """
 
 RETURN = r"""
@@ -51,8 +65,16 @@ record:
   description: The record as it was written, the failure's class included.
   returned: always
   type: dict
+baseline:
+  description: Fingerprints of the first healthy cell's outputs, by workload, for M(gb10.cluster.load_cell).
+  returned: always
+  type: dict
+stop:
+  description: Why no further cell may start; empty when one may.
+  returned: always
+  type: str
 msg:
-  description: The cell and its status.
+  description: The cell and its status, or how far the sweep is.
   returned: always
   type: str
 """

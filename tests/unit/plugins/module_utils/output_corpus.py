@@ -17,12 +17,15 @@ FUNCTION: list[str] = SCRIPTS["function_words"]
 
 
 def prose(sentences: int, seed: int = 1) -> str:
-    """Return sentences with the word statistics of natural language."""
+    """Return sentences with the word statistics of natural language, and as much grammar as articles need."""
     rng = random.Random(seed)
     out = []
     for _unused in range(sentences):
-        body = " ".join(rng.choice(FUNCTION if rng.random() < 0.5 else WORDS) for _unused in range(rng.randint(7, 18)))
-        out.append(body.capitalize() + ".")
+        body: list[str] = []
+        for _unused_too in range(rng.randint(7, 18)):
+            noun = body and body[-1] in ("the", "a", "an")
+            body.append(rng.choice(WORDS if noun or rng.random() >= 0.5 else FUNCTION))
+        out.append(" ".join(body).capitalize() + ".")
     return " ".join(out)
 
 

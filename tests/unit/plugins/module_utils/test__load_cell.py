@@ -5,24 +5,28 @@ from __future__ import annotations
 
 import asyncio
 import json
+import random
 from typing import Any
 
 import pytest
 from aiohttp import web
 from ansible_collections.gb10.cluster.plugins.module_utils._load_cell import (
+    Server,
     Workload,
-    judge,
     measure,
     prompt,
     requests_of,
 )
 from ansible_collections.gb10.cluster.plugins.module_utils._load_client import Busy, Target
+from ansible_collections.gb10.cluster.plugins.module_utils._load_judge import judge
 from ansible_collections.gb10.cluster.plugins.module_utils._load_stats import RequestRecord
 from output_corpus import prose
 
 
 class Stub:
     """A server of known behaviour: what it answers, and what its metrics say."""
+
+    sentences = 6
 
     def __init__(self, text: str = "", busy: int = 0, eager: int = 0, others: int = 0) -> None:
         self.text, self.busy, self.eager, self.others = text, busy, eager, others
@@ -39,13 +43,15 @@ class Stub:
         self.requests += 1
         mine = self.requests
         body = await request.json()
-        text = self.text or prose(6, mine)
+        text = self.text or prose(self.sentences, mine)
         response = web.StreamResponse()
         await response.prepare(request)
         words = text.split(" ")[: body["max_tokens"]]
-        for word in words:
-            choice = {"delta": {"content": word + " "}, "finish_reason": None}
-            await response.write(b"data: " + json.dumps({"choices": [choice]}).encode() + b"\n\n")
+        steadily = body["stream_options"].get("continuous_usage_stats")
+        for number, word in enumerate(words, start=1):
+            value = {"choices": [{"delta": {"content": word + " "}, "finish_reason": None}]}
+            value |= {"usage": {"completion_tokens": number}} if steadily else {}
+            await response.write(b"data: " + json.dumps(value).encode() + b"\n\n")
             await asyncio.sleep(0.001 + mine / 20000)
         self.tokens += len(words)
         end = {"choices": [{"delta": {}, "finish_reason": "stop"}], "usage": {"completion_tokens": len(words)}}
@@ -53,7 +59,7 @@ class Stub:
         return response
 
 
-def run(stub: Stub, workload: Workload) -> dict[str, Any]:
+def run(stub: Stub, workload: Workload, known: Server | None = None) -> dict[str, Any]:
     async def main() -> dict[str, Any]:
         app = web.Application()
         app.router.add_post("/v1/chat/completions", stub.chat)
@@ -62,7 +68,7 @@ def run(stub: Stub, workload: Workload) -> dict[str, Any]:
         await runner.setup()
         await web.TCPSite(runner, "127.0.0.1", 0).start()
         try:
-            return await measure(Target(f"http://127.0.0.1:{runner.addresses[0][1]}", "m"), workload)
+            return await measure(Target(f"http://127.0.0.1:{runner.addresses[0][1]}", "m"), workload, known)
         finally:
             await runner.cleanup()
 
@@ -102,7 +108,9 @@ def test_a_cell_that_means_nothing_says_why(stub: Stub, status: str, kind: str) 
         (61, False, {"no_content", "identical_statistics", "all_length"}),
     ],
 )
-def test_requests_in_step_are_a_sign_unless_a_limit_made_them_so(limit: int, content: bool, kinds: set[str]) -> None:
+def test_requests_in_step_are_a_sign_unless_their_limit_made_them_so(
+    limit: int, content: bool, kinds: set[str]
+) -> None:
     records = [
         RequestRecord(i, 0.0, [j / 10 for j in range(61)], 61, 20, prose(6, i) * content, finish_reason="length")
         for i in range(1, 5)
@@ -124,7 +132,51 @@ def test_prompts_are_repeatable_and_never_alike() -> None:
 
 
 def test_a_forced_decode_asks_for_exactly_its_length() -> None:
-    request = requests_of(Workload(concurrency=1, max_tokens=64, forced=True), 1)[0]
+    request = next(iter(requests_of(Workload(concurrency=1, max_tokens=64, forced=True), 1)))
     assert request.extra["ignore_eos"] is True
     assert request.extra["min_tokens"] == request.max_tokens == 64
-    assert "ignore_eos" not in requests_of(Workload(concurrency=1), 1)[0].extra
+    assert "ignore_eos" not in next(iter(requests_of(Workload(concurrency=1), 1))).extra
+
+
+class Talkative(Stub):
+    sentences = 400
+
+
+class Foreign(Stub):
+    """Says something else than the others, in letters of its own."""
+
+    async def chat(self, request: web.Request) -> web.StreamResponse:
+        rng = random.Random(self.requests)
+        self.text = " ".join("".join(rng.choice("zqxjkvwy") for _unused in range(5)) for _unused in range(300))
+        return await super().chat(request)
+
+
+def test_a_duration_keeps_every_stream_busy_and_cuts_what_still_runs() -> None:
+    cell = run(Talkative(), Workload(concurrency=2, max_tokens=100_000, duration_s=0.6))
+    (repetition,) = cell["runs"]
+    assert cell["status"] == "ok"
+    assert {r["finish_reason"] for r in repetition["requests"]} == {"budget"}
+    assert 0.4 < repetition["figures"]["wall_s"] < 1.0
+    short = run(Stub(), Workload(concurrency=2, max_tokens=12, duration_s=0.5))
+    assert len(short["runs"][0]["requests"]) > 4
+
+
+def test_a_token_budget_ends_a_repetition() -> None:
+    cell = run(Talkative(), Workload(concurrency=2, max_tokens=100_000, token_budget=60))
+    assert cell["status"] == "ok"
+    assert 60 <= cell["runs"][0]["figures"]["output_tokens"] <= 80
+
+
+def test_output_far_from_the_baselines_letters_is_garbage() -> None:
+    workload = Workload(concurrency=4, max_tokens=300)
+    first = run(Talkative(), workload)
+    assert first["status"] == "ok"
+    known = Server(baseline=first["fingerprint"])
+    assert run(Talkative(), workload, known)["status"] == "ok"
+    kinds = {g["kind"] for g in run(Foreign(), workload, known)["runs"][0]["garbage"]}
+    assert "far_from_baseline" in kinds
+
+
+def test_decoding_without_graphs_is_fine_where_nobody_asked_for_them() -> None:
+    cell = run(Stub(eager=2), Workload(concurrency=2, max_tokens=60), Server(graphs_expected=False))
+    assert cell["status"] == "ok"

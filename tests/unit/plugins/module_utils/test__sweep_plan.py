@@ -12,9 +12,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._sweep_plan import (
     Resolved,
     SweepPlan,
     check,
-    estimate_s,
     plan,
-    remaining,
 )
 
 SWEEP: dict[str, Any] = {
@@ -95,16 +93,6 @@ def test_a_wrong_file_is_refused_before_anything_runs(change: dict[str, Any], ru
     assert plan(wrong, as_sglang).cells == []
 
 
-def test_finished_cells_are_not_run_again_but_infrastructure_failures_are() -> None:
-    result = plan(SWEEP, as_sglang)
-    first, second, *_unused = remaining(result, [])
-    records = [
-        {"kind": "start", "cell": second.id},
-        {"kind": "result", "cell": first.id, "status": "crash", "took_s": 100},
-        {"kind": "result", "cell": second.id, "status": "infrastructure", "took_s": 300},
-    ]
-    left = remaining(result, records)
-    assert first.id not in {c.id for c in left}
-    assert second.id in {c.id for c in left}
-    assert estimate_s(result, records, 600) == 200 * len(left)
-    assert estimate_s(result, [], 600) == 600 * result.count("run")
+def test_a_stop_rule_that_does_not_exist_is_named() -> None:
+    assert "sweep.stop" in {f.rule for f in check(SWEEP | {"stop": {"minutes": 3}})}
+    assert check(SWEEP | {"stop": {"hours": 3, "infrastructure": 2, "failures": 5}}) == []

@@ -1,0 +1,88 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Every reason not to believe a repetition, and the state that follows from them. Private to the collection."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ._load_stats import RequestRecord
+from ._output_fingerprint import FAR, divergence, fingerprint
+from ._output_guard import judge_text
+from ._output_record import Recording, judge_cell
+from ._output_types import Garbage
+
+WORST_FIRST = ("garbage", "eager", "failed", "infrastructure", "shared", "ok")
+"""States of a measurement, the one that decides first; only ``ok`` may be ranked."""
+
+# Requests that all run into one limit decode in step, token by token, in one batch: the same count and nearly the
+# same rate follow from the workload, so these are signs only beside another one.
+BY_LIMIT = {"all_length", "identical_statistics"}
+
+
+def _recording(record: RequestRecord) -> Recording:
+    return Recording(
+        content=record.content,
+        reasoning=record.reasoning,
+        finish_reason=record.finish_reason,
+        rate=record.tok_s,
+        tokens=record.output_tokens,
+        structured=True,
+    )
+
+
+def fingerprint_of(records: Sequence[RequestRecord]) -> dict[str, Any]:
+    """Return the fingerprint of everything that the requests said."""
+    return fingerprint([r.reasoning + "\n" + r.content for r in records if not r.error_class])
+
+
+def judge(
+    records: Sequence[RequestRecord],
+    server: Mapping[str, Any],
+    limit: int,
+    forced: bool = False,
+    baseline: Mapping[str, Any] | None = None,
+) -> list[Garbage]:
+    """Return every sign of broken output, twin requests, decoding without graphs, text far from the baseline's.
+
+    ``limit`` is the tokens that each request was allowed; ``forced`` tells that it had to use them up.
+    """
+    found = [Garbage(**r.garbage) for r in records if r.garbage]
+    answered = [r for r in records if not r.error_class]
+    for record in answered:
+        said = record.reasoning + record.content
+        if record.garbage:
+            continue
+        # A model that thinks may still be thinking at its limit; one that ends without an answer is broken.
+        if not said.strip() or (not record.content.strip() and record.finish_reason == "stop"):
+            found.append(Garbage("no_content", 0, f"request {record.index} has no content token"))
+        else:
+            found += judge_text(said)[:1]
+    if answered and not forced and not any(r.content.strip() for r in answered):
+        found.append(Garbage("no_content", 0, f"none of {len(answered)} requests has a content token"))
+    together = judge_cell([_recording(r) for r in answered])
+    by_limit = all(r.output_tokens >= limit or r.finish_reason == "budget" for r in answered)
+    if found or {g.kind for g in together} - BY_LIMIT or not by_limit:
+        found += together
+    distance = divergence(baseline, fingerprint_of(records)) if baseline else None
+    if distance is not None and distance >= FAR:
+        reason = f"the letters are {distance:.2f} away from the baseline's, from {FAR} on it is another kind of text"
+        found.append(Garbage("far_from_baseline", 0, reason))
+    if server.get("graphs_expected", True) and server.get("eager_passes"):
+        found.append(Garbage("eager_regime", 0, f"{server['eager_passes']:.0f} decode passes ran without a CUDA graph"))
+    elif server.get("graphs_expected") and server.get("is_cuda_graph") == 0 and server.get("eager_passes") is None:
+        found.append(Garbage("eager_regime", 0, "the server says that its last decode batch had no CUDA graph"))
+    return found
+
+
+def status_of(records: Sequence[RequestRecord], garbage: Sequence[Garbage]) -> str:
+    """Return ``ok``, ``garbage``, ``eager``, ``infrastructure`` or ``failed``; only ``ok`` may be ranked."""
+    if any(g.kind != "eager_regime" for g in garbage):
+        return "garbage"
+    if any(r.error_class == "infrastructure" for r in records):
+        return "infrastructure"
+    if not records or any(not r.ok for r in records):
+        return "failed"
+    return "eager" if garbage else "ok"

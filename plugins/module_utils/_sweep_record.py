@@ -1,0 +1,57 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Say how a cell ended, from its measurements and from what its ranks logged. Private to the collection."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from ._failure_class import Failure, classify
+from ._load_judge import WORST_FIRST
+
+SERVER_ERRORS = frozenset({"failed", "infrastructure"})
+"""States of a measurement behind which a dead server may stand: its logs decide."""
+
+
+def measured_status(measurements: Sequence[Mapping[str, Any]]) -> str:
+    """Return the worst state of the cell's measurements; nothing measured is a failure."""
+    states = [m["status"] for m in measurements]
+    return min(states, key=WORST_FIRST.index) if states else "failed"
+
+
+def _crash(ranks: Sequence[Mapping[str, Any]], logs: Mapping[str, Sequence[str]]) -> Failure | None:
+    """Return that a rank died for a reason no signature knows, with the last line that it said."""
+    dead = [r for r in ranks if r.get("restarts") or str(r.get("trouble", "")).startswith("crashed")]
+    if not dead:
+        return None
+    lines = [line for rank in dead for line in logs.get(rank["pod"], []) if line.strip()]
+    line = lines[-1].strip()[:500] if lines else f"rank {dead[0]['rank']} {dead[0].get('trouble') or 'was restarted'}"
+    return Failure("crash", line, "Read the ranks' last logs; no known failure looks like this.")
+
+
+def concluded(
+    record: Mapping[str, Any], ranks: Sequence[Mapping[str, Any]], logs: Mapping[str, Sequence[str]]
+) -> dict[str, Any]:
+    """Return the record with the state that its evidence gives it.
+
+    A result without a state takes that of its measurements. Where a server may have died, or the cell never came to
+    a measurement, the class and the quoted line come from the ranks' logs, then from the message of what failed.
+    """
+    out = dict(record)
+    out.setdefault("status", measured_status(record.get("measurements") or []))
+    if out["status"] not in SERVER_ERRORS:
+        return out
+    said = [line for lines in logs.values() for line in lines]
+    failure = classify(said) or _crash(ranks, logs) or classify(str(record.get("reason", "")).splitlines())
+    if failure is not None:
+        out |= {"status": failure.kind, "failure": failure.as_dict()}
+    return out
+
+
+def took_s(cell: str, records: Sequence[Mapping[str, Any]], now: datetime) -> float | None:
+    """Return the seconds since the cell's last start, serving and proving included."""
+    starts = [r["at"] for r in records if r.get("kind") == "start" and r.get("cell") == cell]
+    return (now - datetime.fromisoformat(starts[-1])).total_seconds() if starts else None

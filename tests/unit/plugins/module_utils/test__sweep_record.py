@@ -1,0 +1,56 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from ansible_collections.gb10.cluster.plugins.module_utils._sweep_record import concluded, measured_status, took_s
+
+DEAD = [{"rank": 1, "pod": "x-1-0", "restarts": 1, "trouble": ""}]
+ILLEGAL = {"x-1-0": ["INFO", "torch.AcceleratorError: CUDA error: an illegal instruction was encountered", "bye"]}
+
+
+def measured(*states: str) -> dict[str, Any]:
+    return {"kind": "result", "cell": "a", "measurements": [{"status": s} for s in states]}
+
+
+def test_the_worst_measurement_decides() -> None:
+    assert measured_status(measured("ok", "ok")["measurements"]) == "ok"
+    assert measured_status(measured("ok", "infrastructure", "garbage")["measurements"]) == "garbage"
+    assert measured_status([]) == "failed"
+
+
+def test_a_server_that_died_while_it_was_measured_is_no_infrastructure_failure() -> None:
+    record = concluded(measured("ok", "infrastructure"), DEAD, ILLEGAL)
+    assert record["status"] == "illegal_instruction"
+    assert "illegal instruction" in record["failure"]["line"]
+    assert concluded(measured("infrastructure"), [], {})["status"] == "infrastructure"
+
+
+def test_a_crash_that_no_signature_knows_is_quoted() -> None:
+    record = concluded(measured("infrastructure"), DEAD, {"x-1-0": ["Segmentation fault (core dumped)", ""]})
+    assert (record["status"], record["failure"]["line"]) == ("crash", "Segmentation fault (core dumped)")
+    silent = concluded(measured("infrastructure"), DEAD, {})
+    assert silent["failure"]["line"] == "rank 1 was restarted"
+
+
+def test_a_cell_that_never_was_measured_is_classified_by_what_failed() -> None:
+    record = {"kind": "result", "cell": "a", "status": "failed", "reason": "Group x is not ready after 300 s."}
+    assert concluded(record, [], {})["status"] == "timeout"
+    proof = record | {"reason": "rank 1 on spark2: NET/Socket, IB was expected"}
+    assert concluded(proof, [], {})["status"] == "failed"
+
+
+def test_garbage_stays_garbage_whatever_the_logs_say() -> None:
+    assert concluded(measured("garbage"), DEAD, ILLEGAL)["status"] == "garbage"
+
+
+def test_a_cell_takes_as_long_as_since_its_last_start() -> None:
+    records = [
+        {"kind": "start", "cell": "a", "at": "2026-06-01T22:00:00+00:00"},
+        {"kind": "start", "cell": "a", "at": "2026-06-01T23:00:00+00:00"},
+    ]
+    assert took_s("a", records, datetime(2026, 6, 1, 23, 5, tzinfo=UTC)) == 300
+    assert took_s("b", records, datetime(2026, 6, 1, 23, 5, tzinfo=UTC)) is None
