@@ -11,7 +11,7 @@ from fnmatch import fnmatchcase
 
 from ._nccl_catalogue import BY_ID
 from ._nccl_log import NcclLog
-from ._nccl_verdict import EVIDENCE, Report, begun, promise, report_on, shown, speaks
+from ._nccl_verdict import EVIDENCE, Report, begun, promise, report_on, seen_ranks, shown, speaks
 
 
 @dataclass(frozen=True)
@@ -88,9 +88,7 @@ def _sound(report: Report, expect: Expectation) -> list[str]:
 def _numbers(report: Report, expect: Expectation) -> list[str]:
     failures = []
     speaking = [p for p in report.processes if speaks(p)]
-    ranks = {comm.rank for p in speaking for comm in p.communicators.values() if comm is p.main} or set(
-        range(len(speaking))
-    )
+    ranks = seen_ranks(speaking)
     if len(ranks) < expect.ranks:
         failures.append(f"{len(ranks)} of {expect.ranks} ranks were seen")
     nodes = max((c.nodes for p in speaking for c in p.communicators.values()), default=0)

@@ -11,7 +11,7 @@ from typing import Any
 
 from ._nccl_expect import Expectation, judge
 from ._nccl_log import NcclLog
-from ._nccl_verdict import EVIDENCE, Report, Verdict, decide, shown
+from ._nccl_verdict import EVIDENCE, Report, Verdict, decide, seen_ranks, shown
 
 _RANK_FIRST = {"error": 0, "mixed": 1, "socket": 2, "unknown": 3}
 
@@ -29,8 +29,13 @@ def expectation(options: Mapping[str, Any]) -> Expectation:
     return Expectation(**known)
 
 
-def judge_all(logs: Mapping[str, NcclLog], expect: Expectation) -> dict[str, Any]:
-    """Return the judgement of all sources; the shape is that of docs/interfaces.md, the same whatever comes out."""
+def judge_all(
+    logs: Mapping[str, NcclLog], expect: Expectation, places: Mapping[str, int | None] | None = None
+) -> dict[str, Any]:
+    """Return the judgement of all sources; the shape is that of docs/interfaces.md, the same whatever comes out.
+
+    ``places`` is the place in the group that each source was given, where it has one.
+    """
     single = replace(expect, ranks=0, nodes=0)
     reports = [judge(log, name, single) for name, log in logs.items()]
     processes = [process for report in reports for process in report.processes]
@@ -41,13 +46,13 @@ def judge_all(logs: Mapping[str, NcclLog], expect: Expectation) -> dict[str, Any
             0, "the ranks use different transports: " + ", ".join(f"{r.source} {_used(r)}" for r in reports)
         )
     ranks = [entry for report in reports for entry in report.as_dict()["ranks"]]
-    seen = {entry["rank"] for entry in ranks if entry["rank"] is not None}
-    count = len(seen) or len(ranks)
+    count = len(seen_ranks(processes))
     if count < expect.ranks:
         failures.append(f"{count} of {expect.ranks} ranks were seen")
     nodes = max((comm["nodes"] for entry in ranks for comm in entry["communicators"]), default=0)
     if nodes < expect.nodes:
         failures.append(f"{nodes} of {expect.nodes} nodes were seen in one communicator")
+    failures += _misplaced(reports, places or {})
     if not reports:
         failures.append("there was no log to read")
     causes = sorted((cause for report in reports for cause in report.causes), key=lambda c: (-c["confidence"], c["id"]))
@@ -86,6 +91,19 @@ def _verdict(reports: list[Report], together: Verdict) -> Verdict:
         return worst
     weakest = min((report.verdict.evidence for report in reports), key=EVIDENCE.index)
     return replace(together, evidence=weakest)
+
+
+def _misplaced(reports: list[Report], places: Mapping[str, int | None]) -> list[str]:
+    """Return which sources run other ranks than their place says; only a communicator of all of them can tell."""
+    ranks = {report.source: sorted({rank for _unused, rank in seen_ranks(report.processes)}) for report in reports}
+    total = sum(map(len, ranks.values()))
+    wrong = []
+    for report in reports:
+        place, own = places.get(report.source), ranks[report.source]
+        widest = max((p.main.nranks for p in report.processes if p.main), default=0)
+        if place is not None and widest == total and own != list(range(place * len(own), (place + 1) * len(own))):
+            wrong.append(f"{report.source} has place {place} and runs rank {', '.join(map(str, own))} of NCCL")
+    return wrong
 
 
 def _who(report: Report) -> str:

@@ -13,7 +13,10 @@ from typing import Any
 
 @dataclass(frozen=True)
 class PodLogs:
-    """Which logs: no ``container`` means the pod's first, no ``since_seconds`` all; ``log_file`` lies in the pod."""
+    """Which logs: no ``container`` means the pod's first, no ``since_seconds`` all; ``log_file`` lies in the pod.
+
+    ``rank_label`` is the label that carries a pod's place in its group.
+    """
 
     namespace: str
     label_selector: str
@@ -21,12 +24,19 @@ class PodLogs:
     since_seconds: int = 0
     previous: bool = False
     log_file: str = ""
+    rank_label: str = ""
 
 
 def pod_names(api: Any, wanted: PodLogs) -> list[str]:
     """Return the names of the matching pods, sorted. ``api`` is a CoreV1Api; its exceptions pass through."""
+    return list(pod_places(api, wanted))
+
+
+def pod_places(api: Any, wanted: PodLogs) -> dict[str, int | None]:
+    """Return the matching pods, sorted, each with the number that its ``rank_label`` carries, if any."""
     pods = api.list_namespaced_pod(wanted.namespace, label_selector=wanted.label_selector).items
-    return sorted(pod.metadata.name for pod in pods)
+    labels = {pod.metadata.name: (pod.metadata.labels or {}).get(wanted.rank_label, "") for pod in pods}
+    return {name: int(place) if place.isdigit() else None for name, place in sorted(labels.items())}
 
 
 def container_of(api: Any, wanted: PodLogs, pod: str) -> str:

@@ -206,6 +206,23 @@ def speaks(process: Process) -> bool:
     )
 
 
+def seen_ranks(processes: Iterable[Process]) -> set[tuple[str, int]]:
+    """Return the ranks that took part, each with its widest communicator's identity, which several groups differ in.
+
+    Where the log names no communicator, its processes are numbered.
+    """
+    speaking = [process for process in processes if speaks(process)]
+    seen = set()
+    for process in speaking:
+        if main := process.main:
+            # One process may drive several GPUs, each a rank of the same communicator.
+            alike = (
+                c for c in process.communicators.values() if (c.shared_id, c.nranks) == (main.shared_id, main.nranks)
+            )
+            seen |= {(main.shared_id, comm.rank) for comm in alike}
+    return seen or {("", number) for number in range(len(speaking))}
+
+
 def shown(channels: Channels) -> str:
     """Return channels as a person reads them: ``NET/IB/0 x4, NET/IB/1 x4``."""
     parts = (f"NET/{net}/{dev} x{count}" for net, devices in channels.items() for dev, count in devices.items())

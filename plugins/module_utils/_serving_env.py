@@ -80,7 +80,7 @@ def check_profile_env(env: Mapping[str, str], where: str) -> list[Finding]:
                 "serving.env.gid_index",
                 "NCCL_IB_GID_INDEX",
                 env["NCCL_IB_GID_INDEX"],
-                "the index of a RoCE v2 GID is not stable, and an empty string means 0, the link-local GID",
+                "the index of a RoCE v2 GID shifts when a link bounces, and an empty value is ignored",
                 "Remove it: NCCL 2.21 and later find the RoCE v2 GID of each device by themselves",
                 where,
             )

@@ -56,6 +56,12 @@ options:
           - A device such as C(/dev/stdout) is the container's output and is not read twice.
         type: str
         default: ""
+      rank_label:
+        description:
+          - Label that carries each pod's place in its group, such as V(gb10.cluster/rank).
+          - Where a communicator spans all pods, NCCL must have given them its ranks in this order.
+        type: str
+        default: ""
   kubeconfig:
     description: The kubeconfig that leads to the pods.
     type: path
@@ -135,6 +141,7 @@ EXAMPLES = r"""
     pods:
       namespace: gb10-serving
       label_selector: gb10.cluster/instance=gemma-4-31b-it
+      rank_label: gb10.cluster/rank
     expect:
       networks: [IB, "IBext*"]
       ranks: 4
@@ -264,6 +271,7 @@ def pods_spec() -> dict[str, Any]:
         "since_seconds": {"type": "int", "default": 0},
         "previous": {"type": "bool", "default": False},
         "log_file": {"type": "str", "default": ""},
+        "rank_label": {"type": "str", "default": ""},
     }
 
 
@@ -286,6 +294,7 @@ class Pods:
         if KUBERNETES_ERROR is not None:
             raise SourceError(missing_required_lib("kubernetes"))
         self.wanted = pods.PodLogs(**options)
+        self.places: dict[str, int | None] = {}
         with told(f"the kubeconfig {kubeconfig or ''}"):
             self.client = kubernetes.config.new_client_from_config(config_file=kubeconfig, context=context)
         self.api = kubernetes.client.CoreV1Api(self.client)
@@ -293,15 +302,18 @@ class Pods:
     def sources(self) -> sources.Sources:
         """Return the pods' logs; raises SourceError when there are no such pods."""
         with told(f"the pods of namespace {self.wanted.namespace}"):
-            names = pods.pod_names(self.api, self.wanted)
-        if not names:
+            self.places = pods.pod_places(self.api, self.wanted)
+        if not self.places:
             raise SourceError(f"no pod of namespace {self.wanted.namespace} matches {self.wanted.label_selector}")
-        return {name: self._streams(name) for name in names}
+        return {name: self._streams(name) for name in self.places}
 
     def read(self, name: str, opened: list[sources.Opened], kept: list[bytes]) -> NcclLog:
-        """Read one pod."""
+        """Read one pod; its processes are its own, whatever the lines say."""
         with told(f"the log of pod {name}"):
-            return sources.read_source(name, opened, kept)
+            log = sources.read_source(name, opened, kept)
+        for process in [*log.processes, *log.earlier]:
+            process.pod = name
+        return log
 
     def _streams(self, name: str) -> list[sources.Opened]:
         streams = [pods.open_pod_log(self.api, self.wanted, name)]
@@ -326,7 +338,7 @@ def look(
     if cluster:
         for name, opened in cluster.sources().items():
             logs[name] = cluster.read(name, opened, kept.setdefault(name, []))
-    return overall.judge_all(logs, expect), kept
+    return overall.judge_all(logs, expect, cluster.places if cluster else {}), kept
 
 
 def run(options: dict[str, Any], keep: bool) -> dict[str, Any]:

@@ -241,7 +241,7 @@ class Communicator:
 def choose_gid(device: Device, index: str | None) -> Gid | None:
     """Return the RoCE v2 entry with an IPv4 address, as NCCL 2.21 and later choose it, or the one that was pinned."""
     usable = [gid for gid in device.gids if gid.address and gid.kind == "RoCE v2"]
-    if index is not None and index != "-1":
-        # NCCL reads an empty string as 0, the link-local entry.
-        usable = [gid for gid in usable if gid.index == int(index or 0)]
+    # NCCL ignores an empty number (param.cc).
+    if index and index != "-1":
+        usable = [gid for gid in usable if gid.index == int(index)]
     return usable[0] if usable else None

@@ -72,3 +72,37 @@ def test_expectations_are_checked() -> None:
         expectation({"rank": 2})
     with pytest.raises(ValueError, match="evidence must be one of"):
         expectation({"evidence": "hearsay"})
+
+
+def member(rank: int, nranks: int, shared: str, *lines: str) -> NcclLog:
+    begun = (
+        f"ncclCommInitRank comm 0x1 rank {rank} nranks {nranks} cudaDev 0 nvmlDev 0 busId f000 commId {shared} - Init"
+    )
+    return log(f"{begun} START", *lines, *BOTH, f"{begun} COMPLETE")
+
+
+def test_ranks_of_several_groups_are_counted_apart() -> None:
+    groups = {f"pod-{n}": member(n % 2, 2, "0xa" if n < 2 else "0xb") for n in range(4)}
+    assert judge_all(groups, Expectation(ranks=4))["satisfied"]
+    assert "2 of 4 ranks were seen" in judge_all(dict(list(groups.items())[:2]), Expectation(ranks=4))["failures"]
+
+
+def test_a_process_of_several_gpus_is_several_ranks() -> None:
+    begun = (
+        "ncclCommInitAll comm 0x{0} rank {0} nranks 4 cudaDev {0} nvmlDev {0} busId {0}000 commId 0x7 - Init COMPLETE"
+    )
+    assert judge(log(*(begun.format(n) for n in (0, 1)), *BOTH), "x", Expectation(ranks=2)).satisfied
+
+
+def test_a_pod_has_to_run_the_rank_of_its_place() -> None:
+    logs = {"pod-0": member(1, 2, "0xa"), "pod-1": member(0, 2, "0xa")}
+    assert judge_all(logs, Expectation())["satisfied"]
+    assert judge_all(logs, Expectation(), {"pod-0": 1, "pod-1": 0})["satisfied"]
+    wrong = judge_all(logs, Expectation(), {"pod-0": 0, "pod-1": 1})
+    assert wrong["failures"] == [
+        "pod-0 has place 0 and runs rank 1 of NCCL",
+        "pod-1 has place 1 and runs rank 0 of NCCL",
+    ]
+    # Ranks of a part of the group say nothing about places in the whole.
+    apart = {f"pod-{n}": member(n % 2, 2, "0xa" if n < 2 else "0xb") for n in range(4)}
+    assert judge_all(apart, Expectation(), {f"pod-{n}": n for n in range(4)})["satisfied"]

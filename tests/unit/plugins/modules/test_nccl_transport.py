@@ -56,7 +56,9 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[dict[str, Any
 
             def list_namespaced_pod(self, namespace: str, label_selector: str) -> Any:
                 asked.append({"namespace": namespace, "label_selector": label_selector})
-                return SimpleNamespace(items=[SimpleNamespace(metadata=SimpleNamespace(name=name)) for name in logs])
+                labels = {name: {"gb10.cluster/rank": name.split("-")[1]} for name in logs}
+                metadata = [SimpleNamespace(name=name, labels=labels[name]) for name in logs]
+                return SimpleNamespace(items=[SimpleNamespace(metadata=each) for each in metadata])
 
             def read_namespaced_pod_log(self, name: str, _namespace: str, **options: Any) -> Response:
                 asked.append({"pod": name, **options})

@@ -1,0 +1,241 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Role nccl_verify on live pods: what it proves, every fault that can be made here, and the comparison with TCP.
+
+One lab of two nodes, in the order of this file; every fault is undone by its test. Faults are made on the running
+group, as a hand on the cluster makes them, because the serving plan refuses to deploy most of them.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from labcommand import LABCTL, LabCommand
+
+ROOT = Path(__file__).resolve().parents[2]
+GROUP = "gemma-4-31b-it"
+TWO = {"topology": {"nodes": 2, "tp": 2}}
+PATIENCE = 240
+# Ansible puts a blank where it folds; only the words are compared.
+FATAL = re.compile(r"fatal: .*?(?=\n\n|\nTASK|\nPLAY)", re.DOTALL)
+
+
+@dataclass
+class Cluster:
+    """A lab with Kubernetes and a group of two ranks; playbooks run as a user runs them."""
+
+    lab: LabCommand
+
+    @property
+    def results(self) -> Path:
+        return self.lab.state / "results"
+
+    def play(self, playbook: str, check: bool = True, **values: Any) -> str:
+        """Run a playbook for the group of two; return its output."""
+        given = {"gb10_results_dir": str(self.results), "serving_plan_overrides": TWO, "nccl_verify_timeout": 20}
+        command = [LABCTL, "run", "--", "ansible-playbook", "-i", "inventory/lab", playbook]
+        done = subprocess.run(
+            [*command, "-e", json.dumps(given | values)],
+            cwd=ROOT,
+            env=self.lab.environment,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=1500,
+        )
+        assert (done.returncode == 0) is check, done.stdout[-8000:] + done.stderr[-2000:]
+        return done.stdout
+
+    def refused(self, playbook: str, **values: Any) -> str:
+        """Run a playbook that has to fail; return the words of everything that it called fatal."""
+        return " ".join(" ".join(FATAL.findall(self.play(playbook, check=False, **values))).split())
+
+    def judged(self) -> dict[str, Any]:
+        """Return the newest judgement that was kept."""
+        found = max(self.results.glob("transport-*/transport.json"), key=lambda path: path.stat().st_mtime)
+        return dict(json.loads(found.read_text(encoding="utf-8")))
+
+    def kubectl(self, *words: str) -> str:
+        return self.lab("exec", "control", "--", "k3s", "kubectl", "-n", "gb10-serving", *words)
+
+    def pods(self) -> list[dict[str, Any]]:
+        selector = f"gb10.cluster/instance={GROUP},gb10.cluster/rank"
+        return list(json.loads(self.kubectl("get", "pods", "-l", selector, "-o", "json"))["items"])
+
+    def restart(self, ranks: tuple[int, ...], ready: bool, **env: str) -> None:
+        """Give ranks other variables (``-`` takes one away), restart the group and wait until it serves or is dead."""
+        change = [f"{name}-" if value == "-" else f"{name}={value}" for name, value in env.items()]
+        self.kubectl("set", "env", *(f"statefulset/{GROUP}-{rank}" for rank in ranks), "-c", "sglang", *change)
+        old = {pod["metadata"]["uid"] for pod in self.pods()}
+        self.kubectl("delete", "pod", "-l", f"gb10.cluster/instance={GROUP},gb10.cluster/rank")
+        started = time.monotonic()
+        while time.monotonic() - started < PATIENCE:
+            pods = self.pods()
+            new = len(pods) == 2 and not old & {pod["metadata"]["uid"] for pod in pods}
+            if new and (all(map(is_ready, pods)) if ready else any(map(has_died, pods))):
+                return
+            time.sleep(2)
+        raise AssertionError(self.kubectl("describe", "pods", "-l", "gb10.cluster/rank")[-6000:])
+
+
+def is_ready(pod: dict[str, Any]) -> bool:
+    return any(c["type"] == "Ready" and c["status"] == "True" for c in pod["status"].get("conditions", []))
+
+
+def has_died(pod: dict[str, Any]) -> bool:
+    return any(s["restartCount"] or "terminated" in s["state"] for s in pod["status"].get("containerStatuses", []))
+
+
+@pytest.fixture(scope="module")
+def cluster(make_lab: Callable[[], LabCommand]) -> Iterator[Cluster]:
+    lab = make_lab()
+    up = subprocess.run(
+        [LABCTL, "up", "--nodes", "2"],
+        env=lab.environment,
+        capture_output=True,
+        text=True,
+        timeout=1800,
+        check=False,
+    )
+    assert up.returncode == 0, up.stdout + up.stderr
+    made = Cluster(lab)
+    for playbook in ("fabric", "kubernetes", "serve"):
+        made.play(f"playbooks/{playbook}.yml")
+    yield made
+
+
+def test_a_sound_group_is_proved_by_log_counters_and_rank_labels(cluster: Cluster) -> None:
+    output = cluster.play("playbooks/verify.yml")
+    assert "changed=0" in output.partition("PLAY RECAP")[2]
+    verdict = cluster.judged()
+    assert (verdict["verdict"], verdict["evidence"], verdict["satisfied"]) == ("ib", "channels", True)
+    assert [(rank["rank"], rank["pod"]) for rank in verdict["ranks"]] == [
+        (0, f"{GROUP}-0-0"),
+        (1, f"{GROUP}-1-0"),
+    ]
+    assert all(set(rank["channels"]["IB"]) == {"0", "1"} for rank in verdict["ranks"])
+
+
+def test_a_log_that_the_counters_contradict_fails_with_both_shown(cluster: Cluster) -> None:
+    # The stand-in's bytes are then not counted as RDMA's, as if they had gone over TCP while the log says IB.
+    cluster.restart((0, 1), ready=True, GB10_LAB_TRAFFIC="/nowhere")
+    message = cluster.refused("playbooks/verify.yml", nccl_verify_tokens=256)
+    assert "the log says RDMA, but the RDMA devices moved 0 bytes" in message
+    assert cluster.judged()["verdict"] == "ib"
+    cluster.restart((0, 1), ready=True, GB10_LAB_TRAFFIC="-")
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Variables that a hand put on some ranks, and what has to come out."""
+
+    env: dict[str, str]
+    ranks: tuple[int, ...]
+    starts: bool
+    verdict: str
+    cause: str
+    line: str
+    remedy: str
+
+
+FAULTS = {
+    "IB disabled": Fault(
+        {"NCCL_IB_DISABLE": "1"},
+        (0, 1),
+        True,
+        "socket",
+        "ib_disabled",
+        "NCCL_IB_DISABLE set by environment to 1",
+        "look in /etc/nccl.conf and the image too",
+    ),
+    "wrong HCA": Fault(
+        {"NCCL_IB_HCA": "enp1s0f0v0"},
+        (0, 1),
+        True,
+        "socket",
+        "hca_selection",
+        "NCCL_IB_HCA set to enp1s0f0v0",
+        "Use RDMA device names (rdma link)",
+    ),
+    "wrong interface": Fault(
+        {"NCCL_SOCKET_IFNAME": "=net7"},
+        (0, 1),
+        False,
+        "error",
+        "no_socket_interface",
+        "Bootstrap : no socket interface found",
+        "NetworkAttachmentDefinition is in the pod's namespace",
+    ),
+    "one rank different": Fault(
+        {"NCCL_IB_DISABLE": "1"},
+        (1,),
+        True,
+        "mixed",
+        "ib_disabled",
+        "NCCL_IB_DISABLE set by environment to 1",
+        "look in /etc/nccl.conf and the image too",
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS.keys())
+def test_a_fault_of_the_environment(cluster: Cluster, fault: Fault) -> None:
+    planned = {
+        variable["name"]: variable.get("value", "-")
+        for variable in cluster.pods()[0]["spec"]["containers"][0]["env"]
+        if variable["name"] in fault.env
+    }
+    cluster.restart(fault.ranks, ready=fault.starts, **fault.env)
+    # With its own judgement of the environment the role stops earlier: see both.
+    message = cluster.refused("playbooks/verify.yml", nccl_verify_environment=False)
+    verdict = cluster.judged()
+    assert (verdict["verdict"], verdict["satisfied"]) == (fault.verdict, False), message
+    first = verdict["causes"][0]
+    assert first["id"] == fault.cause, verdict["causes"]
+    assert fault.line in first["line"]
+    assert first["rank"] in (*fault.ranks, None)
+    assert fault.remedy in message
+    if fault.starts:
+        named = cluster.refused("playbooks/verify.yml")
+        assert next(iter(fault.env)) in named
+    cluster.restart(fault.ranks, ready=True, **(dict.fromkeys(fault.env, "-") | planned))
+
+
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [
+        ("unprivileged", ["NCCL transport socket", "gb10_rdma_mode=privileged", "rank 0"]),
+        ("no-vf-address", ["Network is unreachable", "IPv4"]),
+        ("missing-nad", ["gb10-rail1-vf0", "rank 0", "playbooks/kubernetes.yml"]),
+    ],
+)
+def test_a_fault_of_the_deployment(cluster: Cluster, fault: str, words: list[str]) -> None:
+    cluster.play("playbooks/serve_stop.yml")
+    message = cluster.refused("lab/serve_with_fault.yml", lab_fault=fault)
+    assert [word for word in words if word not in message] == [], message
+    cluster.play("playbooks/serve_stop.yml")
+    cluster.play("playbooks/kubernetes.yml")
+
+
+def test_both_transports_are_proved_measured_and_compared(cluster: Cluster) -> None:
+    output = cluster.play("playbooks/compare_transports.yml")
+    ratio = re.search(r"RDMA is ([\d.]+) times as fast as TCP", output)
+    # The stand-in's speed over TCP is half of the one over RDMA, as it was published for four GB10.
+    assert ratio
+    assert 1.2 < float(ratio[1]) < 3.5
+    kept = {path.parent.name: json.loads(path.read_text()) for path in cluster.results.glob("*/transport.json")}
+    assert kept[f"transport-{GROUP}-socket"]["verdict"] == "socket"
+    assert kept[f"transport-{GROUP}-roce"]["verdict"] == "ib"
+    assert ratio[0] in (cluster.results / f"transport-{GROUP}.txt").read_text()
+    assert "times as fast as TCP, at least 50" in cluster.refused(
+        "playbooks/compare_transports.yml", nccl_verify_min_ratio=50
+    )
