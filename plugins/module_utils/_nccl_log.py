@@ -5,13 +5,14 @@
 
 from __future__ import annotations
 
-import re
-from collections import Counter
 from collections.abc import Callable
+from typing import Any
 
 from . import _nccl_causes as causes
 from . import _nccl_statements as says
+from ._nccl_bulk import ChannelTally
 from ._nccl_model import Communicator, Process
+from ._nccl_read import NOTHING, Reading, Via, read_statement, read_via
 from ._nccl_scan import CHUNK, NOBODY, Origin, Statement, candidate_lines, parse_origin, plain, split_line
 
 
@@ -24,68 +25,86 @@ class NcclLog:
         self.version = ""
         self._by_key: dict[tuple[str, str, str], Process] = {}
         self._heads: dict[bytes, tuple[Process, Origin]] = {}
-        self._fast: dict[tuple[bytes, bytes], int] = {}
-        self._texts: dict[bytes, str] = {}
+        self._channels = ChannelTally()
+        self._readings: dict[bytes, Reading] = {}
+        self._vias: dict[bytes, Via] = {}
         self._hosts: set[str] = set()
         self._clock = 0
+        # What takes in each kind of statement: process, thread, what the statement says.
+        self._takers: dict[str, Callable[[Process, str, Any], None]] = {
+            "init": self._init,
+            "nodes": self._nodes,
+            "channel": self._channel,
+            "collnet": self._collnet,
+            "selected": self._selected,
+            "banner": self._banner,
+            "connected": self._connected,
+            "provider": self._provider,
+            "version": self._versioned,
+            "torn": self._torn,
+        }
 
     def read(
         self, read: Callable[[int], bytes], size: int = CHUNK, keep: Callable[[list[bytes]], None] | None = None
     ) -> NcclLog:
         """Read a binary stream to its end in bounded memory; ``keep`` is shown the lines that may be NCCL's."""
-        for lines in candidate_lines(read, size):
-            self.add_lines(lines)
+        for blocks in candidate_lines(read, size):
+            self.add_lines(blocks)
             if keep:
-                keep(lines)
+                keep(blocks)
         return self.finish()
 
-    def add_lines(self, lines: list[bytes]) -> None:
-        """Add lines, or blocks of lines, that may hold statements, in the order of the log."""
-        for line in lines:
-            if len(line) > says.BLOCK:
-                self._block(line)
-            else:
-                self._line(line, 1)
+    def add_lines(self, blocks: list[bytes]) -> None:
+        """Add lines, or blocks of whole lines, that may hold statements, in the order of the log."""
+        for block in blocks:
+            self._channels.take(block, self._line)
         self._flush()
 
-    def _block(self, block: bytes) -> None:
-        """Add many lines at once: channel lines that differ only in their ranks become one, up to the next set-up."""
-        # Channels belong to the communicator that was begun last, so nothing is counted across the begin of one.
-        for part in block.replace(b"Init START", b"Init START\0").split(b"\0"):
-            for line, count in Counter(says.SAME.sub(b" NCCL INFO Channel -> via ", part).split(b"\n")).items():
-                if b"NCCL" in line or b"NET" in line:
-                    self._line(line, count)
-
-    def _line(self, line: bytes, count: int) -> None:
+    def _line(self, line: bytes) -> None:
+        """Take a line that is no channel line of the usual form."""
         level = line.find(b" NCCL INFO ")
-        if level < 0 or line.find(b"NCCL", level + 11) >= 0:
-            for statement in split_line(line):
-                self._statement(statement, line)
+        if level < 0:
+            if b"CCL" in line or b"NET" in line:
+                self._pieces(line)
             return
-        if line.startswith(b"Channel ", level + 11):
-            via = line.rfind(b" via ") + 5
-            if line[via : via + 4] in says.FAST and (line.find(b"-> ", level) > 0 or line.find(b"u003e", level) > 0):
-                key = (line[:level], line[via:])
-                self._fast[key] = self._fast.get(key, 0) + count
-                return
-        elif line[level + 11 : level + 17] in says.BORING:
-            return
-        process, origin = self._of_head(line[:level])
-        self._said(process, origin, plain(line[level + 11 :]), line)
+        raw = line[level + 11 :]
+        reading = self._readings.get(raw) or self._new(line[:level], raw)
+        if reading is not NOTHING:
+            process, origin = self._of_head(line[:level])
+            self._said(process, origin, reading, line)
+
+    def _new(self, head: bytes, raw: bytes) -> Reading:
+        """Read a statement that was not read before."""
+        if b"NCCL" in raw:
+            self._pieces(head + b" NCCL INFO " + raw)
+            return NOTHING
+        if raw.startswith(b"Channel "):
+            via = raw.rfind(b" via ") + 5
+            if raw[via : via + 4] in says.FAST and (b"-> " in raw or b"u003e" in raw):
+                self._channels.add(head, raw[via:])
+                return NOTHING
+        if len(self._readings) >= says.CACHE:
+            self._readings.clear()
+        reading = NOTHING if raw[:6] in says.BORING else read_statement(plain(raw))
+        self._readings[raw] = reading
+        return reading
+
+    def _pieces(self, line: bytes) -> None:
+        """Take a line that may hold several statements, or a part of one."""
+        self._flush()
+        for statement in split_line(line):
+            self._statement(statement, line)
 
     def _flush(self) -> None:
-        """Count the channel lines that were set aside since the last statement of another kind."""
-        if not self._fast:
-            return
-        pending, self._fast = self._fast, {}
-        if len(self._texts) >= says.CACHE:
-            self._texts.clear()
-        for (head, via), count in pending.items():
+        """Take in the channel lines that were set aside since the last statement that they belong to."""
+        for (head, raw), count in self._channels.drain().items():
+            via = self._vias.get(raw)
+            if via is None:
+                if len(self._vias) >= says.CACHE:
+                    self._vias.clear()
+                via = self._vias[raw] = read_via(plain(raw))
             process, origin = self._of_head(head)
-            text = self._texts.get(via)
-            if text is None:
-                text = self._texts[via] = plain(via)
-            self._via(process, origin.tid, text, count)
+            self._channel(process, origin.tid, via, count)
 
     def _of_head(self, head: bytes) -> tuple[Process, Origin]:
         """Return the process that wrote a line, from everything before ``NCCL INFO``."""
@@ -93,6 +112,9 @@ class NcclLog:
         if known is None:
             origin = parse_origin(plain(head[-200:]))
             known = (self._process(origin), origin)
+            if b"NET/" in head:
+                # The end of another rank's line stands before this one.
+                self._without_prefix(plain(head))
             if len(self._heads) >= says.CACHE:
                 self._heads.clear()
             self._heads[head] = known
@@ -121,39 +143,40 @@ class NcclLog:
             return
         process = self._process(origin)
         if level == "INFO":
-            self._said(process, origin, text, line)
+            self._said(process, origin, read_statement(text), line)
         elif cause := causes.find(full := line.decode("utf-8", "replace").strip()):
             process.hit(cause, full[:400])
 
-    def _said(self, process: Process, origin: Origin, text: str, line: bytes) -> None:
+    def _said(self, process: Process, origin: Origin, reading: Reading, line: bytes) -> None:
         """Take in one INFO statement of a process."""
-        process = self._restarted(process, origin, text)
-        if not self._info(process, origin.tid, text) and (cause := causes.find(text)):
-            process.hit(cause, line.decode("utf-8", "replace").strip()[:400])
+        kind, values, once = reading
+        if once:
+            process = self._restarted(process, origin, once, values if kind == "version" else "")
+        if kind == "cause":
+            process.hit(values, line.decode("utf-8", "replace").strip()[:400])
+        elif kind:
+            self._takers[kind](process, origin.tid, values)
 
     def _without_prefix(self, text: str) -> None:
         """Take what a line without ``NCCL INFO`` still proves: versions, errors, and channel statements."""
         if found := says.VERSION.search(text) or says.NAMED_VERSION.search(text):
             self.version = self.version or found[1]
         if found := says.CHANNEL.search(text):
-            self._via(self._process(NOBODY), "", found[1], 1)
+            self._channel(self._process(NOBODY), "", read_via(found[1]))
         elif (found := says.TCP_FRAGMENT.search(text)) and self.processes:
             # A torn line may take a pass away but never give one.
             self._process(NOBODY).add_channel(found[1], found[2], 1)
         elif self.processes and says.TORN.search(text):
-            self._torn(self._process(NOBODY), text)
+            self._torn(self._process(NOBODY), "", text)
         looks_bad = "NCCL error" in text or "NCCL WARN" in text or "NET plugin" in text or "Error: network" in text
         if looks_bad and (cause := causes.find(text)):
             self._process(NOBODY).hit(cause, text.strip()[:400])
 
-    def _restarted(self, process: Process, origin: Origin, text: str) -> Process:
+    def _restarted(self, process: Process, origin: Origin, mark: str, version: str) -> Process:
         """Set a process aside when the same name starts again in the same log."""
-        if not text.startswith(says.ONCE):
-            return process
-        mark = text.split(maxsplit=1)[0]
         process.marks[mark] += 1
         # Another version in the same process is a second copy of the library, not another start.
-        again = process.version in text if mark == "NCCL" else not process.version
+        again = process.version == version if mark == "NCCL" else not process.version
         started = any(comm.started for comm in process.communicators.values())
         if process.marks[mark] < 2 or not again or not started:
             return process
@@ -166,51 +189,45 @@ class NcclLog:
         fresh.marks[mark] = 1
         return fresh
 
-    def _info(self, process: Process, tid: str, text: str) -> bool:
-        """Let the reader of a statement take it in, and tell whether there was one."""
-        for hint, pattern, reader in _READERS:
-            if hint in text and (found := pattern.search(text)):
-                reader(self, process, tid, found)
-                return True
-        if ("->" in text or "via" in text) and (says.TORN.search(text) or says.TCP_FRAGMENT.search(text)):
-            self._torn(process, text)
-            return True
-        return False
+    def _channel(self, process: Process, tid: str, via: Via, count: int = 1) -> None:
+        if via.network:
+            process.add_channel(via.network, via.device, count, tid, via.communicator)
+            process.gdr += count if via.gdr else 0
+        elif via.intra:
+            process.intra[via.intra] += count
+        else:
+            self._torn(process, tid, via.torn)
 
-    def _channel(self, process: Process, tid: str, found: re.Match[str]) -> None:
-        self._via(process, tid, found[1], 1)
+    def _collnet(self, process: Process, _tid: str, network: str) -> None:
+        process.collnet[network] += 1
 
-    def _collnet(self, process: Process, _tid: str, found: re.Match[str]) -> None:
-        process.collnet[found[1]] += 1
+    def _nodes(self, process: Process, tid: str, values: tuple[str, int, int, int, int, bool]) -> None:
+        identity, rank, nranks, nodes, local_ranks, mnnvl = values
+        comm = self._communicator(process, tid, identity, rank, nranks)
+        comm.nodes, comm.local_ranks, comm.mnnvl = nodes, local_ranks, mnnvl
 
-    def _nodes(self, process: Process, tid: str, found: re.Match[str]) -> None:
-        comm = self._communicator(process, tid, found[1], int(found[2]), int(found[3]))
-        comm.nodes, comm.local_ranks, comm.mnnvl = int(found[4]), int(found[5]), found[6] == "1"
-
-    def _init(self, process: Process, tid: str, found: re.Match[str]) -> None:
-        start = found[5] == "START"
-        comm = self._communicator(process, tid, found[1], int(found[2]), int(found[3]), fresh=start)
+    def _init(self, process: Process, tid: str, values: tuple[str, int, int, str, str, bool]) -> None:
+        identity, rank, nranks, device, shared, start = values
+        comm = self._communicator(process, tid, identity, rank, nranks, fresh=start)
         comm.started, comm.complete = comm.started or start, comm.complete or not start
-        if bus := says.BUS.search(found[4]):
-            comm.device = f"{bus[1]}/{bus[2]}"
-        if shared := says.COMM_ID.search(found[4]):
-            comm.shared_id = shared[1]
+        comm.device = device or comm.device
+        comm.shared_id = shared or comm.shared_id
 
-    def _selected(self, process: Process, tid: str, found: re.Match[str]) -> None:
-        name = self._unglued(found[1])
+    def _selected(self, process: Process, tid: str, name: str) -> None:
+        name = self._unglued(name)
         process.selections[name] += 1
         process.pending_network[tid] = name
 
-    def _connected(self, process: Process, tid: str, found: re.Match[str]) -> None:
-        named = process.communicators.get(found[2] or "") or process.current.get(tid)
+    def _connected(self, process: Process, tid: str, identity: str) -> None:
+        named = process.communicators.get(identity) or process.current.get(tid)
         for comm in [named] if named else list(process.communicators.values())[-1:]:
             comm.connected = True
 
-    def _provider(self, process: Process, _tid: str, found: re.Match[str]) -> None:
-        process.provider = found[1]
+    def _provider(self, process: Process, _tid: str, name: str) -> None:
+        process.provider = name
 
-    def _versioned(self, process: Process, _tid: str, found: re.Match[str]) -> None:
-        process.version = process.version or found[1]
+    def _versioned(self, process: Process, _tid: str, version: str) -> None:
+        process.version = process.version or version
 
     def _communicator(
         self, process: Process, tid: str, identity: str, rank: int, nranks: int, fresh: bool = False
@@ -235,30 +252,16 @@ class NcclLog:
         if old is not None and old.crosses_nodes and not old.mnnvl:
             process.crossed = True
 
-    def _via(self, process: Process, tid: str, via: str, count: int) -> None:
-        if found := says.NET.match(via):
-            device, name = found[2], found[1]
-            rccl = says.RCCL_COMM.search(via) if " comm " in via else None
-            process.add_channel(name, device, count, tid, rccl[1] if rccl else "")
-            if "/GDRDMA" in via:
-                process.gdr += count
-        elif found := says.INTRA.match(via):
-            process.intra[found[1].strip()] += count
-        else:
-            self._torn(process, f"via {via}")
-
-    def _torn(self, process: Process, text: str) -> None:
+    def _torn(self, process: Process, _tid: str, text: str) -> None:
         if found := says.TCP_FRAGMENT.search(text):
             process.add_channel(found[1], found[2], 1)
         elif len(process.torn) < 8:
             process.torn.append(text.strip()[:200])
 
-    def _banner(self, process: Process, _tid: str, found: re.Match[str]) -> None:
-        listed = found[2].partition("; OOB")[0]
-        if found[1] == "Socket":
-            process.socket_devices += [d for d in says.IF_DEVICE.findall(listed) if d not in process.socket_devices]
-        else:
-            process.ib_devices += [d for d in says.IB_DEVICE.findall(listed) if d not in process.ib_devices]
+    def _banner(self, process: Process, _tid: str, values: tuple[bool, list[str]]) -> None:
+        socket, devices = values
+        listed = process.socket_devices if socket else process.ib_devices
+        listed += [device for device in devices if device not in listed]
 
     def _unglued(self, name: str) -> str:
         """Return the network's name without the host of the line that ran into it (``Socketspark1``)."""
@@ -282,18 +285,3 @@ class NcclLog:
                 self.earlier.append(before)
             last[key] = process
         return self
-
-
-# A substring that every match contains, looked for first because it is ten times cheaper.
-_READERS: tuple[tuple[str, re.Pattern[str], Callable[[NcclLog, Process, str, re.Match[str]], None]], ...] = (
-    ("Init ", says.INIT, NcclLog._init),
-    (" nNodes ", says.NODES, NcclLog._nodes),
-    (" via ", says.CHANNEL, NcclLog._channel),
-    ("COLLNET/", says.COLLNET, NcclLog._collnet),
-    ("Using ", says.SELECTED, NcclLog._selected),
-    ("Assigned ", says.SELECTED, NcclLog._selected),
-    (" Using", says.BANNER, NcclLog._banner),
-    ("Connected all", says.CONNECTED, NcclLog._connected),
-    ("rovider is ", says.PROVIDER, NcclLog._provider),
-    (" version", says.VERSION, NcclLog._versioned),
-)

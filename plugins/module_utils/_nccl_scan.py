@@ -20,8 +20,8 @@ _OVERLAP = 4096
 # "NCCL INFO …" and statements whose prefix was torn off; one literal first letter keeps the search at memchr's speed.
 _HIT = re.compile(rb"N(?:CCL (?:INFO|WARN|version|error)|ET(?:/[A-Za-z]| plugin))")
 _RCCL = re.compile(rb"RCCL version[^\n]*")
-# Where this many hits lie this close together, a block of lines is cheaper to take whole than line by line.
-_DENSE, _CLOSE, _BLOCK = 32, 32 * 400, 1 << 16
+# Bytes after a line in which its burst goes on, and the bytes that a burst grows by, doubled each time.
+_NEAR, _BURST = 256, 1024
 
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _ESCAPED = {"&gt;": ">", "&lt;": "<", "\\u003e": ">", "\\u003c": "<", "\\t": "\t", "\\u001b": "\x1b"}
@@ -79,20 +79,16 @@ def candidate_lines(read: Callable[[int], bytes], size: int = CHUNK) -> Iterator
 
 
 def _hits(buffer: bytes, end: int) -> list[bytes]:
-    lines: list[bytes] = []
-    position, mark, search = 0, 0, _HIT.search
+    """Return the lines around the hits; statements come in bursts, which become one block."""
+    blocks: list[bytes] = []
+    position, search = 0, _HIT.search
     while hit := search(buffer, position, end):
         start = buffer.rfind(b"\n", position, hit.start()) + 1 or position
-        position = buffer.find(b"\n", hit.end(), end) + 1 or end
-        lines.append(buffer[start:position])
-        if len(lines) % _DENSE == 0:
-            if position - mark < _CLOSE:
-                block = buffer.rfind(b"\n", position, min(position + _BLOCK, end)) + 1 or position
-                if block > position:
-                    lines.append(buffer[position:block])
-                position = block
-            mark = position
-    return lines
+        position, size = buffer.find(b"\n", hit.end(), end) + 1 or end, _BURST
+        while buffer.find(b"NCCL", position, min(position + _NEAR, end)) >= 0:
+            position, size = buffer.find(b"\n", min(position + size, end - 1), end) + 1 or end, size * 2
+        blocks.append(buffer[start:position])
+    return blocks
 
 
 def parse_origin(head: str) -> Origin:

@@ -26,9 +26,11 @@ IB_DEVICE = re.compile(r"([A-Za-z][\w.+-]*):\d+(?:/|:rail|$)")
 IF_DEVICE = re.compile(r"\[\d+\]([^\s:\[\]]+)")
 PROVIDER = re.compile(r"NET/OFI Selected [Pp]rovider is ([\w.-]+)")
 NODES = re.compile(r"comm (\w+) rank (\d+) nRanks (\d+) nNodes (\d+) localRanks (\d+) localRank \d+(?: MNNVL (\d+))?")
-INIT = re.compile(r"comm (\w+) rank (\d+) n[rR]anks (\d+)(.*)Init (START|COMPLETE)")
-BUS = re.compile(r"cudaDev (\d+).*?busId (\w+)")
-COMM_ID = re.compile(r"commId (\w+)")
+# communicator, rank, ranks, CUDA device, PCI bus, identity that all ranks share, START or COMPLETE
+INIT = re.compile(
+    r"comm (\w+) rank (\d+) n[rR]anks (\d+)(?: cudaDev (\d+))?(?:.*? busId (\w+))?(?:.*? commId (\w+))?"
+    r".*Init (START|COMPLETE)"
+)
 CONNECTED = re.compile(r"Connected all (rings|trees)(?:.* comm (\w+))?")
 RCCL_COMM = re.compile(r" comm (0x\w+) nRanks (\d+)")
 VERSION = re.compile(r"[NR]CCL version ?:? ?v?(\d+\.\d+(?:\.\d+)?[^\s\"\\,;)]*)")
@@ -41,7 +43,5 @@ IBEXT = re.compile(r"IBext(?:_v\d+)?")
 BORING = frozenset({b"Trees ", b"P2P Ch", b"thread", b"Could ", b"Check ", b"[Proxy", b"Init t", b"New pr", b"CC Off"})
 FAST = frozenset({b"NET/", b"P2P/"})
 CACHE = 4096
-BLOCK = 4096
-SAME = re.compile(rb" NCCL INFO Channel \d+/\d+ : \d+\[\w+\] -> \d+\[\w+\](?: \[\w+\])? via (?=NET/|P2P/)")
 # A program that makes and destroys communicators for days must not fill the memory.
 COMMUNICATORS = 256

@@ -42,7 +42,7 @@ class Cluster:
     def play(self, playbook: str, check: bool = True, **values: Any) -> str:
         """Run a playbook for the group of two; return its output."""
         given = {"gb10_results_dir": str(self.results), "serving_plan_overrides": TWO, "nccl_verify_timeout": 20}
-        command = [LABCTL, "run", "--", "ansible-playbook", "-i", "inventory/lab", playbook]
+        command = [LABCTL, "run", "--", "ansible-playbook", "-i", str(self.lab.state / "inventory"), playbook]
         done = subprocess.run(
             [*command, "-e", json.dumps(given | values)],
             cwd=ROOT,

@@ -85,7 +85,7 @@ def test_a_wrong_interface_ends_the_rank(capsys: pytest.CaptureFixture[str]) -> 
     assert "no socket interface found" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(("gids", "index"), [((LOCAL,), None), ((LOCAL, MAPPED), "0"), ((LOCAL, MAPPED), "")])
+@pytest.mark.parametrize(("gids", "index"), [((LOCAL,), None), ((LOCAL, MAPPED), "0"), ((LOCAL,), "")])
 def test_no_usable_gid_fails_at_the_first_collective(
     gids: tuple[Any, ...], index: str | None, capsys: pytest.CaptureFixture[str]
 ) -> None:

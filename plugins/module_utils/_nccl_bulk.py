@@ -1,0 +1,98 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Count channel lines by the thousand. Private to the collection.
+
+Nine of ten lines of an NCCL log are channel lines that differ only in channel and ranks. Split at what differs, a block
+falls into pieces such as ``NET/IB/0⏎host:pid:tid [dev]``: what one line runs over, and who wrote the next. Few of them
+differ, so that most of the work is counting equal ones.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable
+
+# From "NCCL INFO" to "via"; a line of any other form is handed on as it is.
+_CHANNEL = re.compile(rb" NCCL INFO Channel \d[\d/]*+ : \d++\[\w++\] -> \d++\[\w++\] (?:\[\w++\] )?+via ")
+# Stands for what was cut out, where a line has to be put together again.
+_ANY_CHANNEL = b" NCCL INFO Channel 00/0 : 0[0] -> 0[0] via "
+_CACHE = 4096
+
+
+class ChannelTally:
+    """Channel lines by who wrote them (all before ``NCCL INFO``) and what stands behind ``via``."""
+
+    def __init__(self) -> None:
+        self._counts: dict[tuple[bytes, bytes], int] = {}
+        # {piece: (via, who writes the next line)} of pieces that hold nothing else
+        self._simple: dict[bytes, tuple[bytes, bytes]] = {}
+
+    def add(self, head: bytes, via: bytes, count: int = 1) -> None:
+        """Count a channel line."""
+        self._counts[head, via] = self._counts.get((head, via), 0) + count
+
+    def drain(self) -> dict[tuple[bytes, bytes], int]:
+        """Return ``{(head, via): count}`` of everything that was counted since the last call."""
+        counts, self._counts = self._counts, {}
+        return counts
+
+    def take(self, block: bytes, other: Callable[[bytes], None]) -> None:
+        """Count the channel lines of a block of whole lines, and hand all others to ``other`` in their order."""
+        pieces = _CHANNEL.split(block)
+        *lines, head = pieces[0].split(b"\n")
+        for line in lines:
+            other(line)
+        self._learn(set(pieces[1:]))
+        known = [*map(self._simple.get, pieces), None]
+        place, end = 1, len(pieces)
+        while place < end:
+            if known[place] is None or b"NCCL" in head:
+                head = self._odd(head, pieces[place], other)
+                place += 1
+            else:
+                stop = known.index(None, place)
+                head = self._run(head, pieces[place:stop])
+                place = stop
+        if head:
+            other(head)
+
+    def _learn(self, pieces: set[bytes]) -> None:
+        simple = self._simple
+        if len(simple) >= _CACHE:
+            simple.clear()
+        for piece in pieces:
+            if piece not in simple:
+                via, end, following = piece.partition(b"\n")
+                # Anything that is more than one line's end and one line's start is taken apart each time.
+                if end and b"\n" not in following and b"NCCL" not in piece:
+                    simple[piece] = via, following
+
+    def _run(self, head: bytes, pieces: list[bytes]) -> bytes:
+        """Count pieces that hold channel lines alone; return who writes the next one."""
+        simple, counts = self._simple, Counter(pieces)
+        if all(simple[piece][1] == head for piece in counts):
+            for piece, count in counts.items():
+                self.add(head, simple[piece][0], count)
+        else:
+            for piece in pieces:
+                via, following = simple[piece]
+                self.add(head, via)
+                head = following
+        return head
+
+    def _odd(self, head: bytes, piece: bytes, other: Callable[[bytes], None]) -> bytes:
+        """Take a piece that holds other lines too; return who writes the next channel line."""
+        via, *lines = piece.split(b"\n")
+        if b"NCCL" in head or not lines:
+            # Lines ran into each other: the head is a statement too, or the next line begins where this one ends.
+            head += _ANY_CHANNEL + via
+            if not lines:
+                return head
+            other(head)
+        else:
+            self.add(head, via)
+        for line in lines[:-1]:
+            other(line)
+        return lines[-1]
