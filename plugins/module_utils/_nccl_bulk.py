@@ -21,25 +21,19 @@ _ANY_CHANNEL = b" NCCL INFO Channel 00/0 : 0[0] -> 0[0] via "
 _CACHE = 4096
 
 
-class ChannelTally:
-    """Channel lines by who wrote them (all before ``NCCL INFO``) and what stands behind ``via``."""
+class ChannelBlocks:
+    """Takes blocks of lines apart into channel lines, which come counted, and others, in the order of the log.
+
+    ``counted(head, via, count)`` gets what stands before ``NCCL INFO``, what stands behind ``via``, and how often;
+    ``other(line)`` gets any other line.
+    """
 
     def __init__(self) -> None:
-        self._counts: dict[tuple[bytes, bytes], int] = {}
         # {piece: (via, who writes the next line)} of pieces that hold nothing else
         self._simple: dict[bytes, tuple[bytes, bytes]] = {}
 
-    def add(self, head: bytes, via: bytes, count: int = 1) -> None:
-        """Count a channel line."""
-        self._counts[head, via] = self._counts.get((head, via), 0) + count
-
-    def drain(self) -> dict[tuple[bytes, bytes], int]:
-        """Return ``{(head, via): count}`` of everything that was counted since the last call."""
-        counts, self._counts = self._counts, {}
-        return counts
-
-    def take(self, block: bytes, other: Callable[[bytes], None]) -> None:
-        """Count the channel lines of a block of whole lines, and hand all others to ``other`` in their order."""
+    def take(self, block: bytes, other: Callable[[bytes], None], counted: Callable[[bytes, bytes, int], None]) -> None:
+        """Take one block of whole lines."""
         pieces = _CHANNEL.split(block)
         *lines, head = pieces[0].split(b"\n")
         for line in lines:
@@ -49,11 +43,11 @@ class ChannelTally:
         place, end = 1, len(pieces)
         while place < end:
             if known[place] is None or b"NCCL" in head:
-                head = self._odd(head, pieces[place], other)
+                head = self._odd(head, pieces[place], other, counted)
                 place += 1
             else:
                 stop = known.index(None, place)
-                head = self._run(head, pieces[place:stop])
+                head = self._run(head, pieces[place:stop], counted)
                 place = stop
         if head:
             other(head)
@@ -69,20 +63,25 @@ class ChannelTally:
                 if end and b"\n" not in following and b"NCCL" not in piece:
                     simple[piece] = via, following
 
-    def _run(self, head: bytes, pieces: list[bytes]) -> bytes:
+    def _run(self, head: bytes, pieces: list[bytes], counted: Callable[[bytes, bytes, int], None]) -> bytes:
         """Count pieces that hold channel lines alone; return who writes the next one."""
         simple, counts = self._simple, Counter(pieces)
-        if all(simple[piece][1] == head for piece in counts):
+        heads = {simple[piece][1] for piece in counts}
+        if heads == {head}:
             for piece, count in counts.items():
-                self.add(head, simple[piece][0], count)
-        else:
-            for piece in pieces:
-                via, following = simple[piece]
-                self.add(head, via)
-                head = following
-        return head
+                counted(head, simple[piece][0], count)
+            return head
+        # Ranks take turns: the writer of a line stands in the piece before it.
+        pairs = Counter(
+            zip([head, *(simple[piece][1] for piece in pieces)], (simple[p][0] for p in pieces), strict=False)
+        )
+        for (writer, via), count in pairs.items():
+            counted(writer, via, count)
+        return simple[pieces[-1]][1]
 
-    def _odd(self, head: bytes, piece: bytes, other: Callable[[bytes], None]) -> bytes:
+    def _odd(
+        self, head: bytes, piece: bytes, other: Callable[[bytes], None], counted: Callable[[bytes, bytes, int], None]
+    ) -> bytes:
         """Take a piece that holds other lines too; return who writes the next channel line."""
         via, *lines = piece.split(b"\n")
         if b"NCCL" in head or not lines:
@@ -92,7 +91,7 @@ class ChannelTally:
                 return head
             other(head)
         else:
-            self.add(head, via)
+            counted(head, via, 1)
         for line in lines[:-1]:
             other(line)
         return lines[-1]

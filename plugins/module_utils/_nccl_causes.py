@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from functools import cache
 from typing import Any
 
 from ._nccl_catalogue import BY_ID, CATALOGUE, WEIGHT
 from ._nccl_model import Hit, Process
 
-_PATTERNS = tuple((cause.id, re.compile(cause.pattern)) for cause in CATALOGUE)
 # One cheap look before thirty expensive ones: every pattern needs one of these, and most lines have none.
 _HINTS: tuple[str, ...] = (
     "ailed",
@@ -36,11 +36,17 @@ NETDEV_AS_HCA = re.compile(r"NCCL_IB_HCA set (?:to|by environment to) [=^]*(?:en
 """``NCCL_IB_HCA set to enp1s0f0np0``: interface names where RDMA device names belong."""
 
 
+@cache
+def _patterns() -> tuple[tuple[str, re.Pattern[str]], ...]:
+    # Most logs point to nothing, and compiling takes longer than reading them.
+    return tuple((cause.id, re.compile(cause.pattern)) for cause in CATALOGUE)
+
+
 def find(text: str) -> str | None:
     """Return the identifier of the most telling cause that a line points to."""
     if not any(hint in text for hint in _HINTS):
         return None
-    return next((identity for identity, pattern in _PATTERNS if pattern.search(text)), None)
+    return next((identity for identity, pattern in _patterns() if pattern.search(text)), None)
 
 
 def _relevant(hit: Hit, process: Process) -> float:

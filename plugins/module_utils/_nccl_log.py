@@ -10,10 +10,10 @@ from typing import Any
 
 from . import _nccl_causes as causes
 from . import _nccl_statements as says
-from ._nccl_bulk import ChannelTally
+from ._nccl_bulk import ChannelBlocks
 from ._nccl_model import Communicator, Process
 from ._nccl_read import NOTHING, Reading, Via, read_statement, read_via
-from ._nccl_scan import CHUNK, NOBODY, Origin, Statement, candidate_lines, parse_origin, plain, split_line
+from ._nccl_scan import CHUNK, NOBODY, Origin, Statement, candidate_lines, parse_origin, plain, split_line, without_time
 
 
 class NcclLog:
@@ -25,7 +25,7 @@ class NcclLog:
         self.version = ""
         self._by_key: dict[tuple[str, str, str], Process] = {}
         self._heads: dict[bytes, tuple[Process, Origin]] = {}
-        self._channels = ChannelTally()
+        self._channels = ChannelBlocks()
         self._readings: dict[bytes, Reading] = {}
         self._vias: dict[bytes, Via] = {}
         self._hosts: set[str] = set()
@@ -57,8 +57,7 @@ class NcclLog:
     def add_lines(self, blocks: list[bytes]) -> None:
         """Add lines, or blocks of whole lines, that may hold statements, in the order of the log."""
         for block in blocks:
-            self._channels.take(block, self._line)
-        self._flush()
+            self._channels.take(block, self._line, self._counted)
 
     def _line(self, line: bytes) -> None:
         """Take a line that is no channel line of the usual form."""
@@ -81,7 +80,7 @@ class NcclLog:
         if raw.startswith(b"Channel "):
             via = raw.rfind(b" via ") + 5
             if raw[via : via + 4] in says.FAST and (b"-> " in raw or b"u003e" in raw):
-                self._channels.add(head, raw[via:])
+                self._counted(head, raw[via:], 1)
                 return NOTHING
         if len(self._readings) >= says.CACHE:
             self._readings.clear()
@@ -91,24 +90,22 @@ class NcclLog:
 
     def _pieces(self, line: bytes) -> None:
         """Take a line that may hold several statements, or a part of one."""
-        self._flush()
         for statement in split_line(line):
             self._statement(statement, line)
 
-    def _flush(self) -> None:
-        """Take in the channel lines that were set aside since the last statement that they belong to."""
-        for (head, raw), count in self._channels.drain().items():
-            via = self._vias.get(raw)
-            if via is None:
-                if len(self._vias) >= says.CACHE:
-                    self._vias.clear()
-                via = self._vias[raw] = read_via(plain(raw))
-            process, origin = self._of_head(head)
-            self._channel(process, origin.tid, via, count)
+    def _counted(self, head: bytes, raw: bytes, count: int) -> None:
+        """Take in channel lines: who wrote them, what stands behind ``via``, and how many there are."""
+        via = self._vias.get(raw)
+        if via is None:
+            if len(self._vias) >= says.CACHE:
+                self._vias.clear()
+            via = self._vias[raw] = read_via(plain(raw))
+        process, origin = self._of_head(head)
+        self._channel(process, origin.tid, via, count)
 
     def _of_head(self, head: bytes) -> tuple[Process, Origin]:
         """Return the process that wrote a line, from everything before ``NCCL INFO``."""
-        known = self._heads.get(head)
+        known = self._heads.get(head) or self._heads.get(head := without_time(head))
         if known is None:
             origin = parse_origin(plain(head[-200:]))
             known = (self._process(origin), origin)
@@ -126,7 +123,6 @@ class NcclLog:
         key = (origin.pod, origin.host, origin.pid or f"dev{origin.device}")
         process = self._by_key.get(key)
         if process is None:
-            self._flush()
             process = Process(origin.pod, origin.host, origin.pid, first=self._clock + 1)
             self._by_key[key] = process
             self.processes.append(process)
@@ -180,7 +176,6 @@ class NcclLog:
         started = any(comm.started for comm in process.communicators.values())
         if process.marks[mark] < 2 or not again or not started:
             return process
-        self._flush()
         self.processes.remove(process)
         self.earlier.append(process)
         del self._by_key[(origin.pod, origin.host, origin.pid or f"dev{origin.device}")]
@@ -232,7 +227,6 @@ class NcclLog:
     def _communicator(
         self, process: Process, tid: str, identity: str, rank: int, nranks: int, fresh: bool = False
     ) -> Communicator:
-        self._flush()
         comm = process.communicators.get(identity)
         if comm is None or (fresh and comm.started and comm.finished):
             comm = Communicator(identity, rank, nranks)

@@ -13,7 +13,7 @@ from typing import Any
 Channels = dict[str, dict[str, int]]
 
 
-@dataclass
+@dataclass(slots=True)
 class Hit:
     """A line that points to a cause: its identifier in the catalogue, the first such line, how often it came."""
 
@@ -22,7 +22,7 @@ class Hit:
     count: int = 1
 
 
-@dataclass
+@dataclass(slots=True)
 class Communicator:
     """One communicator as one rank sees it; 0 and empty where the log does not say."""
 
@@ -66,7 +66,7 @@ class Communicator:
         }
 
 
-@dataclass
+@dataclass(slots=True)
 class Process:
     """One start of one process that speaks NCCL (``host:pid``), with all of its communicators."""
 

@@ -12,10 +12,9 @@ import re
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-CHUNK = 1 << 18
-# NCCL cuts its own lines at 1024 bytes; a longer one is not a line of text, so it may be broken anywhere.
+CHUNK = 1 << 17
+# NCCL cuts its own lines at 1024 bytes; a longer one is a log inside of a JSON string, or no text at all.
 _LONGEST = 1 << 18
-_OVERLAP = 4096
 
 # "NCCL INFO …" and statements whose prefix was torn off; one literal first letter keeps the search at memchr's speed.
 _HIT = re.compile(rb"N(?:CCL (?:INFO|WARN|version|error)|ET(?:/[A-Za-z]| plugin))")
@@ -28,6 +27,7 @@ _ESCAPED = {"&gt;": ">", "&lt;": "<", "\\u003e": ">", "\\u003c": "<", "\\t": "\t
 _LEVEL = re.compile(r"NCCL (INFO|WARN)\b ?")
 # host:pid:tid [cudaDev] at the end of what stands before "NCCL INFO"; the host may be empty, numeric or redacted.
 _ORIGIN = re.compile(r"([^\s:\"'|()\[\]{}]*):(\d+):(\d+)(?:[ \t]*\[(-?\d+)\])?")
+_TIME = re.compile(rb"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d[0-9.,]*(?:Z|[+-]\d\d:?\d\d)?")
 _BARE_DEVICE = re.compile(r"\[(-?\d+)\]\s*$")
 _POD = re.compile(r"\[pod/([^/\]]+)/([^\]/]+)\]|^\[?([a-z0-9.-]+ [a-z0-9.-]+)\] ")
 
@@ -60,28 +60,36 @@ def candidate_lines(read: Callable[[int], bytes], size: int = CHUNK) -> Iterator
     """
     rest, heads = b"", 16
     while chunk := read(size):
-        buffer = rest + chunk if rest else chunk
-        end = buffer.rfind(b"\n") + 1
-        if not end:
-            if len(buffer) < _LONGEST:
-                rest = buffer
+        start = chunk.find(b"\n") + 1
+        if rest:
+            if not start and len(rest) < _LONGEST:
+                rest += chunk
                 continue
-            end = len(buffer) - _OVERLAP
-        rest = buffer[end:]
-        if lines := _hits(buffer, end):
+            # Only the line that two chunks share is copied.
+            seam = rest + chunk[:start]
+            if not start:
+                cut = rest.rfind(b"\\n") if b"\\n" in rest else len(rest)
+                seam, chunk = rest[:cut], rest[cut:] + chunk
+            if lines := _hits(seam, 0, len(seam)):
+                yield lines
+        else:
+            start = 0
+        end = max(chunk.rfind(b"\n") + 1, start)
+        if lines := _hits(chunk, start, end):
             if heads:
                 # RCCL prints its version once and early, on a line without NCCL's name.
                 heads -= 1
-                lines += [line for line in _RCCL.findall(buffer, 0, end) if not _HIT.search(line)]
+                lines += [line for line in _RCCL.findall(chunk, start, end) if not _HIT.search(line)]
             yield lines
-    if rest and (lines := _hits(rest, len(rest))):
+        rest = chunk[end:]
+    if rest and (lines := _hits(rest, 0, len(rest))):
         yield lines
 
 
-def _hits(buffer: bytes, end: int) -> list[bytes]:
+def _hits(buffer: bytes, position: int, end: int) -> list[bytes]:
     """Return the lines around the hits; statements come in bursts, which become one block."""
     blocks: list[bytes] = []
-    position, search = 0, _HIT.search
+    search = _HIT.search
     while hit := search(buffer, position, end):
         start = buffer.rfind(b"\n", position, hit.start()) + 1 or position
         position, size = buffer.find(b"\n", hit.end(), end) + 1 or end, _BURST
@@ -100,6 +108,11 @@ def parse_origin(head: str) -> Origin:
         bare = _BARE_DEVICE.search(head)
         return NOBODY._replace(pod=pod, device=bare[1] if bare else "")
     return Origin(pod, found[1], found[2], found[3], found[4] or "")
+
+
+def without_time(head: bytes) -> bytes:
+    """Return what stands before a statement without its time stamps, so that a writer's lines have one beginning."""
+    return _TIME.sub(b"", head)
 
 
 def plain(line: bytes) -> str:
