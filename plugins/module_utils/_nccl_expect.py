@@ -68,6 +68,8 @@ def _sound(report: Report, expect: Expectation) -> list[str]:
     if report.verdict.evidence != "channels" or report.verdict.verdict == "intra":
         return []
     failures = []
+    if not report.channels:
+        failures.append("only collectives inside the network (CollNet) are seen, and no channel between ranks")
     started = begun(report.processes)
     unfinished = [comm for comm in started if not comm.finished]
     if started and (len(unfinished) == len(started) or (expect.complete and unfinished)):
