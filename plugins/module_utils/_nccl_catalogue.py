@@ -149,14 +149,15 @@ CATALOGUE: tuple[Cause, ...] = (
         "ofi_no_provider",
         "fallback",
         r"NET/OFI (?:No eligible providers|Could not find any optimal provider|"
-        r"Failed to initialize)|NET/OFI .*[Cc]ould not find .*provider|fi_getinfo.*(?:efa output empty|No data)",
+        r"Failed to initialize|Initializing plugin failed|aws-ofi-nccl initialization failed|"
+        r"Unable to find a protocol)|NET/OFI .*[Cc]ould not find .*provider|fi_getinfo.*(?:efa output empty|No data)",
         "the OFI plugin found no provider (EFA device missing in the pod)",
         "Request vpc.amazonaws.com/efa, and check the libfabric of the image",
     ),
     Cause(
         "ib_disabled",
         "fallback",
-        r"NCCL_IB_DISABLE set by environment to [1-9]",
+        r"NCCL_IB(?:EXT)?_DISABLE set by environment to [1-9]",
         "NCCL_IB_DISABLE takes the IB/RoCE transport away",
         "Unset it; look in /etc/nccl.conf and the image too",
         0.95,
@@ -226,6 +227,21 @@ CATALOGUE: tuple[Cause, ...] = (
         0.5,
     ),
     Cause(
+        "mtu_differs",
+        "note",
+        r"(?!)",
+        "the ends of connections have different MTUs: large messages then hang or run out of retries",
+        "Set one MTU (9000) on interfaces, VFs and switch",
+        0.5,
+    ),
+    Cause(
+        "no_gdr_module",
+        "note",
+        r"GPU Direct RDMA Disabled .*\(no module\)",
+        "GPUDirect RDMA is off for want of a kernel module; slower, and no fallback (normal on a GB10)",
+        "On discrete GPUs load nvidia-peermem or use DMA-BUF",
+    ),
+    Cause(
         "dev_override",
         "note",
         r"Subnet-aware routing: overriding dev",
@@ -246,7 +262,8 @@ CATALOGUE: tuple[Cause, ...] = (
         "peer_gone",
         "failure",
         r"Connection closed by remote peer|Call to (?:recv|send|connect|poll)\w* .*failed|"
-        r"Connect to .* failed|socket\w+: .*(?:refused|timed out|reset)|Net : .* failed|ran out of retries",
+        r"Connect to .* failed|ncclSocketInit: connecting to address|socket\w+: .*(?:refused|timed out|reset)|"
+        r"Net : .* failed|ran out of retries",
         "a TCP connection of NCCL's control path broke or could not be made",
         _PEER,
         0.6,

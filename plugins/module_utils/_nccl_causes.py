@@ -6,11 +6,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cache
 from typing import Any
 
-from ._nccl_catalogue import BY_ID, CATALOGUE, WEIGHT
+from ._nccl_catalogue import BY_ID, CATALOGUE, WEIGHT, Cause
 from ._nccl_model import Hit, Process
 
 # One cheap look before thirty expensive ones: every pattern needs one of these, and most lines have none.
@@ -29,7 +29,7 @@ _HINTS: tuple[str, ...] = (
     "match",
     "etected",
 )
-_HINTS += (" open", "overrid", "refused", "timed", "CUDA")
+_HINTS += (" open", "overrid", "refused", "timed", "CUDA", "no module")
 
 
 NETDEV_AS_HCA = re.compile(r"NCCL_IB_HCA set (?:to|by environment to) [=^]*(?:en|eth|net|wl|bond|ib\d)")
@@ -82,29 +82,39 @@ def _is_tcp(name: str) -> bool:
     return name.lower() in ("socket", "fastsocket")
 
 
-def ranked(processes: Iterable[Process], source: str) -> list[dict[str, Any]]:
+def _entry(cause: Cause, process: Process, source: str, line: str, confidence: float) -> dict[str, Any]:
+    return {
+        "id": cause.id,
+        "kind": cause.kind,
+        "rank": process.rank if process.rank >= 0 else None,
+        "source": process.pod or source,
+        "summary": cause.summary,
+        "remedy": cause.remedy,
+        "line": line,
+        "confidence": confidence,
+        "count": 0,
+    }
+
+
+def mtu_differs(processes: Iterable[Process], source: str) -> list[dict[str, Any]]:
+    """Return the cause that connections of these processes have different MTUs, or nothing."""
+    seen = {mtu: (process, line) for process in processes for mtu, line in process.mtus.items()}
+    if len(seen) < 2:
+        return []
+    process, line = seen[min(seen)]
+    return [_entry(BY_ID["mtu_differs"], process, source, line, BY_ID["mtu_differs"].confidence or 0.0) | {"count": 1}]
+
+
+def ranked(processes: Sequence[Process], source: str) -> list[dict[str, Any]]:
     """Return the causes of all processes, most telling first, one entry a cause with the first line it rests on."""
-    found: dict[str, dict[str, Any]] = {}
+    found = {entry["id"]: entry for entry in mtu_differs(processes, source)}
     for process in processes:
         for hit in process.hits.values():
             confidence = round(_relevant(hit, process), 2)
             if not confidence:
                 continue
             cause = BY_ID[hit.cause]
-            entry = found.setdefault(
-                cause.id,
-                {
-                    "id": cause.id,
-                    "kind": cause.kind,
-                    "rank": process.rank if process.rank >= 0 else None,
-                    "source": process.pod or source,
-                    "summary": cause.summary,
-                    "remedy": cause.remedy,
-                    "line": hit.line,
-                    "confidence": confidence,
-                    "count": 0,
-                },
-            )
+            entry = found.setdefault(cause.id, _entry(cause, process, source, hit.line, confidence))
             entry["count"] += hit.count
             entry["confidence"] = max(entry["confidence"], confidence)
     return sorted(found.values(), key=lambda c: (-c["confidence"], c["id"]))

@@ -140,16 +140,18 @@ class NcclLog:
         process = self._process(origin)
         if level == "INFO":
             self._said(process, origin, read_statement(text), line)
-        elif cause := causes.find(full := line.decode("utf-8", "replace").strip()):
-            process.hit(cause, full[:400])
+        elif cause := causes.find(line.decode("utf-8", "replace")):
+            process.hit(cause, _quoted(line))
 
     def _said(self, process: Process, origin: Origin, reading: Reading, line: bytes) -> None:
         """Take in one INFO statement of a process."""
-        kind, values, once = reading
+        kind, values, once, cause = reading
         if once:
             process = self._restarted(process, origin, once, values if kind == "version" else "")
-        if kind == "cause":
-            process.hit(values, line.decode("utf-8", "replace").strip()[:400])
+        if cause:
+            process.hit(cause, _quoted(line))
+        if kind == "mtu":
+            process.mtus.setdefault(values, _quoted(line))
         elif kind:
             self._takers[kind](process, origin.tid, values)
 
@@ -173,7 +175,7 @@ class NcclLog:
         process.marks[mark] += 1
         # Another version in the same process is a second copy of the library, not another start.
         again = process.version == version if mark == "NCCL" else not process.version
-        started = any(comm.started for comm in process.communicators.values())
+        started = bool(process.hits) or any(comm.started for comm in process.communicators.values())
         if process.marks[mark] < 2 or not again or not started:
             return process
         self.processes.remove(process)
@@ -186,8 +188,7 @@ class NcclLog:
 
     def _channel(self, process: Process, tid: str, via: Via, count: int = 1) -> None:
         if via.network:
-            process.add_channel(via.network, via.device, count, tid, via.communicator)
-            process.gdr += count if via.gdr else 0
+            process.add_channel(via.network, via.device, count, tid, via.communicator, via.gdr)
         elif via.intra:
             process.intra[via.intra] += count
         else:
@@ -267,15 +268,24 @@ class NcclLog:
         return name
 
     def finish(self) -> NcclLog:
-        """Set aside the starts that a later process of the same rank on the same GPU replaced; return self."""
-        last: dict[tuple[str, str, int, int, str], Process] = {}
+        """Set aside the starts that a later process on the same GPU replaced, with all their ranks; return self."""
+        last: dict[tuple[str, str, str], Process] = {}
+        over: dict[str, int] = {}
         for process in sorted(self.processes, key=lambda p: p.first):
-            comm = process.main
-            if comm is None or not comm.device or not (process.host or process.pod):
-                continue
-            key = (process.pod, process.host, comm.rank, comm.nranks, comm.device)
-            if (before := last.get(key)) and before.last < process.first:
-                self.processes.remove(before)
-                self.earlier.append(before)
-            last[key] = process
+            for gpu in process.gpus if process.host or process.pod else ():
+                before = last.get((process.pod, process.host, gpu))
+                # Ranks of one communicator run side by side, however their logs were put together.
+                if before and before.last < process.first and not before.groups & process.groups:
+                    before.replaced = True
+                    over |= dict.fromkeys(before.groups, process.first)
+                last[process.pod, process.host, gpu] = process
+        for process in [*self.processes]:
+            begun_after = min((over[group] for group in process.groups & over.keys()), default=0)
+            if process.replaced or process.last < begun_after:
+                self.processes.remove(process)
+                self.earlier.append(process)
         return self
+
+
+def _quoted(line: bytes) -> str:
+    return line.decode("utf-8", "replace").strip()[:400]

@@ -39,6 +39,7 @@ class Communicator:
     complete: bool = False
     connected: bool = False
     channels: Channels = field(default_factory=dict)
+    gdr: int = 0
 
     @property
     def crosses_nodes(self) -> bool | None:
@@ -63,6 +64,7 @@ class Communicator:
             "complete": self.complete,
             "connected": self.connected,
             "channels": self.channels,
+            "gdr_channels": self.gdr,
         }
 
 
@@ -91,9 +93,15 @@ class Process:
     current: dict[str, Communicator] = field(default_factory=dict)
     pending_network: dict[str, str] = field(default_factory=dict)
     crossed: bool = False
+    replaced: bool = False
+    # {MTU as verbs number it: the first line that says so}
+    mtus: dict[int, str] = field(default_factory=dict)
 
-    def add_channel(self, network: str, device: str, count: int, tid: str = "", communicator: str = "") -> None:
+    def add_channel(
+        self, network: str, device: str, count: int, tid: str = "", communicator: str = "", gdr: bool = False
+    ) -> None:
         """Count channels over a network, for the process and for the communicator that its thread set up last."""
+        self.gdr += count if gdr else 0
         devices = self.channels.setdefault(network, {})
         devices[device] = devices.get(device, 0) + count
         comm = self.communicators.get(communicator) or self.current.get(tid)
@@ -102,6 +110,7 @@ class Process:
         if comm is not None:
             own = comm.channels.setdefault(network, {})
             own[device] = own.get(device, 0) + count
+            comm.gdr += count if gdr else 0
 
     def hit(self, cause: str, line: str) -> None:
         """Remember a line that points to a cause."""
@@ -109,6 +118,16 @@ class Process:
             self.hits[cause].count += 1
         else:
             self.hits[cause] = Hit(cause, line)
+
+    @property
+    def groups(self) -> set[str]:
+        """Return what its communicators share with other ranks' ones."""
+        return {comm.shared_id for comm in self.communicators.values()} - {""}
+
+    @property
+    def gpus(self) -> set[str]:
+        """Return the GPUs that its communicators are on."""
+        return {comm.device for comm in self.communicators.values()} - {""}
 
     @property
     def main(self) -> Communicator | None:

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from ._nccl_causes import mtu_differs
 from ._nccl_expect import Expectation, judge
 from ._nccl_log import NcclLog
 from ._nccl_verdict import EVIDENCE, Report, Verdict, decide, seen_ranks, shown
@@ -55,7 +56,10 @@ def judge_all(
     failures += _misplaced(reports, places or {})
     if not reports:
         failures.append("there was no log to read")
-    causes = sorted((cause for report in reports for cause in report.causes), key=lambda c: (-c["confidence"], c["id"]))
+    causes = [cause for report in reports for cause in report.causes]
+    if not any(cause["id"] == "mtu_differs" for cause in causes):
+        causes += mtu_differs(processes, "all sources")
+    causes.sort(key=lambda c: (-c["confidence"], c["id"]))
     return {
         "verdict": verdict.verdict,
         "transport_class": verdict.transport_class,

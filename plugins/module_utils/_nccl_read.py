@@ -30,12 +30,13 @@ class Via(NamedTuple):
 class Reading(NamedTuple):
     """What a statement says: ``kind`` names the method of the log that takes ``values``; empty kind says nothing.
 
-    ``once`` is the first word of a statement that a process makes once, at its start.
+    ``once`` is the first word of a statement that a process makes once, at its start; ``cause`` what it points to.
     """
 
     kind: str = ""
     values: Any = ()
     once: str = ""
+    cause: str = ""
 
 
 NOTHING = Reading()
@@ -47,7 +48,7 @@ def read_via(text: str) -> Via:
         rccl = says.RCCL_COMM.search(text) if " comm " in text else None
         return Via(found[1], found[2], "/GDRDMA" in text, rccl[1] if rccl else "")
     if found := says.INTRA.match(text):
-        return Via(intra=found[1].strip())
+        return Via(intra=found[1])
     return Via(torn=f"via {text}")
 
 
@@ -59,9 +60,10 @@ def read_statement(text: str) -> Reading:
             return Reading(kind, values(found), once)
     if ("->" in text or "via" in text) and (says.TORN.search(text) or says.TCP_FRAGMENT.search(text)):
         return Reading("torn", text)
-    if cause := causes.find(text):
-        return Reading("cause", cause, once)
-    return NOTHING._replace(once=once) if once else NOTHING
+    mtu = says.MTU.search(text) if " mtu " in text else None
+    reading = Reading("mtu", int(mtu[1]), once) if mtu else Reading(once=once)
+    cause = causes.find(text)
+    return reading._replace(cause=cause) if cause else NOTHING if reading == NOTHING else reading
 
 
 def _init(found: re.Match[str]) -> tuple[str, int, int, str, str, bool]:

@@ -23,7 +23,7 @@ _RCCL = re.compile(rb"RCCL version[^\n]*")
 _NEAR, _BURST = 256, 1024
 
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
-_ESCAPED = {"&gt;": ">", "&lt;": "<", "\\u003e": ">", "\\u003c": "<", "\\t": "\t", "\\u001b": "\x1b"}
+_ESCAPED = {"&gt;": ">", "&lt;": "<", "\\u003e": ">", "\\u003c": "<", "\\t": "\t", "\\u001b": "\x1b", "\\/": "/"}
 _LEVEL = re.compile(r"NCCL (INFO|WARN)\b ?")
 # host:pid:tid [cudaDev] at the end of what stands before "NCCL INFO"; the host may be empty, numeric or redacted.
 _ORIGIN = re.compile(r"([^\s:\"'|()\[\]{}]*):(\d+):(\d+)(?:[ \t]*\[(-?\d+)\])?")
@@ -118,7 +118,7 @@ def without_time(head: bytes) -> bytes:
 def plain(line: bytes) -> str:
     """Return a line as text without ANSI colours, line ends and the escapes of Docker's JSON files and of web pages."""
     text = line.decode("utf-8", "replace").rstrip("\r\n")
-    if "\\u00" in text or "&gt;" in text:
+    if "\\u00" in text or "&gt;" in text or "\\/" in text:
         for escape, character in _ESCAPED.items():
             text = text.replace(escape, character)
     return _ANSI.sub("", text) if "\x1b" in text else text

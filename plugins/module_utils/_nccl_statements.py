@@ -16,7 +16,7 @@ NET = re.compile(r"NET/([A-Za-z][^/\n\"\\]{0,40})/(\d+)")
 COLLNET = re.compile(r"via COLLNET/([A-Za-z][^/\n\"\\]{0,40})/(\d+)")
 TCP_FRAGMENT = re.compile(r"via NET/((?:Fast)?Socket)/(\d+)")
 TORN = re.compile(r"(?:via )NET/([A-Za-z]?[^/\s]*)$|via(?: N(?:E(?:T)?)?)?$|(?:\[send\]|\[receive\])(?: v(?:i)?)?$")
-INTRA = re.compile(r"(P2P/[\w ]+|SHM|direct shared memory|direct pointer)")
+INTRA = re.compile(r"(P2P/(?:direct pointer|\w+)|SHM|direct shared memory|direct pointer)")
 SELECTED = re.compile(
     r"(?:Using (?:network|internal Network)|Assigned NET plugin) "
     r"(NCCL RDMA Plugin(?: v\d+)?|[A-Za-z][\w.+-]*(?: Libfabric)?)"
@@ -24,6 +24,8 @@ SELECTED = re.compile(
 BANNER = re.compile(r"NET/(\w*IB\w*|Socket) ?: Using(.*)$")
 IB_DEVICE = re.compile(r"([A-Za-z][\w.+-]*):\d+(?:/|:rail|$)")
 IF_DEVICE = re.compile(r"\[\d+\]([^\s:\[\]]+)")
+# The enumeration of verbs: 3 is 1024 bytes, 5 is 4096.
+MTU = re.compile(r"NET/IB ?: .*\bqp\w* \d+ .*?mtu (\d)\b")
 PROVIDER = re.compile(r"NET/OFI Selected [Pp]rovider is ([\w.-]+)")
 NODES = re.compile(r"comm (\w+) rank (\d+) nRanks (\d+) nNodes (\d+) localRanks (\d+) localRank \d+(?: MNNVL (\d+))?")
 # communicator, rank, ranks, CUDA device, PCI bus, identity that all ranks share, START or COMPLETE

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -83,6 +83,20 @@ def promise(process: Process) -> tuple[str, list[str]]:
     return ("banner", ["Socket"]) if process.socket_devices else ("none", [])
 
 
+def judge_communicator(comm: Communicator, process: Process) -> Verdict:
+    """Return what one communicator of a process proves by itself."""
+    names = Counter({network: sum(devices.values()) for network, devices in comm.channels.items()})
+    level = "channels"
+    if not names:
+        if comm.nranks == 1 or comm.crosses_nodes is False or not comm.network:
+            return UNKNOWN
+        names, level = Counter([comm.network]), "selection"
+    classes = {transport_class(network, process) for network in names}
+    if len(classes) > 1:
+        return Verdict("mixed", "mixed", level)
+    return Verdict(name_verdict(names.most_common(1)[0][0]), classes.pop(), level)
+
+
 def _kinds(process: Process) -> set[str]:
     return {BY_ID[identity].kind for identity in process.hits}
 
@@ -116,6 +130,11 @@ def decide(processes: list[Process]) -> Verdict:
         if level in ("none", "banner") and any(_kinds(p) & {"fatal", "failure"} for p in processes):
             return Verdict("error", "unknown", "failure")
     for process in processes:
+        for comm in process.communicators.values():
+            # A communicator across nodes that has not talked yet must not have selected another kind either.
+            if comm.crosses_nodes and comm.network and not comm.channels and not (comm.mnnvl and process.intra):
+                names[comm.network] += 1
+                classes.add(transport_class(comm.network, process))
         # A rank that only selected its network must not have selected another kind than the one that is in use.
         own, networks = promise(process)
         silent = not process.channels and not (process.intra and not process.leaves_node)
@@ -243,5 +262,7 @@ def _rank(process: Process, source: str) -> dict[str, Any]:
         "channels": merge_channels([process]),
         "gdr_channels": process.gdr,
         "nccl_version": process.version,
-        "communicators": [comm.as_dict() for comm in process.communicators.values()],
+        "communicators": [
+            comm.as_dict() | asdict(judge_communicator(comm, process)) for comm in process.communicators.values()
+        ],
     }

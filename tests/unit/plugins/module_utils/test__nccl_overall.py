@@ -106,3 +106,20 @@ def test_a_pod_has_to_run_the_rank_of_its_place() -> None:
     # Ranks of a part of the group say nothing about places in the whole.
     apart = {f"pod-{n}": member(n % 2, 2, "0xa" if n < 2 else "0xb") for n in range(4)}
     assert judge_all(apart, Expectation(), {f"pod-{n}": n for n in range(4)})["satisfied"]
+
+
+def test_mtus_that_differ_between_pods_are_told() -> None:
+    qp = "NET/IB: NCCL Dev 0 IbDev 0 Port 1 qpn 305 mtu {} GID 3 (0/164640AFFFF0000)"
+    causes = judge_all({"a": log(qp.format(3), *BOTH), "b": log(qp.format(5), *BOTH)}, Expectation())["causes"]
+    assert [(cause["id"], "mtu 3" in cause["line"]) for cause in causes] == [("mtu_differs", True)]
+    assert judge_all({"a": log(qp.format(5), *BOTH), "b": log(qp.format(5), *BOTH)}, Expectation())["causes"] == []
+
+
+def test_every_communicator_has_its_own_verdict() -> None:
+    begun = "ncclCommInitRank comm {0} rank 0 nranks 2 cudaDev 0 nvmlDev 0 busId f000 commId {0} - Init COMPLETE"
+    report = judge(log(begun.format("0xa"), *BOTH, "Using network Socket", begun.format("0xb")), "x")
+    (rank,) = report.as_dict()["ranks"]
+    assert [(c["verdict"], c["transport_class"], c["evidence"]) for c in rank["communicators"]] == [
+        ("ib", "rdma", "channels"),
+        ("socket", "tcp", "selection"),
+    ]
