@@ -210,6 +210,15 @@ CATALOGUE: tuple[Cause, ...] = (
         "Remove the plugin, or give it its devices",
         0.5,
     ),
+    # Without a setting NCCL looks for libnccl-net.so and does not miss it.
+    Cause(
+        "plugin_missing",
+        "fallback",
+        r"NET/Plugin ?: (?:Could not find: ?|No plugin found \()(?!libnccl-net\.so)[^\s).]",
+        "the network plugin that NCCL_NET_PLUGIN names is not in the image, so NCCL used what it has itself",
+        "Unset NCCL_NET_PLUGIN, or install the plugin where the dynamic loader looks",
+        0.6,
+    ),
     Cause(
         "link_local_gid",
         "note",

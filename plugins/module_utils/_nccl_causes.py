@@ -29,7 +29,7 @@ _HINTS: tuple[str, ...] = (
     "match",
     "etected",
 )
-_HINTS += (" open", "overrid", "refused", "timed", "CUDA", "no module")
+_HINTS += (" open", " find", "overrid", "refused", "timed", "CUDA", "no module")
 
 
 NETDEV_AS_HCA = re.compile(r"NCCL_IB_HCA set (?:to|by environment to) [=^]*(?:en|eth|net|wl|bond|ib\d)")
