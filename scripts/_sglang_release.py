@@ -116,7 +116,7 @@ def _stand_in(name: str, module: str) -> Any:
     return _AnyClass(name, (_Anything,), {"__module__": module}) if name[:1].isupper() else _Anything()
 
 
-class _Stub(types.ModuleType):
+class Stub(types.ModuleType):
     """A module that has every name; a capitalised one is a class, so that it can be inherited from."""
 
     __version__ = "2.99.0"
@@ -151,7 +151,7 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         return importlib.machinery.ModuleSpec(fullname, self, is_package=True)
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> types.ModuleType:
-        module = _Stub(spec.name)
+        module = Stub(spec.name)
         if spec.submodule_search_locations is not None:
             module.__path__ = list(spec.submodule_search_locations)
         return module

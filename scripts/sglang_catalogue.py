@@ -6,7 +6,7 @@
 
 ``sglang_catalogue.py 0.5.24`` takes the release's wheel from the package index with pip, runs its parser (no torch,
 no GPU) and writes ``profiles/catalogue/0.5.24.json``; ``--check`` compares instead of writing and exits 1 on any
-difference. Needs pip, msgspec and packaging beside Python.
+difference, by itself for the oldest and the newest release that ship. Needs pip, msgspec and packaging beside Python.
 """
 
 from __future__ import annotations
@@ -22,6 +22,10 @@ import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "plugins"))
+
+from module_utils._sglang_catalogue import load_history
 
 ROOT = Path(__file__).resolve().parents[1]
 CATALOGUE = ROOT / "profiles" / "catalogue"
@@ -57,7 +61,7 @@ def unpack(version: str, cache: Path = CACHE) -> Path:
     found = sorted(wheels.glob(f"sglang-{version}-*.whl"))
     if got.returncode or not found:
         last = got.stderr.strip().splitlines()[-1:] or ["no wheel came"]
-        raise ReleaseError(f"sglang {version} can't be downloaded: {last[0]}")
+        raise ReleaseError(f"sglang {version} can't be downloaded (is a package index reachable?): {last[0]}")
     with zipfile.ZipFile(found[0]) as wheel:
         for name in wheel.namelist():
             if name.endswith(("dist-info/METADATA", ".py")) and not name.startswith("sglang/multimodal_gen/"):
@@ -128,13 +132,16 @@ def catalogue(version: str, cache: Path = CACHE) -> str:
 def main(argv: Sequence[str] | None = None) -> int:
     """Write or check the catalogues that were asked for."""
     parser = argparse.ArgumentParser(description="Write the flag catalogue of SGLang releases.")
-    parser.add_argument("versions", nargs="+", metavar="VERSION", help="release on the package index, such as 0.5.23")
+    parser.add_argument("versions", nargs="*", metavar="VERSION", help="release on the package index, such as 0.5.23")
     parser.add_argument("--check", action="store_true", help="compare with the file that is there; exit 1 if different")
     parser.add_argument("--output", type=Path, default=CATALOGUE, help="directory of the catalogues")
     parser.add_argument("--cache", type=Path, default=CACHE, help="where unpacked releases are kept")
     options = parser.parse_args(argv)
+    if not options.versions and not options.check:
+        parser.error("name the releases to write, such as 0.5.23")
     different = 0
-    for version in options.versions:
+    shipped = load_history(options.output).catalogues
+    for version in options.versions or [str(shipped[0].version), str(shipped[-1].version)]:
         if not VERSION.fullmatch(version):
             print(f"{version}: not a release; write it like 0.5.23 or 0.5.12.post1", file=sys.stderr)
             return 2

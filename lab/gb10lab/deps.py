@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 
 from .shell import LabError, command, say
@@ -29,9 +30,9 @@ PROGRAMS = {
 KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 
 
-def missing() -> list[str]:
+def missing(programs: Mapping[str, str] = PROGRAMS) -> list[str]:
     """Packages whose program is not on PATH, sorted."""
-    absent = {package for program, package in PROGRAMS.items() if not shutil.which(program)}
+    absent = {package for program, package in programs.items() if not shutil.which(program)}
     if not KEYRING.exists():
         absent.add("debian-archive-keyring")
     return sorted(absent)
@@ -54,12 +55,12 @@ def require_no_overlay(*directories: Path) -> None:
             )
 
 
-def install() -> None:
+def install(programs: Mapping[str, str] = PROGRAMS) -> None:
     """Install what is missing with apt. Raises LabError where apt is not the package manager."""
     require_root()
-    packages = missing()
+    packages = missing(programs)
     if not packages:
-        say("every package the lab needs is there")
+        say("every package that is needed is there")
         return
     if not shutil.which("apt-get"):
         raise LabError(f"this machine has no apt-get; install these programs yourself: {', '.join(packages)}")
@@ -69,7 +70,7 @@ def install() -> None:
     wait = ["-o", "DPkg::Lock::Timeout=300"]
     command(["apt-get", *wait, "update", "-q"], env=env, timeout=600)
     command(["apt-get", *wait, "install", "-y", "-q", "--no-install-recommends", *packages], env=env, timeout=900)
-    if still := missing():
+    if still := missing(programs):
         raise LabError(f"apt-get installed its packages, yet these are missing: {', '.join(still)}")
 
 

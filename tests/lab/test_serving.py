@@ -9,121 +9,39 @@ until then are printed (``pytest -s`` or the report of a failure).
 
 from __future__ import annotations
 
-import json
-import subprocess
-import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 import pytest
-from labcommand import LABCTL, LabCommand
+from labcommand import LabCommand
+from servinglab import ServingLab, changed, incarnations, is_ready, revisions
 
-ROOT = Path(__file__).resolve().parents[2]
 GROUP = "gemma-4-31b-it"
 TWO = {"topology": {"nodes": 2, "tp": 2}}
-PATIENCE = 300
-
-
-@dataclass
-class Cluster:
-    """A lab with Kubernetes; playbooks run as a user runs them."""
-
-    lab: LabCommand
-
-    def play(self, playbook: str, *arguments: str, check: bool = True, **values: Any) -> str:
-        """Run a playbook with variables; return its output."""
-        command = [LABCTL, "run", "--", "ansible-playbook", "-i", "inventory/lab", f"playbooks/{playbook}.yml"]
-        values.setdefault("gb10_results_dir", str(self.lab.state / "results"))
-        done = subprocess.run(
-            [*command, "-e", json.dumps(values), *arguments],
-            cwd=ROOT,
-            env=self.lab.environment,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=1500,
-        )
-        assert (done.returncode == 0) is check, done.stdout[-6000:] + done.stderr[-2000:]
-        return done.stdout
-
-    def kubectl(self, *words: str) -> str:
-        return self.lab("exec", "control", "--", "k3s", "kubectl", "-n", "gb10-serving", *words)
-
-    def pods(self, instance: str = GROUP) -> list[dict[str, Any]]:
-        """Return the pods of a group, rank 0 first."""
-        selector = f"gb10.cluster/instance={instance},gb10.cluster/rank"
-        found = json.loads(self.kubectl("get", "pods", "-l", selector, "-o", "json"))["items"]
-        return sorted(found, key=lambda pod: int(pod["metadata"]["labels"]["gb10.cluster/rank"]))
-
-    def signal(self, node: str, rank: int, name: str) -> None:
-        """Send a signal to a rank's process, from its host."""
-        # The bracket keeps pkill from finding its own command line.
-        self.lab("exec", node, "--", "pkill", f"-{name}", "-f", f"[l]aunch_server.*--node-rank {rank} ")
-
-    def wait_ready(self, before: set[str], ranks: int = 4) -> float:
-        """Wait until all ranks are ready and none of the processes in ``before`` is left; return the seconds."""
-        started = time.monotonic()
-        while time.monotonic() - started < PATIENCE:
-            pods = self.pods()
-            if len(pods) == ranks and all(map(is_ready, pods)) and not before & incarnations(pods):
-                return time.monotonic() - started
-            time.sleep(2)
-        raise AssertionError(f"not ready after {PATIENCE} s:\n{self.kubectl('get', 'pods', '-o', 'wide')}")
-
-
-def is_ready(pod: dict[str, Any]) -> bool:
-    conditions = {c["type"]: c["status"] for c in pod["status"].get("conditions", [])}
-    return conditions.get("Ready") == "True" and "deletionTimestamp" not in pod["metadata"]
-
-
-def incarnations(pods: list[dict[str, Any]]) -> set[str]:
-    """Return what changes with every start of every rank's process."""
-    return {
-        f"{pod['metadata']['uid']}/{status['restartCount']}"
-        for pod in pods
-        for status in pod["status"].get("containerStatuses", [])
-    }
-
-
-def revisions(pods: list[dict[str, Any]]) -> set[str]:
-    return {pod["metadata"]["annotations"]["gb10.cluster/revision"] for pod in pods}
-
-
-def changed(output: str) -> int:
-    return sum(int(part.split()[0]) for part in output.partition("PLAY RECAP")[2].split("changed=")[1:])
 
 
 @pytest.fixture(scope="module")
-def cluster(make_lab: Callable[[], LabCommand]) -> Iterator[Cluster]:
-    lab = make_lab()
-    up = subprocess.run([LABCTL, "up"], env=lab.environment, capture_output=True, text=True, timeout=1800, check=False)
-    assert up.returncode == 0, up.stdout + up.stderr
-    made = Cluster(lab)
-    made.play("fabric")
-    made.play("kubernetes")
-    yield made
+def cluster(make_lab: Callable[[], LabCommand]) -> Iterator[ServingLab]:
+    yield ServingLab.start(make_lab())
 
 
-def test_a_group_is_served_and_a_second_run_changes_nothing(cluster: Cluster) -> None:
+def test_a_group_is_served_and_a_second_run_changes_nothing(cluster: ServingLab) -> None:
     assert changed(cluster.play("serve")) > 0
-    assert all(map(is_ready, cluster.pods()))
+    assert all(map(is_ready, cluster.pods(GROUP)))
     assert changed(cluster.play("serve")) == 0
 
 
-def test_check_mode_shows_a_preset_s_flags_and_changes_nothing(cluster: Cluster) -> None:
-    before = cluster.pods()
+def test_check_mode_shows_a_preset_s_flags_and_changes_nothing(cluster: ServingLab) -> None:
+    before = cluster.pods(GROUP)
     output = cluster.play("serve", "--check", "--diff", preset="mtp-6")
     assert output.count("+    --speculative-num-steps 6") == 4
     assert output.count("-    --speculative-num-steps 4") == 4
-    assert incarnations(cluster.pods()) == incarnations(before)
+    assert incarnations(cluster.pods(GROUP)) == incarnations(before)
 
 
-def test_a_preset_replaces_the_group_as_a_whole(cluster: Cluster) -> None:
-    before = cluster.pods()
+def test_a_preset_replaces_the_group_as_a_whole(cluster: ServingLab) -> None:
+    before = cluster.pods(GROUP)
     cluster.play("serve", preset="mtp-6")
-    after = cluster.pods()
+    after = cluster.pods(GROUP)
     assert {p["metadata"]["uid"] for p in before}.isdisjoint(p["metadata"]["uid"] for p in after)
     assert len(revisions(after)) == 1
     assert revisions(after) != revisions(before)
@@ -139,44 +57,44 @@ def test_a_preset_replaces_the_group_as_a_whole(cluster: Cluster) -> None:
     ],
 )
 def test_a_disturbed_group_comes_back_as_a_whole(
-    cluster: Cluster, what: str, node: str, rank: int, signal: str
+    cluster: ServingLab, what: str, node: str, rank: int, signal: str
 ) -> None:
-    before = incarnations(cluster.pods())
+    before = incarnations(cluster.pods(GROUP))
     cluster.signal(node, rank, signal)
-    print(f"{what}: ready again after {cluster.wait_ready(before):.0f} s")
+    print(f"{what}: ready again after {cluster.wait_ready(GROUP, before, 4):.0f} s")
     cluster.play("verify", preset="mtp-6")
 
 
-def test_a_drained_node_is_waited_for(cluster: Cluster) -> None:
-    before = incarnations(cluster.pods())
+def test_a_drained_node_is_waited_for(cluster: ServingLab) -> None:
+    before = incarnations(cluster.pods(GROUP))
     drain = ("drain", "spark4", "--ignore-daemonsets", "--delete-emptydir-data", "--force", "--timeout=120s")
     cluster.kubectl(*drain)
-    assert not is_ready(cluster.pods()[3])
+    assert not is_ready(cluster.pods(GROUP)[3])
     cluster.kubectl("uncordon", "spark4")
-    print(f"an uncordoned node: ready again after {cluster.wait_ready(before):.0f} s")
+    print(f"an uncordoned node: ready again after {cluster.wait_ready(GROUP, before, 4):.0f} s")
     cluster.play("verify", preset="mtp-6")
 
 
-def test_a_missing_network_is_named_before_anything_changes(cluster: Cluster) -> None:
-    before = incarnations(cluster.pods())
+def test_a_missing_network_is_named_before_anything_changes(cluster: ServingLab) -> None:
+    before = incarnations(cluster.pods(GROUP))
     cluster.kubectl("delete", "net-attach-def", "gb10-rail1-vf1")
     output = cluster.play("serve", check=False, vf_index=1, preset="mtp-6")
     assert "gb10-rail1-vf1" in output
     assert "rank 2 on spark3" in output
     assert "playbooks/kubernetes.yml" in output
-    assert incarnations(cluster.pods()) == before
+    assert incarnations(cluster.pods(GROUP)) == before
     cluster.play("kubernetes")
 
 
-def test_stopping_takes_everything_away_and_gives_the_vfs_back(cluster: Cluster) -> None:
+def test_stopping_takes_everything_away_and_gives_the_vfs_back(cluster: ServingLab) -> None:
     cluster.play("serve_stop", instance=GROUP)
-    assert cluster.pods() == []
+    assert cluster.pods(GROUP) == []
     left = cluster.kubectl("get", "all,cm,sa,role,rolebinding", "-l", f"gb10.cluster/instance={GROUP}", "-o", "name")
     assert left == ""
     assert "enp1s0f0v0" in cluster.lab.shell("spark1", "ip -br link")
 
 
-def test_two_groups_side_by_side_and_none_may_take_the_other_s_vfs(cluster: Cluster) -> None:
+def test_two_groups_side_by_side_and_none_may_take_the_other_s_vfs(cluster: ServingLab) -> None:
     for name, nodes, vf_index in (("one", ["spark1", "spark2"], 0), ("two", ["spark4", "spark3"], 1)):
         cluster.play("serve", instance=name, serving_plan_nodes=nodes, vf_index=vf_index, serving_plan_overrides=TWO)
     assert [pod["spec"]["nodeName"] for pod in cluster.pods("two")] == ["spark4", "spark3"]

@@ -1,0 +1,39 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Stand in for what SGLang imports and a CPU never calls; Python loads this file before anything else."""
+
+from __future__ import annotations
+
+import importlib.abc
+import importlib.machinery
+import sys
+import types
+from typing import Any
+
+from _sglang_release import Stub
+
+ABSENT = frozenset(
+    {"gguf", "jsonschema", "quack", "scipy", "sgl_kernel", "soundfile", "torchaudio", "torchvision", "triton", "vllm"}
+)
+
+
+class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Comes last: whatever is installed is used."""
+
+    def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> importlib.machinery.ModuleSpec | None:
+        del path, target
+        if fullname.partition(".")[0] in ABSENT:
+            return importlib.machinery.ModuleSpec(fullname, self, is_package=True)
+        return None
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> types.ModuleType:
+        module = Stub(spec.name)
+        module.__path__ = []
+        return module
+
+    def exec_module(self, module: types.ModuleType) -> None:
+        del module
+
+
+sys.meta_path.append(_Finder())

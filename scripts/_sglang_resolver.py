@@ -1,0 +1,163 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Run an SGLang release's whole resolution of its arguments, as if on a GB10, with real torch and transformers.
+
+Started by ``_sglang_environment.py`` with the release, its transformers and torch on the path. Reads questions from
+standard input, a JSON object a line (``argv``, ``arch``, ``draft_arch``, ``config``), and answers each with
+``{"accepted": …, "message": …, "changes": {key: [given, becomes]}}``. The model is a directory that holds nothing but
+a ``config.json``: the one of the question, else the defaults that transformers has for the architecture.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import json
+import logging
+import os
+import sys
+import tempfile
+import types
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from _sglang_release import VALUES, Stub
+
+GIB = 2**30
+MEMORY = 119
+"""GiB that a GB10 shows as its GPU's memory, of 128 GB that CPU and GPU share."""
+
+KERNELS = frozenset({"flashinfer", "gguf", "jsonschema", "quack", "scipy", "sgl_kernel", "soundfile", "torchaudio",
+                     "torchvision", "triton", "vllm"})  # fmt: skip
+"""What is named on the way and never called. Packages that are looked for before they are used must not be here."""
+
+
+class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Serve stand-ins for kernels that aren't installed, and modules of kernels of which a constant is read."""
+
+    def __init__(self, names: frozenset[str] | None) -> None:
+        self.names = names
+
+    def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> importlib.machinery.ModuleSpec | None:
+        del path, target
+        wanted = fullname in VALUES if self.names is None else fullname.partition(".")[0] in self.names
+        # what the release's parser stands in for is installed here, except kernels
+        if self.names is None and not fullname.startswith("sglang."):
+            wanted = False
+        return importlib.machinery.ModuleSpec(fullname, self, is_package=True) if wanted else None
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> types.ModuleType:
+        module = Stub(spec.name)
+        module.__path__ = []
+        return module
+
+    def exec_module(self, module: types.ModuleType) -> None:
+        for name, value in VALUES.get(module.__name__, {}).items():
+            setattr(module, name, value)
+
+
+def pretend_gb10() -> None:
+    """Answer SGLang's questions about the machine as a GB10 does."""
+    import torch
+
+    properties = types.SimpleNamespace(
+        name="NVIDIA GB10", major=12, minor=1, total_memory=MEMORY * GIB, multi_processor_count=48, warp_size=32
+    )
+    answers = {
+        "is_available": True,
+        "device_count": 1,
+        "current_device": 0,
+        "get_device_capability": (12, 1),
+        "get_device_properties": properties,
+        "get_device_name": properties.name,
+        "mem_get_info": (MEMORY * GIB, MEMORY * GIB),
+        "empty_cache": None,
+    }
+    for name, value in answers.items():
+        setattr(torch.cuda, name, lambda *_args, _value=value, **_kwargs: _value)
+    torch.version.cuda = "13.0"
+
+
+def model_type(arch: str) -> str:
+    """Return transformers' name for an architecture; raise ValueError where this transformers doesn't know it."""
+    from transformers.models.auto import modeling_auto
+
+    for name, mapping in vars(modeling_auto).items():
+        if name.startswith("MODEL_FOR_") and name.endswith("_MAPPING_NAMES"):
+            for kind, classes in mapping.items():
+                if arch == classes or (isinstance(classes, tuple) and arch in classes):
+                    return str(kind)
+    raise ValueError(f"the transformers of this release does not know {arch}; give the model's config.json")
+
+
+def write_model(directory: Path, arch: str, config: Mapping[str, Any] | None) -> Path:
+    """Write a model directory of a configuration alone."""
+    directory.mkdir()
+    known = dict(config or {"architectures": [arch], "model_type": model_type(arch), "torch_dtype": "bfloat16"})
+    (directory / "config.json").write_text(json.dumps(known))
+    return directory
+
+
+def value_after(argv: list[str], *flags: str) -> int | None:
+    """Return the place of a flag's value among the words."""
+    return next((place + 1 for place, word in enumerate(argv) if word in flags and place + 1 < len(argv)), None)
+
+
+def resolve(server_args: Any, question: Mapping[str, Any], scratch: Path) -> dict[str, list[Any]]:
+    """Return every value that the release changes; raise what it raises."""
+    argv = list(question["argv"])
+    place = value_after(argv, "--model-path", "--model")
+    if place is None:
+        raise ValueError("the command line has no --model-path")
+    argv[place] = str(write_model(scratch / "model", question["arch"], question.get("config")))
+    draft = value_after(argv, "--speculative-draft-model-path", "--speculative-draft-model")
+    if draft is not None:
+        argv[draft] = str(write_model(scratch / "draft", question.get("draft_arch") or question["arch"], None))
+    parser = argparse.ArgumentParser()
+    server_args.add_cli_args(parser)
+    parsed = parser.parse_args(argv)
+    given = dict(vars(parsed))
+    made = server_args.from_cli_args(parsed)
+    if hasattr(made, "resolve_once"):
+        made.resolve_once()
+    made.check_server_args()
+    values = made.resolved_dict() if hasattr(made, "resolved_dict") else vars(made)
+    return {key: [given[key], value] for key, value in values.items() if key in given and given[key] != value}
+
+
+def judge(server_args: Any, question: Mapping[str, Any]) -> dict[str, Any]:
+    """Answer one question."""
+    with tempfile.TemporaryDirectory() as scratch:
+        try:
+            changes = resolve(server_args, question, Path(scratch))
+        except SystemExit:
+            return {"accepted": False, "message": "refused by the parser", "changes": {}}
+        except Exception as problem:  # whatever ends the start of the server is an answer
+            text = str(problem).replace(scratch + "/", "")
+            return {"accepted": False, "message": f"{type(problem).__name__}: {text}", "changes": {}}
+    return {"accepted": True, "message": "", "changes": changes}
+
+
+def main() -> int:
+    """Answer every line of standard input."""
+    logging.disable(logging.CRITICAL)
+    os.environ.update(TORCHDYNAMO_DISABLE="1", HF_HUB_OFFLINE="1", TRANSFORMERS_VERBOSITY="error")
+    sys.meta_path.insert(0, _Finder(None))
+    sys.meta_path.append(_Finder(KERNELS))
+    with contextlib.redirect_stdout(sys.stderr):
+        pretend_gb10()
+        server_args = importlib.import_module("sglang.srt.server_args").ServerArgs
+    for line in sys.stdin:
+        with contextlib.redirect_stdout(sys.stderr):
+            answer = judge(server_args, json.loads(line))
+        print(json.dumps(answer, default=str), flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

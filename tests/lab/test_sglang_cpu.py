@@ -1,0 +1,98 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Real SGLang behind the same playbook: a tiny random model as two ranks on the CPUs of two of the lab's hosts.
+
+Its image is built once from published packages (lab/sglang-cpu). What no CPU can show is left to the other tests: NCCL,
+so the transport gate has to refuse a verdict here.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from labcommand import LABCTL, LabCommand
+from servinglab import ROOT, ServingLab, incarnations, is_ready
+
+SOURCE = ROOT / "lab" / "sglang-cpu"
+GROUP = "tiny-llama-cpu"
+NODES = ("spark1", "spark2")
+MODELS = "/srv/models"
+PROBE = ("python3", "/opt/gb10/generate_probe.py", "--port", "30000", "--timeout", "60")
+VALUES = {
+    "profile": GROUP,
+    "gb10_profile_dirs": [str(SOURCE / "profiles")],
+    "gb10_sglang_images_from": "",
+    "gb10_models_dir": MODELS,
+    "sglang_model_source": "local",
+    "sglang_shm_size": "1Gi",
+    "sglang_startup_timeout": 900,
+    "sglang_wait_timeout": 900,
+}
+
+
+@pytest.fixture(scope="module")
+def cluster(make_lab: Callable[[], LabCommand]) -> Iterator[ServingLab]:
+    built = subprocess.run([SOURCE / "build"], check=True, stdout=subprocess.PIPE, text=True, timeout=1500)
+    made = ServingLab.start(make_lab(), nodes=len(NODES))
+    for node in NODES:
+        with Path(built.stdout.strip()).open("rb") as image:
+            importing = [LABCTL, "exec", node, "--", "k3s", "ctr", "images", "import", "-"]
+            subprocess.run(importing, stdin=image, check=True, env=made.lab.environment, timeout=900)
+        with (SOURCE / "model").open("rb") as program:
+            writing = [LABCTL, "exec", node, "--", "python3", "-", f"{MODELS}/gb10--tiny-llama"]
+            subprocess.run(writing, stdin=program, check=True, env=made.lab.environment, timeout=60)
+    yield made
+
+
+def server_info(cluster: ServingLab) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(cluster.in_head(GROUP, *PROBE, "--get", "/server_info"))
+    return found
+
+
+def test_two_ranks_of_real_sglang_are_served(cluster: ServingLab) -> None:
+    output = cluster.play("serve", **VALUES)
+    pods = cluster.pods(GROUP)
+    assert [pod["spec"]["nodeName"] for pod in pods] == list(NODES)
+    assert all(map(is_ready, pods))
+    assert "SGLang runs everything as the profile says" in output
+    info = server_info(cluster)
+    assert (info["version"], info["tp_size"], info["nnodes"], info["device"]) == ("0.5.20", 2, 2, "cpu")
+    assert info["dist_init_addr"] == "10.100.0.1:20000"
+
+
+def test_it_generates_and_counts(cluster: ServingLab) -> None:
+    figures = json.loads(cluster.in_head(GROUP, *PROBE, "--measure", "64"))
+    print(f"real SGLang, two ranks on CPUs: {figures}")
+    assert figures["tokens"] == 64
+    metrics = cluster.in_head(GROUP, *PROBE, "--get", "/metrics")
+    counted = [line for line in metrics.splitlines() if line.startswith("sglang:generation_tokens_total{")]
+    assert sum(float(line.rsplit(" ", 1)[1]) for line in counted) >= 64
+
+
+def test_a_preset_replaces_both_ranks_and_a_difference_is_reported(cluster: ServingLab) -> None:
+    before = incarnations(cluster.pods(GROUP))
+    cluster.play("serve", **VALUES, preset="narrow")
+    assert not before & incarnations(cluster.pods(GROUP))
+    assert server_info(cluster)["max_running_requests"] == 1
+
+
+def test_a_killed_worker_of_real_sglang_brings_both_back(cluster: ServingLab) -> None:
+    before = incarnations(cluster.pods(GROUP))
+    cluster.signal("spark2", 1, "KILL")
+    print(f"a killed worker of real SGLang: ready again after {cluster.wait_ready(GROUP, before, 2, 900):.0f} s")
+
+
+def test_without_nccl_there_is_no_verdict_and_no_pass(cluster: ServingLab) -> None:
+    output = cluster.play("verify", check=False, **VALUES, preset="narrow")
+    assert "no evidence" in output.lower()
+
+
+def test_it_stops_the_head_first_and_leaves_nothing(cluster: ServingLab) -> None:
+    cluster.play("serve_stop", instance=GROUP)
+    assert cluster.pods(GROUP) == []
