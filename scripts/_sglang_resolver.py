@@ -5,7 +5,8 @@
 
 Started by ``_sglang_environment.py`` with the release, its transformers and torch on the path. Reads questions from
 standard input, a JSON object a line (``argv``, ``arch``, ``draft_arch``, ``config``), and answers each with
-``{"accepted": …, "message": …, "changes": {key: [given, becomes]}}``. The model is a directory that holds nothing but
+``{"accepted": …, "message": …, "changes": {key: [given, becomes]}, "engine": …}``; two answers with one ``engine`` are
+one engine. The model is a directory that holds nothing but
 a ``config.json``: the one of the question, else the defaults that transformers has for the architecture.
 """
 
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import hashlib
 import importlib.abc
 import importlib.machinery
 import importlib.util
@@ -21,6 +23,7 @@ import logging
 import os
 import sys
 import tempfile
+import traceback
 import types
 from collections.abc import Mapping
 from pathlib import Path
@@ -35,6 +38,10 @@ MEMORY = 119
 KERNELS = frozenset({"flashinfer", "gguf", "jsonschema", "quack", "scipy", "sgl_kernel", "soundfile", "torchaudio",
                      "torchvision", "triton", "vllm"})  # fmt: skip
 """What is named on the way and never called. Packages that are looked for before they are used must not be here."""
+
+
+SAYS_NOTHING = frozenset({"model_path", "random_seed", "served_model_name", "tokenizer_path"})
+"""Drawn anew at every start, or the name of the directory that stands for the model."""
 
 
 class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
@@ -63,8 +70,7 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 def pretend_gb10() -> None:
     """Answer SGLang's questions about the machine as a GB10 does."""
-    import torch
-
+    torch: Any = importlib.import_module("torch")
     properties = types.SimpleNamespace(
         name="NVIDIA GB10", major=12, minor=1, total_memory=MEMORY * GIB, multi_processor_count=48, warp_size=32
     )
@@ -85,8 +91,7 @@ def pretend_gb10() -> None:
 
 def model_type(arch: str) -> str:
     """Return transformers' name for an architecture; raise ValueError where this transformers doesn't know it."""
-    from transformers.models.auto import modeling_auto
-
+    modeling_auto = importlib.import_module("transformers.models.auto.modeling_auto")
     for name, mapping in vars(modeling_auto).items():
         if name.startswith("MODEL_FOR_") and name.endswith("_MAPPING_NAMES"):
             for kind, classes in mapping.items():
@@ -108,8 +113,8 @@ def value_after(argv: list[str], *flags: str) -> int | None:
     return next((place + 1 for place, word in enumerate(argv) if word in flags and place + 1 < len(argv)), None)
 
 
-def resolve(server_args: Any, question: Mapping[str, Any], scratch: Path) -> dict[str, list[Any]]:
-    """Return every value that the release changes; raise what it raises."""
+def resolve(server_args: Any, question: Mapping[str, Any], scratch: Path) -> dict[str, Any]:
+    """Return every value that the release changes, and a digest of all that will run; raise what it raises."""
     argv = list(question["argv"])
     place = value_after(argv, "--model-path", "--model")
     if place is None:
@@ -127,20 +132,26 @@ def resolve(server_args: Any, question: Mapping[str, Any], scratch: Path) -> dic
         made.resolve_once()
     made.check_server_args()
     values = made.resolved_dict() if hasattr(made, "resolved_dict") else vars(made)
-    return {key: [given[key], value] for key, value in values.items() if key in given and given[key] != value}
+    known = {key: value for key, value in values.items() if key in given and key not in SAYS_NOTHING}
+    text = json.dumps(known, sort_keys=True, default=str).replace(str(scratch), "")
+    return {
+        "changes": {key: [given[key], value] for key, value in known.items() if given[key] != value},
+        "engine": hashlib.sha256(text.encode()).hexdigest()[:16],
+    }
 
 
 def judge(server_args: Any, question: Mapping[str, Any]) -> dict[str, Any]:
     """Answer one question."""
     with tempfile.TemporaryDirectory() as scratch:
         try:
-            changes = resolve(server_args, question, Path(scratch))
+            return {"accepted": True, "message": "", **resolve(server_args, question, Path(scratch))}
         except SystemExit:
-            return {"accepted": False, "message": "refused by the parser", "changes": {}}
+            message = "refused by the parser"
         except Exception as problem:  # whatever ends the start of the server is an answer
-            text = str(problem).replace(scratch + "/", "")
-            return {"accepted": False, "message": f"{type(problem).__name__}: {text}", "changes": {}}
-    return {"accepted": True, "message": "", "changes": changes}
+            # an assertion without a text is told by its line
+            text = str(problem).replace(scratch + "/", "") or traceback.extract_tb(problem.__traceback__)[-1].line
+            message = f"{type(problem).__name__}: {text}"
+    return {"accepted": False, "message": message, "changes": {}, "engine": ""}
 
 
 def main() -> int:

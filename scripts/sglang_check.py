@@ -17,15 +17,16 @@ import argparse
 import json
 import shlex
 import sys
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "plugins"))
 
+import _sglang_environment
 import sglang_catalogue
 from module_utils._findings import format_findings
-from module_utils._sglang_catalogue import Version
 from module_utils._sglang_check import Knowledge, Report, check, clean_argv
 from module_utils._sglang_models import facts_for, load_models
 from module_utils._sglang_rules import GPUS, Facts, Setting
@@ -59,7 +60,13 @@ def options() -> argparse.ArgumentParser:
     parser.add_argument(
         "--deep",
         action="store_true",
-        help="ask the release's own code too (up to 0.5.18; takes its wheel from the index)",
+        help="run the release's own resolver too, show every value that it changes (takes torch from the index, once)",
+    )
+    parser.add_argument(
+        "--model-config",
+        type=Path,
+        metavar="FILE",
+        help="the model's config.json for --deep; without it, the defaults that transformers has for the architecture",
     )
     parser.add_argument("--json", action="store_true", help="answer as one JSON object")
     return parser
@@ -100,31 +107,29 @@ def answer(asked: argparse.Namespace, argv: Sequence[str]) -> Report:
     return check(Knowledge.load(asked.profiles), asked.sglang, argv, facts, setting)
 
 
-def ask_release(report: Report, argv: Sequence[str]) -> dict[str, Any]:
-    """Return what the release's own code makes of the arguments; raise ValueError when it can't be asked."""
-    if not Version.parse(report.judged_by).within(None, "0.5.18"):
-        raise ValueError("--deep: releases after 0.5.18 are only asked for their flags")
-    context = report.context
+def ask_release(report: Report, argv: Sequence[str], model_config: Path | None) -> dict[str, Any]:
+    """Return what the release's own resolver makes of the arguments; raise ValueError when it can't be asked."""
     question = {
         "argv": list(argv),
-        "arch": context["arch"] or "LlamaForCausalLM",
-        "draft_arch": context["draft_arch"],
-        "multimodal": context["multimodal"],
-        "hybrid": context["hybrid"],
-        "extra_buffer": not context["nemotron"],
-        "no_prefill_graph": context["no_prefill_graph"],
+        "arch": report.context["arch"] or "LlamaForCausalLM",
+        "draft_arch": report.context["draft_arch"],
     }
     try:
-        return sglang_catalogue.ask_handlers(report.judged_by, [question])[0]
-    except sglang_catalogue.ReleaseError as problem:
+        if model_config is not None:
+            question["config"] = json.loads(model_config.read_text(encoding="utf-8"))
+        release = sglang_catalogue.unpack(report.judged_by)
+        return _sglang_environment.ask(release, sglang_catalogue.CACHE, [question])[0]
+    except (OSError, ValueError) as problem:
+        raise ValueError(f"--model-config: {problem}") from problem
+    except (sglang_catalogue.ReleaseError, _sglang_environment.SetupError) as problem:
         raise ValueError(f"--deep: {problem}") from problem
 
 
 def show_release(deep: dict[str, Any]) -> None:
-    """Print the release's own answer for people."""
+    """Print the release's own answer for people: every value that it changes, given and becoming."""
     print(f"the release itself: {'accepts it' if deep['accepted'] else deep['message']}")
-    for key, value in deep["values"].items():
-        print(f"  {key} = {value}")
+    for key, (given, becomes) in sorted(deep["changes"].items()):
+        print(f"  {key}: {given} -> {textwrap.shorten(str(becomes), 160, placeholder=' …')}")
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -138,7 +143,7 @@ def main(words: Sequence[str] | None = None) -> int:
     try:
         argv = clean_argv(everything[split + 1 :])
         report = answer(asked, argv)
-        deep = ask_release(report, argv) if asked.deep else None
+        deep = ask_release(report, argv, asked.model_config) if asked.deep else None
     except ValueError as problem:
         result: dict[str, Any] = {
             "sglang": asked.sglang,

@@ -10,6 +10,7 @@ from typing import Any
 from ansible_collections.gb10.cluster.plugins.module_utils import (
     _findings,
     _serving_compare,
+    _serving_gateway,
     _serving_manifests,
     _serving_pods,
     _serving_status,
@@ -17,12 +18,16 @@ from ansible_collections.gb10.cluster.plugins.module_utils import (
 
 
 def serving_manifests(
-    plan: dict[str, Any], options: dict[str, Any], files: dict[str, str], patches: dict[str, str], service_type: str
+    plan: dict[str, Any],
+    options: dict[str, Any],
+    files: dict[str, str],
+    patches: dict[str, str],
+    access: dict[str, Any],
 ) -> list[dict[str, Any]]:
     """Return all objects of a group."""
     secrets = {variable: (ref["secret"], ref["key"]) for variable, ref in options.get("secrets", {}).items()}
     pods = _serving_pods.PodOptions(**{**options, "secrets": secrets})
-    return _serving_manifests.render(plan, pods, files, patches, service_type)
+    return _serving_manifests.render(plan, pods, files, patches, _serving_gateway.Access(**access))
 
 
 def serving_outdated(stateful_sets: list[dict[str, Any]], objects: list[dict[str, Any]]) -> list[str]:

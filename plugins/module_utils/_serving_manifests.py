@@ -10,8 +10,9 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from ._serving_gateway import Access, around, attach, service
 from ._serving_pods import NETWORKS, PodOptions, networks_annotation, pod_spec
-from ._serving_supervisor import supervisor
+from ._serving_supervisor import supervisor, supervisor_labels
 
 REVISION = "gb10.cluster/revision"
 INSTANCE = "gb10.cluster/instance"
@@ -36,21 +37,6 @@ def _meta(plan: Mapping[str, Any], name: str, **more: Any) -> dict[str, Any]:
 
 def _config_map(plan: Mapping[str, Any], name: str, files: Mapping[str, str]) -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": _meta(plan, name), "data": dict(files)}
-
-
-def _service(plan: Mapping[str, Any], service_type: str) -> dict[str, Any]:
-    port = plan["service"]["port"]
-    return {
-        "apiVersion": "v1",
-        "kind": "Service",
-        "metadata": _meta(plan, plan["service"]["name"]),
-        "spec": {
-            "type": service_type,
-            # Workers answer /health with 200 whatever happens: only the head may be behind the Service.
-            "selector": {INSTANCE: plan["instance"], ROLE: "head"},
-            "ports": [{"name": "http", "port": port, "targetPort": "http", "protocol": "TCP"}],
-        },
-    }
 
 
 def _stateful_set(
@@ -91,14 +77,16 @@ def render(
     options: PodOptions,
     files: Mapping[str, str],
     patches: Mapping[str, str],
-    service_type: str = "ClusterIP",
+    access: Access | None = None,
 ) -> list[dict[str, Any]]:
     """Return all objects of a group in the order in which they can be created.
 
     ``files`` are the scripts that run beside the server, ``patches`` the patch hooks, both name → text. Secrets are
     not among the objects: what they hold must not pass through a plan that can be printed.
     """
+    access = access or Access()
     specs = [pod_spec(entry, plan, options) for entry in plan["ranks"]]
+    specs[:1] = [attach(spec, plan, access, options.pull_policy) for spec in specs[:1]]
     revision = revision_of(plan, specs, {"files": dict(files), "patches": dict(patches)})
     objects: list[dict[str, Any]] = [
         {
@@ -111,7 +99,10 @@ def render(
     ]
     if patches:
         objects.append(_config_map(plan, f"{plan['instance']}-patches", patches))
-    objects.append(_service(plan, service_type))
+    head = {INSTANCE: plan["instance"], ROLE: "head"}
+    meta = _meta(plan, plan["service"]["name"])
+    objects.append(service(plan, meta, head, access))
+    objects += around(plan, meta, {INSTANCE: plan["instance"]}, head, supervisor_labels(plan), access)
     objects += [_stateful_set(entry, plan, spec, revision) for entry, spec in zip(plan["ranks"], specs, strict=True)]
     if options.supervisor and len(plan["ranks"]) > 1:
         objects += supervisor(plan, options, labels(plan), {REVISION: revision})

@@ -13,6 +13,11 @@ from ._serving_pods import FILES, SECURITY, PodOptions
 LOGS = "/var/log/group"
 
 
+def supervisor_labels(plan: Mapping[str, Any]) -> dict[str, str]:
+    """Return what selects the pod of a group's supervisor."""
+    return {"gb10.cluster/supervisor": plan["instance"]}
+
+
 def supervisor(
     plan: Mapping[str, Any], options: PodOptions, labels: Mapping[str, str], annotations: Mapping[str, str]
 ) -> list[dict[str, Any]]:
@@ -53,7 +58,7 @@ def _deployment(
     annotations: Mapping[str, str],
     pods: list[str],
 ) -> dict[str, Any]:
-    own = {"gb10.cluster/supervisor": plan["instance"]}
+    own = supervisor_labels(plan)
     command = ["python3", f"{FILES}/group_supervisor.py", "--namespace", plan["namespace"], "--pods", ",".join(pods)]
     command += ["--port", str(plan["service"]["port"]), "--stuck-after", str(options.stuck_after), "--logs", LOGS]
     spec = {

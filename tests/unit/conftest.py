@@ -10,9 +10,14 @@ from pathlib import Path
 
 from ansible.utils.collection_loader import AnsibleCollectionConfig
 from ansible.utils.collection_loader._collection_finder import _AnsibleCollectionFinder
+from hypothesis import settings
 
 ROOT = Path(__file__).resolve().parents[2]
 
 if AnsibleCollectionConfig.collection_finder is None:
     _AnsibleCollectionFinder(paths=[str(ROOT / "collections")])._install()
 sys.path.insert(0, str(ROOT / "plugins"))
+
+# How long an example takes says something of the machine's load, nothing of the code.
+settings.register_profile("gb10", deadline=None)
+settings.load_profile("gb10")

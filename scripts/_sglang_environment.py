@@ -1,0 +1,109 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Have what a release's own resolver needs beside its sources: torch without a GPU, and the release's transformers.
+
+Two directories in the cache, made once: torch and what SGLang imports (``sglang-environment.txt``; 0.6 GB come from the
+package index, 1.6 GB lie there afterwards), and a small one for each transformers that a release pins. PyTorch's
+published build wants NVIDIA's libraries, for which ``_nvidia_stubs.py`` stands in: nothing is ever computed on a GPU.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+REQUIREMENTS = HERE / "sglang-environment.txt"
+PYTHON = (3, 13)
+"""What the pinned list is made for."""
+PINS = re.compile(r"Requires-Dist: (transformers|tokenizers)\s*\(?([<>=!~][^;)]*)")
+JIT_SOURCES = ("sglang/jit_kernel", "sglang/kernels/jit")
+"""Packages of kernels whose import looks for the directories of their sources, which the cache leaves out."""
+
+
+class SetupError(Exception):
+    """The environment can't be made; the message says which part and why."""
+
+
+def _install(target: Path, *words: str) -> None:
+    """Install packages into a directory, all or nothing."""
+    with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
+        made = Path(scratch) / "made"
+        command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--only-binary=:all:"]
+        done = subprocess.run([*command, "--target", str(made), *words], check=False, capture_output=True, text=True)
+        if done.returncode:
+            last = done.stderr.strip().splitlines()[-1:] or ["pip said nothing"]
+            raise SetupError(f"{' '.join(words)} can't be installed (is a package index reachable?): {last[0]}")
+        if (made / "torch").is_dir():
+            for name in ("include", "test", "bin", "share"):
+                shutil.rmtree(made / "torch" / name, ignore_errors=True)
+            subprocess.run([sys.executable, HERE / "_nvidia_stubs.py", made / "torch" / "lib"], check=True)
+        made.rename(target)
+
+
+def requirements(metadata: str) -> dict[str, str]:
+    """Return what a package's metadata says of transformers and tokenizers, as pip takes it."""
+    return {name: f"{name}{wanted.strip()}" for name, wanted in PINS.findall(metadata)}
+
+
+def prepare(release: Path, cache: Path) -> list[Path]:
+    """Return the directories that Python needs on its path to run a release's resolver; make what is missing."""
+    if sys.version_info[:2] != PYTHON:
+        found = sys.version.split()[0]
+        raise SetupError(f"this is Python {found}; use 3.13: .venv/bin/python, where `make venv` found it")
+    for name in JIT_SOURCES:
+        if (release / name).is_dir():
+            for part in ("include", "csrc"):
+                (release / name / part).mkdir(exist_ok=True)
+    key = hashlib.sha256(REQUIREMENTS.read_bytes() + sys.version.encode()).hexdigest()[:12]
+    torch = cache / f"torch-{key}"
+    pins = requirements(next(release.glob("sglang-*.dist-info/METADATA")).read_text(encoding="utf-8"))
+    overlay = cache / f"{pins['transformers'].replace('==', '-')}"
+    with (cache / "environment.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not torch.exists():
+            print("torch and what SGLang imports: 0.6 GB from the package index, once", file=sys.stderr, flush=True)
+            _install(torch, "-r", str(REQUIREMENTS))
+        if not overlay.exists():
+            print(f"{pins['transformers']} for {release.name}", file=sys.stderr, flush=True)
+            _install_transformers(overlay, pins["transformers"])
+    return [HERE, release, overlay, torch]
+
+
+def _install_transformers(target: Path, wanted: str) -> None:
+    """Install one transformers with the tokenizers that it asks for."""
+    first = target.with_name(f"{target.name}.first")
+    shutil.rmtree(first, ignore_errors=True)
+    _install(first, wanted)
+    said = requirements(next(first.glob("transformers-*.dist-info/METADATA")).read_text(encoding="utf-8"))
+    _install(target, wanted, said["tokenizers"])
+    shutil.rmtree(first)
+
+
+def ask(release: Path, cache: Path, questions: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Let a release resolve arguments; see ``_sglang_resolver.py`` for questions and answers."""
+    path = os.pathsep.join(str(entry) for entry in prepare(release, cache))
+    clean = {key: value for key, value in os.environ.items() if not key.startswith("SGLANG_")}
+    done = subprocess.run(
+        [sys.executable, str(HERE / "_sglang_resolver.py")],
+        input="".join(json.dumps(dict(question)) + "\n" for question in questions),
+        env=clean | {"PYTHONPATH": path, "PYTHONSAFEPATH": "1"},
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    if done.returncode:
+        last = done.stderr.strip().splitlines()[-1:] or ["it said nothing"]
+        raise SetupError(f"the resolver of {release.name} did not run: {last[0]}")
+    return [json.loads(line) for line in done.stdout.splitlines()]

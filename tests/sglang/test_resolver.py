@@ -1,0 +1,75 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Presets that are said to be one engine, against the releases' own resolvers: with torch, as if on a GB10."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import _sglang_environment
+import pytest
+import sglang_catalogue
+from module_utils._sglang_catalogue import load_history
+from module_utils._sglang_matrix import duplicates, matrix
+from module_utils._sglang_profile import Library
+from module_utils._sglang_render import topology_argv
+from plugin_utils._profile_files import load_profile
+
+ROOT = Path(__file__).resolve().parents[2]
+NEWEST = str(load_history(ROOT / "profiles" / "catalogue").catalogues[-1].version)
+PUBLISHED = {"tp": 4, "nodes": 4, "pp": 1, "ep": 1}
+
+
+def ask(version: str, questions: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the release's answers."""
+    return _sglang_environment.ask(sglang_catalogue.unpack(version), sglang_catalogue.CACHE, questions)
+
+
+def engines(version: str, name: str, presets: list[str]) -> dict[str, dict[str, Any]]:
+    """Return what a release makes of a profile's presets."""
+    profile = load_profile(name)
+    library = Library.load()
+    cells = [cell for cell in matrix([profile], library, [version]) if cell.preset in presets]
+    arch = library.models[profile["model"]["repo"]].architecture
+    questions = []
+    for cell in cells:
+        preset = profile["presets"][cell.preset]
+        sizes = topology_argv(PUBLISHED | profile["topology"] | (preset.get("topology") or {}))
+        questions.append({"argv": ["--model-path", "m", *cell.argv, *sizes], "arch": arch})
+    return dict(zip([cell.preset for cell in cells], ask(version, questions), strict=True))
+
+
+@pytest.mark.parametrize("version", ["0.5.14", NEWEST])
+def test_the_cookbook_s_depths_are_one_engine(version: str) -> None:
+    depths = ["mtp-3-4", "mtp-5-5", "mtp-5-7"]
+    answers = engines(version, "nemotron-3-super-120b", depths)
+    assert all(answer["accepted"] for answer in answers.values()), answers
+    assert answers["mtp-5-5"]["engine"] == answers["mtp-5-7"]["engine"]
+    assert answers["mtp-3-4"]["engine"] != answers["mtp-5-5"]["engine"]
+    assert answers["mtp-5-7"]["changes"]["speculative_num_draft_tokens"] == [7, 6]
+    groups = duplicates(matrix([load_profile("nemotron-3-super-120b")], Library.load(), [version]))
+    assert any({"mtp-5-5", "mtp-5-7"} <= {cell.preset for cell in group} for group in groups)
+
+
+def test_graphs_with_and_without_pieces_are_one_engine_for_a_multimodal_model() -> None:
+    answers = engines("0.5.10", "qwen3.5-397b", ["ep4", "ep4-graphs"])
+    assert all(answer["accepted"] for answer in answers.values()), answers
+    assert answers["ep4"]["engine"] == answers["ep4-graphs"]["engine"]
+
+
+def test_every_change_is_shown_with_both_values() -> None:
+    line = "--model-path m --tp-size 4 --nnodes 4 --chunked-prefill-size 4096"
+    (answer,) = ask(NEWEST, [{"argv": line.split(), "arch": "Glm4MoeForCausalLM"}])
+    assert answer["accepted"], answer
+    assert answer["changes"]["mem_fraction_static"][0] is None
+    assert 0.8 < answer["changes"]["mem_fraction_static"][1] < 0.95
+    assert "chunked_prefill_size" not in answer["changes"]
+
+
+def test_what_the_release_refuses_is_said_in_its_words() -> None:
+    line = "--model-path m --tp-size 4 --nnodes 3"
+    (answer,) = ask(NEWEST, [{"argv": line.split(), "arch": "Glm4MoeForCausalLM"}])
+    assert not answer["accepted"]
+    assert "nnodes" in answer["message"]
