@@ -3,13 +3,15 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Load an OpenAI-compatible streaming server and time what comes back. Runs on the controller; private to us.
 
-A chunk's time is taken when its bytes are read, before anything is parsed: at 256 streams the parsing of one
-stream's events would otherwise sit in the inter-token times of the others.
+A token's time is taken where its bytes are read from the socket, before anything is parsed or scheduled: at 256 streams
+the work for one stream would otherwise sit in the times of the others. A request's time starts when it is written, so
+that connecting to the server is not counted as waiting for its first token.
 """
 
 from __future__ import annotations
 
 import asyncio
+import functools
 import json
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -18,6 +20,7 @@ from typing import Any
 
 try:
     import aiohttp
+    from aiohttp.client_proto import ResponseHandler
 except ImportError:
     aiohttp = None  # type: ignore[assignment,unused-ignore]
 
@@ -101,11 +104,17 @@ class _Reader:
         self._content: list[str] = []
         self._reasoning: list[str] = []
 
-    def take(self, data: bytes, now: float) -> bool:
-        """Parse what has arrived and tell whether the stream should go on."""
+    def take(self, data: bytes, moments: Sequence[float]) -> bool:
+        """Parse what has arrived and tell whether the stream should go on.
+
+        ``moments`` are the times of the reads that brought it. An event counts from the read that completed it, so
+        where there are more reads than events (headers came alone, an event in parts) the last ones count.
+        """
         events = (self._rest + data).replace(b"\r\n", b"\n").split(EVENT_END)
         self._rest = events.pop()
-        for event in events:
+        late = moments[-len(events) :]
+        for number, event in enumerate(events):
+            now = late[number * len(late) // len(events)]
             for line in event.split(b"\n"):
                 if line.startswith(b"data:") and not self._event(line[5:].strip(), now):
                     return False
@@ -150,6 +159,47 @@ class _Reader:
             self.record.output_tokens = len(self.record.chunk_times)
 
 
+def _stamp_reads(connector: aiohttp.TCPConnector) -> None:
+    """Have the connector's connections note when they read, where this aiohttp lets them."""
+    if not hasattr(connector, "_factory"):
+        return
+
+    class Stamped(ResponseHandler):
+        """Keeps the time of every read that its stream has not taken yet."""
+
+        def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+            super().__init__(loop=loop)
+            self.reads: list[float] = []
+
+        def data_received(self, data: bytes) -> None:
+            self.reads.append(time.perf_counter())
+            super().data_received(data)
+
+    factory: Any = functools.partial(Stamped, loop=asyncio.get_running_loop())
+    connector._factory = factory
+
+
+def _moments(protocol: Any) -> list[float]:
+    """Return when the bytes at hand were read; now, where nobody noted it."""
+    reads = getattr(protocol, "reads", None)
+    if not reads:
+        return [time.perf_counter()]
+    taken = list(reads)
+    reads.clear()
+    return taken
+
+
+def _written() -> aiohttp.TraceConfig:
+    """Return what starts a request's time when its last byte is handed to the system."""
+    config = aiohttp.TraceConfig()
+
+    async def sent(_session: aiohttp.ClientSession, context: Any, _chunk: Any) -> None:
+        context.trace_request_ctx.sent = time.perf_counter()
+
+    config.on_request_chunk_sent.append(sent)
+    return config
+
+
 async def _run_one(
     session: aiohttp.ClientSession, target: Target, request: Request, index: int, guarded: bool, budget: Budget
 ) -> RequestRecord:
@@ -159,13 +209,15 @@ async def _run_one(
     record = RequestRecord(index=index, sent=time.perf_counter())
     reader = _Reader(record, guarded, budget)
     try:
-        async with session.post(f"{target.url}/v1/chat/completions", data=body, headers=headers) as response:
+        url = f"{target.url}/v1/chat/completions"
+        async with session.post(url, data=body, headers=headers, trace_request_ctx=record) as response:
             if response.status != 200:
                 record.error_class = "server"
                 record.error = f"HTTP {response.status}: {(await response.text())[:300]}"
                 return record
+            protocol = response.connection.protocol if response.connection else None
             async for data in response.content.iter_any():
-                if not reader.take(data, time.perf_counter()):
+                if not reader.take(data, _moments(protocol)):
                     break
     except (aiohttp.ClientError, OSError, TimeoutError) as error:
         record.error_class, record.error = "infrastructure", f"{type(error).__name__}: {error}"[:300]
@@ -197,7 +249,8 @@ async def run_level(
     records: list[RequestRecord] = []
     timeout = aiohttp.ClientTimeout(total=None, sock_connect=30, sock_read=target.timeout_s)
     connector = aiohttp.TCPConnector(limit=concurrency)
-    async with aiohttp.ClientSession(timeout=timeout, connector=connector) as session:
+    _stamp_reads(connector)
+    async with aiohttp.ClientSession(timeout=timeout, connector=connector, trace_configs=[_written()]) as session:
 
         async def worker() -> None:
             for index, request in queue:
