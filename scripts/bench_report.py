@@ -20,14 +20,22 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "plugins"))
 from module_utils import _journal
 from module_utils._bench_html import page
 from module_utils._bench_plots import pictures
-from module_utils._bench_report import Report, from_published, from_records, markdown
+from module_utils._bench_published import examined, resolver
+from module_utils._bench_report import Report, from_published, from_records
+from module_utils._bench_table import markdown
+from plugin_utils._profile_files import load_profile
 
 
 def load(path: Path) -> Report:
     """Return the report of one file. Raises OSError, ValueError, KeyError or yaml.YAMLError when it is neither kind."""
+    if not path.is_file():
+        raise FileNotFoundError("there is no such file")
     if path.suffix == ".jsonl":
         return from_records(path.stem, _journal.read(path).records)
-    return from_published(yaml.safe_load(path.read_text(encoding="utf-8")))
+    table = yaml.safe_load(path.read_text(encoding="utf-8"))
+    if "profile" not in table:
+        return from_published(table)
+    return examined(table, resolver(load_profile(table["profile"])))
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -9,17 +9,15 @@ import json
 from pathlib import Path
 from typing import Any
 
+import yaml
 from ansible.plugins.action import ActionBase
 from ansible_collections.gb10.cluster.plugins.module_utils import _journal
 from ansible_collections.gb10.cluster.plugins.module_utils._bench_html import page
 from ansible_collections.gb10.cluster.plugins.module_utils._bench_plots import pictures
-from ansible_collections.gb10.cluster.plugins.module_utils._bench_report import (
-    Report,
-    from_records,
-    headlines,
-    markdown,
-    table,
-)
+from ansible_collections.gb10.cluster.plugins.module_utils._bench_presets import with_winners
+from ansible_collections.gb10.cluster.plugins.module_utils._bench_report import Report, from_records
+from ansible_collections.gb10.cluster.plugins.module_utils._bench_table import headlines, left_out, markdown, table
+from ansible_collections.gb10.cluster.plugins.plugin_utils._profile_files import load_profile
 
 
 def _environment(report: Report) -> tuple[dict[str, Any], dict[str, Any] | None]:
@@ -33,6 +31,14 @@ def _environment(report: Report) -> tuple[dict[str, Any], dict[str, Any] | None]
             elif key != "arguments":
                 facts.setdefault(key, set()).add(", ".join(value) if isinstance(value, list) else str(value))
     return {key: "; ".join(sorted(values)) for key, values in facts.items()}, transport
+
+
+def _tuned(report: Report, directory: str, search: list[str]) -> tuple[str, str, list[str]]:
+    """Return path and text of the user's own copy of the profile with the winners as presets, and a line about each."""
+    profile, lines = with_winners(load_profile(report.profile, [directory, *search]), report)
+    head = f"# Profile {report.profile} with the winners of sweep {report.title} as presets tuned-*.\n"
+    text = head + yaml.safe_dump(profile, sort_keys=False, allow_unicode=True, width=120)
+    return f"{directory}/{report.profile}.yml", text, lines
 
 
 class ActionModule(ActionBase):
@@ -50,6 +56,8 @@ class ActionModule(ActionBase):
                 "journals": {"type": "list", "elements": "path", "required": True},
                 "dest": {"type": "path", "required": True},
                 "reproduce": {"type": "str", "default": ""},
+                "presets_dir": {"type": "path", "default": ""},
+                "profile_dirs": {"type": "list", "elements": "path", "default": []},
             }
         )
         reports = []
@@ -58,15 +66,21 @@ class ActionModule(ActionBase):
             report.reproduce = options["reproduce"]
             reports.append(report)
         environment, transport = _environment(reports[-1])
-        data = [{"title": r.title, "headlines": headlines(r), "table": table(r)} for r in reports]
+        data = [
+            {"title": r.title, "headlines": headlines(r), "table": table(r), "left_out": left_out(r)} for r in reports
+        ]
         files = {
             ".html": page([(r, pictures(r)) for r in reports], environment, transport),
             ".md": "\n".join(markdown(r) for r in reports),
             ".json": json.dumps({"reports": data, "environment": environment, "transport": transport}, indent=2) + "\n",
         }
+        written: list[str] = []
+        if options["presets_dir"] and reports[-1].profile and reports[-1].ranked:
+            path, text, written = _tuned(reports[-1], options["presets_dir"], options["profile_dirs"])
+            files |= {path: text}
         changed = []
         for suffix, text in files.items():
-            path = Path(options["dest"] + suffix)
+            path = Path(suffix if suffix.endswith(".yml") else options["dest"] + suffix)
             if path.exists() and path.read_text(encoding="utf-8") == text:
                 continue
             changed.append(str(path))
@@ -74,9 +88,12 @@ class ActionModule(ActionBase):
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_text(text, encoding="utf-8")
         lines = [line for r in reports for line in headlines(r)]
+        if written:
+            where = f"presets in {options['presets_dir']}/{reports[-1].profile}.yml"
+            lines += [f"{where} (use them with -e gb10_profile_dirs=['{options['presets_dir']}'])", *written]
         return result | {
             "changed": bool(changed),
-            "files": [options["dest"] + suffix for suffix in files],
+            "files": [s if s.endswith(".yml") else options["dest"] + s for s in files],
             "lines": lines,
             "msg": "\n".join([*lines, f"Report: {options['dest']}.html"]),
         }

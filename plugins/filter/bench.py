@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from ansible_collections.gb10.cluster.plugins.module_utils._sweep_plan import cell_name
+
 
 def _figure(spread: Mapping[str, Any] | None, digits: int = 1) -> str:
     if not spread or spread.get("mean") is None:
@@ -38,7 +40,7 @@ def bench_lines(cells: Sequence[Mapping[str, Any]]) -> list[str]:
 
 def sweep_lines(cells: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return a line a cell: its labels, and what becomes of it."""
-    names = {cell["id"]: " / ".join(cell["labels"].values()) for cell in cells}
+    names = {cell["id"]: cell_name(cell["labels"]) for cell in cells}
     rows = []
     for cell in cells:
         why = "; ".join(r["reason"] for r in cell.get("reasons", []) if r.get("severity") == "error")

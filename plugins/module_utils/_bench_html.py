@@ -9,7 +9,8 @@ import html
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ._bench_report import Report, headlines, table
+from ._bench_report import Report
+from ._bench_table import headlines, left_out, table
 
 STYLE = """
 :root { color-scheme: light; --line: #d0d4da; --quiet: #59636e; --good: #116329; --bad: #a40e26; }
@@ -21,8 +22,9 @@ table { border-collapse: collapse; font-size: .85rem; font-variant-numeric: tabu
 th, td { border-bottom: 1px solid var(--line); padding: .3rem .6rem; text-align: left; vertical-align: top; }
 th { white-space: nowrap; }
 tr.out td, .quiet { color: var(--quiet); }
-td.state { min-width: 12rem; overflow-wrap: anywhere; }
+td.wide { min-width: 14rem; overflow-wrap: anywhere; }
 figure { margin: 1rem 0; }
+li { overflow-wrap: anywhere; }
 svg { max-width: 100%; height: auto; }
 pre { background: #f6f8fa; padding: .7rem; }
 .verdict { font-weight: 600; }
@@ -31,6 +33,9 @@ pre { background: #f6f8fa; padding: .7rem; }
 @media print {
   body { max-width: none; padding: 0; font-size: 10pt; }
   .scroll { overflow: visible; }
+  table { font-size: 7pt; overflow-wrap: anywhere; }
+  th { white-space: normal; }
+  th, td { padding: .15rem .3rem; }
   h2 { break-after: avoid; }
   figure, tr { break-inside: avoid; }
 }
@@ -46,7 +51,9 @@ def _table(rows: Sequence[Sequence[str]], quiet: Sequence[bool] = ()) -> str:
     out = ["<div class=scroll><table><thead><tr>", *(f"<th>{_e(c)}</th>" for c in head), "</tr></thead><tbody>"]
     for i, row in enumerate(body):
         out.append('<tr class="out">' if i < len(quiet) and quiet[i] else "<tr>")
-        out += [f"<td>{_e(c)}</td>" for c in row[:-1]] + [f'<td class="state">{_e(row[-1])}</td></tr>']
+        out += [f"<td>{_e(c)}</td>" for c in row[:-1]] + [
+            f"<td{' class=wide' if len(row[-1]) > 24 else ''}>{_e(row[-1])}</td></tr>"
+        ]
     return "".join([*out, "</tbody></table></div>"])
 
 
@@ -73,6 +80,8 @@ def _section(report: Report, svgs: Sequence[str], level: int) -> str:
     out += ["<ul>", *(f"<li>{_e(line)}</li>" for line in headlines(report)), "</ul>"]
     out += [f"<figure>{svg}</figure>" for svg in svgs]
     out.append(_table(table(report), [r.status != "ok" for r in report.rows]))
+    if left_out(report):
+        out += ["<h2>Left out, and remarks</h2><ul>", *(f"<li>{_e(line)}</li>" for line in left_out(report)), "</ul>"]
     if report.reproduce:
         out += ["<h2>Again</h2>", f"<pre>{_e(report.reproduce)}</pre>"]
     return "\n".join(out)

@@ -20,6 +20,8 @@ from ._bench_report import Report, Row
 
 MANY_ROWS = 12
 WORKLOAD = re.compile(r"c(\d+)-n(\d+)$")
+STEP_AXES = frozenset({"steps", "depth", "mtp", "graphs", "speculative_num_steps"})
+STEPS = re.compile(r"(?:MTP )?(\d+)(?:/\d+)?$")
 
 
 def _context_and_streams(workload: str) -> tuple[int, int]:
@@ -74,17 +76,18 @@ def throughput(report: Report) -> str | None:
 def heat_map(report: Report) -> str | None:
     """Draw the rate at the highest concurrency over the first axis and the others; broken cells stay empty."""
     names = list(dict.fromkeys(k for r in report.rows for k in r.labels))
-    if len(names) < 2 or len(report.rows) < 6 or not report.workloads:
+    rows = [r for r in report.rows if set(r.labels) == set(names)]
+    if len(names) < 2 or len(rows) < 6 or not report.workloads:
         return None
     workload = max(report.workloads, key=_context_and_streams)
-    down = list(dict.fromkeys(r.labels.get(names[0], "") for r in report.rows))
-    across = list(dict.fromkeys(" / ".join(r.labels.get(n, "") for n in names[1:]) for r in report.rows))
+    down = list(dict.fromkeys(r.labels[names[0]] for r in rows))
+    across = list(dict.fromkeys(" / ".join(r.labels[n] for n in names[1:]) for r in rows))
     grid = [[float("nan")] * len(across) for _unused in down]
-    for row in report.ranked:
-        value = row.mean(workload)
+    for row in rows:
+        value = row.mean(workload) if row.status == "ok" else None
         if value is not None:
-            place = across.index(" / ".join(row.labels.get(n, "") for n in names[1:]))
-            grid[down.index(row.labels.get(names[0], ""))][place] = value
+            place = across.index(" / ".join(row.labels[n] for n in names[1:]))
+            grid[down.index(row.labels[names[0]])][place] = value
     figure, axes = _axes(f"Peak tok/s at {workload}", " / ".join(names[1:]), names[0], 1.6 + 0.5 * len(down))
     axes.grid(visible=False)
     image = axes.imshow(grid, aspect="auto", cmap="viridis")
@@ -111,14 +114,53 @@ def by_column(report: Report, column: str, title: str, unit: str) -> str | None:
     return _svg(figure)
 
 
-def repetitions(report: Report) -> str | None:
-    """Draw every repetition's rate, so that the spread is seen and not only said."""
-    rows = [r for r in _best(report) if any(len(v) > 1 for v in r.rates.values())]
+def against(report: Report, column: str, title: str, y: str) -> str | None:
+    """Draw a figure against the context, a line a row and concurrency; nothing where there is but one context."""
+    rows = [r for r in _best(report) if any(c == column for _unused, c in r.figures)]
+    lines: dict[str, list[tuple[int, float]]] = {}
+    for row in rows:
+        for (workload, name), value in row.figures.items():
+            if name == column:
+                context, streams = _context_and_streams(workload)
+                lines.setdefault(f"{row.name}, {streams} streams", []).append((context, value))
+    if not any(len(points) > 1 for points in lines.values()):
+        return None
+    figure, axes = _axes(title, "context, tokens", y)
+    for name, points in list(lines.items())[:MANY_ROWS]:
+        axes.plot(*zip(*sorted(points), strict=True), marker="o", label=name)
+    axes.set_ylim(bottom=0)
+    axes.legend(fontsize=8)
+    return _svg(figure)
+
+
+def acceptance(report: Report) -> str | None:
+    """Draw the accept length against the draft steps, where an axis of the rows says how many there are."""
+    points: dict[str, list[tuple[int, float]]] = {}
+    for row in report.ranked:
+        steps = [m for k, v in row.labels.items() if k in STEP_AXES and (m := STEPS.match(v))]
+        for (workload, name), value in row.figures.items():
+            if name == "accept_length" and steps:
+                points.setdefault(workload, []).append((int(steps[0][1]), value))
+    if not any(len(set(p)) > 1 for p in points.values()):
+        return by_column(report, "accept_length", "Accept length", "tokens a verify step")
+    figure, axes = _axes("Accept length against draft steps", "draft steps", "tokens a verify step")
+    for workload, known in points.items():
+        axes.plot(*zip(*sorted(known), strict=True), marker="o", label=workload)
+    axes.set_xticks(sorted({n for known in points.values() for n, _unused in known}))
+    axes.legend(fontsize=8)
+    return _svg(figure)
+
+
+def requests(report: Report) -> str | None:
+    """Draw every request's rate, so that the spread is seen and not only said; else every repetition's."""
+    rows = [r for r in _best(report) if any(len(v) > 1 for v in (*r.requests.values(), *r.rates.values()))]
     if not rows:
         return None
-    figure, axes = _axes("Every repetition", "peak tok/s", "", 1.4 + 0.32 * len(rows))
+    each = any(r.requests for r in rows)
+    title = "Every request" if each else "Every repetition"
+    figure, axes = _axes(title, "tok/s of one request" if each else "peak tok/s", "", 1.4 + 0.32 * len(rows))
     for i, workload in enumerate(report.workloads):
-        points = [(v, n) for n, r in enumerate(rows) for v in r.rates.get(workload, [])]
+        points = [(v, n) for n, r in enumerate(rows) for v in (r.requests if each else r.rates).get(workload, [])]
         if points:
             xs, ys = zip(*points, strict=True)
             axes.scatter(xs, [y + i * 0.12 for y in ys], s=14, label=workload)
@@ -135,8 +177,11 @@ def pictures(report: Report) -> list[str]:
     draw: list[Callable[[], str | None]] = [
         lambda: throughput(report),
         lambda: heat_map(report),
-        lambda: by_column(report, "ttft_s", "Time to the first token", "seconds"),
-        lambda: by_column(report, "accept_length", "Accept length", "tokens a verify step"),
-        lambda: repetitions(report),
+        lambda: (
+            against(report, "ttft_s", "Time to the first token by context", "seconds")
+            or by_column(report, "ttft_s", "Time to the first token", "seconds")
+        ),
+        lambda: acceptance(report),
+        lambda: requests(report),
     ]
     return [svg for one in draw if (svg := one()) is not None]

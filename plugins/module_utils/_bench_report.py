@@ -3,20 +3,17 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Turn the records of a sweep, or a published table, into the tables of a report. Private to the collection.
 
-Everything here is data in, data out; `_bench_html` and `_bench_plots` show it.
+Everything here is data in, data out; `_bench_rank` judges it, `_bench_table`, `_bench_html` and `_bench_plots` show it.
 """
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ._load_stats import distinguishable, spread
-
-SHAPES = (1, 4, 8)
-"""Concurrencies for which a winner is named, as the published reports do."""
+from ._load_stats import spread
+from ._sweep_plan import cell_name
 
 
 @dataclass
@@ -24,7 +21,8 @@ class Row:
     """One cell: its labels, its state, and per workload name the figures of its repetitions.
 
     ``rates`` maps a workload's name to the list of peak rates in tok/s, one a repetition. ``figures`` holds the other
-    columns by (workload, column). ``reason`` says why the row is not ranked.
+    columns by (workload, column), ``requests`` each request's own rate, ``overlay`` what the cell changes of its
+    profile. ``remark`` is what resolver and guards say of a published row, ``reason`` why the row is not ranked.
     """
 
     id: str
@@ -33,7 +31,10 @@ class Row:
     reason: str = ""
     rates: dict[str, list[float]] = field(default_factory=dict)
     figures: dict[tuple[str, str], float] = field(default_factory=dict)
+    requests: dict[str, list[float]] = field(default_factory=dict)
+    overlay: dict[str, Any] = field(default_factory=dict)
     environment: dict[str, Any] = field(default_factory=dict)
+    remark: str = ""
     key: str = ""
 
     def mean(self, workload: str) -> float | None:
@@ -43,7 +44,7 @@ class Row:
     @property
     def name(self) -> str:
         """Return the labels as one short text."""
-        return " / ".join(self.labels.values()) or self.id
+        return cell_name(self.labels) or self.id
 
 
 @dataclass
@@ -55,6 +56,7 @@ class Report:
     notes: list[str] = field(default_factory=list)
     source: str = ""
     reproduce: str = ""
+    profile: str = ""
 
     @property
     def workloads(self) -> list[str]:
@@ -76,11 +78,12 @@ def _measured(row: Row, record: Mapping[str, Any]) -> None:
         workload = cell["workload"]["name"]
         good = [run for run in cell.get("runs", []) if run["status"] == "ok"]
         if cell["status"] != "ok":
-            row.status = cell["status"]
+            row.status = cell["status"] if row.status == "ok" else row.status
             signs = [g["detail"] for run in cell.get("runs", []) for g in run["garbage"]]
             row.reason = row.reason or cell.get("reason", "") or "; ".join(signs[:2])
         row.rates[workload] = [run["figures"]["peak_tok_s"] for run in good if run["figures"]["peak_tok_s"]]
-        for column in ("wall_tok_s", "ttft_s", "itl_s", "accept_length"):
+        row.requests[workload] = [r["tok_s"] for run in good for r in run.get("requests", []) if r.get("tok_s")]
+        for column in ("wall_tok_s", "ttft_s", "itl_s", "prefill_tok_s", "accept_length", "accept_rate"):
             mean = (cell.get(column) or {}).get("mean")
             if mean is not None:
                 row.figures[workload, column] = mean
@@ -89,10 +92,13 @@ def _measured(row: Row, record: Mapping[str, Any]) -> None:
 def from_records(title: str, records: Sequence[Mapping[str, Any]]) -> Report:
     """Return the report of a sweep's journal: the plan's cells, each with its last result."""
     rows: dict[str, Row] = {}
+    report = Report(title, [])
     for record in records:
         if record.get("kind") == "plan":
+            report.profile = str(record.get("profile", ""))
             for cell in record["cells"]:
                 row = rows.setdefault(cell["id"], Row(cell["id"], dict(cell["labels"]), key=cell.get("key", "")))
+                row.overlay = dict(cell.get("overlay", {}))
                 row.status = {"run": "not run", "invalid": "invalid", "duplicate": "duplicate"}[cell["status"]]
                 reasons = [r["reason"] for r in cell.get("reasons", []) if r.get("severity") == "error"]
                 row.reason = "; ".join(reasons)
@@ -103,7 +109,8 @@ def from_records(title: str, records: Sequence[Mapping[str, Any]]) -> Report:
                     )
         elif record.get("kind") == "result" and record["cell"] in rows:
             _measured(rows[record["cell"]], record)
-    return Report(title, list(rows.values()))
+    report.rows = list(rows.values())
+    return report
 
 
 def from_published(table: Mapping[str, Any]) -> Report:
@@ -124,132 +131,3 @@ def from_published(table: Mapping[str, Any]) -> Report:
             row.figures[workload if workload.startswith("c") else f"c0-{workload}", name] = float(value)
         rows.append(row)
     return Report(str(table["title"]), rows, list(table.get("notes", [])), str(table.get("source", "")))
-
-
-@dataclass(frozen=True)
-class Winner:
-    """The best row for one traffic shape; ``tied`` names rows that the repetitions can't tell from it."""
-
-    workload: str
-    row: str
-    tok_s: float
-    tied: tuple[str, ...]
-    certain: bool
-
-
-def winners(report: Report) -> list[Winner]:
-    """Return the best row of every workload, and of all of them together under ``mixed``.
-
-    ``certain`` is true only when three or more repetitions set it apart from every other row; single measurements
-    never make a certain winner.
-    """
-    found = []
-    for workload in report.workloads:
-        ranked = sorted((r for r in report.ranked if r.mean(workload)), key=lambda r: -(r.mean(workload) or 0))
-        if not ranked:
-            continue
-        best = ranked[0]
-        answers = {r.name: distinguishable(best.rates[workload], r.rates[workload]) for r in ranked[1:]}
-        tied = tuple(name for name, answer in answers.items() if answer is False)
-        found.append(Winner(workload, best.name, best.mean(workload) or 0.0, tied, all(answers.values())))
-    whole = [r for r in report.ranked if all(r.mean(w) for w in report.workloads)]
-    if len(report.workloads) > 1 and whole:
-        top = {w: max(r.mean(w) or 0 for r in whole) for w in report.workloads}
-        share = {r.name: min((r.mean(w) or 0) / top[w] for w in report.workloads) for r in whole}
-        best_name = max(share, key=lambda n: share[n])
-        found.append(Winner("mixed", best_name, share[best_name], (), False))
-    return found
-
-
-def noise_floor(report: Report) -> dict[str, float]:
-    """Return, per workload, the relative spread (max - min over mean) among rows that are one engine configuration.
-
-    Rows with one ``key`` are repetitions of each other, whatever their labels say.
-    """
-    floors: dict[str, float] = {}
-    rows = sorted((r for r in report.rows if r.key and r.rates), key=lambda r: r.key)
-    for _unused, group in itertools.groupby(rows, key=lambda r: r.key):
-        twins = list(group)
-        for workload in report.workloads:
-            values = [v for r in twins for v in r.rates.get(workload, [])]
-            mean = spread(values)["mean"]
-            if len(values) > 1 and mean:
-                floors[workload] = max(floors.get(workload, 0.0), (max(values) - min(values)) / mean)
-    return floors
-
-
-def regressions(before: Report, after: Report, tolerance: float = 0.05) -> list[dict[str, Any]]:
-    """Compare two result sets row by row.
-
-    ``verdict`` is ``worse``, ``better``, ``same`` (within tolerance, or not distinguishable), or ``missing`` when the
-    second set lacks a figure of the first.
-    """
-    newer = {tuple(sorted(r.labels.items())): r for r in after.rows}
-    table = []
-    for row in before.ranked:
-        twin = newer.get(tuple(sorted(row.labels.items())))
-        for workload in before.workloads:
-            old = row.mean(workload)
-            if old is None:
-                continue
-            new = twin.mean(workload) if twin and twin.status == "ok" else None
-            verdict = "missing"
-            if new is not None and twin is not None:
-                apart = distinguishable(row.rates[workload], twin.rates[workload])
-                verdict = "same"
-                if abs(new / old - 1) > tolerance and apart is not False:
-                    verdict = "worse" if new < old else "better"
-            table.append({"row": row.name, "workload": workload, "before": old, "after": new, "verdict": verdict})
-    return table
-
-
-def table(report: Report) -> list[list[str]]:
-    """Return the main table as text, the header first: labels, one rate column a workload, other figures, state."""
-    labels = list(dict.fromkeys(k for r in report.rows for k in r.labels))
-    workloads = report.workloads
-    extra = [
-        (w, c) for w in workloads for c in ("ttft_s", "accept_length") if any((w, c) in r.figures for r in report.rows)
-    ]
-    names = {"ttft_s": "TTFT s", "accept_length": "accept length"}
-    out = [[*labels, *(f"{w} tok/s" for w in workloads), *(f"{w} {names[c]}" for w, c in extra), "state"]]
-    for row in report.rows:
-        cells = [row.labels.get(name, "") for name in labels]
-        for workload in workloads:
-            figures = spread(row.rates.get(workload, []))
-            mean, deviation = figures["mean"], figures["stdev"]
-            shown = "" if mean is None else f"{mean:.2f}" + (f" ± {deviation:.2f}" if deviation else "")
-            cells.append(f"({shown})" if shown and row.status != "ok" else shown)
-        cells += [f"{row.figures[e]:.3f}" if e in row.figures else "" for e in extra]
-        out.append([*cells, row.status if not row.reason else f"{row.status}: {row.reason}"])
-    return out
-
-
-def headlines(report: Report) -> list[str]:
-    """Return what a reader wants to know first, a line each: winners with their doubt, the noise floor, the notes."""
-    lines = []
-    for w in winners(report):
-        if w.workload == "mixed":
-            lines.append(f"mixed traffic: {w.row}, never below {w.tok_s:.0%} of the best")
-            continue
-        doubt = "one measurement only"
-        if w.tied:
-            doubt = f"not distinguishable from {', '.join(w.tied)}"
-        lines.append(f"{w.workload}: {w.row}, {w.tok_s:.2f} tok/s" + ("" if w.certain else f"; {doubt}"))
-    for workload, floor in noise_floor(report).items():
-        lines.append(f"noise floor at {workload}: {floor:.1%} between rows that are one engine configuration")
-    return lines + report.notes
-
-
-def markdown(report: Report) -> str:
-    """Return the report as Markdown."""
-    lines = [f"# {report.title}", ""]
-    if report.source:
-        lines += [f"Source: {report.source}", ""]
-    header, *rows = table(report)
-    escape = [[c.replace("|", "\\|") for c in r] for r in (header, *rows)]
-    lines += ["| " + " | ".join(escape[0]) + " |", "|" + "---|" * len(header)]
-    lines += ["| " + " | ".join(r) + " |" for r in escape[1:]]
-    lines += ["", "## Winners", "", *(f"- {line}" for line in headlines(report)), ""]
-    if report.reproduce:
-        lines += ["", "## Again", "", "```", report.reproduce, "```"]
-    return "\n".join(lines).rstrip() + "\n"

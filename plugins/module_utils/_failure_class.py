@@ -115,6 +115,8 @@ def classify(lines: Iterable[str]) -> Failure | None:
     """
     best: tuple[int, Failure] | None = None
     for line in lines:
+        if line.lstrip().startswith("raise "):
+            continue  # the source line of a traceback: the message itself comes below
         for rank, signature in enumerate(SIGNATURES):
             if best is not None and rank >= best[0]:
                 break

@@ -61,6 +61,13 @@ class SweepPlan:
         return sum(c.status == status for c in self.cells)
 
 
+def cell_name(labels: Mapping[str, str]) -> str:
+    """Return the labels as one short text; a bare number or switch keeps the name of its axis."""
+    bare = ("true", "false")
+    shown = [f"{k} {v}" if v in bare or v.replace(".", "").isdigit() else v for k, v in labels.items()]
+    return " / ".join(shown)
+
+
 def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     """Return ``base`` with ``over`` laid on it, mappings merged key by key."""
     out = dict(base)

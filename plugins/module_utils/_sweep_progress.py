@@ -12,6 +12,8 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
+from ._sweep_plan import cell_name
+
 NOT_FINAL = frozenset({"infrastructure", "shared"})
 """States that say nothing about the cell: the cluster broke, or somebody else used the server. It runs again."""
 
@@ -37,7 +39,7 @@ def best_so_far(
     cells: Sequence[Mapping[str, Any]], records: Sequence[Mapping[str, Any]]
 ) -> dict[str, tuple[str, float]]:
     """Return, per workload, the cell with the highest mean peak rate in tok/s among those that may be ranked."""
-    names = {c["id"]: " / ".join(c["labels"].values()) for c in cells}
+    names = {c["id"]: cell_name(c["labels"]) for c in cells}
     best: dict[str, tuple[str, float]] = {}
     for record in _results(records):
         for measured in record.get("measurements") or []:
@@ -86,7 +88,7 @@ def progress_line(
     """Return one line for a cell that starts: which of how many, time left, best so far."""
     total = sum(c["status"] == "run" for c in cells)
     left = len(remaining(cells, records))
-    name = next((" / ".join(c["labels"].values()) for c in cells if c["id"] == cell), cell)
+    name = next((cell_name(c["labels"]) for c in cells if c["id"] == cell), cell)
     minutes = estimate_s(cells, records, first_guess_s) / 60
     when = f"{minutes / 60:.1f} h" if minutes >= 90 else f"{minutes:.0f} min"
     best = "; ".join(f"{w} {rate:.1f} tok/s ({who})" for w, (who, rate) in best_so_far(cells, records).items())

@@ -32,6 +32,18 @@ options:
     description: Path of the report without its ending; C(.html), C(.md) and C(.json) are written.
     type: path
     required: true
+  presets_dir:
+    description:
+      - Directory of the user's own profiles. The sweep's profile is copied there with a preset V(tuned-n1),
+        V(tuned-mixed) and so on for each traffic shape's winner; a copy that is there already keeps everything else.
+      - The collection's own files are never changed. Empty writes no presets.
+    type: path
+    default: ""
+  profile_dirs:
+    description: Directories of profiles that are searched before the collection's own.
+    type: list
+    elements: path
+    default: []
   reproduce:
     description: Commands to show that measure the same again.
     type: str

@@ -14,21 +14,19 @@ import yaml
 from ansible_collections.gb10.cluster.plugins.module_utils import _journal
 from ansible_collections.gb10.cluster.plugins.module_utils._bench_html import page
 from ansible_collections.gb10.cluster.plugins.module_utils._bench_plots import pictures
-from ansible_collections.gb10.cluster.plugins.module_utils._bench_report import (
-    from_published,
-    from_records,
-    markdown,
-    noise_floor,
-    regressions,
-    winners,
-)
+from ansible_collections.gb10.cluster.plugins.module_utils._bench_presets import with_winners
+from ansible_collections.gb10.cluster.plugins.module_utils._bench_published import examined, resolver
+from ansible_collections.gb10.cluster.plugins.module_utils._bench_rank import noise_floor, regressions, winners
+from ansible_collections.gb10.cluster.plugins.module_utils._bench_report import from_records
+from ansible_collections.gb10.cluster.plugins.module_utils._bench_table import markdown
 
 ROOT = Path(__file__).resolve().parents[4]
 PUBLISHED = sorted((ROOT / "sweeps/published").glob("*.yml"))
 
 
 def published(name: str) -> Any:
-    return from_published(yaml.safe_load((ROOT / f"sweeps/published/{name}.yml").read_text()))
+    table = yaml.safe_load((ROOT / f"sweeps/published/{name}.yml").read_text())
+    return examined(table, resolver(yaml.safe_load((ROOT / f"profiles/{table['profile']}.yml").read_text())))
 
 
 def run(rate: float, status: str = "ok", garbage: list[dict[str, Any]] | None = None) -> dict[str, Any]:
@@ -107,7 +105,7 @@ def test_every_published_table_renders_with_its_remarks(path: Path) -> None:
 
 def test_the_published_winners_are_found_with_their_doubt() -> None:
     best = {w.workload: w for w in winners(published("nemotron-3-super-120b"))}
-    assert best["c0-n1"].row == "3/4 / 4"
+    assert best["c0-n1"].row == "3/4 / ep 4"
     assert best["c0-n1"].tok_s == 58.85
     assert not best["c0-n1"].certain
 
@@ -124,6 +122,58 @@ def test_a_slower_second_set_is_a_regression() -> None:
     assert [(r["row"], r["verdict"]) for r in regressions(before, after)] == [("3/4", "worse"), ("5/5", "same")]
     missing = from_records("x", [PLAN, measured("a", 199.0, 200.0, 201.0)])
     assert [r["verdict"] for r in regressions(before, missing)] == ["same", "missing"]
+
+
+def test_resolver_and_guards_say_what_they_make_of_published_rows() -> None:
+    remarks = {r.name: r.remark for r in published("nemotron-3-super-120b").rows}
+    assert remarks["5/7 / ep 1"] == "the resolver makes the engine of 5/5 / ep 1 of it"
+    rows = published("qwen3.5-397b").rows
+    (collapsed,) = [r for r in rows if r.status == "garbage"]
+    assert "the resolver refuses it" in collapsed.remark
+    assert "identical_statistics: all 8 requests" in collapsed.remark
+    assert sum("makes the engine of" in r.remark for r in rows) == 2
+
+
+def test_the_published_page_of_the_documentation_is_current() -> None:
+    command = [sys.executable, str(ROOT / "scripts/bench_report.py"), *map(str, PUBLISHED)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert (ROOT / "docs/published.md").read_text() == done.stdout, (
+        "run: scripts/bench_report.py sweeps/published/*.yml"
+    )
+
+
+def test_winners_become_presets_of_the_users_own_profile() -> None:
+    report = from_records("mine", RECORDS)
+    report.rows[0].overlay = {"preset": "mtp-3-4", "server_args": {"speculative_num_steps": 3}, "transport": "socket"}
+    before = {"name": "p", "presets": {"mtp-3-4": {}, "tuned-n1": {"description": "of an earlier sweep"}}}
+    profile, lines = with_winners(before, report)
+    preset = profile["presets"]["tuned-n8"]
+    assert set(profile["presets"]) == {"mtp-3-4", "tuned-n8"}
+    assert preset["based_on"] == "mtp-3-4"
+    assert preset["server_args"] == {"speculative_num_steps": 3}
+    assert preset["expected"]["results"] == [{"concurrency": 8, "tokens_per_second": 200.0}]
+    assert "apart from every other cell" in lines[0]
+    assert "transport=socket" in lines[0]
+    assert "tuned-n1" in before["presets"]
+
+
+def test_two_sets_are_compared_on_the_command_line(tmp_path: Path) -> None:
+    script = str(ROOT / "scripts/bench_compare.py")
+    slower = [PLAN, measured("a", 150.0, 151.0, 152.0), measured("b", 151.0, 152.0, 153.0)]
+    for name, records in (("before", RECORDS), ("after", slower)):
+        for record in records:
+            _journal.append(tmp_path / f"{name}.jsonl", record)
+
+    def compare(*words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([sys.executable, script, *words], capture_output=True, text=True, check=False)
+
+    paths = [str(tmp_path / "before.jsonl"), str(tmp_path / "after.jsonl")]
+    worse = compare(*paths)
+    assert worse.returncode == 1
+    assert worse.stdout.splitlines()[1].split()[-2:] == ["-24.5%", "worse"]
+    assert compare(paths[0], paths[0]).returncode == 0
+    assert compare(*paths, "--tolerance", "0.3").returncode == 0
+    assert compare(paths[0], "/nowhere.jsonl").returncode == 2
 
 
 class Links(HTMLParser):

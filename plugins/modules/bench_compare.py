@@ -1,0 +1,63 @@
+#!/usr/bin/python
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Documentation of the action plugin of the same name."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: bench_compare
+short_description: Compare two sweeps and fail when the second is worse
+version_added: 0.1.0
+author: The gb10.cluster authors (@gb10)
+description:
+  - Puts the rates of two journals side by side, cell by cell and workload by workload.
+  - A difference counts when it is larger than the tolerance and the repetitions can tell it from noise.
+  - Runs on the controller.
+attributes:
+  check_mode:
+    support: full
+    description: Changes nothing.
+  diff_mode:
+    support: none
+    description: Changes nothing.
+options:
+  before:
+    description: Journal of the earlier sweep, as M(gb10.cluster.sweep_record) writes it.
+    type: path
+    required: true
+  after:
+    description: Journal of the later sweep.
+    type: path
+    required: true
+  tolerance:
+    description: The relative difference that is still the same.
+    type: float
+    default: 0.05
+"""
+
+EXAMPLES = r"""
+- name: See whether the new image is slower
+  gb10.cluster.bench_compare:
+    before: results/gemma-4-31b-steps-0.5.11.jsonl
+    after: results/gemma-4-31b-steps-0.5.12.jsonl
+"""
+
+RETURN = r"""
+rows:
+  description: A dictionary for every figure with C(row), C(workload), C(before), C(after) and C(verdict), which is
+    V(worse), V(better), V(same) or V(missing).
+  returned: always
+  type: list
+  elements: dict
+lines:
+  description: The same as a table.
+  returned: always
+  type: list
+  elements: str
+msg:
+  description: How many figures are worse, and the table.
+  returned: always
+  type: str
+"""

@@ -1,0 +1,49 @@
+#!/usr/bin/env python3
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Compare two result sets, sweep journals (JSONL) or published tables (YAML), row by row.
+
+Exit status 0 when nothing is worse, 1 when something is worse or missing, 2 when a file can't be read.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+import yaml
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "plugins"))
+
+import bench_report
+from module_utils._bench_rank import comparison_lines, regressions
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the command line and return its exit status."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("before", type=Path, help="the earlier set")
+    parser.add_argument("after", type=Path, help="the later set")
+    parser.add_argument("--tolerance", type=float, default=0.05, help="relative difference that is still the same")
+    parser.add_argument("--json", action="store_true", help="print a list of {row, workload, before, after, verdict}")
+    options = parser.parse_args(argv)
+    reports = []
+    for path in (options.before, options.after):
+        try:
+            reports.append(bench_report.load(path))
+        except (OSError, ValueError, KeyError, TypeError, yaml.YAMLError) as error:
+            print(f"bench_compare: {path}: {error}", file=sys.stderr)
+            return 2
+    rows = regressions(reports[0], reports[1], options.tolerance)
+    if not rows:
+        print(f"bench_compare: {options.before} has no healthy row to compare with", file=sys.stderr)
+        return 2
+    print(json.dumps(rows, indent=2) if options.json else "\n".join(comparison_lines(rows)))
+    return 1 if any(r["verdict"] in ("worse", "missing") for r in rows) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
