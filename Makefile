@@ -40,11 +40,15 @@ test: $(STAMP) deps ## All tests: unit, lint, roles on real hosts, the demo with
 .PHONY: test-lab
 test-lab: $(STAMP) deps ## Every lab test and every molecule scenario, the long ones too
 	SCENARIOS="$(notdir $(patsubst %/molecule.yml,%,$(wildcard molecule/*/molecule.yml)))" \
-	LAB_TESTS="$(patsubst tests/lab/test_%,%,$(wildcard tests/lab/test_*.py))" tests/all
+	LAB_TESTS="$(patsubst tests/lab/test_%,%,$(filter-out %sglang_cpu.py,$(wildcard tests/lab/test_*.py)))" tests/all
 
 .PHONY: deep-check
-deep-check: $(STAMP) ## Hold catalogues, rules and patches against real SGLang releases (fetches eight of them)
+deep-check: $(STAMP) ## Hold catalogues, rules and patches against real SGLang releases (torch and a dozen of them are fetched)
 	$(BIN)/pytest tests/sglang
+
+.PHONY: test-sglang-cpu
+test-sglang-cpu: $(STAMP) deps ## Real SGLang as two ranks on the CPUs of two simulated hosts (root; about 10 minutes)
+	$(BIN)/pytest -s -p no:cacheprovider tests/lab/test_sglang_cpu.py
 
 .PHONY: test-vm
 test-vm: $(STAMP) ## The fabric on two virtual machines with real SR-IOV and soft-RoCE (root; about 15 minutes)
