@@ -27,7 +27,7 @@ HERE = Path(__file__).resolve().parent
 REQUIREMENTS = HERE / "sglang-environment.txt"
 PYTHON = (3, 13)
 """What the pinned list is made for."""
-PINS = re.compile(r"Requires-Dist: (transformers|tokenizers)\s*\(?([<>=!~][^;)]*)")
+PINS = re.compile(r"Requires-Dist: (transformers|tokenizers)\s*\(?([<>=!~][^;)\n]*)")
 JIT_SOURCES = ("sglang/jit_kernel", "sglang/kernels/jit")
 """Packages of kernels whose import looks for the directories of their sources, which the cache leaves out."""
 

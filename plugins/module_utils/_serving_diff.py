@@ -26,7 +26,7 @@ def flags(command: Iterable[str]) -> list[str]:
 
 def _rank(item: Mapping[str, Any]) -> Iterator[str]:
     template = item["spec"]["template"]
-    (container,) = template["spec"]["containers"]
+    container, *beside = template["spec"]["containers"]
     yield f"rank {item['metadata']['labels'][RANK]}:"
     yield f"  node: {(template['spec'].get('nodeSelector') or {}).get('kubernetes.io/hostname', '')}"
     yield f"  image: {container['image']}"
@@ -42,6 +42,9 @@ def _rank(item: Mapping[str, Any]) -> Iterator[str]:
     limits = container.get("resources", {}).get("limits") or {}
     # The API gives quantities back as text.
     yield "  limits: " + ", ".join(f"{name}={value}" for name, value in sorted(limits.items()))
+    for other in beside:
+        yield f"  {other['name']}:"
+        yield from (f"    {line}" for line in flags(other["command"]))
     yield f"  revision: {(item['metadata'].get('annotations') or {}).get(REVISION, '')}"
 
 

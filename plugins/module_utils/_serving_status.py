@@ -108,12 +108,14 @@ def read_rank(pod: Mapping[str, Any], events: Iterable[Mapping[str, Any]]) -> Ra
     status = pod.get("status", {})
     statuses = status.get("containerStatuses") or [{}]
     container: Mapping[str, Any] = next((c for c in statuses if c.get("name") == "sglang"), statuses[0])
+    # The server's own trouble comes first; then that of what stands beside it.
+    stuck = next((c for c in (container, *statuses) if not c.get("state", {}).get("running")), container)
     metadata = pod["metadata"]
     leaving = bool(metadata.get("deletionTimestamp"))
     ready = not leaving and any(
         c.get("type") == "Ready" and c.get("status") == "True" for c in status.get("conditions") or []
     )
-    trouble, hopeless = ("stopping", False) if leaving else _trouble(pod, container, _events_of(pod, events))
+    trouble, hopeless = ("stopping", False) if leaving else _trouble(pod, stuck, _events_of(pod, events))
     return Rank(
         rank=int(metadata["labels"][RANK]),
         pod=metadata["name"],

@@ -13,7 +13,7 @@ import pytest
 import sglang_catalogue
 from module_utils._sglang_catalogue import load_history
 from module_utils._sglang_matrix import duplicates, matrix
-from module_utils._sglang_profile import Library
+from module_utils._sglang_profile import Library, resolve
 from module_utils._sglang_render import topology_argv
 from plugin_utils._profile_files import load_profile
 
@@ -32,7 +32,7 @@ def engines(version: str, name: str, presets: list[str]) -> dict[str, dict[str, 
     profile = load_profile(name)
     library = Library.load()
     cells = [cell for cell in matrix([profile], library, [version]) if cell.preset in presets]
-    arch = library.models[profile["model"]["repo"]].architecture
+    arch = resolve(profile, library=library).model["arch"]
     questions = []
     for cell in cells:
         preset = profile["presets"][cell.preset]

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from module_utils._serving_diff import describe, flags
+from module_utils._serving_gateway import Access
 from module_utils._serving_manifests import render
 from module_utils._serving_plan import build
 from module_utils._serving_pods import PodOptions
@@ -37,3 +38,10 @@ def test_all_ranks_in_order_and_no_secret() -> None:
 
 def test_nothing_is_nothing() -> None:
     assert describe([{"kind": "Service", "metadata": {}}]) == ""
+
+
+def test_what_stands_beside_the_server_is_shown_without_its_secret() -> None:
+    guarded = Access(api_key="group-secrets")
+    shown = describe(render(build(fabric(), profile(), settings()), PodOptions(), {}, {}, guarded))
+    assert shown.count("  gateway:") == 1
+    assert "    --key-file /etc/gb10/api-key/api-key" in shown
