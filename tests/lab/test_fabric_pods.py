@@ -100,11 +100,13 @@ def test_ipv6_addresses_come_beside_ipv4_and_go_again(cluster: Cluster) -> None:
     assert "fd00:10:101" not in cluster.lab.shell("spark2", "ip -br address show dev enP2p1s0f0v1")
 
 
-def test_the_last_backup_comes_back_in_one_command(cluster: Cluster) -> None:
+def test_the_last_backup_comes_back_in_one_command_and_once_more_leads_forward(cluster: Cluster) -> None:
     cluster.play("fabric_restore")
-    assert cluster.lab.shell("spark1", "ip -4 -br address show to 10.100.0.0/15") == ""
+    assert "fd00:10:101:1::1:2/64" in cluster.lab.shell("spark2", "ip -br address show dev enP2p1s0f0v1")
     cluster.play("fabric_restore")
-    assert "10.100.0.1/24" in cluster.lab.shell("spark1", "ip -4 -br address show dev enp1s0f0v0")
+    shown = cluster.lab.shell("spark2", "ip -br address show dev enP2p1s0f0v1")
+    assert "10.101.1.2/24" in shown
+    assert "fd00:10:101" not in shown
 
 
 def test_every_direction_is_proven_from_inside_the_pods(cluster: Cluster) -> None:
