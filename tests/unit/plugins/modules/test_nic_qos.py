@@ -1,0 +1,125 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Classes on ports: set once, changed, and taken back to what there was, also when a port has gone."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from ansible_collections.gb10.cluster.plugins.module_utils import _host, _host_unit, _qos
+from ansible_collections.gb10.cluster.plugins.modules import nic_qos
+
+BEFORE = {"lo": (frozenset({5}), {26: 2}), "gone0": (frozenset(), {})}
+
+
+class Machine:
+    """Ports with classes behind ``dcb``, and everything else that the module runs."""
+
+    def __init__(self) -> None:
+        self.pfc = {port: lossless for port, (lossless, _classes) in BEFORE.items()}
+        self.dscp = {port: dict(classes) for port, (_lossless, classes) in BEFORE.items()}
+
+    def run(self, argv: Sequence[str], **_options: object) -> subprocess.CompletedProcess[str]:
+        said = ""
+        if argv[0] == "dcb":
+            _dcb, thing, action, _dev, port, _kind, *entries = (word for word in argv if word != "-N")
+            if port not in self.pfc:
+                raise _host.HostError("Attribute read: Operation not supported")
+            pairs = _qos.parse_dscp(" ".join(entries))
+            match thing, action:
+                case "pfc", "show":
+                    said = " ".join(f"{n}:{'on' if n in self.pfc[port] else 'off'}" for n in range(8))
+                case "pfc", "set":
+                    self.pfc[port] = _qos.parse_pfc(" ".join(entries))
+                case "app", "show":
+                    said = " ".join(f"{dscp}:{number}" for dscp, number in self.dscp[port].items())
+                case "app", "replace":
+                    self.dscp[port] |= pairs
+                case "app", "del":
+                    self.dscp[port] = {k: v for k, v in self.dscp[port].items() if (k, v) not in pairs.items()}
+        return subprocess.CompletedProcess(list(argv), 0, said, "")
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
+    made = Machine()
+
+    def unit(timeout: int, count: int) -> _host_unit.HostUnit:
+        return _host_unit.HostUnit(
+            "gb10-qos", "", "_qos", ("_host",), tmp_path / "qos.json", "", timeout * count + 60,
+            units=tmp_path / "units", library=tmp_path / "library",
+        )  # fmt: skip
+
+    def code(modules: Sequence[str], library: Path) -> dict[Path, str]:
+        return {library / "gb10" / f"{name}.py": "" for name in modules}
+
+    monkeypatch.setattr(_host, "run", made.run)
+    monkeypatch.setattr(_host, "package_files", code)
+    monkeypatch.setattr(nic_qos, "CONFIG", tmp_path / "qos.json")
+    monkeypatch.setattr(nic_qos, "boot_unit", unit)
+    return made
+
+
+def call(tmp_path: Path, check_mode: bool = False, **changes: Any) -> dict[str, Any]:
+    params = {"state": "present", "ports": ["lo", "gone0"], "lossless_class": 3, "roce_dscp": 26, "cnp_class": 6}
+    module: Any = SimpleNamespace(
+        params={**params, "cnp_dscp": 48, "boot_timeout": 60, **changes}, check_mode=check_mode
+    )
+    result: dict[str, Any] = {"changed": False, "msg": "", "commands": []}
+    nic_qos.converge(module, result)
+    # what `systemctl enable` would have made
+    wanted = tmp_path / "units/multi-user.target.wants/gb10-qos.service"
+    if (tmp_path / "qos.json").exists() and not wanted.is_symlink():
+        wanted.parent.mkdir(parents=True, exist_ok=True)
+        wanted.symlink_to("../gb10-qos.service")
+    return result
+
+
+def test_classes_are_set_once_and_check_mode_only_tells(machine: Machine, tmp_path: Path) -> None:
+    told = call(tmp_path, check_mode=True)
+    assert told["changed"]
+    assert len(told["commands"]) == 6
+    assert machine.pfc["lo"] == {5}
+    assert not (tmp_path / "qos.json").exists()
+    assert call(tmp_path)["commands"] == told["commands"]
+    assert machine.pfc == {"lo": {3}, "gone0": {3}}
+    assert machine.dscp == {"lo": {26: 3, 48: 6}, "gone0": {26: 3, 48: 6}}
+    assert call(tmp_path)["changed"] is False
+
+
+def test_another_dscp_gives_the_first_one_back(machine: Machine, tmp_path: Path) -> None:
+    call(tmp_path)
+    call(tmp_path, roce_dscp=24)
+    assert machine.dscp["lo"] == {26: 2, 24: 3, 48: 6}
+    call(tmp_path, state="absent")
+    assert machine.dscp["lo"] == {26: 2}
+
+
+def test_absent_goes_back_to_what_there_was_and_forgets(machine: Machine, tmp_path: Path) -> None:
+    assert call(tmp_path, state="absent")["changed"] is False
+    call(tmp_path)
+    del machine.pfc["gone0"]
+    assert call(tmp_path, state="absent")["changed"]
+    assert (machine.pfc["lo"], machine.dscp["lo"]) == BEFORE["lo"]
+    assert not (tmp_path / "qos.json").exists()
+    assert not (tmp_path / "library/gb10").exists()
+    assert call(tmp_path, state="absent")["changed"] is False
+
+
+def test_a_port_without_classes_stops_everything(machine: Machine, tmp_path: Path) -> None:
+    with pytest.raises(_host.HostError, match="mgmt0: its classes can't be read"):
+        call(tmp_path, ports=["lo", "mgmt0"])
+    assert machine.pfc["lo"] == {5}
+
+
+@pytest.mark.parametrize("wrong", [{"lossless_class": 8}, {"roce_dscp": 64}, {"roce_dscp": 48}])
+def test_numbers_that_cannot_be_are_told(machine: Machine, tmp_path: Path, wrong: dict[str, int]) -> None:
+    with pytest.raises(_host.HostError, match="Nothing was changed"):
+        call(tmp_path, **wrong)
+    assert machine.pfc["lo"] == {5}
