@@ -76,14 +76,6 @@ def _modes(settings: Settings) -> Iterator[Finding]:
     mode = settings.rdma_mode
     if mode not in RDMA_MODES:
         yield _error("serving.rdma.mode", "gb10_rdma_mode", mode, "no such mode", f"Use one of {', '.join(RDMA_MODES)}")
-    if settings.models_dir and mode in ("restricted", "none"):
-        yield _error(
-            "serving.models.hostpath",
-            "serving_plan_models_dir",
-            settings.models_dir,
-            f"the Pod Security level of mode {mode} admits no directory of the node in a pod",
-            "Use gb10_rdma_mode privileged or ipc_lock, or leave the download to SGLang",
-        )
     if settings.transport not in TRANSPORTS:
         yield _error(
             "serving.transport",

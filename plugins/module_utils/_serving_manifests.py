@@ -13,6 +13,7 @@ from typing import Any
 from ._serving_gateway import Access, around, attach, service
 from ._serving_pods import NETWORKS, PodOptions, networks_annotation, pod_spec
 from ._serving_supervisor import supervisor, supervisor_labels
+from ._serving_volumes import claimed
 
 REVISION = "gb10.cluster/revision"
 INSTANCE = "gb10.cluster/instance"
@@ -99,6 +100,7 @@ def render(
     ]
     if patches:
         objects.append(_config_map(plan, f"{plan['instance']}-patches", patches))
+    objects += claimed(plan, labels(plan), options.models, options.cache)
     head = {INSTANCE: plan["instance"], ROLE: "head"}
     meta = _meta(plan, plan["service"]["name"])
     objects.append(service(plan, meta, head, access))

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from ._serving_volumes import FILES, HOME, PATCHES, home_of, mounts
+
 NETWORKS = "k8s.v1.cni.cncf.io/networks"
 
 # Measured with Pod Security admission of 1.36: each mode is the widest that its namespace label still admits.
@@ -31,8 +33,6 @@ SECURITY: dict[str, dict[str, Any]] = {
     "none": {"allowPrivilegeEscalation": False, "seccompProfile": {"type": "RuntimeDefault"}},
 }
 
-FILES = "/opt/gb10"
-PATCHES = "/opt/gb10-patches"
 _READY_SINCE = (0, 5, 20)
 
 
@@ -40,8 +40,8 @@ _READY_SINCE = (0, 5, 20)
 class PodOptions:
     """What the user may choose about the pods; times in seconds, sizes as Kubernetes writes them.
 
-    ``models`` is a directory of the node that is mounted read-only at the same path, ``cache`` one that keeps
-    compiled kernels over restarts; empty means none. ``secrets`` maps a variable to ``(secret, key)``.
+    ``models`` is a directory of the node that is mounted read-only at the same path, ``cache`` one that keeps compiled
+    kernels over restarts; empty means none. ``secrets`` maps a variable to ``(secret, key)``.
     """
 
     startup_timeout: int = 3600
@@ -104,32 +104,11 @@ def command(entry: Mapping[str, Any], plan: Mapping[str, Any]) -> list[str]:
     return ["python3", f"{FILES}/patch_runner.py", *hooks, "--", *entry["argv"]]
 
 
-def _volumes(plan: Mapping[str, Any], options: PodOptions) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    name = plan["instance"]
-    volumes: list[dict[str, Any]] = [
-        {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": options.shm_size}},
-        {"name": "files", "configMap": {"name": f"{name}-files"}},
-    ]
-    mounts: list[dict[str, Any]] = [
-        {"name": "shm", "mountPath": "/dev/shm"},
-        {"name": "files", "mountPath": FILES, "readOnly": True},
-    ]
-    if any(patch["needed"] for patch in plan["patches"]):
-        volumes.append({"name": "patches", "configMap": {"name": f"{name}-patches"}})
-        mounts.append({"name": "patches", "mountPath": PATCHES, "readOnly": True})
-    if options.models:
-        volumes.append({"name": "models", "hostPath": {"path": options.models, "type": "Directory"}})
-        mounts.append({"name": "models", "mountPath": options.models, "readOnly": True})
-    if options.cache:
-        volumes.append({"name": "cache", "hostPath": {"path": options.cache, "type": "DirectoryOrCreate"}})
-        mounts.append({"name": "cache", "mountPath": "/root/.cache"})
-    return volumes, mounts
-
-
 def pod_spec(entry: Mapping[str, Any], plan: Mapping[str, Any], options: PodOptions) -> dict[str, Any]:
     """Return the pod of a rank, pinned to its node because its addresses are that node's."""
-    volumes, mounts = _volumes(plan, options)
-    env: list[dict[str, Any]] = [{"name": key, "value": value} for key, value in entry["env"].items()]
+    volumes, mounted = mounts(plan, options.shm_size, options.models, options.cache)
+    home = {"HOME": HOME} if home_of(plan["rdma_mode"]) == HOME else {}
+    env: list[dict[str, Any]] = [{"name": key, "value": value} for key, value in {**home, **entry["env"]}.items()]
     env += [
         {"name": variable, "valueFrom": {"secretKeyRef": {"name": secret, "key": key}}}
         for variable, (secret, key) in sorted(options.secrets.items())
@@ -144,7 +123,7 @@ def pod_spec(entry: Mapping[str, Any], plan: Mapping[str, Any], options: PodOpti
         "ports": [{"name": "http", "containerPort": plan["service"]["port"], "protocol": "TCP"}],
         "resources": {key: value for key, value in options.resources.items() if key != "limits"} | {"limits": limits},
         "securityContext": SECURITY[plan["rdma_mode"]],
-        "volumeMounts": mounts,
+        "volumeMounts": mounted,
         **probes(entry, plan, options),
     }
     spec: dict[str, Any] = {

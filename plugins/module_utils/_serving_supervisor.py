@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ._serving_pods import FILES, SECURITY, PodOptions
+from ._serving_pods import SECURITY, PodOptions
+from ._serving_volumes import FILES
 
 LOGS = "/var/log/group"
 

@@ -111,6 +111,49 @@ def test_no_probe_kills_a_long_load_and_none_gives_up_before_the_server_answers(
         assert startup["timeoutSeconds"] > 20
 
 
+DIRECTORIES = pods.PodOptions(models="/srv/models", cache="/srv/cache")
+
+
+@pytest.mark.parametrize("mode", ["privileged", "ipc_lock"])
+def test_a_node_s_directories_are_mounted_where_the_level_allows_it(mode: str) -> None:
+    objects = rendered(DIRECTORIES, rdma_mode=mode, rdma_resources=("rdma/gb10",))
+    assert "PersistentVolume" not in {o["kind"] for o in objects}
+    paths = [v["hostPath"]["path"] for v in pod_of(objects, 0)["spec"]["volumes"] if "hostPath" in v]
+    assert paths == ["/srv/models", "/srv/cache"]
+    assert {"name": "cache", "mountPath": "/root/.cache"} in container_of(objects, 0)["volumeMounts"]
+
+
+@pytest.mark.parametrize(("mode", "home"), [("restricted", "/home/sglang"), ("none", "/root")])
+def test_a_node_s_directories_are_claimed_where_the_level_forbids_to_name_them(mode: str, home: str) -> None:
+    objects = rendered(DIRECTORIES, rdma_mode=mode, rdma_resources=("rdma/gb10",))
+    for rank in range(4):
+        volumes = {v["name"]: v for v in pod_of(objects, rank)["spec"]["volumes"]}
+        assert not any("hostPath" in v for v in volumes.values())
+        assert volumes["models"]["persistentVolumeClaim"] == {"claimName": "gemma-4-31b-it-models", "readOnly": True}
+        assert {"name": "cache", "mountPath": f"{home}/.cache"} in container_of(objects, rank)["volumeMounts"]
+    found = {o["metadata"]["name"]: o for o in objects if o["kind"].startswith("PersistentVolume")}
+    assert list(found) == [
+        "gb10-serving-gemma-4-31b-it-models",
+        "gemma-4-31b-it-models",
+        "gb10-serving-gemma-4-31b-it-cache",
+        "gemma-4-31b-it-cache",
+    ]
+    volume, claim = found["gb10-serving-gemma-4-31b-it-models"]["spec"], found["gemma-4-31b-it-models"]["spec"]
+    assert volume["local"] == {"path": "/srv/models"}
+    (term,) = volume["nodeAffinity"]["required"]["nodeSelectorTerms"]
+    assert term["matchExpressions"][0]["values"] == ["spark1", "spark2", "spark3", "spark4"]
+    assert claim["volumeName"] == "gb10-serving-gemma-4-31b-it-models"
+    for key in ("accessModes", "storageClassName", "volumeMode"):
+        assert volume[key] == claim[key]
+
+
+def test_a_server_that_is_not_root_has_a_home_that_it_can_write() -> None:
+    container = container_of(rendered(rdma_mode="restricted", rdma_resources=("rdma/gb10",)), 1)
+    assert {"name": "HOME", "value": "/home/sglang"} in container["env"]
+    assert {"name": "home", "mountPath": "/home/sglang"} in container["volumeMounts"]
+    assert "HOME" not in {e["name"] for e in container_of(rendered(), 1)["env"]}
+
+
 def test_the_supervisor_may_touch_its_group_s_pods_and_nothing_else() -> None:
     objects = rendered()
     (role,) = [o for o in objects if o["kind"] == "Role"]

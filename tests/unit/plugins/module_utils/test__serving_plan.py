@@ -123,7 +123,6 @@ WRONG: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("serving.rdma.mode", {}, {"rdma_mode": "yes"}),
     ("serving.rdma.resource", {}, {"rdma_mode": "restricted"}),
     ("serving.transport", {}, {"transport": "tcp"}),
-    ("serving.models.hostpath", {}, {"rdma_mode": "none", "models_dir": "/srv/models"}),
     ("serving.port.range", {}, {"port": 80}),
     ("serving.port.clash", {}, {"port": 20000}),
     ("serving.args.owned", {"argv": ("--tp-size=4",)}, {}),

@@ -1,0 +1,227 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A cluster's whole life in one lab, in the order of this file: installed from the air gap, a node added, upgraded and
+interrupted three times, a node removed, reset. The installation runs at -vvv, and nothing secret is found anywhere.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import secrets
+import subprocess
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from labcommand import LabCommand
+from sitecommand import CACHE, CHECKOUT, Site
+
+HOSTS = ("control", "spark1", "spark2", "spark3", "spark4")
+VERSIONS = json.loads((CHECKOUT / "lab" / "kubernetes" / "versions.json").read_text())
+EARLIER, LATEST = VERSIONS["earlier"], VERSIONS["k3s"]
+# The lab's containerd makes /opt/containerd, labctl names hosts that were added, packets are forwarded until a boot.
+MAY_DIFFER = r"^/opt/containerd|^/etc/hosts |^setting .* forwarding"
+# Where the control process of the upgrade is killed: while the server is drained, while the second agent restarts,
+# while the model group starts again.
+POINTS = (
+    r"Upgrade the servers one after another.*TASK \[[^\n]*Drain it\]",
+    r"Upgrade the agents one after another.*ok: \[spark1.*TASK \[[^\n]*Restart it with the new release\]",
+    r"Start the model group as a whole.*TASK \[[^\n]*Apply all objects of the group\]",
+)
+
+
+@dataclass
+class Watch:
+    """Command lines of all processes of this machine, the lab's among them, that hold one of the words."""
+
+    words: tuple[str, ...]
+    seen: set[str] = field(default_factory=set)
+    rounds: int = 0
+    _end: threading.Event = field(default_factory=threading.Event)
+
+    def __enter__(self) -> Watch:
+        self._thread = threading.Thread(target=self._look, daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._end.set()
+        self._thread.join()
+
+    def _look(self) -> None:
+        while not self._end.wait(0.05):
+            self.rounds += 1
+            for entry in os.scandir("/proc"):
+                if entry.name.isdigit():
+                    try:
+                        line = Path(entry.path, "cmdline").read_text(errors="replace")
+                    except OSError:
+                        continue  # it has ended
+                    self.seen.update(word for word in self.words if word in line)
+
+
+@dataclass
+class Life:
+    """The lab, what its hosts were before, and what the installation said."""
+
+    site: Site
+    secrets: dict[str, str]
+    before: dict[str, str] = field(default_factory=dict)
+    output: str = ""
+    on_command_lines: set[str] = field(default_factory=set)
+    rounds: int = 0
+
+
+@pytest.fixture(scope="module")
+def life(make_lab: Callable[[], LabCommand]) -> Iterator[Life]:
+    """Four nodes and the earlier release, serving; all by playbook site at -vvv with secrets of the user's own."""
+    prepared = subprocess.run([CHECKOUT / "lab" / "kubernetes" / "prepare", "--earlier"], check=False).returncode
+    assert prepared == 0, "lab/kubernetes/prepare failed, see above"
+    site = Site(make_lab())
+    site.up(nodes=4)
+    words = {
+        name: secrets.token_hex(16) for name in ("k3s_token", "k3s_agent_token", "sglang_hf_token", "registry_password")
+    }
+    made = Life(site, words, {host: site.fingerprint(host) for host in HOSTS})
+    given = site.lab.state / "secrets.json"
+    given.touch(mode=0o600)
+    registries = {"configs": {"registry.example": {"auth": {"username": "u", "password": words["registry_password"]}}}}
+    given.write_text(json.dumps({**words, "k3s_registries": registries}))
+    with Watch(tuple(words.values())) as watch:
+        made.output = site.play("site", "-vvv", "--diff", "-e", f"@{given}", **release(EARLIER))
+    made.on_command_lines, made.rounds = watch.seen, watch.rounds
+    yield made
+
+
+def release(version: str) -> dict[str, str]:
+    """What a user says to get this release from an air-gap directory."""
+    return {"k3s_version": version, "k3s_airgap_dir": str(CACHE / f"k3s-airgap-{version}")}
+
+
+def versions(site: Site) -> dict[str, str]:
+    return {n["metadata"]["name"]: n["status"]["nodeInfo"]["kubeletVersion"] for n in site.get("nodes")["items"]}
+
+
+def everything_secret(life: Life) -> list[str]:
+    """The user's own secrets, what K3s made of them, and the administrator's key."""
+    tokens = life.site.lab.shell("control", "cat /var/lib/rancher/k3s/server/*token")
+    kubeconfig = life.site.lab.shell("control", "cat /etc/rancher/k3s/k3s.yaml")
+    key = re.search(r"client-key-data: (\S+)", kubeconfig)
+    assert key
+    return [*life.secrets.values(), *tokens.split(), key[1]]
+
+
+def test_it_serves_from_the_air_gap(life: Life) -> None:
+    assert versions(life.site) == dict.fromkeys(HOSTS, EARLIER)
+    assert len(life.site.incarnations()) == 4
+    # the site ran at -vvv, and the watch was awake
+    assert "ESTABLISH SSH CONNECTION" in life.output
+    assert life.rounds > 100
+
+
+def test_nothing_secret_is_in_the_output_or_on_a_command_line(life: Life) -> None:
+    assert [name for name, word in life.secrets.items() if word in life.output] == []
+    assert [word for word in everything_secret(life) if word in life.output] == []
+    assert [name for name, word in life.secrets.items() if word in life.on_command_lines] == []
+
+
+def test_nothing_secret_is_in_a_file_that_others_may_read(life: Life) -> None:
+    readable = (
+        "setpriv --reuid=65534 --regid=65534 --clear-groups find / /run /tmp /var/lib/rancher /var/lib/kubelet "
+        "-xdev -type f -readable -size -4096k -print 2>/dev/null | sort -u || true"
+    )
+    words = everything_secret(life)
+    for host in HOSTS:
+        # of each process, what systemd tells everybody, and the journal
+        told = life.site.lab.shell(host, "systemctl show 'k3s*'; journalctl --no-pager -q; ps -e -ww -o args=")
+        assert [word for word in words if word in told] == []
+        patterns = life.site.lab.state / "words"
+        patterns.touch(mode=0o600)
+        patterns.write_text("\n".join(words))
+        search = f"{{ {readable}; }} | xargs -d '\\n' grep -lFs -f /root/words || true"
+        script = f"umask 077; cat > /root/words; {search}; rm /root/words"
+        done = subprocess.run(
+            [CHECKOUT / "lab" / "labctl", "exec", host, "--", "bash", "-c", script],
+            env=life.site.lab.environment, stdin=patterns.open(), capture_output=True, text=True, check=True,
+        )  # fmt: skip
+        assert done.stdout == "", host
+    kept = [path for path in life.site.lab.state.glob("*") if path.is_file()] + [
+        path for path in (life.site.lab.state / "results").rglob("*") if path.is_file()
+    ]
+    open_files = [path for path in kept if path.stat().st_mode & 0o077]
+    assert [path for path in open_files if any(word in path.read_text(errors="replace") for word in words)] == []
+    assert (life.site.lab.state / "kubeconfig").stat().st_mode & 0o777 == 0o600
+
+
+def test_a_fifth_node_is_added_beside_a_group_that_goes_on(life: Life) -> None:
+    before = life.site.incarnations()
+    life.site.up(nodes=5)
+    life.before["spark5"] = life.site.fingerprint("spark5")
+    life.site.play("fabric", **release(EARLIER))
+    life.site.play("kubernetes", "-e", f"@{life.site.lab.state}/secrets.json", **release(EARLIER))
+    assert versions(life.site) == dict.fromkeys((*HOSTS, "spark5"), EARLIER)
+    offers = life.site.get("node", "spark5")["status"]["allocatable"]
+    assert offers["nvidia.com/gpu"] == "1"
+    assert life.site.incarnations() == before
+    life.site.play("verify")
+
+
+def test_a_dry_run_prints_the_order_and_changes_nothing(life: Life) -> None:
+    before = life.site.incarnations()
+    output = " ".join(life.site.play("upgrade", k3s_upgrade_dry_run=True, **release(LATEST)).split())
+    steps = ["stop the whole model group", "control: drain", "spark1: drain", "spark5: drain", "start the whole model"]
+    places = [output.index(step) for step in [*steps, "verify the transport"]]
+    assert places == sorted(places)
+    assert set(versions(life.site).values()) == {EARLIER}
+    assert life.site.incarnations() == before
+
+
+def test_an_upgrade_that_is_killed_three_times_completes_and_the_transport_is_gated(life: Life) -> None:
+    before = life.site.incarnations()
+    for point in POINTS:
+        life.site.killed("upgrade", point, **release(LATEST))
+    output = life.site.play("upgrade", **release(LATEST))
+    assert "gb10.cluster.nccl_verify" in output
+    assert versions(life.site) == dict.fromkeys((*HOSTS, "spark5"), LATEST)
+    nodes = life.site.get("nodes")["items"]
+    assert not any(node["spec"].get("unschedulable") for node in nodes)
+    marked = [*nodes, life.site.get("namespace", "gb10-serving")]
+    assert not any("gb10.cluster/upgrade" in (o["metadata"].get("annotations") or {}) for o in marked)
+    after = life.site.incarnations()
+    assert len(after) == 4
+    assert before.isdisjoint(after)
+    life.site.play("verify")
+    again = life.site.play("upgrade", **release(LATEST))
+    assert "Nothing to upgrade." in again
+    assert life.site.incarnations() == after
+
+
+def test_a_minor_release_is_not_skipped(life: Life) -> None:
+    output = life.site.play("upgrade", check=False, k3s_version="v1.38.0+k3s1", k3s_airgap_dir="")
+    assert "1.37" in output
+    assert set(versions(life.site).values()) == {LATEST}
+
+
+def test_a_node_is_removed_and_the_group_goes_on(life: Life) -> None:
+    before = life.site.incarnations()
+    life.site.play("reset", "--limit", "spark5", k3s_reset_confirm="yes")
+    assert sorted(versions(life.site)) == sorted(HOSTS)
+    assert life.site.left("spark5", life.before["spark5"], MAY_DIFFER) == []
+    assert life.site.incarnations() == before
+
+
+def test_reset_leaves_nothing(life: Life) -> None:
+    refused = life.site.play("reset", check=False)
+    assert "k3s_reset_confirm=yes" in refused
+    assert len(life.site.incarnations()) == 4
+    life.site.play("reset", k3s_reset_confirm="yes")
+    left = {host: life.site.left(host, life.before[host], MAY_DIFFER) for host in life.before}
+    assert not any(left.values()), left
+    for host in HOSTS:
+        assert life.site.lab.shell(host, "pgrep -fl 'containerd|kubelet|k3s|multus' || true") == ""
+    assert "gb10" not in (life.site.lab.state / "kubeconfig").read_text()
