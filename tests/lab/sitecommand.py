@@ -12,7 +12,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -25,10 +25,12 @@ FINGERPRINT = ("python3", "-B", "/opt/gb10-lab/hosts/fingerprint.py")
 
 @dataclass
 class Site:
-    """``lab`` is up; the inventory is the one that labctl wrote for exactly its hosts."""
+    """``lab`` is up; the inventory is the one that labctl wrote for exactly its hosts, and ``more`` beside it."""
 
     lab: LabCommand
     group: str = "gemma-4-31b-it"
+    more: Path | None = None
+    before: dict[str, str] = field(default_factory=dict)
 
     def up(self, nodes: int) -> None:
         """Start the lab with Kubernetes, or add nodes to it."""
@@ -42,8 +44,9 @@ class Site:
         values.setdefault("gb10_results_dir", str(self.lab.state / "results"))
         program = CHECKOUT / ".venv" / "bin" / "ansible-playbook"
         path = f"playbooks/{playbook}.yml"
+        inventories = ["-i", self.lab.state / "inventory", *(["-i", self.more] if self.more else [])]
         given = ["-e", json.dumps(values), *words]
-        return [str(word) for word in (LABCTL, "run", "--", program, "-i", self.lab.state / "inventory", path, *given)]
+        return [str(word) for word in (LABCTL, "run", "--", program, *inventories, path, *given)]
 
     def play(self, playbook: str, *words: str, check: bool = True, **values: Any) -> str:
         """Run a playbook with variables; its output."""
@@ -107,12 +110,12 @@ class Site:
         """Everything on a host that a role can change."""
         return self.lab("exec", host, "--", *FINGERPRINT)
 
-    def left(self, host: str, before: str, may_differ: str) -> list[str]:
-        """Lines of a fingerprint that differ from an earlier one."""
+    def left(self, host: str, may_differ: str) -> list[str]:
+        """Lines of a host's fingerprint that differ from the one in ``before``."""
         patience = time.monotonic() + 10
         while True:
             now = set(self.fingerprint(host).splitlines())
-            then = set(before.splitlines())
+            then = set(self.before[host].splitlines())
             found = sorted([f"+ {line}" for line in now - then] + [f"- {line}" for line in then - now])
             found = [line for line in found if not re.search(may_differ, line[2:])]
             if not found or time.monotonic() > patience:

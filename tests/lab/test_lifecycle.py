@@ -67,11 +67,10 @@ class Watch:
 
 @dataclass
 class Life:
-    """The lab, what its hosts were before, and what the installation said."""
+    """The lab, the user's secrets, and what was seen during the installation."""
 
     site: Site
     secrets: dict[str, str]
-    before: dict[str, str] = field(default_factory=dict)
     output: str = ""
     on_command_lines: set[str] = field(default_factory=set)
     rounds: int = 0
@@ -87,7 +86,8 @@ def life(make_lab: Callable[[], LabCommand]) -> Iterator[Life]:
     words = {
         name: secrets.token_hex(16) for name in ("k3s_token", "k3s_agent_token", "sglang_hf_token", "registry_password")
     }
-    made = Life(site, words, {host: site.fingerprint(host) for host in HOSTS})
+    site.before = {host: site.fingerprint(host) for host in HOSTS}
+    made = Life(site, words)
     given = site.lab.state / "secrets.json"
     given.touch(mode=0o600)
     registries = {"configs": {"registry.example": {"auth": {"username": "u", "password": words["registry_password"]}}}}
@@ -161,7 +161,7 @@ def test_nothing_secret_is_in_a_file_that_others_may_read(life: Life) -> None:
 def test_a_fifth_node_is_added_beside_a_group_that_goes_on(life: Life) -> None:
     before = life.site.incarnations()
     life.site.up(nodes=5)
-    life.before["spark5"] = life.site.fingerprint("spark5")
+    life.site.before["spark5"] = life.site.fingerprint("spark5")
     life.site.play("fabric", **release(EARLIER))
     life.site.play("kubernetes", "-e", f"@{life.site.lab.state}/secrets.json", **release(EARLIER))
     assert versions(life.site) == dict.fromkeys((*HOSTS, "spark5"), EARLIER)
@@ -211,7 +211,7 @@ def test_a_node_is_removed_and_the_group_goes_on(life: Life) -> None:
     before = life.site.incarnations()
     life.site.play("reset", "--limit", "spark5", k3s_reset_confirm="yes")
     assert sorted(versions(life.site)) == sorted(HOSTS)
-    assert life.site.left("spark5", life.before["spark5"], MAY_DIFFER) == []
+    assert life.site.left("spark5", MAY_DIFFER) == []
     assert life.site.incarnations() == before
 
 
@@ -220,7 +220,7 @@ def test_reset_leaves_nothing(life: Life) -> None:
     assert "k3s_reset_confirm=yes" in refused
     assert len(life.site.incarnations()) == 4
     life.site.play("reset", k3s_reset_confirm="yes")
-    left = {host: life.site.left(host, life.before[host], MAY_DIFFER) for host in life.before}
+    left = {host: life.site.left(host, MAY_DIFFER) for host in life.site.before}
     assert not any(left.values()), left
     for host in HOSTS:
         assert life.site.lab.shell(host, "pgrep -fl 'containerd|kubelet|k3s|multus' || true") == ""

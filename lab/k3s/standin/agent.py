@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import subprocess
 import time
@@ -15,7 +16,7 @@ import yaml
 from . import images, join, network, pki, tokens
 from .children import Children, log
 from .server import extra, kubeconfig
-from .settings import API_PORT, CLUSTER_CIDR, CLUSTER_DNS, REGISTRIES, Settings, StandInError, component, release
+from .settings import API_PORT, REGISTRIES, Settings, StandInError, component, release
 
 SOCKET = "/run/k3s/containerd/containerd.sock"
 _MIRRORED = "/run/gb10-lab/sys"
@@ -49,7 +50,7 @@ class Agent:
         self._children.start("kube-proxy", [
             component("kube-proxy"), f"--kubeconfig={self._settings.agent}/kubeproxy.kubeconfig",
             "--proxy-mode=iptables",
-            f"--cluster-cidr={CLUSTER_CIDR}", f"--hostname-override={self._settings.node_name}",
+            f"--cluster-cidr={self._settings.cluster_cidr}", f"--hostname-override={self._settings.node_name}",
             # the machine's own limits stand: a lab has no right to them
             "--conntrack-max-per-core=0", "--conntrack-tcp-timeout-established=0s",
             "--conntrack-tcp-timeout-close-wait=0s",
@@ -87,6 +88,8 @@ class Agent:
                 time.sleep(1)
             except join.Refused as error:
                 raise StandInError(f"failed to join {self._url}: {error}") from None
+        learnt = {key: answer[key] for key in ("cluster-cidr", "service-cidr")}
+        self._settings = dataclasses.replace(self._settings, values={**self._settings.values, **learnt})
         for stem in stems:
             pki.write_private(agent / f"{stem}.crt", answer[stem], 0o644)
         pki.write_private(agent / "client-ca.crt", answer["client-ca"], 0o644)
@@ -161,8 +164,8 @@ state = "/run/k3s/containerd"
             "apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration",
             "authentication": {"anonymous": {"enabled": False}, "webhook": {"enabled": True},
                                "x509": {"clientCAFile": f"{agent}/client-ca.crt"}},
-            "authorization": {"mode": "Webhook"}, "cgroupDriver": "cgroupfs", "clusterDNS": [CLUSTER_DNS],
-            "clusterDomain": "cluster.local", "containerRuntimeEndpoint": f"unix://{SOCKET}",
+            "authorization": {"mode": "Webhook"}, "cgroupDriver": "cgroupfs",
+            "clusterDNS": [self._settings.service(10)], "clusterDomain": "cluster.local", "containerRuntimeEndpoint": f"unix://{SOCKET}",
             "evictionHard": {"imagefs.available": "1%", "nodefs.available": "1%"},
             # K3s's own defaults are in force, these two are the lab's: no CAP_SYS_RESOURCE, often cgroup v1
             "oomScoreAdj": 0, "failCgroupV1": False, "failSwapOn": False,

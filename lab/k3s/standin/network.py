@@ -15,7 +15,7 @@ from typing import Any
 from . import pki
 from .children import background, log
 from .server import api_context
-from .settings import CLUSTER_CIDR, Settings, node_programs
+from .settings import Settings, node_programs
 
 _PLUGINS = ("bridge", "host-local", "loopback", "portmap")
 _PROTOCOL = "200"  # marks the routes made here
@@ -67,7 +67,8 @@ def _configure(settings: Settings, subnet: str) -> None:
         "name": "cbr0", "cniVersion": "1.0.0",
         "plugins": [
             {"type": "bridge", "bridge": "cni0", "isDefaultGateway": True, "hairpinMode": True, "forceAddress": True,
-             "ipam": {"type": "host-local", "ranges": [[{"subnet": subnet}]], "routes": [{"dst": CLUSTER_CIDR}]}},
+             "ipam": {"type": "host-local", "ranges": [[{"subnet": subnet}]],
+                      "routes": [{"dst": settings.cluster_cidr}]}},
             {"type": "portmap", "capabilities": {"portMappings": True}},
         ],
     }, indent=2)  # fmt: skip

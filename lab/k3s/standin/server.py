@@ -21,7 +21,7 @@ import yaml
 
 from . import deploy, join, pki, tokens
 from .children import Children, log, notify
-from .settings import API_PORT, CLUSTER_CIDR, KUBECONFIG, SERVICE_CIDR, Settings, StandInError, component
+from .settings import API_PORT, KUBECONFIG, Settings, StandInError, component
 
 _SHARED = ("server-ca", "client-ca", "request-header-ca", "etcd/server-ca")
 
@@ -138,7 +138,7 @@ class Server:
         name = self._settings.node_name
         api_names = [
             "kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local",
-            "localhost", "127.0.0.1", "10.43.0.1", self._address, name, socket.gethostname(),
+            "localhost", "127.0.0.1", self._settings.service(1), self._address, name, socket.gethostname(),
             *self._settings.items("tls-san"),
         ]  # fmt: skip
         pki.certificate(self._tls / "serving-kube-apiserver", server, "/CN=kube-apiserver", api_names)
@@ -210,7 +210,7 @@ class Server:
             f"--kubelet-client-certificate={tls}/client-kube-apiserver.crt",
             f"--kubelet-client-key={tls}/client-kube-apiserver.key",
             "--kubelet-preferred-address-types=InternalIP,ExternalIP,Hostname",
-            f"--service-cluster-ip-range={SERVICE_CIDR}",
+            f"--service-cluster-ip-range={self._settings.service_cidr}",
             "--service-account-issuer=https://kubernetes.default.svc.cluster.local",
             f"--service-account-key-file={tls}/service.key", f"--service-account-signing-key-file={tls}/service.key",
             f"--requestheader-client-ca-file={tls}/request-header-ca.crt",
@@ -226,7 +226,8 @@ class Server:
         return [
             component("kube-controller-manager"), f"--kubeconfig={config}", f"--authentication-kubeconfig={config}",
             f"--authorization-kubeconfig={config}", "--bind-address=127.0.0.1", "--allocate-node-cidrs=true",
-            f"--cluster-cidr={CLUSTER_CIDR}", "--use-service-account-credentials=true",
+            f"--cluster-cidr={self._settings.cluster_cidr}",
+            f"--service-cluster-ip-range={self._settings.service_cidr}", "--use-service-account-credentials=true",
             f"--root-ca-file={tls}/server-ca.crt",
             f"--service-account-private-key-file={tls}/service.key", "--profiling=false",
             *extra(self._settings, "kube-controller-manager-arg"),
@@ -258,6 +259,7 @@ class Server:
             "client-kube-proxy": pki.sign(body["client-kube-proxy"], client, "/CN=system:kube-proxy"),
             "serving-kubelet": pki.sign(body["serving-kubelet"], server, f"/CN={name}", names),
             "client-ca": client.cert.read_text(),
+            "cluster-cidr": self._settings.cluster_cidr, "service-cidr": self._settings.service_cidr,
         }  # fmt: skip
 
 

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import json
 import os
 import pkgutil
@@ -21,9 +22,6 @@ CONFIG = Path("/etc/rancher/k3s/config.yaml")
 KUBECONFIG = Path("/etc/rancher/k3s/k3s.yaml")
 REGISTRIES = Path("/etc/rancher/k3s/registries.yaml")
 CACHE = Path("/opt/gb10-lab-cache")  # the lab's cache, as its hosts see it
-CLUSTER_CIDR = "10.42.0.0/16"
-SERVICE_CIDR = "10.43.0.0/16"
-CLUSTER_DNS = "10.43.0.10"
 API_PORT = 6443
 # K3s serves joins and the API on one port; here they are two programs, so joins have the port that RKE2 gives them
 JOIN_PORT = 9345
@@ -110,6 +108,20 @@ class Settings:
                 "no default routes found in /proc/net/route: set node-ip or give the host a default route"
             )
         return str(json.loads(done.stdout)[0]["prefsrc"])
+
+    @property
+    def cluster_cidr(self) -> str:
+        """Network of the pods; an agent learns it when it joins."""
+        return self.text("cluster-cidr", "10.42.0.0/16")
+
+    @property
+    def service_cidr(self) -> str:
+        """Network of the services."""
+        return self.text("service-cidr", "10.43.0.0/16")
+
+    def service(self, number: int) -> str:
+        """An address of that network: the first is the API's, the tenth the DNS's."""
+        return str(ipaddress.ip_network(self.service_cidr)[number])
 
     @property
     def embedded_etcd(self) -> bool:

@@ -1,0 +1,112 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Three servers with embedded etcd by the product's own playbooks, two of them GPU nodes: networks of the user's own,
+the CIS settings, the embedded mirror's files, a backup that brings back what was then, and a reset.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import yaml
+from labcommand import LabCommand
+from sitecommand import Site, changed
+
+HOSTS = ("control", "spark1", "spark2")
+MAY_DIFFER = r"^/opt/containerd|^setting .* forwarding"
+OPTIONS: dict[str, Any] = {
+    "gb10_cluster_cidr": "10.52.0.0/16",
+    "gb10_service_cidr": "10.53.0.0/16",
+    "k3s_cis": True,
+    "k3s_embedded_registry": True,
+}
+
+
+@pytest.fixture(scope="module")
+def site(make_lab: Callable[[], LabCommand]) -> Site:
+    made = Site(make_lab())
+    made.up(nodes=2)
+    made.before = {host: made.fingerprint(host) for host in HOSTS}
+    made.more = made.lab.state / "servers.yml"
+    made.more.write_text(yaml.safe_dump({"gb10_servers": {"hosts": dict.fromkeys(HOSTS)}}))
+    made.play("fabric", **OPTIONS)
+    made.play("kubernetes", **OPTIONS)
+    return made
+
+
+def test_three_servers_keep_etcd_and_two_of_them_are_gpu_nodes(site: Site) -> None:
+    nodes = {node["metadata"]["name"]: node for node in site.get("nodes")["items"]}
+    assert sorted(nodes) == sorted(HOSTS)
+    for node in nodes.values():
+        assert node["metadata"]["labels"]["node-role.kubernetes.io/etcd"] == "true"
+    assert nodes["spark1"]["status"]["allocatable"]["nvidia.com/gpu"] == "1"
+    assert "nvidia.com/gpu" not in nodes["control"]["status"]["allocatable"]
+
+
+def test_pods_and_services_live_in_the_networks_of_the_inventory(site: Site) -> None:
+    pods = [pod for pod in site.get("pods", "--all-namespaces")["items"] if not pod["spec"].get("hostNetwork")]
+    inside = ipaddress.ip_network("10.52.0.0/16")
+    assert pods
+    assert all(ipaddress.ip_address(pod["status"]["podIP"]) in inside for pod in pods)
+    assert site.get("service", "kubernetes")["spec"]["clusterIP"] == "10.53.0.1"
+
+
+def test_the_cis_settings_are_in_force(site: Site) -> None:
+    plain = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "plain", "namespace": "default"},
+        "spec": {"containers": [{"name": "a", "image": "a"}]},
+    }
+    answer = site.kubectl("create", "--dry-run=server", "-f", "-", stdin=json.dumps(plain), check=False)
+    assert 'violates PodSecurity "restricted:latest"' in answer
+    for host in HOSTS:
+        seen = json.loads(site.kubectl("get", "--raw", f"/api/v1/nodes/{host}/proxy/configz"))["kubeletconfig"]
+        assert seen["protectKernelDefaults"] is True
+        assert "TLS_RSA_WITH_AES_128_CBC_SHA" not in seen["tlsCipherSuites"]
+        assert site.lab.shell(host, "stat -c %a /var/lib/rancher/k3s/server/logs/audit.log") == "600"
+        lines = site.lab.shell(host, "tail -n 20 /var/lib/rancher/k3s/server/logs/audit.log").splitlines()
+        events = [json.loads(line) for line in lines]
+        assert {event["level"] for event in events} == {"Metadata"}
+    assert site.lab.shell("spark1", "sysctl -n vm.overcommit_memory kernel.panic") == "1\n10"
+
+
+def test_every_node_names_the_registries_that_the_embedded_mirror_serves(site: Site) -> None:
+    for host in HOSTS:
+        assert yaml.safe_load(site.lab.shell(host, "cat /etc/rancher/k3s/registries.yaml")) == {"mirrors": {"*": {}}}
+        assert yaml.safe_load(site.lab.shell(host, "cat /etc/rancher/k3s/config.yaml"))["embedded-registry"] is True
+
+
+def test_a_second_run_changes_nothing(site: Site) -> None:
+    assert changed(site.play("kubernetes", **OPTIONS)) == 0
+
+
+def test_a_backup_brings_back_what_was_then(site: Site) -> None:
+    site.kubectl("create", "configmap", "before")
+    site.play("backup", **OPTIONS)
+    (backup,) = (site.lab.state / "results" / "backups").glob("*.tar.gz")
+    assert backup.stat().st_mode & 0o777 == 0o600
+    assert backup.parent.stat().st_mode & 0o777 == 0o700
+    site.kubectl("create", "configmap", "after")
+    assert "k3s_restore_confirm=yes" in site.play("restore", check=False, k3s_backup_file=str(backup), **OPTIONS)
+    site.play("restore", k3s_backup_file=str(backup), k3s_restore_confirm="yes", **OPTIONS)
+    kept = site.kubectl("get", "configmaps", "-o", "name")
+    assert "configmap/before" in kept
+    assert "configmap/after" not in kept
+    nodes = site.get("nodes")["items"]
+    conditions = [{c["type"]: c["status"] for c in node["status"]["conditions"]} for node in nodes]
+    assert [condition["Ready"] for condition in conditions] == ["True"] * 3
+    # a write that all three must agree on
+    site.lab.shell("spark2", "k3s kubectl create configmap again")
+    assert "configmap/again" in site.kubectl("get", "configmaps", "-o", "name")
+
+
+def test_reset_leaves_nothing(site: Site) -> None:
+    site.play("reset", k3s_reset_confirm="yes", **OPTIONS)
+    left = {host: site.left(host, MAY_DIFFER) for host in HOSTS}
+    assert not any(left.values()), left
