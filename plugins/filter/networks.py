@@ -11,12 +11,17 @@ from ansible_collections.gb10.cluster.plugins.module_utils import _findings, _ne
 
 
 def probe_pods(
-    plan: dict[str, Any], nodes: dict[str, str], namespace: str, image: str, busy_pods: list[dict[str, Any]]
+    plan: dict[str, Any],
+    nodes: dict[str, str],
+    namespace: str,
+    image: str,
+    busy_pods: list[dict[str, Any]],
+    resource_prefix: str = "",
 ) -> list[dict[str, Any]]:
     """Return a probe for every {host: node} whose VFs no pod holds."""
     held = _networks.attached_nads(busy_pods)
     return [
-        _networks.probe_pod(plan, host, namespace, node, image)
+        _networks.probe_pod(plan, host, namespace, node, image, resource_prefix)
         for host, node in nodes.items()
         if plan["hosts"][host]["vfs"] and not held.get(node)
     ]
@@ -27,13 +32,17 @@ def attachment_findings(pods: list[dict[str, Any]]) -> str:
     return _findings.format_findings(finding for pod in pods for finding in _networks.compare_status(pod))
 
 
-def nodes_lacking(nodes: list[dict[str, Any]], resources: list[str]) -> list[str]:
-    """Return the names of the nodes that do not offer at least one of each resource."""
+def nodes_lacking(
+    nodes: list[dict[str, Any]], resources: list[str], of_node: dict[str, list[str]] | None = None
+) -> list[str]:
+    """Return the names of the nodes that do not offer at least one of each resource and of those of their own."""
     return sorted(
-        node["metadata"]["name"]
-        for node in nodes
-        for resource in resources
-        if node["status"].get("allocatable", {}).get(resource, "0") == "0"
+        {
+            node["metadata"]["name"]
+            for node in nodes
+            for resource in [*resources, *(of_node or {}).get(node["metadata"]["name"], [])]
+            if node["status"].get("allocatable", {}).get(resource, "0") == "0"
+        }
     )
 
 
@@ -64,4 +73,6 @@ class FilterModule:
             "attachment_findings": attachment_findings,
             "daemons_behind": daemons_behind,
             "nodes_lacking": nodes_lacking,
+            "sriov_offers": _networks.sriov_offers,
+            "sriov_resources": _networks.sriov_resources,
         }

@@ -39,7 +39,7 @@ def nad(network: Mapping[str, Any], namespace: str, resource_prefix: str = "") -
     }
     if resource_prefix:
         config["capabilities"]["deviceID"] = True
-        metadata["annotations"] = {RESOURCE_NAME: f"{resource_prefix}/{network['nad'].replace('-', '_')}"}
+        metadata["annotations"] = {RESOURCE_NAME: sriov_resource(network["nad"], resource_prefix)}
     else:
         config["device"] = network["device"]
     return {
@@ -47,6 +47,36 @@ def nad(network: Mapping[str, Any], namespace: str, resource_prefix: str = "") -
         "kind": "NetworkAttachmentDefinition",
         "metadata": metadata,
         "spec": {"config": json.dumps(config, sort_keys=True)},
+    }
+
+
+def sriov_resource(name: str, prefix: str) -> str:
+    """Return the resource under which the SR-IOV device plugin offers the VF of an attachment."""
+    return f"{prefix}/{name.replace('-', '_')}"
+
+
+def sriov_resources(plan: Mapping[str, Any], prefix: str, selectors: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the SR-IOV device plugin's ``resourceList``: one VF index of one rail is one resource, so that the plan
+    and not the kubelet decides which VF, and with it which address, a pod gets. ``selectors`` go with each.
+    """
+    resources = []
+    for network in plan["networks"]:
+        pfs = {vf["pf"] for host in plan["hosts"].values() for vf in host["vfs"] if vf["nad"] == network["nad"]}
+        index = network["vf_index"]
+        resources.append(
+            {
+                "resourcePrefix": prefix,
+                "resourceName": sriov_resource(network["nad"], prefix).rpartition("/")[2],
+                "selectors": [{**selectors, "pfNames": [f"{pf}#{index}-{index}" for pf in sorted(pfs)]}],
+            }
+        )
+    return resources
+
+
+def sriov_offers(plan: Mapping[str, Any], nodes: Mapping[str, str], prefix: str) -> dict[str, list[str]]:
+    """Return what the SR-IOV device plugin has to offer on each node; ``nodes`` maps hosts of the plan to nodes."""
+    return {
+        node: [sriov_resource(vf["nad"], prefix) for vf in plan["hosts"][host]["vfs"]] for host, node in nodes.items()
     }
 
 
@@ -96,8 +126,14 @@ def attachments(plan: Mapping[str, Any], host: str, namespace: str) -> list[dict
     ]
 
 
-def probe_pod(plan: Mapping[str, Any], host: str, namespace: str, node: str, image: str) -> Manifest:
-    """Return a pod on ``node`` that only attaches to every VF of ``host``; every Pod Security level admits it."""
+def probe_pod(
+    plan: Mapping[str, Any], host: str, namespace: str, node: str, image: str, resource_prefix: str = ""
+) -> Manifest:
+    """Return a pod on ``node`` that only attaches to every VF of ``host``; every Pod Security level admits it.
+
+    With ``resource_prefix`` it asks the SR-IOV device plugin for them.
+    """
+    names = [vf["nad"] for vf in plan["hosts"][host]["vfs"]] if resource_prefix else []
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -120,6 +156,7 @@ def probe_pod(plan: Mapping[str, Any], host: str, namespace: str, node: str, ima
                     "name": "probe",
                     "image": image,
                     "imagePullPolicy": "IfNotPresent",
+                    "resources": {"limits": {sriov_resource(name, resource_prefix): 1 for name in names}},
                     "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
                 }
             ],

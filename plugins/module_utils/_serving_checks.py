@@ -86,7 +86,7 @@ def _modes(settings: Settings) -> Iterator[Finding]:
         )
     if settings.transport != "roce" or len(settings.nodes) < 2:
         return
-    if mode in ("ipc_lock", "restricted") and not settings.rdma_resources:
+    if mode in ("ipc_lock", "restricted") and not (settings.rdma_resources or settings.sriov_prefix):
         yield _error(
             "serving.rdma.resource",
             "serving_plan_rdma_resources",

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ._findings import has_errors, sort_findings
+from ._networks import sriov_resource
 from ._serving_checks import check
 from ._serving_env import fabric_env, log_env, platform_env
 from ._serving_types import Profile, Settings, select_vfs
@@ -87,6 +88,9 @@ def _rank(rank: int, node: str, fabric: Mapping[str, Any], settings: Settings, p
     limits: dict[str, Any] = {settings.gpu_resource: settings.gpus_per_node}
     if networks and settings.transport == "roce":
         limits |= dict.fromkeys(settings.rdma_resources, 1)
+    if settings.sriov_prefix:
+        # Whatever the transport: without the resource Multus would not know which VF to attach.
+        limits |= {sriov_resource(network["name"], settings.sriov_prefix): 1 for network in networks}
     return {
         "rank": rank,
         "role": "head" if rank == 0 else "worker",

@@ -42,6 +42,7 @@ class Settings:
     namespace: str = "gb10-serving"
     rdma_mode: str = "privileged"
     rdma_resources: tuple[str, ...] = ()
+    sriov_prefix: str = ""
     transport: str = "roce"
     strict_transport: bool = False
     platform: str = "gb10"

@@ -106,6 +106,10 @@ options:
     type: list
     elements: str
     default: []
+  sriov_prefix:
+    description: When set, pods ask the SR-IOV device plugin for their VFs by resources of this prefix.
+    type: str
+    default: ""
   namespace:
     description: Namespace of the model pods.
     type: str

@@ -9,16 +9,24 @@ One lab of two nodes that goes from mode to mode; models lie in a directory of t
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
+from datetime import datetime
+from typing import Any
 
 import pytest
 from labcommand import LabCommand
-from sitecommand import Site
+from sitecommand import Site, changed
 
 MODELS = ("google--gemma-4-31B-it", "google--gemma-4-31B-it-assistant")
 LEVELS = {"privileged": "privileged", "ipc_lock": "privileged", "restricted": "restricted"}
 # 1 << 14, IPC_LOCK in /proc/PID/status
 IPC_LOCK = 0x4000
+PCI = """
+mkdir -p /run/gb10-lab/pci
+for function in /run/gb10-lab/sys/devices/pci*/*; do ln -sfn $function /run/gb10-lab/pci/; done
+mountpoint -q /sys/bus/pci/devices || mount --bind /run/gb10-lab/pci /sys/bus/pci/devices
+"""
 LOOK = """
 echo uid $(id -u); sed -n 's/^CapEff:/caps/p;s/^Seccomp:/seccomp/p;s/^NoNewPrivs:/locked/p' /proc/self/status
 echo verbs $(ls /dev/infiniband 2>/dev/null | grep -c uverbs)
@@ -39,16 +47,20 @@ def site(make_lab: Callable[[], LabCommand]) -> Site:
     return made
 
 
+def options(mode: str) -> dict[str, Any]:
+    """What a user says to deploy a mode; nothing else differs between them."""
+    return {
+        "gb10_rdma_mode": mode,
+        "gb10_models_dir": "/srv/models",
+        "sglang_model_source": "local",
+        "sglang_cache_dir": "/var/cache/sglang",
+        "serving_plan_overrides": {"topology": {"nodes": 2, "tp": 2}},
+    }
+
+
 @pytest.mark.parametrize("mode", LEVELS)
 def test_a_mode_is_deployed_by_the_same_play_and_confined(site: Site, mode: str) -> None:
-    output = site.play(
-        "site",
-        gb10_rdma_mode=mode,
-        gb10_models_dir="/srv/models",
-        sglang_model_source="local",
-        sglang_cache_dir="/var/cache/sglang",
-        serving_plan_overrides={"topology": {"nodes": 2, "tp": 2}},
-    )
+    output = site.play("site", **options(mode))
     # playbook site ends with the gate; it says so in its own words
     assert "RoCE" in output
     namespace = site.get("namespace", "gb10-serving")["metadata"]["labels"]
@@ -78,6 +90,25 @@ def test_a_mode_is_deployed_by_the_same_play_and_confined(site: Site, mode: str)
     assert ('violates PodSecurity "restricted' in answer) is (mode == "restricted"), answer
 
 
+def test_the_sriov_device_plugin_hands_out_vfs_with_their_own_device_nodes_and_planned_addresses(site: Site) -> None:
+    for node in ("spark1", "spark2"):
+        # host-device looks VFs up by PCI address in the kernel's own tree, where the stand-in's VFs are not.
+        site.lab.shell(node, PCI)
+    site.play("site", **options("restricted"), gb10_sriov_resource_prefix="gb10.cluster")
+    site.incarnations()
+    second = site.play("site", **options("restricted"), gb10_sriov_resource_prefix="gb10.cluster")
+    assert changed(second) == 0
+    for rank, pod in enumerate(site.pods()):
+        limits = pod["spec"]["containers"][0]["resources"]["limits"]
+        assert limits["gb10.cluster/gb10_rail0_vf0"] == limits["gb10.cluster/gb10_rail1_vf0"] == "1"
+        assert "rdma/gb10" not in limits
+        status = json.loads(pod["metadata"]["annotations"]["k8s.v1.cni.cncf.io/network-status"])
+        assert [entry["ips"] for entry in status[1:]] == [[f"10.100.0.{rank + 1}"], [f"10.101.0.{rank + 1}"]]
+        assert look(site, rank)["verbs"] == "2"
+    nads = site.get("--namespace=gb10-serving", "network-attachment-definitions")["items"]
+    assert all('"device"' not in nad["spec"]["config"] for nad in nads)
+
+
 def look(site: Site, rank: int) -> dict[str, str]:
     """What a rank is and has, by name."""
     pod = f"{site.group}-{rank}-0"
@@ -91,6 +122,48 @@ def test_locked_memory_is_unlimited_for_pods_that_have_no_capability_to_lock_it(
         assert "LimitMEMLOCK=infinity" in unit
         assert "nonroot-devices: true" in site.lab.shell(node, "cat /etc/rancher/k3s/config.yaml")
     assert site.lab.shell("control", "systemctl is-active k3s") == "active"
+
+
+def test_our_group_starts_as_fast_as_the_bare_control_plane_starts_the_same_pods(site: Site) -> None:
+    """The same objects, once straight to the API and once by playbook serve; timed by the API's own stamps."""
+    kinds = "serviceaccounts,configmaps,services,persistentvolumeclaims,statefulsets,persistentvolumes"
+    mine = ("--namespace=gb10-serving", f"--selector=gb10.cluster/instance={site.group}")
+    objects = [bare(item) for item in site.get(*mine, kinds)["items"]]
+    site.play("serve_stop", instance=site.group)
+    begun = time.monotonic()
+    site.kubectl("create", "-f", "-", stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": objects}))
+    site.kubectl("wait", *mine, "--for=condition=Ready", "pod", "--timeout=240s")
+    seconds = {"bare, by the clock": time.monotonic() - begun, "bare, by the API": start_of(site)}
+    site.play("serve_stop", instance=site.group)
+    begun = time.monotonic()
+    site.play("serve", **options("restricted"), gb10_sriov_resource_prefix="gb10.cluster")
+    seconds |= {"playbook serve, all of it": time.monotonic() - begun, "playbook serve, by the API": start_of(site)}
+    print(f"\nuntil all ranks were ready: { {what: round(value, 1) for what, value in seconds.items()} }")
+    # probes look every ten seconds, so one look may be missed
+    assert seconds["playbook serve, by the API"] <= seconds["bare, by the API"] + 10
+
+
+def bare(item: dict[str, Any]) -> dict[str, Any]:
+    """An object as somebody would have written it."""
+    meta = {
+        key: item["metadata"][key] for key in ("name", "namespace", "labels", "annotations") if key in item["metadata"]
+    }
+    kept = {key: value for key, value in item.items() if key not in ("metadata", "status")}
+    for key in ("claimRef", "clusterIP", "clusterIPs"):
+        kept.get("spec", {}).pop(key, None)
+    for key in [key for key in meta.get("annotations", {}) if key.startswith("pv.kubernetes.io/")]:
+        meta["annotations"].pop(key)
+    return {**kept, "metadata": meta}
+
+
+def start_of(site: Site) -> float:
+    """Seconds from the creation of the first rank to the last one's readiness."""
+    pods = site.pods()
+    sets = site.get("--namespace=gb10-serving", "statefulsets")["items"]
+    created = min(item["metadata"]["creationTimestamp"] for item in sets)
+    ready = max(c["lastTransitionTime"] for pod in pods for c in pod["status"]["conditions"] if c["type"] == "Ready")
+    first, last = (datetime.fromisoformat(stamp) for stamp in (created, ready))
+    return (last - first).total_seconds()
 
 
 def test_stopping_takes_the_claimed_directories_out_of_the_cluster_and_leaves_the_models(site: Site) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,7 +20,8 @@ from typing import Any
 import pytest
 import yaml
 from labcommand import LABCTL, LabCommand
-from module_utils import _serving_pods
+from module_utils import _networks, _serving_manifests, _serving_plan, _serving_pods
+from serving_samples import fabric, profile, settings
 
 CHECKOUT = LABCTL.parents[1]
 LEVELS = ("privileged", "baseline", "restricted")
@@ -29,7 +31,8 @@ ADMITTED = {
     "ipc_lock": {"privileged"},
     "restricted": {"privileged", "baseline", "restricted"},
 }
-ROLES = {"device_plugins": ("namespace", "nodes", "gpu", "rdma"), "multus": ("multus",)}
+NETWORKS = [{"nad": vf["nad"], "rail": vf["rail"], "device": vf["netdev"]} for vf in fabric()["hosts"]["spark1"]["vfs"]]
+ROLES = {"device_plugins": ("namespace", "nodes", "gpu", "rdma", "sriov"), "multus": ("multus",)}
 
 
 class Cluster:
@@ -124,6 +127,7 @@ def render(cluster: Cluster, directory: Path, role: str, name: str) -> str:
     play = {
         "name": "Render",
         "hosts": "spark1",
+        "roles": ["gb10.cluster.fabric_plan"],
         "vars_files": [str(CHECKOUT / "roles" / role / part / "main.yml") for part in ("defaults", "vars")],
         "tasks": [
             {
@@ -138,17 +142,56 @@ def render(cluster: Cluster, directory: Path, role: str, name: str) -> str:
         ],
     }
     (directory / "render.yml").write_text(yaml.safe_dump([play]), encoding="utf-8")
-    cluster.playbook(directory / "render.yml", "-e", "gb10_rdma_mode=restricted")
+    # Whatever is optional: more resources than a default installation has.
+    wanted = {"gb10_sriov_resource_prefix": "gb10.cluster", "device_plugins_gpu_shares": 4}
+    cluster.playbook(directory / "render.yml", "-e", json.dumps(wanted))
     return (directory / f"{name}.yml").read_text(encoding="utf-8")
 
 
+def applied(cluster: Cluster, text: str) -> None:
+    """Apply with strict validation, and again: the API server then sees nothing that would change."""
+    words = ("--server-side", "--force-conflicts", "-f", "-")
+    answer = cluster.kubectl("apply", "--validate=strict", *words, stdin=text)
+    assert answer.returncode == 0, answer.stderr
+    difference = cluster.kubectl("diff", *words, stdin=text)
+    assert difference.returncode == 0, difference.stdout + difference.stderr
+
+
 @pytest.mark.parametrize(("role", "name"), [(role, name) for role, names in ROLES.items() for name in names])
-def test_manifests_pass_strict_validation(cluster: Cluster, tmp_path: Path, role: str, name: str) -> None:
+def test_manifests_pass_strict_validation_and_a_second_apply_changes_nothing(
+    cluster: Cluster, tmp_path: Path, role: str, name: str
+) -> None:
     text = render(cluster, tmp_path, role, name)
     assert list(yaml.safe_load_all(text))
-    words = ("apply", "--server-side", "--force-conflicts", "--dry-run=server", "--validate=strict", "-f", "-")
-    answer = cluster.kubectl(*words, stdin=text)
-    assert answer.returncode == 0, answer.stderr
+    applied(cluster, text)
+
+
+@pytest.mark.parametrize("prefix", ["", "gb10.cluster"])
+@pytest.mark.parametrize("mode", ADMITTED)
+def test_what_is_made_of_a_plan_passes_too(cluster: Cluster, mode: str, prefix: str) -> None:
+    namespace = "gb10-level-restricted" if mode == "restricted" else "gb10-level-privileged"
+    chosen = {"namespace": namespace, "rdma_mode": mode, "rdma_resources": ("rdma/gb10",), "sriov_prefix": prefix}
+    plan = _serving_plan.build(fabric(), profile(), settings(**chosen))
+    assert plan["findings"] == []
+    options = _serving_pods.PodOptions(models="/srv/models", cache="/srv/cache", secrets={"HF_TOKEN": ("s", "k")})
+    objects = [
+        *_networks.nads({"networks": NETWORKS}, namespace, prefix),
+        _networks.probe_pod(fabric(), "spark1", namespace, "spark1", "localhost/gb10/none:none", prefix),
+        *_serving_manifests.render(plan, options, {"a.py": "1"}, {"b.py": "2"}),
+    ]
+    kinds = {item["kind"] for item in objects}
+    assert kinds >= {"NetworkAttachmentDefinition", "Pod", "StatefulSet", "Service", "Deployment", "Role", "ConfigMap"}
+    assert ("PersistentVolumeClaim" in kinds) is (mode == "restricted")
+    try:
+        applied(cluster, yaml.safe_dump_all(objects))
+    finally:
+        cluster.kubectl("delete", "--wait=false", "-f", "-", stdin=yaml.safe_dump_all(objects))
+
+
+def test_the_playbook_itself_changes_nothing_the_second_time(cluster: Cluster) -> None:
+    cluster.playbook(CHECKOUT / "playbooks" / "kubernetes.yml")
+    output = cluster.playbook(CHECKOUT / "playbooks" / "kubernetes.yml")
+    assert re.findall(r"changed=([1-9])", output) == []
 
 
 def test_strict_validation_would_object(cluster: Cluster) -> None:

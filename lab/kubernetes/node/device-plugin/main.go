@@ -19,13 +19,15 @@ import (
 	api "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 )
 
-// standIn is the lab's part for the NVIDIA and the RDMA shared device plugins: it speaks the kubelet's real
-// device plugin protocol, offers `count` units of a resource and hands the device nodes that match `devices`
-// to the container that gets one. What it does not do: find GPUs or HCAs, or watch their health.
+// standIn is the lab's part for the NVIDIA, the RDMA shared and the SR-IOV device plugins: it speaks the kubelet's
+// real device plugin protocol, offers the units of a resource and hands their device nodes to the container that gets
+// one: those that match `devices`, and those that `nodes` lists for a unit. What it does not do: find GPUs or HCAs, or
+// watch their health.
 type standIn struct {
 	api.UnimplementedDevicePluginServer
-	count   int
+	units   []string
 	devices string
+	nodes   map[string][]string
 	env     string
 }
 
@@ -34,11 +36,11 @@ func (plugin *standIn) GetDevicePluginOptions(context.Context, *api.Empty) (*api
 }
 
 func (plugin *standIn) ListAndWatch(_ *api.Empty, stream api.DevicePlugin_ListAndWatchServer) error {
-	units := make([]*api.Device, plugin.count)
-	for index := range units {
-		units[index] = &api.Device{ID: fmt.Sprint(index), Health: api.Healthy}
+	offered := make([]*api.Device, len(plugin.units))
+	for index, unit := range plugin.units {
+		offered[index] = &api.Device{ID: unit, Health: api.Healthy}
 	}
-	if err := stream.Send(&api.ListAndWatchResponse{Devices: units}); err != nil {
+	if err := stream.Send(&api.ListAndWatchResponse{Devices: offered}); err != nil {
 		return err
 	}
 	<-stream.Context().Done()
@@ -52,17 +54,22 @@ func (plugin *standIn) Allocate(_ context.Context, request *api.AllocateRequest)
 		if plugin.env != "" {
 			given.Envs = map[string]string{plugin.env: strings.Join(container.DevicesIds, ",")}
 		}
+		var nodes []string
 		if plugin.devices != "" {
-			nodes, err := filepath.Glob(plugin.devices)
+			matching, err := filepath.Glob(plugin.devices)
 			if err != nil {
 				return nil, err
 			}
-			if len(nodes) == 0 {
+			if len(matching) == 0 {
 				return nil, fmt.Errorf("no device node matches %s", plugin.devices)
 			}
-			for _, node := range nodes {
-				given.Devices = append(given.Devices, &api.DeviceSpec{ContainerPath: node, HostPath: node, Permissions: "rw"})
-			}
+			nodes = matching
+		}
+		for _, unit := range container.DevicesIds {
+			nodes = append(nodes, plugin.nodes[unit]...)
+		}
+		for _, node := range nodes {
+			given.Devices = append(given.Devices, &api.DeviceSpec{ContainerPath: node, HostPath: node, Permissions: "rw"})
 		}
 		answer.ContainerResponses = append(answer.ContainerResponses, given)
 	}
@@ -75,11 +82,20 @@ func main() {
 	devices := flag.String("devices", "", "pattern of the device nodes handed over with one unit")
 	env := flag.String("env", "", "environment variable that lists the units of a container")
 	directory := flag.String("directory", "/var/lib/kubelet/device-plugins", "where the kubelet listens")
+	sriov := flag.String("sriov-config", "", "offer VFs as this configuration of the SR-IOV device plugin says")
+	sysfs := flag.String("sysfs", "/sys", "where VFs are looked for")
 	flag.Parse()
+	if *sriov != "" {
+		fail(serveVFs(*sriov, *sysfs, *directory))
+	}
 	if !strings.Contains(*resource, "/") || *count < 1 {
 		fail(fmt.Errorf("-resource needs a name as nvidia.com/gpu, -count at least 1"))
 	}
-	plugin := &standIn{count: *count, devices: *devices, env: *env}
+	units := make([]string, *count)
+	for index := range units {
+		units[index] = fmt.Sprint(index)
+	}
+	plugin := &standIn{units: units, devices: *devices, env: *env}
 	for {
 		fail(plugin.serve(*resource, *directory))
 	}
@@ -106,7 +122,7 @@ func (plugin *standIn) serve(resource, directory string) error {
 		fmt.Fprintf(os.Stderr, "%s: waiting for the kubelet: %v\n", resource, err)
 		time.Sleep(time.Second)
 	}
-	fmt.Printf("%s: registered %d with the kubelet\n", resource, plugin.count)
+	fmt.Printf("%s: registered %d with the kubelet\n", resource, len(plugin.units))
 	for {
 		if _, err := os.Stat(socket); err != nil {
 			return nil

@@ -50,6 +50,45 @@ def test_a_resource_of_the_sriov_plugin_instead_of_a_name() -> None:
     assert config["capabilities"] == {"ips": True, "deviceID": True}
 
 
+def test_the_sriov_device_plugin_is_told_which_vf_is_which_resource() -> None:
+    plan = {
+        "networks": [
+            {"nad": "gb10-rail0-vf1", "rail": "rail0", "vf_index": 1},
+            {"nad": "gb10-rail0-vf1-enp9s0f0", "rail": "rail0", "vf_index": 1},
+        ],
+        "hosts": {
+            "spark1": {"vfs": [{"nad": "gb10-rail0-vf1", "pf": "enp1s0f0np0"}]},
+            "spark2": {"vfs": [{"nad": "gb10-rail0-vf1", "pf": "enp1s0f0np0"}]},
+            "box": {"vfs": [{"nad": "gb10-rail0-vf1-enp9s0f0", "pf": "enp9s0f0"}]},
+        },
+    }
+    assert networks.sriov_resources(plan, "gb10.cluster", {"isRdma": True}) == [
+        {
+            "resourcePrefix": "gb10.cluster",
+            "resourceName": "gb10_rail0_vf1",
+            "selectors": [{"isRdma": True, "pfNames": ["enp1s0f0np0#1-1"]}],
+        },
+        {
+            "resourcePrefix": "gb10.cluster",
+            "resourceName": "gb10_rail0_vf1_enp9s0f0",
+            "selectors": [{"isRdma": True, "pfNames": ["enp9s0f0#1-1"]}],
+        },
+    ]
+    assert networks.sriov_offers(plan, {"spark1": "node1", "box": "box"}, "gb10.cluster") == {
+        "node1": ["gb10.cluster/gb10_rail0_vf1"],
+        "box": ["gb10.cluster/gb10_rail0_vf1_enp9s0f0"],
+    }
+
+
+def test_a_probe_asks_the_sriov_device_plugin_for_its_vfs() -> None:
+    limits = [
+        networks.probe_pod(PLAN, "spark1", "ns", "node1", "pause:3", prefix)["spec"]["containers"][0]["resources"]
+        for prefix in ("", "gb10.cluster")
+    ]
+    asked = {"gb10.cluster/gb10_rail0_vf0": 1, "gb10.cluster/gb10_rail1_vf0": 1}
+    assert limits == [{"limits": {}}, {"limits": asked}]
+
+
 def test_only_our_own_attachments_are_stale() -> None:
     ours = {networks.MANAGED_BY: networks.OWNER}
     existing = [

@@ -106,6 +106,14 @@ def test_a_device_plugin_s_resources_are_asked_for() -> None:
     assert plan["ranks"][3]["resources"]["limits"] == {"nvidia.com/gpu": 1, "rdma/rail0": 1, "rdma/rail1": 1}
 
 
+def test_with_a_prefix_the_sriov_device_plugin_s_resources_are_asked_for_in_every_mode() -> None:
+    for mode in ("privileged", "ipc_lock", "restricted"):
+        plan = sp.build(fabric(), profile(), settings(rdma_mode=mode, sriov_prefix="gb10.cluster"))
+        assert plan["findings"] == []
+        wanted = {"nvidia.com/gpu": 1, "gb10.cluster/gb10_rail0_vf0": 1, "gb10.cluster/gb10_rail1_vf0": 1}
+        assert plan["ranks"][3]["resources"]["limits"] == wanted
+
+
 def test_the_user_s_environment_wins_over_the_profile_s() -> None:
     plan = sp.build(fabric(), profile(env={"A": "1", "B": "1"}), settings(env={"B": "2"}))
     assert (plan["ranks"][0]["env"]["A"], plan["ranks"][0]["env"]["B"]) == ("1", "2")
