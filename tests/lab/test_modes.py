@@ -60,9 +60,8 @@ def options(mode: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("mode", LEVELS)
 def test_a_mode_is_deployed_by_the_same_play_and_confined(site: Site, mode: str) -> None:
-    output = site.play("site", **options(mode))
-    # playbook site ends with the gate; it says so in its own words
-    assert "RoCE" in output
+    site.play("site", **options(mode))
+    gate(site)
     namespace = site.get("namespace", "gb10-serving")["metadata"]["labels"]
     assert namespace["pod-security.kubernetes.io/enforce"] == LEVELS[mode]
     assert namespace["gb10.cluster/rdma-mode"] == mode
@@ -96,6 +95,7 @@ def test_the_sriov_device_plugin_hands_out_vfs_with_their_own_device_nodes_and_p
         site.lab.shell(node, PCI)
     site.play("site", **options("restricted"), gb10_sriov_resource_prefix="gb10.cluster")
     site.incarnations()
+    gate(site)
     second = site.play("site", **options("restricted"), gb10_sriov_resource_prefix="gb10.cluster")
     assert changed(second) == 0
     for rank, pod in enumerate(site.pods()):
@@ -107,6 +107,14 @@ def test_the_sriov_device_plugin_hands_out_vfs_with_their_own_device_nodes_and_p
         assert look(site, rank)["verbs"] == "2"
     nads = site.get("--namespace=gb10-serving", "network-attachment-definitions")["items"]
     assert all('"device"' not in nad["spec"]["config"] for nad in nads)
+
+
+def gate(site: Site) -> None:
+    """What playbook site found in the end: every rank on RDMA. The file is taken away, so that the next run makes one."""
+    (path,) = (site.lab.state / "results").rglob("transport.json")
+    verdict = json.loads(path.read_text())
+    path.unlink()
+    assert (verdict["satisfied"], verdict["transport_class"]) == (True, "rdma")
 
 
 def look(site: Site, rank: int) -> dict[str, str]:
