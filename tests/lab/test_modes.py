@@ -110,7 +110,7 @@ def test_the_sriov_device_plugin_hands_out_vfs_with_their_own_device_nodes_and_p
 
 
 def gate(site: Site) -> None:
-    """What playbook site found in the end: every rank on RDMA. The file is taken away, so that the next run makes one."""
+    """What playbook site found: every rank on RDMA. The file goes, so that the next run must make one."""
     (path,) = (site.lab.state / "results").rglob("transport.json")
     verdict = json.loads(path.read_text())
     path.unlink()
