@@ -3,6 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """A cluster's whole life in one lab, in the order of this file: installed from the air gap, a node added, upgraded and
 interrupted three times, a node removed, reset. The installation runs at -vvv, and nothing secret is found anywhere.
+
+GB10_TEST_NODES=2 does it with two nodes and a third one, in half the time.
 """
 
 from __future__ import annotations
@@ -16,14 +18,18 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 from labcommand import LabCommand
 from sitecommand import CACHE, CHECKOUT, Site
 
-HOSTS = ("control", "spark1", "spark2", "spark3", "spark4")
+NODES = int(os.environ.get("GB10_TEST_NODES", "4"))
+HOSTS = ("control", *(f"spark{number}" for number in range(1, NODES + 1)))
+ADDED = f"spark{NODES + 1}"
 VERSIONS = json.loads((CHECKOUT / "lab" / "kubernetes" / "versions.json").read_text())
 EARLIER, LATEST = VERSIONS["earlier"], VERSIONS["k3s"]
+GROUP = {"serving_plan_overrides": {"topology": {"nodes": NODES, "tp": NODES}}}
 # The lab's containerd makes /opt/containerd, labctl names hosts that were added, packets are forwarded until a boot.
 MAY_DIFFER = r"^/opt/containerd|^/etc/hosts |^setting .* forwarding"
 # Where the control process of the upgrade is killed: while the server is drained, while the second agent restarts,
@@ -82,7 +88,7 @@ def life(make_lab: Callable[[], LabCommand]) -> Iterator[Life]:
     prepared = subprocess.run([CHECKOUT / "lab" / "kubernetes" / "prepare", "--earlier"], check=False).returncode
     assert prepared == 0, "lab/kubernetes/prepare failed, see above"
     site = Site(make_lab())
-    site.up(nodes=4)
+    site.up(nodes=NODES)
     words = {
         name: secrets.token_hex(16) for name in ("k3s_token", "k3s_agent_token", "sglang_hf_token", "registry_password")
     }
@@ -98,9 +104,9 @@ def life(make_lab: Callable[[], LabCommand]) -> Iterator[Life]:
     yield made
 
 
-def release(version: str) -> dict[str, str]:
+def release(version: str) -> dict[str, Any]:
     """What a user says to get this release from an air-gap directory."""
-    return {"k3s_version": version, "k3s_airgap_dir": str(CACHE / f"k3s-airgap-{version}")}
+    return {"k3s_version": version, "k3s_airgap_dir": str(CACHE / f"k3s-airgap-{version}"), **GROUP}
 
 
 def versions(site: Site) -> dict[str, str]:
@@ -118,7 +124,7 @@ def everything_secret(life: Life) -> list[str]:
 
 def test_it_serves_from_the_air_gap(life: Life) -> None:
     assert versions(life.site) == dict.fromkeys(HOSTS, EARLIER)
-    assert len(life.site.incarnations()) == 4
+    assert len(life.site.incarnations()) == NODES
     # the site ran at -vvv, and the watch was awake
     assert "ESTABLISH SSH CONNECTION" in life.output
     assert life.rounds > 100
@@ -160,21 +166,27 @@ def test_nothing_secret_is_in_a_file_that_others_may_read(life: Life) -> None:
 
 def test_a_fifth_node_is_added_beside_a_group_that_goes_on(life: Life) -> None:
     before = life.site.incarnations()
-    life.site.up(nodes=5)
-    life.site.before["spark5"] = life.site.fingerprint("spark5")
+    life.site.up(nodes=NODES + 1)
+    life.site.before[ADDED] = life.site.fingerprint(ADDED)
     life.site.play("fabric", **release(EARLIER))
     life.site.play("kubernetes", "-e", f"@{life.site.lab.state}/secrets.json", **release(EARLIER))
-    assert versions(life.site) == dict.fromkeys((*HOSTS, "spark5"), EARLIER)
-    offers = life.site.get("node", "spark5")["status"]["allocatable"]
+    assert versions(life.site) == dict.fromkeys((*HOSTS, ADDED), EARLIER)
+    offers = life.site.get("node", ADDED)["status"]["allocatable"]
     assert offers["nvidia.com/gpu"] == "1"
     assert life.site.incarnations() == before
-    life.site.play("verify")
+    life.site.play("verify", **GROUP)
 
 
 def test_a_dry_run_prints_the_order_and_changes_nothing(life: Life) -> None:
     before = life.site.incarnations()
     output = " ".join(life.site.play("upgrade", k3s_upgrade_dry_run=True, **release(LATEST)).split())
-    steps = ["stop the whole model group", "control: drain", "spark1: drain", "spark5: drain", "start the whole model"]
+    steps = [
+        "stop the whole model group",
+        "control: drain",
+        "spark1: drain",
+        f"{ADDED}: drain",
+        "start the whole model",
+    ]
     places = [output.index(step) for step in [*steps, "verify the transport"]]
     assert places == sorted(places)
     assert set(versions(life.site).values()) == {EARLIER}
@@ -187,15 +199,15 @@ def test_an_upgrade_that_is_killed_three_times_completes_and_the_transport_is_ga
         life.site.killed("upgrade", point, **release(LATEST))
     output = life.site.play("upgrade", **release(LATEST))
     assert "gb10.cluster.nccl_verify" in output
-    assert versions(life.site) == dict.fromkeys((*HOSTS, "spark5"), LATEST)
+    assert versions(life.site) == dict.fromkeys((*HOSTS, ADDED), LATEST)
     nodes = life.site.get("nodes")["items"]
     assert not any(node["spec"].get("unschedulable") for node in nodes)
     marked = [*nodes, life.site.get("namespace", "gb10-serving")]
     assert not any("gb10.cluster/upgrade" in (o["metadata"].get("annotations") or {}) for o in marked)
     after = life.site.incarnations()
-    assert len(after) == 4
+    assert len(after) == NODES
     assert before.isdisjoint(after)
-    life.site.play("verify")
+    life.site.play("verify", **GROUP)
     again = life.site.play("upgrade", **release(LATEST))
     assert "Nothing to upgrade." in again
     assert life.site.incarnations() == after
@@ -209,9 +221,9 @@ def test_a_minor_release_is_not_skipped(life: Life) -> None:
 
 def test_a_node_is_removed_and_the_group_goes_on(life: Life) -> None:
     before = life.site.incarnations()
-    life.site.play("reset", "--limit", "spark5", k3s_reset_confirm="yes")
+    life.site.play("reset", "--limit", ADDED, k3s_reset_confirm="yes")
     assert sorted(versions(life.site)) == sorted(HOSTS)
-    assert life.site.left("spark5", MAY_DIFFER) == []
+    assert life.site.left(ADDED, MAY_DIFFER) == []
     assert life.site.incarnations() == before
 
 
@@ -223,7 +235,7 @@ def test_a_backup_of_a_single_server_brings_back_what_was_then(life: Life) -> No
     assert backup.stat().st_mode & 0o777 == 0o600
     life.site.kubectl("create", "configmap", "after")
     wanted = {"k3s_backup_file": str(backup), "k3s_restore_confirm": "yes"}
-    life.site.play("restore", "--limit", "all:!spark5", **wanted)
+    life.site.play("restore", "--limit", f"all:!{ADDED}", **wanted)
     kept = life.site.kubectl("get", "configmaps", "-o", "name")
     assert "configmap/before" in kept
     assert "configmap/after" not in kept
@@ -233,7 +245,7 @@ def test_a_backup_of_a_single_server_brings_back_what_was_then(life: Life) -> No
 def test_reset_leaves_nothing(life: Life) -> None:
     refused = life.site.play("reset", check=False)
     assert "k3s_reset_confirm=yes" in refused
-    assert len(life.site.incarnations()) == 4
+    assert len(life.site.incarnations()) == NODES
     life.site.play("reset", k3s_reset_confirm="yes")
     left = {host: life.site.left(host, MAY_DIFFER) for host in life.site.before}
     assert not any(left.values()), left
