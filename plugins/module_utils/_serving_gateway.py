@@ -9,7 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ._serving_pods import FILES, SECURITY
+from ._serving_pods import SECURITY
+from ._serving_volumes import FILES
 
 KEY_DIR = "/etc/gb10/api-key"
 TLS_DIR = "/etc/gb10/tls"
@@ -30,6 +31,11 @@ class Access:
     tls: str = ""
     ingress: Mapping[str, Any] = field(default_factory=dict)
     allow_from: Sequence[Mapping[str, Any]] = ()
+
+    @property
+    def guarded(self) -> bool:
+        """Tell whether the group has a policy of its own; with a key, nobody may go around the gateway."""
+        return bool(self.api_key or self.allow_from)
 
     @property
     def gateway(self) -> bool:
@@ -143,7 +149,6 @@ def around(
 ) -> list[dict[str, Any]]:
     """Return Ingress and NetworkPolicy, as far as they are wanted."""
     objects = [_ingress(plan, meta, access)] if access.ingress.get("host") else []
-    # With a key, nobody may go around the gateway.
-    if access.api_key or access.allow_from:
+    if access.guarded:
         objects.append(_policy(meta, group, head, supervisor, access))
     return objects

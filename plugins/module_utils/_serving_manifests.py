@@ -20,6 +20,8 @@ INSTANCE = "gb10.cluster/instance"
 RANK = "gb10.cluster/rank"
 ROLE = "gb10.cluster/role"
 VF_INDEX = "gb10.cluster/vf-index"
+# Policies add up: the namespace's own opens every head's port but those of groups that carry this label.
+GUARDED = "gb10.cluster/guarded"
 
 
 def labels(plan: Mapping[str, Any]) -> dict[str, str]:
@@ -41,9 +43,13 @@ def _config_map(plan: Mapping[str, Any], name: str, files: Mapping[str, str]) ->
 
 
 def _stateful_set(
-    entry: Mapping[str, Any], plan: Mapping[str, Any], spec: Mapping[str, Any], revision: str
+    entry: Mapping[str, Any],
+    plan: Mapping[str, Any],
+    spec: Mapping[str, Any],
+    revision: str,
+    guarded: Mapping[str, str],
 ) -> dict[str, Any]:
-    own = {RANK: str(entry["rank"]), ROLE: entry["role"]}
+    own = {RANK: str(entry["rank"]), ROLE: entry["role"], **guarded}
     annotations = {REVISION: revision}
     if entry["networks"]:
         annotations[NETWORKS] = networks_annotation(entry)
@@ -88,7 +94,8 @@ def render(
     access = access or Access()
     specs = [pod_spec(entry, plan, options) for entry in plan["ranks"]]
     specs[:1] = [attach(spec, plan, access, options.pull_policy) for spec in specs[:1]]
-    revision = revision_of(plan, specs, {"files": dict(files), "patches": dict(patches)})
+    guarded = {GUARDED: "true"} if access.guarded else {}
+    revision = revision_of(plan, specs, {"files": dict(files), "patches": dict(patches), **guarded})
     objects: list[dict[str, Any]] = [
         {
             "apiVersion": "v1",
@@ -105,7 +112,8 @@ def render(
     meta = _meta(plan, plan["service"]["name"])
     objects.append(service(plan, meta, head, access))
     objects += around(plan, meta, {INSTANCE: plan["instance"]}, head, supervisor_labels(plan), access)
-    objects += [_stateful_set(entry, plan, spec, revision) for entry, spec in zip(plan["ranks"], specs, strict=True)]
+    ranks = zip(plan["ranks"], specs, strict=True)
+    objects += [_stateful_set(entry, plan, spec, revision, guarded) for entry, spec in ranks]
     if options.supervisor and len(plan["ranks"]) > 1:
         objects += supervisor(plan, options, labels(plan), {REVISION: revision})
     return objects

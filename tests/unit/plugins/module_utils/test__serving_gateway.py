@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
 from module_utils._serving_gateway import Access
 from module_utils._serving_manifests import group_revision, render
 from module_utils._serving_plan import build
@@ -75,6 +76,17 @@ def test_named_peers_are_the_only_ones_let_in() -> None:
     peer = {"ipBlock": {"cidr": "192.0.2.0/24"}}
     door = one("NetworkPolicy", objects(Access(allow_from=[peer])))["spec"]["ingress"][1]
     assert door == {"ports": [{"protocol": "TCP", "port": "http"}], "from": [peer]}
+
+
+@pytest.mark.parametrize("access", [GUARDED, Access(allow_from=[{"ipBlock": {"cidr": "192.0.2.0/24"}}])])
+def test_a_policy_of_its_own_takes_the_group_out_of_the_namespace_s_open_door(access: Access) -> None:
+    def templates(found: list[dict[str, Any]]) -> list[dict[str, str]]:
+        return [o["spec"]["template"]["metadata"]["labels"] for o in found if o["kind"] == "StatefulSet"]
+
+    assert {labels.get("gb10.cluster/guarded") for labels in templates(objects(access))} == {"true"}
+    assert {labels.get("gb10.cluster/guarded") for labels in templates(objects())} == {None}
+    # Pods get a new label only when they are made anew.
+    assert group_revision(objects()) != group_revision(objects(access))
 
 
 def test_an_ingress_leads_to_the_service() -> None:
