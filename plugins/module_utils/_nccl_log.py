@@ -132,12 +132,23 @@ class NcclLog:
         process.last = self._clock
         return process
 
+    def _torn_host(self, origin: Origin) -> Process | None:
+        """Return the process whose host stands there with another line's end before it, or without its own start."""
+        if not origin.pid or (origin.pod, origin.host, origin.pid) in self._by_key:
+            return None
+        for host in self._hosts:
+            process = self._by_key.get((origin.pod, host, origin.pid))
+            if process and (origin.host.endswith(host) or host.endswith(origin.host)):
+                return process
+        return None
+
     def _statement(self, statement: Statement, line: bytes) -> None:
         origin, level, text = statement
         if not level and origin == NOBODY:
             self._without_prefix(text)
             return
-        process = self._process(origin)
+        # Only in lines that ran into each other: whole lines of two hosts may well have one process number.
+        process = self._torn_host(origin) or self._process(origin)
         if level == "INFO":
             self._said(process, origin, read_statement(text), line)
         elif cause := causes.find(line.decode("utf-8", "replace")):
