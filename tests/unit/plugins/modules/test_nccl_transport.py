@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
 from collections.abc import Callable
@@ -59,6 +60,10 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[dict[str, Any
                 labels = {name: {"gb10.cluster/rank": name.split("-")[1]} for name in logs}
                 metadata = [SimpleNamespace(name=name, labels=labels[name]) for name in logs]
                 return SimpleNamespace(items=[SimpleNamespace(metadata=each) for each in metadata])
+
+            def read_namespaced_pod(self, _name: str, _namespace: str) -> Any:
+                containers = [SimpleNamespace(name="sglang"), SimpleNamespace(name="sidecar")]
+                return SimpleNamespace(spec=SimpleNamespace(containers=containers))
 
             def read_namespaced_pod_log(self, name: str, _namespace: str, **options: Any) -> Response:
                 asked.append({"pod": name, **options})
@@ -168,3 +173,37 @@ def test_documentation_names_every_option_and_result() -> None:
             {**dict.fromkeys(("pods", "text", "evidence_dir")), "files": [], "expect": {}, "timeout": 0}, False
         )
     ) | {"changed"}
+
+
+def example(number: int) -> dict[str, Any]:
+    return dict(yaml.safe_load(nccl_transport.EXAMPLES)[number]["gb10.cluster.nccl_transport"])
+
+
+def test_the_example_for_pods_runs_as_it_is_written(cluster: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    four = IB.replace("nranks 2", "nranks 4").replace("nRanks 2 nNodes 2", "nRanks 4 nNodes 4")
+    asked = cluster(**{f"gemma-{rank}-0": [four.format(rank=rank)] for rank in range(4)})
+    status, result = run(capsys, **example(0))
+    assert (status, result["verdict"], len(result["ranks"])) == (0, "ib", 4)
+    assert asked[0] == {"namespace": "gb10-serving", "label_selector": "gb10.cluster/instance=gemma-4-31b-it"}
+    assert [rank["pod"] for rank in result["ranks"]] == [f"gemma-{rank}-0" for rank in range(4)]
+
+
+def test_a_pod_that_runs_another_rank_than_its_label_says(cluster: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    cluster(**{f"gemma-{place}-0": [IB.format(rank=1 - place)] for place in (0, 1)})
+    status, result = run(capsys, pods={**PODS, "rank_label": "gb10.cluster/rank"}, expect=EXPECT)
+    assert (status, result["verdict"]) == (1, "ib")
+    assert "gemma-0-0 has place 0 and runs rank 1 of NCCL" in result["msg"]
+
+
+def test_the_examples_for_files_and_text_run_as_they_are_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "logs").mkdir()
+    for rank in (0, 1):
+        (tmp_path / "logs" / f"rank{rank}.log.gz").write_bytes(gzip.compress(IB.format(rank=rank).encode()))
+    monkeypatch.chdir(tmp_path)
+    assert run(capsys, **example(1))[0] == 0
+    given = example(2)
+    assert "lookup(" in given["text"]
+    given["text"] = (REAL / "twohosts-socket.rank0.log").read_text()
+    assert run(capsys, **given)[0] == 0

@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from ansible.module_utils.testing import patch_module_args
+from ansible_collections.gb10.cluster.plugins.module_utils import _nccl_env_pod as env_pod
 from ansible_collections.gb10.cluster.plugins.modules import nccl_env_info, rdma_counters_info
 
 
@@ -71,3 +73,34 @@ def test_environment_is_judged_without_a_pod(capsys: pytest.CaptureFixture[str])
     status, result = run(nccl_env_info, capsys, env={**good, "NCCL_IB_DISABLE": 1})
     assert status == 1
     assert {finding["rule"] for finding in result["findings"]} == {"nccl.env.contradiction", "nccl.env.disabled"}
+
+
+def examples(module: Any) -> list[dict[str, Any]]:
+    return [next(value or {} for key, value in task.items() if "." in key) for task in yaml.safe_load(module.EXAMPLES)]
+
+
+def test_the_examples_of_the_counters_run_as_they_are_written(capsys: pytest.CaptureFixture[str]) -> None:
+    first, second = examples(rdma_counters_info)
+    status, before = run(rdma_counters_info, capsys, **first)
+    assert (status, before["moved"]) == (0, {})
+    assert second == {"before": "{{ before.sources }}"}
+    status, after = run(rdma_counters_info, capsys, before=before["sources"])
+    assert (status, set(after["moved"])) == (0, {"host"})
+
+
+def test_the_examples_of_the_environment_run_as_they_are_written(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    alone, in_pods = examples(nccl_env_info)
+    status, result = run(nccl_env_info, capsys, **alone)
+    assert (status, result["findings"]) == (0, [])
+    asked: list[str] = []
+
+    def of_pods(options: dict[str, Any]) -> dict[str, env_pod.PodEnv]:
+        asked.append(options["pods"]["label_selector"])
+        return {"gemma-0-0": env_pod.parse("#env\nNCCL_DEBUG=INFO\n#etc\nNCCL_IB_DISABLE=1\n#hcas\nrocep1s0f0v0\n")}
+
+    monkeypatch.setattr(nccl_env_info, "of_pods", of_pods)
+    status, result = run(nccl_env_info, capsys, **in_pods)
+    assert (status, asked) == (1, ["gb10.cluster/instance=gemma-4-31b-it,gb10.cluster/rank"])
+    assert [(f["rule"], f["where"]) for f in result["findings"]] == [("nccl.env.disabled", "gemma-0-0")]

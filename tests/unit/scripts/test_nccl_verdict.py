@@ -1,0 +1,57 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The verdict's command line as somebody without Ansible runs it."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[3]
+TCP = ROOT / "tests" / "unit" / "fixtures" / "nccl" / "real" / "twohosts-socket.rank0.log"
+IB = b"s1:1:1 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[0] [send] via NET/IB/0\n"
+KEYS = {"file", "verdict", "transport_class", "evidence", "channels", "nccl_version", "causes"}
+
+
+def run(*words: str, given: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+    command = [sys.executable, str(ROOT / "scripts" / "nccl_verdict.py"), *words]
+    return subprocess.run(command, input=given, capture_output=True, check=False)
+
+
+def test_json_has_an_object_a_file_and_the_status_counts_all_of_them(tmp_path: Path) -> None:
+    good, packed = tmp_path / "rank0.log", tmp_path / "rank1.log.gz"
+    good.write_bytes(IB)
+    packed.write_bytes(gzip.compress(IB))
+    done = run("--json", str(good), str(packed))
+    found = json.loads(done.stdout)
+    assert done.returncode == 0
+    assert [entry["file"] for entry in found] == [str(good), str(packed)]
+    assert all(set(entry) >= KEYS for entry in found)
+    mixed = run("--json", str(good), str(TCP))
+    assert mixed.returncode == 1
+    tcp = json.loads(mixed.stdout)[1]
+    assert (tcp["verdict"], tcp["transport_class"], tcp["evidence"]) == ("socket", "tcp", "channels")
+    assert tcp["channels"] == {"Socket": {"0": 10}}
+    assert tcp["nccl_version"] == "2.28.9+cuda13.0"
+    assert tcp["causes"][0]["remedy"]
+
+
+def test_an_expectation_turns_the_judgement_round() -> None:
+    assert run("--expect", "Socket", "--nodes", "2", str(TCP)).returncode == 0
+    assert run("--expect", "Socket", "--nodes", "3", str(TCP)).returncode == 1
+
+
+def test_standard_input_and_a_line_for_people() -> None:
+    done = run("-", given=IB)
+    assert (done.returncode, done.stdout) == (0, b"ok    -: ib (NET/IB/0 x1)\n")
+    assert run("-", given=b"nothing\n").stdout.startswith(b"FAIL  -: unknown (none): nothing in the log says")
+
+
+def test_a_file_that_cannot_be_read_is_no_pass(tmp_path: Path) -> None:
+    done = run(str(tmp_path / "missing.log"), "-", given=IB)
+    assert done.returncode == 2
+    assert b"missing.log" in done.stderr
