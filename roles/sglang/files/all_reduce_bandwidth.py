@@ -1,0 +1,89 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Measure the bandwidth of all-reduce between the pods of a group, with the PyTorch and the NCCL that serve in them.
+
+What nccl-tests' all_reduce_perf measures, by its formulas (PERFORMANCE.md), without MPI, which cannot start ranks in
+other pods. One process a rank; the last line of rank 0 is JSON: bytes, seconds, algbw and busbw in GB/s, correct.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import sys
+import time
+from typing import Any
+
+LIMIT = 4 * 10**9
+
+
+def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description="all-reduce between the pods of a group")
+    parser.add_argument("--rank", type=int, required=True)
+    parser.add_argument("--ranks", type=int, required=True)
+    parser.add_argument("--address", required=True, help="address of rank 0 on the fabric")
+    parser.add_argument("--port", type=int, required=True, help="a free port there")
+    parser.add_argument("--bytes", type=int, required=True, help="size of the buffer, at most 4 GB")
+    parser.add_argument("--iterations", type=int, default=20)
+    options = parser.parse_args(arguments)
+    if not 0 < options.bytes <= LIMIT:
+        parser.error(f"--bytes must be 1 to {LIMIT}: on a GB10 the buffer is taken from the memory that serves")
+    return options
+
+
+def bandwidth(size: int, seconds: float, ranks: int) -> dict[str, float]:
+    """Return algorithm and bus bandwidth in GB/s of one all-reduce of ``size`` bytes between ``ranks``."""
+    algorithm = size / seconds / 1e9
+    return {"algbw": round(algorithm, 3), "busbw": round(algorithm * 2 * (ranks - 1) / ranks, 3)}
+
+
+def measure(torch: Any, options: argparse.Namespace) -> dict[str, Any]:
+    """Sum a buffer over all ranks some times; return rank 0's figures."""
+    group = torch.distributed
+    group.init_process_group(
+        "nccl",
+        init_method=f"tcp://{options.address}:{options.port}",
+        rank=options.rank,
+        world_size=options.ranks,
+    )
+    buffer = torch.full((options.bytes // 4,), float(options.rank + 1), dtype=torch.float32, device="cuda")
+    group.all_reduce(buffer)
+    expected = options.ranks * (options.ranks + 1) / 2
+    correct = bool((buffer == expected).all())
+    buffer.zero_()
+    for _ in range(5):
+        group.all_reduce(buffer)
+    torch.cuda.synchronize()
+    group.barrier()
+    started = time.perf_counter()
+    for _ in range(options.iterations):
+        group.all_reduce(buffer)
+    torch.cuda.synchronize()
+    seconds = (time.perf_counter() - started) / options.iterations
+    size = buffer.numel() * 4
+    group.destroy_process_group()
+    return {"bytes": size, "seconds": seconds, "correct": correct} | bandwidth(size, seconds, options.ranks)
+
+
+def main() -> int:
+    """Measure; 3 when the image has no PyTorch or the pod no GPU."""
+    options = parse_arguments()
+    try:
+        torch = importlib.import_module("torch")
+    except ImportError:
+        print("the image has no PyTorch, so there is nothing to measure with", file=sys.stderr)
+        return 3
+    if not torch.cuda.is_available():
+        print("the pod has no GPU that PyTorch can use", file=sys.stderr)
+        return 3
+    found = measure(torch, options)
+    if options.rank == 0:
+        print(json.dumps(found), flush=True)
+    return 0 if found["correct"] else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

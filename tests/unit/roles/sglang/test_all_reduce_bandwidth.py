@@ -1,0 +1,47 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The bandwidth script's figures and refusals; what it measures was seen on GPUs (tests/gpu)."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).resolve().parents[4] / "roles" / "sglang" / "files" / "all_reduce_bandwidth.py"
+_SPEC = importlib.util.spec_from_file_location("all_reduce_bandwidth", SCRIPT)
+assert _SPEC
+assert _SPEC.loader
+all_reduce_bandwidth = importlib.util.module_from_spec(_SPEC)
+_SPEC.loader.exec_module(all_reduce_bandwidth)
+RANK = ("--rank", "0", "--ranks", "2", "--address", "127.0.0.1", "--port", "1")
+
+
+def test_the_figures_are_those_of_nccl_tests() -> None:
+    # 1 GB in 50 ms: algbw = size / time, busbw = algbw * 2 (n - 1) / n.
+    assert all_reduce_bandwidth.bandwidth(10**9, 0.05, 2) == {"algbw": 20.0, "busbw": 20.0}
+    assert all_reduce_bandwidth.bandwidth(10**9, 0.05, 4) == {"algbw": 20.0, "busbw": 30.0}
+
+
+@pytest.mark.parametrize("size", ["0", "4000000001"])
+def test_a_buffer_out_of_bounds_is_refused(size: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        all_reduce_bandwidth.parse_arguments([*RANK, "--bytes", size])
+    assert "must be 1 to 4000000000" in capsys.readouterr().err
+
+
+def test_an_image_without_pytorch_measures_nothing(tmp_path: Path) -> None:
+    (tmp_path / "torch.py").write_text("raise ImportError('as in an image without it')\n")
+    done = subprocess.run(
+        [sys.executable, str(SCRIPT), *RANK, "--bytes", "1000"],
+        env={"PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (3, "")
+    assert "no PyTorch" in done.stderr
