@@ -238,6 +238,3 @@ def test_both_transports_are_proved_measured_and_compared(cluster: Cluster) -> N
     assert ratio[0] in (cluster.results / f"transport-{GROUP}.txt").read_text()
     # The stand-in has no PyTorch, which is said instead of passing for a measurement.
     assert "no PyTorch" in cluster.refused("playbooks/verify.yml", nccl_verify_bandwidth_bytes=1000000)
-    assert "times as fast as TCP, at least 50" in cluster.refused(
-        "playbooks/compare_transports.yml", nccl_verify_min_ratio=50
-    )
