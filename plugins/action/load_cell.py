@@ -50,6 +50,7 @@ class ActionModule(ActionBase):
                 "timeout": {"type": "float", "default": 600.0},
                 "metrics": {"type": "bool", "default": True},
                 "idle_timeout": {"type": "float", "default": 60.0},
+                "judge_output": {"type": "bool", "default": True},
                 "strict": {"type": "bool", "default": True},
                 "stop_at_garbage": {"type": "bool", "default": True},
                 "baseline": {"type": "dict", "default": {}},
@@ -74,6 +75,7 @@ class ActionModule(ActionBase):
                 options["metrics"],
                 graphs_expected(result["server_info"]),
                 options["idle_timeout"],
+                options["judge_output"],
                 options["baseline"].get(workload.name),
             )
             cell = self._measure(target, workload, known, f"[{i}/{len(workloads)}] ")

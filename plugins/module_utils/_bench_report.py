@@ -109,6 +109,9 @@ def from_records(title: str, records: Sequence[Mapping[str, Any]]) -> Report:
                     )
         elif record.get("kind") == "result" and record["cell"] in rows:
             _measured(rows[record["cell"]], record)
+    measured = [m for r in records for m in r.get("measurements", [])]
+    if any(m.get("judged") is False for m in measured):
+        report.notes.append("The output of these cells was not judged: they may be of a collapsed model.")
     report.rows = list(rows.values())
     return report
 

@@ -58,6 +58,10 @@ options:
         record. Output far from it is garbage.
     type: dict
     default: {}
+  judge_output:
+    description: Judge every answer; switch off only for a model of random weights. The record and its report say so.
+    type: bool
+    default: true
   strict:
     description: Fail when a cell means nothing; otherwise only say so in its status.
     type: bool

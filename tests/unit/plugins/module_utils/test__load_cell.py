@@ -35,7 +35,8 @@ class Stub:
     async def metrics(self, _unused: web.Request) -> web.Response:
         return web.Response(
             text=f"sglang:num_running_reqs {self.busy}\nsglang:num_requests_total {self.requests * (1 + self.others)}\n"
-            f"sglang:generation_tokens_total {self.tokens}\nsglang:spec_verify_calls_total {self.tokens / 2.5}\n"
+            f"sglang:generation_tokens_total {self.tokens * (1 + self.others)}\n"
+            f"sglang:spec_verify_calls_total {self.tokens * (1 + self.others) / 2.5}\n"
             f'sglang:cuda_graph_passes_total{{mode="decode_none"}} {self.eager * self.requests}\n'
         )
 
@@ -116,6 +117,19 @@ def test_requests_in_step_are_a_sign_unless_their_limit_made_them_so(
         for i in range(1, 5)
     ]
     assert {g.kind for g in judge(records, {}, limit)} == kinds
+
+
+class Probed(Stub):
+    """Answers a readiness probe of one token while it is measured."""
+
+    async def chat(self, request: web.Request) -> web.StreamResponse:
+        response = await super().chat(request)
+        self.requests, self.tokens = self.requests + 1, self.tokens + 1
+        return response
+
+
+def test_the_probes_of_its_own_pod_are_nobody_elses_requests() -> None:
+    assert run(Probed(), Workload(concurrency=1, max_tokens=60, repetitions=2))["status"] == "ok"
 
 
 def test_a_server_that_serves_somebody_else_is_not_measured() -> None:

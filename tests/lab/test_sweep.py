@@ -1,0 +1,154 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A sweep of twelve cells on the lab's real Kubernetes, its controller killed twice while it measures.
+
+Two cells are refused, three are another's engine, one dies at four requests, one collapses; five are healthy.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from labcommand import LABCTL, LabCommand
+from servinglab import ROOT, ServingLab
+
+SWEEP = ROOT / "tests/lab/fixtures/lab-twelve.yml"
+
+
+@pytest.fixture(scope="module")
+def cluster(make_lab: Callable[[], LabCommand]) -> Iterator[ServingLab]:
+    yield ServingLab.start(make_lab())
+
+
+def results(cluster: ServingLab) -> Path:
+    return cluster.lab.state / "results"
+
+
+def journal(cluster: ServingLab) -> list[dict[str, Any]]:
+    path = results(cluster) / "lab-twelve.jsonl"
+    whole = path.read_bytes().rpartition(b"\n")[0] if path.exists() else b""
+    return [json.loads(line) for line in whole.splitlines()]
+
+
+def children(pid: int) -> list[int]:
+    found = subprocess.run(["pgrep", "-P", str(pid)], capture_output=True, text=True, check=False).stdout.split()
+    return [int(child) for child in found]
+
+
+def controller(pid: int) -> int:
+    """Return the ansible-playbook process below a command of the lab: the topmost one, whose children do its tasks."""
+    level = [pid]
+    while level:
+        for one in level:
+            words = Path(f"/proc/{one}/cmdline").read_bytes().split(b"\0")
+            if any(word.endswith(b"bin/ansible-playbook") for word in words[:2]):
+                return one
+        level = [child for one in level for child in children(one)]
+    raise AssertionError("ansible-playbook does not run")
+
+
+def kill_while_it_measures(cluster: ServingLab, finished: int) -> None:
+    """Run the sweep until so many cells have ended and the next is being measured, then kill its controller."""
+    values = {"sweep": str(SWEEP), "gb10_results_dir": str(results(cluster))}
+    command = [LABCTL, "run", "--", "ansible-playbook", "-i", cluster.lab.state / "inventory", "playbooks/sweep.yml"]
+    log = cluster.lab.state / f"sweep-{finished}.log"
+    with log.open("wb") as out:
+        running = subprocess.Popen(
+            [*command, "-e", json.dumps(values)], cwd=ROOT, env=cluster.lab.environment, stdout=out, stderr=out
+        )
+        deadline = time.monotonic() + 900
+        while time.monotonic() < deadline and running.poll() is None:
+            ended = sum(r["kind"] == "result" for r in journal(cluster))
+            if ended >= finished and log.read_text().rstrip().endswith("*") and "| Measure it" in tail(log):
+                break
+            time.sleep(0.5)
+        assert running.poll() is None, log.read_text()[-4000:]
+        os.kill(controller(running.pid), signal.SIGKILL)
+        running.wait(timeout=60)
+
+
+def tail(log: Path) -> str:
+    return log.read_text().rstrip().rpartition("\n")[2]
+
+
+def test_twelve_cells_end_right_although_the_controller_is_killed_twice(cluster: ServingLab) -> None:
+    kill_while_it_measures(cluster, 1)
+    kill_while_it_measures(cluster, 3)
+    interrupted = [r["cell"] for r in journal(cluster) if r["kind"] == "start"]
+    output = cluster.play("sweep", sweep=str(SWEEP))
+    print(output[output.find("TASK [gb10.cluster.bench : Sweep | Show what a reader") :][:1500])
+
+    records = journal(cluster)
+    ended = [r for r in records if r["kind"] == "result"]
+    assert Counter(r["cell"] for r in ended).most_common(1)[0][1] == 1, "a cell was measured twice"
+    assert Counter(r["status"] for r in ended) == {"ok": 5, "illegal_instruction": 1, "garbage": 1}
+    plan = next(r for r in records if r["kind"] == "plan")["cells"]
+    assert Counter(c["status"] for c in plan) == {"run": 7, "duplicate": 3, "invalid": 2}
+    assert len(interrupted) - len(set(interrupted)) <= 1
+    assert sum(r["kind"] == "start" for r in records) == 7 + 2, "each kill costs its own cell and no other"
+
+
+def test_every_record_says_what_it_ran_on(cluster: ServingLab) -> None:
+    for record in (r for r in journal(cluster) if r["kind"] == "result"):
+        seen = record["environment"]
+        assert seen["sglang"] == "0.5.10"
+        assert seen["arguments"] and seen["nodes"] == ["spark1", "spark2", "spark3", "spark4"]
+        assert all("sha256:" in image for image in seen["image_id"])
+        assert seen["kernel_and_driver"][0].endswith("no NVIDIA driver")
+        assert seen["nccl"][0].startswith("2.28.9")
+        assert seen["transport"]["satisfied"] is True
+        assert seen["server"]["tp_size" if "tp_size" in seen["server"] else "tensor_parallel_size"] == 4
+
+
+def test_the_dead_cell_quotes_its_line_and_the_collapsed_one_its_token(cluster: ServingLab) -> None:
+    ended = {r["status"]: r for r in journal(cluster) if r["kind"] == "result"}
+    assert "an illegal instruction was encountered" in ended["illegal_instruction"]["failure"]["line"]
+    signs = ended["garbage"]["measurements"][0]["runs"][0]["garbage"]
+    assert {sign["kind"] for sign in signs} >= {"single_token"}
+
+
+def test_the_report_ranks_only_what_counts_and_the_presets_can_be_served(cluster: ServingLab) -> None:
+    page = (results(cluster) / "lab-twelve.html").read_text()
+    assert "<svg" in page and "Left out" in page and "<script" not in page
+    report = json.loads((results(cluster) / "lab-twelve.json").read_text())
+    assert len(report["reports"][0]["left_out"]) == 7
+    profile = yaml.safe_load((results(cluster) / "profiles/qwen3.5-397b.yml").read_text())
+    assert {"tuned-n1", "tuned-n4", "tuned-mixed"} <= set(profile["presets"])
+    values = {
+        "profile": "qwen3.5-397b",
+        "preset": "tuned-n4",
+        "gb10_profile_dirs": [str(results(cluster) / "profiles")],
+    }
+    cluster.play("serve", "--check", **values)
+
+
+def test_a_second_run_measures_nothing_and_changes_nothing_in_the_journal(cluster: ServingLab) -> None:
+    before = (results(cluster) / "lab-twelve.jsonl").read_bytes()
+    output = cluster.play("sweep", sweep=str(SWEEP))
+    assert "0 left" in output
+    assert (results(cluster) / "lab-twelve.jsonl").read_bytes() == before
+
+
+def test_a_sweep_compared_with_itself_has_no_regression(cluster: ServingLab) -> None:
+    path = str(results(cluster) / "lab-twelve.jsonl")
+    table = cluster.play("compare", before=path, after=path).partition("Show the table")[2]
+    assert table.count(" same") == 10
+    assert "worse" not in table
+
+
+def test_one_running_server_is_measured(cluster: ServingLab) -> None:
+    values = {"profile": "gemma-4-31b-it", "sglang_service_type": "NodePort"}
+    cluster.play("serve", **values)
+    output = cluster.play("bench", **values, bench_workloads=[{"concurrency": 2, "max_tokens": 60, "repetitions": 2}])
+    assert "c0-n2" in output

@@ -1,0 +1,155 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The actions of a sweep, as a playbook calls them: planned, recorded, stopped, resumed, reported, compared."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).resolve().parents[4]
+PLAYBOOK = Path(sys.executable).with_name("ansible-playbook")
+SWEEP = str(ROOT / "tests/lab/fixtures/lab-twelve.yml")
+
+
+def play(tmp_path: Path, *tasks: dict[str, Any], check: bool = True) -> list[dict[str, Any]]:
+    """Run tasks on localhost; return their results in order, as the journal of a callback has them."""
+    registered = [task | {"name": f"Task {i}", "register": f"task{i}"} for i, task in enumerate(tasks)]
+    names = [f"task{i}" for i in range(len(tasks))]
+    out = tmp_path / "out.json"
+    content = "{{ [" + ", ".join(f"{n} | default({{}})" for n in names) + "] | to_json }}"
+    block = {
+        "name": "All",
+        "block": registered,
+        "always": [{"name": "Keep", "copy": {"content": content, "dest": str(out)}}],
+    }
+    book = tmp_path / "book.yml"
+    book.write_text(yaml.safe_dump([{"hosts": "localhost", "gather_facts": False, "tasks": [block]}]))
+    done = subprocess.run([PLAYBOOK, book], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.returncode == 0) is check, done.stdout + done.stderr
+    found: list[dict[str, Any]] = json.loads(out.read_text())
+    return found
+
+
+def plan(tmp_path: Path) -> dict[str, Any]:
+    return {"gb10.cluster.sweep_plan": {"sweep": SWEEP, "journal": str(tmp_path / "j.jsonl")}}
+
+
+def record(tmp_path: Path, kind: str, **more: Any) -> dict[str, Any]:
+    extra = {k: more.pop(k) for k in ("ranks", "logs", "stop") if k in more}
+    options = {"journal": str(tmp_path / "j.jsonl"), "record": {"kind": kind, "run": "one", **more}, **extra}
+    return {"gb10.cluster.sweep_record": options}
+
+
+def measured(rate: float, status: str = "ok") -> list[dict[str, Any]]:
+    runs = [{"status": status, "garbage": [], "figures": {"peak_tok_s": rate + i / 10}} for i in range(3)]
+    one = {"workload": {"name": "c0-n4"}, "status": status, "runs": runs, "peak_tok_s": {"mean": rate}}
+    return [one | {"fingerprint": {"characters": 9, "pairs": {}}}]
+
+
+def test_a_sweep_is_planned_recorded_resumed_reported_and_compared(tmp_path: Path) -> None:
+    (planned,) = play(tmp_path, plan(tmp_path))
+    assert planned["msg"].startswith("12 cells: 7 to measure, 2 that SGLang refuses, 3 that are the engine of another")
+    assert planned["models"] == ["nvidia/Qwen3.5-397B-A17B-NVFP4"]
+    kept = record(tmp_path, "plan", sweep="lab-twelve", profile=planned["profile"], cells=planned["cells"])
+    first, second, third, *_unused = (cell["id"] for cell in planned["remaining"])
+    dead = [{"rank": 0, "pod": "p-0", "restarts": 1, "trouble": ""}]
+    line = "RuntimeError: CUDA error: an illegal instruction was encountered"
+    broken = measured(0, "infrastructure")
+    answers = play(
+        tmp_path,
+        kept,
+        kept,
+        record(tmp_path, "start", cell=first),
+        record(tmp_path, "result", cell=first, measurements=measured(100)),
+        record(tmp_path, "start", cell=second),
+        record(
+            tmp_path,
+            "result",
+            cell=second,
+            measurements=measured(0, "infrastructure"),
+            ranks=dead,
+            logs={"p-0": [line]},
+        ),
+        record(tmp_path, "start", cell=third),
+        record(tmp_path, "result", cell=third, measurements=broken),
+        record(tmp_path, "start", cell=third, stop={"infrastructure": 1}),
+        plan(tmp_path),
+    )
+    assert [a["changed"] for a in answers[:2]] == [True, False]
+    assert answers[2]["msg"].startswith("cell 1 of 7: triton / on; about ")
+    assert answers[4]["baseline"] == {"c0-n4": {"characters": 9, "pairs": {}}}
+    assert "best so far: c0-n4 100.0 tok/s (triton / on)" in answers[4]["msg"]
+    assert (answers[5]["record"]["status"], answers[5]["record"]["failure"]["line"]) == ("illegal_instruction", line)
+    assert answers[5]["record"]["took_s"] >= 0
+    assert answers[7]["record"]["status"] == "infrastructure"
+    assert (answers[8]["changed"], "1 cells in a row" in answers[8]["stop"]) == (False, True)
+    left = [cell["id"] for cell in answers[9]["remaining"]]
+    assert third in left and first not in left and second not in left
+
+    report = {
+        "journals": [str(tmp_path / "j.jsonl")],
+        "dest": str(tmp_path / "r"),
+        "presets_dir": str(tmp_path / "mine"),
+    }
+    both = {"before": str(tmp_path / "j.jsonl"), "after": str(tmp_path / "j.jsonl")}
+    made, again, same = play(
+        tmp_path, *[{"gb10.cluster.bench_report": report}] * 2, {"gb10.cluster.bench_compare": both}
+    )
+    assert (made["changed"], again["changed"]) == (True, False)
+    assert sorted(Path(f).suffix for f in made["files"]) == [".html", ".json", ".md", ".yml"]
+    mine = yaml.safe_load((tmp_path / "mine/qwen3.5-397b.yml").read_text())
+    assert mine["presets"]["tuned-n4"]["based_on"] == "winner"
+    assert [row["verdict"] for row in same["rows"]] == ["same"]
+
+
+def test_check_mode_plans_and_writes_nothing(tmp_path: Path) -> None:
+    task = record(tmp_path, "start", cell="a") | {"check_mode": True}
+    play(tmp_path, task)
+    assert not (tmp_path / "j.jsonl").exists()
+
+
+@pytest.mark.parametrize(
+    ("task", "said"),
+    [
+        ({"gb10.cluster.sweep_plan": {"sweep": "nosuch", "journal": "j"}}, "Name a path, or one of: gemma-4-26b-b300"),
+        ({"gb10.cluster.bench_compare": {"before": "/nowhere", "after": "/nowhere"}}, "no such journal"),
+    ],
+)
+def test_what_is_missing_is_named(tmp_path: Path, task: dict[str, Any], said: str) -> None:
+    (answer,) = play(tmp_path, task, check=False)
+    assert said in answer["msg"]
+
+
+def test_a_damaged_journal_is_neither_read_nor_written(tmp_path: Path) -> None:
+    (tmp_path / "j.jsonl").write_text('{"kind": "plan"}\n')
+    for task in (plan(tmp_path), record(tmp_path, "start", cell="a")):
+        (answer,) = play(tmp_path, task, check=False)
+        assert "j.jsonl:1: not a record" in answer["msg"]
+    assert (tmp_path / "j.jsonl").read_text() == '{"kind": "plan"}\n'
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "sweeps").glob("*.yml")), ids=lambda p: p.stem)
+def test_every_shipped_sweep_can_be_planned(path: Path, tmp_path: Path) -> None:
+    (planned,) = play(tmp_path, {"gb10.cluster.sweep_plan": {"sweep": path.stem, "journal": str(tmp_path / "j.jsonl")}})
+    counts = {
+        status: sum(c["status"] == status for c in planned["cells"]) for status in ("run", "invalid", "duplicate")
+    }
+    assert counts == EXPECTED[path.stem]
+
+
+EXPECTED = {
+    "gemma-4-26b-b300": {"run": 2, "invalid": 0, "duplicate": 0},
+    "gemma-4-31b-steps": {"run": 6, "invalid": 0, "duplicate": 0},
+    "glm-4.7": {"run": 12, "invalid": 26, "duplicate": 0},
+    "nemotron-3-super-mtp": {"run": 6, "invalid": 0, "duplicate": 2},
+    "qwen3.5-397b-ep1": {"run": 12, "invalid": 16, "duplicate": 10},
+    "qwen3.5-397b-ep4": {"run": 8, "invalid": 20, "duplicate": 8},
+}
