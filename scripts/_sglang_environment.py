@@ -46,7 +46,7 @@ def _install(target: Path, *words: str) -> None:
             last = done.stderr.strip().splitlines()[-1:] or ["pip said nothing"]
             raise SetupError(f"{' '.join(words)} can't be installed (is a package index reachable?): {last[0]}")
         if (made / "torch").is_dir():
-            for name in ("include", "test", "bin", "share"):
+            for name in ("include", "test", "share"):
                 shutil.rmtree(made / "torch" / name, ignore_errors=True)
             subprocess.run([sys.executable, HERE / "_nvidia_stubs.py", made / "torch" / "lib"], check=True)
         made.rename(target)

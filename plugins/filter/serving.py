@@ -30,14 +30,15 @@ def serving_manifests(
     return _serving_manifests.render(plan, pods, files, patches, _serving_gateway.Access(**access))
 
 
-def serving_outdated(stateful_sets: list[dict[str, Any]], objects: list[dict[str, Any]]) -> list[str]:
-    """Return the names of StatefulSets that run another revision, the head's first; empty when none does."""
+def serving_outdated(live: list[dict[str, Any]], objects: list[dict[str, Any]]) -> list[str]:
+    """Return the names of workloads that run another revision, the head's first; empty when none does."""
     revision = _serving_manifests.group_revision(objects)
-    wanted = {item["metadata"]["name"] for item in objects if item["kind"] == "StatefulSet"}
-    ranks = sorted(stateful_sets, key=lambda item: int(item["metadata"]["labels"][_serving_manifests.RANK]))
-    live = {item["metadata"]["name"]: item["metadata"].get("annotations") or {} for item in ranks}
-    same = live.keys() == wanted and all(a.get(_serving_manifests.REVISION) == revision for a in live.values())
-    return [] if same else list(live)
+    ours = [item for item in objects if item["kind"] in _serving_manifests.WORKLOADS]
+    wanted = {(item["kind"], item["metadata"]["name"]) for item in ours}
+    ranks = sorted(live, key=lambda item: int(item["metadata"]["labels"][_serving_manifests.RANK]))
+    running = {(item["kind"], item["metadata"]["name"]): item["metadata"].get("annotations") or {} for item in ranks}
+    same = running.keys() == wanted and all(a.get(_serving_manifests.REVISION) == revision for a in running.values())
+    return [] if same else [name for _kind, name in running]
 
 
 def serving_missing_nads(plan: dict[str, Any], nads: list[dict[str, Any]]) -> str:

@@ -13,6 +13,7 @@ from ._findings import Finding
 from ._serving_env import TRANSPORTS, check_profile_env
 from ._serving_types import Profile, Settings, select_vfs
 
+WORKLOADS = ("statefulset", "leaderworkerset")
 RDMA_MODES = ("privileged", "ipc_lock", "restricted", "none")
 
 # The pod's label statefulset.kubernetes.io/pod-name and the hash that StatefulSets append must fit in 63 characters.
@@ -47,6 +48,7 @@ def check(fabric: Mapping[str, Any], profile: Profile, settings: Settings) -> li
     return [
         *_instance(settings),
         *_modes(settings),
+        *_workload(settings),
         *_topology(profile, settings),
         *_flags(profile),
         *check_profile_env(profile.env, f"profile {profile.name}/{profile.preset}"),
@@ -102,6 +104,26 @@ def _modes(settings: Settings) -> Iterator[Finding]:
             mode,
             "the pods get no RDMA device, so NCCL falls back to Socket without an error and the verification fails",
             "Use gb10_rdma_mode privileged, ipc_lock or restricted, or serving_plan_transport socket",
+        )
+
+
+def _workload(settings: Settings) -> Iterator[Finding]:
+    if settings.workload not in WORKLOADS:
+        yield _error(
+            "serving.workload",
+            "serving_plan_workload",
+            settings.workload,
+            "no such workload",
+            f"Use one of {', '.join(WORKLOADS)}",
+        )
+    elif settings.workload == "leaderworkerset" and len(settings.nodes) != 2:
+        yield _error(
+            "serving.workload.ranks",
+            "serving_plan_workload",
+            settings.workload,
+            f"a LeaderWorkerSet has one template for all workers, while each of {len(settings.nodes)} ranks has a node "
+            "and addresses of its own",
+            "Use it for groups of two nodes, and statefulset for all others",
         )
 
 

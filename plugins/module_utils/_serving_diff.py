@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from ._serving_manifests import RANK, REVISION
+from ._serving_manifests import RANK, REVISION, WORKLOADS, pod_templates
 from ._serving_pods import NETWORKS
 
 
@@ -24,10 +24,9 @@ def flags(command: Iterable[str]) -> list[str]:
     return lines
 
 
-def _rank(item: Mapping[str, Any]) -> Iterator[str]:
-    template = item["spec"]["template"]
+def _rank(template: Mapping[str, Any], revision: str) -> Iterator[str]:
     container, *beside = template["spec"]["containers"]
-    yield f"rank {item['metadata']['labels'][RANK]}:"
+    yield f"rank {template['metadata']['labels'][RANK]}:"
     yield f"  node: {(template['spec'].get('nodeSelector') or {}).get('kubernetes.io/hostname', '')}"
     yield f"  image: {container['image']}"
     yield "  command:"
@@ -45,11 +44,16 @@ def _rank(item: Mapping[str, Any]) -> Iterator[str]:
     for other in beside:
         yield f"  {other['name']}:"
         yield from (f"    {line}" for line in flags(other["command"]))
-    yield f"  revision: {(item['metadata'].get('annotations') or {}).get(REVISION, '')}"
+    yield f"  revision: {revision}"
 
 
 def describe(objects: Iterable[Mapping[str, Any]]) -> str:
-    """Return the StatefulSets among ``objects`` as text, rank 0 first; an empty string when there are none."""
-    sets = [o for o in objects if o["kind"] == "StatefulSet" and RANK in (o["metadata"].get("labels") or {})]
-    ordered = sorted(sets, key=lambda item: int(item["metadata"]["labels"][RANK]))
-    return "".join(f"{line}\n" for item in ordered for line in _rank(item))
+    """Return the ranks among ``objects`` as text, rank 0 first; an empty string when there are none."""
+    found = [
+        (template, (item["metadata"].get("annotations") or {}).get(REVISION, ""))
+        for item in objects
+        if item["kind"] in WORKLOADS and RANK in (item["metadata"].get("labels") or {})
+        for template in pod_templates(item)
+    ]
+    found.sort(key=lambda rank: int(rank[0]["metadata"]["labels"][RANK]))
+    return "".join(f"{line}\n" for template, revision in found for line in _rank(template, revision))

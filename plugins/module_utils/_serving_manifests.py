@@ -22,6 +22,7 @@ ROLE = "gb10.cluster/role"
 VF_INDEX = "gb10.cluster/vf-index"
 # Policies add up: the namespace's own opens every head's port but those of groups that carry this label.
 GUARDED = "gb10.cluster/guarded"
+WORKLOADS = ("StatefulSet", "LeaderWorkerSet")
 
 
 def labels(plan: Mapping[str, Any]) -> dict[str, str]:
@@ -42,22 +43,24 @@ def _config_map(plan: Mapping[str, Any], name: str, files: Mapping[str, str]) ->
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": _meta(plan, name), "data": dict(files)}
 
 
-def _stateful_set(
-    entry: Mapping[str, Any],
-    plan: Mapping[str, Any],
-    spec: Mapping[str, Any],
-    revision: str,
-    guarded: Mapping[str, str],
+def _template(
+    entry: Mapping[str, Any], plan: Mapping[str, Any], spec: Mapping[str, Any], revision: str, own: Mapping[str, str]
 ) -> dict[str, Any]:
-    own = {RANK: str(entry["rank"]), ROLE: entry["role"], **guarded}
     annotations = {REVISION: revision}
     if entry["networks"]:
         annotations[NETWORKS] = networks_annotation(entry)
         annotations[VF_INDEX] = str(plan["vf_index"])
+    return {"metadata": {"labels": labels(plan) | dict(own), "annotations": annotations}, "spec": dict(spec)}
+
+
+def _stateful_set(
+    entry: Mapping[str, Any], plan: Mapping[str, Any], template: dict[str, Any], revision: str, own: Mapping[str, str]
+) -> dict[str, Any]:
     return {
         "apiVersion": "apps/v1",
         "kind": "StatefulSet",
-        "metadata": _meta(plan, entry["name"]) | {"labels": labels(plan) | own, "annotations": {REVISION: revision}},
+        "metadata": _meta(plan, entry["name"])
+        | {"labels": labels(plan) | dict(own), "annotations": {REVISION: revision}},
         "spec": {
             "replicas": 1,
             "serviceName": plan["service"]["name"],
@@ -65,12 +68,54 @@ def _stateful_set(
             # A rolling update would put one new rank among old ones; the group is replaced as a whole instead.
             "updateStrategy": {"type": "OnDelete"},
             "selector": {"matchLabels": {INSTANCE: plan["instance"], RANK: own[RANK]}},
-            "template": {
-                "metadata": {"labels": labels(plan) | own, "annotations": annotations},
-                "spec": dict(spec),
+            "template": template,
+        },
+    }
+
+
+def _leader_worker_set(
+    plan: Mapping[str, Any], templates: list[dict[str, Any]], revision: str, own: Mapping[str, str]
+) -> dict[str, Any]:
+    """Return one object for a group of two: its controller recreates both when either pod restarts."""
+    return {
+        "apiVersion": "leaderworkerset.x-k8s.io/v1",
+        "kind": "LeaderWorkerSet",
+        "metadata": _meta(plan, plan["ranks"][0]["name"])
+        | {"labels": labels(plan) | dict(own), "annotations": {REVISION: revision}},
+        "spec": {
+            "replicas": 1,
+            "startupPolicy": "LeaderCreated",
+            "leaderWorkerTemplate": {
+                "size": len(templates),
+                "restartPolicy": "RecreateGroupOnPodRestart",
+                "leaderTemplate": templates[0],
+                "workerTemplate": templates[1],
             },
         },
     }
+
+
+def workloads(
+    plan: Mapping[str, Any], specs: list[dict[str, Any]], revision: str, guarded: Mapping[str, str]
+) -> list[dict[str, Any]]:
+    """Return what runs the ranks: a StatefulSet each, or one LeaderWorkerSet; ``guarded`` are labels of all."""
+    own = [{RANK: str(entry["rank"]), ROLE: entry["role"], **guarded} for entry in plan["ranks"]]
+    ranks = list(zip(plan["ranks"], specs, own, strict=True))
+    templates = [_template(entry, plan, spec, revision, mine) for entry, spec, mine in ranks]
+    if plan["workload"] == "leaderworkerset":
+        return [_leader_worker_set(plan, templates, revision, own[0])]
+    return [
+        _stateful_set(entry, plan, template, revision, mine)
+        for (entry, _spec, mine), template in zip(ranks, templates, strict=True)
+    ]
+
+
+def pod_templates(item: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return the pods' templates of a workload, rank 0 first."""
+    if item.get("kind") == "LeaderWorkerSet":
+        of = item["spec"]["leaderWorkerTemplate"]
+        return [of["leaderTemplate"], of["workerTemplate"]]
+    return [item["spec"]["template"]]
 
 
 def revision_of(plan: Mapping[str, Any], specs: list[dict[str, Any]], files: Mapping[str, Any]) -> str:
@@ -112,14 +157,13 @@ def render(
     meta = _meta(plan, plan["service"]["name"])
     objects.append(service(plan, meta, head, access))
     objects += around(plan, meta, {INSTANCE: plan["instance"]}, head, supervisor_labels(plan), access)
-    ranks = zip(plan["ranks"], specs, strict=True)
-    objects += [_stateful_set(entry, plan, spec, revision, guarded) for entry, spec in ranks]
+    objects += workloads(plan, specs, revision, guarded)
     if options.supervisor and len(plan["ranks"]) > 1:
         objects += supervisor(plan, options, labels(plan), {REVISION: revision})
     return objects
 
 
 def group_revision(objects: list[dict[str, Any]]) -> str:
-    """Return the revision that the StatefulSets among ``objects`` carry, or an empty string."""
-    found = {o["metadata"]["annotations"][REVISION] for o in objects if o["kind"] == "StatefulSet"}
+    """Return the revision that the workloads among ``objects`` carry, or an empty string."""
+    found = {o["metadata"]["annotations"][REVISION] for o in objects if o["kind"] in WORKLOADS}
     return found.pop() if len(found) == 1 else ""

@@ -33,6 +33,7 @@ def build(fabric: Mapping[str, Any], profile: Profile, settings: Settings) -> di
         "image": profile.image,
         "model_path": profile.model_path,
         "rdma_mode": settings.rdma_mode,
+        "workload": settings.workload,
         "transport": settings.transport,
         "vf_index": settings.vf_index,
         "nccl_log": settings.log_file,
@@ -96,10 +97,19 @@ def _rank(rank: int, node: str, fabric: Mapping[str, Any], settings: Settings, p
         "role": "head" if rank == 0 else "worker",
         "node": node,
         "name": f"{settings.instance}-{rank}",
+        "pod": _pod(rank, settings),
         "env": dict(sorted(env.items())),
         "networks": networks,
         "resources": {"limits": limits},
     }
+
+
+def _pod(rank: int, settings: Settings) -> str:
+    """Return the name that the workload's controller gives to the pod of a rank."""
+    if settings.workload == "leaderworkerset":
+        # the set has the head's name; its leader is called after the replica, a worker after leader and place
+        return f"{settings.instance}-0-0" + (f"-{rank}" if rank else "")
+    return f"{settings.instance}-{rank}-0"
 
 
 def _argv(entry: Mapping[str, Any], plan: Mapping[str, Any], profile: Profile) -> list[str]:

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from ._findings import Finding
-from ._serving_manifests import INSTANCE, RANK, REVISION, VF_INDEX
+from ._serving_manifests import INSTANCE, RANK, REVISION, VF_INDEX, pod_templates
 
 # Waiting reasons that no further waiting heals.
 _FINAL = frozenset(
@@ -157,14 +157,14 @@ def missing_nads(plan: Mapping[str, Any], existing: Iterable[Mapping[str, Any]])
     ]
 
 
-def holders(stateful_sets: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def holders(workloads: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return which instance holds which VFs on which node: ``{instance, node, vf_index}`` each."""
     found = []
-    for item in stateful_sets:
+    for item in workloads:
         labels = item["metadata"].get("labels") or {}
-        template = item["spec"]["template"]
-        index = (template["metadata"].get("annotations") or {}).get(VF_INDEX)
-        node = (template["spec"].get("nodeSelector") or {}).get("kubernetes.io/hostname")
-        if labels.get(INSTANCE) and node and index is not None:
-            found.append({"instance": labels[INSTANCE], "node": node, "vf_index": int(index)})
+        for template in pod_templates(item):
+            index = (template["metadata"].get("annotations") or {}).get(VF_INDEX)
+            node = (template["spec"].get("nodeSelector") or {}).get("kubernetes.io/hostname")
+            if labels.get(INSTANCE) and node and index is not None:
+                found.append({"instance": labels[INSTANCE], "node": node, "vf_index": int(index)})
     return found

@@ -28,7 +28,7 @@ def supervisor(
     """
     name, namespace = f"{plan['instance']}-supervisor", plan["namespace"]
     meta = {"name": name, "namespace": namespace, "labels": dict(labels)}
-    pods = [f"{entry['name']}-0" for entry in plan["ranks"]]
+    pods = [entry["pod"] for entry in plan["ranks"]]
     group = "rbac.authorization.k8s.io"
     return [
         {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": meta, "automountServiceAccountToken": False},

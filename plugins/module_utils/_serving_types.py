@@ -54,6 +54,7 @@ class Settings:
     models_dir: str = ""
     env: Mapping[str, str] = field(default_factory=dict)
     taken: tuple[Mapping[str, Any], ...] = ()
+    workload: str = "statefulset"
 
 
 def select_vfs(host: Mapping[str, Any], vf_index: int) -> list[Mapping[str, Any]]:

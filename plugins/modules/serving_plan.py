@@ -85,6 +85,12 @@ options:
     description: The GPU's resource name.
     type: str
     default: nvidia.com/gpu
+  workload:
+    description:
+      - What runs the ranks, C(statefulset) (one each, for any group) or C(leaderworkerset) (one for a group of two nodes,
+        where the controller of LeaderWorkerSets is installed).
+    type: str
+    default: statefulset
   platform:
     description: V(gb10) sets what that machine needs; anything else leaves it out.
     type: str

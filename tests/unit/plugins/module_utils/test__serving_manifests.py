@@ -239,3 +239,37 @@ def test_options_reach_the_pod() -> None:
 )
 def test_version_key(version: str, key: tuple[int, ...]) -> None:
     assert pods.version_key(version) == key
+
+
+def pair(**changes: Any) -> dict[str, Any]:
+    plan: dict[str, Any] = build(
+        fabric(),
+        profile(nodes=2, tp=2),
+        settings(nodes=("spark1", "spark2"), workload="leaderworkerset", **changes),
+    )
+    return plan
+
+
+def test_two_nodes_may_be_one_leader_worker_set() -> None:
+    objects = sm.render(pair(), pods.PodOptions(), FILES, {})
+    (group,) = [o for o in objects if o["kind"] in sm.WORKLOADS]
+    assert group["apiVersion"] == "leaderworkerset.x-k8s.io/v1"
+    template = group["spec"]["leaderWorkerTemplate"]
+    assert (template["size"], template["restartPolicy"]) == (2, "RecreateGroupOnPodRestart")
+    leader, worker = sm.pod_templates(group)
+    assert leader["metadata"]["labels"]["gb10.cluster/role"] == "head"
+    assert worker["spec"]["nodeSelector"] == {"kubernetes.io/hostname": "spark2"}
+    assert "10.100.0.2/24" in worker["metadata"]["annotations"]["k8s.v1.cni.cncf.io/networks"]
+    assert sm.group_revision(objects) == group["metadata"]["annotations"][sm.REVISION]
+
+
+def test_the_supervisor_knows_the_pods_by_their_controllers_names() -> None:
+    objects = sm.render(pair(), pods.PodOptions(), FILES, {})
+    role = next(o for o in objects if o["kind"] == "Role")
+    assert role["rules"][0]["resourceNames"] == ["gemma-4-31b-it-0-0", "gemma-4-31b-it-0-0-1"]
+
+
+def test_more_than_two_nodes_are_no_leader_worker_set() -> None:
+    plan = build(fabric(), profile(), settings(workload="leaderworkerset"))
+    assert "serving.workload.ranks" in {finding["rule"] for finding in plan["findings"]}
+    assert plan["ranks"] == []
