@@ -87,8 +87,8 @@ options:
     default: nvidia.com/gpu
   workload:
     description:
-      - What runs the ranks. C(statefulset) is one each, for any group; C(leaderworkerset) is one for a group of two nodes,
-        where the controller of LeaderWorkerSets is installed.
+      - What runs the ranks. C(statefulset) is one each, for any group; C(leaderworkerset) is one for a group of two
+        nodes, where the controller of LeaderWorkerSets is installed.
     type: str
     default: statefulset
   platform:
