@@ -60,7 +60,8 @@ class Server:
         if not self._settings.text("server") or self._initial_cluster or (self._datastore / "member").exists():
             self._children.start("etcd", self._etcd())
         self._children.start("kube-apiserver", self._api_server())
-        self._children.wait_for("the API server answers", self._ready)
+        # a busy machine may take minutes; K3s itself waits without a limit
+        self._children.wait_for("the API server answers", self._ready, timeout=600)
         log(f"API server ready after {time.monotonic() - begun:.1f} s")
         self._children.start("kube-controller-manager", self._controller_manager())
         self._children.start("kube-scheduler", self._scheduler())
