@@ -7,14 +7,18 @@ from __future__ import annotations
 
 import asyncio
 import os
+import subprocess
+import tempfile
 import time
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
+from ansible_collections.gb10.cluster.plugins.module_utils._load_adapters import command, missing, parse, result_of
 from ansible_collections.gb10.cluster.plugins.module_utils._load_cell import Server, Workload, measure
 from ansible_collections.gb10.cluster.plugins.module_utils._load_client import UNREADABLE, Busy, Target, aiohttp
 from ansible_collections.gb10.cluster.plugins.module_utils._load_info import graphs_expected, served_model, server_info
@@ -50,6 +54,7 @@ class ActionModule(ActionBase):
                 "timeout": {"type": "float", "default": 600.0},
                 "metrics": {"type": "bool", "default": True},
                 "idle_timeout": {"type": "float", "default": 60.0},
+                "client": {"type": "str", "default": "gb10", "choices": ["gb10", "sglang", "llama-benchy", "aiperf"]},
                 "judge_output": {"type": "bool", "default": True},
                 "strict": {"type": "bool", "default": True},
                 "stop_at_garbage": {"type": "bool", "default": True},
@@ -66,6 +71,10 @@ class ActionModule(ActionBase):
             raise AnsibleActionFail(f"workloads: {error}. See ansible-doc gb10.cluster.load_cell.") from error
         if self._task.check_mode:
             return result | {"skipped": True, "msg": f"{len(workloads)} cells would be measured"}
+        client = options["client"]
+        lacking = missing(client) if client != "gb10" else ""
+        if lacking:
+            raise AnsibleActionFail(lacking)
         target = Target(options["url"].rstrip("/"), options["model"], options["api_key"], options["timeout"])
         if not target.model:
             target = replace(target, model=self._served(target))
@@ -78,7 +87,12 @@ class ActionModule(ActionBase):
                 options["judge_output"],
                 options["baseline"].get(workload.name),
             )
-            cell = self._measure(target, workload, known, f"[{i}/{len(workloads)}] ")
+            prefix = f"[{i}/{len(workloads)}] "
+            cell = (
+                self._measure(target, workload, known, prefix)
+                if client == "gb10"
+                else self._measure_with(client, target, workload, prefix)
+            )
             result["cells"].append(cell)
             if cell["status"] != "ok" and options["stop_at_garbage"]:
                 break
@@ -92,6 +106,30 @@ class ActionModule(ActionBase):
             raise AnsibleActionFail(
                 f"{target.url}/v1/models: {error}. Is this the server's URL? Otherwise name the model."
             ) from error
+
+    @staticmethod
+    def _measure_with(client: str, target: Target, workload: Workload, prefix: str) -> dict[str, Any]:
+        """Let another client run the workload; it repeats by itself, or is run once a repetition."""
+        started = time.monotonic()
+        base: dict[str, Any] = {"workload": {"name": workload.name}, "client": client, "judged": False}
+        with tempfile.TemporaryDirectory(prefix="gb10-client-") as out:
+            DISPLAY.display(f"{prefix}{workload.name} with {client}")
+            words = command(client, target, workload, Path(out))
+            env = {**os.environ, "OPENAI_API_KEY": target.api_key or ""}
+            for _unused in range(workload.repetitions if client == "sglang" else 1):
+                done = subprocess.run(words, env=env, capture_output=True, text=True, check=False)
+                if done.returncode:
+                    why = (done.stderr or done.stdout).strip()[-600:]
+                    return base | {
+                        "status": "failed",
+                        "reason": f"{client}: {why}",
+                        "took_s": time.monotonic() - started,
+                    }
+            try:
+                cell = parse(client, result_of(client, Path(out)), workload)
+            except (OSError, ValueError, KeyError) as error:
+                cell = base | {"status": "failed", "reason": f"{client}'s result can't be read: {error}"}
+        return cell | {"took_s": time.monotonic() - started}
 
     @staticmethod
     def _measure(target: Target, workload: Workload, known: Server, prefix: str) -> dict[str, Any]:

@@ -58,6 +58,14 @@ options:
         record. Output far from it is garbage.
     type: dict
     default: {}
+  client:
+    description:
+      - What sends the requests. V(sglang) is C(sglang.bench_serving); each but V(gb10) has to be installed on the
+        controller, and gives its figures in the same form.
+      - Only V(gb10) and V(sglang) keep what the server said, so that it can be judged; only V(gb10) reads C(/metrics).
+    type: str
+    choices: [gb10, sglang, llama-benchy, aiperf]
+    default: gb10
   judge_output:
     description: Judge every answer; switch off only for a model of random weights. The record and its report say so.
     type: bool
