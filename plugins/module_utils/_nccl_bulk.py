@@ -38,8 +38,11 @@ class ChannelBlocks:
         *lines, head = pieces[0].split(b"\n")
         for line in lines:
             other(line)
-        self._learn(set(pieces[1:]))
         known = [*map(self._simple.get, pieces), None]
+        if known.count(None) > 2 + len(pieces) // 16:
+            # More new pieces than other lines explain: a writer that was not seen before.
+            self._learn(set(pieces[1:]))
+            known = [*map(self._simple.get, pieces), None]
         place, end = 1, len(pieces)
         while place < end:
             if known[place] is None or b"NCCL" in head:

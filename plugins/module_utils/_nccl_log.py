@@ -13,7 +13,18 @@ from . import _nccl_statements as says
 from ._nccl_bulk import ChannelBlocks
 from ._nccl_model import Communicator, Process
 from ._nccl_read import NOTHING, Reading, Via, read_statement, read_via
-from ._nccl_scan import CHUNK, NOBODY, Origin, Statement, candidate_lines, parse_origin, plain, split_line, without_time
+from ._nccl_scan import (
+    CHUNK,
+    NOBODY,
+    Origin,
+    Statement,
+    candidate_lines,
+    parse_origin,
+    plain,
+    quoted,
+    split_line,
+    without_time,
+)
 
 
 class NcclLog:
@@ -152,7 +163,7 @@ class NcclLog:
         if level == "INFO":
             self._said(process, origin, read_statement(text), line)
         elif cause := causes.find(line.decode("utf-8", "replace")):
-            process.hit(cause, _quoted(line))
+            process.hit(cause, quoted(line))
 
     def _said(self, process: Process, origin: Origin, reading: Reading, line: bytes) -> None:
         """Take in one INFO statement of a process."""
@@ -160,9 +171,9 @@ class NcclLog:
         if once:
             process = self._restarted(process, origin, once, values if kind == "version" else "")
         if cause:
-            process.hit(cause, _quoted(line))
+            process.hit(cause, quoted(line))
         if kind == "mtu":
-            process.mtus.setdefault(values, _quoted(line))
+            process.mtus.setdefault(values, quoted(line))
         elif kind:
             self._takers[kind](process, origin.tid, values)
 
@@ -191,7 +202,9 @@ class NcclLog:
             return process
         self.processes.remove(process)
         self.earlier.append(process)
-        del self._by_key[(origin.pod, origin.host, origin.pid or f"dev{origin.device}")]
+        # The writer of a torn line is known under another key than its own.
+        origin = origin._replace(pod=process.pod, host=process.host)
+        self._by_key = {key: known for key, known in self._by_key.items() if known is not process}
         self._heads.clear()
         fresh = self._process(origin)
         fresh.marks[mark] = 1
@@ -296,7 +309,3 @@ class NcclLog:
                 self.processes.remove(process)
                 self.earlier.append(process)
         return self
-
-
-def _quoted(line: bytes) -> str:
-    return line.decode("utf-8", "replace").strip()[:400]

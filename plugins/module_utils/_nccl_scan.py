@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-CHUNK = 1 << 17
+CHUNK = 1 << 20
 # NCCL cuts its own lines at 1024 bytes; a longer one is a log inside of a JSON string, or no text at all.
 _LONGEST = 1 << 18
 
@@ -122,6 +122,11 @@ def plain(line: bytes) -> str:
         for escape, character in _ESCAPED.items():
             text = text.replace(escape, character)
     return _ANSI.sub("", text) if "\x1b" in text else text
+
+
+def quoted(line: bytes) -> str:
+    """Return a line as a cause quotes it."""
+    return line.decode("utf-8", "replace").strip()[:400]
 
 
 def split_line(line: bytes) -> list[Statement]:
