@@ -87,7 +87,7 @@ class ChannelBlocks:
     ) -> bytes:
         """Take a piece that holds other lines too; return who writes the next channel line."""
         via, *lines = piece.split(b"\n")
-        if b"NCCL" in head or not lines:
+        if b"NCCL" in head or b"NCCL" in via or not lines:
             # Lines ran into each other: the head is a statement too, or the next line begins where this one ends.
             head += _ANY_CHANNEL + via
             if not lines:

@@ -8,26 +8,7 @@ Texts: NVIDIA/nccl sources 2.17.1 … 2.30.7 and its network plugins; docs/trans
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
-
-Kind = Literal["init", "fatal", "failure", "fallback", "note"]
-# init: NCCL found no network and gave up · fatal: the transport broke · failure: NCCL stopped for another reason
-# fallback: why RDMA was not chosen · note: worth knowing, explains nothing by itself
-WEIGHT: dict[Kind, float] = {"init": 0.95, "fatal": 0.9, "failure": 0.5, "fallback": 0.8, "note": 0.2}
-
-
-@dataclass(frozen=True)
-class Cause:
-    """One entry: the pattern of its line, what it means and how to cure it."""
-
-    id: str
-    kind: Kind
-    pattern: str
-    summary: str
-    remedy: str
-    confidence: float | None = None
-
+from ._nccl_model import Cause
 
 _RDMA_ACCESS = (
     "Give the pod the device nodes: gb10_rdma_mode=privileged, or an RDMA device plugin with IPC_LOCK; then check the "

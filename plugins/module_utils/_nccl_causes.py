@@ -10,8 +10,8 @@ from collections.abc import Iterable, Sequence
 from functools import cache
 from typing import Any
 
-from ._nccl_catalogue import BY_ID, CATALOGUE, WEIGHT, Cause
-from ._nccl_model import Hit, Process
+from ._nccl_catalogue import BY_ID, CATALOGUE
+from ._nccl_model import WEIGHT, Cause, Hit, Process
 
 # One cheap look before thirty expensive ones: every pattern needs one of these, and most lines have none.
 _HINTS: tuple[str, ...] = (

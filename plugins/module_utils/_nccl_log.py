@@ -9,22 +9,12 @@ from collections.abc import Callable
 from typing import Any
 
 from . import _nccl_causes as causes
+from . import _nccl_scan as scan
 from . import _nccl_statements as says
 from ._nccl_bulk import ChannelBlocks
 from ._nccl_model import Communicator, Process
 from ._nccl_read import NOTHING, Reading, Via, read_statement, read_via
-from ._nccl_scan import (
-    CHUNK,
-    NOBODY,
-    Origin,
-    Statement,
-    candidate_lines,
-    parse_origin,
-    plain,
-    quoted,
-    split_line,
-    without_time,
-)
+from ._nccl_scan import CHUNK, NOBODY, Origin
 
 
 class NcclLog:
@@ -59,7 +49,7 @@ class NcclLog:
         self, read: Callable[[int], bytes], size: int = CHUNK, keep: Callable[[list[bytes]], None] | None = None
     ) -> NcclLog:
         """Read a binary stream to its end in bounded memory; ``keep`` is shown the lines that may be NCCL's."""
-        for blocks in candidate_lines(read, size):
+        for blocks in scan.candidate_lines(read, size):
             self.add_lines(blocks)
             if keep:
                 keep(blocks)
@@ -95,14 +85,9 @@ class NcclLog:
                 return NOTHING
         if len(self._readings) >= says.CACHE:
             self._readings.clear()
-        reading = NOTHING if raw[:6] in says.BORING else read_statement(plain(raw))
+        reading = NOTHING if raw[:6] in says.BORING else read_statement(scan.plain(raw))
         self._readings[raw] = reading
         return reading
-
-    def _pieces(self, line: bytes) -> None:
-        """Take a line that may hold several statements, or a part of one."""
-        for statement in split_line(line):
-            self._statement(statement, line)
 
     def _counted(self, head: bytes, raw: bytes, count: int) -> None:
         """Take in channel lines: who wrote them, what stands behind ``via``, and how many there are."""
@@ -110,19 +95,19 @@ class NcclLog:
         if via is None:
             if len(self._vias) >= says.CACHE:
                 self._vias.clear()
-            via = self._vias[raw] = read_via(plain(raw))
+            via = self._vias[raw] = read_via(scan.plain(raw))
         process, origin = self._of_head(head)
         self._channel(process, origin.tid, via, count)
 
     def _of_head(self, head: bytes) -> tuple[Process, Origin]:
         """Return the process that wrote a line, from everything before ``NCCL INFO``."""
-        known = self._heads.get(head) or self._heads.get(head := without_time(head))
+        known = self._heads.get(head) or self._heads.get(head := scan.without_time(head))
         if known is None:
-            origin = parse_origin(plain(head[-200:]))
+            origin = scan.parse_origin(scan.plain(head[-200:]))
             known = (self._process(origin), origin)
             if b"NET/" in head:
                 # The end of another rank's line stands before this one.
-                self._without_prefix(plain(head))
+                self._without_prefix(scan.plain(head))
             if len(self._heads) >= says.CACHE:
                 self._heads.clear()
             self._heads[head] = known
@@ -153,17 +138,18 @@ class NcclLog:
                 return process
         return None
 
-    def _statement(self, statement: Statement, line: bytes) -> None:
-        origin, level, text = statement
-        if not level and origin == NOBODY:
-            self._without_prefix(text)
-            return
-        # Only in lines that ran into each other: whole lines of two hosts may well have one process number.
-        process = self._torn_host(origin) or self._process(origin)
-        if level == "INFO":
-            self._said(process, origin, read_statement(text), line)
-        elif cause := causes.find(line.decode("utf-8", "replace")):
-            process.hit(cause, quoted(line))
+    def _pieces(self, line: bytes) -> None:
+        """Take a line that may hold several statements, or a part of one."""
+        for origin, level, text in scan.split_line(line):
+            if not level and origin == NOBODY:
+                self._without_prefix(text)
+                continue
+            # Only in lines that ran into each other: whole lines of two hosts may well have one process number.
+            process = self._torn_host(origin) or self._process(origin)
+            if level == "INFO":
+                self._said(process, origin, read_statement(text), line)
+            elif cause := causes.find(line.decode("utf-8", "replace")):
+                process.hit(cause, scan.quoted(line))
 
     def _said(self, process: Process, origin: Origin, reading: Reading, line: bytes) -> None:
         """Take in one INFO statement of a process."""
@@ -171,9 +157,9 @@ class NcclLog:
         if once:
             process = self._restarted(process, origin, once, values if kind == "version" else "")
         if cause:
-            process.hit(cause, quoted(line))
+            process.hit(cause, scan.quoted(line))
         if kind == "mtu":
-            process.mtus.setdefault(values, quoted(line))
+            process.mtus.setdefault(values, scan.quoted(line))
         elif kind:
             self._takers[kind](process, origin.tid, values)
 

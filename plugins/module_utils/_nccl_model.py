@@ -7,10 +7,28 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 # {network: {device: channels}}
 Channels = dict[str, dict[str, int]]
+
+
+Kind = Literal["init", "fatal", "failure", "fallback", "note"]
+# init: NCCL found no network and gave up · fatal: the transport broke · failure: NCCL stopped for another reason
+# fallback: why RDMA was not chosen · note: worth knowing, explains nothing by itself
+WEIGHT: dict[Kind, float] = {"init": 0.95, "fatal": 0.9, "failure": 0.5, "fallback": 0.8, "note": 0.2}
+
+
+@dataclass(frozen=True)
+class Cause:
+    """One entry: the pattern of its line, what it means and how to cure it."""
+
+    id: str
+    kind: Kind
+    pattern: str
+    summary: str
+    remedy: str
+    confidence: float | None = None
 
 
 @dataclass(slots=True)

@@ -12,8 +12,8 @@ import re
 
 # "Channel 00/0 : 0[0] -> 1[1] [send] via NET/IB/0/GDRDMA", "Ring 00 : 1 -> 0 [receive] via NET/IB/0"
 CHANNEL = re.compile(r"\d+(?:/\d+)? ?: ?-?\d+(?:\[[^\]]*\])? -> -?\d+(?:\[[^\]]*\])?(?: \[\w+\])? via (.*)$", re.S)
-NET = re.compile(r"NET/([A-Za-z][^/\n\"\\]{0,40})/(\d+)")
-COLLNET = re.compile(r"via COLLNET/([A-Za-z][^/\n\"\\]{0,40})/(\d+)")
+NET = re.compile(r"NET/([A-Za-z][^/:\n\"\\]{0,40})/(\d+)")
+COLLNET = re.compile(r"via COLLNET/([A-Za-z][^/:\n\"\\]{0,40})/(\d+)")
 TCP_FRAGMENT = re.compile(r"via NET/((?:Fast)?Socket)/(\d+)")
 TORN = re.compile(r"(?:via )NET/([A-Za-z]?[^/\s]*)$|via(?: N(?:E(?:T)?)?)?$|(?:\[send\]|\[receive\])(?: v(?:i)?)?$")
 INTRA = re.compile(r"(P2P/(?:direct pointer|\w+)|SHM|direct shared memory|direct pointer)")

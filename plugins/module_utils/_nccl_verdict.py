@@ -74,8 +74,9 @@ def promise(process: Process) -> tuple[str, list[str]]:
     """Return the best evidence below channels of a process, and the networks it names."""
     if process.stays_on_node:
         return "none", []
-    if process.selections:
-        return "selection", list(process.selections)
+    if names := list(process.selections):
+        # The start of another name is a line that was cut off.
+        return "selection", [n for n in names if not any(other != n and other.startswith(n) for other in names)]
     if process.ib_devices:
         return "banner", ["IB"]
     if process.provider:
@@ -132,9 +133,12 @@ def decide(processes: list[Process]) -> Verdict:
     for process in processes:
         for comm in process.communicators.values():
             # A communicator across nodes that has not talked yet must not have selected another kind either.
-            if comm.crosses_nodes and comm.network and not comm.channels and not (comm.mnnvl and process.intra):
+            # The name may be torn; what is not known is no other kind.
+            kind = transport_class(comm.network, process)
+            idle = comm.crosses_nodes and not comm.channels and not (comm.mnnvl and process.intra)
+            if idle and comm.network and kind != "unknown":
                 names[comm.network] += 1
-                classes.add(transport_class(comm.network, process))
+                classes.add(kind)
         # A rank that only selected its network must not have selected another kind than the one that is in use.
         own, networks = promise(process)
         silent = not process.channels and not (process.intra and not process.leaves_node)
