@@ -30,7 +30,10 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "plugins"))
+
+from module_utils._load_client import Request, Target, run_level
+
 CLIENTS = ("gb10", "sglang")
 
 
@@ -42,9 +45,6 @@ def cpu_s() -> float:
 
 async def ours(port: int, streams: int, tokens: int) -> dict[str, Any]:
     """Run this collection's client with its live guard, as it measures cells."""
-    sys.path.insert(0, str(ROOT / "plugins"))
-    from module_utils._load_client import Request, Target, run_level  # noqa: PLC0415
-
     requests = [Request(f"request {i}", tokens) for i in range(streams)]
     before = cpu_s()
     records = await run_level(Target(f"http://127.0.0.1:{port}", "m"), requests, streams)
