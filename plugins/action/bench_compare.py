@@ -5,45 +5,40 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from ansible.errors import AnsibleActionFail
-from ansible.plugins.action import ActionBase
-from ansible_collections.gb10.cluster.plugins.module_utils import _journal
 from ansible_collections.gb10.cluster.plugins.module_utils._bench_rank import comparison_lines, regressions
 from ansible_collections.gb10.cluster.plugins.module_utils._bench_report import from_records
+from ansible_collections.gb10.cluster.plugins.plugin_utils._controller_action import ControllerAction, read_journal
 
 
-class ActionModule(ActionBase):
+class ActionModule(ControllerAction):
     """Carry out ``gb10.cluster.bench_compare``."""
 
-    TRANSFERS_FILES = False
-    _requires_connection = False
-    _supports_check_mode = True
+    SPEC: ClassVar[dict[str, dict[str, Any]]] = {
+        "before": {"type": "path", "required": True},
+        "after": {"type": "path", "required": True},
+        "tolerance": {"type": "float", "default": 0.05},
+    }
 
-    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+    def act(self, options: Mapping[str, Any], task_vars: Mapping[str, Any]) -> dict[str, Any]:
         """Return the table; failed when a row is worse or missing."""
-        result: dict[str, Any] = super().run(tmp, task_vars)
-        path = {"type": "path", "required": True}
-        spec = {"before": path, "after": path, "tolerance": {"type": "float", "default": 0.05}}
-        _unused, options = self.validate_argument_spec(spec)
         reports = []
         for side in ("before", "after"):
             file = Path(options[side])
             if not file.is_file():
                 raise AnsibleActionFail(f"{side} = {file}: no such journal. Name one that a sweep wrote (.jsonl).")
-            try:
-                reports.append(from_records(file.stem, _journal.read(file).records))
-            except _journal.JournalDamaged as error:
-                raise AnsibleActionFail(str(error)) from error
+            reports.append(from_records(file.stem, read_journal(file)))
         rows = regressions(reports[0], reports[1], options["tolerance"])
         bad = [r for r in rows if r["verdict"] in ("worse", "missing")]
         lines = comparison_lines(rows)
         head = f"{len(bad)} of {len(rows)} figures are worse or missing"
         if not rows:
             head = "There is nothing to compare: no healthy cell in the first set."
-        return result | {
+        return {
             "changed": False,
             "failed": bool(bad) or not rows,
             "rows": rows,

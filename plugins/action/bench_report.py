@@ -6,17 +6,17 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import yaml
-from ansible.plugins.action import ActionBase
-from ansible_collections.gb10.cluster.plugins.module_utils import _journal
 from ansible_collections.gb10.cluster.plugins.module_utils._bench_html import page
 from ansible_collections.gb10.cluster.plugins.module_utils._bench_plots import pictures
 from ansible_collections.gb10.cluster.plugins.module_utils._bench_presets import with_winners
 from ansible_collections.gb10.cluster.plugins.module_utils._bench_report import Report, from_records
 from ansible_collections.gb10.cluster.plugins.module_utils._bench_table import headlines, left_out, markdown, table
+from ansible_collections.gb10.cluster.plugins.plugin_utils._controller_action import ControllerAction, read_journal
 from ansible_collections.gb10.cluster.plugins.plugin_utils._profile_files import load_profile
 
 
@@ -41,28 +41,22 @@ def _tuned(report: Report, directory: str, search: list[str]) -> tuple[str, str,
     return f"{directory}/{report.profile}.yml", text, lines
 
 
-class ActionModule(ActionBase):
+class ActionModule(ControllerAction):
     """Carry out ``gb10.cluster.bench_report``."""
 
-    TRANSFERS_FILES = False
-    _requires_connection = False
-    _supports_check_mode = True
+    SPEC: ClassVar[dict[str, dict[str, Any]]] = {
+        "journals": {"type": "list", "elements": "path", "required": True},
+        "dest": {"type": "path", "required": True},
+        "reproduce": {"type": "str", "default": ""},
+        "presets_dir": {"type": "path", "default": ""},
+        "profile_dirs": {"type": "list", "elements": "path", "default": []},
+    }
 
-    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+    def act(self, options: Mapping[str, Any], task_vars: Mapping[str, Any]) -> dict[str, Any]:
         """Write ``dest``.html, .md and .json; a file that would not change is left alone."""
-        result: dict[str, Any] = super().run(tmp, task_vars)
-        _unused, options = self.validate_argument_spec(
-            {
-                "journals": {"type": "list", "elements": "path", "required": True},
-                "dest": {"type": "path", "required": True},
-                "reproduce": {"type": "str", "default": ""},
-                "presets_dir": {"type": "path", "default": ""},
-                "profile_dirs": {"type": "list", "elements": "path", "default": []},
-            }
-        )
         reports = []
         for name in options["journals"]:
-            report = from_records(Path(name).stem, _journal.read(Path(name)).records)
+            report = from_records(Path(name).stem, read_journal(name))
             report.reproduce = options["reproduce"]
             reports.append(report)
         environment, transport = _environment(reports[-1])
@@ -91,7 +85,7 @@ class ActionModule(ActionBase):
         if written:
             where = f"presets in {options['presets_dir']}/{reports[-1].profile}.yml"
             lines += [f"{where} (use them with -e gb10_profile_dirs=['{options['presets_dir']}'])", *written]
-        return result | {
+        return {
             "changed": bool(changed),
             "files": [s if s.endswith(".yml") else options["dest"] + s for s in files],
             "lines": lines,

@@ -13,15 +13,15 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from ansible.errors import AnsibleActionFail
-from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 from ansible_collections.gb10.cluster.plugins.module_utils._load_adapters import command, missing, parse, result_of
 from ansible_collections.gb10.cluster.plugins.module_utils._load_cell import Server, Workload, measure
 from ansible_collections.gb10.cluster.plugins.module_utils._load_client import UNREADABLE, Busy, Target, aiohttp
 from ansible_collections.gb10.cluster.plugins.module_utils._load_info import graphs_expected, served_model, server_info
+from ansible_collections.gb10.cluster.plugins.plugin_utils._controller_action import ControllerAction
 
 DISPLAY = Display()
 
@@ -36,33 +36,27 @@ async def _while_wanted(work: Any) -> Any:
     return task.result()
 
 
-class ActionModule(ActionBase):
+class ActionModule(ControllerAction):
     """Carry out ``gb10.cluster.load_cell``."""
 
-    TRANSFERS_FILES = False
-    _requires_connection = False
-    _supports_check_mode = True
+    SPEC: ClassVar[dict[str, dict[str, Any]]] = {
+        "url": {"type": "str", "required": True},
+        "model": {"type": "str", "default": ""},
+        "api_key": {"type": "str", "no_log": True},
+        "timeout": {"type": "float", "default": 600.0},
+        "metrics": {"type": "bool", "default": True},
+        "idle_timeout": {"type": "float", "default": 60.0},
+        "client": {"type": "str", "default": "gb10", "choices": ["gb10", "sglang", "llama-benchy", "aiperf"]},
+        "judge_output": {"type": "bool", "default": True},
+        "strict": {"type": "bool", "default": True},
+        "stop_at_garbage": {"type": "bool", "default": True},
+        "baseline": {"type": "dict", "default": {}},
+        "workloads": {"type": "list", "elements": "dict", "required": True},
+    }
 
-    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+    def act(self, options: Mapping[str, Any], task_vars: Mapping[str, Any]) -> dict[str, Any]:
         """Run every workload in turn and return their records; a workload that can't be measured keeps its reason."""
-        result: dict[str, Any] = super().run(tmp, task_vars)
-        _unused, options = self.validate_argument_spec(
-            {
-                "url": {"type": "str", "required": True},
-                "model": {"type": "str", "default": ""},
-                "api_key": {"type": "str", "no_log": True},
-                "timeout": {"type": "float", "default": 600.0},
-                "metrics": {"type": "bool", "default": True},
-                "idle_timeout": {"type": "float", "default": 60.0},
-                "client": {"type": "str", "default": "gb10", "choices": ["gb10", "sglang", "llama-benchy", "aiperf"]},
-                "judge_output": {"type": "bool", "default": True},
-                "strict": {"type": "bool", "default": True},
-                "stop_at_garbage": {"type": "bool", "default": True},
-                "baseline": {"type": "dict", "default": {}},
-                "workloads": {"type": "list", "elements": "dict", "required": True},
-            }
-        )
-        result |= {"changed": False, "cells": [], "took_s": 0.0, "server_info": {}, "msg": ""}
+        result: dict[str, Any] = {"changed": False, "cells": [], "took_s": 0.0, "server_info": {}, "msg": ""}
         if aiohttp is None:
             raise AnsibleActionFail("aiohttp is not installed on the controller. Install it with: pip install aiohttp")
         try:

@@ -6,60 +6,58 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
-from ansible.plugins.action import ActionBase
 from ansible_collections.gb10.cluster.plugins.module_utils._fabric_model import Plan
 from ansible_collections.gb10.cluster.plugins.module_utils._fabric_plan import plan_fabric
 from ansible_collections.gb10.cluster.plugins.module_utils._findings import has_errors
 from ansible_collections.gb10.cluster.plugins.module_utils._preflight_report import format_report, judge
 from ansible_collections.gb10.cluster.plugins.module_utils._preflight_rules import Settings, Subject
+from ansible_collections.gb10.cluster.plugins.plugin_utils._controller_action import ControllerAction
 from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric_variables import fabric_variables, plain
 
-SPEC = {
-    "nodes": {"type": "list", "elements": "str", "required": True},
-    "servers": {"type": "list", "elements": "str", "default": []},
-    "min_free_gib": {"type": "float", "default": 100},
-    "min_rate_gbps": {"type": "float", "default": 200},
-    "min_pcie_gbps": {"type": "float", "default": 100},
-    "rdma_mode": {"type": "str", "default": "privileged", "choices": ["privileged", "ipc_lock", "restricted", "none"]},
-    "severities": {"type": "dict", "default": {}},
-}
 
-
-class ActionModule(ActionBase):
+class ActionModule(ControllerAction):
     """Plans the fabric, judges the facts of the play's hosts against it, and reports both."""
 
-    TRANSFERS_FILES = False
-    _requires_connection = False
+    SPEC: ClassVar[dict[str, dict[str, Any]]] = {
+        "nodes": {"type": "list", "elements": "str", "required": True},
+        "servers": {"type": "list", "elements": "str", "default": []},
+        "min_free_gib": {"type": "float", "default": 100},
+        "min_rate_gbps": {"type": "float", "default": 200},
+        "min_pcie_gbps": {"type": "float", "default": 100},
+        "rdma_mode": {
+            "type": "str",
+            "default": "privileged",
+            "choices": ["privileged", "ipc_lock", "restricted", "none"],
+        },
+        "severities": {"type": "dict", "default": {}},
+    }
 
-    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        result: dict[str, Any] = super().run(tmp, task_vars)
-        task_vars = task_vars or {}
-        _validated, arguments = self.validate_argument_spec(argument_spec=SPEC)
-        variables, planning = fabric_variables(arguments["nodes"], task_vars)
+    def act(self, options: Mapping[str, Any], task_vars: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the findings and the report; failed when a finding is an error."""
+        variables, planning = fabric_variables(options["nodes"], task_vars)
         plan, found = plan_fabric(variables)
-        subjects = [_subject(host, task_vars, plan, arguments) for host in task_vars["ansible_play_hosts_all"]]
+        subjects = [_subject(host, task_vars, plan, options) for host in task_vars["ansible_play_hosts_all"]]
         settings = Settings(
-            min_free_gib=arguments["min_free_gib"],
-            min_rate_gbps=arguments["min_rate_gbps"],
-            min_pcie_gbps=arguments["min_pcie_gbps"],
-            rdma_mode=arguments["rdma_mode"],
-            severities=arguments["severities"],
+            min_free_gib=options["min_free_gib"],
+            min_rate_gbps=options["min_rate_gbps"],
+            min_pcie_gbps=options["min_pcie_gbps"],
+            rdma_mode=options["rdma_mode"],
+            severities=options["severities"],
         )
         findings = judge(subjects, settings, [*planning, *found])
         report = format_report(subjects, findings)
         failed = has_errors(findings)
-        result.update(
-            changed=False,
-            failed=failed,
-            findings=[{**one.as_dict(), "layer": one.rule.split(".")[1]} for one in findings],
-            msg=f"Not ready; nothing was changed.\n{report}" if failed else report,
-        )
-        return result
+        return {
+            "changed": False,
+            "failed": failed,
+            "findings": [{**one.as_dict(), "layer": one.rule.split(".")[1]} for one in findings],
+            "msg": f"Not ready; nothing was changed.\n{report}" if failed else report,
+        }
 
 
-def _subject(host: str, task_vars: Mapping[str, Any], plan: Plan, arguments: Mapping[str, Any]) -> Subject:
+def _subject(host: str, task_vars: Mapping[str, Any], plan: Plan, options: Mapping[str, Any]) -> Subject:
     hostvars = task_vars["hostvars"][host]
     facts = (hostvars.get("ansible_facts") or {}).get("gb10_preflight")
     planned = plan.hosts.get(host)
@@ -69,6 +67,6 @@ def _subject(host: str, task_vars: Mapping[str, Any], plan: Plan, arguments: Map
         pfs=tuple(pf.name for pf in planned.pfs) if planned else (),
         vfs={vf.netdev: vf.mac for vf in planned.vfs} if planned else {},
         mtu=plan.mtu,
-        server=host in arguments["servers"],
+        server=host in options["servers"],
         management_interface=hostvars.get("gb10_management_interface"),
     )

@@ -5,31 +5,32 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
-from ansible.plugins.action import ActionBase
 from ansible_collections.gb10.cluster.plugins.module_utils._serving_diff import describe
+from ansible_collections.gb10.cluster.plugins.plugin_utils._controller_action import ControllerAction
 
 
-class ActionModule(ActionBase):
+class ActionModule(ControllerAction):
     """Compares two lists of objects; asks nobody and changes nothing."""
 
-    TRANSFERS_FILES = False
-    _requires_connection = False
+    SPEC: ClassVar[dict[str, dict[str, Any]]] = {
+        "live": {"type": "list", "elements": "dict", "required": True},
+        "wanted": {"type": "list", "elements": "dict", "required": True},
+    }
 
-    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        result: dict[str, Any] = super().run(tmp, task_vars)
-        objects = {"type": "list", "elements": "dict", "required": True}
-        _validated, options = self.validate_argument_spec(argument_spec={"live": objects, "wanted": objects})
+    def act(self, options: Mapping[str, Any], task_vars: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the difference, changed when there is one."""
         before, after = describe(options["live"]), describe(options["wanted"])
-        changed = before != after
-        result.update(
-            changed=changed,
-            diff={"before": before, "after": after, "before_header": "running", "after_header": "wanted"},
-            msg="The group is to be replaced as a whole." if changed and before else "",
-        )
-        if changed and not before:
-            result["msg"] = "The group is new."
-        elif not changed:
-            result["msg"] = "The group runs what is wanted."
-        return result
+        if before == after:
+            message = "The group runs what is wanted."
+        elif before:
+            message = "The group is to be replaced as a whole."
+        else:
+            message = "The group is new."
+        return {
+            "changed": before != after,
+            "diff": {"before": before, "after": after, "before_header": "running", "after_header": "wanted"},
+            "msg": message,
+        }

@@ -7,60 +7,57 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
-from ansible.plugins.action import ActionBase
 from ansible_collections.gb10.cluster.plugins.module_utils import _serving_plan
-from ansible_collections.gb10.cluster.plugins.module_utils._findings import Finding, format_findings, has_errors
+from ansible_collections.gb10.cluster.plugins.module_utils._findings import Finding, has_errors
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl_env import lint_env
 from ansible_collections.gb10.cluster.plugins.module_utils._serving_profile import repositories, to_serving
 from ansible_collections.gb10.cluster.plugins.module_utils._serving_types import Settings
 from ansible_collections.gb10.cluster.plugins.module_utils._sglang_profile import ResolvedProfile, resolve
+from ansible_collections.gb10.cluster.plugins.plugin_utils._controller_action import ControllerAction, plan_result
 from ansible_collections.gb10.cluster.plugins.plugin_utils._profile_files import load_profile
 
 _TEXT = {"type": "str", "default": ""}
-_SPEC: dict[str, dict[str, Any]] = {
-    "fabric": {"type": "dict", "required": True},
-    "profile": {"type": "str", "required": True},
-    "preset": _TEXT,
-    "profile_dirs": {"type": "list", "elements": "path", "default": []},
-    "sglang_version": _TEXT,
-    "image": _TEXT,
-    "images_from": _TEXT,
-    "instance": _TEXT,
-    "nodes": {"type": "list", "elements": "str", "default": []},
-    "candidates": {"type": "list", "elements": "str", "default": []},
-    "vf_index": {"type": "int", "default": 0},
-    "gpus_per_node": {"type": "int", "default": 1},
-    "gpu_resource": {"type": "str", "default": "nvidia.com/gpu"},
-    "platform": {"type": "str", "default": "gb10"},
-    "workload": {"type": "str", "default": "statefulset"},
-    "transport": {"type": "str", "default": "roce"},
-    "strict_transport": {"type": "bool", "default": False},
-    "rdma_mode": {"type": "str", "default": "privileged"},
-    "rdma_resources": {"type": "list", "elements": "str", "default": []},
-    "sriov_prefix": _TEXT,
-    "namespace": {"type": "str", "default": "gb10-serving"},
-    "port": {"type": "int", "default": 30000},
-    "rendezvous_port": {"type": "int", "default": 20000},
-    "nccl_debug_file": {"type": "str", "default": "/dev/stdout"},
-    "env": {"type": "dict", "default": {}},
-    "metrics": {"type": "bool", "default": True},
-    "models_dir": _TEXT,
-    "overrides": {"type": "dict", "default": {}},
-    "taken": {"type": "list", "elements": "dict", "default": []},
-}
 
 
-class ActionModule(ActionBase):
+class ActionModule(ControllerAction):
     """Joins a fabric plan and a profile; the plan becomes a fact of every host of the play."""
 
-    TRANSFERS_FILES = False
-    _requires_connection = False
+    SPEC: ClassVar[dict[str, dict[str, Any]]] = {
+        "fabric": {"type": "dict", "required": True},
+        "profile": {"type": "str", "required": True},
+        "preset": _TEXT,
+        "profile_dirs": {"type": "list", "elements": "path", "default": []},
+        "sglang_version": _TEXT,
+        "image": _TEXT,
+        "images_from": _TEXT,
+        "instance": _TEXT,
+        "nodes": {"type": "list", "elements": "str", "default": []},
+        "candidates": {"type": "list", "elements": "str", "default": []},
+        "vf_index": {"type": "int", "default": 0},
+        "gpus_per_node": {"type": "int", "default": 1},
+        "gpu_resource": {"type": "str", "default": "nvidia.com/gpu"},
+        "platform": {"type": "str", "default": "gb10"},
+        "workload": {"type": "str", "default": "statefulset"},
+        "transport": {"type": "str", "default": "roce"},
+        "strict_transport": {"type": "bool", "default": False},
+        "rdma_mode": {"type": "str", "default": "privileged"},
+        "rdma_resources": {"type": "list", "elements": "str", "default": []},
+        "sriov_prefix": _TEXT,
+        "namespace": {"type": "str", "default": "gb10-serving"},
+        "port": {"type": "int", "default": 30000},
+        "rendezvous_port": {"type": "int", "default": 20000},
+        "nccl_debug_file": {"type": "str", "default": "/dev/stdout"},
+        "env": {"type": "dict", "default": {}},
+        "metrics": {"type": "bool", "default": True},
+        "models_dir": _TEXT,
+        "overrides": {"type": "dict", "default": {}},
+        "taken": {"type": "list", "elements": "dict", "default": []},
+    }
 
-    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        result: dict[str, Any] = super().run(tmp, task_vars)
-        _validated, options = self.validate_argument_spec(argument_spec=_SPEC)
+    def act(self, options: Mapping[str, Any], task_vars: Mapping[str, Any]) -> dict[str, Any]:
+        """Return plan and findings; failed, without a fact, when a finding is an error."""
         resolved, findings = _resolve(options)
         plan: dict[str, Any] = {"instance": options["instance"] or options["profile"], "ranks": []}
         if resolved is not None:
@@ -71,19 +68,8 @@ class ActionModule(ActionBase):
         plan["models_dir"] = options["models_dir"]
         plan["findings"] = [finding.as_dict() for finding in findings]
         failed = has_errors(findings) or not plan["ranks"]
-        report = format_findings(findings)
-        planned = "\n".join([f"Group {plan['instance']} is planned.", *_serving_plan.summarize(plan)])
-        result.update(
-            changed=False,
-            failed=failed,
-            plan=plan,
-            findings=plan["findings"],
-            ansible_facts={} if failed else {"gb10_serving_plan": plan},
-            msg=f"The group can't be planned; nothing was changed.\n{report}" if failed else planned,
-        )
-        if not failed:
-            result["warnings"] = [str(finding) for finding in findings if finding.severity == "warning"]
-        return result
+        done = "\n".join([f"Group {plan['instance']} is planned.", *_serving_plan.summarize(plan)])
+        return plan_result("The group", failed, findings, {"gb10_serving_plan": plan}, done) | {"plan": plan}
 
 
 def _resolve(options: Mapping[str, Any]) -> tuple[ResolvedProfile | None, list[Finding]]:

@@ -8,18 +8,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import yaml
 from ansible.errors import AnsibleActionFail
-from ansible.plugins.action import ActionBase
-from ansible_collections.gb10.cluster.plugins.module_utils import _journal
 from ansible_collections.gb10.cluster.plugins.module_utils._findings import format_findings, has_errors
 from ansible_collections.gb10.cluster.plugins.module_utils._load_cell import Workload
 from ansible_collections.gb10.cluster.plugins.module_utils._serving_profile import repositories
 from ansible_collections.gb10.cluster.plugins.module_utils._sglang_profile import ResolvedProfile, resolve
 from ansible_collections.gb10.cluster.plugins.module_utils._sweep_plan import OVERLAY_KEYS, Resolved, plan
 from ansible_collections.gb10.cluster.plugins.module_utils._sweep_progress import estimate_s, remaining
+from ansible_collections.gb10.cluster.plugins.plugin_utils._controller_action import ControllerAction, read_journal
 from ansible_collections.gb10.cluster.plugins.plugin_utils._profile_files import load_profile
 
 PROFILE_KEYS = OVERLAY_KEYS - {"preset", "sglang_version", "transport"}
@@ -46,24 +45,18 @@ def _workloads(sweep: Mapping[str, Any], path: Path) -> list[dict[str, Any]]:
     return workloads
 
 
-class ActionModule(ActionBase):
+class ActionModule(ControllerAction):
     """Carry out ``gb10.cluster.sweep_plan``."""
 
-    TRANSFERS_FILES = False
-    _requires_connection = False
-    _supports_check_mode = True
+    SPEC: ClassVar[dict[str, dict[str, Any]]] = {
+        "sweep": {"type": "str", "required": True},
+        "sweep_dirs": {"type": "list", "elements": "path", "default": []},
+        "profile_dirs": {"type": "list", "elements": "path", "default": []},
+        "journal": {"type": "path", "required": True},
+    }
 
-    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+    def act(self, options: Mapping[str, Any], task_vars: Mapping[str, Any]) -> dict[str, Any]:
         """Return the plan; fail with every finding at once when the file or no cell makes sense."""
-        result: dict[str, Any] = super().run(tmp, task_vars)
-        _unused, options = self.validate_argument_spec(
-            {
-                "sweep": {"type": "str", "required": True},
-                "sweep_dirs": {"type": "list", "elements": "path", "default": []},
-                "profile_dirs": {"type": "list", "elements": "path", "default": []},
-                "journal": {"type": "path", "required": True},
-            }
-        )
         path = _find(options["sweep"], options["sweep_dirs"])
         sweep = yaml.safe_load(path.read_text(encoding="utf-8"))
         profile = load_profile(str(sweep.get("profile")), options["profile_dirs"])
@@ -83,15 +76,12 @@ class ActionModule(ActionBase):
         planned = plan(sweep, as_sglang)
         if has_errors(planned.findings):
             raise AnsibleActionFail(f"{path} makes no sense:\n{format_findings(planned.findings)}")
-        try:
-            records = _journal.read(Path(options["journal"])).records
-        except _journal.JournalDamaged as error:
-            raise AnsibleActionFail(str(error)) from error
+        records = read_journal(options["journal"])
         cells = [c.as_dict() for c in planned.cells]
         left = remaining(cells, records)
         minutes = float(sweep.get("cell_minutes", 30))
         seconds = estimate_s(cells, records, 60 * minutes)
-        return result | {
+        return {
             "changed": False,
             "run": datetime.now(UTC).isoformat(timespec="milliseconds"),
             "name": planned.name,

@@ -5,48 +5,45 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
-from ansible.errors import AnsibleActionFail
-from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 from ansible_collections.gb10.cluster.plugins.module_utils import _journal
 from ansible_collections.gb10.cluster.plugins.module_utils._sweep_progress import baseline, progress_line, stop_reason
 from ansible_collections.gb10.cluster.plugins.module_utils._sweep_record import concluded, took_s
+from ansible_collections.gb10.cluster.plugins.plugin_utils._controller_action import ControllerAction, read_journal
 
 DISPLAY = Display()
 
 
-class ActionModule(ActionBase):
+class ActionModule(ControllerAction):
     """Carry out ``gb10.cluster.sweep_record``."""
 
-    TRANSFERS_FILES = False
-    _requires_connection = False
-    _supports_check_mode = True
+    SPEC: ClassVar[dict[str, dict[str, Any]]] = {
+        "journal": {"type": "path", "required": True},
+        "record": {"type": "dict", "required": True},
+        "ranks": {"type": "list", "elements": "dict", "default": []},
+        "logs": {"type": "dict", "default": {}},
+        "stop": {"type": "dict", "default": {}},
+        "cell_minutes": {"type": "float", "default": 30.0},
+    }
 
-    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+    def act(self, options: Mapping[str, Any], task_vars: Mapping[str, Any]) -> dict[str, Any]:
         """Append the record; a plan that the journal has already is not repeated, a stopped cell does not start."""
-        result: dict[str, Any] = super().run(tmp, task_vars)
-        _unused, options = self.validate_argument_spec(
-            {
-                "journal": {"type": "path", "required": True},
-                "record": {"type": "dict", "required": True},
-                "ranks": {"type": "list", "elements": "dict", "default": []},
-                "logs": {"type": "dict", "default": {}},
-                "stop": {"type": "dict", "default": {}},
-                "cell_minutes": {"type": "float", "default": 30.0},
-            }
-        )
         path = Path(options["journal"])
-        try:
-            records = _journal.read(path).records
-        except _journal.JournalDamaged as error:
-            raise AnsibleActionFail(str(error)) from error
+        records = read_journal(path)
         now = datetime.now(UTC)
         record: dict[str, Any] = {"at": now.isoformat(timespec="seconds"), **options["record"]}
-        result |= {"changed": True, "record": record, "stop": "", "baseline": {}, "msg": f"{record.get('kind')}"}
+        result: dict[str, Any] = {
+            "changed": True,
+            "record": record,
+            "stop": "",
+            "baseline": {},
+            "msg": f"{record.get('kind')}",
+        }
         plan = next((r for r in reversed(records) if r.get("kind") == "plan"), {"cells": []})
         if record.get("kind") == "plan":
             result["changed"] = record["cells"] != plan["cells"]

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from . import _nccl_causes as causes
@@ -26,7 +26,7 @@ class NcclLog:
         self.version = ""
         self._by_key: dict[tuple[str, str, str], Process] = {}
         self._heads: dict[bytes, tuple[Process, Origin]] = {}
-        self._channels = ChannelBlocks()
+        self._channels = ChannelBlocks(self._lines, self._counted)
         self._readings: dict[bytes, Reading] = {}
         self._vias: dict[bytes, Via] = {}
         self._hosts: set[str] = set()
@@ -58,20 +58,27 @@ class NcclLog:
     def add_lines(self, blocks: list[bytes]) -> None:
         """Add lines, or blocks of whole lines, that may hold statements, in the order of the log."""
         for block in blocks:
-            self._channels.take(block, self._line, self._counted)
+            self._channels.take(block)
 
-    def _line(self, line: bytes) -> None:
-        """Take a line that is no channel line of the usual form."""
-        level = line.find(b" NCCL INFO ")
-        if level < 0:
-            if b"CCL" in line or b"NET" in line:
-                self._pieces(line)
-            return
-        raw = line[level + 11 :]
-        reading = self._readings.get(raw) or self._new(line[:level], raw)
-        if reading is not NOTHING:
-            process, origin = self._of_head(line[:level])
-            self._said(process, origin, reading, line)
+    def _lines(self, lines: list[bytes]) -> None:
+        """Take lines that are no channel lines of the usual form."""
+        known, writer = self._readings.get, None
+        for line in lines:
+            head, level, raw = line.partition(b" NCCL INFO ")
+            if not level:
+                if b"CCL" in line or b"NET" in line:
+                    self._pieces(line)
+                    writer = None
+                continue
+            reading = known(raw) or self._new(head, raw)
+            if reading is not NOTHING:
+                if head != writer:
+                    process, origin = self._of_head(head)
+                    writer = head
+                self._said(process, origin, reading, line)
+                if reading.once:
+                    # The statement may have begun another start of the process.
+                    writer = None
 
     def _new(self, head: bytes, raw: bytes) -> Reading:
         """Read a statement that was not read before."""
@@ -81,7 +88,7 @@ class NcclLog:
         if raw.startswith(b"Channel "):
             via = raw.rfind(b" via ") + 5
             if raw[via : via + 4] in says.FAST and (b"-> " in raw or b"u003e" in raw):
-                self._counted(head, raw[via:], 1)
+                self._counted(head, [(raw[via:], 1)])
                 return NOTHING
         if len(self._readings) >= says.CACHE:
             self._readings.clear()
@@ -89,15 +96,16 @@ class NcclLog:
         self._readings[raw] = reading
         return reading
 
-    def _counted(self, head: bytes, raw: bytes, count: int) -> None:
-        """Take in channel lines: who wrote them, what stands behind ``via``, and how many there are."""
-        via = self._vias.get(raw)
-        if via is None:
-            if len(self._vias) >= says.CACHE:
-                self._vias.clear()
-            via = self._vias[raw] = read_via(scan.plain(raw))
+    def _counted(self, head: bytes, counts: Iterable[tuple[bytes, int]]) -> None:
+        """Take in channel lines of one writer: what stands behind ``via``, and how often."""
         process, origin = self._of_head(head)
-        self._channel(process, origin.tid, via, count)
+        for raw, count in counts:
+            via = self._vias.get(raw)
+            if via is None:
+                if len(self._vias) >= says.CACHE:
+                    self._vias.clear()
+                via = self._vias[raw] = read_via(scan.plain(raw))
+            self._channel(process, origin.tid, via, count)
 
     def _of_head(self, head: bytes) -> tuple[Process, Origin]:
         """Return the process that wrote a line, from everything before ``NCCL INFO``."""
