@@ -6,7 +6,7 @@
 A program appends lines to ``/run/gb10-lab/rdma-traffic/<rdma device>``:
   ``SENT RECEIVED``   two numbers of bytes, added to the device's counters
   ``interface``       from now on every byte that the device's interface carries is added, both ways
-No file: the counters stand still, whatever the interface carries (as with NCCL's Socket transport).
+An empty file: the counters stand still, whatever the interface carries (as with NCCL's Socket transport).
 """
 
 from __future__ import annotations
@@ -24,8 +24,6 @@ class Meter:
 
     def __init__(self) -> None:
         DIRECTORY.mkdir(parents=True, exist_ok=True)
-        # pods of any user may say what they sent
-        DIRECTORY.chmod(0o1777)
         self._read: dict[str, int] = {}
         self._carried: dict[str, tuple[int, int]] = {}
 
@@ -36,6 +34,11 @@ class Meter:
     def update(self, functions: list[Function], ports: dict[str, Link]) -> None:
         """Read what is new in the files and move the counters."""
         for function in functions:
+            path = DIRECTORY / function.rdma
+            if not path.exists():
+                path.touch()
+                # pods of any user, one after another, say what they sent
+                path.chmod(0o666)
             for words in self._new_lines(function):
                 if words == ["interface"] and function.port in ports:
                     self._carried.setdefault(function.rdma, _carried(ports[function.port]))
