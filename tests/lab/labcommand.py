@@ -1,16 +1,21 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""labctl as the tests call it."""
+"""labctl, and playbooks in the lab's network, as the tests call them."""
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-LABCTL = Path(__file__).resolve().parents[2] / "lab" / "labctl"
+CHECKOUT = Path(__file__).resolve().parents[2]
+LABCTL = CHECKOUT / "lab" / "labctl"
+FINGERPRINT = ("python3", "-B", "/opt/gb10-lab/hosts/fingerprint.py")
 
 
 @dataclass(frozen=True)
@@ -23,21 +28,65 @@ class LabCommand:
     def environment(self) -> dict[str, str]:
         return {**os.environ, "GB10_LAB_STATE": str(self.state)}
 
-    def __call__(self, *words: str, check: bool = True) -> str:
+    @property
+    def results(self) -> Path:
+        """Where playbooks put what they found."""
+        return self.state / "results"
+
+    def __call__(self, *words: str, check: bool = True, timeout: float = 300) -> str:
         """Run labctl; its standard output. Fails with what it said on standard error."""
         done = subprocess.run(
-            [LABCTL, *words], env=self.environment, capture_output=True, text=True, timeout=300, check=False
+            [LABCTL, *words], env=self.environment, capture_output=True, text=True, timeout=timeout, check=False
         )
         assert not check or done.returncode == 0, f"labctl {' '.join(words)}: {done.returncode}\n{done.stderr}"
         return done.stdout
 
-    def up(self, nodes: int = 1) -> None:
-        self("up", "--nodes", str(nodes), "--no-kubernetes")
+    def up(self, nodes: int = 1, *, kubernetes: bool = False) -> None:
+        """Start the lab, or add nodes to it; with Kubernetes its packages are brought first, which may take long."""
+        self("up", "--nodes", str(nodes), "--kubernetes" if kubernetes else "--no-kubernetes", timeout=1800)
 
     def shell(self, host: str, script: str) -> str:
         """Run a script of bash on a host; it fails with its first failing command."""
         return self("exec", host, "--", "bash", "-euo", "pipefail", "-c", script).strip()
 
+    def fingerprint(self, host: str) -> str:
+        """Everything on a host that a role can change."""
+        return self("exec", host, "--", *FINGERPRINT)
+
     def start(self, *words: str) -> subprocess.Popen[bytes]:
         """Start labctl and don't wait for it."""
         return subprocess.Popen([LABCTL, *words], env=self.environment, stderr=subprocess.DEVNULL)
+
+    def run(self, *command: str | Path, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
+        """Run a command beside the hosts, in the lab's network."""
+        return subprocess.run(
+            [LABCTL, "run", "--", *command],
+            cwd=CHECKOUT, env=self.environment, input=stdin, capture_output=True, text=True, timeout=1800, check=False,
+        )  # fmt: skip
+
+    def playbook(self, playbook: str, *words: str | Path, **values: Any) -> list[str | Path]:
+        """The command that plays ``playbook``: its name, or its path in the repository."""
+        # `up` may have started fewer hosts than inventory/lab names; the state's inventory lists those that run.
+        program = CHECKOUT / ".venv" / "bin" / "ansible-playbook"
+        path = playbook if "/" in playbook else f"playbooks/{playbook}.yml"
+        values.setdefault("gb10_results_dir", str(self.results))
+        return [program, "-i", self.state / "inventory", *words, path, "-e", json.dumps(values)]
+
+    def play(self, playbook: str, *words: str | Path, check: bool = True, **values: Any) -> str:
+        """Run a playbook with variables; what it said. It has to succeed, or to fail without ``check``."""
+        done = self.run(*self.playbook(playbook, *words, **values))
+        assert (done.returncode == 0) is check, done.stdout[-8000:] + done.stderr[-2000:]
+        return done.stdout
+
+
+def recap(output: str, count: str) -> dict[str, int]:
+    """One of the counts of a playbook's last lines (``changed``, ``failed``, ...), host by host."""
+    end = output.partition("PLAY RECAP")[2]
+    return {host: int(number) for host, number in re.findall(rf"^(\S+)\s*: .*\b{count}=(\d+)", end, re.MULTILINE)}
+
+
+def changed(output: str) -> int:
+    """How many tasks changed something, of all hosts; fails for an output without an end."""
+    counts = recap(output, "changed")
+    assert counts, output[-2000:]
+    return sum(counts.values())

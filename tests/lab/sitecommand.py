@@ -11,58 +11,51 @@ import re
 import signal
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
-from labcommand import LABCTL, LabCommand
+from labcommand import CHECKOUT, LABCTL, LabCommand
 
-CHECKOUT = LABCTL.parents[1]
 CACHE = Path(os.environ.get("GB10_CACHE") or Path.home() / ".cache" / "gb10-lab")
-FINGERPRINT = ("python3", "-B", "/opt/gb10-lab/hosts/fingerprint.py")
+PATIENCE = 300
 
 
 @dataclass
 class Site:
-    """``lab`` is up; the inventory is the one that labctl wrote for exactly its hosts, and ``more`` beside it."""
+    """A lab with Kubernetes: ``more`` is an inventory beside labctl's own, ``values`` what every playbook is told."""
 
     lab: LabCommand
     group: str = "gemma-4-31b-it"
+    namespace: str = "gb10-serving"
     more: Path | None = None
+    values: Mapping[str, Any] = field(default_factory=dict)
     before: dict[str, str] = field(default_factory=dict)
 
-    def up(self, nodes: int) -> None:
-        """Start the lab with Kubernetes, or add nodes to it."""
-        done = subprocess.run(
-            [LABCTL, "up", "--nodes", str(nodes), "--kubernetes"],
-            env=self.lab.environment, capture_output=True, text=True, timeout=1800, check=False,
-        )  # fmt: skip
-        assert done.returncode == 0, done.stdout + done.stderr
+    @classmethod
+    def deployed(cls, lab: LabCommand, nodes: int = 4, **values: Any) -> Self:
+        """Bring up hosts, fabric and Kubernetes."""
+        made = cls(lab, values=values)
+        lab.up(nodes, kubernetes=True)
+        made.play("fabric")
+        made.play("kubernetes")
+        return made
 
-    def _command(self, playbook: str, words: Sequence[str], values: dict[str, Any]) -> list[str]:
-        values.setdefault("gb10_results_dir", str(self.lab.state / "results"))
-        program = CHECKOUT / ".venv" / "bin" / "ansible-playbook"
-        path = f"playbooks/{playbook}.yml"
-        inventories = ["-i", self.lab.state / "inventory", *(["-i", self.more] if self.more else [])]
-        given = ["-e", json.dumps(values), *words]
-        return [str(word) for word in (LABCTL, "run", "--", program, *inventories, path, *given)]
+    def _beside(self) -> list[str | Path]:
+        return ["-i", self.more] if self.more else []
 
-    def play(self, playbook: str, *words: str, check: bool = True, **values: Any) -> str:
+    def play(self, playbook: str, *words: str | Path, check: bool = True, **values: Any) -> str:
         """Run a playbook with variables; its output."""
-        done = subprocess.run(
-            self._command(playbook, words, values),
-            cwd=CHECKOUT, env=self.lab.environment, capture_output=True, text=True, timeout=1800, check=False,
-        )  # fmt: skip
-        assert (done.returncode == 0) is check, done.stdout[-8000:] + done.stderr[-2000:]
-        return done.stdout
+        return self.lab.play(playbook, *self._beside(), *words, check=check, **{**self.values, **values})
 
     def killed(self, playbook: str, point: str, **values: Any) -> str:
         """Run a playbook and kill its control process as soon as its output matches; the output until then."""
         environment = {**self.lab.environment, "PYTHONUNBUFFERED": "1"}
+        command = self.lab.playbook(playbook, *self._beside(), **{**self.values, **values})
         output = ""
         with subprocess.Popen(
-            self._command(playbook, (), values), cwd=CHECKOUT, env=environment, stdout=subprocess.PIPE,
+            [LABCTL, "run", "--", *command], cwd=CHECKOUT, env=environment, stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT, text=True, start_new_session=True,
         ) as process:  # fmt: skip
             assert process.stdout is not None
@@ -74,47 +67,59 @@ class Site:
         assert process.returncode == -signal.SIGKILL, f"{point!r} was never reached:\n{output[-6000:]}"
         return output
 
-    def kubectl(self, *words: str, stdin: str | None = None, check: bool = True) -> str:
-        """Run kubectl as a laptop would; what it printed."""
+    def ask(self, *words: str, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
+        """Run kubectl as a laptop would, in the namespace unless words name another."""
         path = next(iter(sorted(CACHE.glob("kubernetes-*/bin/kubectl"))))
-        argv = [LABCTL, "run", "--", path, "--kubeconfig", self.lab.state / "kubeconfig", "--context", "gb10", *words]
-        done = subprocess.run(
-            argv, env=self.lab.environment, input=stdin, capture_output=True, text=True, timeout=300, check=False
-        )
-        assert not check or done.returncode == 0, f"kubectl {' '.join(words)}\n{done.stdout}{done.stderr}"
-        return done.stdout + (done.stderr if done.returncode else "")
+        where = ["--kubeconfig", self.lab.state / "kubeconfig", "--context", "gb10"]
+        space = [f"--namespace={self.namespace}"] if self.namespace else []
+        return self.lab.run(path, *where, *space, *words, stdin=stdin)
+
+    def kubectl(self, *words: str, stdin: str | None = None) -> str:
+        """Run kubectl, which has to succeed; what it printed."""
+        done = self.ask(*words, stdin=stdin)
+        assert done.returncode == 0, f"kubectl {' '.join(words)}\n{done.stdout}{done.stderr}"
+        return done.stdout
 
     def get(self, *words: str) -> dict[str, Any]:
         """What the API has."""
         return dict(json.loads(self.kubectl("get", *words, "-o", "json")))
 
-    def pods(self) -> list[dict[str, Any]]:
-        """The pods of the group, rank 0 first."""
-        selector = f"gb10.cluster/instance={self.group},gb10.cluster/rank"
-        found = self.get("--namespace=gb10-serving", "pods", f"--selector={selector}")["items"]
+    def pods(self, group: str = "") -> list[dict[str, Any]]:
+        """The pods of a group, rank 0 first."""
+        found = self.get("pods", f"--selector=gb10.cluster/instance={group or self.group},gb10.cluster/rank")["items"]
         return sorted(found, key=lambda pod: int(pod["metadata"]["labels"]["gb10.cluster/rank"]))
 
     def incarnations(self) -> set[str]:
-        """What changes with every start of every rank; fails unless all ranks are ready."""
+        """What changes with every start of every rank of the group; fails unless all ranks are ready."""
         pods = self.pods()
         assert pods
-        for pod in pods:
-            assert {c["type"]: c["status"] for c in pod["status"]["conditions"]}["Ready"] == "True"
-        return {
-            f"{pod['metadata']['uid']}/{status['restartCount']}"
-            for pod in pods
-            for status in pod["status"]["containerStatuses"]
-        }
+        assert all(map(is_ready, pods)), self.kubectl("get", "pods", "-o", "wide")
+        return incarnations(pods)
 
-    def fingerprint(self, host: str) -> str:
-        """Everything on a host that a role can change."""
-        return self.lab("exec", host, "--", *FINGERPRINT)
+    def in_head(self, *words: str, group: str = "") -> str:
+        """Run a program in the head's container."""
+        return self.kubectl("exec", f"{group or self.group}-0-0", "-c", "sglang", "--", *words)
+
+    def signal(self, node: str, rank: int, name: str) -> None:
+        """Send a signal to a rank's process, from its host."""
+        # The bracket keeps pkill from finding its own command line.
+        self.lab("exec", node, "--", "pkill", f"-{name}", "-f", f"[l]aunch_server.*--node-rank {rank} ")
+
+    def wait_ready(self, before: Iterable[str], ranks: int, patience: float = PATIENCE) -> float:
+        """Wait until all ranks are ready and none of the processes in ``before`` is left; return the seconds."""
+        old, started = set(before), time.monotonic()
+        while time.monotonic() - started < patience:
+            pods = self.pods()
+            if len(pods) == ranks and all(map(is_ready, pods)) and not old & incarnations(pods):
+                return time.monotonic() - started
+            time.sleep(2)
+        raise AssertionError(f"not ready after {patience} s:\n{self.kubectl('get', 'pods', '-o', 'wide')}")
 
     def left(self, host: str, may_differ: str) -> list[str]:
         """Lines of a host's fingerprint that differ from the one in ``before``."""
         patience = time.monotonic() + 10
         while True:
-            now = set(self.fingerprint(host).splitlines())
+            now = set(self.lab.fingerprint(host).splitlines())
             then = set(self.before[host].splitlines())
             found = sorted([f"+ {line}" for line in now - then] + [f"- {line}" for line in then - now])
             found = [line for line in found if not re.search(may_differ, line[2:])]
@@ -123,6 +128,21 @@ class Site:
             time.sleep(1)
 
 
-def changed(output: str) -> int:
-    """How many tasks changed something, of all hosts."""
-    return sum(int(number) for number in re.findall(r"changed=(\d+)", output.partition("PLAY RECAP")[2]))
+def is_ready(pod: Mapping[str, Any]) -> bool:
+    """Tell whether a pod is ready, and not on its way out."""
+    conditions = {c["type"]: c["status"] for c in pod["status"].get("conditions", [])}
+    return conditions.get("Ready") == "True" and "deletionTimestamp" not in pod["metadata"]
+
+
+def incarnations(pods: Iterable[Mapping[str, Any]]) -> set[str]:
+    """What changes with every start of every rank's process."""
+    return {
+        f"{pod['metadata']['uid']}/{status['restartCount']}"
+        for pod in pods
+        for status in pod["status"].get("containerStatuses", [])
+    }
+
+
+def revisions(pods: Iterable[Mapping[str, Any]]) -> set[str]:
+    """What the pods of one deployment have in common."""
+    return {pod["metadata"]["annotations"]["gb10.cluster/revision"] for pod in pods}

@@ -15,12 +15,10 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 from labcommand import LABCTL, LabCommand
 
-FABRIC = Path(__file__).resolve().parents[2] / "playbooks" / "fabric.yml"
 NETPLAN = "/etc/netplan/60-gb10-fabric.yaml"
 OLD, NEW = 9000, 8000
 UNDO_SOON = ("-e", "netplan_undo_timeout=6")
@@ -35,11 +33,10 @@ class Fabric:
 
     def start(self, mtu: int, *arguments: str, hosts: str = HOST) -> subprocess.Popen[str]:
         """Start the playbook as a process group of its own."""
-        variables = {"gb10_fabric_mtu": mtu, "gb10_fabric_vf_count": 1}
-        inventory = self.lab.state / "inventory"
-        argv = [LABCTL, "run", "--", "ansible-playbook", "-i", inventory, FABRIC, "--limit", hosts]
+        values = {"gb10_fabric_mtu": mtu, "gb10_fabric_vf_count": 1}
+        command = self.lab.playbook("fabric", "--limit", hosts, **values)
         return subprocess.Popen(
-            [*argv, "-e", json.dumps(variables), *arguments],
+            [LABCTL, "run", "--", *command, *arguments],
             env=self.lab.environment,
             text=True,
             stdout=subprocess.PIPE,

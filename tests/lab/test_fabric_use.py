@@ -7,71 +7,41 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 import sys
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import pytest
-from labcommand import LABCTL, LabCommand
-
-ROOT = Path(__file__).resolve().parents[2]
-
-
-class Cluster:
-    """A lab without Kubernetes; commands run in its network."""
-
-    def __init__(self, lab: LabCommand) -> None:
-        self.lab = lab
-        lab.up(nodes=2)
-
-    def run(self, *command: str) -> subprocess.CompletedProcess[str]:
-        """Run a command in the lab's network, from the repository's root."""
-        return subprocess.run(
-            [LABCTL, "run", "--", *command],
-            cwd=ROOT,
-            env=self.lab.environment,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=1500,
-        )
-
-    def play(self, playbook: str, *arguments: str, **values: Any) -> str:
-        """Run a playbook with variables; what it said, unwrapped."""
-        values.setdefault("gb10_results_dir", str(self.lab.state / "results"))
-        command = ["ansible-playbook", "-i", str(self.lab.state / "inventory"), f"playbooks/{playbook}.yml"]
-        done = self.run(*command, "-e", json.dumps(values), *arguments)
-        assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
-        return " ".join(done.stdout.split())
+from labcommand import LabCommand
+from sitecommand import Site
 
 
 @pytest.fixture(scope="module")
-def cluster(make_lab: Callable[[], LabCommand]) -> Cluster:
-    made = Cluster(make_lab())
+def cluster(make_lab: Callable[[], LabCommand]) -> Site:
+    made = Site(make_lab())
+    made.lab.up(nodes=2)
+    made.before = {host: made.lab.fingerprint(host) for host in ("spark1", "spark2")}
     made.play("fabric")
     return made
 
 
-def test_the_plan_is_a_table_and_a_file(cluster: Cluster) -> None:
-    said = cluster.play("fabric", "--tags", "plan")
-    plan = json.loads((cluster.lab.state / "results" / "fabric-plan.json").read_text(encoding="utf-8"))
+def test_the_plan_is_a_table_and_a_file(cluster: Site) -> None:
+    said = " ".join(cluster.play("fabric", "--tags", "plan").split())
+    plan = json.loads((cluster.lab.results / "fabric-plan.json").read_text(encoding="utf-8"))
     for host in plan["hosts"].values():
         for vf in host["vfs"]:
             assert vf["mac"] in said
             assert vf["address"] in said
 
 
-def test_a_run_with_nothing_to_do_has_few_tasks(cluster: Cluster) -> None:
+def test_a_run_with_nothing_to_do_has_few_tasks(cluster: Site) -> None:
     inventory = str(cluster.lab.state / "inventory")
-    done = cluster.run(sys.executable, "benchmarks/fabric_plan.py", "--inventory", inventory)
+    done = cluster.lab.run(sys.executable, "benchmarks/fabric_plan.py", "--inventory", inventory)
     print(done.stdout)
     assert done.returncode == 0, done.stdout + done.stderr
     assert re.search(r"nothing to do: \d+ tasks a host", done.stdout)
 
 
-def test_ipv6_addresses_come_beside_ipv4_and_go_again(cluster: Cluster) -> None:
+def test_ipv6_addresses_come_beside_ipv4_and_go_again(cluster: Site) -> None:
     rails = [
         {"name": "rail0", "pf": "enp1s0f0np0", "network": "10.100.0.0/16", "network6": "fd00:10:100::/48"},
         {"name": "rail1", "pf": "enP2p1s0f0np0", "network": "10.101.0.0/16", "network6": "fd00:10:101::/48"},
@@ -82,3 +52,22 @@ def test_ipv6_addresses_come_beside_ipv4_and_go_again(cluster: Cluster) -> None:
     assert "fd00:10:101:1::1:2/64" in shown
     cluster.play("fabric")
     assert "fd00:10:101" not in cluster.lab.shell("spark2", "ip -br address show dev enP2p1s0f0v1")
+
+
+def test_restore_goes_back_to_the_addresses_and_mtu_before_and_once_more_forward(cluster: Site) -> None:
+    def mtus() -> set[str]:
+        return set(cluster.lab.shell("spark2", "cat /sys/class/net/enp1s0f0v*/mtu").split())
+
+    cluster.play("fabric", gb10_fabric_mtu=8000)
+    assert mtus() == {"8000"}
+    for expected in ("9000", "8000"):
+        cluster.play("fabric_restore")
+        assert mtus() == {expected}
+    cluster.play("fabric")
+    assert mtus() == {"9000"}
+
+
+def test_reset_takes_vfs_addresses_and_files_away(cluster: Site) -> None:
+    cluster.play("reset", k3s_reset_confirm="yes")
+    left = {host: cluster.left(host, r"^setting .* forwarding") for host in cluster.before}
+    assert not any(left.values()), left

@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from labcommand import LabCommand
-from sitecommand import CACHE, CHECKOUT, Site
+from labcommand import CHECKOUT, LabCommand
+from sitecommand import CACHE, Site
 
 NODES = int(os.environ.get("GB10_TEST_NODES", "4"))
 HOSTS = ("control", *(f"spark{number}" for number in range(1, NODES + 1)))
@@ -88,11 +88,11 @@ def life(make_lab: Callable[[], LabCommand]) -> Iterator[Life]:
     prepared = subprocess.run([CHECKOUT / "lab" / "kubernetes" / "prepare", "--earlier"], check=False).returncode
     assert prepared == 0, "lab/kubernetes/prepare failed, see above"
     site = Site(make_lab())
-    site.up(nodes=NODES)
+    site.lab.up(nodes=NODES, kubernetes=True)
     words = {
         name: secrets.token_hex(16) for name in ("k3s_token", "k3s_agent_token", "sglang_hf_token", "registry_password")
     }
-    site.before = {host: site.fingerprint(host) for host in HOSTS}
+    site.before = {host: site.lab.fingerprint(host) for host in HOSTS}
     made = Life(site, words)
     given = site.lab.state / "secrets.json"
     given.touch(mode=0o600)
@@ -157,7 +157,7 @@ def test_nothing_secret_is_in_a_file_that_others_may_read(life: Life) -> None:
         )  # fmt: skip
         assert done.stdout == "", host
     kept = [path for path in life.site.lab.state.glob("*") if path.is_file()] + [
-        path for path in (life.site.lab.state / "results").rglob("*") if path.is_file()
+        path for path in life.site.lab.results.rglob("*") if path.is_file()
     ]
     open_files = [path for path in kept if path.stat().st_mode & 0o077]
     assert [path for path in open_files if any(word in path.read_text(errors="replace") for word in words)] == []
@@ -166,8 +166,8 @@ def test_nothing_secret_is_in_a_file_that_others_may_read(life: Life) -> None:
 
 def test_a_fifth_node_is_added_beside_a_group_that_goes_on(life: Life) -> None:
     before = life.site.incarnations()
-    life.site.up(nodes=NODES + 1)
-    life.site.before[ADDED] = life.site.fingerprint(ADDED)
+    life.site.lab.up(nodes=NODES + 1, kubernetes=True)
+    life.site.before[ADDED] = life.site.lab.fingerprint(ADDED)
     life.site.play("fabric", **release(EARLIER))
     life.site.play("kubernetes", "-e", f"@{life.site.lab.state}/secrets.json", **release(EARLIER))
     assert versions(life.site) == dict.fromkeys((*HOSTS, ADDED), EARLIER)

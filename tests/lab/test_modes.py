@@ -15,8 +15,8 @@ from datetime import datetime
 from typing import Any
 
 import pytest
-from labcommand import LabCommand
-from sitecommand import Site, changed
+from labcommand import LabCommand, changed
+from sitecommand import Site
 
 MODELS = ("google--gemma-4-31B-it", "google--gemma-4-31B-it-assistant")
 LEVELS = {"privileged": "privileged", "ipc_lock": "privileged", "restricted": "restricted"}
@@ -40,7 +40,7 @@ touch ~/.cache/x && echo cache writable
 @pytest.fixture(scope="module")
 def site(make_lab: Callable[[], LabCommand]) -> Site:
     made = Site(make_lab())
-    made.up(nodes=2)
+    made.lab.up(nodes=2, kubernetes=True)
     for node in ("spark1", "spark2"):
         for model in MODELS:
             made.lab.shell(node, f"mkdir -p /srv/models/{model}; echo model {model} > /srv/models/{model}/config.json")
@@ -84,8 +84,8 @@ def test_a_mode_is_deployed_by_the_same_play_and_confined(site: Site, mode: str)
         "metadata": {"name": "loud"},
         "spec": {"containers": [{"name": "a", "image": "a", "securityContext": {"privileged": True}}]},
     }
-    words = ("create", "--dry-run=server", "--namespace=gb10-serving", "-f", "-")
-    answer = site.kubectl(*words, stdin=json.dumps(loud), check=False)
+    words = ("create", "--dry-run=server", "-f", "-")
+    answer = site.ask(*words, stdin=json.dumps(loud)).stderr
     assert ('violates PodSecurity "restricted' in answer) is (mode == "restricted"), answer
 
 
@@ -105,13 +105,13 @@ def test_the_sriov_device_plugin_hands_out_vfs_with_their_own_device_nodes_and_p
         status = json.loads(pod["metadata"]["annotations"]["k8s.v1.cni.cncf.io/network-status"])
         assert [entry["ips"] for entry in status[1:]] == [[f"10.100.0.{rank + 1}"], [f"10.101.0.{rank + 1}"]]
         assert look(site, rank)["verbs"] == "2"
-    nads = site.get("--namespace=gb10-serving", "network-attachment-definitions")["items"]
+    nads = site.get("network-attachment-definitions")["items"]
     assert all('"device"' not in nad["spec"]["config"] for nad in nads)
 
 
 def gate(site: Site) -> None:
     """What playbook site found: every rank on RDMA. The file goes, so that the next run must make one."""
-    (path,) = (site.lab.state / "results").rglob("transport.json")
+    (path,) = site.lab.results.rglob("transport.json")
     verdict = json.loads(path.read_text())
     path.unlink()
     assert (verdict["satisfied"], verdict["transport_class"]) == (True, "rdma")
@@ -120,7 +120,7 @@ def gate(site: Site) -> None:
 def look(site: Site, rank: int) -> dict[str, str]:
     """What a rank is and has, by name."""
     pod = f"{site.group}-{rank}-0"
-    out = site.kubectl("exec", "--namespace=gb10-serving", "--container=sglang", pod, "--", "sh", "-c", LOOK)
+    out = site.kubectl("exec", "--container=sglang", pod, "--", "sh", "-c", LOOK)
     return dict(line.split(maxsplit=1) for line in out.splitlines() if " " in line or "\t" in line)
 
 
@@ -135,7 +135,7 @@ def test_locked_memory_is_unlimited_for_pods_that_have_no_capability_to_lock_it(
 def test_our_group_starts_as_fast_as_the_bare_control_plane_starts_the_same_pods(site: Site) -> None:
     """The same objects, once straight to the API and once by playbook serve; timed by the API's own stamps."""
     kinds = "serviceaccounts,configmaps,services,persistentvolumeclaims,statefulsets,persistentvolumes"
-    mine = ("--namespace=gb10-serving", f"--selector=gb10.cluster/instance={site.group}")
+    mine = f"--selector=gb10.cluster/instance={site.group}"
     objects = [bare(item) for item in site.get(*mine, kinds)["items"]]
     site.play("serve_stop", instance=site.group)
     begun = time.monotonic()
@@ -167,7 +167,7 @@ def bare(item: dict[str, Any]) -> dict[str, Any]:
 def start_of(site: Site) -> float:
     """Seconds from the creation of the first rank to the last one's readiness."""
     pods = site.pods()
-    sets = site.get("--namespace=gb10-serving", "statefulsets")["items"]
+    sets = site.get("statefulsets")["items"]
     created = min(item["metadata"]["creationTimestamp"] for item in sets)
     ready = max(c["lastTransitionTime"] for pod in pods for c in pod["status"]["conditions"] if c["type"] == "Ready")
     first, last = (datetime.fromisoformat(stamp) for stamp in (created, ready))

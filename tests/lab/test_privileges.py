@@ -12,18 +12,17 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from labcommand import LABCTL, LabCommand
+from labcommand import CHECKOUT, LabCommand
 from module_utils import _networks, _serving_manifests, _serving_plan, _serving_pods
 from serving_samples import fabric, profile, settings
+from sitecommand import Site
 
-CHECKOUT = LABCTL.parents[1]
 LEVELS = ("privileged", "baseline", "restricted")
 # What Pod Security admission of Kubernetes 1.36 is to say: mode -> the levels that admit its pods.
 ADMITTED = {
@@ -35,40 +34,12 @@ NETWORKS = [{"nad": vf["nad"], "rail": vf["rail"], "device": vf["netdev"]} for v
 ROLES = {"device_plugins": ("namespace", "nodes", "gpu", "rdma", "sriov"), "multus": ("multus",)}
 
 
-class Cluster:
-    """The API of a lab, through kubectl as a laptop beside it would use it."""
-
-    def __init__(self, lab: LabCommand) -> None:
-        self.lab = lab
-        cache = Path(os.environ.get("GB10_CACHE") or Path.home() / ".cache" / "gb10-lab")
-        self.kubectl_path = next(iter(sorted(cache.glob("kubernetes-*/bin/kubectl"))))
-
-    def run(self, *words: str | Path, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
-        argv = [str(word) for word in (LABCTL, "run", "--", *words)]
-        return subprocess.run(
-            argv, env=self.lab.environment, input=stdin, capture_output=True, text=True, timeout=600, check=False
-        )
-
-    def kubectl(self, *words: str, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
-        config = self.lab.state / "kubeconfig"
-        return self.run(self.kubectl_path, "--kubeconfig", config, "--context", "gb10", *words, stdin=stdin)
-
-    def playbook(self, *words: str | Path) -> str:
-        command = CHECKOUT / ".venv" / "bin" / "ansible-playbook"
-        done = self.run(command, "-i", self.lab.state / "inventory", *words)
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
-
-
 @pytest.fixture(scope="module")
-def cluster(make_lab: Callable[[], LabCommand]) -> Iterator[Cluster]:
+def cluster(make_lab: Callable[[], LabCommand]) -> Iterator[Site]:
     """A cluster of a control host and one node, made by the product's own playbook."""
     given = os.environ.get("GB10_TEST_LAB")
-    made = Cluster(LabCommand(Path(given)) if given else make_lab())
-    if not given:
-        made.lab("up", "--nodes", "1", "--kubernetes")
-        made.playbook(CHECKOUT / "playbooks" / "fabric.yml")
-        made.playbook(CHECKOUT / "playbooks" / "kubernetes.yml")
+    made = Site(LabCommand(Path(given))) if given else Site.deployed(make_lab(), nodes=1)
+    made.namespace = ""
     names = [f"gb10-level-{level}" for level in LEVELS]
     spaces = [
         {
@@ -79,8 +50,7 @@ def cluster(make_lab: Callable[[], LabCommand]) -> Iterator[Cluster]:
         for level in LEVELS
     ]
     for space in spaces:
-        done = made.kubectl("apply", "-f", "-", stdin=json.dumps(space))
-        assert done.returncode == 0, done.stderr
+        made.kubectl("apply", "-f", "-", stdin=json.dumps(space))
     yield made
     made.kubectl("delete", "namespace", *names, "--wait=false")
 
@@ -111,8 +81,8 @@ def pod(mode: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("mode", ADMITTED)
-def test_pod_security_admits_a_mode_where_it_should(cluster: Cluster, mode: str, level: str) -> None:
-    answer = cluster.kubectl(
+def test_pod_security_admits_a_mode_where_it_should(cluster: Site, mode: str, level: str) -> None:
+    answer = cluster.ask(
         "create", "--dry-run=server", "--namespace", f"gb10-level-{level}", "-f", "-", stdin=json.dumps(pod(mode))
     )
     if level in ADMITTED[mode]:
@@ -122,7 +92,7 @@ def test_pod_security_admits_a_mode_where_it_should(cluster: Cluster, mode: str,
         assert f'violates PodSecurity "{level}:' in answer.stderr
 
 
-def render(cluster: Cluster, directory: Path, role: str, name: str) -> str:
+def render(cluster: Site, directory: Path, role: str, name: str) -> str:
     """Render a template of a role with the variables that the lab's inventory gives it."""
     play = {
         "name": "Render",
@@ -144,22 +114,21 @@ def render(cluster: Cluster, directory: Path, role: str, name: str) -> str:
     (directory / "render.yml").write_text(yaml.safe_dump([play]), encoding="utf-8")
     # Whatever is optional: more resources than a default installation has.
     wanted = {"gb10_sriov_resource_prefix": "gb10.cluster", "device_plugins_gpu_shares": 4}
-    cluster.playbook(directory / "render.yml", "-e", json.dumps(wanted))
+    cluster.play(str(directory / "render.yml"), **wanted)
     return (directory / f"{name}.yml").read_text(encoding="utf-8")
 
 
-def applied(cluster: Cluster, text: str) -> None:
+def applied(cluster: Site, text: str) -> None:
     """Apply with strict validation, and again: the API server then sees nothing that would change."""
     words = ("--server-side", "--force-conflicts", "-f", "-")
-    answer = cluster.kubectl("apply", "--validate=strict", *words, stdin=text)
-    assert answer.returncode == 0, answer.stderr
-    difference = cluster.kubectl("diff", *words, stdin=text)
+    cluster.kubectl("apply", "--validate=strict", *words, stdin=text)
+    difference = cluster.ask("diff", *words, stdin=text)
     assert difference.returncode == 0, difference.stdout + difference.stderr
 
 
 @pytest.mark.parametrize(("role", "name"), [(role, name) for role, names in ROLES.items() for name in names])
 def test_manifests_pass_strict_validation_and_a_second_apply_changes_nothing(
-    cluster: Cluster, tmp_path: Path, role: str, name: str
+    cluster: Site, tmp_path: Path, role: str, name: str
 ) -> None:
     text = render(cluster, tmp_path, role, name)
     assert list(yaml.safe_load_all(text))
@@ -168,7 +137,7 @@ def test_manifests_pass_strict_validation_and_a_second_apply_changes_nothing(
 
 @pytest.mark.parametrize("prefix", ["", "gb10.cluster"])
 @pytest.mark.parametrize("mode", ADMITTED)
-def test_what_is_made_of_a_plan_passes_too(cluster: Cluster, mode: str, prefix: str) -> None:
+def test_what_is_made_of_a_plan_passes_too(cluster: Site, mode: str, prefix: str) -> None:
     namespace = "gb10-level-restricted" if mode == "restricted" else "gb10-level-privileged"
     chosen = {"namespace": namespace, "rdma_mode": mode, "rdma_resources": ("rdma/gb10",), "sriov_prefix": prefix}
     plan = _serving_plan.build(fabric(), profile(), settings(**chosen))
@@ -188,15 +157,15 @@ def test_what_is_made_of_a_plan_passes_too(cluster: Cluster, mode: str, prefix: 
         cluster.kubectl("delete", "--wait=false", "-f", "-", stdin=yaml.safe_dump_all(objects))
 
 
-def test_the_playbook_itself_changes_nothing_the_second_time(cluster: Cluster) -> None:
-    cluster.playbook(CHECKOUT / "playbooks" / "kubernetes.yml")
-    output = cluster.playbook(CHECKOUT / "playbooks" / "kubernetes.yml")
+def test_the_playbook_itself_changes_nothing_the_second_time(cluster: Site) -> None:
+    cluster.play("kubernetes")
+    output = cluster.play("kubernetes")
     assert re.findall(r"changed=([1-9])", output) == []
 
 
-def test_strict_validation_would_object(cluster: Cluster) -> None:
+def test_strict_validation_would_object(cluster: Site) -> None:
     wrong = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "wrong"}, "dta": {}}
-    answer = cluster.kubectl(
+    answer = cluster.ask(
         "apply", "--server-side", "--dry-run=server", "--validate=strict", "-f", "-", stdin=json.dumps(wrong)
     )
     assert answer.returncode != 0

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 import yaml
-from labcommand import LabCommand
-from sitecommand import Site, changed
+from labcommand import LabCommand, changed
+from sitecommand import Site
 
 HOSTS = ("control", "spark1", "spark2")
 MAY_DIFFER = r"^/opt/containerd|^setting .* forwarding"
@@ -29,13 +29,13 @@ OPTIONS: dict[str, Any] = {
 
 @pytest.fixture(scope="module")
 def site(make_lab: Callable[[], LabCommand]) -> Site:
-    made = Site(make_lab())
-    made.up(nodes=2)
-    made.before = {host: made.fingerprint(host) for host in HOSTS}
+    made = Site(make_lab(), namespace="", values=OPTIONS)
+    made.lab.up(nodes=2, kubernetes=True)
+    made.before = {host: made.lab.fingerprint(host) for host in HOSTS}
     made.more = made.lab.state / "servers.yml"
     made.more.write_text(yaml.safe_dump({"gb10_servers": {"hosts": dict.fromkeys(HOSTS)}}))
-    made.play("fabric", **OPTIONS)
-    made.play("kubernetes", **OPTIONS)
+    made.play("fabric")
+    made.play("kubernetes")
     return made
 
 
@@ -63,7 +63,7 @@ def test_the_cis_settings_are_in_force(site: Site) -> None:
         "metadata": {"name": "plain", "namespace": "default"},
         "spec": {"containers": [{"name": "a", "image": "a"}]},
     }
-    answer = site.kubectl("create", "--dry-run=server", "-f", "-", stdin=json.dumps(plain), check=False)
+    answer = site.ask("create", "--dry-run=server", "-f", "-", stdin=json.dumps(plain)).stderr
     assert 'violates PodSecurity "restricted:latest"' in answer
     for host in HOSTS:
         seen = json.loads(site.kubectl("get", "--raw", f"/api/v1/nodes/{host}/proxy/configz"))["kubeletconfig"]
@@ -83,18 +83,18 @@ def test_every_node_names_the_registries_that_the_embedded_mirror_serves(site: S
 
 
 def test_a_second_run_changes_nothing(site: Site) -> None:
-    assert changed(site.play("kubernetes", **OPTIONS)) == 0
+    assert changed(site.play("kubernetes")) == 0
 
 
 def test_a_backup_brings_back_what_was_then(site: Site) -> None:
     site.kubectl("create", "configmap", "before")
-    site.play("backup", **OPTIONS)
+    site.play("backup")
     (backup,) = (site.lab.state / "results" / "backups").glob("*.tar.gz")
     assert backup.stat().st_mode & 0o777 == 0o600
     assert backup.parent.stat().st_mode & 0o777 == 0o700
     site.kubectl("create", "configmap", "after")
-    assert "k3s_restore_confirm=yes" in site.play("restore", check=False, k3s_backup_file=str(backup), **OPTIONS)
-    site.play("restore", k3s_backup_file=str(backup), k3s_restore_confirm="yes", **OPTIONS)
+    assert "k3s_restore_confirm=yes" in site.play("restore", check=False, k3s_backup_file=str(backup))
+    site.play("restore", k3s_backup_file=str(backup), k3s_restore_confirm="yes")
     kept = site.kubectl("get", "configmaps", "-o", "name")
     assert "configmap/before" in kept
     assert "configmap/after" not in kept
@@ -107,6 +107,6 @@ def test_a_backup_brings_back_what_was_then(site: Site) -> None:
 
 
 def test_reset_leaves_nothing(site: Site) -> None:
-    site.play("reset", k3s_reset_confirm="yes", **OPTIONS)
+    site.play("reset", k3s_reset_confirm="yes")
     left = {host: site.left(host, MAY_DIFFER) for host in HOSTS}
     assert not any(left.values()), left

@@ -12,36 +12,36 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import pytest
-from labcommand import LabCommand
-from servinglab import ServingLab, changed, incarnations, is_ready, revisions
+from labcommand import LabCommand, changed
+from sitecommand import Site, incarnations, is_ready, revisions
 
 GROUP = "gemma-4-31b-it"
 TWO = {"topology": {"nodes": 2, "tp": 2}}
 
 
 @pytest.fixture(scope="module")
-def cluster(make_lab: Callable[[], LabCommand]) -> Iterator[ServingLab]:
-    yield ServingLab.start(make_lab())
+def cluster(make_lab: Callable[[], LabCommand]) -> Iterator[Site]:
+    yield Site.deployed(make_lab())
 
 
-def test_a_group_is_served_and_a_second_run_changes_nothing(cluster: ServingLab) -> None:
+def test_a_group_is_served_and_a_second_run_changes_nothing(cluster: Site) -> None:
     assert changed(cluster.play("serve")) > 0
-    assert all(map(is_ready, cluster.pods(GROUP)))
+    assert all(map(is_ready, cluster.pods()))
     assert changed(cluster.play("serve")) == 0
 
 
-def test_check_mode_shows_a_preset_s_flags_and_changes_nothing(cluster: ServingLab) -> None:
-    before = cluster.pods(GROUP)
+def test_check_mode_shows_a_preset_s_flags_and_changes_nothing(cluster: Site) -> None:
+    before = cluster.pods()
     output = cluster.play("serve", "--check", "--diff", preset="mtp-6")
     assert output.count("+    --speculative-num-steps 6") == 4
     assert output.count("-    --speculative-num-steps 4") == 4
-    assert incarnations(cluster.pods(GROUP)) == incarnations(before)
+    assert incarnations(cluster.pods()) == incarnations(before)
 
 
-def test_a_preset_replaces_the_group_as_a_whole(cluster: ServingLab) -> None:
-    before = cluster.pods(GROUP)
+def test_a_preset_replaces_the_group_as_a_whole(cluster: Site) -> None:
+    before = cluster.pods()
     cluster.play("serve", preset="mtp-6")
-    after = cluster.pods(GROUP)
+    after = cluster.pods()
     assert {p["metadata"]["uid"] for p in before}.isdisjoint(p["metadata"]["uid"] for p in after)
     assert len(revisions(after)) == 1
     assert revisions(after) != revisions(before)
@@ -56,45 +56,43 @@ def test_a_preset_replaces_the_group_as_a_whole(cluster: ServingLab) -> None:
         ("a killed head", "spark1", 0, "KILL"),
     ],
 )
-def test_a_disturbed_group_comes_back_as_a_whole(
-    cluster: ServingLab, what: str, node: str, rank: int, signal: str
-) -> None:
-    before = incarnations(cluster.pods(GROUP))
+def test_a_disturbed_group_comes_back_as_a_whole(cluster: Site, what: str, node: str, rank: int, signal: str) -> None:
+    before = incarnations(cluster.pods())
     cluster.signal(node, rank, signal)
-    print(f"{what}: ready again after {cluster.wait_ready(GROUP, before, 4):.0f} s")
+    print(f"{what}: ready again after {cluster.wait_ready(before, 4):.0f} s")
     cluster.play("verify", preset="mtp-6")
 
 
-def test_a_drained_node_is_waited_for(cluster: ServingLab) -> None:
-    before = incarnations(cluster.pods(GROUP))
+def test_a_drained_node_is_waited_for(cluster: Site) -> None:
+    before = incarnations(cluster.pods())
     drain = ("drain", "spark4", "--ignore-daemonsets", "--delete-emptydir-data", "--force", "--timeout=120s")
     cluster.kubectl(*drain)
-    assert not is_ready(cluster.pods(GROUP)[3])
+    assert not is_ready(cluster.pods()[3])
     cluster.kubectl("uncordon", "spark4")
-    print(f"an uncordoned node: ready again after {cluster.wait_ready(GROUP, before, 4):.0f} s")
+    print(f"an uncordoned node: ready again after {cluster.wait_ready(before, 4):.0f} s")
     cluster.play("verify", preset="mtp-6")
 
 
-def test_a_missing_network_is_named_before_anything_changes(cluster: ServingLab) -> None:
-    before = incarnations(cluster.pods(GROUP))
+def test_a_missing_network_is_named_before_anything_changes(cluster: Site) -> None:
+    before = incarnations(cluster.pods())
     cluster.kubectl("delete", "net-attach-def", "gb10-rail1-vf1")
     output = cluster.play("serve", check=False, vf_index=1, preset="mtp-6")
     assert "gb10-rail1-vf1" in output
     assert "rank 2 on spark3" in output
     assert "playbooks/kubernetes.yml" in output
-    assert incarnations(cluster.pods(GROUP)) == before
+    assert incarnations(cluster.pods()) == before
     cluster.play("kubernetes")
 
 
-def test_stopping_takes_everything_away_and_gives_the_vfs_back(cluster: ServingLab) -> None:
+def test_stopping_takes_everything_away_and_gives_the_vfs_back(cluster: Site) -> None:
     cluster.play("serve_stop", instance=GROUP)
-    assert cluster.pods(GROUP) == []
+    assert cluster.pods() == []
     left = cluster.kubectl("get", "all,cm,sa,role,rolebinding", "-l", f"gb10.cluster/instance={GROUP}", "-o", "name")
     assert left == ""
     assert "enp1s0f0v0" in cluster.lab.shell("spark1", "ip -br link")
 
 
-def test_two_groups_side_by_side_and_none_may_take_the_other_s_vfs(cluster: ServingLab) -> None:
+def test_two_groups_side_by_side_and_none_may_take_the_other_s_vfs(cluster: Site) -> None:
     for name, nodes, vf_index in (("one", ["spark1", "spark2"], 0), ("two", ["spark4", "spark3"], 1)):
         cluster.play("serve", instance=name, serving_plan_nodes=nodes, vf_index=vf_index, serving_plan_overrides=TWO)
     assert [pod["spec"]["nodeName"] for pod in cluster.pods("two")] == ["spark4", "spark3"]

@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from labcommand import LABCTL, LabCommand
-from servinglab import ROOT, ServingLab, incarnations, is_ready
+from labcommand import CHECKOUT, LABCTL, LabCommand
+from sitecommand import Site, incarnations, is_ready
 
-SOURCE = ROOT / "lab" / "sglang-cpu"
+SOURCE = CHECKOUT / "lab" / "sglang-cpu"
 GROUP = "tiny-llama-cpu"
 NODES = ("spark1", "spark2")
 MODELS = "/srv/models"
@@ -37,9 +37,10 @@ VALUES = {
 
 
 @pytest.fixture(scope="module")
-def cluster(make_lab: Callable[[], LabCommand]) -> Iterator[ServingLab]:
+def cluster(make_lab: Callable[[], LabCommand]) -> Iterator[Site]:
     built = subprocess.run([SOURCE / "build"], check=True, stdout=subprocess.PIPE, text=True, timeout=1500)
-    made = ServingLab.start(make_lab(), nodes=len(NODES))
+    made = Site.deployed(make_lab(), nodes=len(NODES))
+    made.group = GROUP
     for node in NODES:
         with Path(built.stdout.strip()).open("rb") as image:
             importing = [LABCTL, "exec", node, "--", "k3s", "ctr", "images", "import", "-"]
@@ -50,14 +51,14 @@ def cluster(make_lab: Callable[[], LabCommand]) -> Iterator[ServingLab]:
     yield made
 
 
-def server_info(cluster: ServingLab) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(cluster.in_head(GROUP, *PROBE, "--get", "/server_info"))
+def server_info(cluster: Site) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(cluster.in_head(*PROBE, "--get", "/server_info"))
     return found
 
 
-def test_two_ranks_of_real_sglang_are_served(cluster: ServingLab) -> None:
+def test_two_ranks_of_real_sglang_are_served(cluster: Site) -> None:
     output = cluster.play("serve", **VALUES)
-    pods = cluster.pods(GROUP)
+    pods = cluster.pods()
     assert [pod["spec"]["nodeName"] for pod in pods] == list(NODES)
     assert all(map(is_ready, pods))
     assert "SGLang runs everything as the profile says" in output
@@ -66,33 +67,33 @@ def test_two_ranks_of_real_sglang_are_served(cluster: ServingLab) -> None:
     assert info["dist_init_addr"] == "10.100.0.1:20000"
 
 
-def test_it_generates_and_counts(cluster: ServingLab) -> None:
-    figures = json.loads(cluster.in_head(GROUP, *PROBE, "--measure", "64"))
+def test_it_generates_and_counts(cluster: Site) -> None:
+    figures = json.loads(cluster.in_head(*PROBE, "--measure", "64"))
     print(f"real SGLang, two ranks on CPUs: {figures}")
     assert figures["tokens"] == 64
-    metrics = cluster.in_head(GROUP, *PROBE, "--get", "/metrics")
+    metrics = cluster.in_head(*PROBE, "--get", "/metrics")
     counted = [line for line in metrics.splitlines() if line.startswith("sglang:generation_tokens_total{")]
     assert sum(float(line.rsplit(" ", 1)[1]) for line in counted) >= 64
 
 
-def test_a_preset_replaces_both_ranks_and_a_difference_is_reported(cluster: ServingLab) -> None:
-    before = incarnations(cluster.pods(GROUP))
+def test_a_preset_replaces_both_ranks_and_a_difference_is_reported(cluster: Site) -> None:
+    before = incarnations(cluster.pods())
     cluster.play("serve", **VALUES, preset="narrow")
-    assert not before & incarnations(cluster.pods(GROUP))
+    assert not before & incarnations(cluster.pods())
     assert server_info(cluster)["max_running_requests"] == 1
 
 
-def test_a_killed_worker_of_real_sglang_brings_both_back(cluster: ServingLab) -> None:
-    before = incarnations(cluster.pods(GROUP))
+def test_a_killed_worker_of_real_sglang_brings_both_back(cluster: Site) -> None:
+    before = incarnations(cluster.pods())
     cluster.signal("spark2", 1, "KILL")
-    print(f"a killed worker of real SGLang: ready again after {cluster.wait_ready(GROUP, before, 2, 900):.0f} s")
+    print(f"a killed worker of real SGLang: ready again after {cluster.wait_ready(before, 2, 900):.0f} s")
 
 
-def test_without_nccl_there_is_no_verdict_and_no_pass(cluster: ServingLab) -> None:
+def test_without_nccl_there_is_no_verdict_and_no_pass(cluster: Site) -> None:
     output = cluster.play("verify", check=False, **VALUES, preset="narrow")
     assert "no evidence" in output.lower()
 
 
-def test_it_stops_the_head_first_and_leaves_nothing(cluster: ServingLab) -> None:
+def test_it_stops_the_head_first_and_leaves_nothing(cluster: Site) -> None:
     cluster.play("serve_stop", instance=GROUP)
-    assert cluster.pods(GROUP) == []
+    assert cluster.pods() == []

@@ -20,23 +20,19 @@ from typing import Any
 
 import pytest
 import yaml
-from labcommand import LABCTL, LabCommand
-from servinglab import ROOT, ServingLab
+from labcommand import CHECKOUT, LABCTL, LabCommand
+from sitecommand import Site
 
-SWEEP = ROOT / "tests/lab/fixtures/lab-twelve.yml"
+SWEEP = CHECKOUT / "tests/lab/fixtures/lab-twelve.yml"
 
 
 @pytest.fixture(scope="module")
-def cluster(make_lab: Callable[[], LabCommand]) -> Iterator[ServingLab]:
-    yield ServingLab.start(make_lab())
+def cluster(make_lab: Callable[[], LabCommand]) -> Iterator[Site]:
+    yield Site.deployed(make_lab())
 
 
-def results(cluster: ServingLab) -> Path:
-    return cluster.lab.state / "results"
-
-
-def journal(cluster: ServingLab) -> list[dict[str, Any]]:
-    path = results(cluster) / "lab-twelve.jsonl"
+def journal(cluster: Site) -> list[dict[str, Any]]:
+    path = cluster.lab.results / "lab-twelve.jsonl"
     whole = path.read_bytes().rpartition(b"\n")[0] if path.exists() else b""
     return [json.loads(line) for line in whole.splitlines()]
 
@@ -58,15 +54,12 @@ def controller(pid: int) -> int:
     raise AssertionError("ansible-playbook does not run")
 
 
-def kill_while_it_measures(cluster: ServingLab, finished: int) -> None:
+def kill_while_it_measures(cluster: Site, finished: int) -> None:
     """Run the sweep until so many cells have ended and the next is being measured, then kill its controller."""
-    values = {"sweep": str(SWEEP), "gb10_results_dir": str(results(cluster))}
-    command = [LABCTL, "run", "--", "ansible-playbook", "-i", cluster.lab.state / "inventory", "playbooks/sweep.yml"]
+    command = [LABCTL, "run", "--", *cluster.lab.playbook("sweep", sweep=str(SWEEP))]
     log = cluster.lab.state / f"sweep-{finished}.log"
     with log.open("wb") as out:
-        running = subprocess.Popen(
-            [*command, "-e", json.dumps(values)], cwd=ROOT, env=cluster.lab.environment, stdout=out, stderr=out
-        )
+        running = subprocess.Popen(command, cwd=CHECKOUT, env=cluster.lab.environment, stdout=out, stderr=out)
         deadline = time.monotonic() + 900
         while time.monotonic() < deadline and running.poll() is None:
             ended = sum(r["kind"] == "result" for r in journal(cluster))
@@ -82,7 +75,7 @@ def tail(log: Path) -> str:
     return log.read_text().rstrip().rpartition("\n")[2]
 
 
-def test_twelve_cells_end_right_although_the_controller_is_killed_twice(cluster: ServingLab) -> None:
+def test_twelve_cells_end_right_although_the_controller_is_killed_twice(cluster: Site) -> None:
     kill_while_it_measures(cluster, 1)
     kill_while_it_measures(cluster, 3)
     interrupted = [r["cell"] for r in journal(cluster) if r["kind"] == "start"]
@@ -99,7 +92,7 @@ def test_twelve_cells_end_right_although_the_controller_is_killed_twice(cluster:
     assert sum(r["kind"] == "start" for r in records) == 7 + 2, "each kill costs its own cell and no other"
 
 
-def test_every_record_says_what_it_ran_on(cluster: ServingLab) -> None:
+def test_every_record_says_what_it_ran_on(cluster: Site) -> None:
     for record in (r for r in journal(cluster) if r["kind"] == "result"):
         seen = record["environment"]
         assert seen["sglang"] == "0.5.10"
@@ -111,43 +104,43 @@ def test_every_record_says_what_it_ran_on(cluster: ServingLab) -> None:
         assert seen["server"]["tp_size" if "tp_size" in seen["server"] else "tensor_parallel_size"] == 4
 
 
-def test_the_dead_cell_quotes_its_line_and_the_collapsed_one_its_token(cluster: ServingLab) -> None:
+def test_the_dead_cell_quotes_its_line_and_the_collapsed_one_its_token(cluster: Site) -> None:
     ended = {r["status"]: r for r in journal(cluster) if r["kind"] == "result"}
     assert "an illegal instruction was encountered" in ended["illegal_instruction"]["failure"]["line"]
     signs = ended["garbage"]["measurements"][0]["runs"][0]["garbage"]
     assert {sign["kind"] for sign in signs} >= {"single_token"}
 
 
-def test_the_report_ranks_only_what_counts_and_the_presets_can_be_served(cluster: ServingLab) -> None:
-    page = (results(cluster) / "lab-twelve.html").read_text()
+def test_the_report_ranks_only_what_counts_and_the_presets_can_be_served(cluster: Site) -> None:
+    page = (cluster.lab.results / "lab-twelve.html").read_text()
     assert "<svg" in page and "Left out" in page and "<script" not in page
-    report = json.loads((results(cluster) / "lab-twelve.json").read_text())
+    report = json.loads((cluster.lab.results / "lab-twelve.json").read_text())
     assert len(report["reports"][0]["left_out"]) == 7
-    profile = yaml.safe_load((results(cluster) / "profiles/qwen3.5-397b.yml").read_text())
+    profile = yaml.safe_load((cluster.lab.results / "profiles/qwen3.5-397b.yml").read_text())
     assert {"tuned-n1", "tuned-n4", "tuned-mixed"} <= set(profile["presets"])
     values = {
         "profile": "qwen3.5-397b",
         "preset": "tuned-n4",
-        "gb10_profile_dirs": [str(results(cluster) / "profiles")],
+        "gb10_profile_dirs": [str(cluster.lab.results / "profiles")],
     }
     cluster.play("serve", "--check", **values)
 
 
-def test_a_second_run_measures_nothing_and_changes_nothing_in_the_journal(cluster: ServingLab) -> None:
-    before = (results(cluster) / "lab-twelve.jsonl").read_bytes()
+def test_a_second_run_measures_nothing_and_changes_nothing_in_the_journal(cluster: Site) -> None:
+    before = (cluster.lab.results / "lab-twelve.jsonl").read_bytes()
     output = cluster.play("sweep", sweep=str(SWEEP))
     assert "0 left" in output
-    assert (results(cluster) / "lab-twelve.jsonl").read_bytes() == before
+    assert (cluster.lab.results / "lab-twelve.jsonl").read_bytes() == before
 
 
-def test_a_sweep_compared_with_itself_has_no_regression(cluster: ServingLab) -> None:
-    path = str(results(cluster) / "lab-twelve.jsonl")
+def test_a_sweep_compared_with_itself_has_no_regression(cluster: Site) -> None:
+    path = str(cluster.lab.results / "lab-twelve.jsonl")
     table = cluster.play("compare", before=path, after=path).partition("Show the table")[2]
     assert table.count(" same") == 10
     assert "worse" not in table
 
 
-def test_one_running_server_is_measured(cluster: ServingLab) -> None:
+def test_one_running_server_is_measured(cluster: Site) -> None:
     values = {"profile": "gemma-4-31b-it", "sglang_service_type": "NodePort"}
     cluster.play("serve", **values)
     output = cluster.play("bench", **values, bench_workloads=[{"concurrency": 2, "max_tokens": 60, "repetitions": 2}])

@@ -11,49 +11,23 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
-from labcommand import LABCTL, LabCommand
+from labcommand import LabCommand, changed
+from sitecommand import PATIENCE, Site, is_ready
 
-ROOT = Path(__file__).resolve().parents[2]
 GROUP = "gemma-4-31b-it"
 TWO = {"topology": {"nodes": 2, "tp": 2}}
-PATIENCE = 240
 # Ansible folds messages: only the words are compared.
 FATAL = re.compile(r"fatal: .*?(?=\nTASK|\nPLAY)", re.DOTALL)
 
 
-@dataclass
-class Cluster:
-    """A lab with Kubernetes and a group of two ranks; playbooks run as a user runs them."""
-
-    lab: LabCommand
-
-    @property
-    def results(self) -> Path:
-        return self.lab.state / "results"
-
-    def play(self, playbook: str, check: bool = True, **values: Any) -> str:
-        """Run a playbook for the group of two; return its output."""
-        given = {"gb10_results_dir": str(self.results), "serving_plan_overrides": TWO, "nccl_verify_timeout": 20}
-        command = [LABCTL, "run", "--", "ansible-playbook", "-i", str(self.lab.state / "inventory"), playbook]
-        done = subprocess.run(
-            [*command, "-e", json.dumps(given | values)],
-            cwd=ROOT,
-            env=self.lab.environment,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=1500,
-        )
-        assert (done.returncode == 0) is check, done.stdout[-8000:] + done.stderr[-2000:]
-        return done.stdout
+class Cluster(Site):
+    """A group of two ranks, which a hand can spoil."""
 
     def refused(self, playbook: str, **values: Any) -> str:
         """Run a playbook that has to fail; return the words of everything that it called fatal."""
@@ -61,15 +35,8 @@ class Cluster:
 
     def judged(self) -> dict[str, Any]:
         """Return the newest judgement that was kept."""
-        found = max(self.results.glob("transport-*/transport.json"), key=lambda path: path.stat().st_mtime)
+        found = max(self.lab.results.glob("transport-*/transport.json"), key=lambda path: path.stat().st_mtime)
         return dict(json.loads(found.read_text(encoding="utf-8")))
-
-    def kubectl(self, *words: str) -> str:
-        return self.lab("exec", "control", "--", "k3s", "kubectl", "-n", "gb10-serving", *words)
-
-    def pods(self) -> list[dict[str, Any]]:
-        selector = f"gb10.cluster/instance={GROUP},gb10.cluster/rank"
-        return list(json.loads(self.kubectl("get", "pods", "-l", selector, "-o", "json"))["items"])
 
     def restart(self, ranks: tuple[int, ...], ready: bool, **env: str) -> None:
         """Give ranks other variables (``-`` takes one away), restart the group and wait until it serves or is dead."""
@@ -87,35 +54,20 @@ class Cluster:
         raise AssertionError(self.kubectl("describe", "pods", "-l", "gb10.cluster/rank")[-6000:])
 
 
-def is_ready(pod: dict[str, Any]) -> bool:
-    return any(c["type"] == "Ready" and c["status"] == "True" for c in pod["status"].get("conditions", []))
-
-
 def has_died(pod: dict[str, Any]) -> bool:
     return any(s["restartCount"] or "terminated" in s["state"] for s in pod["status"].get("containerStatuses", []))
 
 
 @pytest.fixture(scope="module")
 def cluster(make_lab: Callable[[], LabCommand]) -> Iterator[Cluster]:
-    lab = make_lab()
-    up = subprocess.run(
-        [LABCTL, "up", "--nodes", "2"],
-        env=lab.environment,
-        capture_output=True,
-        text=True,
-        timeout=1800,
-        check=False,
-    )
-    assert up.returncode == 0, up.stdout + up.stderr
-    made = Cluster(lab)
-    for playbook in ("fabric", "kubernetes", "serve"):
-        made.play(f"playbooks/{playbook}.yml")
+    made = Cluster.deployed(make_lab(), nodes=2, serving_plan_overrides=TWO, nccl_verify_timeout=20)
+    made.play("serve")
     yield made
 
 
 def test_a_sound_group_is_proved_by_log_counters_and_rank_labels(cluster: Cluster) -> None:
-    output = cluster.play("playbooks/verify.yml")
-    assert "changed=0" in output.partition("PLAY RECAP")[2]
+    output = cluster.play("verify")
+    assert changed(output) == 0
     verdict = cluster.judged()
     assert (verdict["verdict"], verdict["evidence"], verdict["satisfied"]) == ("ib", "channels", True)
     assert [(rank["rank"], rank["pod"]) for rank in verdict["ranks"]] == [
@@ -128,10 +80,21 @@ def test_a_sound_group_is_proved_by_log_counters_and_rank_labels(cluster: Cluste
 def test_a_log_that_the_counters_contradict_fails_with_both_shown(cluster: Cluster) -> None:
     # The stand-in's bytes are then not counted as RDMA's, as if they had gone over TCP while the log says IB.
     cluster.restart((0, 1), ready=True, GB10_LAB_TRAFFIC="/nowhere")
-    message = cluster.refused("playbooks/verify.yml", nccl_verify_tokens=256)
+    message = cluster.refused("verify", nccl_verify_tokens=256)
     assert "the log says RDMA, but the RDMA devices moved 0 bytes" in message
     assert cluster.judged()["verdict"] == "ib"
     cluster.restart((0, 1), ready=True, GB10_LAB_TRAFFIC="-")
+
+
+def test_an_mtu_that_fell_back_inside_a_pod_is_found_from_inside_the_pods(cluster: Cluster) -> None:
+    inside = "nsenter --net --target $(pgrep --oldest -f '[l]aunch_server.*--node-rank 1 ') ip link set net1 mtu"
+    cluster.lab.shell("spark2", f"{inside} 1500")
+    message = cluster.refused("verify")
+    cluster.lab.shell("spark2", f"{inside} 9000")
+    assert "spark2 rail0 VF 0" in message
+    assert "net1 has MTU 1500, planned 9000" in message
+    assert cluster.judged()["verdict"] == "ib"
+    assert "4 directions on all rails and VFs pass" in " ".join(cluster.play("verify").split())
 
 
 @dataclass(frozen=True)
@@ -196,7 +159,7 @@ def test_a_fault_of_the_environment(cluster: Cluster, fault: Fault) -> None:
     }
     cluster.restart(fault.ranks, ready=fault.starts, **fault.env)
     # With its own judgement of the environment the role stops earlier: see both.
-    message = cluster.refused("playbooks/verify.yml", nccl_verify_environment=False)
+    message = cluster.refused("verify", nccl_verify_environment=False)
     verdict = cluster.judged()
     assert (verdict["verdict"], verdict["satisfied"]) == (fault.verdict, False), message
     first = verdict["causes"][0]
@@ -205,7 +168,7 @@ def test_a_fault_of_the_environment(cluster: Cluster, fault: Fault) -> None:
     assert first["rank"] in (*fault.ranks, None)
     assert fault.remedy in message
     if fault.starts:
-        named = cluster.refused("playbooks/verify.yml")
+        named = cluster.refused("verify")
         assert next(iter(fault.env)) in named
     cluster.restart(fault.ranks, ready=True, **(dict.fromkeys(fault.env, "-") | planned))
 
@@ -219,24 +182,24 @@ def test_a_fault_of_the_environment(cluster: Cluster, fault: Fault) -> None:
     ],
 )
 def test_a_fault_of_the_deployment(cluster: Cluster, fault: str, words: list[str]) -> None:
-    cluster.play("playbooks/serve_stop.yml")
+    cluster.play("serve_stop")
     try:
         message = cluster.refused("lab/serve_with_fault.yml", lab_fault=fault)
     finally:
-        cluster.play("playbooks/serve_stop.yml")
-        cluster.play("playbooks/kubernetes.yml")
+        cluster.play("serve_stop")
+        cluster.play("kubernetes")
     assert [word for word in words if word not in message] == [], message
 
 
 def test_both_transports_are_proved_measured_and_compared(cluster: Cluster) -> None:
-    output = cluster.play("playbooks/compare_transports.yml")
+    output = cluster.play("compare_transports")
     ratio = re.search(r"RDMA is ([\d.]+) times as fast as TCP", output)
     # The stand-in's speed over TCP is half of the one over RDMA, as it was published for four GB10.
     assert ratio
     assert 1.2 < float(ratio[1]) < 3.5
-    kept = {path.parent.name: json.loads(path.read_text()) for path in cluster.results.glob("*/transport.json")}
+    kept = {path.parent.name: json.loads(path.read_text()) for path in cluster.lab.results.glob("*/transport.json")}
     assert kept[f"transport-{GROUP}-socket"]["verdict"] == "socket"
     assert kept[f"transport-{GROUP}-roce"]["verdict"] == "ib"
-    assert ratio[0] in (cluster.results / f"transport-{GROUP}.txt").read_text()
+    assert ratio[0] in (cluster.lab.results / f"transport-{GROUP}.txt").read_text()
     # The stand-in has no PyTorch, which is said instead of passing for a measurement.
-    assert "no PyTorch" in cluster.refused("playbooks/verify.yml", nccl_verify_bandwidth_bytes=1000000)
+    assert "no PyTorch" in cluster.refused("verify", nccl_verify_bandwidth_bytes=1000000)
