@@ -97,6 +97,7 @@ def test_every_record_says_what_it_ran_on(cluster: Site) -> None:
         seen = record["environment"]
         assert seen["sglang"] == "0.5.10"
         assert seen["arguments"] and seen["nodes"] == ["spark1", "spark2", "spark3", "spark4"]
+        assert (seen["networks"], seen["mtu"]) == (["gb10-rail0-vf0", "gb10-rail1-vf0"], 9000)
         assert all("sha256:" in image for image in seen["image_id"])
         assert seen["kernel_and_driver"][0].endswith("no NVIDIA driver")
         assert seen["nccl"][0].startswith("2.28.9")
