@@ -136,11 +136,11 @@ def test_our_group_starts_as_fast_as_the_bare_control_plane_starts_the_same_pods
     """The same objects, once straight to the API and once by playbook serve; timed by the API's own stamps."""
     kinds = "serviceaccounts,configmaps,services,persistentvolumeclaims,statefulsets,persistentvolumes"
     mine = f"--selector=gb10.cluster/instance={site.group}"
-    objects = [bare(item) for item in site.get(*mine, kinds)["items"]]
+    objects = [bare(item) for item in site.get(mine, kinds)["items"]]
     site.play("serve_stop", instance=site.group)
     begun = time.monotonic()
     site.kubectl("create", "-f", "-", stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": objects}))
-    site.kubectl("wait", *mine, "--for=condition=Ready", "pod", "--timeout=240s")
+    site.kubectl("wait", mine, "--for=condition=Ready", "pod", "--timeout=240s")
     seconds = {"bare, by the clock": time.monotonic() - begun, "bare, by the API": start_of(site)}
     site.play("serve_stop", instance=site.group)
     begun = time.monotonic()
