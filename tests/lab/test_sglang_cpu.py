@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -92,6 +93,24 @@ def test_a_killed_worker_of_real_sglang_brings_both_back(cluster: Site) -> None:
 def test_without_nccl_there_is_no_verdict_and_no_pass(cluster: Site) -> None:
     output = cluster.play("verify", check=False, **VALUES, preset="narrow")
     assert "no evidence" in output.lower()
+
+
+def test_a_sweep_of_real_engines_ends_in_a_report(cluster: Site) -> None:
+    # No NCCL, so no transport to prove; and what random weights say is no language to judge.
+    odd = {"bench_verify_transport": False, "bench_judge_output": False}
+    output = cluster.play("sweep", **VALUES, **odd, sweep=str(CHECKOUT / "tests/lab/fixtures/cpu-four.yml"))
+    print(output[output.rfind("Sweep | Show what a reader") :][:2000])
+    records = [json.loads(line) for line in (cluster.lab.results / "cpu-four.jsonl").read_text().splitlines()]
+    plan = next(record for record in records if record["kind"] == "plan")["cells"]
+    assert Counter(cell["status"] for cell in plan) == {"run": 4, "duplicate": 1}
+    ended = [record for record in records if record["kind"] == "result"]
+    assert [record["status"] for record in ended] == ["ok"] * 4
+    for record in ended:
+        assert record["environment"]["server"]["version"] == "0.5.20"
+        figures = [run["figures"] for measured in record["measurements"] for run in measured["runs"]]
+        assert len(figures) == 6
+        assert all(each["output_tokens"] == 32 * each["requests"] for each in figures)
+    assert "<svg" in (cluster.lab.results / "cpu-four.html").read_text()
 
 
 def test_it_stops_the_head_first_and_leaves_nothing(cluster: Site) -> None:
