@@ -53,6 +53,10 @@ test-sglang-cpu: $(STAMP) deps ## Real SGLang as two ranks on the CPUs of two si
 test-vm: $(STAMP) ## The fabric on two virtual machines with real SR-IOV and soft-RoCE (root; about 15 minutes)
 	$(BIN)/pytest -p no:cacheprovider -v --durations=0 tests/vm
 
+.PHONY: test-report
+test-report: $(STAMP) ## The report in a real browser, narrow, wide and in print (needs Chromium)
+	$(BIN)/pytest -p no:cacheprovider tests/browser
+
 .PHONY: deps
 deps: ## Install the Debian packages of the lab (asks apt, needs root)
 	$(LAB) deps
