@@ -151,6 +151,7 @@ def test_a_sweep_compared_with_itself_has_no_regression(cluster: Site) -> None:
 
 def test_one_running_server_is_measured(cluster: Site) -> None:
     values = {"profile": "gemma-4-31b-it", "sglang_service_type": "NodePort"}
+    cluster.play("serve_stop", instance="qwen3.5-397b")
     cluster.play("serve", **values)
     output = cluster.play("bench", **values, bench_workloads=[{"concurrency": 2, "max_tokens": 60, "repetitions": 2}])
     assert "c0-n2" in output
