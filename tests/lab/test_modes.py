@@ -90,6 +90,7 @@ def test_a_mode_is_deployed_by_the_same_play_and_confined(site: Site, mode: str)
 
 
 def test_the_sriov_device_plugin_hands_out_vfs_with_their_own_device_nodes_and_planned_addresses(site: Site) -> None:
+    site.play("fabric")
     for node in ("spark1", "spark2"):
         # host-device looks VFs up by PCI address in the kernel's own tree, where the stand-in's VFs are not.
         site.lab.shell(node, PCI)
