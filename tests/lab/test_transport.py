@@ -86,14 +86,18 @@ def test_a_log_that_the_counters_contradict_fails_with_both_shown(cluster: Clust
     cluster.restart((0, 1), ready=True, GB10_LAB_TRAFFIC="-")
 
 
-def test_an_mtu_that_fell_back_inside_a_pod_is_found_from_inside_the_pods(cluster: Cluster) -> None:
-    inside = "nsenter --net --target $(pgrep --oldest -f '[l]aunch_server.*--node-rank 1 ') ip link set net1 mtu"
-    cluster.lab.shell("spark2", f"{inside} 1500")
+def test_an_mtu_that_fell_back_in_all_pods_is_told_by_pings_from_inside_them_alone(cluster: Cluster) -> None:
+    def set_mtu(mtu: int) -> None:
+        for rank, node in enumerate(("spark1", "spark2")):
+            pid = f"$(pgrep --oldest -f '[l]aunch_server.*--node-rank {rank} ')"
+            cluster.lab.shell(node, f"nsenter --net --target {pid} ip link set net1 mtu {mtu}")
+
+    set_mtu(1500)
     message = cluster.refused("verify")
-    cluster.lab.shell("spark2", f"{inside} 9000")
+    set_mtu(9000)
     assert "spark2 rail0 VF 0" in message
     assert "net1 has MTU 1500, planned 9000" in message
-    assert cluster.judged()["verdict"] == "ib"
+    assert cluster.judged()["satisfied"] is True
     assert "4 directions on all rails and VFs pass" in " ".join(cluster.play("verify").split())
 
 
