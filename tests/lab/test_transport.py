@@ -205,5 +205,8 @@ def test_both_transports_are_proved_measured_and_compared(cluster: Cluster) -> N
     assert kept[f"transport-{GROUP}-socket"]["verdict"] == "socket"
     assert kept[f"transport-{GROUP}-roce"]["verdict"] == "ib"
     assert ratio[0] in (cluster.lab.results / f"transport-{GROUP}.txt").read_text()
-    # The stand-in has no PyTorch, which is said instead of passing for a measurement.
+
+
+def test_a_bandwidth_that_cannot_be_measured_is_no_pass(cluster: Cluster) -> None:
+    # The stand-in has no PyTorch.
     assert "no PyTorch" in cluster.refused("verify", nccl_verify_bandwidth_bytes=1000000)
