@@ -1,0 +1,49 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""K3s's own binary and images from its release page, checked against the checksums beside them."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+import urllib.request
+from pathlib import Path
+
+PAGE = "https://github.com/k3s-io/k3s/releases/download"
+
+
+def fetch(release: str, arch: str, cache: Path) -> Path:
+    """Return the binary of ``release``, its images beside it; downloads what the cache lacks.
+
+    ``LAB_K3S_URL`` names a mirror of the release page. Raises OSError when the page can't be reached and ValueError
+    when a file is not what its checksum says; the cache then is as it was.
+    """
+    final = cache / f"k3s-{release}"
+    binary = "k3s" if arch == "amd64" else f"k3s-{arch}"
+    if final.is_dir():
+        return final / binary
+    cache.mkdir(parents=True, exist_ok=True)
+    page = f"{os.environ.get('LAB_K3S_URL', PAGE)}/{release.replace('+', '%2B')}"
+    with tempfile.TemporaryDirectory(dir=cache, prefix="fetching-") as directory:
+        made = Path(directory, release)
+        made.mkdir()
+        _save(f"{page}/sha256sum-{arch}.txt", made / "sums")
+        sums = {name: digest for digest, name in map(str.split, (made / "sums").read_text().splitlines())}
+        for name in (binary, f"k3s-airgap-images-{arch}.tar.zst"):
+            if _save(f"{page}/{name}", made / name) != sums.get(name):
+                raise ValueError(f"{page}/{name} is not what sha256sum-{arch}.txt says: refused")
+        (made / binary).chmod(0o755)
+        made.rename(final)
+    return final / binary
+
+
+def _save(url: str, path: Path) -> str:
+    """Write what stands at a URL to a file; return its SHA-256."""
+    digest = hashlib.sha256()
+    with urllib.request.urlopen(url, timeout=30) as answer, path.open("wb") as stream:
+        while block := answer.read(1 << 20):
+            digest.update(block)
+            stream.write(block)
+    return digest.hexdigest()
