@@ -91,8 +91,9 @@ def test_a_killed_worker_of_real_sglang_brings_both_back(cluster: Site) -> None:
 
 
 def test_without_nccl_there_is_no_verdict_and_no_pass(cluster: Site) -> None:
-    output = cluster.play("verify", check=False, **VALUES, preset="narrow")
-    assert "no evidence" in output.lower()
+    # Ansible folds long messages: judge the words.
+    said = " ".join(cluster.play("verify", check=False, **VALUES, preset="narrow").split())
+    assert "nothing in the log says which transport NCCL took" in said, said[-3000:]
 
 
 def test_a_sweep_of_real_engines_ends_in_a_report(cluster: Site) -> None:
