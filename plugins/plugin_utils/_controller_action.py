@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
@@ -27,9 +28,9 @@ class ControllerAction(ActionBase):
         _unused, options = self.validate_argument_spec(self.SPEC)
         return result | self.act(options, task_vars or {})
 
+    @abstractmethod
     def act(self, options: Mapping[str, Any], task_vars: Mapping[str, Any]) -> dict[str, Any]:
         """Return what the task did, by its validated options."""
-        raise NotImplementedError
 
 
 def read_journal(path: str | Path) -> list[dict[str, Any]]:
