@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
@@ -70,13 +71,31 @@ class LabCommand:
         program = CHECKOUT / ".venv" / "bin" / "ansible-playbook"
         path = playbook if "/" in playbook else f"playbooks/{playbook}.yml"
         values.setdefault("gb10_results_dir", str(self.results))
-        return [program, "-i", self.state / "inventory", *words, path, "-e", json.dumps(values)]
+        # Words come last: of two -e that say different things the later one counts.
+        return [program, "-i", self.state / "inventory", path, "-e", json.dumps(values), *words]
 
     def play(self, playbook: str, *words: str | Path, check: bool = True, **values: Any) -> str:
         """Run a playbook with variables; what it said. It has to succeed, or to fail without ``check``."""
         done = self.run(*self.playbook(playbook, *words, **values))
         assert (done.returncode == 0) is check, done.stdout[-8000:] + done.stderr[-2000:]
         return done.stdout
+
+    def killed(self, playbook: str, point: str, *words: str | Path, **values: Any) -> str:
+        """Run a playbook and kill it, with all its children, as soon as its output matches; the output until then."""
+        output = ""
+        with subprocess.Popen(
+            [LABCTL, "run", "--", *self.playbook(playbook, *words, **values)], cwd=CHECKOUT,
+            env={**self.environment, "PYTHONUNBUFFERED": "1"}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            text=True, start_new_session=True,
+        ) as process:  # fmt: skip
+            assert process.stdout is not None
+            for line in process.stdout:
+                output += line
+                if re.search(point, output, re.DOTALL):
+                    os.killpg(process.pid, signal.SIGKILL)
+                    break
+        assert process.returncode == -signal.SIGKILL, f"{point!r} was never reached:\n{output[-6000:]}"
+        return output
 
 
 def recap(output: str, count: str) -> dict[str, int]:

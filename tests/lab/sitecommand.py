@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import signal
 import subprocess
 import time
 from collections.abc import Iterable, Mapping
@@ -16,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
-from labcommand import CHECKOUT, LABCTL, LabCommand
+from labcommand import LabCommand
 
 CACHE = Path(os.environ.get("GB10_CACHE") or Path.home() / ".cache" / "gb10-lab")
 PATIENCE = 300
@@ -51,21 +50,7 @@ class Site:
 
     def killed(self, playbook: str, point: str, **values: Any) -> str:
         """Run a playbook and kill its control process as soon as its output matches; the output until then."""
-        environment = {**self.lab.environment, "PYTHONUNBUFFERED": "1"}
-        command = self.lab.playbook(playbook, *self._beside(), **{**self.values, **values})
-        output = ""
-        with subprocess.Popen(
-            [LABCTL, "run", "--", *command], cwd=CHECKOUT, env=environment, stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT, text=True, start_new_session=True,
-        ) as process:  # fmt: skip
-            assert process.stdout is not None
-            for line in process.stdout:
-                output += line
-                if re.search(point, output, re.DOTALL):
-                    os.killpg(process.pid, signal.SIGKILL)
-                    break
-        assert process.returncode == -signal.SIGKILL, f"{point!r} was never reached:\n{output[-6000:]}"
-        return output
+        return self.lab.killed(playbook, point, *self._beside(), **{**self.values, **values})
 
     def ask(self, *words: str, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
         """Run kubectl as a laptop would, in the namespace unless words name another."""

@@ -9,20 +9,21 @@ The old state is MTU 9000, the change under test leads to 8000.
 from __future__ import annotations
 
 import json
-import os
 import re
-import signal
-import subprocess
 import time
 from collections.abc import Callable, Iterator
 
 import pytest
-from labcommand import LABCTL, LabCommand
+from labcommand import LabCommand
 
 NETPLAN = "/etc/netplan/60-gb10-fabric.yaml"
 OLD, NEW = 9000, 8000
 UNDO_SOON = ("-e", "netplan_undo_timeout=6")
 HOST = "spark1"
+
+
+def values(mtu: int) -> dict[str, int]:
+    return {"gb10_fabric_mtu": mtu, "gb10_fabric_vf_count": 1}
 
 
 class Fabric:
@@ -31,37 +32,14 @@ class Fabric:
     def __init__(self, lab: LabCommand) -> None:
         self.lab = lab
 
-    def start(self, mtu: int, *arguments: str, hosts: str = HOST) -> subprocess.Popen[str]:
-        """Start the playbook as a process group of its own."""
-        values = {"gb10_fabric_mtu": mtu, "gb10_fabric_vf_count": 1}
-        command = self.lab.playbook("fabric", "--limit", hosts, **values)
-        return subprocess.Popen(
-            [LABCTL, "run", "--", *command, *arguments],
-            env=self.lab.environment,
-            text=True,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-
     def play(self, mtu: int, *arguments: str, hosts: str = HOST) -> tuple[int, str]:
         """Run the playbook; its exit status and what it said, unwrapped."""
-        process = self.start(mtu, *arguments, hosts=hosts)
-        said, _nothing = process.communicate(timeout=240)
-        return process.returncode, " ".join(said.split())
+        done = self.lab.run(*self.lab.playbook("fabric", "--limit", hosts, *arguments, **values(mtu)))
+        return done.returncode, " ".join((done.stdout + done.stderr).split())
 
     def play_until(self, mtu: int, task: str, *arguments: str) -> None:
         """Start the playbook and kill it, with all its children, as soon as a task begins."""
-        process = self.start(mtu, *arguments)
-        assert process.stdout is not None
-        said = []
-        for line in process.stdout:
-            said.append(line)
-            if task in line:
-                os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
-                return
-        pytest.fail(f"the task {task!r} never began:\n{''.join(said)}")
+        self.lab.killed("fabric", re.escape(task), "--limit", HOST, *arguments, **values(mtu))
 
     def while_pending(self, begin: str, end: str) -> None:
         """Let the host break something once the new netplan file is in place, until the change is settled."""

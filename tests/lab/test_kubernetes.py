@@ -6,21 +6,18 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import subprocess
 import time
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 import jinja2
 import pytest
 import yaml
-from labcommand import LabCommand
+from labcommand import CHECKOUT, LabCommand
+from sitecommand import CACHE
 
-CHECKOUT = Path(__file__).resolve().parents[2]
-CACHE = Path(os.environ.get("GB10_CACHE") or Path.home() / ".cache" / "gb10-lab")
 HOSTS = ("control", "spark1", "spark2")
 NODES = HOSTS[1:]
 CNI = "/var/lib/rancher/k3s/agent/etc/cni/net.d"
@@ -77,10 +74,7 @@ class Cluster:
     def kubectl(self, *words: str, stdin: str | None = None, check: bool = True) -> str:
         """Run kubectl in the lab's network, as a laptop beside it would; its output and what it complained of."""
         kubectl = CACHE / "kubernetes-1.36.4" / "bin" / "kubectl"
-        argv = [CHECKOUT / "lab" / "labctl", "run", "--", kubectl, "--kubeconfig", self.kubeconfig, *words]
-        done = subprocess.run(
-            argv, env=self.lab.environment, input=stdin, capture_output=True, text=True, timeout=180, check=False
-        )
+        done = self.lab.run(kubectl, "--kubeconfig", self.kubeconfig, *words, stdin=stdin)
         assert not check or done.returncode == 0, f"kubectl {' '.join(words)}\n{done.stderr}"
         return done.stdout + done.stderr
 
