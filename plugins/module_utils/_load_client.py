@@ -3,16 +3,19 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Load an OpenAI-compatible streaming server and time what comes back. Runs on the controller; private to us.
 
-A token's time is taken where its bytes are read from the socket, before anything is parsed or scheduled: at 256 streams
-the work for one stream would otherwise sit in the times of the others. A request's time starts when it is written, so
-that connecting to the server is not counted as waiting for its first token.
+A token's time is the kernel's for the last packet of the read that brought it (SO_TIMESTAMPNS, socket(7)), or where
+there is none that of reading it: how long this process took to wake up and to serve its other streams is none of the
+server's doing. A request's time starts when it is written, so that connecting is not counted as waiting for its first
+token.
 """
 
 from __future__ import annotations
 
 import asyncio
-import functools
 import json
+import socket
+import struct
+import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -20,7 +23,6 @@ from typing import Any
 
 try:
     import aiohttp
-    from aiohttp.client_proto import ResponseHandler
 except ImportError:
     aiohttp = None  # type: ignore[assignment,unused-ignore]
 
@@ -28,6 +30,10 @@ from ._load_stats import RequestRecord
 from ._output_guard import StreamGuard
 
 EVENT_END = b"\n\n"
+SO_TIMESTAMPNS = 35
+"""Linux's number of it (asm-generic/socket.h); Python has no name for it."""
+STAMP = struct.Struct("@ll")
+STAMP_SPACE = socket.CMSG_SPACE(STAMP.size)
 UNREADABLE: tuple[type[Exception], ...] = (OSError, TimeoutError) + ((aiohttp.ClientError,) if aiohttp else ())
 """What `fetch` raises where the server refuses or can't be reached."""
 
@@ -159,34 +165,59 @@ class _Reader:
             self.record.output_tokens = len(self.record.chunk_times)
 
 
-def _stamp_reads(connector: aiohttp.TCPConnector) -> None:
-    """Have the connector's connections note when they read, where this aiohttp lets them."""
-    if not hasattr(connector, "_factory"):
-        return
+class _Stamped(socket.socket):
+    """A socket that keeps a time for every read that its stream has not taken yet."""
 
-    class Stamped(ResponseHandler):
-        """Keeps the time of every read that its stream has not taken yet."""
+    def __init__(self, *kind: Any) -> None:
+        super().__init__(*kind)
+        self.reads: list[float] = []
+        if sys.platform == "linux":
+            self.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
 
-        def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-            super().__init__(loop=loop)
-            self.reads: list[float] = []
+    def recv(self, size: int, flags: int = 0) -> bytes:
+        """Read as asyncio does for plain connections."""
+        data, about, _flags, _address = self.recvmsg(size, STAMP_SPACE, flags)
+        self._note(len(data), about)
+        return data
 
-        def data_received(self, data: bytes) -> None:
-            self.reads.append(time.perf_counter())
-            super().data_received(data)
+    def recv_into(self, buffer: Any, nbytes: int = 0, flags: int = 0) -> int:
+        """Read as asyncio does under TLS."""
+        room = memoryview(buffer)[: nbytes or None]
+        count, about, _flags, _address = self.recvmsg_into([room], STAMP_SPACE, flags)
+        self._note(count, about)
+        return count
 
-    factory: Any = functools.partial(Stamped, loop=asyncio.get_running_loop())
-    connector._factory = factory
+    def _note(self, count: int, about: Iterable[tuple[int, int, bytes]]) -> None:
+        now = time.perf_counter()
+        for level, kind, value in about:
+            if level == socket.SOL_SOCKET and kind == SO_TIMESTAMPNS:
+                seconds, nanoseconds = STAMP.unpack(value)
+                # the kernel's is a time of day: a clock that was set back meanwhile makes it a time to come
+                now -= max(0, time.time_ns() - (seconds * 10**9 + nanoseconds)) / 1e9
+        if count:
+            self.reads.append(now)
+
+    def take(self, since: float) -> list[float]:
+        """Return the times of the reads at hand, without what an earlier request left; now, where there are none."""
+        taken = [moment for moment in self.reads if moment >= since]
+        self.reads.clear()
+        return taken or [time.perf_counter()]
 
 
-def _moments(protocol: Any) -> list[float]:
-    """Return when the bytes at hand were read; now, where nobody noted it."""
-    reads = getattr(protocol, "reads", None)
-    if not reads:
-        return [time.perf_counter()]
-    taken = list(reads)
-    reads.clear()
-    return taken
+class _Sockets(dict[int, _Stamped]):
+    """The sockets of a connector by their descriptors, by which a response finds its own."""
+
+    def make(self, address: tuple[Any, ...]) -> _Stamped:
+        """Return a new socket for one of getaddrinfo's answers, as aiohttp wants it."""
+        made = _Stamped(*address[:3])
+        made.setblocking(False)
+        self[made.fileno()] = made
+        return made
+
+    def of(self, response: aiohttp.ClientResponse) -> _Stamped | None:
+        """Return the socket that brings a response, if there is more to come."""
+        transport = response.connection.transport if response.connection else None
+        return self.get(transport.get_extra_info("socket").fileno()) if transport else None
 
 
 def _written() -> aiohttp.TraceConfig:
@@ -201,7 +232,13 @@ def _written() -> aiohttp.TraceConfig:
 
 
 async def _run_one(
-    session: aiohttp.ClientSession, target: Target, request: Request, index: int, guarded: bool, budget: Budget
+    session: aiohttp.ClientSession,
+    sockets: _Sockets,
+    target: Target,
+    request: Request,
+    index: int,
+    guarded: bool,
+    budget: Budget,
 ) -> RequestRecord:
     headers = {"Authorization": f"Bearer {target.api_key}"} if target.api_key else {}
     body = json.dumps(_body(target, request, budget)).encode()
@@ -215,9 +252,9 @@ async def _run_one(
                 record.error_class = "server"
                 record.error = f"HTTP {response.status}: {(await response.text())[:300]}"
                 return record
-            protocol = response.connection.protocol if response.connection else None
+            stamped = sockets.of(response)
             async for data in response.content.iter_any():
-                if not reader.take(data, _moments(protocol)):
+                if not reader.take(data, stamped.take(record.sent) if stamped else [time.perf_counter()]):
                     break
     except (aiohttp.ClientError, OSError, TimeoutError) as error:
         record.error_class, record.error = "infrastructure", f"{type(error).__name__}: {error}"[:300]
@@ -248,13 +285,13 @@ async def run_level(
     budget = budget or Budget()
     records: list[RequestRecord] = []
     timeout = aiohttp.ClientTimeout(total=None, sock_connect=30, sock_read=target.timeout_s)
-    connector = aiohttp.TCPConnector(limit=concurrency)
-    _stamp_reads(connector)
+    sockets = _Sockets()
+    connector = aiohttp.TCPConnector(limit=concurrency, socket_factory=sockets.make)
     async with aiohttp.ClientSession(timeout=timeout, connector=connector, trace_configs=[_written()]) as session:
 
         async def worker() -> None:
             for index, request in queue:
-                record = await _run_one(session, target, request, index, guarded, budget)
+                record = await _run_one(session, sockets, target, request, index, guarded, budget)
                 if record.finish_reason != "budget" or record.chunk_times:
                     records.append(record)
                 if on_done:

@@ -5,12 +5,19 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 import time
 from collections.abc import Awaitable, Callable
 
 import pytest
 from aiohttp import web
-from ansible_collections.gb10.cluster.plugins.module_utils._load_client import Request, Target, fetch, run_level
+from ansible_collections.gb10.cluster.plugins.module_utils._load_client import (
+    Request,
+    Target,
+    _Stamped,
+    fetch,
+    run_level,
+)
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -84,6 +91,40 @@ def test_events_cut_anywhere_are_put_together() -> None:
         return response
 
     assert {r.content for r in on_server(handler)} == {"sch\u00f6n gut"}
+
+
+def test_a_token_counts_from_its_arrival_however_late_the_client_reads() -> None:
+    freed: list[float] = []
+
+    async def handler(request: web.Request) -> web.StreamResponse:
+        response = await start(request)
+        await asyncio.sleep(0.1)
+        await response.write(delta("word ", "stop"))
+        # server and client share the loop, so that the client can't read before this is over
+        time.sleep(0.1)
+        freed.append(time.perf_counter())
+        # the kernel's time is that of the last packet in a read: the end of the answer comes in one of its own
+        await asyncio.sleep(0.05)
+        return response
+
+    records = on_server(handler, concurrency=1)
+    for record, moment in zip(records, freed, strict=True):
+        assert record.ttft >= 0.1
+        assert moment - 0.2 < record.chunk_times[0] < moment - 0.05
+
+
+def test_reading_as_under_tls_keeps_the_time_of_arrival() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening, _Stamped() as reading:
+        reading.connect(listening.getsockname())
+        with listening.accept()[0] as writing:
+            time.sleep(0.05)
+            writing.sendall(b"words")
+            time.sleep(0.1)
+            buffer = bytearray(8)
+            assert reading.recv_into(buffer) == 5 and buffer[:5] == b"words"
+            late = time.perf_counter()
+        assert reading.recv_into(buffer) == 0
+    assert late - 0.2 < reading.reads[0] < late - 0.05 and len(reading.reads) == 1
 
 
 def test_a_collapsed_stream_is_left_early() -> None:
