@@ -65,9 +65,6 @@ def _stub(name: str, **values: Any) -> None:
 
 def sglang_client(wheel: Path) -> Any:
     """Return SGLang's bench_serving from its wheel, without the tokenizers and data sets that it loads."""
-    where = Path(tempfile.mkdtemp(prefix="gb10-bench-"))
-    with zipfile.ZipFile(wheel) as archive:
-        archive.extract("sglang/bench_serving.py", where)
 
     def nothing(*_unused: Any, **_unused_too: Any) -> None:
         return None
@@ -92,11 +89,13 @@ def sglang_client(wheel: Path) -> Any:
         if importlib.util.find_spec(name) is None:
             _stub(name, tqdm=object, ndarray=object)
             _stub(f"{name}.asyncio", tqdm=object)
-    spec = importlib.util.spec_from_file_location("sglang.bench_serving", where / "sglang" / "bench_serving.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
+    with tempfile.TemporaryDirectory() as scratch, zipfile.ZipFile(wheel) as archive:
+        source = archive.extract("sglang/bench_serving.py", scratch)
+        spec = importlib.util.spec_from_file_location("sglang.bench_serving", source)
+        assert spec is not None and spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[spec.name] = module
+        spec.loader.exec_module(module)
     return module
 
 

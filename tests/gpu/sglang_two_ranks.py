@@ -161,10 +161,9 @@ def verdicts(logs: Path) -> list[dict[str, Any]]:
     return [{key: entry[key] for key in keys} for entry in json.loads(done.stdout)]
 
 
-def run(eagle: bool, logs: Path) -> dict[str, Any]:
-    """Start both ranks, exercise and judge them, stop the head first, and return everything seen."""
+def run(eagle: bool, models: Path, logs: Path) -> dict[str, Any]:
+    """Start both ranks, exercise and judge them, stop them, and return everything seen."""
     logs.mkdir(parents=True, exist_ok=True)
-    models = Path(tempfile.mkdtemp(prefix="gb10-two-ranks-"))
     write_model(models / "target", TARGET)
     write_model(models / "draft", DRAFT)
     ranks = [start(rank, models, logs, eagle) for rank in (0, 1)]
@@ -197,7 +196,8 @@ def main() -> int:
     parser.add_argument("--logs", type=Path, default=Path("two-ranks-logs"), help="where the logs are kept")
     options = parser.parse_args()
     try:
-        seen = run(options.eagle, options.logs)
+        with tempfile.TemporaryDirectory() as models:
+            seen = run(options.eagle, Path(models), options.logs)
     except (RuntimeError, OSError) as error:
         print(json.dumps({"passed": False, "error": str(error), "logs": str(options.logs)}, indent=2))
         return 1
