@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
-from labcommand import LabCommand
+from labcommand import LABCTL, LabCommand
 
 CACHE = Path(os.environ.get("GB10_CACHE") or Path.home() / ".cache" / "gb10-lab")
 PATIENCE = 300
@@ -51,6 +51,13 @@ class Site:
     def killed(self, playbook: str, point: str, **values: Any) -> str:
         """Run a playbook and kill its control process as soon as its output matches; the output until then."""
         return self.lab.killed(playbook, point, *self._beside(), **{**self.values, **values})
+
+    def import_image(self, archive: Path, nodes: Iterable[str]) -> None:
+        """Give nodes the images of a docker archive."""
+        for node in nodes:
+            with archive.open("rb") as stream:
+                importing = [LABCTL, "exec", node, "--", "k3s", "ctr", "images", "import", "-"]
+                subprocess.run(importing, stdin=stream, check=True, env=self.lab.environment, timeout=900)
 
     def ask(self, *words: str, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
         """Run kubectl as a laptop would, in the namespace unless words name another."""

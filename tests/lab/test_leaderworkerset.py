@@ -12,7 +12,7 @@ import subprocess
 from collections.abc import Callable, Iterator
 
 import pytest
-from labcommand import CHECKOUT, LABCTL, LabCommand, changed
+from labcommand import CHECKOUT, LabCommand, changed
 from sitecommand import CACHE, Site, incarnations, is_ready, revisions
 
 GROUP = "gemma-4-31b-it"
@@ -36,11 +36,7 @@ def test_without_its_controller_it_is_refused_before_anything_changes(cluster: S
 
 def test_the_controller_is_installed_by_its_own_manifests(cluster: Site) -> None:
     subprocess.run([CHECKOUT / "lab" / "kubernetes" / "prepare", "--lws"], check=True, timeout=900)
-    nodes = [item["metadata"]["name"] for item in cluster.get("nodes")["items"]]
-    for node in nodes:
-        with (CACHE / "lws" / "image.tar").open("rb") as image:
-            importing = [LABCTL, "exec", node, "--", "k3s", "ctr", "images", "import", "-"]
-            subprocess.run(importing, stdin=image, check=True, env=cluster.lab.environment, timeout=300)
+    cluster.import_image(CACHE / "lws" / "image.tar", (n["metadata"]["name"] for n in cluster.get("nodes")["items"]))
     manifests = (CACHE / "lws" / "lws.yaml").read_text()
     cluster.kubectl("--namespace=lws-system", "apply", "--server-side", "-f", "-", stdin=manifests)
     waiting = ("rollout", "status", "deployment/lws-controller-manager", "--timeout=240s")

@@ -42,10 +42,8 @@ def cluster(make_lab: Callable[[], LabCommand]) -> Iterator[Site]:
     built = subprocess.run([SOURCE / "build"], check=True, stdout=subprocess.PIPE, text=True, timeout=1500)
     made = Site.deployed(make_lab(), nodes=len(NODES))
     made.group = GROUP
+    made.import_image(Path(built.stdout.strip()), NODES)
     for node in NODES:
-        with Path(built.stdout.strip()).open("rb") as image:
-            importing = [LABCTL, "exec", node, "--", "k3s", "ctr", "images", "import", "-"]
-            subprocess.run(importing, stdin=image, check=True, env=made.lab.environment, timeout=900)
         with (SOURCE / "model").open("rb") as program:
             writing = [LABCTL, "exec", node, "--", "python3", "-", f"{MODELS}/gb10--tiny-llama"]
             subprocess.run(writing, stdin=program, check=True, env=made.lab.environment, timeout=60)
@@ -77,7 +75,14 @@ def test_it_generates_and_counts(cluster: Site) -> None:
     assert sum(float(line.rsplit(" ", 1)[1]) for line in counted) >= 64
 
 
-def test_a_preset_replaces_both_ranks_and_a_difference_is_reported(cluster: Site) -> None:
+def test_what_sglang_rewrites_is_reported(cluster: Site) -> None:
+    said = " ".join(cluster.play("serve", **VALUES, preset="rewritten").split())
+    assert "sampling_backend: asked for flashinfer, runs pytorch" in said, said[-3000:]
+    assert "runs everything as the profile says" not in said
+    assert server_info(cluster)["sampling_backend"] == "pytorch"
+
+
+def test_a_preset_replaces_both_ranks(cluster: Site) -> None:
     before = incarnations(cluster.pods())
     cluster.play("serve", **VALUES, preset="narrow")
     assert not before & incarnations(cluster.pods())
