@@ -104,6 +104,11 @@ def command(entry: Mapping[str, Any], plan: Mapping[str, Any]) -> list[str]:
     return ["python3", f"{FILES}/patch_runner.py", *hooks, "--", *entry["argv"]]
 
 
+def _as_text(kind: str, amounts: Any) -> Any:
+    """Return quantities as controllers write them back: a number would be a change at every run."""
+    return {name: str(of) for name, of in amounts.items()} if kind in {"limits", "requests"} else amounts
+
+
 def pod_spec(entry: Mapping[str, Any], plan: Mapping[str, Any], options: PodOptions) -> dict[str, Any]:
     """Return the pod of a rank, pinned to its node because its addresses are that node's."""
     volumes, mounted = mounts(plan, options.shm_size, options.models, options.cache)
@@ -114,6 +119,7 @@ def pod_spec(entry: Mapping[str, Any], plan: Mapping[str, Any], options: PodOpti
         for variable, (secret, key) in sorted(options.secrets.items())
     ]
     limits = entry["resources"]["limits"] | dict(options.resources.get("limits", {}))
+    resources = {**options.resources, "limits": limits}
     container = {
         "name": "sglang",
         "image": plan["image"],
@@ -121,7 +127,7 @@ def pod_spec(entry: Mapping[str, Any], plan: Mapping[str, Any], options: PodOpti
         "command": command(entry, plan),
         "env": env,
         "ports": [{"name": "http", "containerPort": plan["service"]["port"], "protocol": "TCP"}],
-        "resources": {key: value for key, value in options.resources.items() if key != "limits"} | {"limits": limits},
+        "resources": {kind: _as_text(kind, of) for kind, of in resources.items()},
         "securityContext": SECURITY[plan["rdma_mode"]],
         "volumeMounts": mounted,
         **probes(entry, plan, options),

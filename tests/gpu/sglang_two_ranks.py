@@ -10,6 +10,9 @@ Needs two NVIDIA GPUs and an environment in which `python3 -m sglang.launch_serv
 the model is tiny and random. Each rank has its own NCCL_HOSTID, so NCCL treats them as two hosts and takes Socket
 (there is no RDMA between the GPUs of most machines): the verdict must be `socket`, by channel lines, on both ranks.
 Prints one JSON object; exit status 0 only when every check holds.
+
+Seen on 2 x H200 (SGLang 0.5.16, PyTorch 2.11, NCCL 2.28.9), 2026-11-21: ready in 101 s and 475 tok/s for one stream;
+with --eagle, kernels compiled, 46 s and 241 tok/s, accept length 1.0 since the draft is random.
 """
 
 from __future__ import annotations

@@ -89,7 +89,7 @@ def test_a_pod_is_pinned_confined_and_attached() -> None:
 def test_security_of_each_mode(mode: str, expected: dict[str, Any]) -> None:
     container = container_of(rendered(rdma_mode=mode, rdma_resources=("rdma/gb10",)), 1)
     assert container["securityContext"] == expected
-    assert container["resources"]["limits"] == {"nvidia.com/gpu": 1, "rdma/gb10": 1}
+    assert container["resources"]["limits"] == {"nvidia.com/gpu": "1", "rdma/gb10": "1"}
 
 
 @pytest.mark.parametrize(
@@ -223,7 +223,7 @@ def test_options_reach_the_pod() -> None:
         host_ipc=True,
         models="/srv/models",
         cache="/srv/cache",
-        resources={"requests": {"cpu": 1}},
+        resources={"requests": {"cpu": 1}, "claims": [{"name": "gpu"}]},
     )
     template = pod_of(rendered(options), 1)["spec"]
     assert (template["runtimeClassName"], template["hostIPC"]) == ("nvidia", True)
@@ -231,7 +231,11 @@ def test_options_reach_the_pod() -> None:
         "models": "/srv/models",
         "cache": "/srv/cache",
     }
-    assert container_of(rendered(options), 1)["resources"]["requests"] == {"cpu": 1}
+    assert container_of(rendered(options), 1)["resources"] == {
+        "requests": {"cpu": "1"},
+        "limits": {"nvidia.com/gpu": "1"},
+        "claims": [{"name": "gpu"}],
+    }
 
 
 @pytest.mark.parametrize(
