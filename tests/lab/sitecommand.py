@@ -12,6 +12,7 @@ import subprocess
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Self
 
@@ -133,6 +134,14 @@ def incarnations(pods: Iterable[Mapping[str, Any]]) -> set[str]:
         for pod in pods
         for status in pod["status"].get("containerStatuses", [])
     }
+
+
+def time_to_ready(pods: Iterable[Mapping[str, Any]]) -> float:
+    """Seconds from the creation of the first rank to the last one's readiness, by the API's own stamps."""
+    known = list(pods)
+    created = min(pod["metadata"]["creationTimestamp"] for pod in known)
+    ready = max(c["lastTransitionTime"] for pod in known for c in pod["status"]["conditions"] if c["type"] == "Ready")
+    return (datetime.fromisoformat(ready) - datetime.fromisoformat(created)).total_seconds()
 
 
 def revisions(pods: Iterable[Mapping[str, Any]]) -> set[str]:

@@ -11,12 +11,11 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
-from datetime import datetime
 from typing import Any
 
 import pytest
 from labcommand import LabCommand, changed
-from sitecommand import Site
+from sitecommand import Site, time_to_ready
 
 MODELS = ("google--gemma-4-31B-it", "google--gemma-4-31B-it-assistant")
 LEVELS = {"privileged": "privileged", "ipc_lock": "privileged", "restricted": "restricted"}
@@ -142,11 +141,14 @@ def test_our_group_starts_as_fast_as_the_bare_control_plane_starts_the_same_pods
     begun = time.monotonic()
     site.kubectl("create", "-f", "-", stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": objects}))
     site.kubectl("wait", mine, "--for=condition=Ready", "pod", "--timeout=240s")
-    seconds = {"bare, by the clock": time.monotonic() - begun, "bare, by the API": start_of(site)}
+    seconds = {"bare, by the clock": time.monotonic() - begun, "bare, by the API": time_to_ready(site.pods())}
     site.play("serve_stop", instance=site.group)
     begun = time.monotonic()
     site.play("serve", **options("restricted"), gb10_sriov_resource_prefix="gb10.cluster")
-    seconds |= {"playbook serve, all of it": time.monotonic() - begun, "playbook serve, by the API": start_of(site)}
+    seconds |= {
+        "playbook serve, all of it": time.monotonic() - begun,
+        "playbook serve, by the API": time_to_ready(site.pods()),
+    }
     print(f"\nuntil all ranks were ready: { {what: round(value, 1) for what, value in seconds.items()} }")
     # probes look every ten seconds, so one look may be missed
     assert seconds["playbook serve, by the API"] <= seconds["bare, by the API"] + 10
@@ -163,20 +165,3 @@ def bare(item: dict[str, Any]) -> dict[str, Any]:
     for key in [key for key in meta.get("annotations", {}) if key.startswith("pv.kubernetes.io/")]:
         meta["annotations"].pop(key)
     return {**kept, "metadata": meta}
-
-
-def start_of(site: Site) -> float:
-    """Seconds from the creation of the first rank to the last one's readiness."""
-    pods = site.pods()
-    sets = site.get("statefulsets")["items"]
-    created = min(item["metadata"]["creationTimestamp"] for item in sets)
-    ready = max(c["lastTransitionTime"] for pod in pods for c in pod["status"]["conditions"] if c["type"] == "Ready")
-    first, last = (datetime.fromisoformat(stamp) for stamp in (created, ready))
-    return (last - first).total_seconds()
-
-
-def test_stopping_takes_the_claimed_directories_out_of_the_cluster_and_leaves_the_models(site: Site) -> None:
-    assert "gb10-serving-gemma-4-31b-it-models" in site.kubectl("get", "persistentvolumes")
-    site.play("serve_stop", instance=site.group)
-    assert site.kubectl("get", "persistentvolumes", "-o", "name") == ""
-    assert site.lab.shell("spark1", f"ls /srv/models/{MODELS[0]}") == "config.json"

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 from labcommand import LabCommand, changed
-from sitecommand import Site, incarnations, is_ready, revisions
+from sitecommand import Site, incarnations, is_ready, revisions, time_to_ready
 
 GROUP = "gemma-4-31b-it"
 TWO = {"topology": {"nodes": 2, "tp": 2}}
@@ -30,6 +30,7 @@ def cluster(make_lab: Callable[[], LabCommand]) -> Iterator[Site]:
 def test_a_group_is_served_and_a_second_run_changes_nothing(cluster: Site) -> None:
     assert changed(cluster.play("serve")) > 0
     assert all(map(is_ready, cluster.pods()))
+    print(f"four ranks: ready after {time_to_ready(cluster.pods()):.0f} s")
     assert changed(cluster.play("serve")) == 0
 
 
@@ -48,6 +49,7 @@ def test_a_preset_replaces_the_group_as_a_whole(cluster: Site) -> None:
     assert {p["metadata"]["uid"] for p in before}.isdisjoint(p["metadata"]["uid"] for p in after)
     assert len(revisions(after)) == 1
     assert revisions(after) != revisions(before)
+    print(f"a preset: ready after {time_to_ready(after):.0f} s")
     cluster.play("verify", preset="mtp-6")
 
 
@@ -125,6 +127,7 @@ def test_two_groups_side_by_side_and_none_may_take_the_other_s_vfs(cluster: Site
         cluster.play("serve", instance=name, serving_plan_nodes=nodes, vf_index=vf_index, serving_plan_overrides=TWO)
     assert [pod["spec"]["nodeName"] for pod in cluster.pods("two")] == ["spark4", "spark3"]
     assert all(map(is_ready, [*cluster.pods("one"), *cluster.pods("two")]))
+    print("two groups: ready after", [time_to_ready(cluster.pods(name)) for name in ("one", "two")], "s")
     for name, nodes, vf_index in (("one", ["spark1", "spark2"], 0), ("two", ["spark4", "spark3"], 1)):
         cluster.play("verify", instance=name, serving_plan_nodes=nodes, vf_index=vf_index, serving_plan_overrides=TWO)
     output = cluster.play(
