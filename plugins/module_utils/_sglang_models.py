@@ -17,7 +17,11 @@ from ._sglang_rules import Facts
 
 @dataclass(frozen=True)
 class Model:
-    """Facts of one repository; None is unknown. Weights in GB (10^9 bytes), parameters in units of 10^9."""
+    """Facts of one repository; None is unknown. Weights in GB (10^9 bytes), parameters in units of 10^9.
+
+    ``attention_layers``, ``kv_heads`` and ``head_dim`` are those of full attention; layers that see a window have their
+    own. ``draft_*`` is the MTP layer that comes with the checkpoint, where ``weights_gb`` doesn't count it.
+    """
 
     repo: str
     architecture: str
@@ -33,6 +37,19 @@ class Model:
     kv_heads: int | None = None
     head_dim: int | None = None
     experts: int | None = None
+    sliding_layers: int | None = None
+    sliding_kv_heads: int | None = None
+    sliding_head_dim: int | None = None
+    sliding_window: int | None = None
+    mamba_layers: int | None = None
+    mamba_heads: int | None = None
+    mamba_head_dim: int | None = None
+    mamba_state_size: int | None = None
+    mamba_groups: int | None = None
+    mamba_conv: int | None = None
+    draft_layers: int | None = None
+    draft_gb: float | None = None
+    draft_note: str = ""
 
 
 @lru_cache(maxsize=4)
@@ -49,14 +66,16 @@ def load_models(directory: Path) -> Mapping[str, Model]:
 
 
 def find(models: Mapping[str, Model], path: str | None) -> Model | None:
-    """Return the facts of a model by its repository, or by the last part of a local path."""
+    """Return the facts of a model by its repository, or by the last part of a local path.
+
+    The assistants of Gemma-4 were first published with the ending -mtp.
+    """
     if not path:
         return None
-    found = models.get(path.lower())
-    if found is not None:
-        return found
-    last = path.rstrip("/").rpartition("/")[2].lower().removesuffix("-mtp")
-    return next((m for m in models.values() if m.repo.lower().rpartition("/")[2] in (last, f"{last}-assistant")), None)
+    named = {repo.rpartition("/")[2]: model for repo, model in models.items()}
+    last = path.rstrip("/").rpartition("/")[2].lower()
+    renamed = last.removesuffix("-mtp") + "-assistant" if last.endswith("-mtp") else last
+    return models.get(path.lower()) or named.get(last) or named.get(renamed)
 
 
 def facts_for(models: Mapping[str, Model], argv: Iterable[str], given: Facts) -> Facts:
@@ -65,7 +84,7 @@ def facts_for(models: Mapping[str, Model], argv: Iterable[str], given: Facts) ->
     model, draft = find(models, _value(words, "--model-path", "--model")), None
     draft_path = _value(words, "--speculative-draft-model-path", "--speculative-draft-model")
     if draft_path is not None:
-        draft = models.get(draft_path.lower()) or _draft(models, draft_path)
+        draft = find(models, draft_path)
     filled: dict[str, Any] = {}
     if model is not None:
         filled = {
@@ -79,13 +98,6 @@ def facts_for(models: Mapping[str, Model], argv: Iterable[str], given: Facts) ->
     if draft is not None:
         filled["draft_arch"] = draft.architecture
     return replace(given, **{key: value for key, value in filled.items() if getattr(given, key) is None})
-
-
-def _draft(models: Mapping[str, Model], path: str) -> Model | None:
-    """Return a draft by its name; the assistants of Gemma-4 were first published with the ending -mtp."""
-    last = path.rstrip("/").rpartition("/")[2].lower()
-    names = {last, last.removesuffix("-mtp") + "-assistant"}
-    return next((m for m in models.values() if m.repo.lower().rpartition("/")[2] in names), None)
 
 
 def _value(words: list[str], *names: str) -> str | None:

@@ -28,6 +28,9 @@ IRRELEVANT = frozenset(
 FROZEN_KV_PATCH = "sglang#24436"
 """The change that brought FROZEN_KV_MTP; images of 0.5.11 that carry it behave like 0.5.12 here."""
 
+NEMOTRON_RADIX_PATCH = "sglang#27998"
+"""The change that lets NemotronH speculate with the radix cache, part of 0.5.14; images of 0.5.13 may carry it."""
+
 
 @dataclass(frozen=True)
 class Change:
@@ -65,6 +68,8 @@ def _speculation(context: dict[str, Any], version: Version) -> None:
     context.update(spec=spec, eagle_family=eagle, steps=steps, topk=topk, draft_tokens=draft)
     adjusted = eagle and topk == 1 and steps is not None
     context["draft_tokens_run"] = steps + 1 if adjusted else draft
+    # before, caches were sized without the draft: it took its memory from what mem_fraction_static leaves free
+    context["draft_inside"] = version.within("0.5.14", None)
 
 
 def _mamba(context: dict[str, Any], version: Version) -> None:
@@ -72,7 +77,8 @@ def _mamba(context: dict[str, Any], version: Version) -> None:
     strategy = context["mamba_radix_cache_strategy"] or "auto"
     overlap = not context["disable_overlap_schedule"]
     if strategy == "auto":
-        modern = version.within("0.5.14", None)
+        # the change lets speculation keep the radix cache, which only an extra buffer allows; without it, as before
+        modern = version.within("0.5.14", None) or (context["spec"] and NEMOTRON_RADIX_PATCH in context["carries"])
         paged = (context["page_size"] or 1) > 1
         strategy = "extra_buffer" if modern and (overlap or paged) else "no_buffer"
     if version.within(None, "0.5.10") and context["spec"] and not context["spec_v2"]:
@@ -85,6 +91,8 @@ def _mamba(context: dict[str, Any], version: Version) -> None:
         mamba_strategy=strategy,
         mamba_ratio=ratio if context["hybrid"] else None,
         mamba_parallel=pool // ratio if context["hybrid"] and pool is not None else None,
+        # states of drafted tokens come out of the states' own share, no longer ahead of it
+        mamba_jointly=version.within("0.5.13", None),
     )
 
 

@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Profiles as they ship: presets, overlays, translation, expected results, duplicates, memory."""
+"""Profiles as they ship: presets, overlays, translation, expected results, duplicates."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._sglang_matrix import duplicates, matrix
-from ansible_collections.gb10.cluster.plugins.module_utils._sglang_memory import estimate, kv_bytes_per_token
-from ansible_collections.gb10.cluster.plugins.module_utils._sglang_models import Model, find, load_models
+from ansible_collections.gb10.cluster.plugins.module_utils._sglang_models import find, load_models
 from ansible_collections.gb10.cluster.plugins.module_utils._sglang_profile import Library, overlay, resolve
 from ansible_collections.gb10.cluster.plugins.plugin_utils._profile_files import find_profiles, load_profile
 from sglang_cases import PROFILES
@@ -146,56 +145,13 @@ def test_a_third_of_the_published_matrix_is_the_same_engine_twice() -> None:
     assert sum(len(group) - 1 for group in duplicates(cells)) == 12
 
 
-def test_memory_shows_its_arithmetic() -> None:
-    lines = resolve(SHIPPED["glm-4.7"], "winner").memory["lines"]
-    assert lines[0] == "weights and caches may take 119.0 GiB x 0.80 = 95.2 GiB"
-    assert lines[1].startswith("weights: 216 GB / (tp 4 x pp 1) = 50.3 GiB")
-    assert lines[-1].startswith("one token: 2 x 92 layers x 8/4 heads x 128 x 1 bytes = 46.0 KiB")
-
-
-def test_weights_that_do_not_fit_are_refused() -> None:
-    findings = resolve(SHIPPED["qwen3.5-397b"], "winner", None, {"topology": {"nodes": 1, "tp": 1}}).findings
-    assert "memory.weights" in {finding.rule for finding in findings if finding.severity == "error"}
-
-
-def test_the_profiles_own_weights_count() -> None:
-    model = {"model": {"repo": "mine/model", "arch": "LlamaForCausalLM", "weights_gb": 400}}
-    findings = resolve(overlay(SHIPPED["gemma-4-31b-it"], model), "baseline").findings
-    assert "memory.weights" in {finding.rule for finding in findings}
-
-
-@pytest.mark.parametrize(
-    ("share", "context", "rules"),
-    [(0.8, 1000, set()), (0.97, 1000, {"memory.system"}), (0.8, 10**9, {"memory.context"})],
-)
-def test_what_is_left_for_system_and_context(share: float, context: int, rules: set[str]) -> None:
-    model = Model("r", "a", "s", weights_gb=10, layers=10, kv_heads=8, head_dim=128)
-    about = {"tp_size": 1, "pp_size": 1, "mem_fraction_static": share, "context_length": context}
-    assert {finding.rule for finding in estimate(model, about, None, "gb10").findings} == rules
-
-
-def test_cached_numbers_of_one_token() -> None:
-    model = Model("r", "a", "s", layers=10, kv_heads=8, head_dim=128)
-    assert kv_bytes_per_token(model, "auto", 4) == 2 * 10 * 2 * 128 * 2
-    assert kv_bytes_per_token(model, "fp8_e4m3", 16) == 2 * 10 * 1 * 128
-    assert kv_bytes_per_token(Model("r", "a", "s"), "auto", 1) is None
-
-
-def test_mamba_states_become_requests() -> None:
-    over = {"server_args": {"max_mamba_cache_size": 96, "max_running_requests": 32}}
-    plain = resolve(SHIPPED["nemotron-3-super-120b"], "no-spec", None, over)
-    assert "Mamba states: 96 // 3 a request = 32 requests at once" in plain.memory["lines"]
-    newer = resolve(SHIPPED["nemotron-3-super-120b"], "mtp-3-4", "0.5.14", {**over, **ANY})
-    assert "Mamba states: 96 // 5 a request = 19 requests at once" in newer.memory["lines"]
-    assert "mamba.slots" in {finding.rule for finding in newer.findings}
-
-
 def test_models_are_found_by_repository_and_by_directory() -> None:
     models = load_models(PROFILES / "models")
     found = find(models, "/models/GLM-4.7-NVFP4/")
     assert found is not None
     assert found.architecture == "Glm4MoeForCausalLM"
-    draft = find(models, "google/gemma-4-E4B-it-mtp")
+    draft, target = find(models, "google/gemma-4-E4B-it-mtp"), find(models, "/models/gemma-4-E4B-it")
     assert draft is not None
-    assert draft.architecture == "Gemma4ForConditionalGeneration" or draft.repo.endswith("-assistant")
+    assert target is not None
+    assert (draft.repo, target.repo) == ("google/gemma-4-E4B-it-assistant", "google/gemma-4-E4B-it")
     assert find(models, "somebody/else") is None
