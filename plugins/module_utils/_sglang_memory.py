@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import isfinite
 from typing import Any
 
 from ._findings import Finding, Severity
@@ -62,9 +63,11 @@ def estimate(
 ) -> Estimate:
     """Add up what is known of one GPU's memory; ``context`` is that of the rules, with defaults filled in."""
     _capability, unified, total = GPUS[gpu]
-    share = Share(int(context.get("tp_size") or 1), int(context.get("pp_size") or 1))
+    share = Share(max(1, int(context.get("tp_size") or 1)), max(1, int(context.get("pp_size") or 1)))
     fraction = context.get("mem_fraction_static")
     static = float(fraction) if fraction is not None else 0.87
+    if not isfinite(static):
+        return Estimate(total, 0.0, lines=[f"not estimated: mem_fraction_static is {fraction}"])
     result = Estimate(total, total * static, outside_gib=total * (1 - static))
     named = f"{static:.2f}" + ("" if fraction is not None else " (SGLang's own choice, roughly)")
     result.lines.append(f"weights and caches may take {total:.1f} GiB x {named} = {result.static_gib:.1f} GiB")
@@ -146,11 +149,11 @@ def _mamba(result: Estimate, model: Model, context: Mapping[str, Any], share: Sh
 def _pool(result: Estimate, context: Mapping[str, Any], size: float, steps: int) -> int:
     """Return how many states SGLang makes room for by itself; ``size`` is that of one in GiB."""
     ratio, cache = int(context["mamba_ratio"]), result.cache_gib or 0.0
-    part = float(context.get("mamba_full_memory_ratio") or MAMBA_TO_KV)
+    part = max(0.0, float(context.get("mamba_full_memory_ratio") or MAMBA_TO_KV))
     shown, each, how = f"{cache:.1f} GiB", size, f"{size * 1024:.1f} MiB"
     if context.get("mamba_jointly", True):
         each *= 1 + steps / ratio
-        how += f" x (1 + {steps} draft tokens / {ratio})" if steps else ""
+        how = f"({how} x (1 + {steps} draft tokens / {ratio}))" if steps else how
     elif steps:
         ahead = size * steps * int(context.get("slots") or 0)
         cache, shown = cache - ahead, f"({cache:.1f} - {ahead:.1f} of draft tokens) GiB"
@@ -172,7 +175,7 @@ def _cache(
     """Turn what is left into tokens; a draft of ``drafted`` layers keeps KV for as many of them."""
     room = (result.cache_gib or 0.0) - (result.mamba_gib or 0.0)
     dtype = str(context.get("kv_cache_dtype") or "auto")
-    sliding = float(context.get("swa_full_tokens_ratio") or SLIDING_TO_FULL)
+    sliding = max(0.0, float(context.get("swa_full_tokens_ratio") or SLIDING_TO_FULL))
     found = token_size(model, dtype, share, sliding)
     if found is None:
         result.lines.append("tokens in the cache: not estimated, the model's KV heads are not known here")

@@ -76,7 +76,7 @@ def test_mamba_states_become_the_requests_that_the_source_reports() -> None:
 def test_without_a_pool_sglang_makes_one() -> None:
     shown = lines("nemotron-3-super-120b", "mtp-3-4")
     assert "one Mamba state: 40 layers x (128 x 64 x 128 x 4 + 10240 x 3 x 2) bytes / tp 4 = 40.6 MiB" in shown
-    states = "Mamba states: 79.6 GiB x 0.9 / 1.9 = 37.7 GiB; / 40.6 MiB x (1 + 4 draft tokens / 5) = 528 states"
+    states = "Mamba states: 79.6 GiB x 0.9 / 1.9 = 37.7 GiB; / (40.6 MiB x (1 + 4 draft tokens / 5)) = 528 states"
     assert states in shown
     assert "Mamba states: 528 // 5 a request = 105 requests at once" in shown
     assert "Mamba pool: (528 states + 8 requests x 4 draft tokens) x 40.6 MiB = 22.2 GiB" in shown
@@ -190,6 +190,22 @@ def test_what_is_not_known_is_said() -> None:
         "tokens in the cache",
     ]
     assert estimate(None, GIVEN, None, "gb10").lines[-1] == "the size of the weights is not known"
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"mem_fraction_static": float("inf")},
+        {"mem_fraction_static": float("nan")},
+        {"mem_fraction_static": 5.0, "mamba_full_memory_ratio": -1.0},
+        {"tp_size": -3, "pp_size": -2},
+        {"max_mamba_cache_size": -7, "slots": -5},
+        {"swa_full_tokens_ratio": -0.1},
+    ],
+)
+def test_odd_numbers_are_no_traceback(odd: dict[str, Any]) -> None:
+    for repo in ("google/gemma-4-31B-it", "nvidia/Qwen3.5-397B-A17B-NVFP4"):
+        assert estimate(known(repo), {"tp_size": 4, "mamba_ratio": 3, **odd}, None, "gb10").lines
 
 
 def test_cached_numbers_of_one_token() -> None:
