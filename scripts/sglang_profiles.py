@@ -7,7 +7,8 @@
     scripts/sglang_profiles.py                             every preset on every version, as a table
     scripts/sglang_profiles.py --sglang 0.5.23 --reasons    one version, with the reason of every refusal
     scripts/sglang_profiles.py --same                       presets that SGLang would run as one engine
-    scripts/sglang_profiles.py --json glm-4.7               one profile as JSON
+    scripts/sglang_profiles.py --memory glm-4.7             memory of one GPU, on the release of the profile
+    scripts/sglang_profiles.py --json glm-4.7               one profile as JSON, memory included
 
 Exits 0 when every measured preset is accepted on the version it was measured on and every broken one refused, else 1.
 """
@@ -59,6 +60,25 @@ def surprises(cells: Sequence[Cell], measured_on: dict[str, str]) -> list[str]:
     return found
 
 
+def only(cells: list[Cell], presets: Sequence[str]) -> list[Cell]:
+    """Return the cells of some presets, of all if none is named; raise ValueError for a name that no profile has."""
+    missing = set(presets) - {cell.preset for cell in cells}
+    if missing:
+        raise ValueError(f"--preset: none of the profiles has {', '.join(sorted(missing))}")
+    return [cell for cell in cells if not presets or cell.preset in presets]
+
+
+def memory(cells: Sequence[Cell]) -> str:
+    """Return the estimates with their arithmetic; presets that come to the same share one."""
+    groups: dict[tuple[str, str, tuple[str, ...]], list[str]] = {}
+    for cell in cells:
+        groups.setdefault((cell.profile, cell.sglang, tuple(cell.memory["lines"])), []).append(cell.preset)
+    return "\n".join(
+        "\n  ".join((f"{profile} on {sglang}, one GPU: {', '.join(presets)}", *lines))
+        for (profile, sglang, lines), presets in groups.items()
+    )
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Print what was asked for."""
     parser = argparse.ArgumentParser(description="Check profiles against SGLang versions.")
@@ -67,21 +87,28 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--sglang", action="append", default=[], metavar="VERSION", help="only this version")
     parser.add_argument("--reasons", action="store_true", help="say why a preset is refused")
     parser.add_argument("--same", action="store_true", help="only list presets that are one engine")
+    parser.add_argument("--preset", action="append", default=[], metavar="NAME", help="only this preset")
+    parser.add_argument(
+        "--memory", action="store_true", help="estimate the memory of one GPU, by default on the profile's own release"
+    )
     parser.add_argument("--json", action="store_true", help="answer as JSON")
     asked = parser.parse_args(argv)
     try:
         names = asked.names or list(find_profiles(asked.dir))
         profiles = [load_profile(name, asked.dir) for name in names]
-        cells = matrix(profiles, Library.load(), asked.sglang)
+        cells = only(matrix(profiles, Library.load(), asked.sglang), asked.preset)
     except (ProfileError, ValueError) as problem:
         print(problem, file=sys.stderr)
         return 2
-    wrong = surprises(cells, {str(p["name"]): str(p["sglang_version"]) for p in profiles})
+    measured_on = {str(p["name"]): str(p["sglang_version"]) for p in profiles}
+    wrong = surprises(cells, measured_on)
     if asked.json:
         print(json.dumps([cell.as_dict() for cell in cells], indent=1))
     elif asked.same:
         for group in duplicates(cells):
             print(f"{group[0].profile} on {group[0].sglang}: {' = '.join(cell.preset for cell in group)}")
+    elif asked.memory:
+        print(memory([cell for cell in cells if asked.sglang or cell.sglang == measured_on[cell.profile]]))
     else:
         print(table(cells))
     if asked.reasons:

@@ -28,10 +28,11 @@ class Cell:
     reasons: tuple[str, ...]
     changes: tuple[str, ...]
     engine: str
+    memory: Mapping[str, Any]
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain data, without the engine key."""
-        names = ("profile", "preset", "sglang", "state", "status", "argv", "reasons", "changes")
+        names = ("profile", "preset", "sglang", "state", "status", "argv", "reasons", "changes", "memory")
         return {name: list(value) if isinstance(value := getattr(self, name), tuple) else value for name in names}
 
 
@@ -57,6 +58,7 @@ def _cell(resolved: ResolvedProfile) -> Cell:
         reasons=tuple(errors),
         changes=tuple(moved),
         engine=resolved.engine,
+        memory=resolved.memory,
     )
 
 

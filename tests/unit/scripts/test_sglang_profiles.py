@@ -1,0 +1,44 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""scripts/sglang_profiles.py as it is called: the memory estimate, as text and as JSON."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+SCRIPT = Path(__file__).resolve().parents[3] / "scripts" / "sglang_profiles.py"
+
+
+def run(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, SCRIPT, *words], check=False, capture_output=True, text=True)
+
+
+def test_memory_is_shown_once_for_presets_that_come_to_the_same() -> None:
+    done = run("--memory", "nemotron-3-super-120b")
+    assert done.returncode == 0
+    heads = [line for line in done.stdout.splitlines() if not line.startswith(" ")]
+    on = "nemotron-3-super-120b on 0.5.13-dev, one GPU: "
+    assert heads == [
+        f"{on}no-spec, ep4-no-spec",
+        f"{on}mtp-3-4, ep4-mtp-3-4, latency, throughput",
+        f"{on}mtp-5-5, mtp-5-7, ep4-mtp-5-5, ep4-mtp-5-7",
+    ]
+    assert "  Mamba states: 528 // 5 a request = 105 requests at once\n" in done.stdout
+
+
+def test_one_preset_on_one_release() -> None:
+    done = run("--memory", "--preset", "winner", "--sglang", "0.5.23", "glm-4.7")
+    assert done.stdout.startswith("glm-4.7 on 0.5.23, one GPU: winner\n  weights and caches may take")
+    cells = json.loads(run("--json", "--preset", "winner", "--sglang", "0.5.23", "glm-4.7").stdout)
+    assert [cell["preset"] for cell in cells] == ["winner"]
+    assert cells[0]["memory"]["lines"] == [line.strip() for line in done.stdout.splitlines()[1:]]
+    assert cells[0]["memory"]["weights_gib"] == 50.3
+
+
+def test_a_preset_that_no_profile_has_is_named() -> None:
+    done = run("--preset", "winer", "glm-4.7")
+    assert (done.returncode, done.stderr) == (2, "--preset: none of the profiles has winer\n")
