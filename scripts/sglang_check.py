@@ -8,7 +8,8 @@
     scripts/sglang_check.py --sglang 0.5.23 --json -- python3 -m sglang.launch_server --model-path …
 
 The flags are judged by the release's own parser (its catalogue) and by the collection's rules, and written in the
-release's spelling. Exits 0 when nothing speaks against the start, 1 when something does, 2 when the question is wrong.
+release's spelling; the memory of one GPU is estimated for models that the collection knows, with the arithmetic. Exits
+0 when nothing speaks against the start, 1 when something does, 2 when the question is wrong.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import shlex
 import sys
 import textwrap
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +28,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "plugins"))
 
 import _sglang_environment
 import sglang_catalogue
-from module_utils._findings import format_findings
+from module_utils._findings import format_findings, sort_findings
 from module_utils._sglang_check import Knowledge, Report, check, clean_argv
-from module_utils._sglang_models import facts_for, load_models
+from module_utils._sglang_memory import Estimate, estimate
+from module_utils._sglang_models import facts_for, find, load_models
 from module_utils._sglang_rules import GPUS, Facts, Setting
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -72,8 +75,8 @@ def options() -> argparse.ArgumentParser:
     return parser
 
 
-def show(report: Report) -> None:
-    """Print a report for people: verdict, findings, and the command line in the release's spelling."""
+def show(report: Report, memory: Estimate | None) -> None:
+    """Print a report for people: verdict, findings, memory, and the command line in the release's spelling."""
     errors = sum(finding.severity == "error" for finding in report.findings)
     verdict = "accepted" if report.accepted else f"refused, {errors} error(s)"
     print(f"SGLang {report.sglang}: {verdict}")
@@ -81,6 +84,8 @@ def show(report: Report) -> None:
         print(format_findings(report.findings))
     for change in report.changes:
         print(f"runs with {change.key} = {change.becomes!r} instead of {change.given!r}: {change.why}")
+    if memory is not None:
+        print("memory of one GPU, estimated:", *memory.lines, sep="\n  ")
     print(shlex.join(["python3", "-m", "sglang.launch_server", *report.translated]))
 
 
@@ -95,16 +100,23 @@ def environment(pairs: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def answer(asked: argparse.Namespace, argv: Sequence[str]) -> Report:
-    """Judge one command line; raise ValueError when the question is wrong."""
+def answer(asked: argparse.Namespace, argv: Sequence[str]) -> tuple[Report, Estimate | None]:
+    """Judge one command line and estimate its memory if the model is known; raise ValueError for a wrong question."""
     if asked.gpus_per_node < 1:
         raise ValueError("--gpus-per-node: a node has at least one GPU")
     given = Facts(asked.arch, asked.draft_arch, asked.quantization, None, asked.max_context)
-    facts = facts_for(load_models(asked.profiles / "models"), argv, given)
+    models = load_models(asked.profiles / "models")
+    facts = facts_for(models, argv, given)
     setting = Setting(
         gpu=asked.gpu, gpus_per_node=asked.gpus_per_node, carries=tuple(asked.carries), env=environment(asked.env)
     )
-    return check(Knowledge.load(asked.profiles), asked.sglang, argv, facts, setting)
+    report = check(Knowledge.load(asked.profiles), asked.sglang, argv, facts, setting)
+    model = find(models, report.context["model_path"])
+    if model is None:
+        return report, None
+    draft = find(models, report.context["speculative_draft_model_path"])
+    memory = estimate(model, report.context, draft, asked.gpu)
+    return replace(report, findings=sort_findings([*report.findings, *memory.findings])), memory
 
 
 def ask_release(report: Report, argv: Sequence[str], model_config: Path | None) -> dict[str, Any]:
@@ -142,7 +154,7 @@ def main(words: Sequence[str] | None = None) -> int:
         parser.error("give the server's flags after --")
     try:
         argv = clean_argv(everything[split + 1 :])
-        report = answer(asked, argv)
+        report, memory = answer(asked, argv)
         deep = ask_release(report, argv, asked.model_config) if asked.deep else None
     except ValueError as problem:
         result: dict[str, Any] = {
@@ -155,9 +167,10 @@ def main(words: Sequence[str] | None = None) -> int:
         print(json.dumps(result) if asked.json else problem, file=sys.stdout if asked.json else sys.stderr)
         return 2
     if asked.json:
-        print(json.dumps(report.as_dict() | ({"deep": deep} if deep else {}), indent=2, default=str))
+        more = {"memory": memory.as_dict() if memory else None} | ({"deep": deep} if deep else {})
+        print(json.dumps(report.as_dict() | more, indent=2, default=str))
     else:
-        show(report)
+        show(report, memory)
         if deep:
             show_release(deep)
     return 0 if report.accepted and (deep is None or deep["accepted"]) else 1

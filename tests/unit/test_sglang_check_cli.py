@@ -54,6 +54,21 @@ def test_what_is_known_of_a_model_needs_no_options() -> None:
     assert "model.unknown" not in rules
 
 
+def test_memory_of_a_known_model_is_shown_with_its_arithmetic() -> None:
+    line = ["--model-path", "/models/gemma-4-31B-it", "--tp-size", "4", "--nnodes", "4", "--mem-fraction-static", "0.6"]
+    shown = call("--sglang", "0.5.23", "--", *line).stdout
+    assert "memory of one GPU, estimated:\n  weights and caches may take 119.0 GiB x 0.60 = 71.4 GiB\n" in shown
+    assert "\n  weights: 61 GB / (tp 4 x pp 1) = 14.3 GiB" in shown
+    assert answer("--sglang", "0.5.23", "--", *line)["memory"]["weights_gib"] == 14.3
+    assert answer("--sglang", "0.5.23", "--", *GOOD)["memory"] is None
+
+
+def test_weights_that_do_not_fit_are_refused() -> None:
+    found = answer("--sglang", "0.5.23", "--", "--model-path", "nvidia/GLM-4.7-NVFP4", "--mem-fraction-static", "0.8")
+    assert found["accepted"] is False
+    assert [f["rule"] for f in found["findings"] if f["severity"] == "error"] == ["memory.weights"]
+
+
 def test_a_line_can_be_pasted_with_the_command_before_it() -> None:
     for command in (["python3", "-m", "sglang.launch_server"], ["sglang", "serve"]):
         assert answer("--sglang", "0.5.23", "--", *command, *GOOD)["accepted"] is True
