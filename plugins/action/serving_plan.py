@@ -65,6 +65,7 @@ class ActionModule(ControllerAction):
             plan = _serving_plan.build(options["fabric"], profile, _settings(options, profile.nodes))
             findings += [Finding(**finding) for finding in plan["findings"]] + _lint(plan)
             plan["models"] = repositories(resolved)
+            plan["memory"] = resolved.memory["lines"]
         plan["models_dir"] = options["models_dir"]
         plan["findings"] = [finding.as_dict() for finding in findings]
         failed = has_errors(findings) or not plan["ranks"]

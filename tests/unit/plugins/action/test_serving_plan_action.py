@@ -1,0 +1,32 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The serving plan as a playbook gets it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import yaml
+
+ROOT = Path(__file__).resolve().parents[4]
+PLAYBOOK = Path(sys.executable).with_name("ansible-playbook")
+
+
+def test_the_plan_shows_the_memory_of_a_gpu(tmp_path: Path) -> None:
+    options = {"fabric": {}, "profile": "gemma-4-26b-a4b-it-b300", "platform": "other", "candidates": ["b300"]}
+    kept = {"content": "{{ planned.plan | to_json }}", "dest": str(tmp_path / "plan.json")}
+    tasks = [
+        {"name": "Plan", "gb10.cluster.serving_plan": options, "register": "planned"},
+        {"name": "Keep", "ansible.builtin.copy": kept},
+    ]
+    book = tmp_path / "book.yml"
+    book.write_text(yaml.safe_dump([{"hosts": "localhost", "gather_facts": False, "tasks": tasks}]))
+    done = subprocess.run([PLAYBOOK, book], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    lines = json.loads((tmp_path / "plan.json").read_text())["memory"]
+    assert lines[0] == "weights and caches may take 268.6 GiB x 0.85 = 228.3 GiB"
+    assert lines[-1].startswith("left free: 268.6 - 228.3 - 0.9 of the draft = 39.4 GiB for CUDA graphs")
