@@ -12,6 +12,7 @@ group that did not notice.
 from __future__ import annotations
 
 import argparse
+import http.client
 import json
 import os
 import ssl
@@ -26,6 +27,18 @@ from typing import Any
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 KEPT_SETS = 10
 SHOWN_LINES = 20
+# What the head's scheduler counts while it works. A long prefill moves none of the counters of finished requests, but
+# realtime_tokens_total or, in releases without it, the tokens in use. Nothing here moves because a client asks.
+WORK = tuple(
+    f"sglang:{name}"
+    for name in (
+        "realtime_tokens_total",
+        "generation_tokens_total",
+        "cuda_graph_passes_total",
+        "num_used_tokens",
+        "token_usage",
+    )
+)
 
 
 @dataclass(frozen=True)
@@ -41,9 +54,13 @@ class Seen:
 
 @dataclass(frozen=True)
 class Limits:
-    """Seconds: how long a head may be stuck or a group half new, and how long to wait between two restarts."""
+    """Seconds: how long a head may be stuck or a group half new, and how long to wait between two restarts.
 
-    stuck_after: float = 40
+    A head is stuck while it answers 503 and its counters stand still, so ``stuck_after`` has to outlast the slowest
+    single step of a healthy one.
+    """
+
+    stuck_after: float = 120
     part_after: float = 30
     backoff_first: float = 30
     backoff_most: float = 600
@@ -55,6 +72,7 @@ class Memory:
     """What the supervisor remembers between two looks."""
 
     incarnations: tuple[str, ...] = ()
+    work: str = ""
     stuck_since: float | None = None
     part_since: float | None = None
     healthy_since: float | None = None
@@ -63,10 +81,11 @@ class Memory:
     notes: list[str] = field(default_factory=list)
 
 
-def decide(seen: list[Seen], healthy: bool | None, memory: Memory, limits: Limits, now: float) -> str:
+def decide(seen: list[Seen], healthy: bool | None, memory: Memory, limits: Limits, now: float, work: str = "") -> str:
     """Return why the whole group must go now, or an empty string; ``memory`` is brought up to date.
 
-    ``healthy`` is the head's own answer, None when it was not asked because some rank has not started yet.
+    ``healthy`` is the head's own answer, None when it was not asked because some rank has not started yet; ``work``
+    what it had done by now, empty when that is not known.
     """
     incarnations = tuple(pod.incarnation for pod in seen)
     if all(pod.started for pod in seen) and healthy:
@@ -77,10 +96,16 @@ def decide(seen: list[Seen], healthy: bool | None, memory: Memory, limits: Limit
             memory.restarts = 0
         return ""
     memory.healthy_since = None
-    stuck = healthy is False and all(pod.started and pod.running for pod in seen)
-    memory.stuck_since = (memory.stuck_since or now) if stuck else None
+    running = all(pod.running for pod in seen)
+    stuck = healthy is False and running and all(pod.started for pod in seen)
+    working = bool(work) and work != memory.work
+    memory.work = work or memory.work
+    memory.stuck_since = (now if working else memory.stuck_since or now) if stuck else None
     changed = [now_is != was for now_is, was in zip(incarnations, memory.incarnations, strict=False)]
-    part = any(changed) and not all(changed) and all(pod.running for pod in seen)
+    part = running and any(changed) and not all(changed)
+    if running and not part:
+        # Ranks that run without one of an older group among them are a group, however long they still load.
+        memory.incarnations = incarnations
     memory.part_since = (memory.part_since or now) if part else None
     if now < memory.not_before:
         return ""
@@ -100,6 +125,21 @@ def acted(memory: Memory, limits: Limits, now: float) -> float:
     memory.incarnations = ()
     memory.stuck_since = memory.part_since = memory.healthy_since = None
     return pause
+
+
+def crashed(seen: list[Seen], before: dict[str, str]) -> list[str]:
+    """Return the pods whose process was restarted in place since the last look; ``before`` is brought up to date."""
+    found = []
+    for pod in seen:
+        if not pod.incarnation:
+            continue
+        uid = pod.incarnation.partition("/")[0]
+        was = before.get(pod.name, "")
+        was = was if was.startswith(f"{uid}/") else f"{uid}/0"
+        if was != pod.incarnation:
+            found.append(pod.name)
+        before[pod.name] = pod.incarnation
+    return found
 
 
 class Api:
@@ -130,9 +170,11 @@ class Api:
             raise
         return read_pod(name, pod)
 
-    def log(self, name: str, lines: int) -> str:
+    def log(self, name: str, lines: int, previous: bool) -> str:
+        """Return the end of a pod's log; with ``previous`` of the process before the one that runs."""
+        query = f"container=sglang&tailLines={lines}&previous={str(previous).lower()}"
         try:
-            return self._call("GET", f"/{name}/log?container=sglang&tailLines={lines}").decode(errors="replace")
+            return self._call("GET", f"/{name}/log?{query}").decode(errors="replace")
         except (OSError, urllib.error.HTTPError) as error:
             return f"(no log: {error})\n"
 
@@ -169,17 +211,34 @@ def head_is_healthy(address: str, port: int, timeout: float) -> bool:
         return False
 
 
-def keep_logs(api: Api, pods: list[str], directory: Path, lines: int) -> None:
-    """Store and show the end of every rank's log: deleting a pod deletes its log."""
+def work_done(address: str, port: int) -> str:
+    """Return the head's lines about its own work, empty when it shows none (no ``--enable-metrics``, no answer)."""
+    try:
+        with urllib.request.urlopen(f"http://{address}:{port}/metrics", timeout=10) as answer:
+            text = answer.read().decode(errors="replace")
+    except (OSError, http.client.HTTPException):
+        return ""
+    return "\n".join(line for line in text.splitlines() if line.startswith(WORK))
+
+
+def keep_logs(api: Api, pods: list[str], directory: Path, lines: int, previous: bool = False) -> None:
+    """Store and show the end of each pod's log: deleting a pod deletes its log, and the second crash that of the first.
+
+    A directory that can't be written is said, and no reason to leave a group stuck.
+    """
     stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
-    for name in pods:
-        text = api.log(name, lines)
-        (directory / f"{stamp}-{name}.log").write_text(text, encoding="utf-8")
+    texts = {name: api.log(name, lines, previous) for name in pods}
+    for name, text in texts.items():
         say(f"last lines of {name}:\n" + "\n".join(f"    {line}" for line in text.splitlines()[-SHOWN_LINES:]))
-    stamps = sorted({path.name.partition("-")[0] for path in directory.glob("*.log")})
-    for path in directory.glob("*.log"):
-        if path.name.partition("-")[0] in stamps[:-KEPT_SETS]:
-            path.unlink()
+    try:
+        for name, text in texts.items():
+            (directory / f"{stamp}-{name}.log").write_text(text, encoding="utf-8")
+        stamps = sorted({path.name.partition("-")[0] for path in directory.glob("*.log")})
+        for path in directory.glob("*.log"):
+            if path.name.partition("-")[0] in stamps[:-KEPT_SETS]:
+                path.unlink()
+    except OSError as error:
+        say(f"the logs can't be kept: {error}")
 
 
 def say(text: str) -> None:
@@ -189,13 +248,18 @@ def say(text: str) -> None:
 def watch(api: Api, options: argparse.Namespace, limits: Limits) -> None:
     """Look, decide, act; a failing API is waited for."""
     memory = Memory()
+    before: dict[str, str] = {}
     while True:
         try:
             seen = [api.see(name) for name in options.pods]
+            if restarted := crashed(seen, before):
+                say(f"restarted by the kubelet: {', '.join(restarted)}")
+                keep_logs(api, restarted, options.logs, options.log_lines, previous=True)
             healthy = None
             if all(pod.started for pod in seen):
                 healthy = head_is_healthy(seen[0].address, options.port, options.health_timeout)
-            why = decide(seen, healthy, memory, limits, time.monotonic())
+            work = work_done(seen[0].address, options.port) if healthy is False else ""
+            why = decide(seen, healthy, memory, limits, time.monotonic(), work)
             if why:
                 say(f"restarting the group: {why}")
                 keep_logs(api, options.pods, options.logs, options.log_lines)

@@ -6,7 +6,9 @@
 from __future__ import annotations
 
 import importlib.util
+import itertools
 import sys
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +73,79 @@ def test_a_rank_that_came_back_to_an_old_group_ends_it() -> None:
     assert "g-0-0 still belong to the old group" in said[3]
 
 
+def test_a_rank_that_came_back_to_a_loading_group_ends_it() -> None:
+    """The group was never healthy: the head waits for a worker that is not there any more."""
+    steps = [(float(t), group("a/0", "b/0", started=False), None) for t in range(0, 60, 5)]
+    steps += [(float(t), group("a/0", "b/1", started=False), None) for t in range(60, 95, 5)]
+    said = run(steps)
+    assert set(said[:-1]) == {""}
+    assert "g-0-0 still belong to the old group" in said[-1]
+
+
+def test_after_a_restart_by_the_supervisor_it_sees_the_next_one_before_the_group_is_healthy() -> None:
+    memory = supervisor.Memory(incarnations=("a/0", "b/0"))
+    supervisor.acted(memory, LIMITS, 0)
+    steps = [(5.0, [supervisor.Seen("g-0-0"), supervisor.Seen("g-1-0")], None)]
+    steps += [(float(t), group("c/0", "d/0", started=False), None) for t in range(10, 40, 5)]
+    steps += [(float(t), group("c/0", "d/1", started=False), None) for t in range(40, 75, 5)]
+    said = run(steps, memory)
+    assert set(said[:-1]) == {""}
+    assert "g-0-0 still belong to the old group" in said[-1]
+
+
+def test_a_worker_that_dies_in_every_load_is_left_to_the_kubelet_more_and_more() -> None:
+    """Restarts must get rarer: a deleted pod forgets its crashes, which the waiting controller counts."""
+    memory, acts, born, now = supervisor.Memory(), [], 0.0, 0.0
+    limits = supervisor.Limits()
+    while now < 7200:
+        age = now - born
+        # loads for 100 s, dies, comes back after 10 s; the head waits for ever
+        cycle, into = divmod(age, 110)
+        worker = supervisor.Seen("g-1-0", False, into < 100, f"b{born}/{cycle:.0f}", "")
+        if supervisor.decide(
+            [supervisor.Seen("g-0-0", False, True, f"a{born}/0", ""), worker], None, memory, limits, now
+        ):
+            supervisor.acted(memory, limits, now)
+            acts.append(now)
+            born = now
+        now += 5
+    gaps = [later - earlier for earlier, later in itertools.pairwise(acts)]
+    assert gaps[0] < 200
+    assert all(gap >= limits.backoff_most for gap in gaps[5:])
+    assert len(acts) < 20
+
+
+def test_a_head_that_works_is_not_stuck_however_long_it_says_503() -> None:
+    """A long prefill: no token for minutes, yet the scheduler's counters move."""
+    memory, same = supervisor.Memory(), group("a", "b")
+    for t in range(0, 600, 25):
+        assert supervisor.decide(same, False, memory, LIMITS, float(t), f"sglang:realtime_tokens_total {t}") == ""
+    still = [
+        supervisor.decide(same, False, memory, LIMITS, float(t), "sglang:realtime_tokens_total 9") for t in (600, 640)
+    ]
+    assert still[0] == ""
+    assert "stuck for 40 s" in still[1]
+
+
+METRICS = """# HELP sglang:realtime_tokens_total Total tokens
+sglang:realtime_tokens_total{mode="prefill_compute",tp_rank="0"} 8192.0
+sglang:token_usage{tp_rank="0"} 0.25
+sglang:http_requests_total{endpoint="/health"} 7.0
+sglang:num_queue_reqs{tp_rank="0"} 3.0
+"""
+
+
+def test_only_the_scheduler_s_own_lines_count_as_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(supervisor.urllib.request, "urlopen", lambda url, timeout: BytesIO(METRICS.encode()))
+    assert supervisor.work_done("10.0.0.1", 30000).splitlines() == METRICS.splitlines()[1:3]
+
+    def refuse(url: str, timeout: float) -> None:
+        raise OSError("404")
+
+    monkeypatch.setattr(supervisor.urllib.request, "urlopen", refuse)
+    assert supervisor.work_done("10.0.0.1", 30000) == ""
+
+
 def test_a_missing_rank_is_waited_for() -> None:
     """A drained node: the pod is pending, and deleting the others would not bring it back."""
     gone = [*group("a/0"), supervisor.Seen("g-1-0")]
@@ -101,15 +176,38 @@ def test_reading_a_pod(leaving: bool) -> None:
     assert seen == (supervisor.Seen("g-0-0") if leaving else supervisor.Seen("g-0-0", True, True, "u/2", "10.42.0.7"))
 
 
+def test_a_restart_in_place_is_seen_once_and_a_new_pod_is_none() -> None:
+    before: dict[str, str] = {}
+    looks = [("u/0", "v/0"), ("u/0", "v/1"), ("u/0", "v/1"), ("u/0", ""), ("u/0", "w/0"), ("u/2", "w/0")]
+    said = [supervisor.crashed(group(*look), before) for look in looks]
+    assert said == [[], ["g-1-0"], [], [], [], ["g-0-0"]]
+    assert supervisor.crashed(group("x/1"), {}) == ["g-0-0"]
+
+
+class Api:
+    """Logs without a cluster."""
+
+    def log(self, name: str, lines: int, previous: bool) -> str:
+        return f"{name} {lines} {previous}\n"
+
+
 def test_logs_are_kept_but_not_for_ever(tmp_path: Path) -> None:
     for n in range(12):
         (tmp_path / f"20260101T00000{n:x}Z-g-0-0.log").write_text("old", encoding="utf-8")
-
-    class Api:
-        def log(self, name: str, lines: int) -> str:
-            return f"{name} {lines}\n"
-
     supervisor.keep_logs(Api(), ["g-0-0", "g-1-0"], tmp_path, 9)
     kept = sorted(path.name for path in tmp_path.iterdir())
     assert len({name.partition("-")[0] for name in kept}) == supervisor.KEPT_SETS
-    assert (tmp_path / kept[-1]).read_text(encoding="utf-8") == "g-1-0 9\n"
+    assert (tmp_path / kept[-1]).read_text(encoding="utf-8") == "g-1-0 9 False\n"
+
+
+def test_a_crash_keeps_the_log_of_the_process_that_died(tmp_path: Path) -> None:
+    supervisor.keep_logs(Api(), ["g-1-0"], tmp_path, 9, previous=True)
+    (kept,) = tmp_path.iterdir()
+    assert kept.read_text(encoding="utf-8") == "g-1-0 9 True\n"
+
+
+def test_logs_that_cannot_be_kept_are_said_and_stop_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    supervisor.keep_logs(Api(), ["g-1-0"], tmp_path / "gone", 9)
+    said = capsys.readouterr().out
+    assert "can't be kept" in said
+    assert "g-1-0 9" in said
