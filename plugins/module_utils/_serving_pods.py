@@ -41,7 +41,8 @@ class PodOptions:
     """What the user may choose about the pods; times in seconds, sizes as Kubernetes writes them.
 
     ``models`` is a directory of the node that is mounted read-only at the same path, ``cache`` one that keeps compiled
-    kernels over restarts; empty means none. ``secrets`` maps a variable to ``(secret, key)``.
+    kernels over restarts, ``logs`` one for the last logs of groups that were restarted; empty means none. ``secrets``
+    maps a variable to ``(secret, key)``.
     """
 
     startup_timeout: int = 3600
@@ -51,11 +52,12 @@ class PodOptions:
     runtime_class: str = ""
     models: str = ""
     cache: str = ""
+    logs: str = ""
     host_ipc: bool = False
     readiness: str = "auto"
     secrets: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     supervisor: bool = True
-    stuck_after: int = 40
+    stuck_after: int = 120
     resources: Mapping[str, Any] = field(default_factory=dict)
 
 

@@ -9,9 +9,20 @@ from collections.abc import Mapping
 from typing import Any
 
 from ._serving_pods import SECURITY, PodOptions
-from ._serving_volumes import FILES
+from ._serving_volumes import CLAIMS, FILES
 
 LOGS = "/var/log/group"
+
+
+def logs_volume(plan: Mapping[str, Any], logs: str) -> dict[str, Any]:
+    """Return where the supervisor keeps logs: below ``logs`` on the head's node, or in its own pod.
+
+    A pod's own directory goes with the next revision of the group. Where Pod Security forbids directories of the node
+    no claim stands in: it would have to outlive its group, and nobody would ever delete its volume.
+    """
+    if not logs or plan["rdma_mode"] in CLAIMS:
+        return {"emptyDir": {"sizeLimit": "64Mi"}}
+    return {"hostPath": {"path": f"{logs}/{plan['namespace']}/{plan['instance']}", "type": "Directory"}}
 
 
 def supervisor_labels(plan: Mapping[str, Any]) -> dict[str, str]:
@@ -86,7 +97,7 @@ def _deployment(
         ],
         "volumes": [
             {"name": "files", "configMap": {"name": f"{plan['instance']}-files"}},
-            {"name": "logs", "emptyDir": {"sizeLimit": "64Mi"}},
+            {"name": "logs", **logs_volume(plan, options.logs)},
         ],
     }
     return {

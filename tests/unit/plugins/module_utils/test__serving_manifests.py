@@ -167,6 +167,27 @@ def test_the_supervisor_may_touch_its_group_s_pods_and_nothing_else() -> None:
     assert sm.RANK not in deployment["spec"]["template"]["metadata"]["labels"]
 
 
+@pytest.mark.parametrize(
+    ("mode", "logs", "kept"),
+    [
+        ("privileged", "/var/log/gb10", {"path": "/var/log/gb10/gb10-serving/gemma-4-31b-it", "type": "Directory"}),
+        ("ipc_lock", "/var/log/gb10", {"path": "/var/log/gb10/gb10-serving/gemma-4-31b-it", "type": "Directory"}),
+        ("restricted", "/var/log/gb10", None),
+        ("none", "/var/log/gb10", None),
+        ("privileged", "", None),
+    ],
+)
+def test_last_logs_outlive_the_supervisor_where_a_node_s_directory_is_allowed(
+    mode: str, logs: str, kept: dict[str, str] | None
+) -> None:
+    objects = rendered(pods.PodOptions(logs=logs), rdma_mode=mode, rdma_resources=("rdma/gb10",))
+    (deployment,) = [o for o in objects if o["kind"] == "Deployment"]
+    volumes = {v["name"]: v for v in deployment["spec"]["template"]["spec"]["volumes"]}
+    assert volumes["logs"].get("hostPath") == kept
+    assert ("emptyDir" in volumes["logs"]) is (kept is None)
+    assert all(volume["name"] != "logs" for rank in range(4) for volume in pod_of(objects, rank)["spec"]["volumes"])
+
+
 def test_one_rank_needs_no_supervisor() -> None:
     plan = build({}, profile(nodes=1, tp=1), settings(nodes=("b300",)))
     assert "Deployment" not in {o["kind"] for o in sm.render(plan, pods.PodOptions(), FILES, {})}
