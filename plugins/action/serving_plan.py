@@ -13,7 +13,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils import _serving_plan
 from ansible_collections.gb10.cluster.plugins.module_utils._findings import Finding, has_errors
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl_env import lint_env
 from ansible_collections.gb10.cluster.plugins.module_utils._serving_profile import repositories, to_serving
-from ansible_collections.gb10.cluster.plugins.module_utils._serving_types import Settings
+from ansible_collections.gb10.cluster.plugins.module_utils._serving_types import Settings, instance_name
 from ansible_collections.gb10.cluster.plugins.module_utils._sglang_profile import ResolvedProfile, resolve
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller_action import ControllerAction, plan_result
 from ansible_collections.gb10.cluster.plugins.plugin_utils._profile_files import load_profile
@@ -59,7 +59,7 @@ class ActionModule(ControllerAction):
     def act(self, options: Mapping[str, Any], task_vars: Mapping[str, Any]) -> dict[str, Any]:
         """Return plan and findings; failed, without a fact, when a finding is an error."""
         resolved, findings = _resolve(options)
-        plan: dict[str, Any] = {"instance": options["instance"] or options["profile"], "ranks": []}
+        plan: dict[str, Any] = {"instance": instance_name(options["instance"], options["profile"]), "ranks": []}
         if resolved is not None:
             profile = to_serving(resolved, options["models_dir"], options["metrics"])
             plan = _serving_plan.build(options["fabric"], profile, _settings(options, profile.nodes))
@@ -94,7 +94,7 @@ def _resolve(options: Mapping[str, Any]) -> tuple[ResolvedProfile | None, list[F
 def _settings(options: Mapping[str, Any], nodes: int) -> Settings:
     chosen = options["nodes"] or options["candidates"][:nodes]
     return Settings(
-        instance=options["instance"] or options["profile"].lower().replace(".", "-").replace("_", "-"),
+        instance=instance_name(options["instance"], options["profile"]),
         nodes=tuple(chosen),
         vf_index=options["vf_index"],
         namespace=options["namespace"],

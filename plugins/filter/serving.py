@@ -14,6 +14,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils import (
     _serving_manifests,
     _serving_pods,
     _serving_status,
+    _serving_types,
 )
 
 
@@ -57,6 +58,8 @@ class FilterModule:
     def filters(self) -> dict[str, Any]:
         return {
             "serving_manifests": serving_manifests,
+            "serving_instance": _serving_types.instance_name,
+            "serving_unknown": _serving_status.unknown_group,
             "serving_differences": serving_differences,
             "serving_outdated": serving_outdated,
             "serving_missing_nads": serving_missing_nads,

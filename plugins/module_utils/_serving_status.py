@@ -157,6 +157,20 @@ def missing_nads(plan: Mapping[str, Any], existing: Iterable[Mapping[str, Any]])
     ]
 
 
+def unknown_group(accounts: Iterable[Mapping[str, Any]], instance: str, namespace: str) -> str:
+    """Return why a group can't be acted on: not named, or not there; an empty string when it is.
+
+    ``accounts`` are the namespace's ServiceAccounts: a group's is the first of its objects to come and the last to go.
+    """
+    found = {item["metadata"].get("labels", {}).get(INSTANCE, "") for item in accounts} - {""}
+    if instance in found:
+        return ""
+    there = f"Namespace {namespace} has {', '.join(sorted(found)) or 'no group at all'}."
+    if instance:
+        return f"There is no group {instance}. {there}"
+    return f"Say which group: -e instance=NAME, or -e profile=NAME for the one that has its profile's name. {there}"
+
+
 def holders(workloads: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return which instance holds which VFs on which node: ``{instance, node, vf_index}`` each."""
     found = []

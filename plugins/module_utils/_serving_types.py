@@ -10,6 +10,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 
+def instance_name(instance: str, profile: str) -> str:
+    """Return the name of a group: the one that was given, or the profile's as Kubernetes allows it (glm-4-7)."""
+    return instance or profile.lower().replace(".", "-").replace("_", "-")
+
+
 @dataclass(frozen=True)
 class Profile:
     """What the planner needs of a resolved profile.

@@ -60,7 +60,7 @@ def test_a_second_run_changes_nothing(lab: LabCommand) -> None:
     ],
 )
 def test_a_fault_ends_the_run_with_rank_cause_and_remedy(lab: LabCommand, fault: str, cause: str, remedy: str) -> None:
-    lab.play("serve_stop")
+    lab.play("serve_stop", profile="gemma-4-31b-it")
     said = lab.play("lab/serve_with_fault.yml", check=False, lab_fault=fault)
     # Ansible folds long messages: judge the words.
     message = " ".join(said[said.rindex("fatal:") :].split())

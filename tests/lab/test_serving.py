@@ -115,6 +115,11 @@ def test_a_key_and_a_certificate_stand_before_the_head(cluster: Site, tmp_path: 
 
 
 def test_stopping_takes_everything_away_and_gives_the_vfs_back(cluster: Site) -> None:
+    for what, said in (({}, "Say which group"), ({"profile": "glm-4.7"}, "There is no group glm-4-7.")):
+        refusal = " ".join(cluster.play("serve_stop", check=False, **what).split())
+        assert said in refusal
+        assert f"Namespace gb10-serving has {GROUP}." in refusal
+    assert cluster.pods()
     cluster.play("serve_stop", instance=GROUP)
     assert cluster.pods() == []
     left = cluster.kubectl("get", "all,cm,sa,role,rolebinding", "-l", f"gb10.cluster/instance={GROUP}", "-o", "name")

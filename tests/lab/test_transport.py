@@ -33,6 +33,11 @@ class Cluster(Site):
         """Run a playbook that has to fail; return the words of everything that it called fatal."""
         return " ".join(" ".join(FATAL.findall(self.play(playbook, check=False, **values))).split())
 
+    def stop(self) -> None:
+        """Take the group away if there is one: to stop a group that isn't there is refused."""
+        if self.get("serviceaccounts", f"--selector=gb10.cluster/instance={GROUP}")["items"]:
+            self.play("serve_stop", instance=GROUP)
+
     def judged(self) -> dict[str, Any]:
         """Return the newest judgement that was kept."""
         found = max(self.lab.results.glob("transport-*/transport.json"), key=lambda path: path.stat().st_mtime)
@@ -186,11 +191,11 @@ def test_a_fault_of_the_environment(cluster: Cluster, fault: Fault) -> None:
     ],
 )
 def test_a_fault_of_the_deployment(cluster: Cluster, fault: str, words: list[str]) -> None:
-    cluster.play("serve_stop")
+    cluster.stop()
     try:
         message = cluster.refused("lab/serve_with_fault.yml", lab_fault=fault)
     finally:
-        cluster.play("serve_stop")
+        cluster.stop()
         cluster.play("kubernetes")
     assert [word for word in words if word not in message] == [], message
 

@@ -138,6 +138,37 @@ def test_a_missing_attachment_names_rank_and_remedy() -> None:
     assert status.missing_nads(plan, [*present, {"metadata": {"name": "gb10-rail1-vf1"}}]) == []
 
 
+def accounts(*instances: str) -> list[dict[str, Any]]:
+    """Return the ServiceAccounts of groups with a supervisor, and one of nobody's."""
+    found = [
+        {"metadata": {"name": name, "labels": {status.INSTANCE: instance}}}
+        for instance in instances
+        for name in (instance, f"{instance}-supervisor")
+    ]
+    return [{"metadata": {"name": "default"}}, *found]
+
+
+def test_a_group_that_is_there_is_known() -> None:
+    assert status.unknown_group(accounts("glm-4-7", "two"), "glm-4-7", "ns") == ""
+
+
+def test_a_group_that_is_not_there_is_refused_with_those_that_are() -> None:
+    assert status.unknown_group(accounts("two", "one"), "glm-4.7", "ns") == (
+        "There is no group glm-4.7. Namespace ns has one, two."
+    )
+    assert status.unknown_group([], "one", "ns") == "There is no group one. Namespace ns has no group at all."
+
+
+def test_without_a_name_no_group_is_meant() -> None:
+    assert status.unknown_group(accounts("gemma-4-31b-it"), "", "ns").startswith("Say which group: -e instance=NAME")
+
+
+def test_a_group_s_first_object_is_the_account_that_tells_of_it() -> None:
+    objects = render(build(fabric(), profile(), settings()), PodOptions(), {}, {})
+    assert objects[0]["kind"] == "ServiceAccount"
+    assert status.unknown_group(objects[:1], "gemma-4-31b-it", "gb10-serving") == ""
+
+
 def test_holders_are_read_back_from_what_was_rendered() -> None:
     plan = build(fabric(), profile(), settings(vf_index=1))
     sets = [o for o in render(plan, PodOptions(), {}, {}) if o["kind"] == "StatefulSet"]

@@ -1,0 +1,58 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The playbooks that stop a group or show it mean the group that the planner makes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from ansible_collections.gb10.cluster.plugins.action import serving_plan
+from ansible_collections.gb10.cluster.plugins.filter import serving
+
+ROOT = Path(__file__).resolve().parents[4]
+PLAYBOOK = Path(sys.executable).with_name("ansible-playbook")
+FILTERS = serving.FilterModule().filters()
+
+
+def planned(instance: str, profile: str) -> str:
+    """Return the name that the planner gives to a group."""
+    defaults = {name: spec.get("default") for name, spec in serving_plan.ActionModule.SPEC.items()}
+    return str(serving_plan._settings({**defaults, "instance": instance, "profile": profile}, 1).instance)
+
+
+@pytest.mark.parametrize("profile", [path.stem for path in sorted((ROOT / "profiles").glob("*.yml"))])
+def test_every_profile_s_group_is_found_by_its_profile(profile: str) -> None:
+    assert FILTERS["serving_instance"]("", profile) == planned("", profile)
+
+
+def test_names_are_kubernetes_own() -> None:
+    assert FILTERS["serving_instance"]("", "glm-4.7") == "glm-4-7"
+    assert FILTERS["serving_instance"]("second", "glm-4.7") == planned("second", "glm-4.7") == "second"
+
+
+@pytest.mark.parametrize("playbook", ["serve_stop", "serve_status"])
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [({"profile": "glm-4.7"}, "glm-4-7"), ({"profile": "glm-4.7", "instance": "two"}, "two"), ({}, "")],
+)
+def test_the_playbooks_take_either_name_and_no_default(
+    tmp_path: Path, playbook: str, given: dict[str, Any], meant: str
+) -> None:
+    (play,) = yaml.safe_load((ROOT / "playbooks" / f"{playbook}.yml").read_text(encoding="utf-8"))
+    shown = {"name": "Show", "ansible.builtin.debug": {"msg": "means <{{ sglang_instance }}>"}}
+    book = tmp_path / "book.yml"
+    book.write_text(
+        yaml.safe_dump([{"hosts": "localhost", "gather_facts": False, "vars": play["vars"], "tasks": [shown]}])
+    )
+    done = subprocess.run(
+        [PLAYBOOK, book, "-e", json.dumps(given)], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"means <{meant}>" in done.stdout
