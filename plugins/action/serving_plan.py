@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 from ansible_collections.gb10.cluster.plugins.module_utils import _serving_plan
 from ansible_collections.gb10.cluster.plugins.module_utils._findings import Finding, has_errors
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl_env import lint_env
-from ansible_collections.gb10.cluster.plugins.module_utils._serving_profile import repositories, to_serving
+from ansible_collections.gb10.cluster.plugins.module_utils._serving_profile import repositories, revisions, to_serving
 from ansible_collections.gb10.cluster.plugins.module_utils._serving_types import Settings, instance_name
 from ansible_collections.gb10.cluster.plugins.module_utils._sglang_profile import ResolvedProfile, resolve
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller_action import ControllerAction, plan_result
@@ -66,6 +66,7 @@ class ActionModule(ControllerAction):
             findings += [Finding(**finding) for finding in plan["findings"]] + _lint(plan)
             plan["models"] = repositories(resolved)
             plan["memory"] = resolved.memory["lines"]
+            plan["revisions"] = revisions(resolved)
         plan["models_dir"] = options["models_dir"]
         plan["findings"] = [finding.as_dict() for finding in findings]
         failed = has_errors(findings) or not plan["ranks"]

@@ -14,7 +14,7 @@ import yaml
 from ansible.errors import AnsibleActionFail
 from ansible_collections.gb10.cluster.plugins.module_utils._findings import format_findings, has_errors
 from ansible_collections.gb10.cluster.plugins.module_utils._load_cell import Workload
-from ansible_collections.gb10.cluster.plugins.module_utils._serving_profile import repositories
+from ansible_collections.gb10.cluster.plugins.module_utils._serving_profile import repositories, revisions
 from ansible_collections.gb10.cluster.plugins.module_utils._sglang_profile import ResolvedProfile, resolve
 from ansible_collections.gb10.cluster.plugins.module_utils._sweep_plan import OVERLAY_KEYS, Resolved, plan
 from ansible_collections.gb10.cluster.plugins.module_utils._sweep_progress import estimate_s, remaining
@@ -92,6 +92,7 @@ class ActionModule(ControllerAction):
             "cells": cells,
             "remaining": left,
             "models": sorted({name for c in left for name in repositories(made[c["key"]])}),
+            "revisions": {name: wanted for c in left for name, wanted in revisions(made[c["key"]]).items()},
             "estimate_s": seconds,
             "msg": f"{len(cells)} cells: {planned.count('run')} to measure, {planned.count('invalid')} that "
             f"SGLang refuses, {planned.count('duplicate')} that are the engine of another; {len(left)} left, about "

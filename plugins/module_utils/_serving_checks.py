@@ -25,6 +25,7 @@ OWNED_FLAGS = frozenset(
     {
         "--model-path",
         "--model",
+        "--revision",
         "--tp-size",
         "--tensor-parallel-size",
         "--pp-size",

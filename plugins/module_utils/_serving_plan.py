@@ -113,7 +113,9 @@ def _pod(rank: int, settings: Settings) -> str:
 
 
 def _argv(entry: Mapping[str, Any], plan: Mapping[str, Any], profile: Profile) -> list[str]:
-    argv = ["python3", "-m", "sglang.launch_server", "--model-path", profile.model_path, *profile.argv]
+    # Staged files have a revision too: SGLang passes over it, but the group is replaced when another one is staged.
+    revision = ["--revision", profile.revision] if profile.revision else []
+    argv = ["python3", "-m", "sglang.launch_server", "--model-path", profile.model_path, *revision, *profile.argv]
     argv += ["--tp-size", str(profile.tp), "--pp-size", str(profile.pp), "--ep-size", str(profile.ep)]
     if plan["rendezvous"]:
         rendezvous = plan["rendezvous"]

@@ -11,6 +11,8 @@ from ._serving_types import Profile
 from ._sglang_profile import ResolvedProfile
 
 METRICS = "--enable-metrics"
+DRAFT_REVISION = "speculative_draft_model_revision"
+DEFAULT_REVISION = "main"
 
 
 def staged_path(repository: str, models_dir: str) -> str:
@@ -22,6 +24,15 @@ def repositories(resolved: ResolvedProfile) -> list[str]:
     """Return the repositories that must be on every node: the model, and the draft where it is one of its own."""
     listed = [str(resolved.model["path"]), str(resolved.model.get("draft") or "")]
     return [name for name in dict.fromkeys(listed) if name and not name.startswith("/")]
+
+
+def revisions(resolved: ResolvedProfile) -> dict[str, str]:
+    """Return the branch, tag or commit of every repository that must be on the nodes."""
+    given = {
+        str(resolved.model.get("draft") or ""): resolved.server_args.get(DRAFT_REVISION),
+        str(resolved.model["path"]): resolved.model.get("revision"),
+    }
+    return {name: str(given.get(name) or DEFAULT_REVISION) for name in repositories(resolved)}
 
 
 def _replaced(argv: Sequence[str], repository: str, path: str) -> list[str]:
@@ -47,6 +58,7 @@ def to_serving(resolved: ResolvedProfile, models_dir: str, metrics: bool) -> Pro
         sglang_version=resolved.sglang_version,
         image=resolved.image,
         model_path=path,
+        revision=str(resolved.model.get("revision") or ""),
         nodes=resolved.topology["nodes"],
         tp=resolved.topology["tp"],
         pp=resolved.topology["pp"],

@@ -20,7 +20,8 @@ class Profile:
     """What the planner needs of a resolved profile.
 
     ``argv`` holds the flags of ``sglang.launch_server`` as they will be written, without those that the plan owns
-    (parallel sizes, ranks, addresses, ports); ``patches`` are dictionaries with at least ``name`` and ``needed``.
+    (parallel sizes, ranks, addresses, ports, model and revision); ``patches`` are dictionaries with at least ``name``
+    and ``needed``. ``revision`` is empty for the hub's default branch.
     """
 
     name: str
@@ -32,6 +33,7 @@ class Profile:
     tp: int
     pp: int
     ep: int
+    revision: str = ""
     argv: tuple[str, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict)
     patches: tuple[Mapping[str, Any], ...] = ()

@@ -71,6 +71,10 @@ models:
   returned: success
   type: list
   elements: str
+revisions:
+  description: Branch, tag or commit of each of them, the last cell's where cells differ.
+  returned: success
+  type: dict
 stop:
   description: The sweep's stop rules.
   returned: success

@@ -60,6 +60,7 @@ def test_a_sweep_is_planned_recorded_resumed_reported_and_compared(tmp_path: Pat
     (planned,) = play(tmp_path, plan(tmp_path))
     assert planned["msg"].startswith("12 cells: 7 to measure, 2 that SGLang refuses, 3 that are the engine of another")
     assert planned["models"] == ["nvidia/Qwen3.5-397B-A17B-NVFP4"]
+    assert planned["revisions"] == {"nvidia/Qwen3.5-397B-A17B-NVFP4": "main"}
     kept = record(tmp_path, "plan", sweep="lab-twelve", profile=planned["profile"], cells=planned["cells"])
     first, second, third, *_unused = (cell["id"] for cell in planned["remaining"])
     dead = [{"rank": 0, "pod": "p-0", "restarts": 1, "trouble": ""}]

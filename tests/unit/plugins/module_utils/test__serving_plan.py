@@ -73,6 +73,12 @@ def test_the_command_line_names_the_head_on_its_first_rail() -> None:
     assert plan["rendezvous"] == {"address": "10.100.0.3", "port": 20000}
 
 
+def test_every_rank_is_told_the_revision_that_the_profile_pins() -> None:
+    for entry in sp.build(fabric(), profile(revision="deadbeef"), settings())["ranks"]:
+        assert flag(entry["argv"], "--revision") == "deadbeef"
+    assert "--revision" not in sp.build(fabric(), profile(), settings())["ranks"][0]["argv"]
+
+
 def test_one_node_takes_no_fabric_and_meets_nobody() -> None:
     one = profile(nodes=1, tp=4)
     plan = sp.build({}, one, settings(nodes=("b300",), gpus_per_node=4, platform="other"))
@@ -135,6 +141,7 @@ WRONG: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("serving.port.clash", {}, {"port": 20000}),
     ("serving.args.owned", {"argv": ("--tp-size=4",)}, {}),
     ("serving.args.owned", {"argv": ("--dist-init-addr", "x")}, {}),
+    ("serving.args.owned", {"argv": ("--revision", "x")}, {}),
     ("serving.args.secret", {"argv": ("--api-key", "x")}, {}),
     ("serving.env.owned", {"env": {"NCCL_IB_HCA": "mlx5"}}, {}),
     ("serving.env.gid_index", {}, {"env": {"NCCL_IB_GID_INDEX": "3"}}),

@@ -55,3 +55,23 @@ def test_a_path_of_the_profile_stays() -> None:
 def test_metrics_are_asked_for_once() -> None:
     raw = {**RAW, "server_args": {**RAW["server_args"], "enable_metrics": True}}
     assert sp.to_serving(resolve(raw), "", metrics=True).argv.count(sp.METRICS) == 1
+
+
+def test_a_revision_reaches_the_server_and_the_staging_that_of_the_draft_too() -> None:
+    args = {**RAW["server_args"], "speculative_draft_model_revision": "v2"}
+    resolved = resolve({**RAW, "model": {"repo": "org/tiny", "revision": "deadbeef"}, "server_args": args})
+    assert sp.revisions(resolved) == {"org/tiny": "deadbeef", "org/draft": "v2"}
+    served = sp.to_serving(resolved, "", metrics=False)
+    assert served.revision == "deadbeef"
+    assert served.argv[served.argv.index("--speculative-draft-model-revision") + 1] == "v2"
+
+
+def test_without_a_revision_there_is_the_hub_s_default() -> None:
+    resolved = resolve(RAW)
+    assert sp.revisions(resolved) == {"org/tiny": "main", "org/draft": "main"}
+    assert sp.to_serving(resolved, "", metrics=False).revision == ""
+
+
+def test_a_path_has_no_revision_to_stage() -> None:
+    resolved = resolve({**RAW, "model": {"repo": "org/tiny", "path": "/data/tiny", "revision": "deadbeef"}})
+    assert sp.revisions(resolved) == {"org/draft": "main"}

@@ -1,0 +1,49 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The serving plan as the action makes it from a shipped profile, of one node, which needs no fabric."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ansible_collections.gb10.cluster.plugins.action.serving_plan import ActionModule
+
+PROFILE = "gemma-4-26b-a4b-it-b300"
+MODEL = "google/gemma-4-26B-A4B-it"
+DRAFT = f"{MODEL}-assistant"
+
+
+def planned(**options: Any) -> dict[str, Any]:
+    """Return the plan; ``options`` as the action takes them."""
+    defaults = {name: spec.get("default") for name, spec in ActionModule.SPEC.items()}
+    given = {
+        "fabric": {},
+        "profile": PROFILE,
+        "preset": "mtp",
+        "candidates": ["b300-1"],
+        "platform": "other",
+        **options,
+    }
+    made: dict[str, Any] = ActionModule.act(None, {**defaults, **given}, {})["plan"]
+    return made
+
+
+def word_after(flag: str, plan: dict[str, Any]) -> str:
+    argv: list[str] = plan["ranks"][0]["argv"]
+    return argv[argv.index(flag) + 1]
+
+
+def test_pinned_revisions_are_served_and_staged() -> None:
+    pins = {"model": {"revision": "deadbeef"}, "server_args": {"speculative_draft_model_revision": "v2"}}
+    for directory in ("", "/srv/models"):
+        plan = planned(overrides=pins, models_dir=directory)
+        assert plan["revisions"] == {MODEL: "deadbeef", DRAFT: "v2"}
+        assert word_after("--revision", plan) == "deadbeef"
+        assert word_after("--speculative-draft-model-revision", plan) == "v2"
+
+
+def test_what_a_profile_does_not_pin_is_the_hub_s_default() -> None:
+    plan = planned()
+    assert plan["revisions"] == {MODEL: "main", DRAFT: "main"}
+    assert "--revision" not in plan["ranks"][0]["argv"]
