@@ -12,8 +12,9 @@ version_added: 0.1.0
 description:
   - Downloads a model from the Hugging Face Hub or from a mirror with the same API, resumed after any interruption.
   - Checks the free space before the first byte, and every file's digest before the file gets its name.
-  - Works for O(slice_seconds) at most and then returns with RV(done=false), so that a caller that repeats it shows
-    progress and survives a lost connection.
+  - Says how far it is every O(slice_seconds). What is there survives a lost connection; run it again to go on.
+  - With O(source=local) nothing is downloaded and no digest is known. Every file that the model's own index names must
+    be there, and as large as its header says.
 author: The gb10.cluster authors (@gb10)
 attributes:
   check_mode:
@@ -26,6 +27,11 @@ attributes:
     description: Files that were verified before are not read again, as long as their size is right.
     support: full
 options:
+  source:
+    description: V(hub) downloads what is missing, V(local) only looks that the model is complete.
+    type: str
+    choices: [hub, local]
+    default: hub
   repo:
     description: The repository, C(organisation/name).
     type: str
@@ -56,7 +62,7 @@ options:
     type: float
     default: 20
   slice_seconds:
-    description: Seconds after which the module returns although files are missing.
+    description: Seconds between two lines of progress.
     type: float
     default: 60
 """
@@ -67,10 +73,13 @@ EXAMPLES = r"""
     repo: google/gemma-4-31B-it
     dest: /var/lib/gb10/models/google--gemma-4-31B-it
     token: "{{ sglang_hf_token }}"
-  register: stage
-  until: stage.done
-  retries: 600
-  delay: 1
+  timeout: 86400
+
+- name: Look that a copied model is complete
+  gb10.cluster.model_stage:
+    source: local
+    repo: google/gemma-4-31B-it
+    dest: /var/lib/gb10/models/google--gemma-4-31B-it
 """
 
 RETURN = r"""
@@ -79,7 +88,7 @@ done:
   returned: always
   type: bool
 commit:
-  description: The commit that is staged.
+  description: The commit that is staged; empty where it is not known.
   returned: always
   type: str
 missing_bytes:
@@ -103,6 +112,9 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gb10.cluster.plugins.module_utils import _model_fetch as fetch
 from ansible_collections.gb10.cluster.plugins.module_utils import _model_store as store
+from ansible_collections.gb10.cluster.plugins.module_utils import _model_weights as weights
+
+SHOWN_FAULTS = 5
 
 
 def free_bytes(directory: Path) -> int:
@@ -152,9 +164,25 @@ def stage(options: dict[str, Any], check_mode: bool) -> dict[str, Any]:
     return result | {"changed": True, "done": done, "missing_bytes": left, "msg": message}
 
 
+def look(options: dict[str, Any]) -> dict[str, Any]:
+    """Return the module's result for a model that somebody else put there; raise FetchError or OSError."""
+    directory = Path(options["dest"])
+    found = weights.faults(directory)
+    if found:
+        more = f" and {len(found) - SHOWN_FAULTS} more" if len(found) > SHOWN_FAULTS else ""
+        raise fetch.FetchError(
+            f"{directory} is no complete model: {', '.join(found[:SHOWN_FAULTS])}{more}. Copy it there again"
+        )
+    total = sum(path.stat().st_size for path in directory.rglob("*") if path.is_file())
+    commit = str(store.read_marker(directory).get("commit") or "")
+    message = f"{options['repo']} is complete: {store.human(total)} in {directory}."
+    return {"changed": False, "done": True, "commit": commit, "missing_bytes": 0, "total_bytes": total, "msg": message}
+
+
 def main() -> None:
     module = AnsibleModule(
         argument_spec={
+            "source": {"type": "str", "default": "hub", "choices": ["hub", "local"]},
             "repo": {"type": "str", "required": True},
             "revision": {"type": "str", "default": "main"},
             "dest": {"type": "path", "required": True},
@@ -167,13 +195,14 @@ def main() -> None:
         supports_check_mode=True,
     )
     empty = {"changed": False, "done": False, "commit": "", "missing_bytes": 0, "total_bytes": 0}
+    local = module.params["source"] == "local"
     try:
-        module.exit_json(**stage(module.params, module.check_mode))
+        module.exit_json(**(look(module.params) if local else stage(module.params, module.check_mode)))
     except (fetch.FetchError, store.ListingError) as error:
         module.fail_json(msg=f"{module.params['repo']} can't be staged: {error}", **empty)
     except OSError as error:
-        url = module.params["url"]
-        advice = f"Is {url} reachable from this node? What is there is kept; run again to go on"
+        hub = f"Is {module.params['url']} reachable from this node? What is there is kept; run again to go on"
+        advice = "Can the files be read on this node?" if local else hub
         module.fail_json(msg=f"{module.params['repo']} can't be staged: {error}. {advice}", **empty)
 
 

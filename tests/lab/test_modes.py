@@ -26,6 +26,9 @@ mkdir -p /run/gb10-lab/pci
 for function in /run/gb10-lab/sys/devices/pci*/*; do ln -sfn $function /run/gb10-lab/pci/; done
 mountpoint -q /sys/bus/pci/devices || mount --bind /run/gb10-lab/pci /sys/bus/pci/devices
 """
+# A safetensors file without tensors: the length of its header, and the header.
+SHARD = "model.safetensors"
+WEIGHTS = r"printf '\2\0\0\0\0\0\0\0{}' >"
 LOOK = """
 echo uid $(id -u); sed -n 's/^CapEff:/caps/p;s/^Seccomp:/seccomp/p;s/^NoNewPrivs:/locked/p' /proc/self/status
 echo verbs $(ls /dev/infiniband 2>/dev/null | grep -c uverbs)
@@ -42,7 +45,10 @@ def site(make_lab: Callable[[], LabCommand]) -> Site:
     made.lab.up(nodes=2, kubernetes=True)
     for node in ("spark1", "spark2"):
         for model in MODELS:
-            made.lab.shell(node, f"mkdir -p /srv/models/{model}; echo model {model} > /srv/models/{model}/config.json")
+            copied = f"/srv/models/{model}"
+            made.lab.shell(
+                node, f"mkdir -p {copied}; echo model {model} > {copied}/config.json; {WEIGHTS} {copied}/{SHARD}"
+            )
     return made
 
 
@@ -165,3 +171,10 @@ def bare(item: dict[str, Any]) -> dict[str, Any]:
     for key in [key for key in meta.get("annotations", {}) if key.startswith("pv.kubernetes.io/")]:
         meta["annotations"].pop(key)
     return {**kept, "metadata": meta}
+
+
+def test_stopping_takes_the_claimed_directories_out_of_the_cluster_and_leaves_the_models(site: Site) -> None:
+    assert "gb10-serving-gemma-4-31b-it-models" in site.kubectl("get", "persistentvolumes")
+    site.play("serve_stop", instance=site.group)
+    assert site.kubectl("get", "persistentvolumes", "-o", "name") == ""
+    assert site.lab.shell("spark1", f"ls /srv/models/{MODELS[0]}") == f"config.json\n{SHARD}"

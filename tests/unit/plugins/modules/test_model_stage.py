@@ -92,3 +92,25 @@ def test_a_file_that_vanished_comes_back(tmp_path: Path) -> None:
     (Path(options(tmp_path)["dest"]) / "config.json").unlink()
     assert model_stage.stage(options(tmp_path), check_mode=False)["done"]
     assert Hub.asked == [*FILES, "config.json"]
+
+
+def test_a_copied_model_is_looked_at_and_left_alone(tmp_path: Path) -> None:
+    copied = tmp_path / "deep" / "org--tiny"
+    copied.mkdir(parents=True)
+    (copied / "config.json").write_text("{}")
+    with pytest.raises(fetch.FetchError, match=r"no complete model: there are no weights\. Copy it there again"):
+        model_stage.look(options(tmp_path))
+    (copied / "pytorch_model.bin").write_bytes(b"x" * 10)
+    result = model_stage.look(options(tmp_path))
+    assert (result["changed"], result["done"], result["total_bytes"], result["commit"]) == (False, True, 12, "")
+    assert Hub.asked == []
+
+
+def test_a_few_missing_shards_stand_for_many(tmp_path: Path) -> None:
+    copied = tmp_path / "deep" / "org--tiny"
+    copied.mkdir(parents=True)
+    (copied / "config.json").write_text("{}")
+    index = {"weight_map": {str(n): f"model-{n:05}.bin" for n in range(9)}}
+    (copied / "model.safetensors.index.json").write_text(json.dumps(index))
+    with pytest.raises(fetch.FetchError, match=r"model-00004\.bin is missing and 4 more"):
+        model_stage.look(options(tmp_path))

@@ -1,0 +1,75 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Is a model that somebody else put on this node all there? Private to the collection; standard library only.
+
+No list of digests comes with a copied directory, but it tells by itself what belongs to it: the index names every
+shard, a shard's name says how many there are, and a safetensors file begins with the place of each of its tensors.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+WEIGHTS = ("*.safetensors", "*.bin", "*.gguf")
+_SHARD = re.compile(r"(?P<stem>.+-)(?P<number>\d+)(?P<of>-of-(?P<count>\d+)\.\w+)")  # model-00001-of-00046.safetensors
+# The format's own limit, in bytes; a larger number is no header's length.
+_HEADER_LIMIT = 100_000_000
+
+
+def faults(directory: Path) -> list[str]:
+    """Return what is missing or cut off, a sentence each; an empty list for a complete model. Raise OSError."""
+    if not directory.is_dir():
+        return ["there is no such directory"]
+    found = [] if (directory / "config.json").is_file() else ["config.json is missing"]
+    try:
+        names = sorted(_expected(directory))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        return [*found, f"the index of its weights can't be read ({error!r})"]
+    if not names:
+        return [*found, "there are no weights"]
+    wrong = ((name, _wrong(directory / name)) for name in names)
+    return found + [f"{name} {what}" for name, what in wrong if what]
+
+
+def _expected(directory: Path) -> set[str]:
+    """Return the names of all weights that this directory should hold."""
+    names = {path.name for pattern in WEIGHTS for path in directory.glob(pattern)}
+    for index in directory.glob("*.index.json"):
+        names |= set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
+    return names | {name for known in names for name in _siblings(known)}
+
+
+def _siblings(name: str) -> Iterator[str]:
+    shard = _SHARD.fullmatch(name)
+    if shard is not None:
+        for number in range(1, int(shard["count"]) + 1):
+            yield f"{shard['stem']}{number:0{len(shard['number'])}}{shard['of']}"
+
+
+def _wrong(path: Path) -> str:
+    if not path.is_file():
+        return "is missing"
+    size = path.stat().st_size
+    if size == 0:
+        return "is empty"
+    if path.suffix != ".safetensors":
+        return ""
+    try:
+        whole = _safetensors_size(path)
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return "does not begin as a safetensors file does"
+    return "" if size == whole else f"has {size} of {whole} bytes"
+
+
+def _safetensors_size(path: Path) -> int:
+    """Return the size that a file has by its own header; raise ValueError, KeyError, … when that is no header."""
+    with path.open("rb") as stream:
+        length = int.from_bytes(stream.read(8), "little")
+        if not 2 <= length <= _HEADER_LIMIT:
+            raise ValueError(f"a header of {length} bytes")
+        tensors = {name: tensor for name, tensor in json.loads(stream.read(length)).items() if name != "__metadata__"}
+    return 8 + length + max((int(tensor["data_offsets"][1]) for tensor in tensors.values()), default=0)
