@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from pathlib import PurePosixPath
 from typing import Any
 
 from ._findings import Finding
@@ -54,6 +55,7 @@ def check(fabric: Mapping[str, Any], profile: Profile, settings: Settings) -> li
         *_flags(profile),
         *check_profile_env(profile.env, f"profile {profile.name}/{profile.preset}"),
         *check_profile_env(settings.env, "serving_plan_env"),
+        *_models(profile, settings),
         *_ports(settings),
         *(_fabric(fabric, settings) if len(settings.nodes) > 1 else ()),
         *_taken(settings),
@@ -189,6 +191,31 @@ def _flags(profile: Profile) -> Iterator[Finding]:
             "arguments are readable by everybody on the node, and SGLang prints them into its log",
             "Leave the Service inside the cluster (ClusterIP) and put an authenticating proxy or ingress before it",
             where=where,
+        )
+
+
+def _models(profile: Profile, settings: Settings) -> Iterator[Finding]:
+    where = f"profile {profile.name}/{profile.preset}"
+    directory = PurePosixPath(settings.models_dir) if settings.models_dir else None
+    for path in profile.paths:
+        if directory is None or directory not in PurePosixPath(path).parents:
+            yield _error(
+                "serving.model.path",
+                "model.path",
+                path,
+                f"the pods see no directory of the node but serving_plan_models_dir ({settings.models_dir or 'none'})",
+                "Have the model below that directory on every node, or set serving_plan_models_dir to one above it",
+                where=where,
+            )
+    if not settings.models_dir and len(settings.nodes) > 1:
+        yield Finding(
+            "warning",
+            "serving.model.unstaged",
+            "serving_plan_models_dir",
+            "",
+            "every rank downloads the model by itself: a slow or full node shows only after the others wait for it",
+            "Set gb10_models_dir, a directory of every node; the model is then complete on all before any rank starts",
+            where,
         )
 
 

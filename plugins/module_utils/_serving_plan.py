@@ -32,6 +32,7 @@ def build(fabric: Mapping[str, Any], profile: Profile, settings: Settings) -> di
         "sglang_version": profile.sglang_version,
         "image": profile.image,
         "model_path": profile.model_path,
+        "paths": list(profile.paths),
         "rdma_mode": settings.rdma_mode,
         "workload": settings.workload,
         "transport": settings.transport,

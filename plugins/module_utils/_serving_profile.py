@@ -20,10 +20,15 @@ def staged_path(repository: str, models_dir: str) -> str:
     return f"{models_dir}/{repository.replace('/', '--')}"
 
 
-def repositories(resolved: ResolvedProfile) -> list[str]:
-    """Return the repositories that must be on every node: the model, and the draft where it is one of its own."""
+def _models(resolved: ResolvedProfile) -> list[str]:
+    """Return what the server loads: the model, and the draft where it is one of its own."""
     listed = [str(resolved.model["path"]), str(resolved.model.get("draft") or "")]
-    return [name for name in dict.fromkeys(listed) if name and not name.startswith("/")]
+    return [name for name in dict.fromkeys(listed) if name]
+
+
+def repositories(resolved: ResolvedProfile) -> list[str]:
+    """Return the repositories that must be on every node."""
+    return [name for name in _models(resolved) if not name.startswith("/")]
 
 
 def revisions(resolved: ResolvedProfile) -> dict[str, str]:
@@ -58,6 +63,7 @@ def to_serving(resolved: ResolvedProfile, models_dir: str, metrics: bool) -> Pro
         sglang_version=resolved.sglang_version,
         image=resolved.image,
         model_path=path,
+        paths=tuple(name for name in _models(resolved) if name.startswith("/")),
         revision=str(resolved.model.get("revision") or ""),
         nodes=resolved.topology["nodes"],
         tp=resolved.topology["tp"],

@@ -21,7 +21,8 @@ class Profile:
 
     ``argv`` holds the flags of ``sglang.launch_server`` as they will be written, without those that the plan owns
     (parallel sizes, ranks, addresses, ports, model and revision); ``patches`` are dictionaries with at least ``name``
-    and ``needed``. ``revision`` is empty for the hub's default branch.
+    and ``needed``. ``revision`` is empty for the hub's default branch; ``paths`` are directories that the profile
+    itself names for model and draft.
     """
 
     name: str
@@ -34,6 +35,7 @@ class Profile:
     pp: int
     ep: int
     revision: str = ""
+    paths: tuple[str, ...] = ()
     argv: tuple[str, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict)
     patches: tuple[Mapping[str, Any], ...] = ()

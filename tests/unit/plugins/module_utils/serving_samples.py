@@ -62,5 +62,6 @@ def profile(**changes: Any) -> Profile:
 
 def settings(**changes: Any) -> Settings:
     """Return settings for a group on all four nodes, changed as asked."""
-    values: dict[str, Any] = {"instance": "gemma-4-31b-it", "nodes": ("spark1", "spark2", "spark3", "spark4")}
+    nodes = ("spark1", "spark2", "spark3", "spark4")
+    values: dict[str, Any] = {"instance": "gemma-4-31b-it", "nodes": nodes, "models_dir": "/srv/models"}
     return Settings(**(values | changes))

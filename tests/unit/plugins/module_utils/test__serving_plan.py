@@ -73,6 +73,19 @@ def test_the_command_line_names_the_head_on_its_first_rail() -> None:
     assert plan["rendezvous"] == {"address": "10.100.0.3", "port": 20000}
 
 
+def test_a_directory_below_the_mounted_one_is_served_as_it_is() -> None:
+    plan = sp.build(fabric(), profile(paths=("/srv/models/tiny",)), settings())
+    assert (plan["findings"], plan["paths"]) == ([], ["/srv/models/tiny"])
+
+
+def test_a_group_of_nodes_without_staged_models_is_warned_of() -> None:
+    (warned,) = sp.build(fabric(), profile(), settings(models_dir=""))["findings"]
+    assert (warned["severity"], warned["rule"]) == ("warning", "serving.model.unstaged")
+    assert "gb10_models_dir" in warned["remedy"]
+    one = sp.build({}, profile(nodes=1, tp=1), settings(nodes=("b300",), models_dir="", platform="other"))
+    assert one["findings"] == []
+
+
 def test_every_rank_is_told_the_revision_that_the_profile_pins() -> None:
     for entry in sp.build(fabric(), profile(revision="deadbeef"), settings())["ranks"]:
         assert flag(entry["argv"], "--revision") == "deadbeef"
@@ -142,6 +155,9 @@ WRONG: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("serving.args.owned", {"argv": ("--tp-size=4",)}, {}),
     ("serving.args.owned", {"argv": ("--dist-init-addr", "x")}, {}),
     ("serving.args.owned", {"argv": ("--revision", "x")}, {}),
+    ("serving.model.path", {"paths": ("/nfs/glm",)}, {}),
+    ("serving.model.path", {"paths": ("/srv/models/tiny", "/srv/models-old/draft")}, {}),
+    ("serving.model.path", {"paths": ("/srv/models/tiny",)}, {"models_dir": ""}),
     ("serving.args.secret", {"argv": ("--api-key", "x")}, {}),
     ("serving.env.owned", {"env": {"NCCL_IB_HCA": "mlx5"}}, {}),
     ("serving.env.gid_index", {}, {"env": {"NCCL_IB_GID_INDEX": "3"}}),

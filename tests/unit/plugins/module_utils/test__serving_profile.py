@@ -50,6 +50,7 @@ def test_a_path_of_the_profile_stays() -> None:
     resolved = resolve({**RAW, "model": {"repo": "org/tiny", "path": "/data/tiny"}})
     assert sp.to_serving(resolved, "/srv/models", metrics=False).model_path == "/data/tiny"
     assert sp.repositories(resolved) == ["org/draft"]
+    assert sp.to_serving(resolved, "/srv/models", metrics=False).paths == ("/data/tiny",)
 
 
 def test_metrics_are_asked_for_once() -> None:
