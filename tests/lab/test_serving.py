@@ -125,6 +125,8 @@ def test_stopping_takes_everything_away_and_gives_the_vfs_back(cluster: Site) ->
     left = cluster.kubectl("get", "all,cm,sa,role,rolebinding", "-l", f"gb10.cluster/instance={GROUP}", "-o", "name")
     assert left == ""
     assert "enp1s0f0v0" in cluster.lab.shell("spark1", "ip -br link")
+    # What the killed and frozen ranks said last outlives them, their supervisor and their group.
+    assert f"{GROUP}-" in cluster.lab.shell("spark1", f"ls /var/log/gb10/gb10-serving/{GROUP}")
 
 
 def test_two_groups_side_by_side_and_none_may_take_the_other_s_vfs(cluster: Site) -> None:

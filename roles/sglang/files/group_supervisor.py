@@ -25,7 +25,8 @@ from pathlib import Path
 from typing import Any
 
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
-KEPT_SETS = 10
+# One rank that crashes is followed by the others, each at its own time and so a set of its own.
+KEPT_SETS = 30
 SHOWN_LINES = 20
 # What the head's scheduler counts while it works. A long prefill moves none of the counters of finished requests, but
 # realtime_tokens_total or, in releases without it, the tokens in use. Nothing here moves because a client asks.

@@ -192,8 +192,8 @@ class Api:
 
 
 def test_logs_are_kept_but_not_for_ever(tmp_path: Path) -> None:
-    for n in range(12):
-        (tmp_path / f"20260101T00000{n:x}Z-g-0-0.log").write_text("old", encoding="utf-8")
+    for n in range(supervisor.KEPT_SETS + 2):
+        (tmp_path / f"20260101T0000{n:02}Z-g-0-0.log").write_text("old", encoding="utf-8")
     supervisor.keep_logs(Api(), ["g-0-0", "g-1-0"], tmp_path, 9)
     kept = sorted(path.name for path in tmp_path.iterdir())
     assert len({name.partition("-")[0] for name in kept}) == supervisor.KEPT_SETS
