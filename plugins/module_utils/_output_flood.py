@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import zlib
 from collections import Counter
+from collections.abc import Iterable
 
 from ._output_types import WORD, Garbage, share_of_letters
 
@@ -17,6 +18,9 @@ CODE = re.compile(r"[<>{};=|]")
 DIGITS = re.compile(r"\d+")
 STUTTER = re.compile(r"\b([^\W\d_]{2,})(?:[ \t]+\1\b){2,}", re.IGNORECASE)
 DOUBLE = re.compile(r"\b([^\W\d_]+)[ \t]+\1\b", re.IGNORECASE)
+
+LONGEST_COUNTER = 18
+"""Digits of the longest number that may be a counter."""
 
 
 def _squeezed(text: str, window: int) -> Garbage | None:
@@ -35,29 +39,63 @@ def _squeezed(text: str, window: int) -> Garbage | None:
 
 
 def _sentences(text: str) -> Garbage | None:
-    """Judge by sentences that come again and again, as they are or with another number in them."""
-    sentences = [s for s in map(str.strip, SENTENCE_END.split(text)) if len(s) >= 15 and len(WORD.findall(s)) >= 4]
+    """Judge by sentences that come again and again, as they are or with nothing new but a number that counts on.
+
+    Those that no line holds twice may come more often: litanies and songs have refrains, logs and lists have rows.
+    """
+    lines = [
+        [s for s in map(str.strip, SENTENCE_END.split(line)) if len(s) >= 15 and len(WORD.findall(s)) >= 4]
+        for line in text.splitlines()
+    ]
+    sentences = [s for line in lines for s in line]
+    running = {form for line in lines for form, n in Counter(map(_form, line)).items() if n > 1}
     total = sum(map(len, sentences))
-    counts = Counter(sentences)
-    flooded = {s: n for s, n in counts.items() if n >= 10 and not CODE.search(s)}
+    counts = Counter(s for s in sentences if not CODE.search(s))
+    flooded = {s: n for s, n in counts.items() if n >= (10 if _form(s) in running else 20)}
     if flooded and sum(len(s) * n for s, n in flooded.items()) >= 0.5 * total:
         worst = max(flooded, key=lambda s: len(s) * flooded[s])
         return Garbage("sentence_flood", text.find(worst), f"{worst[:60]!r} stands there {flooded[worst]} times")
-    shapes = Counter(DIGITS.sub("0", s) for s in sentences if not CODE.search(s))
-    same = {s: n for s, n in shapes.items() if n >= 120}
+    same = {s: n for s, n in _counted(sentences).items() if n >= (40 if s in running else 120)}
     if same and sum(len(s) * n for s, n in same.items()) >= 0.7 * total:
         worst = max(same, key=lambda s: same[s])
-        return Garbage("sentence_flood", 0, f"{worst[:60]!r} stands there {same[worst]} times, with other numbers")
+        reason = f"{worst[:60]!r} stands there {same[worst]} times, with nothing new but a number that counts on"
+        return Garbage("sentence_flood", 0, reason)
     return None
 
 
+def _form(sentence: str) -> str:
+    """Return the sentence with every number made 0."""
+    return DIGITS.sub("0", sentence)
+
+
+def _counted(sentences: Iterable[str]) -> Counter[str]:
+    """Return how often each form of a sentence has just the numbers that the two before it foretell.
+
+    The rows of a log or of a table have the same form too, but their numbers say something.
+    """
+    before: dict[str, tuple[list[int], list[int]]] = {}
+    counted: Counter[str] = Counter()
+    for sentence in sentences:
+        digits = DIGITS.findall(sentence)
+        if not digits or CODE.search(sentence) or max(map(len, digits)) > LONGEST_COUNTER:
+            continue
+        form = _form(sentence)
+        numbers = [int(d) for d in digits]
+        last, step = before.get(form, ([], []))
+        now = [b - a for a, b in zip(last, numbers, strict=False)]
+        counted[form] += bool(now) and now == step
+        before[form] = numbers, now
+    return counted
+
+
 def _items(text: str) -> Garbage | None:
-    """Judge lists whose items are empty or all the same."""
+    """Judge lists whose items are empty or all the same; rows of short answers (``pass``, ``True``) often are."""
     items = [(m.start(), m.group(1).strip()) for m in ITEM.finditer(text)]
     if len(items) < 20:
         return None
     common, count = Counter(item for _unused, item in items).most_common(1)[0]
-    if count >= 20 and count >= 0.6 * len(items):
+    answer = 0 < len(common.split()) <= 2
+    if count >= len(items) - 1 >= 60 if answer else count >= max(20, 0.6 * len(items)):
         at = next(start for start, item in items if item == common)
         shown = repr(common[:60]) if common else "nothing"
         return Garbage("list_flood", at, f"{count} of {len(items)} items of a list say {shown}")

@@ -80,7 +80,9 @@ def _limits(period: str, at_end: bool, share: float) -> tuple[int, int]:
     if size <= 8:
         return (64 if data else 48, 8) if at_end else (200 if data else 96, 12)
     if size <= 60:
-        return (110, 5) if at_end else (240, 8) if share >= 0.5 else (240, 10)
+        # Whole lines are said ten times on purpose: prayers, refrains, lines to copy out.
+        least = 12 if "\n" in period else 5
+        return (110, least) if at_end else (240, max(8, least)) if share >= 0.5 else (240, max(10, least))
     return (200, 3) if at_end or share >= 0.5 else (400, 4)
 
 

@@ -24,6 +24,7 @@ HAN_RUN = re.compile(r"[\u4e00-\u9fff]{20,}")
 HANGUL = re.compile(r"[\uac00-\ud7a3]")
 JOINED = re.compile(r"[a-z\u00df-\u00ff\u0430-\u044f\u03b1-\u03c9]{250,}")
 ENOUGH_WORDS = 150
+MARK = re.compile(r"[^\w \t]|[\d_]")
 
 
 @lru_cache(maxsize=4096)
@@ -97,6 +98,28 @@ def _without_grammar(text: str) -> Garbage | None:
     return None
 
 
+def _drawn_from_a_hat(text: str) -> Garbage | None:
+    """Judge words in one breath, without any mark: does a word tell anything of the next one?
+
+    In a language hardly any word follows itself, and the same pairs come again far more often than chance has it. Of
+    4,900 slices of documentation with their marks taken out only indexes, tables and lists of names fail both, and
+    none of 15,000 has such a breath; 400 words drawn from 29 fail both 19 times of 20.
+    """
+    for piece in MARK.split(text):
+        words = piece.lower().split()
+        total = len(words)
+        if total < ENOUGH_WORDS:
+            continue
+        pairs = Counter(pairwise(words))
+        alike = sum(n * (n - 1) for n in Counter(words).values()) / (total * (total - 1))
+        doubles, expected = sum(n for (a, b), n in pairs.items() if a == b), alike * total
+        again, by_chance = sum(n * (n - 1) for n in pairs.values()) / 2, (alike * total) ** 2 / 2
+        if doubles >= max(3, 0.5 * expected) and again <= 1.4 * by_chance:
+            reason = f"{total} words without a mark follow one another as chance has it: {doubles} of them themselves"
+            return Garbage("word_salad", text.find(piece), reason)
+    return None
+
+
 def _characters_at_random(text: str) -> Garbage | None:
     for name, kind in (("Chinese characters", HAN_RUN), ("syllables", HANGUL)):
         characters = "".join(kind.findall(text))
@@ -112,4 +135,6 @@ def _characters_at_random(text: str) -> Garbage | None:
 def find_salad(text: str) -> Garbage | None:
     """Return text whose writing system changes from word to word, whose words never come back, or without grammar."""
     words = WORD.findall(text)
-    return _mixed_scripts(text, words) or _without_grammar(text) or _characters_at_random(text)
+    return (
+        _mixed_scripts(text, words) or _without_grammar(text) or _drawn_from_a_hat(text) or _characters_at_random(text)
+    )

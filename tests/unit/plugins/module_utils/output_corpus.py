@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Sequence
 from pathlib import Path
 
 RANDOM = random.Random(7)
@@ -27,6 +28,12 @@ def prose(sentences: int, seed: int = 1) -> str:
             body.append(rng.choice(WORDS if noun or rng.random() >= 0.5 else FUNCTION))
         out.append(" ".join(body).capitalize() + ".")
     return " ".join(out)
+
+
+def drawn(tokens: Sequence[str], count: int, joint: str = " ", seed: int = 3) -> str:
+    """Return that many of the tokens, each drawn without regard to the others."""
+    rng = random.Random(seed)
+    return joint.join(rng.choice(tokens) for _unused in range(count))
 
 
 INTRO = "The CAP theorem says that a distributed store gives up one of three promises when the network is cut.\n\n"
@@ -78,6 +85,16 @@ GARBAGE: dict[str, str] = {
         "".join(RANDOM.choice("bcdfghklmnprst") + RANDOM.choice("aeiou") for _unused in range(RANDOM.randint(2, 4)))
         for _unused in range(300)
     ),
+    "words-from-a-hat": drawn(WORDS + FUNCTION, 500),
+    "syllables-from-a-hat": drawn([a + b for a in "bdklmnrst" for b in "aeiou"], 500),
+    "words-from-a-hat-after-an-answer": prose(8, 5) + "\n\n" + drawn([*WORDS[:20], "the", "of", "if"], 350, seed=4),
+    "counter-in-running-text": INTRO + "".join(f"Hold on, I should look at case {i} once more. " for i in range(50)),
+    "counter-of-two-sentences": "".join(
+        f"Now take the number {i} again. It fails for {i}, so go on. " for i in range(60)
+    ),
+    "tokens-of-code": drawn(["{", "}", "(", ")", "[", "]", ";", "=", "->", "if", "for", "x", "0", " ", "\n"], 1800, ""),
+    "tokens-of-json": drawn(['{"', '"}', '":', ",", "[", "]", "}", "{", "null", "name", "1"], 900, ""),
+    "one-word-answers": "\n".join(f"{i}. True" for i in range(1, 90)),
     "empty": "",
     "blank": "   \n\n ",
 }
@@ -108,6 +125,15 @@ Hold, hold the port until the morning light.
 Do not let the link go down tonight.
 Hold, hold the port until the morning light.
 """
+
+IN_ONE_BREATH = """so i went down to the harbour because my brother had told me that the boat would leave before
+it was light and i thought that if i came early enough they would let me go with them although i had never been on the
+water and did not know what one does there but when i came to the stairs there was nobody and the boat lay where it had
+been the day before and the water was quite still and i sat down on the stone and waited and after a while an old man
+came with a lamp and asked me what i was waiting for and i said that i was waiting for the boat and he said that the
+boat would not leave that day nor the next because the man who owned it had gone to the town to see about his leg and
+nobody knew when he would be back and so we sat there the two of us and looked at the water and he told me about the
+war and about his wife and about the winter when the harbour was frozen and one could walk to the island and back"""
 
 TWELVE = [
     "partridge",
@@ -200,5 +226,22 @@ HEALTHY: dict[str, str] = {
     "steps": "\n\n".join(
         f"## Step {i}\n\n{prose(3, 400 + i)}\n\n```bash\nip link show enp1s0f0v{i}\n```" for i in range(12)
     ),
+    "access-log": "\n".join(
+        f"2026-03-02 08:{i // 60:02}:{i % 60:02} INFO gateway answered request {i * 7919 % 9973} in {i * 37 % 211} ms"
+        for i in range(200)
+    ),
+    "true-or-false": "\n".join(f"{i}. {'True' if i * 7 % 10 < 7 else 'False'}" for i in range(1, 61)),
+    "test-results": "\n".join(f"{i}. {'FAIL' if i in (8, 31) else 'pass'}" for i in range(1, 51)),
+    "all-passed": "\n".join(f"{i}. pass" for i in range(1, 41)),
+    "maze": "###########\n#     #   #\n# ### # # #\n# #   # # #\n# # ### # #\n# #     # #\n# ####### #\n#         #\n"
+    "###########\n",
+    "prayer": "First decade\n\n"
+    + "Hail Mary, full of grace, the Lord is with thee.\n" * 10
+    + "Glory be to the Father.",
+    "prayer-to-the-end": "Say it ten times:\n\n" + "Hail Mary, full of grace, the Lord is with thee.\n" * 10,
+    "half-open-intervals": "\n".join(f"({i / 4:.2f}, {(i + 1) / 4:.2f}]    {i * 31 % 97}" for i in range(140)),
+    "in-one-breath": " ".join(IN_ONE_BREATH.split()),
+    "squares-in-words": "\n".join(f"The square of the number {i} is {i * i}." for i in range(1, 160)),
+    "squares-in-a-line": " ".join(f"The square of the number {i} is {i * i}." for i in range(1, 100)),
     "names": "\n".join(f"{a.capitalize()} {b.capitalize()}son" for a in WORDS for b in WORDS[:5]),
 }
