@@ -86,7 +86,7 @@ def _from_sglang(text: str, workload: Workload) -> list[dict[str, Any]]:
                 moment += gap
                 record.chunk_times.append(moment)
             records.append(record)
-        garbage = judge(records, {}, workload.max_tokens, workload.forced)
+        garbage = judge(records, {})
         figures = summarise(records) | {"wall_s": entry["duration"], "wall_tok_s": entry["output_throughput"]}
         runs.append(
             {

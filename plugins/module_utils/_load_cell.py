@@ -183,7 +183,7 @@ async def _repeat(target: Target, workload: Workload, repetition: int, known: Se
         with contextlib.suppress(*UNREADABLE):
             server = difference(before, await _scrape(target), workload.draft_tokens, seen)
             server["graphs_expected"] = known.graphs_expected
-    garbage = [] if not known.judged else judge(records, server, workload.max_tokens, workload.forced, known.baseline)
+    garbage = [] if not known.judged else judge(records, server, known.baseline)
     status = status_of(records, garbage)
     foreign = _foreign(server, records, workload)
     if foreign:

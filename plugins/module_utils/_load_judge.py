@@ -17,10 +17,6 @@ from ._output_types import Garbage
 WORST_FIRST = ("garbage", "eager", "failed", "infrastructure", "shared", "ok")
 """States of a measurement, the one that decides first; only ``ok`` may be ranked."""
 
-# Requests that all run into one limit decode in step, token by token, in one batch: the same count and nearly the
-# same rate follow from the workload, so these are signs only beside another one.
-BY_LIMIT = {"all_length", "identical_statistics"}
-
 
 def _recording(record: RequestRecord) -> Recording:
     return Recording(
@@ -39,33 +35,22 @@ def fingerprint_of(records: Sequence[RequestRecord]) -> dict[str, Any]:
 
 
 def judge(
-    records: Sequence[RequestRecord],
-    server: Mapping[str, Any],
-    limit: int,
-    forced: bool = False,
-    baseline: Mapping[str, Any] | None = None,
+    records: Sequence[RequestRecord], server: Mapping[str, Any], baseline: Mapping[str, Any] | None = None
 ) -> list[Garbage]:
-    """Return every sign of broken output, twin requests, decoding without graphs, text far from the baseline's.
-
-    ``limit`` is the tokens that each request was allowed; ``forced`` tells that it had to use them up.
-    """
+    """Return every sign of broken output, twin requests, decoding without graphs, text far from the baseline's."""
     found = [Garbage(**r.garbage) for r in records if r.garbage]
     answered = [r for r in records if not r.error_class]
     for record in answered:
         said = record.reasoning + record.content
         if record.garbage:
             continue
-        # A model that thinks may still be thinking at its limit; one that ends without an answer is broken.
-        if not said.strip() or (not record.content.strip() and record.finish_reason == "stop"):
+        # A model that thinks may still be thinking where its limit or the budget cuts it, and so may all of a cell.
+        thinking = record.reasoning.strip() and record.finish_reason in ("length", "budget")
+        if not record.content.strip() and not thinking:
             found.append(Garbage("no_content", 0, f"request {record.index} has no content token"))
         else:
             found += judge_text(said)[:1]
-    if answered and not forced and not any(r.content.strip() for r in answered):
-        found.append(Garbage("no_content", 0, f"none of {len(answered)} requests has a content token"))
-    together = judge_cell([_recording(r) for r in answered])
-    by_limit = all(r.output_tokens >= limit or r.finish_reason == "budget" for r in answered)
-    if found or {g.kind for g in together} - BY_LIMIT or not by_limit:
-        found += together
+    found += judge_cell([_recording(r) for r in answered])
     distance = divergence(baseline, fingerprint_of(records)) if baseline else None
     if distance is not None and distance >= FAR:
         reason = f"the letters are {distance:.2f} away from the baseline's, from {FAR} on it is another kind of text"

@@ -101,22 +101,36 @@ def test_a_cell_that_means_nothing_says_why(stub: Stub, status: str, kind: str) 
     assert cell["peak_tok_s"]["n"] == 0
 
 
+def thought(index: int, content: str, reasoning: str, finish: str) -> RequestRecord:
+    times = [j / 10 for j in range(61)]
+    return RequestRecord(index, 0.0, times, 61, 20, content, reasoning, finish_reason=finish)
+
+
 @pytest.mark.parametrize(
-    ("limit", "content", "kinds"),
+    ("content", "finish", "kinds"),
     [
-        (61, True, set()),
-        (100, True, {"identical_statistics", "all_length"}),
-        (61, False, {"no_content", "identical_statistics", "all_length"}),
+        (True, "length", set()),
+        (True, "budget", set()),
+        (True, "stop", {"identical_statistics"}),
+        (False, "length", {"no_content", "identical_statistics", "all_length"}),
     ],
 )
 def test_requests_in_step_are_a_sign_unless_their_limit_made_them_so(
-    limit: int, content: bool, kinds: set[str]
+    content: bool, finish: str, kinds: set[str]
 ) -> None:
-    records = [
-        RequestRecord(i, 0.0, [j / 10 for j in range(61)], 61, 20, prose(6, i) * content, finish_reason="length")
-        for i in range(1, 5)
-    ]
-    assert {g.kind for g in judge(records, {}, limit)} == kinds
+    records = [thought(i, prose(6, i) * content, "", finish) for i in range(1, 5)]
+    assert {g.kind for g in judge(records, {})} == kinds
+
+
+@pytest.mark.parametrize("concurrency", [1, 4])
+@pytest.mark.parametrize(
+    ("finish", "kinds"), [("length", set()), ("budget", set()), ("stop", {"no_content"}), ("abort", {"no_content"})]
+)
+def test_a_model_may_still_be_thinking_where_it_is_cut(concurrency: int, finish: str, kinds: set[str]) -> None:
+    records = [thought(i, "", prose(6 + i, i), finish) for i in range(1, concurrency + 1)]
+    for i, record in enumerate(records):
+        record.output_tokens += i
+    assert {g.kind for g in judge(records, {})} == kinds
 
 
 class Probed(Stub):

@@ -92,6 +92,34 @@ def test_one_text_for_all_prompts_is_garbage() -> None:
     assert [f.kind for f in judge_cell(cell)] == ["identical_output"]
 
 
+def test_most_requests_with_one_text_are_garbage() -> None:
+    cell = [parse_recording(openai(pieces(prose(9, i)), step=0.02 + i / 1000)) for i in (1, 1, 1, 1, 1, 6, 7, 8)]
+    assert [(f.kind, f.detail) for f in judge_cell(cell)] == [
+        ("identical_output", "5 of 8 requests gave the same text")
+    ]
+    assert judge_cell(cell[1:]) != []
+    assert judge_cell(cell[2:]) == []
+
+
+@pytest.mark.parametrize(
+    ("finish", "texts", "kinds"),
+    [
+        ("length", (1, 2, 3, 4), []),
+        ("stop", (1, 2, 3, 4), ["identical_statistics"]),
+        ("length", (1, 1, 1, 1), ["identical_statistics", "identical_output", "all_length"]),
+        ("length", (1, 1, 1, 2), ["identical_output", "all_length"]),
+    ],
+)
+def test_streams_that_their_limit_cuts_in_step_are_judged_by_their_texts(
+    finish: str, texts: tuple[int, ...], kinds: list[str]
+) -> None:
+    cell = [
+        parse_recording(openai(pieces(prose(20, seed)[:400]), finish=finish, start=i / 10))
+        for i, seed in enumerate(texts)
+    ]
+    assert [f.kind for f in judge_cell(cell)] == kinds
+
+
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, str(SCRIPT), *arguments], capture_output=True, text=True, check=False)
 
