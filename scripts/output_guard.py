@@ -58,6 +58,7 @@ def main(argv: list[str] | None = None) -> int:
             print(f"{'ok     ' if entry['ok'] else 'GARBAGE'} {entry['file']}")
             for finding in entry["findings"]:
                 print(f"        {finding['kind']} at {finding['at']}: {finding['detail']}")
+        print(f"{sum(not entry['ok'] for entry in report)} of {len(report)} outputs are garbage")
     return 0 if all(entry["ok"] for entry in report) else 1
 
 
