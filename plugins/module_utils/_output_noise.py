@@ -62,7 +62,8 @@ def _wordless(text: str) -> Garbage | None:
     kinds = set(stripped)
     shown = "".join(sorted(kinds))[:10]
     lines = {line.strip() for line in text.splitlines() if line.strip()}
-    if len(stripped) >= 8 and len(kinds) == 1 and not (kinds <= DRAWING and len(lines) >= 3):
+    drawn = kinds <= DRAWING and len(lines) >= (2 if any(" " in line for line in lines) else 3)
+    if len(stripped) >= 8 and len(kinds) == 1 and not drawn:
         return Garbage("single_token", 0, f"nothing but {stripped[0]!r}")
     if len(stripped) < 4 or any(c.isalnum() for c in stripped):
         return None

@@ -235,6 +235,7 @@ HEALTHY: dict[str, str] = {
     "all-passed": "\n".join(f"{i}. pass" for i in range(1, 41)),
     "maze": "###########\n#     #   #\n# ### # # #\n# #   # # #\n# # ### # #\n# #     # #\n# ####### #\n#         #\n"
     "###########\n",
+    "rectangle": "**********\n" + "*        *\n" * 4 + "**********\n",
     "prayer": "First decade\n\n"
     + "Hail Mary, full of grace, the Lord is with thee.\n" * 10
     + "Glory be to the Father.",
