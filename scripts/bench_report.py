@@ -22,7 +22,7 @@ from module_utils._bench_html import page
 from module_utils._bench_plots import pictures
 from module_utils._bench_published import examined, resolver
 from module_utils._bench_report import Report, from_published, from_records
-from module_utils._bench_table import markdown
+from module_utils._bench_sections import markdown
 from plugin_utils._profile_files import load_profile
 
 
@@ -52,7 +52,7 @@ def main(argv: list[str] | None = None) -> int:
             print(f"bench_report: {path}: {error}", file=sys.stderr)
             return 2
     if options.html:
-        options.html.write_text(page([(r, pictures(r)) for r in reports], {}, None), encoding="utf-8")
+        options.html.write_text(page([(r, pictures(r)) for r in reports]), encoding="utf-8")
     else:
         print("\n".join(markdown(r) for r in reports))
     return 0

@@ -15,22 +15,10 @@ from ansible_collections.gb10.cluster.plugins.module_utils._bench_html import pa
 from ansible_collections.gb10.cluster.plugins.module_utils._bench_plots import pictures
 from ansible_collections.gb10.cluster.plugins.module_utils._bench_presets import with_winners
 from ansible_collections.gb10.cluster.plugins.module_utils._bench_report import Report, from_records
-from ansible_collections.gb10.cluster.plugins.module_utils._bench_table import headlines, left_out, markdown, table
+from ansible_collections.gb10.cluster.plugins.module_utils._bench_sections import data, markdown
+from ansible_collections.gb10.cluster.plugins.module_utils._bench_table import headlines
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller_action import ControllerAction, read_journal
 from ansible_collections.gb10.cluster.plugins.plugin_utils._profile_files import load_profile
-
-
-def _environment(report: Report) -> tuple[dict[str, Any], dict[str, Any] | None]:
-    """Return what the cells ran on, and the transport's proof of the last of them."""
-    facts: dict[str, set[str]] = {}
-    transport: dict[str, Any] | None = None
-    for row in report.rows:
-        for key, value in row.environment.items():
-            if key == "transport":
-                transport = value or transport
-            elif key != "arguments":
-                facts.setdefault(key, set()).add(", ".join(value) if isinstance(value, list) else str(value))
-    return {key: "; ".join(sorted(values)) for key, values in facts.items()}, transport
 
 
 def _tuned(report: Report, directory: str, search: list[str]) -> tuple[str, str, list[str]]:
@@ -57,16 +45,12 @@ class ActionModule(ControllerAction):
         reports = []
         for name in options["journals"]:
             report = from_records(Path(name).stem, read_journal(name))
-            report.reproduce = options["reproduce"]
+            report.reproduce = options["reproduce"] or report.reproduce
             reports.append(report)
-        environment, transport = _environment(reports[-1])
-        data = [
-            {"title": r.title, "headlines": headlines(r), "table": table(r), "left_out": left_out(r)} for r in reports
-        ]
         files = {
-            ".html": page([(r, pictures(r)) for r in reports], environment, transport),
+            ".html": page([(r, pictures(r)) for r in reports]),
             ".md": "\n".join(markdown(r) for r in reports),
-            ".json": json.dumps({"reports": data, "environment": environment, "transport": transport}, indent=2) + "\n",
+            ".json": json.dumps({"reports": [data(r) for r in reports]}, indent=2) + "\n",
         }
         written: list[str] = []
         if options["presets_dir"] and reports[-1].profile and reports[-1].ranked:

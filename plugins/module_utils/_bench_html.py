@@ -6,17 +6,18 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from ._bench_report import Report
-from ._bench_table import headlines, left_out, table
+from ._bench_sections import Section, sections
+from ._bench_table import headlines, table
 
 STYLE = """
 :root { color-scheme: light; --line: #d0d4da; --quiet: #59636e; --good: #116329; --bad: #a40e26; }
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 62rem; margin: 0 auto; padding: 1rem; color: #1f2328; }
 h1 { font-size: 1.5rem; line-height: 1.25; }
 h2 { font-size: 1.15rem; margin-top: 2rem; }
+h3 { font-size: 1rem; margin: 1.5rem 0 .3rem; overflow-wrap: anywhere; }
 .scroll, pre { overflow-x: auto; }
 table { border-collapse: collapse; font-size: .85rem; font-variant-numeric: tabular-nums; }
 th, td { border-bottom: 1px solid var(--line); padding: .3rem .6rem; text-align: left; vertical-align: top; }
@@ -33,10 +34,11 @@ pre { background: #f6f8fa; padding: .7rem; }
 @media print {
   body { max-width: none; padding: 0; font-size: 10pt; }
   .scroll { overflow: visible; }
+  pre { white-space: pre-wrap; overflow-wrap: anywhere; }
   table { font-size: 7pt; overflow-wrap: anywhere; }
   th { white-space: normal; }
   th, td { padding: .15rem .3rem; }
-  h2 { break-after: avoid; }
+  h2, h3 { break-after: avoid; }
   figure, tr { break-inside: avoid; }
 }
 """
@@ -57,51 +59,39 @@ def _table(rows: Sequence[Sequence[str]], quiet: Sequence[bool] = ()) -> str:
     return "".join([*out, "</tbody></table></div>"])
 
 
-def _transport(transport: Mapping[str, Any] | None) -> str:
-    if not transport:
-        return ""
-    good = bool(transport.get("satisfied"))
-    head = (
-        f'<p class="verdict {"good" if good else "bad"}">{_e(transport.get("msg", transport.get("verdict", "")))}</p>'
-    )
-    rows = [["rank", "host", "verdict", "evidence", "channels"]]
-    for rank in transport.get("ranks", []):
-        channels = ", ".join(
-            f"{net}/{dev}: {n}" for net, devs in rank.get("channels", {}).items() for dev, n in devs.items()
-        )
-        rows.append([str(rank.get(k, "")) for k in ("rank", "host", "verdict", "evidence")] + [channels])
-    return "<h2>Transport</h2>" + head + (_table(rows) if len(rows) > 1 else "")
+def _section(section: Section) -> list[str]:
+    out = [f"<h{section.level}>{_e(section.title)}</h{section.level}>"]
+    lines = list(section.lines)
+    if section.good is not None:
+        out.append(f'<p class="verdict {"good" if section.good else "bad"}">{_e(lines.pop(0))}</p>')
+    if lines:
+        out += ["<ul>", *(f"<li>{_e(line)}</li>" for line in lines), "</ul>"]
+    if section.table:
+        out.append(_table(section.table))
+    if section.code:
+        out.append(f"<pre>{_e(section.code)}</pre>")
+    return out
 
 
-def _section(report: Report, svgs: Sequence[str], level: int) -> str:
-    out = [f"<h{level}>{_e(report.title)}</h{level}>"]
+def _report(report: Report, svgs: Sequence[str]) -> str:
+    out = [f"<h1>{_e(report.title)}</h1>"]
     if report.source:
         out.append(f'<p class="quiet">Source: {_e(report.source)}</p>')
     out += ["<ul>", *(f"<li>{_e(line)}</li>" for line in headlines(report)), "</ul>"]
     out += [f"<figure>{svg}</figure>" for svg in svgs]
     out.append(_table(table(report), [r.status != "ok" for r in report.rows]))
-    if left_out(report):
-        out += ["<h2>Left out, and remarks</h2><ul>", *(f"<li>{_e(line)}</li>" for line in left_out(report)), "</ul>"]
-    if report.reproduce:
-        out += ["<h2>Again</h2>", f"<pre>{_e(report.reproduce)}</pre>"]
-    return "\n".join(out)
+    return "\n".join([*out, *(line for section in sections(report) for line in _section(section))])
 
 
-def page(
-    reports: Sequence[tuple[Report, Sequence[str]]], environment: Mapping[str, Any], transport: Mapping[str, Any] | None
-) -> str:
-    """Return the page of the reports with their pictures, what they ran on and the proof of the transport."""
+def page(reports: Sequence[tuple[Report, Sequence[str]]]) -> str:
+    """Return the page of the reports with their pictures."""
     title = reports[0][0].title if len(reports) == 1 else "Reports"
-    facts = [["what", "value"], *([str(k), str(v)] for k, v in environment.items())]
-    body = [_section(report, svgs, 1 if i == 0 else 2) for i, (report, svgs) in enumerate(reports)]
     return "\n".join(
         [
             '<!doctype html><html lang="en"><head><meta charset="utf-8">',
             '<meta name="viewport" content="width=device-width, initial-scale=1">',
             f"<title>{_e(title)}</title><style>{STYLE}</style></head><body>",
-            *body,
-            _transport(transport),
-            "<h2>Environment</h2>" + _table(facts) if len(facts) > 1 else "",
+            *(_report(report, svgs) for report, svgs in reports),
             "</body></html>\n",
         ]
     )

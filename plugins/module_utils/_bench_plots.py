@@ -8,6 +8,7 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Callable
+from statistics import fmean
 from typing import Any
 
 try:
@@ -16,17 +17,11 @@ try:
 except ImportError:
     matplotlib = None  # type: ignore[assignment,unused-ignore]
 
-from ._bench_report import Report, Row
+from ._bench_report import Report, Row, shape
 
 MANY_ROWS = 12
-WORKLOAD = re.compile(r"c(\d+)-n(\d+)$")
 STEP_AXES = frozenset({"steps", "depth", "mtp", "graphs", "speculative_num_steps"})
 STEPS = re.compile(r"(?:MTP )?(\d+)(?:/\d+)?$")
-
-
-def _context_and_streams(workload: str) -> tuple[int, int]:
-    match = WORKLOAD.match(workload)
-    return (int(match[1]), int(match[2])) if match else (0, 0)
 
 
 def _svg(figure: Figure) -> str:
@@ -54,12 +49,12 @@ def _best(report: Report) -> list[Row]:
 
 def throughput(report: Report) -> str | None:
     """Draw peak rate against concurrency, a line a row."""
-    levels = sorted({_context_and_streams(w)[1] for w in report.workloads})
+    levels = sorted({shape(w)[1] for w in report.workloads})
     rows = _best(report)
     if len(levels) < 2 or not rows:
         return None
     figure, axes = _axes("Throughput by concurrency", "streams", "peak tok/s")
-    contexts = sorted({_context_and_streams(w)[0] for w in report.workloads})
+    contexts = sorted({shape(w)[0] for w in report.workloads})
     for row in rows:
         for context in contexts:
             points = [(n, row.mean(f"c{context}-n{n}")) for n in levels]
@@ -79,7 +74,7 @@ def heat_map(report: Report) -> str | None:
     rows = [r for r in report.rows if set(r.labels) == set(names)]
     if len(names) < 2 or len(rows) < 6 or not report.workloads:
         return None
-    workload = max(report.workloads, key=_context_and_streams)
+    workload = max(report.workloads, key=shape)
     down = list(dict.fromkeys(r.labels[names[0]] for r in rows))
     across = list(dict.fromkeys(" / ".join(r.labels[n] for n in names[1:]) for r in rows))
     grid = [[float("nan")] * len(across) for _unused in down]
@@ -99,14 +94,15 @@ def heat_map(report: Report) -> str | None:
 
 def by_column(report: Report, column: str, title: str, unit: str) -> str | None:
     """Draw another figure of the rows, one bar a row and workload."""
-    rows = [r for r in _best(report) if any((w, column) in r.figures for w in report.workloads)]
+    workloads = list(dict.fromkeys(w for r in _best(report) for w, name in r.figures if name == column))
+    rows = [r for r in _best(report) if any((w, column) in r.figures for w in workloads)]
     if not rows:
         return None
     figure, axes = _axes(title, unit, "", 1.4 + 0.32 * len(rows))
-    workloads = [w for w in report.workloads if any((w, column) in r.figures for r in rows)]
     thickness = 0.8 / len(workloads)
     for i, workload in enumerate(workloads):
-        values = [r.figures.get((workload, column), float("nan")) for r in rows]
+        means = [r.mean(workload, column) for r in rows]
+        values = [float("nan") if mean is None else mean for mean in means]
         axes.barh([n + i * thickness for n in range(len(rows))], values, thickness, label=workload)
     axes.set_yticks([n + 0.4 - thickness / 2 for n in range(len(rows))], [r.name for r in rows], fontsize=8)
     axes.invert_yaxis()
@@ -119,10 +115,10 @@ def against(report: Report, column: str, title: str, y: str) -> str | None:
     rows = [r for r in _best(report) if any(c == column for _unused, c in r.figures)]
     lines: dict[str, list[tuple[int, float]]] = {}
     for row in rows:
-        for (workload, name), value in row.figures.items():
+        for (workload, name), values in row.figures.items():
             if name == column:
-                context, streams = _context_and_streams(workload)
-                lines.setdefault(f"{row.name}, {streams} streams", []).append((context, value))
+                context, streams = shape(workload)
+                lines.setdefault(f"{row.name}, {streams} streams", []).append((context, fmean(values)))
     if not any(len(points) > 1 for points in lines.values()):
         return None
     figure, axes = _axes(title, "context, tokens", y)
@@ -138,9 +134,9 @@ def acceptance(report: Report) -> str | None:
     points: dict[str, list[tuple[int, float]]] = {}
     for row in report.ranked:
         steps = [m for k, v in row.labels.items() if k in STEP_AXES and (m := STEPS.match(v))]
-        for (workload, name), value in row.figures.items():
+        for (workload, name), values in row.figures.items():
             if name == "accept_length" and steps:
-                points.setdefault(workload, []).append((int(steps[0][1]), value))
+                points.setdefault(workload, []).append((int(steps[0][1]), fmean(values)))
     if not any(len(set(p)) > 1 for p in points.values()):
         return by_column(report, "accept_length", "Accept length", "tokens a verify step")
     figure, axes = _axes("Accept length against draft steps", "draft steps", "tokens a verify step")

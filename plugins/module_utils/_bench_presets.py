@@ -9,8 +9,9 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from ._bench_rank import Winner, winners
+from ._bench_rank import pooled, winners
 from ._bench_report import Report, Row
+from ._load_stats import spread
 
 PRESET_KEYS = ("server_args", "env", "topology", "image", "sglang_version")
 SHAPE = re.compile(r"c0-n(\d+)$")
@@ -21,18 +22,12 @@ def _name(workload: str) -> str:
     return f"tuned-n{match[1]}" if match else f"tuned-{workload}"
 
 
-def _doubt(winner: Winner) -> str:
-    if winner.certain:
-        return "apart from every other cell by its repetitions"
-    return f"not distinguishable from {', '.join(winner.tied)}" if winner.tied else "not proved apart from the others"
-
-
 def _expected(report: Report, row: Row) -> dict[str, Any]:
     results = []
     for workload in report.workloads:
-        match, rate = SHAPE.match(workload), row.mean(workload)
+        match, rate = SHAPE.match(workload), spread(pooled(report, row, workload))["mean"]
         if match and rate:
-            length = row.figures.get((workload, "accept_length"))
+            length = row.mean(workload, "accept_length")
             more = {"accept_length": round(length, 2)} if length else {}
             results.append({"concurrency": int(match[1]), "tokens_per_second": round(rate, 2)} | more)
     method = "sweep of this collection; sum of the requests' own tokens a second, mean of the repetitions"
@@ -50,7 +45,7 @@ def with_winners(profile: Mapping[str, Any], report: Report) -> tuple[dict[str, 
     lines = []
     for winner in winners(report):
         row = rows[winner.row]
-        told = f"Winner for {winner.workload} in sweep {report.title}: {_doubt(winner)}"
+        told = f"Winner for {winner.workload} in sweep {report.title}: {winner.doubt}"
         preset: dict[str, Any] = {"description": told}
         if row.overlay.get("preset"):
             preset["based_on"] = row.overlay["preset"]
@@ -60,5 +55,5 @@ def with_winners(profile: Mapping[str, Any], report: Report) -> tuple[dict[str, 
         presets[name] = preset
         transport = row.overlay.get("transport", "roce")
         note = f", served with -e transport={transport}" if transport != "roce" else ""
-        lines.append(f"{name}: {winner.row}, {_doubt(winner)}{note}")
+        lines.append(f"{name}: {winner.row}, {winner.doubt}{note}")
     return {**profile, "presets": presets}, lines

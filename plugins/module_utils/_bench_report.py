@@ -3,11 +3,13 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Turn the records of a sweep, or a published table, into the tables of a report. Private to the collection.
 
-Everything here is data in, data out; `_bench_rank` judges it, `_bench_table`, `_bench_html` and `_bench_plots` show it.
+Everything here is data in, data out; `_bench_rank` judges it, `_bench_table`, `_bench_sections`, `_bench_html` and
+`_bench_plots` show it.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,14 +17,41 @@ from typing import Any
 from ._load_stats import spread
 from ._sweep_plan import cell_name
 
+WORKLOAD = re.compile(r"c(\d+)-n(\d+)$")
+ALL = "all"
+"""Stands for a workload's name where a published figure is of all of them together."""
+
+PEAK = "peak_tok_s"
+PLACES = {
+    "wall_tok_s": ("figures", "wall_tok_s"),
+    "ttft_s": ("figures", "ttft_s", "p50"),
+    "itl_s": ("figures", "itl_s", "p50"),
+    "prefill_tok_s": ("figures", "prefill_tok_s", "p50"),
+    "accept_length": ("server", "accept_length"),
+    "accept_rate": ("server", "accept_rate"),
+    "token_usage": ("server", "token_usage"),
+    "running": ("server", "running"),
+}
+"""Where the record of a repetition keeps each column beside the peak rate."""
+
+BASELINES = frozenset({"none", "baseline"})
+
+
+def shape(workload: str) -> tuple[int, int]:
+    """Return (context tokens, streams) of a workload's name, zeros where it says neither."""
+    match = WORKLOAD.match(workload)
+    return (int(match[1]), int(match[2])) if match else (0, 0)
+
 
 @dataclass
 class Row:
     """One cell: its labels, its state, and per workload name the figures of its repetitions.
 
     ``rates`` maps a workload's name to the list of peak rates in tok/s, one a repetition. ``figures`` holds the other
-    columns by (workload, column), ``requests`` each request's own rate, ``overlay`` what the cell changes of its
-    profile. ``remark`` is what resolver and guards say of a published row, ``reason`` why the row is not ranked.
+    columns by (workload, column), one value a repetition, ``requests`` each request's own rate, ``outcomes`` how many
+    requests were ``ok`` and ``failed``, ``finishes`` how many ended by which finish reason, ``measurements`` the
+    records themselves. ``overlay`` is what the cell changes of its profile, ``remark`` what resolver and guards say
+    of a published row, ``reason`` why the row is not ranked.
     """
 
     id: str
@@ -30,16 +59,23 @@ class Row:
     status: str = "ok"
     reason: str = ""
     rates: dict[str, list[float]] = field(default_factory=dict)
-    figures: dict[tuple[str, str], float] = field(default_factory=dict)
+    figures: dict[tuple[str, str], list[float]] = field(default_factory=dict)
     requests: dict[str, list[float]] = field(default_factory=dict)
+    outcomes: dict[str, dict[str, int]] = field(default_factory=dict)
+    finishes: dict[str, dict[str, int]] = field(default_factory=dict)
+    measurements: list[Mapping[str, Any]] = field(default_factory=list)
     overlay: dict[str, Any] = field(default_factory=dict)
     environment: dict[str, Any] = field(default_factory=dict)
     remark: str = ""
     key: str = ""
 
-    def mean(self, workload: str) -> float | None:
-        """Return the mean peak rate of a workload in tok/s."""
-        return spread(self.rates.get(workload, []))["mean"]
+    def values(self, workload: str, column: str = PEAK) -> list[float]:
+        """Return a workload's figures of one column, one a repetition; the peak rate in tok/s unless told."""
+        return self.rates.get(workload, []) if column == PEAK else self.figures.get((workload, column), [])
+
+    def mean(self, workload: str, column: str = PEAK) -> float | None:
+        """Return the mean of `values`."""
+        return spread(self.values(workload, column))["mean"]
 
     @property
     def name(self) -> str:
@@ -49,7 +85,7 @@ class Row:
 
 @dataclass
 class Report:
-    """All rows of one run and what is known about it."""
+    """All rows of one run and what is known about it; ``reproduce`` is the command that measures the same again."""
 
     title: str
     rows: list[Row]
@@ -68,25 +104,47 @@ class Report:
         """Return the rows that count."""
         return [r for r in self.rows if r.status == "ok" and r.rates]
 
+    @property
+    def baseline(self) -> Row | None:
+        """Return the row that counts and is labelled as the baseline, else the first one that counts."""
+        named = [r for r in self.ranked if BASELINES & set(r.labels.values())]
+        return next(iter([*named, *self.ranked]), None)
+
+
+def _at(run: Mapping[str, Any], path: Sequence[str]) -> float | None:
+    value: Any = run
+    for key in path:
+        value = value.get(key) if value else None
+    return None if value is None else float(value)
+
+
+def _summed(counts: Sequence[Mapping[str, int]]) -> dict[str, int]:
+    return {key: sum(c.get(key, 0) for c in counts) for key in dict.fromkeys(k for c in counts for k in c)}
+
 
 def _measured(row: Row, record: Mapping[str, Any]) -> None:
     row.status = str(record.get("status", "failed"))
     failure = record.get("failure") or {}
     row.reason = failure.get("line", "") or record.get("reason", "")
     row.environment = dict(record.get("environment", {}))
-    for cell in record.get("measurements", []):
+    row.measurements = list(record.get("measurements", []))
+    for cell in row.measurements:
         workload = cell["workload"]["name"]
-        good = [run for run in cell.get("runs", []) if run["status"] == "ok"]
+        runs = cell.get("runs", [])
+        good = [run for run in runs if run["status"] == "ok"]
         if cell["status"] != "ok":
             row.status = cell["status"] if row.status == "ok" else row.status
-            signs = [g["detail"] for run in cell.get("runs", []) for g in run["garbage"]]
+            signs = [g["detail"] for run in runs for g in run["garbage"]]
             row.reason = row.reason or cell.get("reason", "") or "; ".join(signs[:2])
-        row.rates[workload] = [run["figures"]["peak_tok_s"] for run in good if run["figures"]["peak_tok_s"]]
+        row.rates[workload] = [run["figures"][PEAK] for run in good if run["figures"][PEAK]]
         row.requests[workload] = [r["tok_s"] for run in good for r in run.get("requests", []) if r.get("tok_s")]
-        for column in ("wall_tok_s", "ttft_s", "itl_s", "prefill_tok_s", "accept_length", "accept_rate"):
-            mean = (cell.get(column) or {}).get("mean")
-            if mean is not None:
-                row.figures[workload, column] = mean
+        for column, path in PLACES.items():
+            values = [v for run in good if (v := _at(run, path)) is not None]
+            if values:
+                row.figures[workload, column] = values
+        figures = [run["figures"] for run in runs]
+        row.outcomes[workload] = _summed([{k: f[k] for k in ("ok", "failed") if k in f} for f in figures])
+        row.finishes[workload] = _summed([f.get("finish_reasons", {}) for f in figures])
 
 
 def from_records(title: str, records: Sequence[Mapping[str, Any]]) -> Report:
@@ -96,6 +154,7 @@ def from_records(title: str, records: Sequence[Mapping[str, Any]]) -> Report:
     for record in records:
         if record.get("kind") == "plan":
             report.profile = str(record.get("profile", ""))
+            report.reproduce = f"ansible-playbook gb10.cluster.sweep -e sweep={record.get('sweep', title)}"
             for cell in record["cells"]:
                 row = rows.setdefault(cell["id"], Row(cell["id"], dict(cell["labels"]), key=cell.get("key", "")))
                 row.overlay = dict(cell.get("overlay", {}))
@@ -116,21 +175,30 @@ def from_records(title: str, records: Sequence[Mapping[str, Any]]) -> Report:
     return report
 
 
-def from_published(table: Mapping[str, Any]) -> Report:
-    """Return the report of a published table: ``{title, source, columns: {label: …}, rows: [{labels, n1, n4, …}]}``.
+def _workload(name: str) -> str:
+    return name if name == ALL or name.startswith("c") else f"c0-{name}"
 
-    A column ``n<k>`` is the peak rate in tok/s at k streams, ``c<ctx>-n<k>`` the same at a context; a row with
-    ``status`` other than ``ok`` is shown and not ranked.
+
+def from_published(table: Mapping[str, Any]) -> Report:
+    """Return the report of a published table: ``{title, source, notes, sweeps, rows: [{labels, rates, figures, …}]}``.
+
+    ``rates`` has the peak rate in tok/s under ``n<k>``, at k streams, or ``c<ctx>-n<k>``, at a context; ``figures``
+    other columns under ``<workload>.<column>``, ``outcomes`` how many requests of a workload were ``ok`` and
+    ``failed``; ``all`` is a workload where the source gives one figure for all of them. A row with ``status`` other
+    than ``ok`` is shown and not ranked. ``sweeps`` names the sweeps that measure the same.
     """
     rows = []
     for i, entry in enumerate(table["rows"]):
         row = Row(f"row{i + 1}", {k: str(v) for k, v in entry["labels"].items()}, entry.get("status", "ok"))
         row.reason = entry.get("reason", "")
         row.key = str(entry.get("key", ""))
-        for column, value in entry.get("rates", {}).items():
-            row.rates[column if column.startswith("c") else f"c0-{column}"] = [float(value)]
-        for column, value in entry.get("figures", {}).items():
-            workload, name = column.split(".", 1)
-            row.figures[workload if workload.startswith("c") else f"c0-{workload}", name] = float(value)
+        row.rates = {_workload(name): [float(value)] for name, value in entry.get("rates", {}).items()}
+        row.outcomes = {_workload(name): dict(counts) for name, counts in entry.get("outcomes", {}).items()}
+        for place, value in entry.get("figures", {}).items():
+            workload, column = place.split(".", 1)
+            row.figures[_workload(workload), column] = [float(value)]
         rows.append(row)
-    return Report(str(table["title"]), rows, list(table.get("notes", [])), str(table.get("source", "")))
+    report = Report(str(table["title"]), rows, list(table.get("notes", [])), str(table.get("source", "")))
+    commands = [f"ansible-playbook gb10.cluster.sweep -e sweep={name}" for name in table.get("sweeps", [])]
+    report.reproduce = "\n".join(commands)
+    return report

@@ -1,55 +1,105 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Write a report as text: the table, the headlines, Markdown. Private to the collection."""
+"""The tables of a report as text, its headlines, and what it leaves out. Private to the collection."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from ._bench_rank import noise_floor, winners
-from ._bench_report import Report
+from ._bench_report import ALL, PEAK, Report, Row, shape
 from ._load_stats import spread
 
 SHOWN = {
-    "wall_tok_s": "tokens over wall time",
-    "ttft_s": "TTFT s",
-    "prefill_tok_s": "prefill tok/s",
-    "accept_length": "accept length",
-    "accept_rate": "accept rate",
+    PEAK: ("peak tok/s", 1, ".2f"),
+    "wall_tok_s": ("wall tok/s", 1, ".2f"),
+    "ttft_s": ("TTFT s", 1, ".3f"),
+    "itl_s": ("ITL ms", 1000, ".2f"),
+    "prefill_tok_s": ("prefill tok/s", 1, ".0f"),
+    "accept_length": ("accept length", 1, ".2f"),
+    "accept_rate": ("accept rate", 1, ".4g"),
+    "token_usage": ("token usage", 1, ".2f"),
+    "running": ("running", 1, ".0f"),
 }
-"""Columns of the main table beside the peak rates, where there are figures for them."""
+"""How each column is shown: its header, the factor of its unit, and the format of its numbers."""
 
-DIGITS = {"wall_tok_s": 2, "prefill_tok_s": 0, "accept_length": 2, "accept_rate": 2}
+BY_CONTEXT = ("ttft_s", "prefill_tok_s")
+FIGURES = tuple(column for column in SHOWN if column != PEAK)
+
+
+def _shown(row: Row, workload: str, column: str) -> str:
+    """Return mean and standard deviation of a column, in brackets where the row does not count."""
+    _unused, factor, form = SHOWN[column]
+    figures = spread([factor * v for v in row.values(workload, column)])
+    mean, deviation = figures["mean"], figures["stdev"]
+    if mean is None:
+        return ""
+    text = f"{mean:{form}}" + (f" ± {deviation:{form}}" if deviation else "")
+    return text if row.status == "ok" else f"({text})"
 
 
 def table(report: Report) -> list[list[str]]:
-    """Return the main table as text, the header first: labels, one rate column a workload, other figures, state."""
+    """Return the main table as text, the header first: labels, one peak rate a workload, state."""
     labels = list(dict.fromkeys(k for r in report.rows for k in r.labels))
     alike = all(set(r.labels) == set(labels) for r in report.rows)
-    workloads = report.workloads
-    extra = [
-        (w, c)
-        for w in dict.fromkeys([*workloads, *(w for r in report.rows for w, _unused in r.figures)])
-        for c in SHOWN
-        if any((w, c) in r.figures for r in report.rows)
-    ]
-    out = [
-        [
-            *(labels if alike else ["cell"]),
-            *(f"{w} tok/s" for w in workloads),
-            *(f"{w} {SHOWN[c]}" for w, c in extra),
-            "state",
-        ]
-    ]
+    out = [[*(labels if alike else ["cell"]), *(f"{w} tok/s" for w in report.workloads), "state"]]
     for row in report.rows:
         cells = [row.labels[name] for name in labels] if alike else [row.name]
-        for workload in workloads:
-            figures = spread(row.rates.get(workload, []))
-            mean, deviation = figures["mean"], figures["stdev"]
-            shown = "" if mean is None else f"{mean:.2f}" + (f" ± {deviation:.2f}" if deviation else "")
-            cells.append(f"({shown})" if shown and row.status != "ok" else shown)
-        cells += [f"{row.figures[e]:.{DIGITS.get(e[1], 3)}f}" if e in row.figures else "" for e in extra]
-        out.append([*cells, row.status])
+        out.append([*cells, *(_shown(row, w, PEAK) for w in report.workloads), row.status])
     return out
+
+
+def context_table(report: Report) -> list[list[str]]:
+    """Return prefill and time to the first token by context, the shortest first; nothing where there is one context."""
+    known = {w for r in report.rows for w, column in r.figures if column in BY_CONTEXT}
+    if len({shape(w)[0] for w in known}) < 2:
+        return []
+    out = [["context tokens", "streams", "cell", *(SHOWN[c][0] for c in BY_CONTEXT)]]
+    for workload in sorted(known, key=shape):
+        for row in report.rows:
+            cells = [_shown(row, workload, c) for c in BY_CONTEXT]
+            if any(cells):
+                out.append([*map(str, shape(workload)), row.name, *cells])
+    return out
+
+
+def _change(report: Report, row: Row, workload: str) -> str:
+    """Return by how much the row's peak rate differs from the baseline's."""
+    mean, base = row.mean(workload), report.baseline.mean(workload) if report.baseline else None
+    counts = row.status == "ok" and row is not report.baseline
+    return f"{mean / base - 1:+.1%}" if counts and mean and base else ""
+
+
+def _counted(outcome: Mapping[str, int]) -> str:
+    return f"{outcome.get('ok', 0)}/{outcome.get('failed', 0)}" if outcome else ""
+
+
+def _ended(finishes: Mapping[str, int]) -> str:
+    return ", ".join(f"{reason} {n}" for reason, n in finishes.items())
+
+
+def figures_table(report: Report) -> list[list[str]]:
+    """Return every other figure, one line a workload and cell; columns of which nothing is known are left out.
+
+    The first of them is the change of the peak rate against the baseline; what `context_table` has is not said twice.
+    """
+    columns = [c for c in FIGURES if not (c in BY_CONTEXT and context_table(report))]
+    base = report.baseline.name if report.baseline else ""
+    head = ["workload", "cell", f"Δ to {base}", *(SHOWN[c][0] for c in columns), "ok/failed", "ended by"]
+    lines = []
+    for workload in dict.fromkeys([*report.workloads, *(w for r in report.rows for w, _unused in r.figures)]):
+        for row in report.rows:
+            cells = [_change(report, row, workload), *(_shown(row, workload, c) for c in columns)]
+            cells += [_counted(row.outcomes.get(workload, {})), _ended(row.finishes.get(workload, {}))]
+            if any(cells):
+                lines.append(["all workloads" if workload == ALL else workload, row.name, *cells])
+    return _without_empty_columns([head, *lines]) if lines else []
+
+
+def _without_empty_columns(rows: Sequence[Sequence[str]]) -> list[list[str]]:
+    kept = [i for i in range(len(rows[0])) if any(row[i] for row in rows[1:])]
+    return [[row[i] for i in kept] for row in rows]
 
 
 def left_out(report: Report) -> list[str]:
@@ -66,30 +116,10 @@ def headlines(report: Report) -> list[str]:
     """Return what a reader wants to know first, a line each: winners with their doubt, the noise floor, the notes."""
     lines = []
     for w in winners(report):
+        best = f"{w.workload}: {w.row}, {w.tok_s:.2f} tok/s"
         if w.workload == "mixed":
-            lines.append(f"mixed traffic: {w.row}, never below {w.tok_s:.0%} of the best")
-            continue
-        doubt = "one measurement only"
-        if w.tied:
-            doubt = f"not distinguishable from {', '.join(w.tied)}"
-        lines.append(f"{w.workload}: {w.row}, {w.tok_s:.2f} tok/s" + ("" if w.certain else f"; {doubt}"))
+            best = f"mixed traffic: {w.row}, never below {w.tok_s:.0%} of the best"
+        lines.append(f"{best}; {w.doubt}")
     for workload, floor in noise_floor(report).items():
         lines.append(f"noise floor at {workload}: {floor:.1%} between rows that are one engine configuration")
     return lines + report.notes
-
-
-def markdown(report: Report) -> str:
-    """Return the report as Markdown."""
-    lines = [f"# {report.title}", ""]
-    if report.source:
-        lines += [f"Source: {report.source}", ""]
-    header, *rows = table(report)
-    escape = [[c.replace("|", "\\|") for c in r] for r in (header, *rows)]
-    lines += ["| " + " | ".join(escape[0]) + " |", "|" + "---|" * len(header)]
-    lines += ["| " + " | ".join(r) + " |" for r in escape[1:]]
-    lines += ["", "## Winners", "", *(f"- {line}" for line in headlines(report)), ""]
-    if left_out(report):
-        lines += ["", "## Left out, and remarks", "", *(f"- {line}" for line in left_out(report)), ""]
-    if report.reproduce:
-        lines += ["", "## Again", "", "```", report.reproduce, "```"]
-    return "\n".join(lines).rstrip() + "\n"

@@ -12,7 +12,8 @@ short_description: Compare two sweeps and fail when the second is worse
 version_added: 0.1.0
 author: The gb10.cluster authors (@gb10)
 description:
-  - Puts the rates of two journals side by side, cell by cell and workload by workload.
+  - Puts both rates, the time to the first token and the time between tokens of two journals side by side, cell by
+    cell and workload by workload.
   - A difference counts when it is larger than the tolerance and the repetitions can tell it from noise.
   - Runs on the controller.
 attributes:
@@ -46,8 +47,8 @@ EXAMPLES = r"""
 
 RETURN = r"""
 rows:
-  description: A dictionary for every figure with C(row), C(workload), C(before), C(after) and C(verdict), which is
-    V(worse), V(better), V(same) or V(missing).
+  description: A dictionary for every figure with C(row), C(workload), C(figure), C(before), C(after) and C(verdict),
+    which is V(worse), V(better), V(same) or V(missing).
   returned: always
   type: list
   elements: dict

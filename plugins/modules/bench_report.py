@@ -12,8 +12,11 @@ short_description: Make the report of a sweep
 version_added: 0.1.0
 author: The gb10.cluster authors (@gb10)
 description:
-  - Reads sweep journals and writes one self-contained HTML page, the same as Markdown, and JSON.
+  - Reads sweep journals and writes one self-contained HTML page, the same as Markdown, and JSON with every number,
+    request and argument as it was recorded.
   - Names the winner of every workload with its doubt, the noise floor, and why each excluded cell is excluded.
+  - Says on which fabric and versions the cells ran, what proved each cell's transport, how its arguments differ from
+    the first, and how to measure the same again.
   - Runs on the controller.
 attributes:
   check_mode:
@@ -45,7 +48,7 @@ options:
     elements: path
     default: []
   reproduce:
-    description: Commands to show that measure the same again.
+    description: Command that measures the same again; empty names the sweep as the journal does.
     type: str
     default: ""
 """

@@ -3,6 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from html.parser import HTMLParser
@@ -17,8 +18,10 @@ from ansible_collections.gb10.cluster.plugins.module_utils._bench_plots import p
 from ansible_collections.gb10.cluster.plugins.module_utils._bench_presets import with_winners
 from ansible_collections.gb10.cluster.plugins.module_utils._bench_published import examined, resolver
 from ansible_collections.gb10.cluster.plugins.module_utils._bench_rank import noise_floor, regressions, winners
-from ansible_collections.gb10.cluster.plugins.module_utils._bench_report import from_records
-from ansible_collections.gb10.cluster.plugins.module_utils._bench_table import markdown
+from ansible_collections.gb10.cluster.plugins.module_utils._bench_report import Report, Row, from_records
+from ansible_collections.gb10.cluster.plugins.module_utils._bench_sections import data, markdown
+from ansible_collections.gb10.cluster.plugins.module_utils._bench_setup import options_of, setups
+from ansible_collections.gb10.cluster.plugins.module_utils._bench_table import context_table, figures_table
 
 ROOT = Path(__file__).resolve().parents[4]
 PUBLISHED = sorted((ROOT / "sweeps/published").glob("*.yml"))
@@ -30,16 +33,26 @@ def published(name: str) -> Any:
 
 
 def run(rate: float, status: str = "ok", garbage: list[dict[str, Any]] | None = None) -> dict[str, Any]:
-    return {"status": status, "garbage": garbage or [], "figures": {"peak_tok_s": rate}}
+    figures = {
+        "peak_tok_s": rate,
+        "wall_tok_s": rate / 2,
+        "ttft_s": {"p50": 0.5},
+        "itl_s": {"p50": 0.025},
+        "ok": 7,
+        "failed": 1,
+        "finish_reasons": {"stop": 6, "length": 1},
+    }
+    requests = [{"index": 0, "tok_s": rate / 8, "ttft_s": 0.5, "finish_reason": "stop"}]
+    server = {"running": 8.0, "token_usage": 0.25}
+    return {"status": status, "garbage": garbage or [], "figures": figures, "server": server, "requests": requests}
 
 
 def measured(cell: str, *rates: float, status: str = "ok", **more: Any) -> dict[str, Any]:
     signs = [{"kind": "single_token", "at": 0, "detail": "32 chunks in a row are '!'"}] if status == "garbage" else []
     measurement = {
-        "workload": {"name": "c0-n8"},
+        "workload": {"name": "c0-n8", "concurrency": 8, "max_tokens": 3072, "seed": 1},
         "status": status,
         "runs": [run(r, status, signs) for r in rates],
-        "ttft_s": {"mean": 0.5},
     }
     return {"kind": "result", "cell": cell, "status": "ok", "measurements": [measurement]} | more
 
@@ -83,6 +96,131 @@ def test_every_excluded_cell_says_why() -> None:
     assert rows["f"] == ("crash", "an illegal instruction was encountered")
 
 
+def twins(*cells: tuple[str, str, list[float]]) -> Report:
+    """Return a report of (name, engine, rates at n = 8)."""
+    rows = [Row(name, {"cell": name}, key=engine, rates={"c0-n8": rates}) for name, engine, rates in cells]
+    return Report("twins", rows)
+
+
+def test_cells_of_one_engine_win_or_lose_together() -> None:
+    (best,) = winners(twins(("A", "x", [98.5, 98.4, 98.6]), ("A2", "x", [98.5]), ("B", "y", [50.0, 50.1, 49.9])))
+    assert (best.row, best.tied, best.certain) == ("A", (), True)
+    (best,) = winners(twins(("A", "x", [105.0]), ("A2", "x", [90.0]), ("B", "y", [100.0])))
+    assert (best.row, best.tok_s, best.rivals) == ("B", 100.0, 1)
+
+
+def test_a_cell_without_a_rival_is_no_certain_winner() -> None:
+    (best,) = winners(twins(("A", "x", [98.5, 98.4, 98.6])))
+    assert (best.certain, best.doubt) == (False, "no other cell to compare with")
+    (best,) = winners(twins(("A", "x", [98.5]), ("B", "y", [50.0])))
+    assert (best.certain, best.doubt) == (False, "fewer than three repetitions")
+
+
+@pytest.mark.parametrize(
+    ("at_one", "certain", "tied"), [([20.0, 20.1, 19.9], True, ()), ([29.0, 31.0, 30.0], False, ("B at c0-n1",))]
+)
+def test_mixed_traffic_has_a_certain_winner_where_every_shape_has(
+    at_one: list[float], certain: bool, tied: tuple[str, ...]
+) -> None:
+    report = twins(("A", "x", [98.5, 98.4, 98.6]), ("B", "y", [50.0, 50.1, 49.9]))
+    report.rows[0].rates["c0-n1"], report.rows[1].rates["c0-n1"] = [30.0, 30.5, 30.2], at_one
+    mixed = winners(report)[-1]
+    assert (mixed.workload, mixed.row, mixed.certain, mixed.tied) == ("mixed", "A", certain, tied)
+
+
+def test_every_figure_has_its_column() -> None:
+    report = from_records("n", RECORDS)
+    head, *lines = figures_table(report)
+    line = dict(zip(head, lines[1], strict=True))
+    assert line == {
+        "workload": "c0-n8",
+        "cell": "5/5",
+        "Δ to 3/4": "-24.0%",
+        "wall tok/s": "76.00 ± 0.50",
+        "TTFT s": "0.500",
+        "ITL ms": "25.00",
+        "token usage": "0.25",
+        "running": "8",
+        "ok/failed": "21/3",
+        "ended by": "stop 18, length 3",
+    }
+    assert context_table(report) == []
+
+
+def test_prefill_stands_by_context_the_shortest_first() -> None:
+    report = published("gemma-4-26b-a4b-b300")
+    _head, *lines = context_table(report)
+    assert [line[0] for line in lines[::2]] == ["8192", "16384", "32768", "65536", "131072"]
+    assert lines[0] == ["8192", "1", "baseline", "0.137", "73160"]
+    assert lines[-1] == ["131072", "1", "MTP 5/6", "14.671", "8949"]
+
+
+def environment(transport: str, *arguments: str, **more: Any) -> dict[str, Any]:
+    ranks = [{"rank": 0, "host": "spark1", "verdict": transport, "evidence": "channels", "channels": {}}]
+    ranks[0]["channels"] = {"IB": {"0": 4, "1": 4}} if transport == "ib" else {"Socket": {"0": 2}}
+    proof = {"satisfied": transport == "ib", "msg": f"4 ranks on {transport}", "verdict": transport, "ranks": ranks}
+    common = {
+        "nodes": ["spark1", "spark2"],
+        "mtu": 9000,
+        "sglang": "0.5.12",
+        "inventory": ["lab.yml"],
+        "commit": "abc1",
+    }
+    return common | {"arguments": ["python3", *arguments], "transport": proof} | more
+
+
+SERVED = [
+    PLAN | {"sweep": "mine"},
+    measured("a", 199.0, 200.0, 201.0)
+    | {"environment": environment("ib", "--tp", "4", "--steps=3", server={"steps": 3, "moe": {"a": 1}}, nccl=["2.29"])},
+    measured("b", 151.0, 152.0, 153.0)
+    | {
+        "environment": environment(
+            "socket", "--tp", "4", "--eager", server={"steps": 5, "moe": {"a": 1}}, nccl=["2.30"]
+        )
+    },
+]
+
+
+def test_each_cell_has_its_own_proof_and_its_difference_from_the_base() -> None:
+    report = from_records("mine", SERVED)
+    ours, theirs = setups(report)
+    assert (ours.verdict, ours.ranks[1][-1], ours.arguments) == ("4 ranks on ib", "IB/0: 4, IB/1: 4", [])
+    assert (theirs.verdict, theirs.ranks[1][-1]) == ("4 ranks on socket", "Socket/0: 2")
+    assert theirs.arguments == ["--steps: 3 → not set", "--eager: not set → set", "resolved steps: 3 → 5"]
+    assert theirs.facts == {"nccl": "2.30"}
+    assert options_of(["sglang", "serve", "--a", "1", "2", "--b=3", "--c"]) == {"--a": "1 2", "--b": "3", "--c": "set"}
+
+
+def test_markdown_and_page_say_the_same_of_fabric_transport_and_configuration() -> None:
+    report = from_records("mine", SERVED)
+    text, html = markdown(report), page([(report, [])])
+    said = ["4 ranks on ib", "4 ranks on socket", "IB/0: 4, IB/1: 4", "spark1, spark2", "9000", "resolved steps: 3 → 5"]
+    said += [
+        "python3 --tp 4 --steps=3",
+        "git checkout abc1",
+        "ansible-playbook gb10.cluster.sweep -e sweep=mine -i lab.yml",
+    ]
+    said += ["# c0-n8: concurrency 8, max_tokens 3072, seed 1", "Fabric", "Environment", "How to reproduce"]
+    for part in said:
+        assert part in text
+        assert part in html
+    assert "{" not in text
+
+
+def test_the_data_have_numbers_requests_arguments_and_how_to_measure_again() -> None:
+    (row, *_others) = data(from_records("mine", SERVED))["rows"]
+    assert row["figures"]["c0-n8"]["peak_tok_s"]["mean"] == 200.0
+    assert row["figures"]["c0-n8"]["ttft_s"]["values"] == [0.5, 0.5, 0.5]
+    assert row["measurements"][0]["runs"][2]["requests"][0]["tok_s"] == 201.0 / 8
+    assert row["environment"]["arguments"] == ["python3", "--tp", "4", "--steps=3"]
+    assert row["environment"]["transport"]["ranks"][0]["channels"] == {"IB": {"0": 4, "1": 4}}
+    found = json.loads(json.dumps(data(from_records("mine", SERVED))))
+    assert found["reproduce"][0] == "git checkout abc1"
+    assert found["cells"][1]["differences"][-1] == "resolved steps: 3 → 5"
+    assert found["winners"][0]["certain"] is True
+
+
 def test_repetitions_that_overlap_make_no_certain_winner() -> None:
     report = from_records("n", [PLAN, measured("a", 150.0, 175.0, 160.0), measured("b", 158.0, 149.0, 171.0)])
     best = winners(report)[0]
@@ -111,26 +249,48 @@ def test_the_published_winners_are_found_with_their_doubt() -> None:
 
 
 def test_rows_of_one_engine_give_the_noise_floor() -> None:
-    floor = noise_floor(published("nemotron-3-super-120b"))
-    assert floor["c0-n8"] == pytest.approx((175.1 - 152.7) / ((175.1 + 152.7) / 2))
     assert noise_floor(published("qwen3.5-397b"))["c0-n8"] == pytest.approx(2.4 / 97.3)
+
+
+def test_broken_output_is_no_noise() -> None:
+    plan = {"kind": "plan", "cells": [PLAN["cells"][1], {**PLAN["cells"][2], "status": "run"}]}
+    report = from_records("n", [plan, measured("b", 100.0, 101.0), measured("c", 144.0, status="garbage")])
+    assert noise_floor(report) == {"c0-n8": pytest.approx(1 / 100.5)}
+    assert "c0-n8" not in noise_floor(published("nemotron-3-super-120b"))
 
 
 def test_a_slower_second_set_is_a_regression() -> None:
     before = from_records("x", RECORDS)
     after = from_records("x", [PLAN, measured("a", 170.0, 171.0, 172.0), measured("b", 151.5, 152.5, 151.0)])
-    assert [(r["row"], r["verdict"]) for r in regressions(before, after)] == [("3/4", "worse"), ("5/5", "same")]
+    found = {(r["row"], r["figure"]): r["verdict"] for r in regressions(before, after)}
+    assert (found["3/4", "peak_tok_s"], found["3/4", "wall_tok_s"], found["3/4", "ttft_s"]) == (
+        "worse",
+        "worse",
+        "same",
+    )
+    assert {verdict for (row, _unused), verdict in found.items() if row == "5/5"} == {"same"}
     missing = from_records("x", [PLAN, measured("a", 199.0, 200.0, 201.0)])
-    assert [r["verdict"] for r in regressions(before, missing)] == ["same", "missing"]
+    assert [r["verdict"] for r in regressions(before, missing)] == ["same"] * 4 + ["missing"] * 4
+
+
+@pytest.mark.parametrize(("figure", "factor"), [("ttft_s", 10.0), ("itl_s", 1.5), ("wall_tok_s", 0.5)])
+def test_each_figure_alone_can_be_a_regression_and_its_reverse_none(figure: str, factor: float) -> None:
+    before, after = from_records("x", RECORDS), from_records("x", RECORDS)
+    key = ("c0-n8", figure)
+    after.rows[0].figures[key] = [factor * v for v in after.rows[0].figures[key]]
+    assert [(r["row"], r["figure"]) for r in regressions(before, after) if r["verdict"] == "worse"] == [("3/4", figure)]
+    assert [r["figure"] for r in regressions(after, before) if r["verdict"] == "better"] == [figure]
+    after.rows[0].figures[key] = [factor * v * n for n in (0.2, 1, 9) for v in before.rows[0].figures[key][:1]]
+    assert {r["verdict"] for r in regressions(before, after)} == {"same"}
 
 
 def test_resolver_and_guards_say_what_they_make_of_published_rows() -> None:
     remarks = {r.name: r.remark for r in published("nemotron-3-super-120b").rows}
     assert remarks["5/7 / ep 1"] == "the resolver makes the engine of 5/5 / ep 1 of it"
     rows = published("qwen3.5-397b").rows
-    (collapsed,) = [r for r in rows if r.status == "garbage"]
-    assert "the resolver refuses it" in collapsed.remark
-    assert "identical_statistics: all 8 requests" in collapsed.remark
+    collapsed = [r for r in rows if r.status == "garbage"]
+    assert [r.reason[:7] for r in collapsed] == ["test 29", "test 32", "test 35"]
+    assert all("the resolver refuses it" in r.remark and "the guards see no_content" in r.remark for r in collapsed)
     assert sum("makes the engine of" in r.remark for r in rows) == 2
 
 
@@ -171,6 +331,7 @@ def test_two_sets_are_compared_on_the_command_line(tmp_path: Path) -> None:
     worse = compare(*paths)
     assert worse.returncode == 1
     assert worse.stdout.splitlines()[1].split()[-2:] == ["-24.5%", "worse"]
+    assert "peak tok/s" in worse.stdout.splitlines()[1]
     assert compare(paths[0], paths[0]).returncode == 0
     assert compare(*paths, "--tolerance", "0.3").returncode == 0
     assert compare(paths[0], "/nowhere.jsonl").returncode == 2
@@ -190,28 +351,23 @@ def test_the_page_stands_alone_and_escapes_what_it_shows() -> None:
     reports[0].rows[0].reason = "<script>alert(1)</script>"
     drawn = [(r, pictures(r)) for r in reports]
     assert all(svgs for _unused, svgs in drawn)
-    transport = {
-        "satisfied": True,
-        "msg": "4 ranks on NET/IB",
-        "ranks": [{"rank": 0, "verdict": "ib", "evidence": "channels", "channels": {"IB": {"0": 4, "1": 4}}}],
-    }
-    text = page(drawn, {"SGLang": "0.5.12"}, transport)
+    text = page(drawn)
     links = Links()
     links.feed(text)
     assert links.outside == []
-    assert "<script>" not in text
-    assert "IB/0: 4, IB/1: 4" in text
+    assert "<script>" not in text and "&lt;script&gt;" in text
 
 
 def test_the_command_line_reads_tables_and_journals(tmp_path: Path) -> None:
     journal = tmp_path / "nemotron.jsonl"
-    for record in RECORDS:
+    for record in SERVED:
         _journal.append(journal, record)
     command = [sys.executable, str(ROOT / "scripts/bench_report.py"), str(journal), str(PUBLISHED[0])]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert "# nemotron" in done.stdout
     subprocess.run([*command, "--html", str(tmp_path / "out.html")], check=True)
-    assert "<svg" in (tmp_path / "out.html").read_text()
+    made = (tmp_path / "out.html").read_text()
+    assert "<svg" in made and "4 ranks on socket" in made and "spark1, spark2" in made
     missing = subprocess.run([*command[:2], "/nowhere.yml"], capture_output=True, text=True, check=False)
     assert missing.returncode == 2
     assert "/nowhere.yml" in missing.stderr
