@@ -18,7 +18,7 @@ body { font: 16px/1.5 system-ui, sans-serif; max-width: 62rem; margin: 0 auto; p
 h1 { font-size: 1.5rem; line-height: 1.25; }
 h2 { font-size: 1.15rem; margin-top: 2rem; }
 h3 { font-size: 1rem; margin: 1.5rem 0 .3rem; overflow-wrap: anywhere; }
-.scroll, pre { overflow-x: auto; }
+.scroll { overflow-x: auto; }
 table { border-collapse: collapse; font-size: .85rem; font-variant-numeric: tabular-nums; }
 th, td { border-bottom: 1px solid var(--line); padding: .3rem .6rem; text-align: left; vertical-align: top; }
 th { white-space: nowrap; }
@@ -27,14 +27,13 @@ td.wide { min-width: 14rem; overflow-wrap: anywhere; }
 figure { margin: 1rem 0; }
 li { overflow-wrap: anywhere; }
 svg { max-width: 100%; height: auto; }
-pre { background: #f6f8fa; padding: .7rem; }
+pre { background: #f6f8fa; padding: .7rem; white-space: pre-wrap; overflow-wrap: anywhere; }
 .verdict { font-weight: 600; }
 .good { color: var(--good); }
 .bad { color: var(--bad); }
 @media print {
   body { max-width: none; padding: 0; font-size: 10pt; }
   .scroll { overflow: visible; }
-  pre { white-space: pre-wrap; overflow-wrap: anywhere; }
   table { font-size: 7pt; overflow-wrap: anywhere; }
   th { white-space: normal; }
   th, td { padding: .15rem .3rem; }
