@@ -45,6 +45,7 @@ SIGNATURES = (
     _signature(
         "rejected_argument",
         r"launch_server.*: error: |unrecognized arguments|invalid choice|ambiguous option|"
+        r"error: argument \S+: |error: the following arguments are required|"
         r"is not compatible with radix cache",
         "Check the profile with scripts/sglang_check.py against the image's SGLang version.",
     ),
@@ -70,12 +71,14 @@ SIGNATURES = (
     ),
     _signature(
         "out_of_memory",
-        r"CUDA out of memory|OutOfMemoryError|OOMKilled|Not enough memory|std::bad_alloc|Out of memory: Killed",
+        r"CUDA out of memory|OutOfMemoryError|OOMKilled|Not enough memory|std::bad_alloc|Out of memory: Killed|"
+        r"(?:CUDA error|cudaErrorMemoryAllocation): out of memory|Cuda failure .*out of memory|"
+        r"(?:can't|cannot) allocate memory",
         "Lower mem_fraction_static or context_length; on GB10 the page cache shares the memory.",
     ),
     _signature(
         "nan",
-        r"NaN (?:in|logits|detected)|nan in (?:logits|probs)|probability tensor contains either .?inf.?, .?nan",
+        r"NaN (?:in|logits|detected|values)|logits contain nan|probability tensor contains either .?inf.?, .?nan",
         "Compare with the same cell without speculation; keep the last logs for a report upstream.",
     ),
     _signature(
@@ -84,27 +87,46 @@ SIGNATURES = (
         "The image lacks support for this draft model: use an SGLang version that has it.",
     ),
     _signature(
-        "nccl",
-        r"NCCL WARN|ncclSystemError|ncclInternalError|ncclUnhandledCudaError|ncclRemoteError|ibv_modify_qp failed",
-        "Run the verify playbook: it names the rank and the cause.",
-    ),
-    _signature(
         "assertion",
         r"^\s*AssertionError|AssertionError:",
         "SGLang refuses this combination: read the line, then change the profile.",
     ),
     _signature(
+        "nccl",
+        r"NCCL WARN (?!Missing .?iommu)|NCCL error|ncclSystemError|ncclInternalError|"
+        r"ncclUnhandledCudaError|ncclRemoteError|ibv_modify_qp failed",
+        "Run the verify playbook: it names the rank and the cause.",
+    ),
+    _signature(
         "infrastructure",
         r"Connection refused|Name or service not known|Temporary failure in name resolution|ImagePullBackOff|"
-        r"ErrImagePull|FailedScheduling|no space left on device|i/o timeout",
+        r"ErrImagePull|Back-off pulling image|FailedScheduling|no space left on device|i/o timeout|"
+        r"Connection reset by peer|no route to host",
         "Nothing is known of the model: mend the cluster and run the cell again.",
     ),
     _signature(
         "timeout",
-        r"watchdog timeout|timed out|TimeoutError|is not ready after",
+        r"watchdog timeout|collective operation timeout|timed out|TimeoutError|is not ready after",
         "Look at the ranks' last logs; the group may hang in a collective.",
     ),
 )
+
+FOLLOWS = frozenset({"nccl", "infrastructure", "timeout"})
+"""What the ranks that are left say when one of them has died, whatever it died of."""
+
+CRASH = re.compile(
+    r"CUDA error: |Segmentation fault|core dumped|Fatal Python error|"
+    r"(?:^|\]:?)\s*(?:\w+\.)*[A-Z]\w*(?:Error|Exception)(?::|$)"
+)
+"""How a process says what it dies of: a signal, the CUDA runtime, or the last line of a traceback."""
+
+ECHO = re.compile(r"scheduler (?:is dead|died)|Initialization failed|EOFError|BrokenPipeError")
+"""SGLang's other processes about the one that died (engine.py, http_server.py): they quote no cause."""
+
+
+def crash_line(lines: Iterable[str]) -> str:
+    """Return the first line with which a process says what it dies of, if no signature knows it; else nothing."""
+    return next((n for n in lines if CRASH.search(n) and not ECHO.search(n) and classify([n]) is None), "")
 
 
 def classify(lines: Iterable[str]) -> Failure | None:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from ._failure_class import Failure, classify
+from ._failure_class import FOLLOWS, Failure, classify, crash_line
 from ._load_judge import WORST_FIRST
 
 SERVER_ERRORS = frozenset({"failed", "infrastructure"})
@@ -22,14 +22,22 @@ def measured_status(measurements: Sequence[Mapping[str, Any]]) -> str:
     return min(states, key=WORST_FIRST.index) if states else "failed"
 
 
-def _crash(ranks: Sequence[Mapping[str, Any]], logs: Mapping[str, Sequence[str]]) -> Failure | None:
-    """Return that a rank died for a reason no signature knows, with the last line that it said."""
+def _crash(
+    ranks: Sequence[Mapping[str, Any]], logs: Mapping[str, Sequence[str]], known: Failure | None
+) -> Failure | None:
+    """Return that a rank died for a reason no signature knows, with the line that tells most of it.
+
+    A rank that logged nothing may have gone with its node, so that what the others say comes first.
+    """
     dead = [r for r in ranks if r.get("restarts") or str(r.get("trouble", "")).startswith("crashed")]
-    if not dead:
-        return None
-    lines = [line for rank in dead for line in logs.get(rank["pod"], []) if line.strip()]
-    line = lines[-1].strip()[:500] if lines else f"rank {dead[0]['rank']} {dead[0].get('trouble') or 'was restarted'}"
-    return Failure("crash", line, "Read the ranks' last logs; no known failure looks like this.")
+    line = ""
+    for rank in dead:
+        said = [text for text in logs.get(rank["pod"], []) if text.strip()]
+        line = line or crash_line(said) or (said[-1] if said and classify(said) is None else "")
+    if dead and not line and known is None:
+        line = f"rank {dead[0]['rank']} {dead[0].get('trouble') or 'was restarted'}"
+    remedy = "Read the ranks' last logs; no known failure looks like this."
+    return Failure("crash", line.strip()[:500], remedy) if line else None
 
 
 def concluded(
@@ -38,14 +46,18 @@ def concluded(
     """Return the record with the state that its evidence gives it.
 
     A result without a state takes that of its measurements. Where a server may have died, or the cell never came to
-    a measurement, the class and the quoted line come from the ranks' logs, then from the message of what failed.
+    a measurement, the class and the quoted line come from the ranks' logs, then from the message of what failed. A
+    rank's unknown death counts more than what the other ranks say of it.
     """
     out = dict(record)
     out.setdefault("status", measured_status(record.get("measurements") or []))
     if out["status"] not in SERVER_ERRORS:
         return out
     said = [line for lines in logs.values() for line in lines]
-    failure = classify(said) or _crash(ranks, logs) or classify(str(record.get("reason", "")).splitlines())
+    known = classify(said)
+    if known is None or known.kind in FOLLOWS:
+        known = _crash(ranks, logs, known) or known
+    failure = known or classify(str(record.get("reason", "")).splitlines())
     if failure is not None:
         out |= {"status": failure.kind, "failure": failure.as_dict()}
     return out

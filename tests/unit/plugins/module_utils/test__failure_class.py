@@ -30,6 +30,34 @@ def test_a_known_failure_is_classified_with_its_line(kind: str) -> None:
     assert found.remedy
 
 
+@pytest.mark.parametrize(
+    ("kind", "line"),
+    [
+        ("out_of_memory", "RuntimeError: CUDA error: out of memory"),
+        ("out_of_memory", "torch.AcceleratorError: cudaErrorMemoryAllocation: out of memory"),
+        ("out_of_memory", "RuntimeError: [enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to"),
+        ("out_of_memory", "a:1:1 [0] init.cc:1200 NCCL WARN Cuda failure 'out of memory'"),
+        ("timeout", "[rank1]:[E ProcessGroupNCCL.cpp:632] [Rank 1] Watchdog caught collective operation timeout"),
+        ("nan", "ValueError: logits contain nan"),
+        ("nan", "NaN values found in logits"),
+        ("rejected_argument", "sglang serve: error: argument --tp-size: invalid int value: 'x'"),
+        ("rejected_argument", "x.py: error: the following arguments are required: --model-path"),
+        ("infrastructure", "recv: Connection reset by peer"),
+        ("infrastructure", "dial tcp 10.0.0.1:6443: connect: no route to host"),
+        ("infrastructure", 'Back-off pulling image "docker.io/x"'),
+        ("nccl", "torch.distributed.DistBackendError: NCCL error in: ProcessGroupNCCL.cpp:3500"),
+    ],
+)
+def test_every_wording_of_a_failure_is_known(kind: str, line: str) -> None:
+    found = classify(["INFO server starts", line, "INFO bye"])
+    assert found is not None
+    assert (found.kind, found.line) == (kind, line)
+
+
+def test_a_harmless_warning_of_nccl_is_no_failure() -> None:
+    assert classify(['x:1:1 [0] init.cc:1 NCCL WARN Missing "iommu=pt" from kernel command line']) is None
+
+
 def test_the_cause_wins_over_what_follows_from_it() -> None:
     found = classify(["dial tcp: Connection refused", CASES["nccl"], CASES["rejected_argument"]])
     assert found is not None and found.kind == "rejected_argument"

@@ -6,6 +6,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
+import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._sweep_record import concluded, measured_status, took_s
 
 DEAD = [{"rank": 1, "pod": "x-1-0", "restarts": 1, "trouble": ""}]
@@ -34,6 +35,41 @@ def test_a_crash_that_no_signature_knows_is_quoted() -> None:
     assert (record["status"], record["failure"]["line"]) == ("crash", "Segmentation fault (core dumped)")
     silent = concluded(measured("infrastructure"), DEAD, {})
     assert silent["failure"]["line"] == "rank 1 was restarted"
+
+
+@pytest.mark.parametrize(
+    ("own", "quoted"),
+    [
+        (["torch.AcceleratorError: CUDA error: an illegal memory access was encountered", "bye"], 0),
+        (["Fatal Python error: Segmentation fault"], 0),
+        (["Traceback (most recent call last):", "KeyError: 'draft'", "RuntimeError: Rank 0 scheduler died"], 1),
+        (["INFO loading", "INFO half way"], 1),
+        (['x:1:1 [0] NCCL WARN Missing "iommu=pt"', "INFO", "[rank0]: KeyError: 'x'"], 2),
+        (["recv: Connection reset by peer", "KeyError: 'x'"], 1),
+    ],
+)
+@pytest.mark.parametrize("sibling", ["Connection refused", "Watchdog caught collective operation timeout"])
+def test_what_the_other_ranks_say_does_not_hide_an_unknown_crash(own: list[str], quoted: int, sibling: str) -> None:
+    ranks = [{"rank": 0, "pod": "x-0-0", "restarts": 1, "trouble": ""}, *DEAD]
+    record = concluded(measured("infrastructure"), ranks, {"x-1-0": [sibling], "x-0-0": own})
+    assert (record["status"], record["failure"]["line"]) == ("crash", own[quoted])
+
+
+@pytest.mark.parametrize(
+    ("own", "status"),
+    [
+        (
+            ["x:1:1 [0] NCCL WARN Call to ibv_modify_qp failed with 110", "RuntimeError: Rank 0 scheduler is dead"],
+            "nccl",
+        ),
+        (["ConnectionRefusedError: [Errno 111] Connection refused"], "infrastructure"),
+        ([], "infrastructure"),
+    ],
+)
+def test_a_rank_that_names_the_network_itself_died_of_it(own: list[str], status: str) -> None:
+    ranks = [{"rank": 0, "pod": "x-0-0", "restarts": 1, "trouble": ""}]
+    logs = {"x-0-0": own, "x-1-0": ["Connection refused"]}
+    assert concluded(measured("infrastructure"), ranks, logs)["status"] == status
 
 
 def test_a_cell_that_never_was_measured_is_classified_by_what_failed() -> None:
