@@ -145,7 +145,9 @@ class _Reader:
             self.record.prompt_tokens = usage.get("prompt_tokens") or self.record.prompt_tokens
         for choice in value.get("choices") or ():
             delta = choice.get("delta") or {}
-            content, reasoning = delta.get("content") or "", delta.get("reasoning_content") or ""
+            content = delta.get("content") or ""
+            # SGLang's name of it, and the one that vLLM and OpenRouter have taken to.
+            reasoning = delta.get("reasoning_content") or delta.get("reasoning") or ""
             self.record.finish_reason = choice.get("finish_reason") or self.record.finish_reason
             if not content and not reasoning:
                 continue
@@ -162,7 +164,7 @@ class _Reader:
         """Write the collected text into the record; without usage a chunk counts as one token."""
         self.record.content, self.record.reasoning = "".join(self._content), "".join(self._reasoning)
         if not self.record.output_tokens:
-            self.record.output_tokens = len(self.record.chunk_times)
+            self.record.output_tokens, self.record.counted_by = len(self.record.chunk_times), "chunks"
 
 
 class _Stamped(socket.socket):

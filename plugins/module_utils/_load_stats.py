@@ -23,7 +23,8 @@ class RequestRecord:
     """One request: when it was sent, when each chunk came, what the server counted and how it ended.
 
     ``error_class`` is empty for a success, ``infrastructure`` when the server could not be reached or broke the
-    connection, ``server`` when it answered with an error; the first says nothing about the model.
+    connection, ``server`` when it answered with an error; the first says nothing about the model. ``counted_by`` tells
+    whose count ``output_tokens`` is: the ``server``'s, another ``client``'s, or one for each of its ``chunks``.
     """
 
     index: int
@@ -37,6 +38,7 @@ class RequestRecord:
     error_class: str = ""
     error: str = ""
     garbage: dict[str, Any] | None = None
+    counted_by: str = "server"
 
     @property
     def ok(self) -> bool:
@@ -112,6 +114,7 @@ def summarise(records: Sequence[RequestRecord]) -> dict[str, Any]:
         "failed": len(records) - len(good),
         "failures": failures,
         "output_tokens": tokens,
+        "tokens_counted_by": sorted({r.counted_by for r in good}),
         "wall_s": wall,
         "peak_tok_s": sum(rates) if rates else None,
         "wall_tok_s": tokens / wall if wall > 0 else None,

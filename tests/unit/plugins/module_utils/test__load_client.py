@@ -8,6 +8,7 @@ import json
 import socket
 import time
 from collections.abc import Awaitable, Callable
+from typing import cast
 
 import pytest
 from aiohttp import web
@@ -18,6 +19,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._load_client import (
     fetch,
     run_level,
 )
+from ansible_collections.gb10.cluster.plugins.module_utils._load_stats import RequestRecord, summarise
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -79,6 +81,19 @@ def test_times_tokens_and_body_are_as_the_server_has_them() -> None:
     body, key = bodies[0]
     assert body["stream"] is True and body["ignore_eos"] is True and body["max_tokens"] == 32
     assert key == "Bearer secret-key"
+
+
+def test_tokens_that_the_server_does_not_count_are_labelled() -> None:
+    async def handler(request: web.Request) -> web.StreamResponse:
+        response = await start(request)
+        thought = event(choices=[{"index": 0, "delta": {"reasoning": "hm "}, "finish_reason": None}])
+        await response.write(thought + delta("yes", "stop") + b"data: [DONE]\n\n")
+        return response
+
+    (record,) = cast(list[RequestRecord], on_server(handler, 1, 1))
+    assert (record.reasoning, record.content, record.ok) == ("hm ", "yes", True)
+    assert (record.output_tokens, record.counted_by) == (2, "chunks")
+    assert summarise([record])["tokens_counted_by"] == ["chunks"]
 
 
 def test_events_cut_anywhere_are_put_together() -> None:
