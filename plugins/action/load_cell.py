@@ -18,9 +18,14 @@ from typing import Any, ClassVar
 from ansible.errors import AnsibleActionFail
 from ansible.utils.display import Display
 from ansible_collections.gb10.cluster.plugins.module_utils._load_adapters import command, missing, parse, result_of
-from ansible_collections.gb10.cluster.plugins.module_utils._load_cell import Server, Workload, measure
+from ansible_collections.gb10.cluster.plugins.module_utils._load_cell import Server, Workload, idle, measure
 from ansible_collections.gb10.cluster.plugins.module_utils._load_client import UNREADABLE, Busy, Target, aiohttp
-from ansible_collections.gb10.cluster.plugins.module_utils._load_info import graphs_expected, served_model, server_info
+from ansible_collections.gb10.cluster.plugins.module_utils._load_info import (
+    draft_tokens,
+    graphs_expected,
+    served_model,
+    server_info,
+)
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller_action import ControllerAction
 
 DISPLAY = Display()
@@ -73,6 +78,8 @@ class ActionModule(ControllerAction):
         if not target.model:
             target = replace(target, model=self._served(target))
         result["server_info"] = asyncio.run(server_info(target))
+        verified = draft_tokens(result["server_info"])
+        workloads = [replace(w, draft_tokens=w.draft_tokens or verified) for w in workloads]
         for i, workload in enumerate(workloads, start=1):
             known = Server(
                 options["metrics"],
@@ -81,12 +88,7 @@ class ActionModule(ControllerAction):
                 options["judge_output"],
                 options["baseline"].get(workload.name),
             )
-            prefix = f"[{i}/{len(workloads)}] "
-            cell = (
-                self._measure(target, workload, known, prefix)
-                if client == "gb10"
-                else self._measure_with(client, target, workload, prefix)
-            )
+            cell = self._measure(client, target, workload, known, f"[{i}/{len(workloads)}] ")
             result["cells"].append(cell)
             if cell["status"] != "ok" and options["stop_at_garbage"]:
                 break
@@ -104,7 +106,6 @@ class ActionModule(ControllerAction):
     @staticmethod
     def _measure_with(client: str, target: Target, workload: Workload, prefix: str) -> dict[str, Any]:
         """Let another client run the workload; it repeats by itself, or is run once a repetition."""
-        started = time.monotonic()
         base: dict[str, Any] = {"workload": {"name": workload.name}, "client": client, "judged": False}
         with tempfile.TemporaryDirectory(prefix="gb10-client-") as out:
             DISPLAY.display(f"{prefix}{workload.name} with {client}")
@@ -114,26 +115,25 @@ class ActionModule(ControllerAction):
                 done = subprocess.run(words, env=env, capture_output=True, text=True, check=False)
                 if done.returncode:
                     why = (done.stderr or done.stdout).strip()[-600:]
-                    return base | {
-                        "status": "failed",
-                        "reason": f"{client}: {why}",
-                        "took_s": time.monotonic() - started,
-                    }
+                    return base | {"status": "failed", "reason": f"{client}: {why}"}
             try:
-                cell = parse(client, result_of(client, Path(out)), workload)
+                return parse(client, result_of(client, Path(out)), workload)
             except (OSError, ValueError, KeyError) as error:
-                cell = base | {"status": "failed", "reason": f"{client}'s result can't be read: {error}"}
-        return cell | {"took_s": time.monotonic() - started}
+                return base | {"status": "failed", "reason": f"{client}'s result can't be read: {error}"}
 
-    @staticmethod
-    def _measure(target: Target, workload: Workload, known: Server, prefix: str) -> dict[str, Any]:
+    def _measure(self, client: str, target: Target, workload: Workload, known: Server, prefix: str) -> dict[str, Any]:
         started = time.monotonic()
 
         def show(line: str) -> None:
             DISPLAY.display(prefix + line)
 
         try:
-            cell = asyncio.run(_while_wanted(measure(target, workload, known, show)))
+            if client == "gb10":
+                cell = asyncio.run(_while_wanted(measure(target, workload, known, show)))
+            else:
+                if known.metrics:
+                    asyncio.run(idle(target, known.patience_s))
+                cell = self._measure_with(client, target, workload, prefix)
         except Busy as error:
             cell = {"workload": {"name": workload.name}, "status": "shared", "reason": str(error)}
         except UNREADABLE as error:

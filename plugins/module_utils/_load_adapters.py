@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -60,12 +61,18 @@ def command(client: str, target: Target, workload: Workload, out: Path) -> list[
     return [*words, "--extra-inputs", "ignore_eos:true"] if workload.forced else words
 
 
+def _has_sglang() -> bool:
+    """Tell whether the Python that runs the client has SGLang; a folder of that name is none."""
+    look = "import importlib.util as u, sys; s = u.find_spec('sglang'); sys.exit(not (s and s.origin))"
+    return subprocess.run([PROGRAMS["sglang"], "-c", look], check=False).returncode == 0
+
+
 def missing(client: str) -> str:
     """Return what to install where the client isn't there, or nothing."""
     if client not in PROGRAMS:
         return f"client = {client!r}: there are gb10, {', '.join(PROGRAMS)}."
-    if shutil.which(PROGRAMS[client]) is None:
-        return f"{PROGRAMS[client]} is not installed on the controller. Install it with: pip install {client}"
+    if shutil.which(PROGRAMS[client]) is None or (client == "sglang" and not _has_sglang()):
+        return f"{client} is not installed on the controller. Install it with: pip install {client}"
     return ""
 
 
@@ -77,6 +84,7 @@ def _from_sglang(text: str, workload: Workload) -> list[dict[str, Any]]:
         records = []
         for i, tokens in enumerate(entry["output_lens"]):
             record = RequestRecord(i, 0.0, output_tokens=tokens, prompt_tokens=entry["input_lens"][i])
+            record.counted_by = "client"
             record.content, record.error = entry["generated_texts"][i], entry["errors"][i]
             record.error_class = "server" if record.error else ""
             record.finish_reason = "length" if tokens >= workload.max_tokens else "stop"

@@ -119,7 +119,7 @@ async def _scrape(target: Target) -> Scrape:
     return parse_metrics(await fetch(target, "/metrics"))
 
 
-async def _idle(target: Target, patience_s: float) -> Scrape:
+async def idle(target: Target, patience_s: float) -> Scrape:
     """Return a reading of the idle server; raise Busy when it isn't idle in time: its figures would be of both."""
     deadline = time.monotonic() + patience_s
     while (scrape := await _scrape(target)).busy:
@@ -169,7 +169,7 @@ class Server:
 
 async def _repeat(target: Target, workload: Workload, repetition: int, known: Server) -> dict[str, Any]:
     seen: list[Scrape] = []
-    before = await _idle(target, known.patience_s) if known.metrics else Scrape()
+    before = await idle(target, known.patience_s) if known.metrics else Scrape()
     watch = asyncio.ensure_future(_watch(target, seen)) if known.metrics and repetition else None
     budget = Budget(workload.duration_s, workload.token_budget) if repetition else Budget()
     try:
@@ -243,7 +243,9 @@ async def measure(
         "ttft_s": _over(good, "figures", "ttft_s", "p50"),
         "itl_s": _over(good, "figures", "itl_s", "p50"),
         "prefill_tok_s": _over(good, "figures", "prefill_tok_s", "p50"),
+        "tokens_counted_by": sorted({by for r in good for by in r["figures"]["tokens_counted_by"]}),
         "accept_length": _over(good, "server", "accept_length"),
+        "accept_length_source": next((r["server"].get("accept_length_source") for r in good), None),
         "accept_rate": _over(good, "server", "accept_rate"),
         "fingerprint": good[0]["fingerprint"] if good else None,
         "runs": [{k: v for k, v in r.items() if k != "fingerprint"} for r in runs],

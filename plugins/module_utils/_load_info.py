@@ -6,26 +6,37 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Any
 
 from ._load_client import UNREADABLE, Target, fetch
 
 SECRET = ("key", "token", "password", "secret")
+SECRET_FLAG = re.compile(r"(--[\w-]*(?:key|token|password|secret)[ =])\S+")
+"""As in SGLang's launch_command (0.5.20 and newer)."""
 PATHS = ("/server_info", "/get_server_info")
 """The second is the name up to 0.5.11."""
 
 NO_JSON: tuple[type[Exception], ...] = (ValueError,)
 
 
+def _shown(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return cleaned(value)
+    if isinstance(value, list):
+        return [_shown(v) for v in value]
+    return SECRET_FLAG.sub(r"\1…", value) if isinstance(value, str) else value
+
+
 def cleaned(info: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the scalars and lists of a server's answer that were set, without what could be a secret."""
+    """Return what was set of a server's answer, at every depth without what could be a secret."""
     kept = {}
     for key, value in info.items():
         counts = isinstance(value, (int, float))
         if value is None or key == "internal_states" or (any(s in key.lower() for s in SECRET) and not counts):
             continue
-        kept[key] = value
+        kept[key] = _shown(value)
     return kept
 
 
@@ -46,6 +57,11 @@ def graphs_expected(info: Mapping[str, Any]) -> bool:
     off = bool(info.get("disable_cuda_graph") or info.get("disable_decode_cuda_graph"))
     disabled = info.get("cuda_graph_backend_decode") == "disabled"
     return not (off or disabled or info.get("device") == "cpu")
+
+
+def draft_tokens(info: Mapping[str, Any]) -> int | None:
+    """Return how many tokens the server verifies a step, the one that it has anyway included; None without drafts."""
+    return info.get("speculative_num_draft_tokens")
 
 
 async def served_model(target: Target) -> str:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from statistics import fmean
 from typing import Any
 
 SAMPLE = re.compile(r"^([A-Za-z_:][A-Za-z0-9_:]*)(?:\{(.*)\})?\s+(\S+)(?:\s+\d+)?$")
@@ -72,22 +73,30 @@ def _peak(readings: Sequence[Scrape], name: str) -> float | None:
     return max((r.gauges[name] for r in readings if name in r.gauges), default=None)
 
 
+def _gauge_length(before: Scrape, after: Scrape, during: Sequence[Scrape]) -> float | None:
+    """Return the mean of the accept lengths that the server showed since ``before``; it shows each until the next."""
+    name = "spec_accept_length"
+    shown = [r.gauges.get(name, 0.0) for r in (*during, after)]
+    fresh = [length for length in shown if length and length != before.gauges.get(name)]
+    return fmean(fresh) if fresh else shown[-1] or None
+
+
 def difference(
     before: Scrape, after: Scrape, draft_tokens: int | None = None, during: Sequence[Scrape] = ()
 ) -> dict[str, Any]:
     """Return what the server did between two readings.
 
     ``accept_length`` is tokens per verify step of this cell alone where the server counts verify calls (0.5.13 and
-    newer), otherwise the server's own gauge; ``eager_passes`` above zero tells that decoding left the CUDA graphs.
-    ``running``, ``queued`` and ``token_usage`` are the highest values of the readings taken meanwhile.
+    newer), otherwise the mean of the server's own gauge over the readings; ``eager_passes`` above zero tells that
+    decoding left the CUDA graphs. ``running``, ``queued`` and ``token_usage`` are the highest values of the readings
+    taken meanwhile.
     """
     delta = {name: after.counters[name] - before.counters.get(name, 0.0) for name in after.counters}
     verify = delta.get("spec_verify_calls_total", 0.0)
     length = delta.get("generation_tokens_total", 0.0) / verify if verify else None
     source = "counters"
     if length is None:
-        length, source = after.gauges.get("spec_accept_length"), "gauge"
-        length = length if length else None
+        length, source = _gauge_length(before, after, during), "gauge"
     rate = (length - 1) / (draft_tokens - 1) if length is not None and draft_tokens and draft_tokens > 1 else None
     passes = {mode: n - before.passes.get(mode, 0.0) for mode, n in after.passes.items()}
     eager = sum(n for mode, n in passes.items() if mode.startswith("decode") and "graph" not in mode)

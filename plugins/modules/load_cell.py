@@ -62,7 +62,8 @@ options:
     description:
       - What sends the requests. V(sglang) is C(sglang.bench_serving); each but V(gb10) has to be installed on the
         controller, and gives its figures in the same form.
-      - Only V(gb10) and V(sglang) keep what the server said, so that it can be judged; only V(gb10) reads C(/metrics).
+      - Only V(gb10) and V(sglang) keep what the server said, so that it can be judged; only V(gb10) reads
+        C(/metrics) for more than whether the server is idle.
     type: str
     choices: [gb10, sglang, llama-benchy, aiperf]
     default: gb10
@@ -121,7 +122,9 @@ options:
         type: int
         default: 1
       draft_tokens:
-        description: Draft tokens a verify step, to derive the accept rate from the accept length.
+        description:
+          - Draft tokens a verify step, to derive the accept rate from the accept length. Left out, it is what the
+            server says that it runs with.
         type: int
 """
 

@@ -92,4 +92,11 @@ def test_a_command_names_server_load_and_result(client: str, tmp_path: Path) -> 
 def test_a_client_that_is_not_there_is_named() -> None:
     assert "pip install aiperf" in missing("aiperf")
     assert "there are gb10" in missing("wrk")
+
+
+def test_sglangs_client_is_there_when_its_module_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    (tmp_path / "sglang").mkdir()
+    assert "pip install sglang" in missing("sglang")
+    (tmp_path / "sglang/__init__.py").touch()
     assert missing("sglang") == ""

@@ -43,5 +43,12 @@ def test_an_older_server_has_only_its_gauge() -> None:
     assert done["eager_passes"] is None
 
 
+def test_the_gauge_of_an_older_server_is_averaged_over_what_it_showed_meanwhile() -> None:
+    before, *during, after = (parse_metrics(f"sglang:spec_accept_length {n}\n") for n in (3.5, 3.5, 2.0, 3.0, 2.5))
+    done = difference(before, after, 4, during)
+    assert (done["accept_length"], done["accept_length_source"]) == (2.5, "gauge")
+    assert done["accept_rate"] == pytest.approx(0.5)
+
+
 def test_a_server_without_speculation_has_no_accept_length() -> None:
     assert difference(parse_metrics(""), parse_metrics("sglang:spec_accept_length 0.0\n"))["accept_length"] is None

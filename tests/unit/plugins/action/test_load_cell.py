@@ -1,0 +1,90 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the action adds to a measurement: what it learns from the server, and when it leaves a server alone."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from output_corpus import prose
+from test_sweep_actions import play
+
+
+class Server(BaseHTTPRequestHandler):
+    """SGLang as far as a client sees it: 2.5 tokens for every step that verifies 4."""
+
+    running = 0
+    tokens = 0
+
+    def answer(self, body: str) -> None:
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(body.encode())
+
+    def do_GET(self) -> None:
+        if self.path == "/server_info":
+            return self.answer(json.dumps({"speculative_num_draft_tokens": 4, "device": "cpu"}))
+        made = type(self).tokens
+        return self.answer(
+            f"sglang:num_running_reqs {type(self).running}\n"
+            f"sglang:generation_tokens_total {made}\nsglang:spec_verify_calls_total {made / 2.5}\n"
+        )
+
+    def do_POST(self) -> None:
+        limit = json.loads(self.rfile.read(int(self.headers["Content-Length"])))["max_tokens"]
+        words = prose(6, limit).split(" ")[:limit]
+        type(self).tokens += len(words)
+        events: list[dict[str, Any]] = [{"choices": [{"delta": {"content": f"{word} "}}]} for word in words]
+        end = {"choices": [{"delta": {}, "finish_reason": "stop"}], "usage": {"completion_tokens": len(words)}}
+        self.answer("".join(f"data: {json.dumps(e)}\n\n" for e in [*events, end]) + "data: [DONE]\n\n")
+
+    def log_message(self, *_unused: object) -> None:
+        """Keep the test's output clean."""
+
+
+@pytest.fixture
+def server() -> Iterator[tuple[type[Server], str]]:
+    kind = type("Server", (Server,), {})
+    httpd = ThreadingHTTPServer(("127.0.0.1", 0), kind)
+    threading.Thread(target=httpd.serve_forever, daemon=True).start()
+    yield kind, f"http://127.0.0.1:{httpd.server_port}"
+    httpd.shutdown()
+    httpd.server_close()
+
+
+def cell(url: str, **more: Any) -> dict[str, Any]:
+    workloads = [{"concurrency": 1, "max_tokens": 60}]
+    options = {"url": url, "model": "m", "strict": False, "idle_timeout": 0, "workloads": workloads}
+    return {"gb10.cluster.load_cell": options | more}
+
+
+def test_the_accept_rate_follows_from_the_draft_tokens_that_the_server_names(
+    server: tuple[type[Server], str], tmp_path: Path
+) -> None:
+    (answer,) = play(tmp_path, cell(server[1]))
+    (measured,) = answer["cells"]
+    assert measured["status"] == "ok", measured
+    assert measured["accept_length"]["mean"] == pytest.approx(2.5)
+    assert measured["accept_rate"]["mean"] == pytest.approx(0.5)
+    assert (measured["accept_length_source"], measured["tokens_counted_by"]) == ("counters", ["server"])
+
+
+def test_no_client_measures_a_server_that_serves_somebody_else(
+    server: tuple[type[Server], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kind, url = server
+    kind.running = 3
+    (tmp_path / "sglang").mkdir()
+    (tmp_path / "sglang/__init__.py").touch()
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    for client in ("gb10", "sglang"):
+        (answer,) = play(tmp_path, cell(url, client=client))
+        assert [c["status"] for c in answer["cells"]] == ["shared"]
+        assert "already runs 3 requests" in answer["msg"]
