@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,8 +13,7 @@ from typing import Any, ClassVar
 
 import yaml
 from ansible.errors import AnsibleActionFail
-from ansible_collections.gb10.cluster.plugins.module_utils._findings import format_findings, has_errors
-from ansible_collections.gb10.cluster.plugins.module_utils._load_cell import Workload
+from ansible_collections.gb10.cluster.plugins.module_utils._findings import Finding, format_findings, has_errors
 from ansible_collections.gb10.cluster.plugins.module_utils._serving_profile import repositories, revisions
 from ansible_collections.gb10.cluster.plugins.module_utils._sglang_profile import ResolvedProfile, resolve
 from ansible_collections.gb10.cluster.plugins.module_utils._sweep_plan import OVERLAY_KEYS, Resolved, plan
@@ -35,14 +35,10 @@ def _find(name: str, directories: list[str]) -> Path:
     raise AnsibleActionFail(f"sweep = {name!r}: there is no such file. Name a path, or one of: {shipped}")
 
 
-def _workloads(sweep: Mapping[str, Any], path: Path) -> list[dict[str, Any]]:
-    try:
-        workloads = list(sweep["workloads"])
-        for workload in workloads:
-            Workload(**workload)
-    except (KeyError, TypeError) as error:
-        raise AnsibleActionFail(f"{path}: workloads: {error}. See ansible-doc gb10.cluster.load_cell.") from error
-    return workloads
+def _key(resolved: ResolvedProfile, transport: str) -> str:
+    """Return what tells two cells apart: the engine, and what it runs in, of which SGLang knows nothing."""
+    env = {name: value for name, value in resolved.env.items() if not name.startswith("SGLANG_")}
+    return "|".join([resolved.engine, transport, resolved.image, json.dumps(env, sort_keys=True)])
 
 
 class ActionModule(ControllerAction):
@@ -62,20 +58,28 @@ class ActionModule(ControllerAction):
         profile = load_profile(str(sweep.get("profile")), options["profile_dirs"])
 
         made: dict[str, ResolvedProfile] = {}
+        unknown: dict[str, None] = {}
 
         def as_sglang(overlay: Mapping[str, Any]) -> Resolved:
             over = {k: v for k, v in overlay.items() if k in PROFILE_KEYS}
             try:
                 resolved = resolve(profile, overlay.get("preset"), overlay.get("sglang_version"), over)
             except ValueError as error:
-                raise AnsibleActionFail(f"{path}: {error}") from error
-            key = f"{resolved.engine}|{overlay.get('transport', 'roce')}"
+                unknown[str(error)] = None
+                return Resolved("")
+            key = _key(resolved, overlay.get("transport", "roce"))
             made[key] = resolved
             return Resolved(key, resolved.findings)
 
         planned = plan(sweep, as_sglang)
         if has_errors(planned.findings):
             raise AnsibleActionFail(f"{path} makes no sense:\n{format_findings(planned.findings)}")
+        if unknown:
+            raise AnsibleActionFail(f"{path} makes no sense:\n" + "\n".join(unknown))
+        if not planned.count("run"):
+            errors = [r for c in planned.cells for r in c.reasons if r["severity"] == "error"]
+            reasons = {str(Finding(**error)) for error in errors}
+            raise AnsibleActionFail(f"{path}: SGLang refuses every cell:\n" + "\n".join(sorted(reasons)))
         records = read_journal(options["journal"])
         cells = [c.as_dict() for c in planned.cells]
         left = remaining(cells, records)
@@ -86,7 +90,7 @@ class ActionModule(ControllerAction):
             "run": datetime.now(UTC).isoformat(timespec="milliseconds"),
             "name": planned.name,
             "profile": sweep["profile"],
-            "workloads": _workloads(sweep, path),
+            "workloads": list(sweep["workloads"]),
             "stop": dict(sweep.get("stop") or {}),
             "cell_minutes": minutes,
             "cells": cells,
@@ -95,6 +99,7 @@ class ActionModule(ControllerAction):
             "revisions": {name: wanted for c in left for name, wanted in revisions(made[c["key"]]).items()},
             "estimate_s": seconds,
             "msg": f"{len(cells)} cells: {planned.count('run')} to measure, {planned.count('invalid')} that "
-            f"SGLang refuses, {planned.count('duplicate')} that are the engine of another; {len(left)} left, about "
+            f"SGLang refuses, {planned.count('duplicate')} that are the engine of another"
+            f"{f' (as are {planned.twins} of the refused)' if planned.twins else ''}; {len(left)} left, about "
             f"{seconds / 3600:.1f} h",
         }

@@ -17,10 +17,9 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from ._findings import Finding, has_errors
+from ._sweep_file import OVERLAY_KEYS, check, label_of, overlay_of
 
 Status = Literal["run", "invalid", "duplicate"]
-OVERLAY_KEYS = frozenset({"preset", "server_args", "env", "transport", "image", "sglang_version", "topology"})
-STOP_RULES = frozenset({"hours", "infrastructure", "failures"})
 
 
 @dataclass(frozen=True)
@@ -60,6 +59,11 @@ class SweepPlan:
         """Return how many cells have the status."""
         return sum(c.status == status for c in self.cells)
 
+    @property
+    def twins(self) -> int:
+        """Return how many of the refused cells are the engine of another."""
+        return sum(c.status == "invalid" and c.duplicate_of is not None for c in self.cells)
+
 
 def cell_name(labels: Mapping[str, str]) -> str:
     """Return the labels as one short text; a bare number or switch keeps the name of its axis."""
@@ -77,25 +81,9 @@ def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     return out
 
 
-def _overlay(axis: str, value: Any) -> dict[str, Any]:
-    """Return what one value of an axis changes; a scalar sets the server argument or overlay key of the axis."""
-    if isinstance(value, Mapping):
-        inner = {k: v for k, v in value.items() if k != "name"}
-        if inner and set(inner) <= OVERLAY_KEYS:
-            return inner
-        return {"server_args": inner}
-    return {axis: value} if axis in OVERLAY_KEYS else {"server_args": {axis: value}}
-
-
-def _label(value: Any) -> str:
-    if isinstance(value, Mapping):
-        return str(value["name"]) if "name" in value else ",".join(f"{k}={v}" for k, v in value.items())
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
 def _matches(cell: Cell, condition: Mapping[str, Any]) -> bool:
     return all(
-        cell.labels.get(axis) in ([_label(v) for v in wanted] if isinstance(wanted, list) else [_label(wanted)])
+        cell.labels.get(axis) in ([label_of(v) for v in wanted] if isinstance(wanted, list) else [label_of(wanted)])
         for axis, wanted in condition.items()
     )
 
@@ -106,74 +94,44 @@ def _cell(labels: dict[str, str], overlay: dict[str, Any]) -> Cell:
     return Cell(f"{readable[:60]}-{hashlib.sha256(text.encode()).hexdigest()[:8]}", labels, overlay)
 
 
-def check(sweep: Mapping[str, Any]) -> list[Finding]:
-    """Return what is wrong with a sweep file, all at once."""
-    found: list[Finding] = []
-
-    def error(rule: str, key: str, value: Any, reason: str, remedy: str) -> None:
-        found.append(Finding("error", f"sweep.{rule}", key, value, reason, remedy))
-
-    if not isinstance(sweep.get("profile"), str):
-        error(
-            "profile",
-            "profile",
-            sweep.get("profile"),
-            "is not a profile's name",
-            "Name the profile that the cells vary.",
-        )
-    axes = sweep.get("axes", {})
-    if not isinstance(axes, Mapping):
-        error("axes", "axes", axes, "is not a mapping", "Write axes as name: [values].")
-        axes = {}
-    for name, values in axes.items():
-        if not isinstance(values, list) or not values:
-            error("axes", f"axes.{name}", values, "has no list of values", "Give the axis at least one value.")
-            continue
-        labels = [_label(v) for v in values]
-        for label in sorted({label for label in labels if labels.count(label) > 1}):
-            error("axes", f"axes.{name}", label, "stands there twice", "Give each value a name of its own.")
-    unknown_rules = sorted(set(sweep.get("stop") or {}) - STOP_RULES)
-    if unknown_rules:
-        error("stop", "stop", unknown_rules, "is no stop rule", f"There are: {', '.join(sorted(STOP_RULES))}.")
-    for kind in ("exclude", "include"):
-        for i, entry in enumerate(sweep.get(kind, [])):
-            condition = entry.get("labels", {}) if kind == "include" else entry
-            unknown = sorted(set(condition) - set(axes)) if kind == "exclude" else []
-            if unknown:
-                error(kind, f"{kind}[{i}]", unknown, "names no axis", f"Axes are: {', '.join(axes)}.")
-    return found
-
-
 def plan(sweep: Mapping[str, Any], resolve: Callable[[Mapping[str, Any]], Resolved]) -> SweepPlan:
     """Return the cells of a sweep: the product of its axes, less ``exclude``, plus ``include``.
 
     ``resolve`` takes a cell's overlay on the sweep's ``base`` and returns what SGLang makes of it. The first of
     several cells with one key runs, the others are its duplicates: the published 36-cell matrix spent 12 of its
-    cells on engines that it had already measured.
+    cells on engines that it had already measured. A refused cell too names the one whose engine it would be.
     """
     result = SweepPlan(str(sweep.get("name", "sweep")), [], check(sweep))
     if has_errors(result.findings):
         return result
-    axes: Mapping[str, list[Any]] = sweep.get("axes", {})
-    base: Mapping[str, Any] = sweep.get("base", {})
+    axes: Mapping[str, list[Any]] = sweep.get("axes") or {}
+    base: Mapping[str, Any] = sweep.get("base") or {}
     for combination in itertools.product(*axes.values()) if axes else [()]:
         overlay: dict[str, Any] = dict(base)
         for axis, value in zip(axes, combination, strict=True):
-            overlay = merge(overlay, _overlay(axis, value))
-        cell = _cell({a: _label(v) for a, v in zip(axes, combination, strict=True)}, overlay)
-        if not any(_matches(cell, condition) for condition in sweep.get("exclude", [])):
+            overlay = merge(overlay, overlay_of(axis, value))
+        cell = _cell({a: label_of(v) for a, v in zip(axes, combination, strict=True)}, overlay)
+        if not any(_matches(cell, condition) for condition in sweep.get("exclude") or []):
             result.cells.append(cell)
-    for entry in sweep.get("include", []):
+    for entry in sweep.get("include") or []:
         overlay = merge(base, {k: v for k, v in entry.items() if k in OVERLAY_KEYS})
-        result.cells.append(_cell({k: _label(v) for k, v in entry.get("labels", {}).items()}, overlay))
-    first: dict[str, str] = {}
+        result.cells.append(_cell({k: label_of(v) for k, v in entry.get("labels", {}).items()}, overlay))
+    first: dict[str, Cell] = {}
     for cell in result.cells:
         resolved = resolve(cell.overlay)
         cell.key, cell.reasons = resolved.key, [f.as_dict() for f in resolved.findings]
+        twin = first.get(cell.key)
         if has_errors(resolved.findings):
             cell.status = "invalid"
-        elif cell.key in first:
-            cell.status, cell.duplicate_of = "duplicate", first[cell.key]
+        elif twin is not None and twin.status == "run":
+            cell.status = "duplicate"
         else:
-            first[cell.key] = cell.id
+            twin = None
+        if twin is None:
+            first[cell.key] = cell
+        else:
+            cell.duplicate_of = twin.id
     return result
+
+
+__all__ = ["OVERLAY_KEYS", "Cell", "Resolved", "SweepPlan", "cell_name", "check", "merge", "plan"]

@@ -118,6 +118,29 @@ def test_a_sweep_is_planned_recorded_resumed_reported_and_compared(tmp_path: Pat
     assert [row["verdict"] for row in same["rows"]] == ["same"]
 
 
+def sweep_file(tmp_path: Path, **keys: Any) -> dict[str, Any]:
+    path = tmp_path / "mine.yml"
+    path.write_text(yaml.safe_dump({"profile": "qwen3.5-397b", "workloads": [{"concurrency": 1}], **keys}))
+    return {"gb10.cluster.sweep_plan": {"sweep": str(path), "journal": str(tmp_path / "j.jsonl")}}
+
+
+def test_cells_in_another_environment_or_image_are_not_one(tmp_path: Path) -> None:
+    axes = {"env": [{"NCCL_DEBUG": "INFO"}, {"NCCL_DEBUG": "WARN"}], "image": ["a/b@sha256:1", "a/b@sha256:2"]}
+    base = {"preset": "winner", "sglang_version": "0.5.10"}
+    (answer,) = play(tmp_path, sweep_file(tmp_path, base=base, axes=axes))
+    assert [cell["status"] for cell in answer["cells"]] == ["run"] * 4
+
+
+def test_a_sweep_of_which_nothing_can_run_is_refused_with_every_reason(tmp_path: Path) -> None:
+    wrong = [{"preset": "winer"}, {"preset": "mpt"}]
+    unknown = sweep_file(tmp_path, include=[{"labels": {"a": p["preset"]}, **p} for p in wrong])
+    (answer,) = play(tmp_path, unknown, check=False)
+    assert "no preset winer; did you mean winner?" in answer["msg"] and "no preset mpt" in answer["msg"]
+    refused = sweep_file(tmp_path, base={"preset": "winner"}, axes={"attention_backand": ["triton"], "ep": [3, 5]})
+    (answer,) = play(tmp_path, refused, check=False)
+    assert "SGLang refuses every cell" in answer["msg"] and "did you mean --attention-backend" in answer["msg"]
+
+
 def test_check_mode_plans_and_writes_nothing(tmp_path: Path) -> None:
     task = record(tmp_path, "start", cell="a") | {"check_mode": True}
     play(tmp_path, task)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._findings import Finding
+from ansible_collections.gb10.cluster.plugins.module_utils._sweep_file import overlay_of
 from ansible_collections.gb10.cluster.plugins.module_utils._sweep_plan import (
     Resolved,
     SweepPlan,
@@ -27,18 +28,19 @@ SWEEP: dict[str, Any] = {
         ],
         "ep_size": [1, 3, 4],
     },
+    "workloads": [{"concurrency": 1}],
     "exclude": [{"depth": "5/7", "ep_size": 4}],
-    "include": [{"labels": {"depth": "none"}, "preset": "no-spec", "server_args": {"ep_size": 1}}],
+    "include": [{"labels": {"depth": "none"}, "preset": "no-spec", "topology": {"ep": 1}}],
 }
 
 
 def as_sglang(overlay: Mapping[str, Any]) -> Resolved:
-    args = overlay["server_args"]
-    steps = args.get("speculative_num_steps")
+    ep = overlay["topology"]["ep"]
+    steps = overlay["server_args"].get("speculative_num_steps")
     findings = []
-    if args["ep_size"] == 3:
+    if ep == 3:
         findings = [Finding("error", "moe.ep_divides", "ep_size", 3, "does not divide tp_size 4", "Use 1, 2 or 4.")]
-    return Resolved(f"{overlay.get('preset')}:{steps}:{args['ep_size']}", findings)
+    return Resolved(f"{overlay.get('preset')}:{steps}:{ep}", findings)
 
 
 def by_label(result: SweepPlan) -> dict[str, str]:
@@ -72,7 +74,11 @@ def test_cells_keep_their_names_when_the_file_grows() -> None:
 
 
 def test_overlay_keys_and_server_arguments_are_told_apart() -> None:
-    sweep = {"profile": "p", "axes": {"transport": ["roce", "socket"], "max_running_requests": [8]}}
+    sweep = {
+        "profile": "p",
+        "workloads": [{"concurrency": 1}],
+        "axes": {"transport": ["roce", "socket"], "max_running_requests": [8]},
+    }
     overlays = [c.overlay for c in plan(sweep, lambda o: Resolved(str(o))).cells]
     assert overlays[1] == {"transport": "socket", "server_args": {"max_running_requests": 8}}
 
@@ -85,12 +91,82 @@ def test_overlay_keys_and_server_arguments_are_told_apart() -> None:
         ({"axes": {"ep_size": []}, "exclude": []}, "sweep.axes"),
         ({"axes": {"ep_size": [1, 1]}, "exclude": []}, "sweep.axes"),
         ({"exclude": [{"colour": "red"}]}, "sweep.exclude"),
+        ({"workloads": None}, "sweep.workloads"),
+        ({"workloads": ["n1"]}, "sweep.workloads"),
+        ({"exclude": {"depth": "5/7"}}, "sweep.exclude"),
+        ({"axes": {"x": [{"name": "y", "env": 5}]}, "exclude": []}, "sweep.overlay"),
     ],
 )
 def test_a_wrong_file_is_refused_before_anything_runs(change: dict[str, Any], rule: str) -> None:
     wrong = SWEEP | change
     assert rule in {f.rule for f in check(wrong)}
     assert plan(wrong, as_sglang).cells == []
+
+
+@pytest.mark.parametrize(
+    ("axis", "value", "overlay"),
+    [
+        ("topology", {"ep": 4}, {"topology": {"ep": 4}}),
+        ("topology", {"name": "wide", "ep": 4}, {"topology": {"ep": 4}}),
+        ("env", {"NCCL_DEBUG": "INFO"}, {"env": {"NCCL_DEBUG": "INFO"}}),
+        ("server_args", {"page_size": 1}, {"server_args": {"page_size": 1}}),
+        ("ep", 4, {"topology": {"ep": 4}}),
+        ("ep-size", 4, {"topology": {"ep": 4}}),
+        ("tp_size", 2, {"topology": {"tp": 2}}),
+        ("wide", {"topology": {"ep": 4}}, {"topology": {"ep": 4}}),
+        ("mode", {"name": "x", "preset": "mtp", "page_size": 1}, {"preset": "mtp", "server_args": {"page_size": 1}}),
+        (
+            "both",
+            {"ep": 2, "topology": {"tp": 4}, "env": {"A": "b"}},
+            {"topology": {"ep": 2, "tp": 4}, "env": {"A": "b"}},
+        ),
+    ],
+)
+def test_the_value_of_an_axis_goes_where_a_profile_has_it(axis: str, value: Any, overlay: dict[str, Any]) -> None:
+    assert overlay_of(axis, value) == overlay
+
+
+def test_everything_that_is_wrong_is_said_at_once_with_what_may_have_been_meant() -> None:
+    sweep = {
+        "profile": "p",
+        "exlude": [],
+        "base": {"prest": "mtp"},
+        "axes": {"transport": ["roce", "banana", "sockt"], "topology": [{"nods": 4}, 2], "depth": [1]},
+        "exclude": [{"depht": 1}, {"depth": 9}],
+        "include": [{"serverargs": {"page_size": 1}}, {"server_args": ["page_size"]}],
+        "workloads": [{"concurency": 1}, {"concurrency": 1}, {"concurrency": 1, "max_tokens": 9}],
+        "stop": {"hour": 1, "failures": "two"},
+    }
+    said = [f"{f.key} {f.value}: {f.reason} {f.remedy}" for f in check(sweep)]
+    for key, value, remedy in [
+        ("sweep", "exlude", "Did you mean exclude?"),
+        ("base", "prest", "Did you mean preset?"),
+        ("axes.transport[banana].transport", "banana", "There are: roce, socket."),
+        ("axes.transport[sockt].transport", "sockt", "Did you mean socket?"),
+        ("axes.topology[nods=4].topology", "nods", "Did you mean nodes?"),
+        ("axes.topology[2]", "2", "is not a mapping"),
+        ("exclude[0]", "depht", "Did you mean depth?"),
+        ("exclude[1].depth", "9", "There are: 1."),
+        ("include[0]", "serverargs", "Did you mean server_args?"),
+        ("include[1].server_args", "", "is not a mapping"),
+        ("workloads[0]", "concurency", "Did you mean concurrency?"),
+        ("workloads[0]", "", "lacks concurrency"),
+        ("workloads", "c0-n1", "stands there twice"),
+        ("stop", "hour", "Did you mean hours?"),
+        ("stop.failures", "two", "is not a number"),
+    ]:
+        assert any(line.startswith(f"{key} {value}") and remedy in line for line in said), (key, said)
+    assert len(said) == 15
+
+
+def test_a_refused_cell_names_the_one_whose_engine_it_would_be() -> None:
+    sweep = {"profile": "p", "workloads": [{"concurrency": 1}], "axes": {"graphs": [1, 2, 3, 4]}}
+    refused = [Finding("error", "r", "graphs", 1, "is refused", "")]
+    made = plan(sweep, lambda o: Resolved("one", refused if o["server_args"]["graphs"] < 3 else ()))
+    assert [c.status for c in made.cells] == ["invalid", "invalid", "run", "duplicate"]
+    ids = [c.id for c in made.cells]
+    assert [c.duplicate_of for c in made.cells] == [None, ids[0], None, ids[2]]
+    assert made.twins == 1
 
 
 def test_a_stop_rule_that_does_not_exist_is_named() -> None:
