@@ -17,7 +17,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._findings import Find
 from ansible_collections.gb10.cluster.plugins.module_utils._serving_profile import repositories, revisions
 from ansible_collections.gb10.cluster.plugins.module_utils._sglang_profile import ResolvedProfile, resolve
 from ansible_collections.gb10.cluster.plugins.module_utils._sweep_plan import OVERLAY_KEYS, Resolved, plan
-from ansible_collections.gb10.cluster.plugins.module_utils._sweep_progress import estimate_s, remaining
+from ansible_collections.gb10.cluster.plugins.module_utils._sweep_progress import current, estimate_s, remaining
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller_action import ControllerAction, read_journal
 from ansible_collections.gb10.cluster.plugins.plugin_utils._profile_files import load_profile
 
@@ -80,8 +80,8 @@ class ActionModule(ControllerAction):
             errors = [r for c in planned.cells for r in c.reasons if r["severity"] == "error"]
             reasons = {str(Finding(**error)) for error in errors}
             raise AnsibleActionFail(f"{path}: SGLang refuses every cell:\n" + "\n".join(sorted(reasons)))
-        records = read_journal(options["journal"])
         cells = [c.as_dict() for c in planned.cells]
+        records = current(read_journal(options["journal"]), {"cells": cells, "workloads": sweep["workloads"]})
         left = remaining(cells, records)
         minutes = float(sweep.get("cell_minutes", 30))
         seconds = estimate_s(cells, records, 60 * minutes)

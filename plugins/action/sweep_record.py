@@ -12,7 +12,14 @@ from typing import Any, ClassVar
 
 from ansible.utils.display import Display
 from ansible_collections.gb10.cluster.plugins.module_utils import _journal
-from ansible_collections.gb10.cluster.plugins.module_utils._sweep_progress import baseline, progress_line, stop_reason
+from ansible_collections.gb10.cluster.plugins.module_utils._sweep_progress import (
+    baseline,
+    current,
+    identity,
+    last_plan,
+    progress_line,
+    stop_reason,
+)
 from ansible_collections.gb10.cluster.plugins.module_utils._sweep_record import concluded, took_s
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller_action import ControllerAction, read_journal
 
@@ -44,9 +51,10 @@ class ActionModule(ControllerAction):
             "baseline": {},
             "msg": f"{record.get('kind')}",
         }
-        plan = next((r for r in reversed(records) if r.get("kind") == "plan"), {"cells": []})
+        plan = last_plan(records)
+        records = current(records, plan)
         if record.get("kind") == "plan":
-            result["changed"] = record["cells"] != plan["cells"]
+            result["changed"] = any(record.get(part) != plan.get(part) for part in ("cells", "workloads"))
         elif record.get("kind") == "start":
             result["stop"] = stop_reason(options["stop"], records, now, record.get("run"))
             result["changed"] = not result["stop"]
@@ -56,6 +64,7 @@ class ActionModule(ControllerAction):
             DISPLAY.display(result["msg"])
         elif record.get("kind") == "result":
             record = concluded(record, options["ranks"], options["logs"])
+            record |= identity(str(record["cell"]), plan)
             record["took_s"] = took_s(str(record["cell"]), records, now)
             why = (record.get("failure") or {}).get("line", "")
             result |= {"record": record, "msg": f"{record['cell']}: {record['status']}" + (f": {why}" if why else "")}

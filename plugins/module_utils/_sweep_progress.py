@@ -3,19 +3,51 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """How far a sweep is, from its plan and its journal: what is left, how long it takes, what is best, when to stop.
 
-Private to the collection. Records carry ``kind`` (``plan``, ``start``, ``result``) and ``at``, an ISO time.
+Private to the collection. Records carry ``kind`` (``plan``, ``start``, ``result``) and ``at``, an ISO time; a result
+also what it is of, its ``key`` and ``workloads_id``.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from datetime import datetime
 from typing import Any
 
+from ._load_cell import Workload
 from ._sweep_plan import cell_name
 
 NOT_FINAL = frozenset({"infrastructure", "shared"})
 """States that say nothing about the cell: the cluster broke, or somebody else used the server. It runs again."""
+
+
+def workloads_id(workloads: Sequence[Mapping[str, Any]]) -> str:
+    """Return a text that is the same for the same work; what a workload leaves at its default counts as left out."""
+    asked = [Workload(**w) for w in workloads]
+    said = [{f.name: getattr(w, f.name) for f in fields(w) if getattr(w, f.name) != f.default} for w in asked]
+    return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def last_plan(records: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+    """Return the plan that the last run began with, or an empty one."""
+    return next((r for r in reversed(records) if r.get("kind") == "plan"), {"cells": [], "workloads": []})
+
+
+def identity(cell: str, plan: Mapping[str, Any]) -> dict[str, str]:
+    """Return what a result of this plan is of: the resolved engine and the work, whatever the cell is called."""
+    key = next((str(c.get("key", "")) for c in plan["cells"] if c["id"] == cell), "")
+    return {"key": key, "workloads_id": workloads_id(plan.get("workloads") or [])}
+
+
+def current(records: Sequence[Mapping[str, Any]], plan: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return the records without the results of another engine or of other work than the plan's.
+
+    A profile or the workloads may have changed since; figures of both are never mixed. Results of journals that do not
+    say what they are of are left out too.
+    """
+    return [r for r in records if r.get("kind") != "result" or identity(r["cell"], plan).items() <= r.items()]
 
 
 def _results(records: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:

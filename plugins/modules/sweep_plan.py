@@ -13,7 +13,7 @@ version_added: 0.1.0
 author: The gb10.cluster authors (@gb10)
 description:
   - Takes the product of a sweep's axes, refuses cells that SGLang would refuse, folds cells of which SGLang makes one
-    engine, and leaves out what the journal says is done.
+    engine, and leaves out what the journal says is done, with the same resolved engine and the same workloads.
   - Runs on the controller and touches no host.
 attributes:
   check_mode:

@@ -12,6 +12,7 @@ short_description: Add a record to a sweep's journal
 version_added: 0.1.0
 author: The gb10.cluster authors (@gb10)
 description:
+  - A result gets what it is of from the last plan of the journal, so that a change of profile or workloads is noticed.
   - Appends one JSON record with its checksum and waits until it is on the disk, so that a crash of anything loses no
     finished cell.
   - The class of a failed cell is read from the logs of its ranks, with the line that it rests on.
@@ -28,7 +29,7 @@ options:
     type: path
     required: true
   record:
-    description: The record; C(kind) is V(plan), V(start) or V(result).
+    description: The record; C(kind) is V(plan), with C(cells) and C(workloads), V(start) or V(result).
     type: dict
     required: true
   ranks:

@@ -61,7 +61,8 @@ def test_a_sweep_is_planned_recorded_resumed_reported_and_compared(tmp_path: Pat
     assert planned["msg"].startswith("12 cells: 7 to measure, 2 that SGLang refuses, 3 that are the engine of another")
     assert planned["models"] == ["nvidia/Qwen3.5-397B-A17B-NVFP4"]
     assert planned["revisions"] == {"nvidia/Qwen3.5-397B-A17B-NVFP4": "main"}
-    kept = record(tmp_path, "plan", sweep="lab-twelve", profile=planned["profile"], cells=planned["cells"])
+    about = {part: planned[part] for part in ("profile", "cells", "workloads")}
+    kept = record(tmp_path, "plan", sweep="lab-twelve", **about)
     first, second, third, *_unused = (cell["id"] for cell in planned["remaining"])
     dead = [{"rank": 0, "pod": "p-0", "restarts": 1, "trouble": ""}]
     line = "RuntimeError: CUDA error: an illegal instruction was encountered"
@@ -138,7 +139,23 @@ def test_a_sweep_of_which_nothing_can_run_is_refused_with_every_reason(tmp_path:
     assert "no preset winer; did you mean winner?" in answer["msg"] and "no preset mpt" in answer["msg"]
     refused = sweep_file(tmp_path, base={"preset": "winner"}, axes={"attention_backand": ["triton"], "ep": [3, 5]})
     (answer,) = play(tmp_path, refused, check=False)
-    assert "SGLang refuses every cell" in answer["msg"] and "did you mean --attention-backend" in answer["msg"]
+    assert "SGLang refuses every cell" in answer["msg"] and "--attention-backend" in answer["msg"]
+
+
+def test_other_workloads_are_measured_anew(tmp_path: Path) -> None:
+    axes, base = {"page_size": [1, 16]}, {"preset": "winner", "sglang_version": "0.5.10"}
+    (planned,) = play(tmp_path, sweep_file(tmp_path, base=base, axes=axes))
+    first = planned["remaining"][0]["id"]
+    about = {part: planned[part] for part in ("cells", "workloads")}
+    ended = record(tmp_path, "result", cell=first, measurements=measured(100))
+    play(tmp_path, record(tmp_path, "plan", **about), ended)
+    again, longer = (
+        play(tmp_path, sweep_file(tmp_path, base=base, axes=axes, workloads=[{"concurrency": 1, **more}]))[0]
+        for more in ({}, {"max_tokens": 64})
+    )
+    assert [len(answer["remaining"]) for answer in (again, longer)] == [1, 2]
+    (anew,) = play(tmp_path, record(tmp_path, "plan", cells=longer["cells"], workloads=longer["workloads"]))
+    assert anew["changed"]
 
 
 def test_check_mode_plans_and_writes_nothing(tmp_path: Path) -> None:

@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._sweep_progress import (
     baseline,
+    current,
     estimate_s,
+    identity,
     progress_line,
     remaining,
     stop_reason,
@@ -36,6 +38,20 @@ def test_a_cell_is_done_however_it_ended_but_not_when_the_cluster_broke() -> Non
     assert [c["id"] for c in remaining(CELLS, records)] == ["b", "d"]
     assert estimate_s(CELLS, records, 600) == 200
     assert estimate_s(CELLS, [], 600) == 1800
+
+
+def test_a_result_of_another_engine_or_of_other_work_is_not_of_this_sweep() -> None:
+    cells = [c | {"key": f"engine {c['id']}"} for c in CELLS]
+    plan = {"cells": cells, "workloads": [{"concurrency": 1}]}
+    records = [start("a", 0), result("a", "ok") | identity("a", plan), result("b", "ok") | identity("b", plan)]
+    assert [c["id"] for c in remaining(cells, current(records, plan))] == ["d"]
+    same = plan | {"workloads": [{"concurrency": 1, "repetitions": 1}]}
+    assert current(records, same) == records
+    longer = plan | {"workloads": [{"concurrency": 1, "max_tokens": 9}]}
+    assert [r["kind"] for r in current(records, longer)] == ["start"]
+    other = plan | {"cells": [c | {"key": "new"} if c["id"] == "a" else c for c in cells]}
+    assert [c["id"] for c in remaining(cells, current(records, other))] == ["a", "d"]
+    assert current([result("a", "ok")], plan) == []
 
 
 def test_the_line_of_a_cell_tells_place_time_and_the_best() -> None:
