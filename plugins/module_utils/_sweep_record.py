@@ -47,17 +47,21 @@ def concluded(
 
     A result without a state takes that of its measurements. Where a server may have died, or the cell never came to
     a measurement, the class and the quoted line come from the ranks' logs, then from the message of what failed. A
-    rank's unknown death counts more than what the other ranks say of it.
+    rank's unknown death counts more than what the other ranks say of it. A cell of ``stage`` ``transport`` came no
+    further than the proof of its transport; where no rank died and the cluster answered, that is what failed.
     """
     out = dict(record)
     out.setdefault("status", measured_status(record.get("measurements") or []))
     if out["status"] not in SERVER_ERRORS:
         return out
     said = [line for lines in logs.values() for line in lines]
+    reason = str(record.get("reason", ""))
     known = classify(said)
     if known is None or known.kind in FOLLOWS:
         known = _crash(ranks, logs, known) or known
-    failure = known or classify(str(record.get("reason", "")).splitlines())
+    failure = known or classify(reason.splitlines())
+    if record.get("stage") == "transport" and known is None and (failure is None or failure.kind != "infrastructure"):
+        failure = Failure("transport", reason[:500], "Run the verify playbook: it names the rank and the cause.")
     if failure is not None:
         out |= {"status": failure.kind, "failure": failure.as_dict()}
     return out

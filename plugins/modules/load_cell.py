@@ -76,7 +76,7 @@ options:
     type: bool
     default: true
   workloads:
-    description: The cells to measure, in order.
+    description: The cells to measure, in order; an empty list only asks the server what it runs.
     type: list
     elements: dict
     required: true

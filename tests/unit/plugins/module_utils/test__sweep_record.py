@@ -79,6 +79,24 @@ def test_a_cell_that_never_was_measured_is_classified_by_what_failed() -> None:
     assert concluded(proof, [], {})["status"] == "failed"
 
 
+@pytest.mark.parametrize(
+    ("reason", "ranks", "status"),
+    [
+        ("rank 1 on spark2: NET/Socket, IB was expected", [], "transport"),
+        ("the group did not answer: timed out", [], "transport"),
+        ("dial tcp 10.0.0.1:6443: Connection refused", [], "infrastructure"),
+        ("the group did not answer", DEAD, "illegal_instruction"),
+    ],
+)
+def test_a_transport_that_is_not_proved_is_a_class_of_its_own(
+    reason: str, ranks: list[dict[str, Any]], status: str
+) -> None:
+    record = {"kind": "result", "cell": "a", "status": "failed", "stage": "transport", "reason": reason}
+    ended = concluded(record, ranks, ILLEGAL if ranks else {})
+    assert ended["status"] == status
+    assert ended["failure"]["line"] in (reason, ILLEGAL["x-1-0"][1])
+
+
 def test_garbage_stays_garbage_whatever_the_logs_say() -> None:
     assert concluded(measured("garbage"), DEAD, ILLEGAL)["status"] == "garbage"
 
