@@ -7,14 +7,20 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
-from output_corpus import prose
 from test_sweep_actions import play
+
+ANSWER = (
+    "A hash table keeps its entries in an array whose length grows with their number. When three quarters of the "
+    "places are taken it makes a new array of twice the length and moves every entry there, so that a lookup stays "
+    "short. Each move is dear, but it comes so seldom that its cost, spread over all insertions, is a constant."
+)
 
 
 class Server(BaseHTTPRequestHandler):
@@ -39,11 +45,15 @@ class Server(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         limit = json.loads(self.rfile.read(int(self.headers["Content-Length"])))["max_tokens"]
-        words = prose(6, limit).split(" ")[:limit]
+        words = ANSWER.split(" ")[:limit]
         type(self).tokens += len(words)
         events: list[dict[str, Any]] = [{"choices": [{"delta": {"content": f"{word} "}}]} for word in words]
         end = {"choices": [{"delta": {}, "finish_reason": "stop"}], "usage": {"completion_tokens": len(words)}}
-        self.answer("".join(f"data: {json.dumps(e)}\n\n" for e in [*events, end]) + "data: [DONE]\n\n")
+        self.answer("")
+        for event in [*events, end]:
+            self.wfile.write(f"data: {json.dumps(event)}\n\n".encode())
+            time.sleep(0.002)
+        self.wfile.write(b"data: [DONE]\n\n")
 
     def log_message(self, *_unused: object) -> None:
         """Keep the test's output clean."""
@@ -88,3 +98,20 @@ def test_no_client_measures_a_server_that_serves_somebody_else(
         (answer,) = play(tmp_path, cell(url, client=client))
         assert [c["status"] for c in answer["cells"]] == ["shared"]
         assert "already runs 3 requests" in answer["msg"]
+
+
+def test_the_figures_of_one_server_are_kept_as_a_sweep_of_one_cell(
+    server: tuple[type[Server], str], tmp_path: Path
+) -> None:
+    work = [{"concurrency": 1, "max_tokens": 60}]
+    role = {"name": "gb10.cluster.bench"}
+    own = {"bench_url": server[1], "bench_model": "m", "bench_workloads": work, "bench_results_dir": str(tmp_path)}
+    journal = tmp_path / "bench-127-0-0-1.jsonl"
+    play(tmp_path, *[{"include_role": role, "vars": own}] * 2)
+    planned, *ended = [json.loads(line) for line in journal.read_text().splitlines()]
+    assert (planned["kind"], [r["kind"] for r in ended]) == ("plan", ["result", "result"])
+    assert ended[0]["environment"] == {"server": {"speculative_num_draft_tokens": 4, "device": "cpu"}}
+    both = {"before": str(journal), "after": str(journal)}
+    report = {"journals": [str(journal)], "dest": str(tmp_path / "report")}
+    made, same = play(tmp_path, {"gb10.cluster.bench_report": report}, {"gb10.cluster.bench_compare": both})
+    assert made["changed"] and {row["verdict"] for row in same["rows"]} == {"same"}
