@@ -36,7 +36,10 @@ VERSION = re.compile(r"\d+\.\d+\.\d+(\.post\d+|rc\d+)?")
 PINNED = re.compile(r"Requires-Dist: ([A-Za-z0-9_.-]+)(?:\[[^]]*\])?==([^\s;]+)\s*$")
 REQUIREMENTS = ("flashinfer_python", "nvidia-cutlass-dsl", "sglang-kernel", "torch", "transformers")
 """Pins of the wheel that decide whether a model or a patch applies; the others say nothing about a profile."""
-INDEX_PLATFORM = ("--platform", "manylinux_2_34_x86_64", "--platform", "any", "--python-version", "3.12")
+INDEX_PLATFORM = (
+    *("--platform", "manylinux_2_34_x86_64", "--platform", "manylinux_2_28_x86_64"),
+    *("--platform", "any", "--python-version", "3.12"),
+)
 """Only the Python sources are read, so that one platform stands for all."""
 
 
@@ -44,30 +47,35 @@ class ReleaseError(Exception):
     """The release can't be had or its parser doesn't load; the message says which and why."""
 
 
+def download(name: str, version: str, wheels: Path) -> Path:
+    """Take a wheel from the package index; raise ReleaseError when it can't be had."""
+    wheels.mkdir(parents=True, exist_ok=True)
+    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:"]
+    got = subprocess.run(
+        [*command, *INDEX_PLATFORM, "--dest", str(wheels), f"{name}=={version}"],
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    found = sorted(wheels.glob(f"{name.replace('-', '_')}-{version}-*.whl"))
+    if got.returncode or not found:
+        last = got.stderr.strip().splitlines()[-1:] or ["no wheel came"]
+        raise ReleaseError(f"{name} {version} can't be downloaded (is a package index reachable?): {last[0]}")
+    return found[0]
+
+
 def unpack(version: str, cache: Path = CACHE) -> Path:
     """Return a directory with the release's Python sources, downloaded on the first call."""
     target = cache / version
     if (target / "complete").exists():
         return target
-    wheels = cache / "wheels"
-    wheels.mkdir(parents=True, exist_ok=True)
-    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:"]
-    got = subprocess.run(
-        [*command, *INDEX_PLATFORM, "--dest", str(wheels), f"sglang=={version}"],
-        check=False,
-        capture_output=True,
-        text=True,
-    )
-    found = sorted(wheels.glob(f"sglang-{version}-*.whl"))
-    if got.returncode or not found:
-        last = got.stderr.strip().splitlines()[-1:] or ["no wheel came"]
-        raise ReleaseError(f"sglang {version} can't be downloaded (is a package index reachable?): {last[0]}")
-    with zipfile.ZipFile(found[0]) as wheel:
+    found = download("sglang", version, cache / "wheels")
+    with zipfile.ZipFile(found) as wheel:
         for name in wheel.namelist():
             if name.endswith(("dist-info/METADATA", ".py")) and not name.startswith("sglang/multimodal_gen/"):
                 wheel.extract(name, target)
     (target / "complete").touch()
-    found[0].unlink()
+    found.unlink()
     return target
 
 

@@ -5,7 +5,8 @@
 
 Runs in the server's image, with its Python and nothing else. Text is replaced in the installed file, since SGLang's
 worker processes import it anew. Every change is looked up again afterwards; a file that is neither as before nor as
-after ends the start, because a server without a patch that it needs answers garbage or dies under load.
+after, nor known to be right by itself, ends the start, because a server without a patch that it needs answers garbage
+or dies under load.
 """
 
 from __future__ import annotations
@@ -24,6 +25,16 @@ class Edit:
     file: str
     old: str
     new: str
+
+
+@dataclass(frozen=True)
+class Right:
+    """Tells a file that is right by itself: it has a text, or has it not; ``why`` ends the sentence "not needed: …"."""
+
+    file: str
+    text: str
+    why: str
+    has: bool = True
 
 
 class PatchError(Exception):
@@ -71,10 +82,28 @@ def apply(edits: Sequence[Edit], search: Sequence[str] | None = None) -> str:
     return "applied" if before != after else "already there"
 
 
-def run(name: str, edits: Sequence[Edit]) -> None:
-    """Apply one patch and say so; end the process with a reason when that fails."""
+def settle(ways: Sequence[Sequence[Edit]], right: Sequence[Right] = (), search: Sequence[str] | None = None) -> str:
+    """Apply the first of several releases' ways to the same change that fits; return what became of it.
+
+    What no way fits may be right by itself; else raise PatchError with what each way met.
+    """
+    problems: list[str] = []
+    for edits in ways:
+        try:
+            return apply(edits, search)
+        except PatchError as problem:
+            problems.append(str(problem))
+    for sign in right:
+        path = find(sign.file, sys.path if search is None else search)
+        if (sign.text in path.read_text(encoding="utf-8")) is sign.has:
+            return f"not needed: {sign.why}"
+    raise PatchError("; ".join(dict.fromkeys(problems)))
+
+
+def run(name: str, *ways: Sequence[Edit], right: Sequence[Right] = ()) -> None:
+    """Apply one patch, written as one release's way or several, and say so; end the process when that fails."""
     try:
-        state = apply(edits)
+        state = settle(ways, right)
     except (PatchError, OSError, SyntaxError, UnicodeDecodeError) as problem:
         sys.exit(f"{name}: not applied: {problem}")
     print(f"{name}: {state}", flush=True)

@@ -7,13 +7,12 @@ from __future__ import annotations
 
 from gb10_patch import Edit, run
 
+FILE = "sglang/jit_kernel/utils.py"
+SUFFIX = '"a" if (major, minor) == (12, 1) else ""'
+
 run(
     "sm121-jit-arch",
-    [
-        Edit(
-            "sglang/jit_kernel/utils.py",
-            '_CUDA_ARCH = ArchInfo(major, minor, "")',
-            '_CUDA_ARCH = ArchInfo(major, minor, "a" if (major, minor) == (12, 1) else "")',
-        )
-    ],
+    [Edit(FILE, '_CUDA_ARCH = ArchInfo(major, minor, "")', f"_CUDA_ARCH = ArchInfo(major, minor, {SUFFIX})")],
+    # 0.5.9 hands the architecture to the compiler as a text
+    [Edit(FILE, 'return f"{major}.{minor}"\n', f'return f"{{major}}.{{minor}}" + ({SUFFIX})\n')],
 )

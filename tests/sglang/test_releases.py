@@ -1,15 +1,12 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What ships against what the releases say: catalogues, the parser's verdicts, rendered profiles, patches."""
+"""What ships against what the releases say: catalogues, the parser's verdicts, rendered profiles."""
 
 from __future__ import annotations
 
 import json
 import random
-import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +15,6 @@ import sglang_catalogue
 from module_utils._sglang_argv import parse
 from module_utils._sglang_catalogue import Catalogue, Version, load_history
 from module_utils._sglang_matrix import matrix
-from module_utils._sglang_patches import load_patches
 from module_utils._sglang_profile import Library
 from module_utils._sglang_render import topology_argv
 from plugin_utils._profile_files import find_profiles, load_profile
@@ -98,24 +94,3 @@ def test_what_profiles_render_is_accepted_by_the_parser(version: str) -> None:
     assert len(cells) > 15
     for cell, answer in zip(cells, ask_parser(version, lines), strict=True):
         assert answer["ok"], (cell.profile, cell.preset, answer["message"])
-
-
-@pytest.mark.parametrize("version", ["0.5.10", "0.5.11", "0.5.12.post1", "0.5.15.post1"])
-def test_patches_apply_to_the_releases_that_need_them(version: str, tmp_path: Path) -> None:
-    shutil.copytree(sglang_catalogue.unpack(version) / "sglang", tmp_path / "sglang")
-    directory = ROOT / "profiles" / "patches"
-    tried = []
-    for patch in load_patches(directory / "patches.json"):
-        if patch.name == "sm121-admissible-archs" or not Version.parse(version).within(patch.first, patch.last):
-            continue
-        for expected in ("applied", "already there"):
-            done = subprocess.run(
-                [sys.executable, directory / patch.file],
-                check=True,
-                capture_output=True,
-                text=True,
-                env={"PYTHONPATH": str(tmp_path)},
-            )
-            assert done.stdout.strip() == f"{patch.name}: {expected}"
-        tried.append(patch.name)
-    assert "sm121-jit-arch" in tried

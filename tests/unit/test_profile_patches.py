@@ -67,6 +67,29 @@ def test_an_older_text_inside_the_newer_one_is_not_changed_twice(tool: ModuleTyp
     assert (tmp_path / "a.py").read_text() == "x = 1\ny = 2\n"
 
 
+def test_the_way_of_the_installed_release_is_taken(tool: ModuleType, tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text("y = 1\n")
+    ways = [[tool.Edit("a.py", "x = 1", "x = 2")], [tool.Edit("a.py", "y = 1", "y = 2")]]
+    assert tool.settle(ways, search=[str(tmp_path)]) == "applied"
+    assert tool.settle(ways, search=[str(tmp_path)]) == "already there"
+    assert (tmp_path / "a.py").read_text() == "y = 2\n"
+
+
+@pytest.mark.parametrize(("text", "why"), [("x = (1, 2)\n", "it has 2"), ("pass\n", "no x")])
+def test_a_file_that_is_right_by_itself_is_left_alone(tool: ModuleType, tmp_path: Path, text: str, why: str) -> None:
+    (tmp_path / "a.py").write_text(text)
+    right = [tool.Right("a.py", "x = ", "no x", has=False), tool.Right("a.py", ", 2", "it has 2")]
+    assert tool.settle([[tool.Edit("a.py", "x = 1", "x = 2")]], right, [str(tmp_path)]) == f"not needed: {why}"
+    assert (tmp_path / "a.py").read_text() == text
+
+
+def test_a_file_that_is_neither_nor_right_by_itself_is_refused(tool: ModuleType, tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text("x = 3\n")
+    right = [tool.Right("a.py", "x = ", "no x", has=False)]
+    with pytest.raises(tool.PatchError, match="neither the old nor the new"):
+        tool.settle([[tool.Edit("a.py", "x = 1", "x = 2")]], right, [str(tmp_path)])
+
+
 @pytest.mark.parametrize("name", [patch.name for patch in KNOWN])
 def test_a_patch_without_its_target_ends_with_a_reason(name: str) -> None:
     done = subprocess.run([sys.executable, PATCHES / f"{name}.py"], check=False, capture_output=True, text=True)
