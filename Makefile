@@ -42,7 +42,7 @@ test-lab: $(STAMP) deps ## Every lab test and every molecule scenario, the long 
 	LAB_TESTS="$(patsubst tests/lab/test_%,%,$(filter-out %sglang_cpu.py,$(wildcard tests/lab/test_*.py)))" tests/all
 
 .PHONY: deep-check
-deep-check: $(STAMP) ## Hold catalogues, rules and patches against real SGLang releases (torch and a dozen of them are fetched)
+deep-check: $(STAMP) ## Hold catalogues, rules and patches against real SGLang releases (torch and all that have a catalogue are fetched)
 	$(BIN)/pytest tests/sglang
 
 .PHONY: test-sglang-cpu
