@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import random
 from pathlib import Path
@@ -95,3 +96,35 @@ def test_what_profiles_render_is_accepted_by_the_parser(version: str) -> None:
     assert len(cells) > 15
     for cell, answer in zip(cells, ask_parser(version, lines), strict=True):
         assert answer["ok"], (cell.profile, cell.preset, answer["message"])
+
+
+def function(version: str, name: str) -> str:
+    """Return the text of a function that a release has once below ``sglang/srt``, or nothing."""
+    for path in sorted((sglang_catalogue.unpack(version) / "sglang" / "srt").rglob("*.py")):
+        text = path.read_text(encoding="utf-8")
+        if f"def {name}(" in text:
+            found = [node for node in ast.walk(ast.parse(text)) if getattr(node, "name", "") == name]
+            return "\n\n".join(ast.get_source_segment(text, node) or "" for node in found)
+    return ""
+
+
+@pytest.mark.parametrize("version", [version for version in RELEASES if Version.parse(version).within("0.5.12", None)])
+def test_a_draft_of_mistral_is_read_by_its_name(version: str) -> None:
+    assert "get_config(" in (reader := function(version, "_resolve_speculative_algorithm_alias"))
+    assert "AutoConfig" not in reader
+    scope: dict[str, Any] = {}
+    exec(function(version, "is_mistral_model"), scope)
+    assert scope["is_mistral_model"]("/models/Mistral-Medium-Eagle")
+    assert not scope["is_mistral_model"]("/models/draft")
+
+
+@pytest.mark.parametrize("version", [version for version in RELEASES if Version.parse(version).within("0.5.15", None)])
+def test_nvfp4_experts_of_triton_and_cutlass_end_with_0_5_15(version: str) -> None:
+    path = sglang_catalogue.unpack(version) / "sglang/srt/layers/quantization/modelopt_quant.py"
+    text = path.read_text(encoding="utf-8")
+    gone = [
+        "moe_runner_backend=cutlass is not supported for NVFP4 MoE" in text,
+        "Unsupported moe_runner_backend for NVFP4 MoE" in text,
+        "cutlass_moe_fp4(" not in text,
+    ]
+    assert gone == [Version.parse(version).within("0.5.16", None)] * 3

@@ -14,7 +14,7 @@ from types import ModuleType
 import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._sglang_catalogue import Version
 from ansible_collections.gb10.cluster.plugins.module_utils._sglang_patches import load_patches, select_patches
-from sglang_cases import PROFILES
+from sglang_cases import KNOWLEDGE, PROFILES
 
 PATCHES = PROFILES / "patches"
 KNOWN = load_patches(PATCHES / "patches.json")
@@ -101,6 +101,20 @@ def test_a_patch_without_its_target_ends_with_a_reason(name: str) -> None:
 def test_every_patch_has_a_file_of_its_name_and_an_order_of_its_own() -> None:
     assert {f"{patch.name}.py" for patch in KNOWN} == {path.name for path in PATCHES.glob("*-*.py")}
     assert len({patch.order for patch in KNOWN}) == len(KNOWN)
+
+
+def test_what_a_rule_asks_for_is_a_patch_of_all_its_releases() -> None:
+    asked = [
+        (rule, patch)
+        for rule in KNOWLEDGE.rules.rules
+        for patch in KNOWN
+        if f"'{patch.name}' not in patches" in (rule.when or "")
+    ]
+    assert {patch.name for _rule, patch in asked} == {patch.name for patch in KNOWN}
+    for rule, patch in asked:
+        for catalogue in KNOWLEDGE.history.catalogues:
+            if catalogue.version.within(rule.first, rule.last):
+                assert catalogue.version.within(patch.first, patch.last), (rule.id, patch.name, catalogue.version)
 
 
 def test_patches_run_in_their_own_order_and_only_where_needed() -> None:

@@ -19,6 +19,7 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._profile_files import
 
 NEMOTRON, QWEN, GLM, GEMMA = "nemotron-3-super-120b", "qwen3.5-397b", "glm-4.7", "gemma-4-31b-it"
 STOCK = {"image": "docker.io/lmsysorg/sglang@sha256:0"}
+MISTRAL = "mistralai/Mistral-Large-3-675B-Instruct-2512-Eagle"
 
 
 def args(**values: Any) -> dict[str, Any]:
@@ -40,6 +41,9 @@ WRONG: list[tuple[str, str, str | None, dict[str, Any], str, str]] = [
     (GEMMA, "mtp-4", "0.5.13", {**STOCK, **args(speculative_algorithm="EAGLE3")}, "spec.frozenkv.eagle3", "NEXTN"),
     (GEMMA, "mtp-4", "0.5.12", STOCK, "spec.frozenkv.transformers", "0.5.13"),
     ("gemma-4-e4b-it", "mtp-topk1", "0.5.12.post1", STOCK, "spec.frozenkv.transformers", "0.5.13"),
+    (GEMMA, "mtp-4", None, args(speculative_draft_model_path=MISTRAL), "spec.alias.remote_fetch", "0.5.12"),
+    ("gemma-4-26b-a4b-it-b300", "mtp", None, args(speculative_draft_model_path=MISTRAL),
+     "spec.alias.remote_fetch", "0.5.12"),
     # startup traps of Nemotron-3-Super
     (NEMOTRON, "mtp-3-4", None, args(attention_backend="triton"), "attn.nemotron.triton", "flashinfer"),
     (NEMOTRON, "no-spec", None, args(moe_runner_backend="triton"), "moe.nvfp4.runner", "flashinfer_cutlass"),
@@ -55,6 +59,13 @@ WRONG: list[tuple[str, str, str | None, dict[str, Any], str, str]] = [
     (QWEN, "winner", None, args(max_running_requests=32), "graph.eager_regime", "max_running_requests"),
     (QWEN, "ep4-flashinfer-cutlass", None, {}, "moe.nvfp4.fi_cutlass.ep", "triton"),
     (QWEN, "winner", None, {"patches": ["sm121-jit-arch"]}, "sm121.admissible_archs", "sm121-admissible-archs"),
+    (QWEN, "winner", "0.5.9", {**STOCK, "patches": []}, "sm121.admissible_archs", "sm121-admissible-archs"),
+    (QWEN, "ep4", None, {"patches": ["sm121-admissible-archs", "sm121-jit-arch"]},
+     "moe.nvfp4.ep_patches", "cutlass-moe-mask-topk"),
+    (QWEN, "ep4-cutlass-fi", "0.5.15", {**STOCK, "patches": ["sm121-jit-arch", "cutlass-moe-zero-init"]},
+     "moe.nvfp4.ep_patches", "modelopt-ep-input-scale"),
+    (QWEN, "winner", "0.5.16", STOCK, "moe.nvfp4.runner", "flashinfer_cutlass"),
+    (GLM, "mtp-triton", "0.5.23", STOCK, "moe.nvfp4.runner", "flashinfer_cutlass"),
     (QWEN, "mtp", None, args(mamba_scheduler_strategy="no_buffer"), "mamba.radix.nobuffer", "extra_buffer"),
     (QWEN, "mtp", None, args(disable_radix_cache=True), "mamba.extra.noradix", "no_buffer"),
     (QWEN, "mtp", None, args(mamba_track_interval=2), "mamba.track", "page_size"),
@@ -104,13 +115,49 @@ WRONG: list[tuple[str, str, str | None, dict[str, Any], str, str]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("case", WRONG, ids=[f"{case[0]}-{case[1]}-{case[4]}" for case in WRONG])
-def test_a_wrong_profile_is_refused_with_the_right_finding(case: tuple[Any, ...]) -> None:
+# the same for what SGLang starts, and then runs otherwise than asked
+SILENT: list[tuple[str, str, str | None, dict[str, Any], str, str]] = [
+    (GEMMA, "mtp-4", "0.5.13", {**STOCK, **args(speculative_draft_model_path="/models/draft")},
+     "spec.alias.remote_fetch", "architecture"),
+    (NEMOTRON, "no-spec", None, args(max_mamba_cache_size=96, max_running_requests=48), "mamba.slots", "to 32"),
+    (NEMOTRON, "mtp-3-4", "0.5.14", {**STOCK, **args(max_mamba_cache_size=96, max_running_requests=32)},
+     "mamba.slots", "to 19"),
+    (NEMOTRON, "mtp-5-5", None, {}, "spec.topk1.autoadjust", "Write 6"),
+    (QWEN, "winner", None, args(max_running_requests=None), "graph.eager_regime", "max_running_requests"),
+    (QWEN, "winner", None, args(moe_runner_backend="triton"), "moe.nvfp4.runner", "cutlass"),
+]  # fmt: skip
+
+
+def expect(case: tuple[Any, ...], severity: str) -> None:
+    """Find the case's rule, with the word in its remedy, among what its profile is told."""
     name, preset, version, wrong, rule, word = case
     findings = resolve(load_profile(name), preset, version, wrong).findings
-    found = [finding for finding in findings if finding.rule == rule and finding.severity == "error"]
+    found = [finding for finding in findings if finding.rule == rule and finding.severity == severity]
     assert found, [str(finding) for finding in findings]
     assert any(word in finding.remedy for finding in found), found
+
+
+@pytest.mark.parametrize("case", WRONG, ids=[f"{case[0]}-{case[1]}-{case[4]}" for case in WRONG])
+def test_a_wrong_profile_is_refused_with_the_right_finding(case: tuple[Any, ...]) -> None:
+    expect(case, "error")
+
+
+@pytest.mark.parametrize("case", SILENT, ids=[f"{case[0]}-{case[1]}-{case[4]}" for case in SILENT])
+def test_what_runs_otherwise_than_asked_is_said(case: tuple[Any, ...]) -> None:
+    expect(case, "warning")
+
+
+@pytest.mark.parametrize("name", [QWEN, GLM])
+def test_the_patches_that_a_refusal_asks_for_lift_it(name: str) -> None:
+    """On the oldest release too, where the profiles have them."""
+    findings = resolve(load_profile(name), "winner", "0.5.9", STOCK).findings
+    assert [str(finding) for finding in findings if finding.rule.startswith("sm121.")] == []
+
+
+def test_a_draft_of_mistral_is_left_to_the_releases_that_read_it() -> None:
+    wrong = {**STOCK, **args(speculative_draft_model_path=MISTRAL)}
+    findings = resolve(load_profile(GEMMA), "mtp-4", "0.5.13", wrong).findings
+    assert "spec.alias.remote_fetch" not in {finding.rule for finding in findings}
 
 
 def test_there_are_enough_of_them() -> None:

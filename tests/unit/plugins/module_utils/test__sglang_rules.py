@@ -25,6 +25,8 @@ TREE = f"{STEPS} --speculative-eagle-topk 4 --speculative-num-draft-tokens 8"
 NGRAM = "--speculative-algorithm NGRAM"
 SIZES = "--tp-size 4 --nnodes 4"
 V2 = {"env": {"SGLANG_ENABLE_SPEC_V2": "1"}}
+MISTRAL = f"{EAGLE} 4 --speculative-draft-model-path mistralai/Mistral-Large-3-675B-Instruct-2512-Eagle"
+EP_PATCHES = ("cutlass-moe-zero-init", "cutlass-moe-mask-topk", "modelopt-ep-input-scale")
 
 # rule, severity, version, flags, what is known; then a version and flags that differ just enough
 CASES: list[tuple[str, str, str, str, dict[str, Any], str, str, dict[str, Any]]] = [
@@ -50,6 +52,10 @@ CASES: list[tuple[str, str, str, str, dict[str, Any], str, str, dict[str, Any]]]
      "0.5.13", f"{DRAFT} --speculative-num-steps 4", MTP),
     ("spec.alias.remote_fetch", "warning", "0.5.12", f"{EAGLE} 4 --speculative-draft-model-path d", {},
      "0.5.11", f"{EAGLE} 4 --speculative-draft-model-path d", {}),
+    ("spec.alias.remote_fetch", "error", "0.5.11", MISTRAL, {"carries": ("sglang#24436",)}, "0.5.11", MISTRAL, {}),
+    ("spec.alias.remote_fetch", "error", "0.5.12.dev155", MISTRAL, {}, "0.5.12", MISTRAL, {}),
+    ("spec.alias.remote_fetch", "warning", "0.5.13", f"{EAGLE} 4 --speculative-draft-model-path mistralai/draft", {},
+     "0.5.13", MISTRAL, {}),
     ("spec.alias.remote_fetch", "info", "0.5.12", DRAFT, MTP, "0.5.12", f"{EAGLE} 4", MTP),
     ("spec.maxrunning48", "warning", "0.5.9", f"{EAGLE} 4", {}, "0.5.9", f"{EAGLE} 4 --max-running-requests 16", {}),
     ("spec.v2env", "error", "0.5.14", f"{EAGLE} 4", V2, "0.5.13", f"{EAGLE} 4", V2),
@@ -114,7 +120,27 @@ CASES: list[tuple[str, str, str, str, dict[str, Any], str, str, dict[str, Any]]]
      "--moe-runner-backend cutlass", QWEN),
     ("moe.nvfp4.runner", "error", "0.5.13", "--moe-runner-backend triton", NEMOTRON, "0.5.13",
      "--moe-runner-backend flashinfer_cutlass", NEMOTRON),
-    ("moe.nvfp4.runner", "warning", "0.5.16", "--moe-runner-backend cutlass", QWEN, "0.5.16", "", QWEN),
+    ("moe.nvfp4.runner", "warning", "0.5.16", "--moe-runner-backend cutlass", {"quantization": "modelopt_fp4"},
+     "0.5.16", "", {"quantization": "modelopt_fp4"}),
+    ("moe.nvfp4.runner", "error", "0.5.16", "--moe-runner-backend cutlass", QWEN,
+     "0.5.15", "--moe-runner-backend cutlass", QWEN),
+    ("moe.nvfp4.runner", "error", "0.5.23", "--moe-runner-backend triton", GLM, "0.5.23", "", GLM),
+    ("moe.nvfp4.ep_patches", "error", "0.5.9", f"{SIZES} --ep-size 4 --moe-runner-backend triton",
+     {**QWEN, "patches": EP_PATCHES[:2]},
+     "0.5.10", f"{SIZES} --ep-size 4 --moe-runner-backend triton", {**QWEN, "patches": EP_PATCHES}),
+    ("moe.nvfp4.ep_patches", "error", "0.5.12", f"{SIZES} --ep-size 4", {**QWEN, "patches": ()},
+     "0.5.13", f"{SIZES} --ep-size 4", {**QWEN, "patches": ()}),
+    ("moe.nvfp4.ep_patches", "error", "0.5.15", f"{SIZES} --ep-size 4 --moe-runner-backend cutlass",
+     {**QWEN, "patches": EP_PATCHES[:2]},
+     "0.5.15", f"{SIZES} --ep-size 4 --moe-runner-backend cutlass",
+     {**QWEN, "patches": EP_PATCHES[:1], "carries": EP_PATCHES[2:]}),
+    ("moe.nvfp4.ep_patches", "error", "0.5.10", f"{SIZES} --ep-size 4 --moe-runner-backend cutlass",
+     {**QWEN, "patches": ()},
+     "0.5.10", f"{SIZES} --ep-size 1 --moe-runner-backend cutlass", {**QWEN, "patches": ()}),
+    ("moe.nvfp4.ep_patches", "warning", "0.5.15", f"{SIZES} --ep-size 4 --moe-runner-backend cutlass", QWEN,
+     "0.5.15", f"{SIZES} --ep-size 4 --moe-runner-backend flashinfer_cutlass", QWEN),
+    ("moe.wna16.ep_patch", "warning", "0.5.21", f"{SIZES} --ep-size 4 --quantization moe_wna16", {"patches": ()},
+     "0.5.22", f"{SIZES} --ep-size 4 --quantization moe_wna16", {"patches": ()}),
     ("moe.nvfp4.fi_cutlass.ep", "error", "0.5.10", f"{SIZES} --moe-runner-backend flashinfer_cutlass --ep-size 4", QWEN,
      "0.5.13", f"{SIZES} --moe-runner-backend flashinfer_cutlass --ep-size 4", NEMOTRON),
     ("moe.nvfp4.fi_cutlass.attn", "error", "0.5.10",
