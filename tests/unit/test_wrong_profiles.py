@@ -119,7 +119,8 @@ WRONG: list[tuple[str, str, str | None, dict[str, Any], str, str]] = [
 SILENT: list[tuple[str, str, str | None, dict[str, Any], str, str]] = [
     (GEMMA, "mtp-4", "0.5.13", {**STOCK, **args(speculative_draft_model_path="/models/draft")},
      "spec.alias.remote_fetch", "architecture"),
-    (NEMOTRON, "no-spec", None, args(max_mamba_cache_size=96, max_running_requests=48), "mamba.slots", "to 32"),
+    (NEMOTRON, "no-spec", "0.5.13", {**STOCK, **args(max_mamba_cache_size=96, max_running_requests=48)},
+     "mamba.slots", "to 32"),
     (NEMOTRON, "mtp-3-4", "0.5.14", {**STOCK, **args(max_mamba_cache_size=96, max_running_requests=32)},
      "mamba.slots", "to 19"),
     (NEMOTRON, "mtp-5-5", None, {}, "spec.topk1.autoadjust", "Write 6"),
