@@ -16,6 +16,7 @@ from typing import Any
 
 from ._load_stats import spread
 from ._sweep_plan import cell_name
+from ._sweep_progress import current, last_plan
 
 WORKLOAD = re.compile(r"c(\d+)-n(\d+)$")
 ALL = "all"
@@ -147,31 +148,34 @@ def _measured(row: Row, record: Mapping[str, Any]) -> None:
         row.finishes[workload] = _summed([f.get("finish_reasons", {}) for f in figures])
 
 
+def _planned(row: Row, cell: Mapping[str, Any], rows: Mapping[str, Row]) -> Row:
+    row.overlay = dict(cell.get("overlay", {}))
+    row.status = {"run": "not run", "invalid": "invalid", "duplicate": "duplicate"}[cell["status"]]
+    row.reason = "; ".join(r["reason"] for r in cell.get("reasons", []) if r.get("severity") == "error")
+    if cell["status"] == "duplicate":
+        original = rows.get(cell["duplicate_of"])
+        row.reason = f"SGLang makes the engine of {original.name if original else cell['duplicate_of']} of it"
+    return row
+
+
 def from_records(title: str, records: Sequence[Mapping[str, Any]]) -> Report:
-    """Return the report of a sweep's journal: the plan's cells, each with its last result."""
+    """Return the report of a sweep's journal: the last plan's cells, each with its last result.
+
+    Results of another engine or of other work than that plan's are left out, as far as they say what they are of.
+    """
+    plan = last_plan(records)
     rows: dict[str, Row] = {}
-    report = Report(title, [])
-    for record in records:
-        if record.get("kind") == "plan":
-            report.profile = str(record.get("profile", ""))
-            report.reproduce = f"ansible-playbook gb10.cluster.sweep -e sweep={record.get('sweep', title)}"
-            for cell in record["cells"]:
-                row = rows.setdefault(cell["id"], Row(cell["id"], dict(cell["labels"]), key=cell.get("key", "")))
-                row.overlay = dict(cell.get("overlay", {}))
-                row.status = {"run": "not run", "invalid": "invalid", "duplicate": "duplicate"}[cell["status"]]
-                reasons = [r["reason"] for r in cell.get("reasons", []) if r.get("severity") == "error"]
-                row.reason = "; ".join(reasons)
-                if cell["status"] == "duplicate":
-                    original = rows.get(cell["duplicate_of"])
-                    row.reason = (
-                        f"SGLang makes the engine of {original.name if original else cell['duplicate_of']} of it"
-                    )
-        elif record.get("kind") == "result" and record["cell"] in rows:
-            _measured(rows[record["cell"]], record)
-    measured = [m for r in records for m in r.get("measurements", [])]
-    if any(m.get("judged") is False for m in measured):
+    for cell in plan["cells"]:
+        row = Row(cell["id"], dict(cell["labels"]), key=cell.get("key", ""))
+        rows[cell["id"]] = _planned(row, cell, rows)
+    report = Report(title, list(rows.values()), profile=str(plan.get("profile", "")))
+    report.reproduce = f"ansible-playbook gb10.cluster.sweep -e sweep={plan.get('sweep', title)}"
+    known = [r for r in records if r.get("kind") == "result" and r["cell"] in rows]
+    results = [r for r in known if "key" not in r or current([r], plan)]
+    for record in results:
+        _measured(rows[record["cell"]], record)
+    if any(m.get("judged") is False for r in results for m in r.get("measurements") or []):
         report.notes.append("The output of these cells was not judged: they may be of a collapsed model.")
-    report.rows = list(rows.values())
     return report
 
 

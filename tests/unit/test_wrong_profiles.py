@@ -123,6 +123,7 @@ SILENT: list[tuple[str, str, str | None, dict[str, Any], str, str]] = [
      "mamba.slots", "to 32"),
     (NEMOTRON, "mtp-3-4", "0.5.14", {**STOCK, **args(max_mamba_cache_size=96, max_running_requests=32)},
      "mamba.slots", "to 19"),
+    (NEMOTRON, "mtp-3-4", None, args(max_mamba_cache_size=96, max_running_requests=32), "mamba.slots", "to 19"),
     (NEMOTRON, "mtp-5-5", None, {}, "spec.topk1.autoadjust", "Write 6"),
     (QWEN, "winner", None, args(max_running_requests=None), "graph.eager_regime", "max_running_requests"),
     (QWEN, "winner", None, args(moe_runner_backend="triton"), "moe.nvfp4.runner", "cutlass"),
@@ -143,7 +144,7 @@ def test_a_wrong_profile_is_refused_with_the_right_finding(case: tuple[Any, ...]
     expect(case, "error")
 
 
-@pytest.mark.parametrize("case", SILENT, ids=[f"{case[0]}-{case[1]}-{case[4]}" for case in SILENT])
+@pytest.mark.parametrize("case", SILENT, ids=[f"{case[0]}-{case[1]}-{case[2] or 'own'}-{case[4]}" for case in SILENT])
 def test_what_runs_otherwise_than_asked_is_said(case: tuple[Any, ...]) -> None:
     expect(case, "warning")
 

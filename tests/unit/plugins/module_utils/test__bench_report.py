@@ -22,6 +22,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._bench_report import 
 from ansible_collections.gb10.cluster.plugins.module_utils._bench_sections import data, markdown
 from ansible_collections.gb10.cluster.plugins.module_utils._bench_setup import options_of, setups
 from ansible_collections.gb10.cluster.plugins.module_utils._bench_table import context_table, figures_table
+from ansible_collections.gb10.cluster.plugins.module_utils._sweep_progress import identity
 
 ROOT = Path(__file__).resolve().parents[4]
 PUBLISHED = sorted((ROOT / "sweeps/published").glob("*.yml"))
@@ -86,6 +87,17 @@ def test_only_cells_that_count_are_ranked() -> None:
     report = from_records("nemotron", RECORDS)
     assert [r.id for r in report.ranked] == ["a", "b"]
     assert [(w.workload, w.row, w.certain) for w in winners(report)] == [("c0-n8", "3/4", True)]
+
+
+def test_only_the_last_plan_counts_and_what_was_measured_for_it() -> None:
+    work = [{"concurrency": 1, "max_tokens": 64}]
+    plan = PLAN | {"workloads": work}
+    mine = identity("a", plan)
+    a, b = measured("a", 200.0) | mine, measured("b", 150.0) | identity("b", plan) | {"key": "another engine"}
+    report = from_records("again", [plan, a, b, plan])
+    assert {row.id: row.status for row in report.rows if row.id in "ab"} == {"a": "ok", "b": "not run"}
+    other = plan | {"workloads": [{"concurrency": 8}]}
+    assert from_records("again", [plan, a, other]).ranked == []
 
 
 def test_every_excluded_cell_says_why() -> None:
