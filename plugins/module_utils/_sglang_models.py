@@ -66,25 +66,30 @@ def load_models(directory: Path) -> Mapping[str, Model]:
 
 
 def find(models: Mapping[str, Model], path: str | None) -> Model | None:
-    """Return the facts of a model by its repository, or by the last part of a local path.
-
-    The assistants of Gemma-4 were first published with the ending -mtp.
-    """
+    """Return the facts of a model by its repository, or by the name of a directory: ``name`` or ``org--name``."""
     if not path:
         return None
-    named = {repo.rpartition("/")[2]: model for repo, model in models.items()}
     last = path.rstrip("/").rpartition("/")[2].lower()
-    renamed = last.removesuffix("-mtp") + "-assistant" if last.endswith("-mtp") else last
-    return models.get(path.lower()) or named.get(last) or named.get(renamed)
+    found = models.get(path.lower()) or models.get(last.replace("--", "/", 1))
+    if found is not None:
+        return found
+    name = last.rpartition("--")[2]
+    return next((m for m in models.values() if m.repo.lower().rpartition("/")[2] == name), None)
+
+
+def find_draft(models: Mapping[str, Model], path: str | None) -> Model | None:
+    """Return the facts of a draft; the assistants of Gemma-4 were first published with the ending -mtp."""
+    found = find(models, path)
+    if found is not None or path is None:
+        return found
+    return find(models, f"{path.rstrip('/').lower().removesuffix('-mtp')}-assistant")
 
 
 def facts_for(models: Mapping[str, Model], argv: Iterable[str], given: Facts) -> Facts:
     """Fill in what a command line's model and draft are known to be, where nothing was given."""
     words = list(argv)
-    model, draft = find(models, _value(words, "--model-path", "--model")), None
-    draft_path = _value(words, "--speculative-draft-model-path", "--speculative-draft-model")
-    if draft_path is not None:
-        draft = find(models, draft_path)
+    model = find(models, _value(words, "--model-path", "--model"))
+    draft = find_draft(models, _value(words, "--speculative-draft-model-path", "--speculative-draft-model"))
     filled: dict[str, Any] = {}
     if model is not None:
         filled = {

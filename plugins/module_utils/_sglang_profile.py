@@ -21,7 +21,7 @@ from ._findings import Finding, Severity, sort_findings
 from ._sglang_catalogue import Version
 from ._sglang_check import Knowledge, Report, check
 from ._sglang_memory import estimate
-from ._sglang_models import Model, find, load_models
+from ._sglang_models import Model, find, find_draft, load_models
 from ._sglang_patches import Patch, load_patches, select_patches
 from ._sglang_render import TOPOLOGY_FLAGS, render_argv, topology_argv, translate_env
 from ._sglang_rules import GPUS, Facts, Setting
@@ -194,7 +194,7 @@ def resolve(
     memory = estimate(
         _weighed(find(models, model["repo"]), model),
         report.context,
-        find(models, model["draft"]),
+        find_draft(models, model["draft"]),
         setting.gpu,
         where,
     )
@@ -245,7 +245,7 @@ def _model(
     repo = str(given.get("repo") or "")
     known = find(models, repo)
     draft_path = server_args.get("speculative_draft_model_path")
-    draft = find(models, str(draft_path)) if draft_path else None
+    draft = find_draft(models, str(draft_path)) if draft_path else None
     facts = Facts(
         arch=given.get("arch") or (known.architecture if known else None),
         draft_arch=(given.get("draft_arch") or (draft.architecture if draft else None)) if draft_path else None,

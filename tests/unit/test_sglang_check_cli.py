@@ -69,6 +69,14 @@ def test_weights_that_do_not_fit_are_refused() -> None:
     assert [f["rule"] for f in found["findings"] if f["severity"] == "error"] == ["memory.weights"]
 
 
+@pytest.mark.parametrize("path", ["/models/gemma-4-31B-it", "/var/lib/models/google--gemma-4-31B-it"])
+def test_a_copy_on_disk_is_the_model(path: str) -> None:
+    line = ["--model-path", path, "--attention-backend", "flashinfer", "--mem-fraction-static", "0.6"]
+    found = answer("--sglang", "0.5.13", "--", *line)
+    assert found["accepted"] is False
+    assert {"attn.gemma4.allow"} == {f["rule"] for f in found["findings"] if f["severity"] == "error"}
+
+
 def test_a_line_can_be_pasted_with_the_command_before_it() -> None:
     for command in (["python3", "-m", "sglang.launch_server"], ["sglang", "serve"]):
         assert answer("--sglang", "0.5.23", "--", *command, *GOOD)["accepted"] is True

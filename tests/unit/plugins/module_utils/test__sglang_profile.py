@@ -9,10 +9,9 @@ from typing import Any
 
 import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._sglang_matrix import duplicates, matrix
-from ansible_collections.gb10.cluster.plugins.module_utils._sglang_models import find, load_models
+from ansible_collections.gb10.cluster.plugins.module_utils._sglang_models import find, find_draft
 from ansible_collections.gb10.cluster.plugins.module_utils._sglang_profile import Library, overlay, resolve
 from ansible_collections.gb10.cluster.plugins.plugin_utils._profile_files import find_profiles, load_profile
-from sglang_cases import PROFILES
 
 LIBRARY = Library.load()
 SHIPPED = {name: load_profile(name) for name in find_profiles()}
@@ -145,13 +144,33 @@ def test_a_third_of_the_published_matrix_is_the_same_engine_twice() -> None:
     assert sum(len(group) - 1 for group in duplicates(cells)) == 12
 
 
-def test_models_are_found_by_repository_and_by_directory() -> None:
-    models = load_models(PROFILES / "models")
-    found = find(models, "/models/GLM-4.7-NVFP4/")
-    assert found is not None
-    assert found.architecture == "Glm4MoeForCausalLM"
-    draft, target = find(models, "google/gemma-4-E4B-it-mtp"), find(models, "/models/gemma-4-E4B-it")
+@pytest.mark.parametrize(
+    ("path", "repo", "arch"),
+    [
+        ("/models/GLM-4.7-NVFP4/", "nvidia/GLM-4.7-NVFP4", "Glm4MoeForCausalLM"),
+        ("google/gemma-4-31B-it", "google/gemma-4-31B-it", "Gemma4ForConditionalGeneration"),
+        ("/models/gemma-4-31B-it", "google/gemma-4-31B-it", "Gemma4ForConditionalGeneration"),
+        ("/models/google--gemma-4-31B-it", "google/gemma-4-31B-it", "Gemma4ForConditionalGeneration"),
+        ("/models/mine--gemma-4-31B-it", "google/gemma-4-31B-it", "Gemma4ForConditionalGeneration"),
+        ("/models/gemma-4-31B-it-assistant", "google/gemma-4-31B-it-assistant", "Gemma4AssistantForCausalLM"),
+    ],
+)
+def test_models_are_found_by_repository_and_by_directory(path: str, repo: str, arch: str) -> None:
+    for known in (find, find_draft):
+        found = known(LIBRARY.models, path)
+        assert found is not None
+        assert (found.repo, found.architecture) == (repo, arch)
+
+
+@pytest.mark.parametrize("path", ["google/gemma-4-E4B-it-mtp", "/models/google--gemma-4-E4B-it-mtp"])
+def test_only_a_draft_is_taken_for_an_assistant(path: str) -> None:
+    draft = find_draft(LIBRARY.models, path)
     assert draft is not None
-    assert target is not None
-    assert (draft.repo, target.repo) == ("google/gemma-4-E4B-it-assistant", "google/gemma-4-E4B-it")
-    assert find(models, "somebody/else") is None
+    assert draft.architecture == "Gemma4AssistantForCausalLM"
+    assert find(LIBRARY.models, path) is None
+
+
+def test_what_nobody_knows_is_not_found() -> None:
+    for path in ("somebody/else", "", None):
+        assert find(LIBRARY.models, path) is None
+        assert find_draft(LIBRARY.models, path) is None
