@@ -31,7 +31,7 @@ import sglang_catalogue
 from module_utils._findings import format_findings, sort_findings
 from module_utils._sglang_check import Knowledge, Report, check, clean_argv
 from module_utils._sglang_memory import Estimate, estimate
-from module_utils._sglang_models import facts_for, find, load_models
+from module_utils._sglang_models import facts_for, find, find_draft, load_models
 from module_utils._sglang_rules import GPUS, Facts, Setting
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -114,7 +114,7 @@ def answer(asked: argparse.Namespace, argv: Sequence[str]) -> tuple[Report, Esti
     model = find(models, report.context["model_path"])
     if model is None:
         return report, None
-    draft = find(models, report.context["speculative_draft_model_path"])
+    draft = find_draft(models, report.context["speculative_draft_model_path"])
     memory = estimate(model, report.context, draft, asked.gpu)
     return replace(report, findings=sort_findings([*report.findings, *memory.findings])), memory
 

@@ -17,19 +17,20 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from ._findings import Finding, Severity, sort_findings
+from ._findings import Finding, sort_findings
 from ._sglang_catalogue import Version
 from ._sglang_check import Knowledge, Report, check
 from ._sglang_memory import estimate
 from ._sglang_models import Model, find, find_draft, load_models
 from ._sglang_patches import Patch, load_patches, select_patches
+from ._sglang_profile_checks import hardware_findings, image_findings, status_findings, with_sampling
 from ._sglang_render import TOPOLOGY_FLAGS, render_argv, topology_argv, translate_env
 from ._sglang_rules import GPUS, Facts, Setting
 
 PROFILES = Path(__file__).resolve().parents[2] / "profiles"
 """The collection's own profiles and what they are checked with."""
 
-OVERLAYS = ("server_args", "env", "topology", "sampling", "model", "expected")
+OVERLAYS = ("server_args", "env", "topology", "sampling", "expected")
 PLAIN = ("description", "status", "source", "notes", "sglang_version", "patches", "image", "hardware")
 
 
@@ -138,33 +139,18 @@ def select_image(images: Sequence[Mapping[str, Any]], version: Version) -> Mappi
     return next(iter(exact or same), None)
 
 
-def _image_findings(chosen: Mapping[str, Any] | None, image: str, version: Version, where: str) -> list[Finding]:
-    def note(severity: Severity, rule: str, reason: str, remedy: str) -> Finding:
-        return Finding(severity, rule, "images", image or None, reason, remedy, where)
-
-    if not image:
-        reason = f"the profile lists no image of SGLang {version}"
-        return [note("error", "profile.image.missing", reason, "Give image, or add one under images")]
-    found = []
-    if "@sha256:" not in image:
-        remedy = "Pin it by digest (name@sha256:…), so that every node runs the same one"
-        found.append(note("warning", "profile.image.unpinned", "a tag can be moved", remedy))
-    if chosen is not None and Version.parse(str(chosen["sglang"])) != version:
-        reason = f"the image is of SGLang {chosen['sglang']}, asked for was {version}"
-        found.append(note("warning", "profile.image.version", reason, "Ask for the image's version"))
-    return found
-
-
 def resolve(
     profile: Mapping[str, Any],
     preset: str | None = None,
     sglang_version: str | None = None,
     overrides: Mapping[str, Any] | None = None,
     library: Library | None = None,
+    platform: str | None = None,
 ) -> ResolvedProfile:
     """Return what a preset means for a version, with everything that speaks against it.
 
-    Raises ValueError when there is no such preset or version. All else that is wrong is a finding.
+    ``platform`` is what the nodes are, where that is known. Raises ValueError when there is no such preset or version.
+    All else that is wrong is a finding.
     """
     library = library or Library.load()
     merged = merge(profile, preset, overrides)
@@ -182,9 +168,10 @@ def resolve(
     model, facts = _model(merged.get("model") or {}, server_args, library.models)
 
     patches = select_patches(library.patches, merged.get("patches") or [], version, where, carries)
-    argv, findings = render_argv(server_args, history.nearest(version)[0], history, where)
+    settings, findings = with_sampling(server_args, merged.get("sampling") or {}, where)
+    argv, rendered = render_argv(settings, history.nearest(version)[0], history, where)
     env, dropped = translate_env(env, Version.parse(str(merged["sglang_version"])), version, where)
-    findings += dropped
+    findings += [*rendered, *dropped, *status_findings(merged, version, where)]
     needed = tuple(str(patch["name"]) for patch in patches.chosen if patch["needed"])
     gpus = max(1, topology["tp"] * topology["pp"] // max(1, topology["nodes"])) if hardware != "gb10" else 1
     setting = Setting(hardware if hardware in GPUS else "gb10", gpus, carries, needed, env)
@@ -199,7 +186,8 @@ def resolve(
         where,
     )
     findings += [*report.findings, *memory.findings, *patches.findings]
-    findings += _image_findings(chosen, image, version, where)
+    findings += hardware_findings(hardware, platform, where)
+    findings += image_findings(chosen, image, version, where)
     return ResolvedProfile(
         name=name,
         preset=str(merged["preset"]),

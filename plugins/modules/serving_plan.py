@@ -92,7 +92,7 @@ options:
     type: str
     default: statefulset
   platform:
-    description: V(gb10) sets what that machine needs; anything else leaves it out.
+    description: What the nodes are; a profile for other hardware is refused, and V(gb10) sets what that machine needs.
     type: str
     default: gb10
   transport:

@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""scripts/sglang_profiles.py as it is called: the memory estimate, as text and as JSON."""
+"""scripts/sglang_profiles.py as it is called."""
 
 from __future__ import annotations
 
@@ -42,3 +42,14 @@ def test_one_preset_on_one_release() -> None:
 def test_a_preset_that_no_profile_has_is_named() -> None:
     done = run("--preset", "winer", "glm-4.7")
     assert (done.returncode, done.stderr) == (2, "--preset: none of the profiles has winer\n")
+
+
+def test_only_presets_that_run_can_be_one_engine() -> None:
+    assert run("glm-4.7", "--same", "--sglang", "0.5.9").stdout == ""
+    assert "mtp-triton = latency" in run("glm-4.7", "--same", "--sglang", "0.5.10").stdout
+
+
+def test_a_preset_that_failed_elsewhere_is_not_called_ok() -> None:
+    table = run("glm-4.7", "--sglang", "0.5.13").stdout
+    marks = {line.split()[0]: line.split()[-1] for line in table.splitlines() if line.startswith("glm-4.7/")}
+    assert (marks["glm-4.7/winner"], marks["glm-4.7/piecewise"]) == ("ok", "??")

@@ -5,9 +5,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
+from ansible_collections.gb10.cluster.plugins.module_utils._sglang_catalogue import History, Version
 from ansible_collections.gb10.cluster.plugins.module_utils._sglang_matrix import duplicates, matrix
 from ansible_collections.gb10.cluster.plugins.module_utils._sglang_models import find, find_draft
 from ansible_collections.gb10.cluster.plugins.module_utils._sglang_profile import Library, overlay, resolve
@@ -22,10 +24,48 @@ ANY = {"image": "any@sha256:0"}
 @pytest.mark.parametrize(("name", "preset"), PRESETS, ids=[f"{name}-{preset}" for name, preset in PRESETS])
 def test_what_was_measured_is_accepted_and_what_was_broken_is_refused(name: str, preset: str) -> None:
     resolved = resolve(SHIPPED[name], preset)
-    errors = [str(finding) for finding in resolved.findings if finding.severity == "error"]
+    # the status alone proves nothing: a rule has to know why it fails
+    errors = [str(f) for f in resolved.findings if f.severity == "error" and f.rule != "profile.broken"]
     assert bool(errors) == (resolved.status == "broken"), errors
     assert resolved.model["arch"]
     assert resolved.image
+
+
+@pytest.mark.parametrize(
+    ("preset", "version", "severity"),
+    [("piecewise", None, "error"), ("piecewise", "0.5.13", "warning"), ("winner", None, None)],
+)
+def test_what_somebody_saw_failing_is_said(preset: str, version: str | None, severity: str | None) -> None:
+    findings = resolve(SHIPPED["glm-4.7"], preset, version, ANY).findings
+    said = [finding for finding in findings if finding.rule == "profile.broken"]
+    assert [finding.severity for finding in said] == ([severity] if severity else [])
+    assert all(SHIPPED["glm-4.7"]["source"] in finding.reason for finding in said)
+
+
+def test_sampling_defaults_reach_the_server() -> None:
+    over = {"sampling": {"temperature": 0.6, "top_p": 0.95, "top_k": None}}
+    for version in ("0.5.10", "0.5.23"):
+        argv = resolve(SHIPPED["glm-4.7"], "winner", version, {**over, **ANY}).argv
+        assert argv[argv.index("--preferred-sampling-params") + 1] == '{"temperature": 0.6, "top_p": 0.95}'
+    assert "--preferred-sampling-params" not in resolve(SHIPPED["glm-4.7"], "winner").argv
+
+
+def test_sampling_defaults_that_are_given_twice_or_to_a_release_without_them_are_refused() -> None:
+    over = {"sampling": {"temperature": 0.6}, "server_args": {"preferred_sampling_params": {"temperature": 1}}}
+    assert "profile.sampling.twice" in {f.rule for f in resolve(SHIPPED["glm-4.7"], "winner", None, over).findings}
+    history = LIBRARY.knowledge.history
+    newest = history.catalogues[-1]
+    without = replace(newest, flags=tuple(f for f in newest.flags if f.name != "--preferred-sampling-params"))
+    later = replace(without, version=Version.parse("0.5.24"))
+    knowledge = replace(LIBRARY.knowledge, history=History([*history.catalogues, later]))
+    findings = resolve(
+        SHIPPED["glm-4.7"],
+        "winner",
+        "0.5.24",
+        {"sampling": {"temperature": 0.6}, **ANY},
+        replace(LIBRARY, knowledge=knowledge),
+    ).findings
+    assert ("translate.refused", "--preferred-sampling-params") in {(f.rule, f.key) for f in findings}
 
 
 def test_every_profile_says_where_it_comes_from() -> None:
