@@ -15,8 +15,9 @@ from ansible_collections.gb10.cluster.plugins.module_utils._nccl_env import lint
 from ansible_collections.gb10.cluster.plugins.module_utils._serving_profile import repositories, revisions, to_serving
 from ansible_collections.gb10.cluster.plugins.module_utils._serving_types import Settings, instance_name
 from ansible_collections.gb10.cluster.plugins.module_utils._sglang_profile import ResolvedProfile, resolve
+from ansible_collections.gb10.cluster.plugins.module_utils._sglang_profile_checks import override_findings
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller_action import ControllerAction, plan_result
-from ansible_collections.gb10.cluster.plugins.plugin_utils._profile_files import load_profile
+from ansible_collections.gb10.cluster.plugins.plugin_utils._profile_files import load_profile, override_problems
 
 _TEXT = {"type": "str", "default": ""}
 
@@ -76,12 +77,15 @@ class ActionModule(ControllerAction):
 
 def _resolve(options: Mapping[str, Any]) -> tuple[ResolvedProfile | None, list[Finding]]:
     """Return the profile as the wanted release will run it, or what stands in the way."""
-    overrides = dict(options["overrides"])
-    if options["image"]:
-        overrides["image"] = options["image"]
     try:
+        wrong = override_findings(override_problems(options["overrides"]), "serving_plan_overrides")
+        unusable = {finding.key.partition(".")[0] for finding in wrong}
+        overrides = {key: value for key, value in options["overrides"].items() if key not in unusable}
+        if options["image"]:
+            overrides["image"] = options["image"]
         raw = load_profile(options["profile"], options["profile_dirs"])
-        resolved = resolve(raw, options["preset"] or None, options["sglang_version"] or None, overrides)
+        preset, version = options["preset"] or None, options["sglang_version"] or None
+        resolved = resolve(raw, preset, version, overrides, platform=options["platform"])
     except ValueError as error:
         remedy = "Correct profile, preset or version; playbook profile_new writes a start of your own"
         reason = str(error).rstrip(".")
@@ -89,7 +93,7 @@ def _resolve(options: Mapping[str, Any]) -> tuple[ResolvedProfile | None, list[F
     if options["images_from"]:
         copy = options["images_from"].replace("{version}", resolved.sglang_version)
         resolved = replace(resolved, image=copy)
-    return resolved, list(resolved.findings)
+    return resolved, [*wrong, *resolved.findings]
 
 
 def _settings(options: Mapping[str, Any], nodes: int) -> Settings:

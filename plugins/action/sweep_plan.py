@@ -16,12 +16,13 @@ from ansible.errors import AnsibleActionFail
 from ansible_collections.gb10.cluster.plugins.module_utils._findings import Finding, format_findings, has_errors
 from ansible_collections.gb10.cluster.plugins.module_utils._serving_profile import repositories, revisions
 from ansible_collections.gb10.cluster.plugins.module_utils._sglang_profile import ResolvedProfile, resolve
-from ansible_collections.gb10.cluster.plugins.module_utils._sweep_plan import OVERLAY_KEYS, Resolved, plan
+from ansible_collections.gb10.cluster.plugins.module_utils._sglang_profile_checks import override_findings
+from ansible_collections.gb10.cluster.plugins.module_utils._sweep_plan import Resolved, plan
 from ansible_collections.gb10.cluster.plugins.module_utils._sweep_progress import current, estimate_s, remaining
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller_action import ControllerAction, read_journal
-from ansible_collections.gb10.cluster.plugins.plugin_utils._profile_files import load_profile
+from ansible_collections.gb10.cluster.plugins.plugin_utils._profile_files import load_profile, override_problems
 
-PROFILE_KEYS = OVERLAY_KEYS - {"preset", "sglang_version", "transport"}
+NOT_LAID_OVER = frozenset({"preset", "sglang_version", "transport"})
 SWEEPS = Path(__file__).resolve().parents[2] / "sweeps"
 
 
@@ -59,9 +60,14 @@ class ActionModule(ControllerAction):
 
         made: dict[str, ResolvedProfile] = {}
         unknown: dict[str, None] = {}
+        wrong: dict[str, Finding] = {}
 
         def as_sglang(overlay: Mapping[str, Any]) -> Resolved:
-            over = {k: v for k, v in overlay.items() if k in PROFILE_KEYS}
+            over = {k: v for k, v in overlay.items() if k not in NOT_LAID_OVER}
+            found = override_findings(override_problems(over), str(path))
+            wrong.update((str(finding), finding) for finding in found)
+            if found:
+                return Resolved("", found)
             try:
                 resolved = resolve(profile, overlay.get("preset"), overlay.get("sglang_version"), over)
             except ValueError as error:
@@ -72,8 +78,9 @@ class ActionModule(ControllerAction):
             return Resolved(key, resolved.findings)
 
         planned = plan(sweep, as_sglang)
-        if has_errors(planned.findings):
-            raise AnsibleActionFail(f"{path} makes no sense:\n{format_findings(planned.findings)}")
+        findings = [*planned.findings, *wrong.values()]
+        if has_errors(findings):
+            raise AnsibleActionFail(f"{path} makes no sense:\n{format_findings(findings)}")
         if unknown:
             raise AnsibleActionFail(f"{path} makes no sense:\n" + "\n".join(unknown))
         if not planned.count("run"):

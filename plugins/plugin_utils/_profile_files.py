@@ -82,12 +82,30 @@ def read_profile(path: Path) -> dict[str, Any]:
 
 def schema_problems(profile: Any) -> Iterable[str]:
     """Yield everything that the published schema has against a profile, with the place of each."""
+    for place, problem in _problems(profile, _schema()):
+        yield f"{place or 'profile'}: {problem}"
+
+
+def override_problems(overrides: Any) -> list[tuple[str, str]]:
+    """Return place and text of everything wrong with changes laid over a preset; they are written as a preset is."""
+    schema = _schema()
+    preset = schema["$defs"]["preset"]
+    own = {key: value for key, value in preset["properties"].items() if key != "based_on"}
+    return list(_problems(overrides, {**preset, "properties": own, "$defs": schema["$defs"]}))
+
+
+def _schema() -> dict[str, Any]:
+    schema: dict[str, Any] = json.loads(SCHEMA.read_text(encoding="utf-8"))
+    return schema
+
+
+def _problems(data: Any, schema: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
+    """Yield place and text of everything that a schema has against some data."""
     if jsonschema is None:
         raise ProfileError("profiles can't be checked: install the Python package jsonschema beside ansible-core")
-    validator = jsonschema.Draft202012Validator(json.loads(SCHEMA.read_text(encoding="utf-8")))
-    for error in sorted(validator.iter_errors(profile), key=lambda e: [str(part) for part in e.absolute_path]):
-        place = ".".join(str(part) for part in error.absolute_path) or "profile"
-        yield f"{place}: {_words(error)}"
+    validator = jsonschema.Draft202012Validator(schema)
+    for error in sorted(validator.iter_errors(data), key=lambda e: [str(part) for part in e.absolute_path]):
+        yield ".".join(str(part) for part in error.absolute_path), _words(error)
 
 
 def _words(error: Any) -> str:

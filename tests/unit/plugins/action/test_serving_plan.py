@@ -22,7 +22,7 @@ def planned(**options: Any) -> dict[str, Any]:
         "profile": PROFILE,
         "preset": "mtp",
         "candidates": ["b300-1"],
-        "platform": "other",
+        "platform": "b300",
         **options,
     }
     made: dict[str, Any] = ActionModule.act(None, {**defaults, **given}, {})["plan"]

@@ -176,6 +176,23 @@ def test_what_is_missing_is_named(tmp_path: Path, task: dict[str, Any], said: st
     assert said in answer["msg"]
 
 
+@pytest.mark.parametrize(
+    ("sweep", "said"),
+    [
+        ({"base": {"server_arg": {"page_size": 1}}}, "did you mean server_args?"),
+        ({"axes": {"topology": [{"name": "two", "topology": {"tq": 2}}]}}, "unknown key 'tq'"),
+        ({"include": [{"labels": {}, "serverargs": {}}]}, "serverargs"),
+    ],
+)
+def test_a_sweep_that_changes_what_does_not_exist_is_refused(tmp_path: Path, sweep: dict[str, Any], said: str) -> None:
+    path = tmp_path / "mine.yml"
+    workloads = [{"concurrency": 1}]
+    path.write_text(yaml.safe_dump({"profile": "glm-4.7", "workloads": workloads, **sweep}))
+    task = {"gb10.cluster.sweep_plan": {"sweep": str(path), "journal": str(tmp_path / "j.jsonl")}}
+    (answer,) = play(tmp_path, task, check=False)
+    assert said in answer["msg"]
+
+
 def test_a_damaged_journal_is_neither_read_nor_written(tmp_path: Path) -> None:
     (tmp_path / "j.jsonl").write_text('{"kind": "plan"}\n')
     for task in (plan(tmp_path), record(tmp_path, "start", cell="a")):

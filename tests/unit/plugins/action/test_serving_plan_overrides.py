@@ -1,0 +1,61 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What a user lays over a preset, and the machines it is planned for, as the action judges them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from ansible_collections.gb10.cluster.plugins.action import serving_plan
+from ansible_collections.gb10.cluster.plugins.module_utils._findings import Finding
+
+
+def judged(profile: str = "gemma-4-31b-it", platform: str = "gb10", **overrides: Any) -> list[Finding]:
+    """Return the errors of a plan's profile."""
+    options = {"profile": profile, "preset": "", "sglang_version": "", "image": "", "images_from": ""}
+    _unused, findings = serving_plan._resolve(
+        {**options, "profile_dirs": [], "platform": platform, "overrides": overrides}
+    )
+    return [finding for finding in findings if finding.severity == "error"]
+
+
+def test_every_mistake_in_what_is_laid_over_is_reported_at_once() -> None:
+    wrong = judged(
+        server_arg={"context_length": 1},
+        topologie={"tp": 2},
+        topology={"tp": "two"},
+        env={"OMP_NUM_THREADS": 8},
+        server_args={"attention_backend": "flashinfer"},
+    )
+    assert {(f.rule, f.key, f.where) for f in wrong if f.rule == "profile.override"} == {
+        ("profile.override", key, "serving_plan_overrides")
+        for key in ("overrides", "topology.tp", "env.OMP_NUM_THREADS")
+    }
+    said = " ".join(f.reason for f in wrong)
+    assert "'server_arg' (did you mean server_args?)" in said
+    assert "'topologie' (did you mean topology?)" in said
+    assert "attn.gemma4.allow" in {f.rule for f in wrong}
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        {"server_args": {"context_length": None}, "env": {"A": "1"}, "topology": {"nodes": 2, "tp": 2}},
+        {"patches": [], "image": "i", "expected": None, "status": "untested"},
+    ],
+)
+def test_what_a_preset_may_say_may_be_laid_over_it(overrides: dict[str, Any]) -> None:
+    assert "profile.override" not in {f.rule for f in judged(**overrides)}
+
+
+@pytest.mark.parametrize(("key", "value"), [("based_on", "mtp-4"), ("model", {"repo": "x"}), ("presets", {})])
+def test_what_only_a_profile_may_say_is_refused(key: str, value: Any) -> None:
+    assert "profile.override" in {f.rule for f in judged(**{key: value})}
+
+
+def test_a_profile_of_other_machines_is_refused() -> None:
+    (found,) = judged("gemma-4-26b-a4b-it-b300", "gb10")
+    assert (found.rule, found.value) == ("profile.hardware", "b300")
+    assert not judged("gemma-4-26b-a4b-it-b300", "b300")
