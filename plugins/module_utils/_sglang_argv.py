@@ -18,6 +18,7 @@ from typing import Any
 from ._findings import Finding, Severity
 from ._sglang_catalogue import Catalogue, Flag, History
 from ._sglang_items import Item, Parsed, canonical
+from ._sglang_translate import spelling
 from ._sglang_values import ValueRefused, convert
 
 _NEGATIVE_NUMBER = re.compile(r"-\d+|-\d*\.\d+")
@@ -115,7 +116,9 @@ class _Reader:
                     f"Write {full}",
                 )
             else:
-                self.report("error", "flag.renamed", name, text or None, *self.renamed(name, f"reads as {full}"))
+                words = (text,) if equals else tuple(self.argv[index + 1 : following])
+                item = Item(name, name, words, bool(equals))
+                self.report("error", "flag.renamed", name, text or None, *self.renamed(item, f"reads as {full}"))
         words = tuple(self.argv[index + 1 : following])
         if equals:
             return self.inline(flag, full, name, text, index)
@@ -201,7 +204,7 @@ class _Reader:
 
     def choice(self, item: Item, flag: Flag, word: str) -> None:
         choices = [str(choice) for choice in flag.choices or ()]
-        close = get_close_matches(word, choices, n=1)
+        close = [choice for choice in choices if choice.startswith(word)] or get_close_matches(word, choices, n=1)
         known = [
             catalogue.version
             for catalogue in self.history.catalogues
@@ -217,17 +220,13 @@ class _Reader:
     def unknown(self, name: str, words: tuple[str, ...], inline: bool, candidates: list[str]) -> None:
         value = " ".join(words) or None
         version = self.catalogue.version
-        self.result.items.append(Item(name, name, words, inline, None))
+        item = Item(name, name, words, inline, None)
+        self.result.items.append(item)
         span = self.history.span(name)
         if span is not None:
             lies = f"could match {', '.join(candidates)}" if candidates else "is not known to this release"
-            if span[0] > version:
-                reason, remedy = self.renamed(name, lies)
-                self.report("error", "flag.too_new", name, value, reason, remedy)
-            elif self.history.successor(name):
-                self.report("error", "flag.renamed", name, value, *self.renamed(name, lies))
-            else:
-                self.report("error", "flag.removed", name, value, *self.renamed(name, lies))
+            rule = "too_new" if span[0] > version else "renamed" if self.history.successor(name) else "removed"
+            self.report("error", f"flag.{rule}", name, value, *self.renamed(item, lies))
         elif candidates:
             self.report(
                 "error", "flag.ambiguous", name, value, f"could match {', '.join(candidates)}", "Write the flag in full"
@@ -237,17 +236,18 @@ class _Reader:
             hint = f"Did you mean {close[0]}?" if close else "Look it up in the release's flags, or remove it"
             self.report("error", "flag.unknown", name, value, f"SGLang {version} has no such flag", hint)
 
-    def renamed(self, name: str, lies: str) -> tuple[str, str]:
+    def renamed(self, item: Item, lies: str) -> tuple[str, str]:
         """Return reason and remedy for a flag that other releases have."""
-        span = self.history.span(name)
+        span = self.history.span(item.written)
         extent = f"exists in {span[0]}…{span[1]} only" if span else "is gone"
-        successor = self.history.successor(name)
-        if span and span[0] > self.catalogue.version:
-            olds = [old for (new, _unused), names in self.history.backward.items() for old in names if new == name]
-            here = [old for old in olds if old in self.catalogue.options]
-            remedy = f"Use {here[0]}" if here else f"Remove it, or run SGLang {span[0]} or later"
-        else:
+        here = spelling(item, self.catalogue, self.history)
+        remedy = "Remove it: the release behaves like that without" if here == "" else f"Use {here} instead"
+        if here is None:
+            later = span is not None and span[0] > self.catalogue.version
+            successor = self.history.successor(item.written)
             remedy = f"Use {successor} instead" if successor else "Remove it"
+            if span is not None and later:
+                remedy = f"Remove it, or run SGLang {span[0]} or later"
         return f"{extent}; SGLang {self.catalogue.version}: {lies}", remedy
 
     def require(self) -> None:

@@ -14,9 +14,13 @@ from typing import Any
 from ._findings import Finding, has_errors, sort_findings
 from ._sglang_argv import parse
 from ._sglang_catalogue import History, Version, load_history
+from ._sglang_items import Parsed
 from ._sglang_resolve import Change, resolved_key
 from ._sglang_rules import Facts, RuleBook, Setting, judge, load_rules
 from ._sglang_translate import translate
+
+RENAMES = frozenset({"flag.too_new", "flag.renamed", "flag.deprecated"})
+"""What the parser says of a flag's name; a rule about the same flag says it with more reason."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +81,10 @@ def check(
     version = Version.parse(sglang)
     catalogue, findings = knowledge.history.nearest(version)
     parsed = parse(catalogue, knowledge.history, argv)
-    judgement = judge(catalogue, knowledge.history, version, parsed, facts, setting, knowledge.rules)
+    items, notes = translate(parsed.items, catalogue, knowledge.history)
+    translated = [word for item in items for word in item.argv]
+    meant = _meant(parsed, parse(catalogue, knowledge.history, translated))
+    judgement = judge(catalogue, knowledge.history, version, meant, facts, setting, knowledge.rules)
     if facts.arch is None:
         findings.append(
             Finding(
@@ -89,19 +96,29 @@ def check(
                 "Name the architecture",
             )
         )
-    items, notes = translate(parsed.items, catalogue, knowledge.history)
+    told = {finding.key for finding in judgement.findings if finding.key.startswith("--")}
+    findings += [finding for finding in parsed.findings if finding.rule not in RENAMES or finding.key not in told]
     # what the parser refuses as unknown is reported by the parser; the translation only adds what it did
-    findings = [*findings, *parsed.findings, *judgement.findings, *(n for n in notes if n.severity != "error")]
+    findings = [*findings, *judgement.findings, *(n for n in notes if n.severity != "error")]
     return Report(
         sglang=str(version),
         judged_by=str(catalogue.version),
         findings=sort_findings(replace(finding, where=where or finding.where) for finding in findings),
-        translated=[word for item in items for word in item.argv],
+        translated=translated,
         changes=judgement.changes,
         context=judgement.context,
-        values=parsed.values,
+        values=meant.values,
         env=setting.env,
     )
+
+
+def _meant(parsed: Parsed, translated: Parsed) -> Parsed:
+    """Return what a line would be with its flags of other releases in this one's spelling, for the rules to judge."""
+    written = {item.written for item in parsed.items}
+    added = [item for item in translated.items if item.written not in written]
+    if all(item.flag is not None for item in parsed.items):
+        return parsed
+    return replace(parsed, items=[*parsed.items, *added], values=translated.values, refused=translated.refused)
 
 
 def clean_argv(words: Sequence[str]) -> list[str]:

@@ -169,8 +169,10 @@ def resolve(
 
     patches = select_patches(library.patches, merged.get("patches") or [], version, where, carries)
     settings, findings = with_sampling(server_args, merged.get("sampling") or {}, where)
-    argv, rendered = render_argv(settings, history.nearest(version)[0], history, where)
-    env, dropped = translate_env(env, Version.parse(str(merged["sglang_version"])), version, where)
+    written_for = Version.parse(str(merged["sglang_version"]))
+    catalogue, source = history.nearest(version)[0], history.nearest(written_for)[0]
+    argv, rendered = render_argv(settings, catalogue, history, where, source)
+    env, dropped = translate_env(env, written_for, version, where)
     findings += [*rendered, *dropped, *status_findings(merged, version, where)]
     needed = tuple(str(patch["name"]) for patch in patches.chosen if patch["needed"])
     gpus = max(1, topology["tp"] * topology["pp"] // max(1, topology["nodes"])) if hardware != "gb10" else 1

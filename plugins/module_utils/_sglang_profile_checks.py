@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What can be wrong with a profile beside its flags: image, status, hardware, sampling, changes laid over it. Private."""
+"""What can be wrong with a profile beside its flags: image, status, hardware, sampling, and what is laid over it."""
 
 from __future__ import annotations
 

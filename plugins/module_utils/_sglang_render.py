@@ -90,7 +90,11 @@ def _item(key: str, value: Any, flag: Flag | None) -> Item | None:
 
 
 def render_argv(
-    server_args: Mapping[str, Any], catalogue: Catalogue, history: History, where: str = ""
+    server_args: Mapping[str, Any],
+    catalogue: Catalogue,
+    history: History,
+    where: str = "",
+    written_for: Catalogue | None = None,
 ) -> tuple[list[str], list[Finding]]:
     """Return the flags in the release's spelling, and what was translated or can't be."""
     findings: list[Finding] = []
@@ -112,7 +116,7 @@ def render_argv(
         item = _item(key, value, flag)
         if item is not None:
             items.append(item)
-    done, notes = translate(items, catalogue, history)
+    done, notes = translate(items, catalogue, history, written_for)
     # an unknown flag is the parser's to report, with its nearest neighbour
     findings += [note for note in notes if note.severity != "error" or history.span(note.key) is not None]
     return [word for item in done for word in item.argv], findings

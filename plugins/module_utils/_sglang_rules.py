@@ -16,8 +16,9 @@ from typing import Any
 from ._expression import evaluate
 from ._findings import Finding, Severity
 from ._sglang_catalogue import Catalogue, History, Version
-from ._sglang_items import Parsed, canonical
+from ._sglang_items import Item, Parsed, canonical
 from ._sglang_resolve import Change, derive
+from ._sglang_translate import spelling
 
 GPUS: dict[str, tuple[int, bool, float]] = {
     "gb10": (121, True, 119.0),
@@ -235,20 +236,21 @@ def _finding(rule: Rule, context: Mapping[str, Any], extra: Mapping[str, Any]) -
         rule.severity,
         rule.id,
         key,
-        context.get(key),
+        extra.get("value", context.get(key)),
         rule.reason.format_map(words),
         rule.remedy.format_map(words),
         source=rule.source,
     )
 
 
-def _replacements(history: History, flag: str) -> dict[str, Any]:
-    """Return the words for a rule on renamed flags: the flag, what came after it, and what was before it."""
-    before = sorted(old for (new, _unused), olds in history.backward.items() for old in olds if new == flag)
+def _replacements(item: Item, catalogue: Catalogue, history: History) -> dict[str, Any]:
+    """Return the words for a rule on renamed flags: the flag, what came after it, and what the release calls it."""
+    here = spelling(item, catalogue, history)
     return {
-        "flag": flag,
-        "successor": history.successor(flag) or "the new flag",
-        "predecessor": ", ".join(before) or "none that does the same",
+        "flag": item.written,
+        "value": " ".join(item.words) or None,
+        "successor": history.successor(item.written) or "the new flag",
+        "predecessor": {None: "nothing does the same", "": "none, it behaves like that without"}.get(here, here),
     }
 
 
@@ -263,17 +265,15 @@ def judge(
 ) -> Judgement:
     """Apply all rules; raise ValueError when a rule itself is wrong."""
     context, changes = build_context(catalogue, history, version, parsed, facts, setting, book)
-    return Judgement(list(_apply(book.rules, context, version, history)), changes, context)
+    applied = list(_apply(book.rules, context, version))
+    for rule in book.rules:
+        for item in parsed.items:
+            if item.written in rule.flags and version.within(rule.first, rule.last):
+                applied.append(_finding(rule, context, _replacements(item, catalogue, history)))
+    return Judgement(applied, changes, context)
 
 
-def _apply(rules: Sequence[Rule], context: Mapping[str, Any], version: Version, history: History) -> Iterable[Finding]:
+def _apply(rules: Sequence[Rule], context: Mapping[str, Any], version: Version) -> Iterable[Finding]:
     for rule in rules:
-        if not version.within(rule.first, rule.last):
-            continue
-        if rule.when is not None and not evaluate(rule.when, context):
-            continue
-        if not rule.flags:
+        if rule.when is not None and version.within(rule.first, rule.last) and evaluate(rule.when, context):
             yield _finding(rule, context, {})
-        for flag in rule.flags:
-            if flag in context["options"]:
-                yield _finding(rule, context, _replacements(history, flag))

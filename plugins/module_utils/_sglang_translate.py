@@ -16,6 +16,7 @@ from ._sglang_catalogue import Catalogue, History
 from ._sglang_items import Item, key_of
 
 PREFILL, DECODE = "--cuda-graph-backend-prefill", "--cuda-graph-backend-decode"
+NO_GRAPH = "--disable-cuda-graph"
 _DEFAULTS: dict[tuple[str, str | None], str] = {
     ("--disable-piecewise-cuda-graph", None): "this release compiles no prefill graph unless asked to",
     (PREFILL, "disabled"): "this release compiles no prefill graph unless asked to",
@@ -27,8 +28,8 @@ _DEFAULTS: dict[tuple[str, str | None], str] = {
 class _Translator:
     """Carries one list of flags over to one release."""
 
-    def __init__(self, items: Sequence[Item], catalogue: Catalogue, history: History) -> None:
-        self.items, self.catalogue, self.history = items, catalogue, history
+    def __init__(self, items: Sequence[Item], catalogue: Catalogue, history: History, written_for: Catalogue) -> None:
+        self.items, self.catalogue, self.history, self.written_for = items, catalogue, history, written_for
         self.done: list[Item] = []
         self.findings: list[Finding] = []
 
@@ -47,7 +48,7 @@ class _Translator:
         return option in self.catalogue.options
 
     def run(self) -> tuple[list[Item], list[Finding]]:
-        for item in self._attention_dp(self.items):
+        for item in self._graphs(self._attention_dp(self.items)):
             steps: tuple[Callable[[Item], bool], ...] = (self.forward, self.keep, self.backward, self.leave_out)
             if not any(step(item) for step in steps):
                 self.refuse(item)
@@ -90,16 +91,9 @@ class _Translator:
                     self.add(old, () if constant is not None else item.words, item.inline)
                     self.report("info", item, f"SGLang {self.catalogue.version} spells it {old}", "Nothing to do")
                     return True
-        if (item.option, value) == (DECODE, "disabled") and self.has("--disable-cuda-graph"):
-            self.add("--disable-cuda-graph", (), False)
-            both = any(other.option == PREFILL and other.words == ("disabled",) for other in self.items)
-            if not both:
-                self.report(
-                    "warning",
-                    item,
-                    "this release switches the graphs of decode and prefill off together",
-                    "Check that you want both off",
-                )
+        if (item.option, value) == (DECODE, "disabled") and self.has(NO_GRAPH):
+            self.add(NO_GRAPH, (), False)
+            self.report("info", item, f"SGLang {self.catalogue.version} spells it {NO_GRAPH}", "Nothing to do")
             return True
         return False
 
@@ -110,6 +104,30 @@ class _Translator:
             return False
         self.report("info", item, f"left out: {why}", "Nothing to do")
         return True
+
+    def _graphs(self, items: Sequence[Item]) -> Sequence[Item]:
+        """Keep the meaning of ``--disable-cuda-graph``, which switches the prefill graph off too since 0.5.14.
+
+        Until then the prefill graph had a switch of its own, and only that one (init_piecewise_cuda_graphs of
+        model_runner.py). The release that joined them says so by naming flags of both as the replacement.
+        """
+        then, now = (side.options.get(NO_GRAPH) for side in (self.written_for, self.catalogue))
+        joined, joins = (flag is not None and flag.replacement is not None for flag in (then, now))
+        if joined == joins:
+            return items
+        kept: list[Item] = []
+        for item in items:
+            if item.option != NO_GRAPH:
+                kept.append(item)
+            elif joins:
+                kept.append(Item(DECODE, item.written, ("disabled",), inline=True))
+                reason = (
+                    f"SGLang {self.catalogue.version} spells it {DECODE}=disabled; the prefill graph is another flag"
+                )
+                self.report("info", item, reason, "Nothing to do")
+            else:
+                kept += [item, Item(PREFILL, item.written, ("disabled",), inline=True)]
+        return kept
 
     def _attention_dp(self, items: Sequence[Item]) -> Sequence[Item]:
         """Turn ``--dp-size N --enable-dp-attention`` into ``--attn-dp-size N`` (0.5.22 and later), and back."""
@@ -142,6 +160,19 @@ class _Translator:
         self.done.append(item)
 
 
-def translate(items: Sequence[Item], catalogue: Catalogue, history: History) -> tuple[list[Item], list[Finding]]:
-    """Return the flags in the spelling of a release; what has no counterpart stays, with an error that says so."""
-    return _Translator(items, catalogue, history).run()
+def translate(
+    items: Sequence[Item], catalogue: Catalogue, history: History, written_for: Catalogue | None = None
+) -> tuple[list[Item], list[Finding]]:
+    """Return the flags in the spelling of a release; what has no counterpart stays, with an error that says so.
+
+    ``written_for`` is the release whose meaning the flags have, where that is another one.
+    """
+    return _Translator(items, catalogue, history, written_for or catalogue).run()
+
+
+def spelling(item: Item, catalogue: Catalogue, history: History) -> str | None:
+    """Return what a release calls a flag with its value; empty when it needs none, None when nothing does the same."""
+    done, notes = translate([item], catalogue, history)
+    if any(note.severity == "error" for note in notes):
+        return None
+    return " ".join(word for one in done for word in one.argv)

@@ -39,12 +39,38 @@ def test_a_refused_line_says_why_and_what_instead() -> None:
     found = answer("--sglang", "0.5.23", "--", *GOOD, "--disable-piecewise-cuda-graph")
     assert found["sglang"] == "0.5.23"
     assert found["accepted"] is False
-    rules = {finding["rule"] for finding in found["findings"]}
-    assert {"flag.renamed", "graph.flags.rename"} <= rules
+    assert [f["rule"] for f in found["findings"] if f["severity"] == "error"] == ["graph.flags.rename"]
     first = found["findings"][0]
     assert {"rule", "severity", "message", "remedy", "flag", "key", "value"} <= set(first)
     assert "--cuda-graph-backend-prefill=disabled" in found["translated"]
     assert call("--sglang", "0.5.23", "--", *GOOD, "--disable-piecewise-cuda-graph").returncode == 1
+
+
+@pytest.mark.parametrize(
+    ("version", "flag", "remedy"),
+    [
+        ("0.5.10", "--cuda-graph-backend-prefill=disabled", "--disable-piecewise-cuda-graph"),
+        ("0.5.13", "--cuda-graph-backend-prefill=tc_piecewise", "--enforce-piecewise-cuda-graph"),
+        ("0.5.13", "--cuda-graph-backend-decode=disabled", "--disable-cuda-graph"),
+        ("0.5.13", "--cuda-graph-backend-prefill=full", "nothing does the same"),
+        ("0.5.13", "--cuda-graph-max-bs-decode=8", "--cuda-graph-max-bs=8"),
+        ("0.5.23", "--cuda-graph-max-bs=8", "--cuda-graph-max-bs-decode"),
+        ("0.5.19", "--cuda-graph-max-bs=8", "--cuda-graph-max-bs-decode"),
+    ],
+)
+def test_a_flag_of_another_release_is_reported_once_with_what_does_the_same_here(
+    version: str, flag: str, remedy: str
+) -> None:
+    findings = answer("--sglang", version, "--", *GOOD, flag)["findings"]
+    about = [f for f in findings if f["key"] == flag.partition("=")[0] and f["severity"] != "info"]
+    assert [(f["rule"], f["value"]) for f in about] == [("graph.flags.rename", flag.partition("=")[2])]
+    assert about[0]["remedy"].endswith(remedy)
+
+
+def test_rules_judge_what_a_flag_of_another_release_means() -> None:
+    line = ["--model-path", "nvidia/GLM-4.7-NVFP4", "--tp-size", "4", "--nnodes", "4"]
+    off = answer("--sglang", "0.5.10", "--", *line, "--cuda-graph-backend-prefill=disabled")
+    assert "graph.piecewise.nvfp4" not in {finding["rule"] for finding in off["findings"]}
 
 
 def test_what_is_known_of_a_model_needs_no_options() -> None:

@@ -11,16 +11,18 @@ from pathlib import Path
 import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._sglang_argv import parse
 from ansible_collections.gb10.cluster.plugins.module_utils._sglang_catalogue import History, Version, load_history
+from ansible_collections.gb10.cluster.plugins.module_utils._sglang_profile import resolve
 from ansible_collections.gb10.cluster.plugins.module_utils._sglang_translate import translate
+from ansible_collections.gb10.cluster.plugins.plugin_utils._profile_files import find_profiles, load_profile
 from sglang_cases import KNOWLEDGE, PROFILES
 
 HISTORY = KNOWLEDGE.history
 
 
-def carry(version: str, line: str) -> tuple[str, list[str]]:
+def carry(version: str, line: str, written_for: str | None = None) -> tuple[str, list[str]]:
     """Return a line in a version's spelling, and the ids of what was said about it."""
-    catalogue = HISTORY.nearest(Version.parse(version))[0]
-    items, notes = translate(parse(catalogue, HISTORY, shlex.split(line)).items, catalogue, HISTORY)
+    catalogue, source = (HISTORY.nearest(Version.parse(text))[0] for text in (version, written_for or version))
+    items, notes = translate(parse(source, HISTORY, shlex.split(line)).items, catalogue, HISTORY, source)
     return shlex.join(word for item in items for word in item.argv), [f"{n.severity}:{n.rule}" for n in notes]
 
 
@@ -48,8 +50,8 @@ CHANGED, REFUSED = ["info:translate.changed"], ["error:translate.refused"]
         ("0.5.23", "--disable-cuda-graph",
          "--cuda-graph-backend-decode=disabled --cuda-graph-backend-prefill=disabled", CHANGED),
         ("0.5.13", "--cuda-graph-backend-decode=disabled --cuda-graph-backend-prefill=disabled",
-         "--disable-cuda-graph --disable-piecewise-cuda-graph", CHANGED),
-        ("0.5.13", "--cuda-graph-backend-decode disabled", "--disable-cuda-graph", ["warning:translate.changed"]),
+         "--disable-cuda-graph --disable-piecewise-cuda-graph", CHANGED * 2),
+        ("0.5.13", "--cuda-graph-backend-decode disabled", "--disable-cuda-graph", CHANGED),
         ("0.5.13", "--cuda-graph-backend-decode full", "", CHANGED),
         ("0.5.22", "--dp-size 2 --enable-dp-attention", "--attn-dp-size 2", CHANGED),
         ("0.5.13", "--attn-dp-size 2", "--dp-size 2 --enable-dp-attention", []),
@@ -63,6 +65,35 @@ CHANGED, REFUSED = ["info:translate.changed"], ["error:translate.refused"]
 )  # fmt: skip
 def test_translation(version: str, line: str, expected: str, notes: list[str]) -> None:
     assert carry(version, line) == (expected, notes)
+
+
+@pytest.mark.parametrize(
+    ("written_for", "line", "version", "expected"),
+    [
+        ("0.5.10", "--disable-cuda-graph", "0.5.23", "--cuda-graph-backend-decode=disabled"),
+        ("0.5.13", "--disable-cuda-graph", "0.5.14", "--cuda-graph-backend-decode=disabled"),
+        ("0.5.14", "--disable-cuda-graph", "0.5.13", "--disable-cuda-graph --disable-piecewise-cuda-graph"),
+        ("0.5.23", "--disable-cuda-graph", "0.5.9", "--disable-cuda-graph"),
+        ("0.5.10", "--disable-cuda-graph", "0.5.13", "--disable-cuda-graph"),
+        ("0.5.10", "--disable-cuda-graph --disable-piecewise-cuda-graph", "0.5.23",
+         "--cuda-graph-backend-decode=disabled --cuda-graph-backend-prefill=disabled"),
+    ],
+)  # fmt: skip
+def test_a_flag_keeps_the_meaning_of_the_release_it_was_written_for(
+    written_for: str, line: str, version: str, expected: str
+) -> None:
+    assert carry(version, line, written_for)[0] == expected
+
+
+@pytest.mark.parametrize("name", find_profiles())
+@pytest.mark.parametrize("version", ["0.5.10", "0.5.14", "0.5.23"])
+def test_every_shipped_preset_comes_back_as_it_went(name: str, version: str) -> None:
+    for preset, layer in load_profile(name)["presets"].items():
+        home = str(layer.get("sglang_version") or load_profile(name)["sglang_version"])
+        line = shlex.join(resolve(load_profile(name), preset).argv)
+        there, notes = carry(version, line, home)
+        if "error:translate.refused" not in notes:
+            assert sorted(shlex.split(carry(home, there, version)[0])) == sorted(shlex.split(line)), preset
 
 
 @pytest.mark.parametrize(
