@@ -15,6 +15,8 @@ from ansible_collections.gb10.cluster.plugins.module_utils import (
     _serving_pods,
     _serving_status,
     _serving_types,
+    _sglang_catalogue,
+    _sglang_profile,
 )
 
 
@@ -49,7 +51,8 @@ def serving_missing_nads(plan: dict[str, Any], nads: list[dict[str, Any]]) -> st
 
 def serving_differences(plan: dict[str, Any], info: dict[str, Any]) -> list[str]:
     """Return what the running head says of itself that the plan did not ask for."""
-    return _serving_compare.differences(plan["ranks"][0]["argv"], info, plan["sglang_version"])
+    history = _sglang_catalogue.load_history(_sglang_profile.PROFILES / "catalogue")
+    return _serving_compare.differences(plan["ranks"][0]["argv"], info, plan["sglang_version"], history)
 
 
 class FilterModule:

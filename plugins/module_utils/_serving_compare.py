@@ -11,50 +11,47 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-# Names up to 0.5.13 -> names since.
+from ._sglang_argv import parse
+from ._sglang_catalogue import History, Version
+from ._sglang_check import clean_argv
+
+# Names of the parser up to 0.5.13 -> names of the settings, which are the parser's own since.
 _RENAMED = {
     "tensor_parallel_size": "tp_size",
     "pipeline_parallel_size": "pp_size",
     "expert_parallel_size": "ep_size",
+    "data_parallel_size": "dp_size",
+    "attention_context_parallel_size": "attn_cp_size",
+    "moe_data_parallel_size": "moe_dp_size",
 }
 
 
-def asked(argv: Sequence[str]) -> dict[str, str | bool]:
-    """Return the flags of a command line under SGLang's own names; a flag without a value is True."""
-    found: dict[str, str | bool] = {}
-    words = [word for place, word in enumerate(argv) if place > 2]  # python3 -m sglang.launch_server
-    for place, word in enumerate(words):
-        if not word.startswith("--"):
-            continue
-        name, given, value = word[2:].partition("=")
-        following = words[place + 1] if place + 1 < len(words) else "--"
-        key = name.replace("-", "_")
-        found[_RENAMED.get(key, key)] = value if given else True if following.startswith("--") else following
-    return found
+def asked(argv: Sequence[str], version: str, history: History) -> dict[str, Any]:
+    """Return the settings of a command line under SGLang's own names, as the release's parser stores them."""
+    catalogue = history.nearest(Version.parse(version))[0]
+    stored = parse(catalogue, history, clean_argv(argv)).stored
+    return {_RENAMED.get(name, name): value for name, value in stored.items()}
 
 
-def _same(wanted: str | bool, runs: Any) -> bool:
-    if isinstance(wanted, bool) or isinstance(runs, bool):
-        return str(wanted).lower() == str(runs).lower()
-    if isinstance(runs, (int, float)):
-        try:
-            return float(wanted) == float(runs)
-        except ValueError:
-            return False
-    return str(wanted) == str(runs)
+def _same_version(wanted: str, runs: str) -> bool:
+    try:
+        return Version.parse(wanted).means(Version.parse(runs))
+    except ValueError:
+        return wanted == runs
 
 
-def differences(argv: Sequence[str], info: Mapping[str, Any], version: str) -> list[str]:
+def differences(argv: Sequence[str], info: Mapping[str, Any], version: str, history: History) -> list[str]:
     """Return a line for every setting that the server runs with another value than it was given.
 
     Flags that the server does not report are left out: a renamed destination is no difference that anybody can judge.
+    Raises ValueError when ``version`` is none.
     """
     running = {_RENAMED.get(key, key): value for key, value in info.items()}
     found = [
         f"{key}: asked for {wanted}, runs {running[key]}"
-        for key, wanted in sorted(asked(argv).items())
-        if key in running and not _same(wanted, running[key])
+        for key, wanted in sorted(asked(argv, version, history).items())
+        if key in running and wanted != running[key]
     ]
-    if info.get("version") and str(info["version"]) != version:
+    if info.get("version") and not _same_version(version, str(info["version"])):
         found.insert(0, f"version: the profile is for {version}, the image runs {info['version']}")
     return found

@@ -171,6 +171,7 @@ class _Reader:
         value = self.value(item, flag)
         if value is not UNSET:
             self.result.values.update(canonical(self.history, flag, value))
+            self.result.stored[flag.dest] = value
 
     def value(self, item: Item, flag: Flag) -> Any:
         """Return what the parser stores, or UNSET when it refuses or the flag does nothing."""

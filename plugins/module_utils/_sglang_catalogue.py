@@ -60,6 +60,12 @@ class Version:
     def __str__(self) -> str:
         return self.text
 
+    def means(self, other: Version) -> bool:
+        """Tell whether a build may call itself by another text: ``0.5.13-dev`` is every development build of 0.5.13."""
+        if self.stage == _STAGES["dev"] and not self.number:
+            return (self.release, self.stage) == (other.release, other.stage)
+        return self == other
+
     def within(self, first: str | None, last: str | None) -> bool:
         """Tell whether the release lies in a closed range; post and development builds count as their release."""
         return (first is None or self.release >= Version.parse(first).release) and (

@@ -35,11 +35,13 @@ class Item:
 class Parsed:
     """A judged command line: its flags in order, the values by canonical key, and what is wrong with it.
 
+    ``stored`` has the values under the names that the release's own parser gives them.
     ``refused`` keeps the words that are no choice of the release, so that a rule can say why.
     """
 
     items: list[Item] = field(default_factory=list)
     values: dict[str, Any] = field(default_factory=dict)
+    stored: dict[str, Any] = field(default_factory=dict)
     refused: dict[str, str] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
 
