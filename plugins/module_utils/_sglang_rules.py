@@ -68,6 +68,7 @@ class Rule:
     first: str | None = None
     last: str | None = None
     flags: tuple[str, ...] = ()
+    keys: tuple[str, ...] = ()
     sglang: str = ""
 
     @classmethod
@@ -83,6 +84,7 @@ class Rule:
             first=raw.get("from"),
             last=raw.get("to"),
             flags=tuple(raw.get("flags", ())),
+            keys=tuple(raw.get("keys", ())),
             **{name: raw[name] for name in names if name in raw},
         )
 
@@ -275,5 +277,8 @@ def judge(
 
 def _apply(rules: Sequence[Rule], context: Mapping[str, Any], version: Version) -> Iterable[Finding]:
     for rule in rules:
-        if rule.when is not None and version.within(rule.first, rule.last) and evaluate(rule.when, context):
-            yield _finding(rule, context, {})
+        if rule.when is None or not version.within(rule.first, rule.last):
+            continue
+        for extra in [{"name": key, "value": context[key]} for key in rule.keys] or [{}]:
+            if evaluate(rule.when, {**context, **extra}):
+                yield _finding(rule, context, extra)
