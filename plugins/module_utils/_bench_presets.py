@@ -50,7 +50,8 @@ def with_winners(profile: Mapping[str, Any], report: Report) -> tuple[dict[str, 
         if row.overlay.get("preset"):
             preset["based_on"] = row.overlay["preset"]
         preset |= {key: row.overlay[key] for key in PRESET_KEYS if row.overlay.get(key)}
-        preset |= {"status": "measured", "expected": _expected(report, row)}
+        expected = _expected(report, row)
+        preset |= {"status": "measured", "source": expected["source"], "expected": expected}
         name = _name(winner.workload)
         presets[name] = preset
         transport = row.overlay.get("transport", "roce")

@@ -26,7 +26,9 @@ def resolver(profile: Mapping[str, Any]) -> Callable[[Mapping[str, Any]], Resolv
     def as_sglang(overlay: Mapping[str, Any]) -> Resolved:
         over = {k: v for k, v in overlay.items() if k in OVERLAY_KEYS - {"preset", "sglang_version", "transport"}}
         resolved = resolve(profile, overlay.get("preset"), overlay.get("sglang_version"), over)
-        return Resolved(f"{resolved.engine}|{overlay.get('transport', 'roce')}", resolved.findings)
+        # a preset's status repeats what the table says; only what else is known can confirm it
+        findings = [finding for finding in resolved.findings if finding.rule != "profile.broken"]
+        return Resolved(f"{resolved.engine}|{overlay.get('transport', 'roce')}", findings)
 
     return as_sglang
 

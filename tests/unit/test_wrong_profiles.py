@@ -199,6 +199,32 @@ def test_the_schema_refuses_with_the_place(wrong: dict[str, Any], problem: str) 
     assert any(problem in line for line in schema_problems(profile)), list(schema_problems(profile))
 
 
+@pytest.mark.parametrize(
+    ("missing", "status", "problem"),
+    [
+        ({"source"}, {"status": "measured"}, "profile: 'source' is a required property"),
+        ({"source"}, {"status": "broken"}, "profile: 'source' is a required property"),
+        ({"images"}, {"status": "measured"}, "profile: 'images' is a required property"),
+        (
+            {"source"},
+            {"status": "untested", "presets": {"mine": {"status": "measured"}}},
+            "presets.mine: 'source' is a required property",
+        ),
+    ],
+)
+def test_what_somebody_saw_needs_its_source_and_image(missing: set[str], status: dict[str, Any], problem: str) -> None:
+    profile = {key: value for key, value in load_profile(GEMMA).items() if key not in missing}
+    assert problem in list(schema_problems(overlay(profile, status)))
+
+
+@pytest.mark.parametrize(
+    "change", [{"status": "untested"}, {"source": "s", "image": "i"}, {"source": "s", "image": "i", "status": "broken"}]
+)
+def test_either_way_to_name_the_image_will_do(change: dict[str, Any]) -> None:
+    profile = {key: value for key, value in load_profile(GEMMA).items() if key not in {"source", "images"}}
+    assert list(schema_problems({**profile, **change})) == []
+
+
 @pytest.mark.parametrize("key", ["name", "model", "sglang_version", "topology", "server_args", "status"])
 def test_the_schema_wants_what_every_profile_needs(key: str) -> None:
     profile = {name: value for name, value in load_profile(GEMMA).items() if name != key}
