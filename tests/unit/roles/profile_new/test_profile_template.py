@@ -1,0 +1,50 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The start of a profile: valid as it is written, and with everything that it offers in comments."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import pytest
+import yaml
+from ansible_collections.gb10.cluster.plugins.module_utils._sglang_profile import resolve
+from ansible_collections.gb10.cluster.plugins.plugin_utils._profile_files import SCHEMA, read_profile
+from jinja2 import StrictUndefined, Template
+from sglang_cases import ROOT
+
+ROLE = ROOT / "roles/profile_new"
+_OFFERED = re.compile(r"^( *)# ( *(?:- .*|[a-z_-]+:(?: .*)?))$", re.MULTILINE)
+
+
+def written(tmp_path: Any, offered: bool) -> dict[str, Any]:
+    """Write the start as the role does, with or without what stands in comments, and read it as a profile."""
+    values = yaml.safe_load((ROLE / "defaults/main.yml").read_text(encoding="utf-8"))
+    given = {"dir": str(tmp_path), "name": "mine", "repo": "org/Mine", "nodes": 4}
+    values |= {f"profile_new_{key}": value for key, value in given.items()}
+    template = Template((ROLE / "templates/profile.yml.j2").read_text(encoding="utf-8"), undefined=StrictUndefined)
+    text = template.render(values)
+    path = tmp_path / "mine.yml"
+    path.write_text(_OFFERED.sub(r"\1\2", text) if offered else text, encoding="utf-8")
+    return read_profile(path)
+
+
+@pytest.mark.parametrize("offered", [False, True])
+def test_the_start_can_be_served(tmp_path: Any, offered: bool) -> None:
+    profile = written(tmp_path, offered)
+    for preset in profile["presets"]:
+        errors = [str(f) for f in resolve(profile, preset).findings if f.severity == "error"]
+        assert not errors
+
+
+def test_everything_that_a_profile_may_say_is_offered(tmp_path: Any) -> None:
+    profile = written(tmp_path, offered=True)
+    schema = json.loads(SCHEMA.read_text(encoding="utf-8"))
+    presets = set().union(*profile["presets"].values())
+    # image: images is the better way to say it
+    assert set(schema["properties"]) - {"image"} <= set(profile) | presets
+    model = schema["properties"]["model"]["properties"]
+    assert {"revision", "arch", "quantization", "weights_gb"} <= set(profile["model"]) <= set(model)
