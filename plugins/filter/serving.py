@@ -15,9 +15,9 @@ from ansible_collections.gb10.cluster.plugins.module_utils import (
     _serving_pods,
     _serving_status,
     _serving_types,
-    _sglang_catalogue,
-    _sglang_profile,
 )
+from ansible_collections.gb10.cluster.plugins.module_utils._sglang_catalogue import load_history
+from ansible_collections.gb10.cluster.plugins.module_utils._sglang_profile import PROFILES
 
 
 def serving_manifests(
@@ -51,7 +51,7 @@ def serving_missing_nads(plan: dict[str, Any], nads: list[dict[str, Any]]) -> st
 
 def serving_differences(plan: dict[str, Any], info: dict[str, Any]) -> list[str]:
     """Return what the running head says of itself that the plan did not ask for."""
-    history = _sglang_catalogue.load_history(_sglang_profile.PROFILES / "catalogue")
+    history = load_history(PROFILES / "catalogue")
     return _serving_compare.differences(plan["ranks"][0]["argv"], info, plan["sglang_version"], history)
 
 

@@ -30,7 +30,7 @@ from ._sglang_rules import GPUS, Facts, Setting
 PROFILES = Path(__file__).resolve().parents[2] / "profiles"
 """The collection's own profiles and what they are checked with."""
 
-OVERLAYS = ("server_args", "env", "topology", "sampling", "expected")
+OVERLAYS = ("server_args", "env", "topology", "sampling", "model", "expected")
 PLAIN = ("description", "status", "source", "notes", "sglang_version", "patches", "image", "hardware")
 
 

@@ -87,10 +87,14 @@ def schema_problems(profile: Any) -> Iterable[str]:
 
 
 def override_problems(overrides: Any) -> list[tuple[str, str]]:
-    """Return place and text of everything wrong with changes laid over a preset; they are written as a preset is."""
+    """Return place and text of everything wrong with changes laid over a preset.
+
+    They are written as a preset is, and may change the model, such as its revision.
+    """
     schema = _schema()
     preset = schema["$defs"]["preset"]
     own = {key: value for key, value in preset["properties"].items() if key != "based_on"}
+    own["model"] = {**schema["properties"]["model"], "required": []}
     return list(_problems(overrides, {**preset, "properties": own, "$defs": schema["$defs"]}))
 
 

@@ -43,6 +43,7 @@ def test_every_mistake_in_what_is_laid_over_is_reported_at_once() -> None:
     "overrides",
     [
         {"server_args": {"context_length": None}, "env": {"A": "1"}, "topology": {"nodes": 2, "tp": 2}},
+        {"model": {"revision": "v2"}},
         {"patches": [], "image": "i", "expected": None, "status": "untested"},
     ],
 )
@@ -50,8 +51,8 @@ def test_what_a_preset_may_say_may_be_laid_over_it(overrides: dict[str, Any]) ->
     assert "profile.override" not in {f.rule for f in judged(**overrides)}
 
 
-@pytest.mark.parametrize(("key", "value"), [("based_on", "mtp-4"), ("model", {"repo": "x"}), ("presets", {})])
-def test_what_only_a_profile_may_say_is_refused(key: str, value: Any) -> None:
+@pytest.mark.parametrize(("key", "value"), [("based_on", "mtp-4"), ("images", []), ("presets", {})])
+def test_what_makes_no_sense_there_is_refused(key: str, value: Any) -> None:
     assert "profile.override" in {f.rule for f in judged(**{key: value})}
 
 
