@@ -45,8 +45,9 @@ def test_a_preset_that_no_profile_has_is_named() -> None:
 
 
 def test_only_presets_that_run_can_be_one_engine() -> None:
-    assert run("glm-4.7", "--same", "--sglang", "0.5.9").stdout == ""
-    assert "mtp-triton = latency" in run("glm-4.7", "--same", "--sglang", "0.5.10").stdout
+    name, same = "nemotron-3-super-120b", "mtp-5-5 = mtp-5-7"
+    assert same in run(name, "--same", "--sglang", "0.5.14").stdout
+    assert same not in run(name, "--same", "--sglang", "0.5.12").stdout
 
 
 def test_a_preset_that_failed_elsewhere_is_not_called_ok() -> None:
