@@ -17,7 +17,7 @@ PLAYBOOK = Path(sys.executable).with_name("ansible-playbook")
 
 
 def test_the_plan_shows_the_memory_of_a_gpu(tmp_path: Path) -> None:
-    options = {"fabric": {}, "profile": "gemma-4-26b-a4b-it-b300", "platform": "other", "candidates": ["b300"]}
+    options = {"fabric": {}, "profile": "gemma-4-26b-a4b-it-b300", "platform": "b300", "candidates": ["b300"]}
     kept = {"content": "{{ planned.plan | to_json }}", "dest": str(tmp_path / "plan.json")}
     tasks = [
         {"name": "Plan", "gb10.cluster.serving_plan": options, "register": "planned"},

@@ -179,8 +179,9 @@ def test_what_is_missing_is_named(tmp_path: Path, task: dict[str, Any], said: st
 @pytest.mark.parametrize(
     ("sweep", "said"),
     [
-        ({"base": {"server_arg": {"page_size": 1}}}, "did you mean server_args?"),
-        ({"axes": {"topology": [{"name": "two", "topology": {"tq": 2}}]}}, "unknown key 'tq'"),
+        ({"base": {"server_arg": {"page_size": 1}}}, "Did you mean server_args?"),
+        ({"axes": {"topology": [{"name": "two", "topology": {"tq": 2}}]}}, "'tq': is no parallel size"),
+        ({"base": {"env": {"OMP_NUM_THREADS": 8}}}, "env.OMP_NUM_THREADS"),
         ({"include": [{"labels": {}, "serverargs": {}}]}, "serverargs"),
     ],
 )
