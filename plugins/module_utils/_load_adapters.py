@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from . import _host
 from ._load_cell import Workload
 from ._load_client import Target
 from ._load_judge import WORST_FIRST, judge, status_of
@@ -64,7 +64,7 @@ def command(client: str, target: Target, workload: Workload, out: Path) -> list[
 def _has_sglang() -> bool:
     """Tell whether the Python that runs the client has SGLang; a folder of that name is none."""
     look = "import importlib.util as u, sys; s = u.find_spec('sglang'); sys.exit(not (s and s.origin))"
-    return subprocess.run([PROGRAMS["sglang"], "-c", look], check=False).returncode == 0
+    return _host.run([PROGRAMS["sglang"], "-c", look], check=False).returncode == 0
 
 
 def missing(client: str) -> str:
