@@ -33,17 +33,17 @@ def attachment_findings(pods: list[dict[str, Any]]) -> str:
 
 
 def nodes_lacking(
-    nodes: list[dict[str, Any]], resources: list[str], of_node: dict[str, list[str]] | None = None
+    nodes: list[dict[str, Any]], resources: dict[str, int], of_node: dict[str, list[str]] | None = None
 ) -> list[str]:
-    """Return the names of the nodes that do not offer at least one of each resource and of those of their own."""
-    return sorted(
-        {
-            node["metadata"]["name"]
-            for node in nodes
-            for resource in [*resources, *(of_node or {}).get(node["metadata"]["name"], [])]
-            if node["status"].get("allocatable", {}).get(resource, "0") == "0"
-        }
-    )
+    """Return the names of the nodes that offer less of a resource than asked for, or none of those of their own."""
+    lacking = set()
+    for node in nodes:
+        name = node["metadata"]["name"]
+        offered = node["status"].get("allocatable", {})
+        wanted = dict.fromkeys((of_node or {}).get(name, []), 1) | resources
+        if any(int(offered.get(resource, 0)) < least for resource, least in wanted.items()):
+            lacking.add(name)
+    return sorted(lacking)
 
 
 def daemons_behind(daemon_sets: list[dict[str, Any]]) -> list[str]:

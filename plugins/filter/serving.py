@@ -13,6 +13,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils import (
     _serving_gateway,
     _serving_manifests,
     _serving_pods,
+    _serving_preflight,
     _serving_status,
     _serving_types,
 )
@@ -44,9 +45,11 @@ def serving_outdated(live: list[dict[str, Any]], objects: list[dict[str, Any]]) 
     return [] if same else [name for _kind, name in running]
 
 
-def serving_missing_nads(plan: dict[str, Any], nads: list[dict[str, Any]]) -> str:
-    """Return what is missing, a line each; an empty string when nothing is."""
-    return _findings.format_findings(_serving_status.missing_nads(plan, nads))
+def serving_obstacles(
+    plan: dict[str, Any], nads: list[dict[str, Any]], nodes: list[dict[str, Any]], pods: list[dict[str, Any]]
+) -> str:
+    """Return what would keep the plan's pods from starting, a line each; an empty string when nothing would."""
+    return _findings.format_findings(_serving_preflight.obstacles(plan, nads, nodes, pods))
 
 
 def serving_differences(plan: dict[str, Any], info: dict[str, Any]) -> list[str]:
@@ -65,6 +68,6 @@ class FilterModule:
             "serving_unknown": _serving_status.unknown_group,
             "serving_differences": serving_differences,
             "serving_outdated": serving_outdated,
-            "serving_missing_nads": serving_missing_nads,
+            "serving_obstacles": serving_obstacles,
             "serving_holders": _serving_status.holders,
         }

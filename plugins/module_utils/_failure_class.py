@@ -101,7 +101,8 @@ SIGNATURES = (
         "infrastructure",
         r"Connection refused|Name or service not known|Temporary failure in name resolution|ImagePullBackOff|"
         r"ErrImagePull|Back-off pulling image|FailedScheduling|no space left on device|i/o timeout|"
-        r"Connection reset by peer|no route to host",
+        r"Connection reset by peer|no route to host|: not scheduled: |"
+        r"can't start in namespace \S+; nothing was changed|\[serving\.vf\.taken\]",
         "Nothing is known of the model: mend the cluster and run the cell again.",
     ),
     _signature(

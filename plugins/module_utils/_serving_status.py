@@ -12,7 +12,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from ._findings import Finding
 from ._serving_manifests import INSTANCE, RANK, REVISION, VF_INDEX, pod_templates
 
 # Waiting reasons that no further waiting heals.
@@ -135,26 +134,6 @@ def read_group(pods: Iterable[Mapping[str, Any]], events: Iterable[Mapping[str, 
     listed = list(events)
     ranks = sorted((read_rank(pod, listed) for pod in pods), key=lambda rank: rank.rank)
     return Group(ranks, sorted(set(range(size)) - {rank.rank for rank in ranks}))
-
-
-def missing_nads(plan: Mapping[str, Any], existing: Iterable[Mapping[str, Any]]) -> list[Finding]:
-    """Return an error for every rank whose attachment is not in the cluster: its pod would never start."""
-    present = {nad["metadata"]["name"] for nad in existing}
-    return [
-        Finding(
-            "error",
-            "serving.nad.missing",
-            network["name"],
-            None,
-            f"namespace {plan['namespace']} has no NetworkAttachmentDefinition of this name, which rank"
-            f" {entry['rank']} needs for {network['interface']}",
-            "Run playbooks/kubernetes.yml again, which defines all networks, or use another serving_plan_vf_index",
-            f"rank {entry['rank']} on {entry['node']}",
-        )
-        for entry in plan["ranks"]
-        for network in entry["networks"]
-        if network["name"] not in present
-    ]
 
 
 def unknown_group(accounts: Iterable[Mapping[str, Any]], instance: str, namespace: str) -> str:

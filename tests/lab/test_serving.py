@@ -147,3 +147,23 @@ def test_two_groups_side_by_side_and_none_may_take_the_other_s_vfs(cluster: Site
     )
     assert "serving.vf.taken" in output
     assert "instance one holds the VFs of this index" in output
+
+
+def test_a_third_group_on_the_same_gpus_is_refused_until_they_are_shared(cluster: Site) -> None:
+    third = {
+        "instance": "three",
+        "vf_index": 1,
+        "serving_plan_nodes": ["spark1", "spark2"],
+        "serving_plan_overrides": TWO,
+    }
+    refusal = cluster.play("serve", check=False, **third)
+    assert "nothing was changed" in refusal
+    for rank, node in enumerate(("spark1", "spark2")):
+        assert f"rank {rank} on {node}: nvidia.com/gpu: the node offers 1 of it" in refusal
+        assert f"pod gb10-serving/one-{rank}-0 holds 1" in refusal
+    assert "serve_stop.yml -e instance=one" in refusal
+    assert cluster.pods("three") == []
+    cluster.play("kubernetes", device_plugins_gpu_shares=2)
+    cluster.play("serve", **third)
+    assert all(map(is_ready, [*cluster.pods("one"), *cluster.pods("two"), *cluster.pods("three")]))
+    cluster.play("verify", **third)

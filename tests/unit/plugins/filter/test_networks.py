@@ -47,9 +47,10 @@ def test_findings_as_text() -> None:
 
 def test_nodes_that_lack_a_resource() -> None:
     nodes = [node("a", gpu="1", rdma="63"), node("b", gpu="0", rdma="63"), node("c", gpu="1")]
-    assert FILTERS["nodes_lacking"](nodes, ["gpu"]) == ["b"]
-    assert FILTERS["nodes_lacking"](nodes, ["gpu", "rdma"]) == ["b", "c"]
-    assert FILTERS["nodes_lacking"](nodes, []) == []
+    assert FILTERS["nodes_lacking"](nodes, {"gpu": 1}) == ["b"]
+    assert FILTERS["nodes_lacking"](nodes, {"gpu": 1, "rdma": 1}) == ["b", "c"]
+    assert FILTERS["nodes_lacking"](nodes, {"gpu": 2}) == ["a", "b", "c"]
+    assert FILTERS["nodes_lacking"](nodes, {}) == []
 
 
 def test_daemon_sets_that_are_behind() -> None:

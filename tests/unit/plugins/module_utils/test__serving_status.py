@@ -129,15 +129,6 @@ def test_a_pod_that_is_leaving_is_not_ready() -> None:
     assert "stopping" in group.lines()[0]
 
 
-def test_a_missing_attachment_names_rank_and_remedy() -> None:
-    plan = build(fabric(), profile(), settings(vf_index=1))
-    present = [{"metadata": {"name": "gb10-rail0-vf1"}}]
-    findings = status.missing_nads(plan, present)
-    assert [f.where for f in findings] == [f"rank {n} on spark{n + 1}" for n in range(4)]
-    assert {f.key for f in findings} == {"gb10-rail1-vf1"}
-    assert status.missing_nads(plan, [*present, {"metadata": {"name": "gb10-rail1-vf1"}}]) == []
-
-
 def accounts(*instances: str) -> list[dict[str, Any]]:
     """Return the ServiceAccounts of groups with a supervisor, and one of nobody's."""
     found = [
