@@ -16,13 +16,7 @@ description:
     cell and workload by workload.
   - A difference counts when it is larger than the tolerance and the repetitions can tell it from noise.
   - Runs on the controller.
-attributes:
-  check_mode:
-    support: full
-    description: Changes nothing.
-  diff_mode:
-    support: none
-    description: Changes nothing.
+extends_documentation_fragment: [gb10.cluster.readonly]
 options:
   before:
     description: Journal of the earlier sweep, as M(gb10.cluster.sweep_record) writes it.

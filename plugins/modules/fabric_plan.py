@@ -17,16 +17,7 @@ description:
   - Finds conflicts before anything is written, and fails with all of them at once.
   - Sets the fact C(gb10_fabric_plan) on every host of the play when the task has C(run_once).
 author: The gb10.cluster authors (@gb10)
-attributes:
-  check_mode:
-    description: The action only computes; it does the same in check mode.
-    support: full
-  diff_mode:
-    description: There is nothing to show a difference of.
-    support: none
-  idempotent:
-    description: The same inventory gives the same plan.
-    support: full
+extends_documentation_fragment: [gb10.cluster.readonly]
 options:
   hosts:
     description: Names of all hosts of the fabric, also of those that this run doesn't visit.

@@ -13,13 +13,7 @@ description:
   - Finds the binary and the image archives of one architecture under the release's names and compares checksums.
   - Fails with all findings at once when a file is missing, has no checksum, or has a wrong one.
 author: The gb10.cluster authors (@gb10)
-attributes:
-  check_mode:
-    description: The module only reads; it does the same in check mode.
-    support: full
-  diff_mode:
-    description: There is nothing to show a difference of.
-    support: none
+extends_documentation_fragment: [gb10.cluster.readonly]
 options:
   path:
     description: The directory.

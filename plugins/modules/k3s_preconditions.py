@@ -13,13 +13,7 @@ description:
   - Looks at cgroups, swap, ports, the default route, the clock and earlier installations before anything is changed.
   - Fails with all findings at once when one of them is an error. It never changes the host.
 author: The gb10.cluster authors (@gb10)
-attributes:
-  check_mode:
-    description: The module reads and judges; it does the same in check mode.
-    support: full
-  diff_mode:
-    description: There is nothing to show a difference of.
-    support: none
+extends_documentation_fragment: [gb10.cluster.readonly]
 options:
   role:
     description: What the host is to become.

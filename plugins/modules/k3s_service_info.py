@@ -13,13 +13,7 @@ description:
   - Compares the start of the service with the last change of its files.
   - A run that was interrupted between writing a file and restarting the service is found by this, however long ago.
 author: The gb10.cluster authors (@gb10)
-attributes:
-  check_mode:
-    description: The module only looks; it does the same in check mode.
-    support: full
-  diff_mode:
-    description: There is nothing to show a difference of.
-    support: none
+extends_documentation_fragment: [gb10.cluster.readonly]
 options:
   name:
     description: The service.

@@ -14,13 +14,7 @@ description:
     interrupted run has done already.
   - Fails with all findings at once when a node would skip a minor release or go back.
 author: The gb10.cluster authors (@gb10)
-attributes:
-  check_mode:
-    description: The module only plans; it does the same in check mode.
-    support: full
-  diff_mode:
-    description: There is nothing to show a difference of.
-    support: none
+extends_documentation_fragment: [gb10.cluster.readonly]
 options:
   version:
     description: The release to upgrade to.

@@ -13,13 +13,7 @@ description:
   - Reads which netdevs can have VFs, how many, their RDMA device and the largest MTU that the driver takes.
   - Sets the facts that M(gb10.cluster.fabric_plan) plans with.
 author: The gb10.cluster authors (@gb10)
-attributes:
-  check_mode:
-    description: The module only reads; it does the same in check mode.
-    support: full
-  diff_mode:
-    description: There is nothing to show a difference of.
-    support: none
+extends_documentation_fragment: [gb10.cluster.readonly]
 options:
   sysfs_root:
     description: Where sysfs is mounted.

@@ -13,13 +13,7 @@ description:
   - Reads system, kernel, PCIe, firmware, ports, RDMA, cgroup, clock, space, listeners and network namespaces.
   - Changes nothing and judges nothing; M(gb10.cluster.preflight_report) does, for all hosts together.
 author: The gb10.cluster authors (@gb10)
-attributes:
-  check_mode:
-    description: The module only reads; it does the same in check mode.
-    support: full
-  diff_mode:
-    description: There is nothing to show a difference of.
-    support: none
+extends_documentation_fragment: [gb10.cluster.readonly]
 options:
   paths:
     description: Directories whose free space counts; they need not exist yet.

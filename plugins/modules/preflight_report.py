@@ -15,13 +15,7 @@ description:
   - Fails when a finding is an error; every finding names its layer and its remedy, and all come at once.
   - A host of the play from which nothing was read is an error, not a pass.
 author: The gb10.cluster authors (@gb10)
-attributes:
-  check_mode:
-    description: The action only computes; it does the same in check mode.
-    support: full
-  diff_mode:
-    description: There is nothing to show a difference of.
-    support: none
+extends_documentation_fragment: [gb10.cluster.readonly]
 options:
   nodes:
     description: Names of the hosts of the fabric, also of those that this run doesn't visit.

@@ -17,15 +17,9 @@ description:
 author: The gb10.cluster authors (@gb10)
 requirements:
   - kubernetes (only to read pods)
-attributes:
-  check_mode:
-    description: The module only looks; it does the same in check mode.
-    support: full
-  diff_mode:
-    description: There is nothing to show a difference of.
-    support: none
 extends_documentation_fragment:
   - gb10.cluster.pods
+  - gb10.cluster.readonly
 options:
   sysfs_root:
     description: Where sysfs is, on the host or in the pods.

@@ -14,13 +14,7 @@ description:
   - With O(expect) it fails unless every planned address has a GID of type RoCE v2. The index of that GID is reported,
     and must not be pinned anywhere, because it moves when addresses or firmware change.
 author: The gb10.cluster authors (@gb10)
-attributes:
-  check_mode:
-    description: The module only reads; it does the same in check mode.
-    support: full
-  diff_mode:
-    description: There is nothing to show a difference of.
-    support: none
+extends_documentation_fragment: [gb10.cluster.readonly]
 options:
   sysfs_root:
     description: Where sysfs is mounted.

@@ -19,13 +19,7 @@ description:
 author: The gb10.cluster authors (@gb10)
 requirements:
   - kubernetes
-attributes:
-  check_mode:
-    description: The module only looks; it does the same in check mode.
-    support: full
-  diff_mode:
-    description: There is nothing to show a difference of.
-    support: none
+extends_documentation_fragment: [gb10.cluster.readonly]
 options:
   kubeconfig:
     description: The kubeconfig on the host that runs the module, normally the controller.

@@ -15,16 +15,7 @@ description:
     the fabric plan and the environment against NCCL, and fails with everything at once.
   - Runs on the controller, where profiles and catalogues are; no host and no cluster is touched.
 author: The gb10.cluster authors (@gb10)
-attributes:
-  check_mode:
-    description: The action only computes; it does the same in check mode.
-    support: full
-  diff_mode:
-    description: There is nothing to show a difference of.
-    support: none
-  idempotent:
-    description: The same input gives the same plan.
-    support: full
+extends_documentation_fragment: [gb10.cluster.readonly]
 options:
   fabric:
     description: The fabric plan, see M(gb10.cluster.fabric_plan).

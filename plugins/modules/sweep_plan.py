@@ -15,13 +15,7 @@ description:
   - Takes the product of a sweep's axes, refuses cells that SGLang would refuse, folds cells of which SGLang makes one
     engine, and leaves out what the journal says is done, with the same resolved engine and the same workloads.
   - Runs on the controller and touches no host.
-attributes:
-  check_mode:
-    support: full
-    description: Changes nothing.
-  diff_mode:
-    support: none
-    description: Changes nothing.
+extends_documentation_fragment: [gb10.cluster.readonly]
 options:
   sweep:
     description: Path of a sweep file, or the name of one in O(sweep_dirs) or in the collection.
