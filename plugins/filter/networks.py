@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from ansible_collections.gb10.cluster.plugins.module_utils import _findings, _networks
+from ansible_collections.gb10.cluster.plugins.module_utils._node_room import units
 
 
 def probe_pods(
@@ -41,7 +42,7 @@ def nodes_lacking(
         name = node["metadata"]["name"]
         offered = node["status"].get("allocatable", {})
         wanted = dict.fromkeys((of_node or {}).get(name, []), 1) | resources
-        if any(int(offered.get(resource, 0)) < least for resource, least in wanted.items()):
+        if any(units(offered.get(resource, 0)) < least for resource, least in wanted.items()):
             lacking.add(name)
     return sorted(lacking)
 

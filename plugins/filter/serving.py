@@ -45,11 +45,9 @@ def serving_outdated(live: list[dict[str, Any]], objects: list[dict[str, Any]]) 
     return [] if same else [name for _kind, name in running]
 
 
-def serving_obstacles(
-    plan: dict[str, Any], nads: list[dict[str, Any]], nodes: list[dict[str, Any]], pods: list[dict[str, Any]]
-) -> str:
+def serving_obstacles(plan: dict[str, Any], nads: list[dict[str, Any]], rooms: list[dict[str, Any]]) -> str:
     """Return what would keep the plan's pods from starting, a line each; an empty string when nothing would."""
-    return _findings.format_findings(_serving_preflight.obstacles(plan, nads, nodes, pods))
+    return _findings.format_findings(_serving_preflight.obstacles(plan, nads, rooms))
 
 
 def serving_differences(plan: dict[str, Any], info: dict[str, Any]) -> list[str]:

@@ -1,10 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What would keep a group's pods from starting, told before a running one is taken down. Private to the collection.
-
-Objects are the API's JSON (camelCase). Nothing here asks the API.
-"""
+"""What would keep a group's pods from starting, told before a running one is taken down. Private to the collection."""
 
 from __future__ import annotations
 
@@ -12,135 +9,87 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ._findings import Finding
-from ._serving_manifests import INSTANCE
-
-_Object = Mapping[str, Any]
 
 
 def obstacles(
-    plan: _Object, nads: Iterable[_Object], nodes: Iterable[_Object], pods: Iterable[_Object]
+    plan: Mapping[str, Any], nads: Iterable[Mapping[str, Any]], rooms: Iterable[Mapping[str, Any]]
 ) -> list[Finding]:
     """Return an error for everything in the cluster that keeps a rank of ``plan`` from its node.
 
-    ``nads`` are those of the plan's namespace, ``nodes`` and ``pods`` those of the whole cluster. A group's own pods
-    never stand in its way: they go before their successors come.
+    ``nads`` are the NetworkAttachmentDefinitions of the plan's namespace, ``rooms`` the nodes as module node_room_info
+    returns them. A group's own pods never stand in its way: they go before their successors come.
     """
     present = {nad["metadata"]["name"] for nad in nads}
-    by_host = {node["metadata"].get("labels", {}).get("kubernetes.io/hostname"): node for node in nodes}
-    others = [pod for pod in pods if _holds(pod) and not _own(pod, plan)]
+    by_host = {room["host"]: room for room in rooms}
     found: list[Finding] = []
     for entry in plan["ranks"]:
         found += _missing_nads(entry, plan["namespace"], present)
-        node = by_host.get(entry["node"])
-        if node is None:
-            found.append(_absent(entry))
-        else:
-            found += [*_closed(entry, node), *_shortages(entry, node, others)]
+        room = by_host.get(entry["node"])
+        found += [_absent(entry)] if room is None else [*_closed(entry, room), *_shortages(entry, room, plan)]
     return found
 
 
-def _where(entry: _Object) -> str:
-    return f"rank {entry['rank']} on {entry['node']}"
+def _error(rule: str, key: str, reason: str, remedy: str, entry: Mapping[str, Any]) -> Finding:
+    return Finding("error", rule, key, None, reason, remedy, f"rank {entry['rank']} on {entry['node']}")
 
 
-def _missing_nads(entry: _Object, namespace: str, present: set[str]) -> list[Finding]:
+def _missing_nads(entry: Mapping[str, Any], namespace: str, present: set[str]) -> list[Finding]:
+    remedy = "Run playbooks/kubernetes.yml again, which defines all networks, or use another serving_plan_vf_index"
     return [
-        Finding(
-            "error",
+        _error(
             "serving.nad.missing",
             network["name"],
-            None,
             f"namespace {namespace} has no NetworkAttachmentDefinition of this name, which the pod's"
             f" {network['interface']} needs",
-            "Run playbooks/kubernetes.yml again, which defines all networks, or use another serving_plan_vf_index",
-            _where(entry),
+            remedy,
+            entry,
         )
         for network in entry["networks"]
         if network["name"] not in present
     ]
 
 
-def _absent(entry: _Object) -> Finding:
-    return Finding(
-        "error",
-        "serving.node.absent",
-        entry["node"],
-        None,
-        "the cluster has no node with this kubernetes.io/hostname",
-        "Run playbooks/kubernetes.yml, which lets the host join, or name other hosts in serving_plan_nodes",
-        _where(entry),
-    )
+def _absent(entry: Mapping[str, Any]) -> Finding:
+    reason = "the cluster has no node with this kubernetes.io/hostname"
+    remedy = "Run playbooks/kubernetes.yml, which lets the host join, or name other hosts in serving_plan_nodes"
+    return _error("serving.node.absent", entry["node"], reason, remedy, entry)
 
 
-def _closed(entry: _Object, node: _Object) -> list[Finding]:
-    name = node["metadata"]["name"]
-    conditions = {c.get("type"): c for c in node.get("status", {}).get("conditions") or []}
-    ready = conditions.get("Ready", {"message": "it never reported"})
-    found = []
-    if ready.get("status") != "True":
-        reason = f"the node is not ready: {ready.get('message') or 'it gives no reason'}"
+def _closed(entry: Mapping[str, Any], room: Mapping[str, Any]) -> list[Finding]:
+    node, found = room["node"], []
+    if room["trouble"]:
+        reason = f"the node is not ready: {room['trouble']}"
         remedy = "Bring its kubelet back (systemctl status k3s or k3s-agent there), or serve on other nodes"
-        found.append(Finding("error", "serving.node.not-ready", name, None, reason, remedy, _where(entry)))
-    if node.get("spec", {}).get("unschedulable"):
+        found.append(_error("serving.node.not-ready", node, reason, remedy, entry))
+    if room["cordoned"]:
         reason = "the node is cordoned, so no pod may start there"
-        remedy = f"kubectl uncordon {name} when its maintenance is over, or serve on other nodes"
-        found.append(Finding("error", "serving.node.cordoned", name, None, reason, remedy, _where(entry)))
+        remedy = f"Run kubectl uncordon {node} when its maintenance is over, or serve on other nodes"
+        found.append(_error("serving.node.cordoned", node, reason, remedy, entry))
     return found
 
 
-def _shortages(entry: _Object, node: _Object, others: Sequence[_Object]) -> list[Finding]:
-    there = [pod for pod in others if pod["spec"].get("nodeName") == node["metadata"]["name"]]
-    offered = node.get("status", {}).get("allocatable") or {}
+def _shortages(entry: Mapping[str, Any], room: Mapping[str, Any], plan: Mapping[str, Any]) -> list[Finding]:
+    own = (plan["namespace"], plan["instance"])
     found = []
     for resource, needed in entry["resources"]["limits"].items():
-        total = int(offered.get(resource, 0))
-        held = [(pod, count) for pod in there if (count := _asked(pod, resource))]
+        total = room["offers"].get(resource, 0)
+        others = [h for h in room["holders"] if resource in h["resources"] and (h["namespace"], h["instance"]) != own]
         if needed > total:
             reason = f"the node offers {total} of it and the rank needs {needed}"
             remedy = "Run playbooks/kubernetes.yml, whose device plugins offer it, and look at their pods' logs"
-        elif needed > total - sum(count for _pod, count in held):
-            holders = ", ".join(_describe(pod, count) for pod, count in held)
-            reason = f"the node offers {total} of it, the rank needs {needed}, and {holders}"
-            remedy = _remedy([pod for pod, _count in held])
+        elif needed > total - sum(h["resources"][resource] for h in others):
+            held = ", ".join(f"pod {h['namespace']}/{h['pod']} holds {h['resources'][resource]}" for h in others)
+            reason = f"the node offers {total} of it, the rank needs {needed}, and {held}"
+            remedy = _remedy(others)
         else:
             continue
-        found.append(Finding("error", "serving.node.full", resource, None, reason, remedy, _where(entry)))
+        found.append(_error("serving.node.full", resource, reason, remedy, entry))
     return found
 
 
-def _describe(pod: _Object, count: int) -> str:
-    return f"pod {pod['metadata']['namespace']}/{pod['metadata']['name']} holds {count}"
-
-
-def _remedy(holding: Sequence[_Object]) -> str:
-    groups = sorted({group for pod in holding if (group := _instance(pod))})
+def _remedy(others: Sequence[Mapping[str, Any]]) -> str:
+    groups = sorted({holder["instance"] for holder in others} - {""})
     if not groups:
         return "Take that pod away, or serve on other nodes (serving_plan_nodes)"
     stops = " and ".join(f"playbooks/serve_stop.yml -e instance={group}" for group in groups)
     return f"Stop the other group first ({stops}), or serve on other nodes (serving_plan_nodes)"
-
-
-def _instance(pod: _Object) -> str:
-    return str((pod["metadata"].get("labels") or {}).get(INSTANCE, ""))
-
-
-def _own(pod: _Object, plan: _Object) -> bool:
-    return bool(_instance(pod) == plan["instance"] and pod["metadata"].get("namespace") == plan["namespace"])
-
-
-def _holds(pod: _Object) -> bool:
-    """Tell whether the pod goes on holding what it has: neither ended nor about to be gone."""
-    ended = pod.get("status", {}).get("phase") in {"Succeeded", "Failed"}
-    return not ended and not pod["metadata"].get("deletionTimestamp")
-
-
-def _asked(pod: _Object, resource: str) -> int:
-    """Return how many of an extended resource the scheduler books: what all containers take, or the greediest init."""
-    spec = pod["spec"]
-    together = sum(_limit(container, resource) for container in spec.get("containers") or [])
-    return max([together, *(_limit(container, resource) for container in spec.get("initContainers") or [])])
-
-
-def _limit(container: _Object, resource: str) -> int:
-    # Extended resources are whole numbers, requested as they are limited (Kubernetes, "Extended resources").
-    return int((container.get("resources", {}).get("limits") or {}).get(resource, 0))

@@ -1,0 +1,111 @@
+#!/usr/bin/python
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: node_room_info
+short_description: What the nodes of a cluster offer, and who holds it
+version_added: 0.1.0
+description:
+  - Reads nodes and pods of a cluster and tells, for each node, whether pods may start there, which devices it offers
+    (GPUs, RDMA devices, VFs), and which pods hold some of them.
+  - Pods that ended, or are about to be gone, hold nothing.
+  - Nothing else of foreign pods is returned, least of all their environment.
+author: The gb10.cluster authors (@gb10)
+requirements:
+  - kubernetes (Python library)
+extends_documentation_fragment: [gb10.cluster.readonly]
+options:
+  kubeconfig:
+    description: The kubeconfig on the host that runs the module, normally the controller.
+    type: path
+    required: true
+  context:
+    description: The context in it.
+    type: str
+    required: true
+"""
+
+EXAMPLES = r"""
+- name: Look who holds the GPUs
+  gb10.cluster.node_room_info:
+    kubeconfig: ~/.kube/config
+    context: gb10
+  delegate_to: localhost
+"""
+
+RETURN = r"""
+nodes:
+  description:
+    - A dictionary for every node, by name, with C(node), C(host) (its label kubernetes.io/hostname), C(trouble) (why it
+      is not ready, empty when it is), C(cordoned), C(offers) and C(holders).
+    - C(offers) are numbers of extended resources. C(holders) have C(namespace), C(pod), C(instance) (the serving group,
+      empty for other pods) and C(resources).
+  returned: always
+  type: list
+  elements: dict
+msg:
+  description: Which pods hold devices, a line each.
+  returned: always
+  type: str
+"""
+
+import traceback
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule, missing_required_lib
+from ansible_collections.gb10.cluster.plugins.module_utils._node_room import Room, rooms
+
+try:
+    from kubernetes import client, config
+    from kubernetes.client.exceptions import ApiException
+    from urllib3.exceptions import HTTPError
+
+    KUBERNETES_ERROR = None
+except ImportError:
+    KUBERNETES_ERROR = traceback.format_exc()
+
+
+def read(kubeconfig: str, context: str) -> list[Room]:
+    """Ask the API for all nodes and pods."""
+    api = config.new_client_from_config(config_file=kubeconfig, context=context)
+    core, plain = client.CoreV1Api(api), api.sanitize_for_serialization
+    return rooms(plain(core.list_node().items), plain(core.list_pod_for_all_namespaces().items))
+
+
+def message(found: list[Room]) -> str:
+    """Return a line for every pod that holds something."""
+    return "\n".join(
+        f"{room.node}: {holder.namespace}/{holder.pod} holds"
+        f" {', '.join(f'{count} {name}' for name, count in sorted(holder.resources.items()))}"
+        for room in found
+        for holder in room.holders
+    )
+
+
+def main() -> None:
+    module = AnsibleModule(
+        argument_spec={
+            "kubeconfig": {"type": "path", "required": True},
+            "context": {"type": "str", "required": True},
+        },
+        supports_check_mode=True,
+    )
+    result: dict[str, Any] = {"changed": False, "nodes": [], "msg": ""}
+    if KUBERNETES_ERROR is not None:
+        result["msg"] = missing_required_lib("kubernetes")
+        module.fail_json(exception=KUBERNETES_ERROR, **result)
+    try:
+        found = read(module.params["kubeconfig"], module.params["context"])
+    except (ApiException, HTTPError, config.ConfigException, OSError, ValueError) as error:
+        why = " ".join(str(error).split())[:300]
+        result["msg"] = f"The API of context {module.params['context']} gave no answer: {why}"
+        module.fail_json(**result)
+    module.exit_json(**(result | {"nodes": [room.as_dict() for room in found], "msg": message(found)}))
+
+
+if __name__ == "__main__":
+    main()
