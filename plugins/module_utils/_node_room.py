@@ -72,6 +72,17 @@ def rooms(nodes: Iterable[Mapping[str, Any]], pods: Iterable[Mapping[str, Any]])
     return sorted(found, key=lambda room: room.node)
 
 
+def able(found: Iterable[Room], wanted: Mapping[str, Mapping[str, int]]) -> bool:
+    """Tell whether every host of ``wanted`` is ready and offers these devices, whoever holds them now."""
+    by_host = {room.host: room for room in found}
+    return all(
+        host in by_host
+        and not by_host[host].trouble
+        and all(by_host[host].offers.get(name, 0) >= count for name, count in devices.items())
+        for host, devices in wanted.items()
+    )
+
+
 def _room(node: Mapping[str, Any], holders: list[Holder]) -> Room:
     name, status = node["metadata"]["name"], node.get("status", {})
     return Room(

@@ -27,6 +27,17 @@ options:
     description: The context in it.
     type: str
     required: true
+  wanted:
+    description:
+      - Nodes to wait for, by their label kubernetes.io/hostname, each with the least number of every device that it
+        must offer.
+      - A node that just restarted is not ready for a minute, and offers no device until its plugins have come back.
+    type: dict
+    default: {}
+  wait_timeout:
+    description: Seconds to wait for the nodes of O(wanted); what was found is returned in either case.
+    type: int
+    default: 0
 """
 
 EXAMPLES = r"""
@@ -53,11 +64,12 @@ msg:
   type: str
 """
 
+import time
 import traceback
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule, missing_required_lib
-from ansible_collections.gb10.cluster.plugins.module_utils._node_room import Room, rooms
+from ansible_collections.gb10.cluster.plugins.module_utils._node_room import Room, able, rooms
 
 try:
     from kubernetes import client, config
@@ -69,11 +81,29 @@ except ImportError:
     KUBERNETES_ERROR = traceback.format_exc()
 
 
-def read(kubeconfig: str, context: str) -> list[Room]:
-    """Ask the API for all nodes and pods."""
-    api = config.new_client_from_config(config_file=kubeconfig, context=context)
-    core, plain = client.CoreV1Api(api), api.sanitize_for_serialization
-    return rooms(plain(core.list_node().items), plain(core.list_pod_for_all_namespaces().items))
+POLL_SECONDS = 5
+
+
+class Cluster:
+    """The two questions that the module asks the API."""
+
+    def __init__(self, kubeconfig: str, context: str) -> None:
+        api = config.new_client_from_config(config_file=kubeconfig, context=context)
+        self._core, self._plain = client.CoreV1Api(api), api.sanitize_for_serialization
+
+    def rooms(self) -> list[Room]:
+        nodes, pods = self._core.list_node(), self._core.list_pod_for_all_namespaces()
+        return rooms(self._plain(nodes.items), self._plain(pods.items))
+
+
+def wait(cluster: Cluster, wanted: dict[str, dict[str, int]], timeout: int) -> list[Room]:
+    """Return the nodes as they are when those that are wanted are able, or the time is over."""
+    deadline = time.monotonic() + timeout
+    while True:
+        found = cluster.rooms()
+        if able(found, wanted) or time.monotonic() >= deadline:
+            return found
+        time.sleep(POLL_SECONDS)
 
 
 def message(found: list[Room]) -> str:
@@ -91,6 +121,8 @@ def main() -> None:
         argument_spec={
             "kubeconfig": {"type": "path", "required": True},
             "context": {"type": "str", "required": True},
+            "wanted": {"type": "dict", "default": {}},
+            "wait_timeout": {"type": "int", "default": 0},
         },
         supports_check_mode=True,
     )
@@ -98,11 +130,13 @@ def main() -> None:
     if KUBERNETES_ERROR is not None:
         result["msg"] = missing_required_lib("kubernetes")
         module.fail_json(exception=KUBERNETES_ERROR, **result)
+    options = module.params
     try:
-        found = read(module.params["kubeconfig"], module.params["context"])
+        cluster = Cluster(options["kubeconfig"], options["context"])
+        found = wait(cluster, options["wanted"], options["wait_timeout"])
     except (ApiException, HTTPError, config.ConfigException, OSError, ValueError) as error:
         why = " ".join(str(error).split())[:300]
-        result["msg"] = f"The API of context {module.params['context']} gave no answer: {why}"
+        result["msg"] = f"The API of context {options['context']} gave no answer: {why}"
         module.fail_json(**result)
     module.exit_json(**(result | {"nodes": [room.as_dict() for room in found], "msg": message(found)}))
 

@@ -15,6 +15,7 @@ import subprocess
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from labcommand import CHECKOUT, LABCTL, LabCommand
 from sitecommand import Site
 
 SWEEP = CHECKOUT / "tests/lab/fixtures/lab-twelve.yml"
+RESTART = CHECKOUT / "tests/lab/fixtures/lab-restart.yml"
 
 
 @pytest.fixture(scope="module")
@@ -31,8 +33,8 @@ def cluster(make_lab: Callable[[], LabCommand]) -> Iterator[Site]:
     yield Site.deployed(make_lab())
 
 
-def journal(cluster: Site) -> list[dict[str, Any]]:
-    path = cluster.lab.results / "lab-twelve.jsonl"
+def journal(cluster: Site, sweep: Path = SWEEP) -> list[dict[str, Any]]:
+    path = cluster.lab.results / f"{sweep.stem}.jsonl"
     whole = path.read_bytes().rpartition(b"\n")[0] if path.exists() else b""
     return [json.loads(line) for line in whole.splitlines()]
 
@@ -54,21 +56,28 @@ def controller(pid: int) -> int:
     raise AssertionError("ansible-playbook does not run")
 
 
-def end_while_it_measures(cluster: Site, finished: int, how: signal.Signals) -> None:
-    """Run the sweep until so many cells have ended and the next is being measured, then end its controller."""
-    command = [LABCTL, "run", "--", *cluster.lab.playbook("sweep", sweep=str(SWEEP))]
-    log = cluster.lab.state / f"sweep-{finished}.log"
+@contextmanager
+def while_it_measures(cluster: Site, sweep: Path, finished: int) -> Iterator[tuple[subprocess.Popen[bytes], Path]]:
+    """Run a sweep; enter when so many cells have ended and the next is being measured. Its process and its output."""
+    command = [LABCTL, "run", "--", *cluster.lab.playbook("sweep", sweep=str(sweep))]
+    log = cluster.lab.state / f"{sweep.stem}-{finished}.log"
     with log.open("wb") as out:
         running = subprocess.Popen(
             command, cwd=CHECKOUT, env=cluster.lab.environment, stdout=out, stderr=out, start_new_session=True
         )
         deadline = time.monotonic() + 900
         while time.monotonic() < deadline and running.poll() is None:
-            ended = sum(r["kind"] == "result" for r in journal(cluster))
+            ended = sum(r["kind"] == "result" for r in journal(cluster, sweep))
             if ended >= finished and "| Measure it" in task(log):
                 break
             time.sleep(0.5)
         assert running.poll() is None, log.read_text()[-4000:]
+        yield running, log
+
+
+def end_while_it_measures(cluster: Site, finished: int, how: signal.Signals) -> None:
+    """Run the sweep until so many cells have ended and the next is being measured, then end its controller."""
+    with while_it_measures(cluster, SWEEP, finished) as (running, _log):
         if how == signal.SIGINT:
             # what a terminal does for Ctrl-C
             os.killpg(running.pid, how)
@@ -154,6 +163,17 @@ def test_the_last_cell_s_group_is_stopped_by_its_profile(cluster: Site) -> None:
     assert len(cluster.pods("qwen3-5-397b")) == 4
     cluster.play("serve_stop", profile="qwen3.5-397b")
     assert cluster.pods("qwen3-5-397b") == []
+
+
+def test_a_node_that_restarts_costs_its_own_cell_one_more_try_and_no_other(cluster: Site) -> None:
+    with while_it_measures(cluster, RESTART, 1) as (running, log):
+        cluster.lab("reboot", "spark3")
+        assert running.wait(timeout=900) == 0, log.read_text()[-8000:]
+    records = journal(cluster, RESTART)
+    first, second = dict.fromkeys(r["cell"] for r in records if r["kind"] == "start")
+    ended = [(r["cell"], r["status"]) for r in records if r["kind"] == "result"]
+    print([r.get("failure") for r in records if r["kind"] == "result"])
+    assert ended == [(first, "ok"), (second, "infrastructure"), (second, "ok")]
 
 
 def test_one_running_server_is_measured_and_compared_with_itself(cluster: Site) -> None:

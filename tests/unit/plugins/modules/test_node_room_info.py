@@ -5,8 +5,59 @@
 
 from __future__ import annotations
 
+import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._node_room import Holder, Room
 from ansible_collections.gb10.cluster.plugins.modules import node_room_info
+
+GPU = {"nvidia.com/gpu": 1}
+
+
+class Cluster:
+    """A node that is back at the third look, and its device plugin at the fifth."""
+
+    def __init__(self) -> None:
+        self.looks = 0
+
+    def rooms(self) -> list[Room]:
+        self.looks += 1
+        trouble = "" if self.looks > 2 else "kubelet stopped posting"
+        return [Room("node-a", "spark1", trouble, False, GPU if self.looks > 4 else {}, [])]
+
+
+@pytest.fixture(autouse=True)
+def clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr(node_room_info.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(node_room_info.time, "sleep", lambda seconds: now.__setitem__(0, now[0] + seconds))
+
+
+@pytest.mark.parametrize(
+    ("wanted", "timeout", "looks"),
+    [
+        ({}, 60, 1),
+        ({"spark1": {}}, 60, 3),
+        ({"spark1": GPU}, 60, 5),
+        ({"spark1": GPU}, 0, 1),
+        ({"spark1": GPU}, 10, 3),
+        ({"spark2": {}}, 10, 3),
+    ],
+    ids=["nothing wanted", "ready", "with its devices", "no time", "too little time", "absent"],
+)
+def test_it_waits_for_nodes_that_restart(wanted: dict[str, dict[str, int]], timeout: int, looks: int) -> None:
+    cluster = Cluster()
+    node_room_info.wait(cluster, wanted, timeout)
+    assert cluster.looks == looks
+
+
+def test_what_is_held_is_no_reason_to_wait() -> None:
+    class Full(Cluster):
+        def rooms(self) -> list[Room]:
+            self.looks += 1
+            return [Room("spark1", "spark1", "", True, GPU, [Holder("gb10-serving", "one-0-0", "one", GPU)])]
+
+    cluster = Full()
+    node_room_info.wait(cluster, {"spark1": GPU}, 60)
+    assert cluster.looks == 1
 
 
 def test_every_holder_is_a_line() -> None:
