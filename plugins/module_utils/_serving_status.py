@@ -22,11 +22,17 @@ _FINAL = frozenset(
 _CRASHES = 2
 # Multus is asked again by the kubelet every few seconds; by then it is no start-up race any more.
 _SANDBOX_FAILURES = 3
+# What the kubelet writes of a container that ended while nobody watched it: its node went down under it.
+_UNWATCHED = frozenset({"Unknown", "ContainerStatusUnknown"})
 
 
 @dataclass(frozen=True)
 class Rank:
-    """One pod of a group as a person wants to read it; ``trouble`` is empty while all goes well."""
+    """One pod of a group as a person wants to read it; ``trouble`` is empty while all goes well.
+
+    ``last_exit`` is the reason that the kubelet gives for the container's last end, such as ``OOMKilled``. ``lost``
+    tells that the rank went with its node.
+    """
 
     rank: int
     pod: str
@@ -38,6 +44,8 @@ class Rank:
     revision: str
     trouble: str = ""
     hopeless: bool = False
+    last_exit: str = ""
+    lost: bool = False
 
     def __str__(self) -> str:
         state = "ready" if self.ready else self.trouble or ("loading" if self.phase == "Running" else self.phase)
@@ -102,6 +110,11 @@ def _trouble(
     return "", False
 
 
+def _last_exit(container: Mapping[str, Any]) -> str:
+    ends = [container.get(key, {}).get("terminated") or {} for key in ("state", "lastState")]
+    return next((str(end["reason"]) for end in ends if end.get("reason")), "")
+
+
 def read_rank(pod: Mapping[str, Any], events: Iterable[Mapping[str, Any]]) -> Rank:
     """Return the state of a pod of the group."""
     status = pod.get("status", {})
@@ -126,6 +139,8 @@ def read_rank(pod: Mapping[str, Any], events: Iterable[Mapping[str, Any]]) -> Ra
         revision=(metadata.get("annotations") or {}).get(REVISION, ""),
         trouble="" if ready else trouble,
         hopeless=not ready and hopeless,
+        last_exit=_last_exit(container),
+        lost=_last_exit(container) in _UNWATCHED,
     )
 
 

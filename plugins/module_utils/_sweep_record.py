@@ -40,15 +40,26 @@ def _crash(
     return Failure("crash", line.strip()[:500], remedy) if line else None
 
 
+def _outside(ranks: Sequence[Mapping[str, Any]]) -> Failure | None:
+    """Return what ended a rank from outside, so that its own log says nothing of it: its node, or a lack of memory."""
+    for rank in ranks:
+        if rank.get("lost"):
+            line = f"rank {rank['rank']} went with its node {rank.get('node', '')}".strip()
+            return Failure("infrastructure", line, "The cell says nothing of its setting: run it again.")
+    killed = [r for r in ranks if r.get("last_exit") == "OOMKilled"]
+    return classify(f"rank {r['rank']} was killed for lack of memory (OOMKilled)" for r in killed)
+
+
 def concluded(
     record: Mapping[str, Any], ranks: Sequence[Mapping[str, Any]], logs: Mapping[str, Sequence[str]]
 ) -> dict[str, Any]:
     """Return the record with the state that its evidence gives it.
 
     A result without a state takes that of its measurements. Where a server may have died, or the cell never came to
-    a measurement, the class and the quoted line come from the ranks' logs, then from the message of what failed. A
-    rank's unknown death counts more than what the other ranks say of it. A cell of ``stage`` ``transport`` came no
-    further than the proof of its transport; where no rank died and the cluster answered, that is what failed.
+    a measurement, the class and the quoted line come from the ranks' logs, then from the message of what failed. What
+    ended a rank from outside, then a rank's unknown death, count more than what the other ranks say of it. A cell of
+    ``stage`` ``transport`` came no further than the proof of its transport; where no rank died and the cluster
+    answered, that is what failed.
     """
     out = dict(record)
     out.setdefault("status", measured_status(record.get("measurements") or []))
@@ -58,7 +69,7 @@ def concluded(
     reason = str(record.get("reason", ""))
     known = classify(said)
     if known is None or known.kind in FOLLOWS:
-        known = _crash(ranks, logs, known) or known
+        known = _outside(ranks) or _crash(ranks, logs, known) or known
     failure = known or classify(reason.splitlines())
     if record.get("stage") == "transport" and known is None and (failure is None or failure.kind != "infrastructure"):
         failure = Failure("transport", reason[:500], "Run the verify playbook: it names the rank and the cause.")

@@ -74,7 +74,8 @@ ready:
   type: bool
 ranks:
   description: A dictionary for every pod, with C(rank), C(pod), C(node), C(phase), C(ready), C(started), C(restarts),
-    C(revision), C(trouble) and C(hopeless).
+    C(revision), C(trouble), C(hopeless), C(last_exit) (the kubelet's reason, such as V(OOMKilled)) and C(lost) (it went
+    with its node).
   returned: always
   type: list
   elements: dict
@@ -104,6 +105,7 @@ msg:
 
 import time
 import traceback
+from dataclasses import replace
 from io import BytesIO
 from typing import Any
 
@@ -128,6 +130,8 @@ READ_LINES = 500
 WIDTH = 240
 # Below this a line is a hint among many, not a cause.
 PROBABLE = 0.3
+# From here on an HTTP status says that the server failed, not that the question was wrong.
+SERVER_ERROR = 500
 
 
 class Cluster:
@@ -158,6 +162,21 @@ class Cluster:
             if text and not str(text).startswith("unable to retrieve container logs"):
                 return str(text).splitlines()
         return []
+
+    def answers(self, rank: status.Rank) -> bool:
+        """Tell whether the kubelet of a rank's node can be asked: the API server passes the question on to it."""
+        try:
+            self._core.read_namespaced_pod_log(rank.pod, self._namespace, container="sglang", tail_lines=1)
+        except ApiException as error:
+            return bool(error.status and error.status < SERVER_ERROR)
+        return True
+
+
+def with_lost(cluster: Cluster, group: status.Group) -> status.Group:
+    """Return the group, its ranks marked whose node does not answer: it may still count as ready for a minute."""
+    silent = [rank for rank in group.ranks if rank.node and not cluster.answers(rank)]
+    lost = {rank.pod: replace(rank, ready=False, lost=True, trouble="its node does not answer") for rank in silent}
+    return replace(group, ranks=[lost.get(rank.pod, rank) for rank in group.ranks])
 
 
 def wait(cluster: Cluster, ranks: int, timeout: int) -> status.Group:
@@ -213,9 +232,11 @@ def main() -> None:
     try:
         cluster = Cluster(options)
         group = wait(cluster, options["ranks"], options["wait_timeout"])
+        if options["restarted"]:
+            group = with_lost(cluster, group)
         again = [rank for rank in group.ranks if options["restarted"] and rank.restarts and rank.ready]
         troubled = again if group.ready else group.troubled() + again
-        logs = {rank: cluster.log(rank) for rank in troubled if rank.phase == "Running"}
+        logs = {rank: cluster.log(rank) for rank in troubled if rank.phase == "Running" and not rank.lost}
     except (ApiException, HTTPError, config.ConfigException, OSError) as error:
         why = " ".join(str(error).split())[:300]
         module.fail_json(msg=f"The API of context {options['context']} gave no answer: {why}", **result)

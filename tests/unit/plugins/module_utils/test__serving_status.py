@@ -129,6 +129,30 @@ def test_a_pod_that_is_leaving_is_not_ready() -> None:
     assert "stopping" in group.lines()[0]
 
 
+@pytest.mark.parametrize(
+    ("ends", "last_exit", "lost"),
+    [
+        ({}, "", False),
+        ({"lastState": {"terminated": {"reason": "OOMKilled", "exitCode": 137}}}, "OOMKilled", False),
+        ({"lastState": {"terminated": {"reason": "Unknown", "exitCode": 255}}}, "Unknown", True),
+        (
+            {"state": {"terminated": {"reason": "ContainerStatusUnknown", "exitCode": 137}}},
+            "ContainerStatusUnknown",
+            True,
+        ),
+        (
+            {"state": {"terminated": {"reason": "Error"}}, "lastState": {"terminated": {"reason": "Unknown"}}},
+            "Error",
+            False,
+        ),
+    ],
+    ids=["never ended", "out of memory", "node restarted", "node gone", "by itself at last"],
+)
+def test_the_last_end_tells_whether_a_rank_went_with_its_node(ends: dict[str, Any], last_exit: str, lost: bool) -> None:
+    rank = status.read_group([pod(0, **ends)], [], 1).ranks[0]
+    assert (rank.last_exit, rank.lost) == (last_exit, lost)
+
+
 def accounts(*instances: str) -> list[dict[str, Any]]:
     """Return the ServiceAccounts of groups with a supervisor, and one of nobody's."""
     found = [

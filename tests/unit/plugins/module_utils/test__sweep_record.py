@@ -72,6 +72,34 @@ def test_a_rank_that_names_the_network_itself_died_of_it(own: list[str], status:
     assert concluded(measured("infrastructure"), ranks, logs)["status"] == status
 
 
+@pytest.mark.parametrize("state", ["failed", "infrastructure"])
+@pytest.mark.parametrize(
+    "said",
+    [
+        ["INFO decode batch"],
+        ["Connection refused"],
+        ["RuntimeError: [gloo] Connection closed by peer"],
+        ["x:1:1 [0] NCCL WARN Call to ibv_modify_qp failed with 110"],
+        ["Watchdog caught collective operation timeout"],
+        [],
+    ],
+)
+def test_a_rank_that_went_with_its_node_says_nothing_of_the_setting(state: str, said: list[str]) -> None:
+    ranks = [*DEAD, {"rank": 2, "pod": "x-2-0", "node": "spark3", "restarts": 0, "trouble": "", "lost": True}]
+    ended = concluded(measured(state), ranks, {"x-1-0": said})
+    assert (ended["status"], ended["failure"]["line"]) == ("infrastructure", "rank 2 went with its node spark3")
+    assert concluded(measured(state), ranks, ILLEGAL)["status"] == "illegal_instruction"
+
+
+def test_a_rank_that_the_kernel_killed_had_no_memory() -> None:
+    ranks = [{"rank": 0, "pod": "x-0-0", "restarts": 1, "trouble": "", "last_exit": "OOMKilled"}]
+    ended = concluded(
+        measured("infrastructure"), ranks, {"x-0-0": ["INFO load weights"], "x-1-0": ["Connection refused"]}
+    )
+    assert ended["status"] == "out_of_memory"
+    assert "rank 0" in ended["failure"]["line"]
+
+
 def test_a_cell_that_never_was_measured_is_classified_by_what_failed() -> None:
     record = {"kind": "result", "cell": "a", "status": "failed", "reason": "Group x is not ready after 300 s."}
     assert concluded(record, [], {})["status"] == "timeout"

@@ -56,6 +56,28 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(info.time, "sleep", lambda seconds: now.__setitem__(0, now[0] + seconds))
 
 
+def test_a_rank_whose_node_does_not_answer_is_lost_though_it_counts_as_ready() -> None:
+    class Silent(Cluster):
+        def answers(self, rank: status.Rank) -> bool:
+            return rank.node != "spark1"
+
+    group = info.with_lost(Silent(), status.read_group([pod(True)], [], 1))
+    assert not group.ready
+    assert group.ranks[0].lost
+    assert group.lines() == ["rank 0: pod g-0-0 on spark1: its node does not answer"]
+
+
+@pytest.mark.parametrize(("code", "answers"), [(400, True), (404, True), (500, False), (502, False), (0, False)])
+def test_only_a_failing_server_means_that_the_node_does_not_answer(code: int, answers: bool) -> None:
+    class Core:
+        def read_namespaced_pod_log(self, *_words: Any, **_options: Any) -> str:
+            raise info.ApiException(status=code)
+
+    cluster = info.Cluster.__new__(info.Cluster)
+    cluster._core, cluster._namespace = Core(), "gb10-serving"
+    assert cluster.answers(status.read_group([pod(True)], [], 1).ranks[0]) is answers
+
+
 def test_it_waits_until_the_group_is_ready() -> None:
     cluster = Cluster([], [pod(False)], [pod(True)])
     assert info.wait(cluster, 1, 60).ready
