@@ -289,6 +289,7 @@ def _taken(settings: Settings) -> Iterator[Finding]:
                 "serving_plan_vf_index",
                 settings.vf_index,
                 f"instance {other['instance']} holds the VFs of this index; a pod that wants them never starts",
-                "Use another serving_plan_vf_index or other nodes, or stop that instance",
+                "Use another serving_plan_vf_index or other nodes, or stop that instance: playbooks/serve_stop.yml"
+                f" -e instance={other['instance']}",
                 where=str(other["node"]),
             )

@@ -159,12 +159,6 @@ def test_a_sweep_compared_with_itself_has_no_regression(cluster: Site) -> None:
     assert "worse" not in table
 
 
-def test_the_last_cell_s_group_is_stopped_by_its_profile(cluster: Site) -> None:
-    assert len(cluster.pods("qwen3-5-397b")) == 4
-    cluster.play("serve_stop", profile="qwen3.5-397b")
-    assert cluster.pods("qwen3-5-397b") == []
-
-
 def test_a_node_that_restarts_costs_its_own_cell_one_more_try_and_no_other(cluster: Site) -> None:
     with while_it_measures(cluster, RESTART, 1) as (running, log):
         cluster.lab("reboot", "spark3")
@@ -174,6 +168,12 @@ def test_a_node_that_restarts_costs_its_own_cell_one_more_try_and_no_other(clust
     ended = [(r["cell"], r["status"]) for r in records if r["kind"] == "result"]
     print([r.get("failure") for r in records if r["kind"] == "result"])
     assert ended == [(first, "ok"), (second, "infrastructure"), (second, "ok")]
+
+
+def test_the_last_cell_s_group_is_stopped_by_its_profile(cluster: Site) -> None:
+    assert len(cluster.pods("qwen3-5-397b")) == 4
+    cluster.play("serve_stop", profile="qwen3.5-397b")
+    assert cluster.pods("qwen3-5-397b") == []
 
 
 def test_one_running_server_is_measured_and_compared_with_itself(cluster: Site) -> None:
