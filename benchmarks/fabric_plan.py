@@ -27,12 +27,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "plugins"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "collections"))
 
-from module_utils._fabric_plan import plan_fabric
-from module_utils._findings import has_errors
-from module_utils._netplan import interfaces, render_netplan, render_sysctl
-from module_utils._networks import nads
+from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import has_errors
+from ansible_collections.gb10.cluster.plugins.module_utils._netplan.interfaces import (
+    interfaces,
+    render_netplan,
+    render_sysctl,
+)
+from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.attachments import nads
+from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.plan import plan_fabric
 
 FABRIC = Path(__file__).resolve().parents[1] / "playbooks" / "fabric.yml"
 RECAP = re.compile(

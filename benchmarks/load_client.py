@@ -30,9 +30,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "plugins"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "collections"))
 
-from module_utils._load_client import Request, Target, run_level
+from ansible_collections.gb10.cluster.plugins.plugin_utils._load.client import Request, Target, run_level
 
 CLIENTS = ("gb10", "sglang")
 

@@ -15,11 +15,12 @@ import sys
 from pathlib import Path
 
 import yaml
+from _collection import IMPORT_ROOT
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "plugins"))
+sys.path.insert(0, IMPORT_ROOT)
 
 import bench_report
-from module_utils._bench_rank import comparison_lines, regressions
+from ansible_collections.gb10.cluster.plugins.plugin_utils._report.rank import comparison_lines, regressions
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -14,16 +14,17 @@ import sys
 from pathlib import Path
 
 import yaml
+from _collection import IMPORT_ROOT
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "plugins"))
+sys.path.insert(0, IMPORT_ROOT)
 
-from module_utils import _journal
-from module_utils._bench_html import page
-from module_utils._bench_plots import pictures
-from module_utils._bench_published import examined, resolver
-from module_utils._bench_report import Report, from_published, from_records
-from module_utils._bench_sections import markdown
-from plugin_utils._profile_files import load_profile
+from _published import examined, resolver
+from ansible_collections.gb10.cluster.plugins.plugin_utils._report.html import page
+from ansible_collections.gb10.cluster.plugins.plugin_utils._report.plots import pictures
+from ansible_collections.gb10.cluster.plugins.plugin_utils._report.rows import Report, from_published, from_records
+from ansible_collections.gb10.cluster.plugins.plugin_utils._report.sections import markdown
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile_files import load_profile
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sweep import journal
 
 
 def load(path: Path) -> Report:
@@ -31,7 +32,7 @@ def load(path: Path) -> Report:
     if not path.is_file():
         raise FileNotFoundError("there is no such file")
     if path.suffix == ".jsonl":
-        return from_records(path.stem, _journal.read(path).records)
+        return from_records(path.stem, journal.read(path).records)
     table = yaml.safe_load(path.read_text(encoding="utf-8"))
     if "profile" not in table:
         return from_published(table)

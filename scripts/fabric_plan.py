@@ -21,13 +21,14 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from _collection import IMPORT_ROOT
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "plugins"))
+sys.path.insert(0, IMPORT_ROOT)
 
-from module_utils._fabric_parse import VARIABLES
-from module_utils._fabric_plan import format_plan, plan_fabric
-from module_utils._findings import Finding, format_findings, has_errors
-from module_utils._inventory import Inventory, InventoryError
+from _inventory import Inventory, InventoryError
+from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding, format_findings, has_errors
+from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.parse import VARIABLES
+from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.plan import format_plan, plan_fabric
 
 YAML_NAMES = {".yml", ".yaml", ".json", ""}
 

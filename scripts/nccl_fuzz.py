@@ -17,7 +17,7 @@ from pathlib import Path
 from random import Random
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT / "tests" / "unit"), str(ROOT / "tests" / "unit" / "plugins" / "module_utils")]
+sys.path[:0] = [str(ROOT / "tests" / "unit" / "samples"), str(ROOT / "collections")]
 
 
 def main() -> int:
@@ -29,7 +29,7 @@ def main() -> int:
     options = parser.parse_args()
     # conftest makes the collection importable, as pytest does it before it loads the tests' helpers.
     importlib.import_module("conftest")
-    helpers = importlib.import_module("_nccl_mutations")
+    helpers = importlib.import_module("nccl_mutations")
     logs, started, found, done = helpers.seeds(), time.monotonic(), 0, 0
     for done in range(1, options.count + 1):
         chance = Random(options.seed + done)

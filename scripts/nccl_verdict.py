@@ -16,12 +16,14 @@ import json
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "plugins"))
+from _collection import IMPORT_ROOT
 
-from module_utils._nccl_expect import Expectation, judge
-from module_utils._nccl_log import NcclLog
-from module_utils._nccl_sources import open_log
-from module_utils._nccl_verdict import EVIDENCE, Report
+sys.path.insert(0, IMPORT_ROOT)
+
+from ansible_collections.gb10.cluster.plugins.module_utils._nccl.expectation import Expectation, judge
+from ansible_collections.gb10.cluster.plugins.module_utils._nccl.log import NcclLog
+from ansible_collections.gb10.cluster.plugins.module_utils._nccl.sources import open_log
+from ansible_collections.gb10.cluster.plugins.module_utils._nccl.verdict import EVIDENCE, Report
 
 
 def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:

@@ -15,9 +15,15 @@ import sys
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "plugins"))
+from _collection import IMPORT_ROOT
 
-from module_utils._output_record import judge_cell, judge_recording, parse_recording
+sys.path.insert(0, IMPORT_ROOT)
+
+from ansible_collections.gb10.cluster.plugins.plugin_utils._output.record import (
+    judge_cell,
+    judge_recording,
+    parse_recording,
+)
 
 
 def read(name: str) -> str:

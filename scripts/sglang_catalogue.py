@@ -23,9 +23,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "plugins"))
+from _collection import IMPORT_ROOT
 
-from module_utils._sglang_catalogue import load_history
+sys.path.insert(0, IMPORT_ROOT)
+
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.catalogue import load_history
 
 ROOT = Path(__file__).resolve().parents[1]
 CATALOGUE = ROOT / "profiles" / "catalogue"

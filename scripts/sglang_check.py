@@ -24,15 +24,22 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "plugins"))
+from _collection import IMPORT_ROOT
+
+sys.path.insert(0, IMPORT_ROOT)
 
 import _sglang_environment
 import sglang_catalogue
-from module_utils._findings import format_findings, sort_findings
-from module_utils._sglang_check import Knowledge, Report, check, clean_argv
-from module_utils._sglang_memory import Estimate, estimate
-from module_utils._sglang_models import facts_for, find, find_draft, load_models
-from module_utils._sglang_rules import GPUS, Facts, Setting
+from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import format_findings, sort_findings
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.check import Knowledge, Report, check, clean_argv
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.memory import Estimate, estimate
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.models import (
+    facts_for,
+    find,
+    find_draft,
+    load_models,
+)
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.rules import GPUS, Facts, Setting
 
 ROOT = Path(__file__).resolve().parents[1]
 

@@ -21,11 +21,17 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "plugins"))
+from _collection import IMPORT_ROOT
 
-from module_utils._sglang_matrix import Cell, duplicates, matrix
-from module_utils._sglang_profile import Library
-from plugin_utils._profile_files import ProfileError, find_profiles, load_profile
+sys.path.insert(0, IMPORT_ROOT)
+
+from _matrix import Cell, duplicates, matrix
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile import Library
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile_files import (
+    ProfileError,
+    find_profiles,
+    load_profile,
+)
 
 MARKS = {"accepted": "ok", "translated": "tr", "refused": "--"}
 FAILED_ELSEWHERE = "??"

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from ansible.errors import AnsibleActionFail
-from ansible_collections.gb10.cluster.plugins.module_utils._bench_rank import comparison_lines, regressions
-from ansible_collections.gb10.cluster.plugins.module_utils._bench_report import from_records
-from ansible_collections.gb10.cluster.plugins.plugin_utils._controller_action import ControllerAction, read_journal
+from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import ControllerAction, read_journal
+from ansible_collections.gb10.cluster.plugins.plugin_utils._report.rank import comparison_lines, regressions
+from ansible_collections.gb10.cluster.plugins.plugin_utils._report.rows import from_records
 
 
 class ActionModule(ControllerAction):

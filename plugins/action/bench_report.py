@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import yaml
-from ansible_collections.gb10.cluster.plugins.module_utils._bench_html import page
-from ansible_collections.gb10.cluster.plugins.module_utils._bench_plots import pictures
-from ansible_collections.gb10.cluster.plugins.module_utils._bench_presets import with_winners
-from ansible_collections.gb10.cluster.plugins.module_utils._bench_report import Report, from_records
-from ansible_collections.gb10.cluster.plugins.module_utils._bench_sections import data, markdown
-from ansible_collections.gb10.cluster.plugins.module_utils._bench_table import headlines
-from ansible_collections.gb10.cluster.plugins.plugin_utils._controller_action import ControllerAction, read_journal
-from ansible_collections.gb10.cluster.plugins.plugin_utils._profile_files import load_profile
+from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import ControllerAction, read_journal
+from ansible_collections.gb10.cluster.plugins.plugin_utils._report.html import page
+from ansible_collections.gb10.cluster.plugins.plugin_utils._report.plots import pictures
+from ansible_collections.gb10.cluster.plugins.plugin_utils._report.presets import with_winners
+from ansible_collections.gb10.cluster.plugins.plugin_utils._report.rows import Report, from_records
+from ansible_collections.gb10.cluster.plugins.plugin_utils._report.sections import data, markdown
+from ansible_collections.gb10.cluster.plugins.plugin_utils._report.table import headlines
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile_files import load_profile
 
 
 def _tuned(report: Report, directory: str, search: list[str]) -> tuple[str, str, list[str]]:
@@ -58,13 +58,13 @@ class ActionModule(ControllerAction):
             files |= {path: text}
         changed = []
         for suffix, text in files.items():
-            path = Path(suffix if suffix.endswith(".yml") else options["dest"] + suffix)
-            if path.exists() and path.read_text(encoding="utf-8") == text:
+            target = Path(suffix if suffix.endswith(".yml") else options["dest"] + suffix)
+            if target.exists() and target.read_text(encoding="utf-8") == text:
                 continue
-            changed.append(str(path))
+            changed.append(str(target))
             if not self._task.check_mode:
-                path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_text(text, encoding="utf-8")
+                target.parent.mkdir(parents=True, exist_ok=True)
+                target.write_text(text, encoding="utf-8")
         lines = [line for r in reports for line in headlines(r)]
         if written:
             where = f"presets in {options['presets_dir']}/{reports[-1].profile}.yml"

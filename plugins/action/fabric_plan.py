@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from ansible_collections.gb10.cluster.plugins.module_utils._fabric_plan import format_plan, plan_fabric
-from ansible_collections.gb10.cluster.plugins.module_utils._findings import has_errors
-from ansible_collections.gb10.cluster.plugins.plugin_utils._controller_action import ControllerAction, plan_result
-from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric_variables import fabric_variables
+from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import has_errors
+from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import ControllerAction, plan_result
+from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.plan import format_plan, plan_fabric
+from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.variables import fabric_variables
 
 
 class ActionModule(ControllerAction):

@@ -17,16 +17,16 @@ from typing import Any, ClassVar
 
 from ansible.errors import AnsibleActionFail
 from ansible.utils.display import Display
-from ansible_collections.gb10.cluster.plugins.module_utils._load_adapters import command, missing, parse, result_of
-from ansible_collections.gb10.cluster.plugins.module_utils._load_cell import Server, Workload, idle, measure
-from ansible_collections.gb10.cluster.plugins.module_utils._load_client import UNREADABLE, Busy, Target, aiohttp
-from ansible_collections.gb10.cluster.plugins.module_utils._load_info import (
+from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import ControllerAction
+from ansible_collections.gb10.cluster.plugins.plugin_utils._load.adapters import command, missing, parse, result_of
+from ansible_collections.gb10.cluster.plugins.plugin_utils._load.cell import Server, Workload, idle, measure
+from ansible_collections.gb10.cluster.plugins.plugin_utils._load.client import HAVE_AIOHTTP, UNREADABLE, Busy, Target
+from ansible_collections.gb10.cluster.plugins.plugin_utils._load.info import (
     draft_tokens,
     graphs_expected,
     served_model,
     server_info,
 )
-from ansible_collections.gb10.cluster.plugins.plugin_utils._controller_action import ControllerAction
 
 DISPLAY = Display()
 
@@ -39,6 +39,9 @@ async def _while_wanted(work: Any) -> Any:
         if os.getppid() != parent:
             task.cancel()
     return task.result()
+
+
+_NO_ANSWER: tuple[type[Exception], ...] = (*UNREADABLE, ValueError)
 
 
 class ActionModule(ControllerAction):
@@ -62,7 +65,7 @@ class ActionModule(ControllerAction):
     def act(self, options: Mapping[str, Any], task_vars: Mapping[str, Any]) -> dict[str, Any]:
         """Run every workload in turn and return their records; a workload that can't be measured keeps its reason."""
         result: dict[str, Any] = {"changed": False, "cells": [], "took_s": 0.0, "server_info": {}, "msg": ""}
-        if aiohttp is None:
+        if not HAVE_AIOHTTP:
             raise AnsibleActionFail("aiohttp is not installed on the controller. Install it with: pip install aiohttp")
         try:
             workloads = [Workload(**w) for w in options["workloads"]]
@@ -98,7 +101,7 @@ class ActionModule(ControllerAction):
     def _served(target: Target) -> str:
         try:
             return asyncio.run(served_model(target))
-        except (*UNREADABLE, ValueError) as error:
+        except _NO_ANSWER as error:
             raise AnsibleActionFail(
                 f"{target.url}/v1/models: {error}. Is this the server's URL? Otherwise name the model."
             ) from error
@@ -122,6 +125,7 @@ class ActionModule(ControllerAction):
                 return base | {"status": "failed", "reason": f"{client}'s result can't be read: {error}"}
 
     def _measure(self, client: str, target: Target, workload: Workload, known: Server, prefix: str) -> dict[str, Any]:
+        cell: dict[str, Any]
         started = time.monotonic()
 
         def show(line: str) -> None:

@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from ansible_collections.gb10.cluster.plugins.module_utils._fabric_model import Plan
-from ansible_collections.gb10.cluster.plugins.module_utils._fabric_plan import plan_fabric
-from ansible_collections.gb10.cluster.plugins.module_utils._findings import has_errors
-from ansible_collections.gb10.cluster.plugins.module_utils._preflight_report import format_report, judge
-from ansible_collections.gb10.cluster.plugins.module_utils._preflight_rules import Settings, Subject
-from ansible_collections.gb10.cluster.plugins.plugin_utils._controller_action import ControllerAction
-from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric_variables import fabric_variables, plain
+from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import has_errors
+from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import ControllerAction
+from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.model import Plan
+from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.plan import plan_fabric
+from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.variables import fabric_variables, plain
+from ansible_collections.gb10.cluster.plugins.plugin_utils._preflight.report import format_report, judge
+from ansible_collections.gb10.cluster.plugins.plugin_utils._preflight.rules import Settings, Subject
 
 
 class ActionModule(ControllerAction):

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from ansible_collections.gb10.cluster.plugins.module_utils._serving_diff import describe
-from ansible_collections.gb10.cluster.plugins.plugin_utils._controller_action import ControllerAction
+from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import ControllerAction
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.diff import describe
 
 
 class ActionModule(ControllerAction):

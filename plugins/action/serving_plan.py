@@ -9,15 +9,15 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from ansible_collections.gb10.cluster.plugins.module_utils import _serving_plan
-from ansible_collections.gb10.cluster.plugins.module_utils._findings import Finding, has_errors
-from ansible_collections.gb10.cluster.plugins.module_utils._nccl_env import lint_env
-from ansible_collections.gb10.cluster.plugins.module_utils._serving_profile import repositories, revisions, to_serving
-from ansible_collections.gb10.cluster.plugins.module_utils._serving_types import Settings, instance_name
-from ansible_collections.gb10.cluster.plugins.module_utils._sglang_profile import ResolvedProfile, resolve
-from ansible_collections.gb10.cluster.plugins.module_utils._sglang_profile_checks import override_findings
-from ansible_collections.gb10.cluster.plugins.plugin_utils._controller_action import ControllerAction, plan_result
-from ansible_collections.gb10.cluster.plugins.plugin_utils._profile_files import load_profile, override_problems
+from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding, has_errors
+from ansible_collections.gb10.cluster.plugins.module_utils._nccl.environment import lint_env
+from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import ControllerAction, plan_result
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serving import plan as serving_plan
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.profile import repositories, revisions, to_serving
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.types import Settings, instance_name
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile import ResolvedProfile, resolve
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile_checks import override_findings
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile_files import load_profile, override_problems
 
 _TEXT = {"type": "str", "default": ""}
 
@@ -63,7 +63,7 @@ class ActionModule(ControllerAction):
         plan: dict[str, Any] = {"instance": instance_name(options["instance"], options["profile"]), "ranks": []}
         if resolved is not None:
             profile = to_serving(resolved, options["models_dir"], options["metrics"])
-            plan = _serving_plan.build(options["fabric"], profile, _settings(options, profile.nodes))
+            plan = serving_plan.build(options["fabric"], profile, _settings(options, profile.nodes))
             findings += [Finding(**finding) for finding in plan["findings"]] + _lint(plan)
             plan["models"] = repositories(resolved)
             plan["memory"] = resolved.memory["lines"]
@@ -71,7 +71,7 @@ class ActionModule(ControllerAction):
         plan["models_dir"] = options["models_dir"]
         plan["findings"] = [finding.as_dict() for finding in findings]
         failed = has_errors(findings) or not plan["ranks"]
-        done = "\n".join([f"Group {plan['instance']} is planned.", *_serving_plan.summarize(plan)])
+        done = "\n".join([f"Group {plan['instance']} is planned.", *serving_plan.summarize(plan)])
         return plan_result("The group", failed, findings, {"gb10_serving_plan": plan}, done) | {"plan": plan}
 
 

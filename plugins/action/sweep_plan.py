@@ -13,17 +13,17 @@ from typing import Any, ClassVar
 
 import yaml
 from ansible.errors import AnsibleActionFail
-from ansible_collections.gb10.cluster.plugins.module_utils._findings import Finding, format_findings, has_errors
-from ansible_collections.gb10.cluster.plugins.module_utils._serving_profile import repositories, revisions
-from ansible_collections.gb10.cluster.plugins.module_utils._sglang_profile import ResolvedProfile, resolve
-from ansible_collections.gb10.cluster.plugins.module_utils._sglang_profile_checks import override_findings
-from ansible_collections.gb10.cluster.plugins.module_utils._sweep_plan import Resolved, plan
-from ansible_collections.gb10.cluster.plugins.module_utils._sweep_progress import current, estimate_s, remaining
-from ansible_collections.gb10.cluster.plugins.plugin_utils._controller_action import ControllerAction, read_journal
-from ansible_collections.gb10.cluster.plugins.plugin_utils._profile_files import load_profile, override_problems
+from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding, format_findings, has_errors
+from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import ControllerAction, read_journal
+from ansible_collections.gb10.cluster.plugins.plugin_utils._paths import SWEEPS
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.profile import repositories, revisions
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile import ResolvedProfile, resolve
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile_checks import override_findings
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile_files import load_profile, override_problems
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sweep.plan import Resolved, plan
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sweep.progress import current, estimate_s, remaining
 
 NOT_LAID_OVER = frozenset({"preset", "sglang_version", "transport"})
-SWEEPS = Path(__file__).resolve().parents[2] / "sweeps"
 
 
 def _find(name: str, directories: list[str]) -> Path:

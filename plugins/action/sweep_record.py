@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from ansible.utils.display import Display
-from ansible_collections.gb10.cluster.plugins.module_utils import _journal
-from ansible_collections.gb10.cluster.plugins.module_utils._sweep_progress import (
+from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import ControllerAction, read_journal
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sweep import journal
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sweep.progress import (
     baseline,
     current,
     identity,
@@ -20,8 +21,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._sweep_progress impor
     progress_line,
     stop_reason,
 )
-from ansible_collections.gb10.cluster.plugins.module_utils._sweep_record import concluded, took_s
-from ansible_collections.gb10.cluster.plugins.plugin_utils._controller_action import ControllerAction, read_journal
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sweep.record import concluded, took_s
 
 DISPLAY = Display()
 
@@ -41,7 +41,7 @@ class ActionModule(ControllerAction):
     def act(self, options: Mapping[str, Any], task_vars: Mapping[str, Any]) -> dict[str, Any]:
         """Append the record; a plan that the journal has already is not repeated, a stopped cell does not start."""
         path = Path(options["journal"])
-        records = read_journal(path)
+        recorded = read_journal(path)
         now = datetime.now(UTC)
         record: dict[str, Any] = {"at": now.isoformat(timespec="seconds"), **options["record"]}
         result: dict[str, Any] = {
@@ -51,8 +51,8 @@ class ActionModule(ControllerAction):
             "baseline": {},
             "msg": f"{record.get('kind')}",
         }
-        plan = last_plan(records)
-        records = current(records, plan)
+        plan = last_plan(recorded)
+        records = current(recorded, plan)
         if record.get("kind") == "plan":
             result["changed"] = any(record.get(part) != plan.get(part) for part in ("cells", "workloads"))
         elif record.get("kind") == "start":
@@ -70,5 +70,5 @@ class ActionModule(ControllerAction):
             result |= {"record": record, "msg": f"{record['cell']}: {record['status']}" + (f": {why}" if why else "")}
             DISPLAY.display(result["msg"])
         if result["changed"] and not self._task.check_mode:
-            _journal.append(path, record)
+            journal.append(path, record)
         return result

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ansible_collections.gb10.cluster.plugins.module_utils._sweep_plan import cell_name
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sweep.plan import cell_name
 
 
 def _figure(spread: Mapping[str, Any] | None, digits: int = 1) -> str:

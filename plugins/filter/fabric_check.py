@@ -8,19 +8,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ansible_collections.gb10.cluster.plugins.module_utils import _fabric_report
+from ansible_collections.gb10.cluster.plugins.module_utils._fabric_check import matrix
 
 
 def fabric_matrix(hostvars: Mapping[str, Any], hosts: list[str], variable: str) -> dict[str, Any]:
     """Judge the registered fabric_ping results of all hosts."""
     results = {host: (hostvars[host].get(variable) or {}).get("results") for host in hosts}
-    return _fabric_report.summarize(results, hosts)
+    return matrix.summarize(results, hosts)
 
 
 def fabric_bandwidth_matrix(hostvars: Mapping[str, Any], hosts: list[str], variable: str) -> dict[str, Any]:
     """Judge the fabric_bandwidth results that every client collected in a list."""
     results = [result for host in hosts for result in hostvars[host].get(variable) or []]
-    return _fabric_report.summarize_bandwidth(results, hosts)
+    return matrix.summarize_bandwidth(results, hosts)
 
 
 def fabric_rounds(hosts: list[str]) -> list[dict[str, dict[str, str]]]:
@@ -31,7 +31,7 @@ def fabric_rounds(hosts: list[str]) -> list[dict[str, dict[str, str]]]:
             for one, two in pairs
             for name, partner, side in ((one, two, "server"), (two, one, "client"))
         }
-        for pairs in _fabric_report.rounds(hosts)
+        for pairs in matrix.rounds(hosts)
     ]
 
 

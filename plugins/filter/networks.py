@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from ansible_collections.gb10.cluster.plugins.module_utils import _findings, _networks
-from ansible_collections.gb10.cluster.plugins.module_utils._node_room import units
+from ansible_collections.gb10.cluster.plugins.module_utils._common import findings
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.node_room import units
+from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric import attachments
 
 
 def probe_pods(
@@ -20,9 +21,9 @@ def probe_pods(
     resource_prefix: str = "",
 ) -> list[dict[str, Any]]:
     """Return a probe for every {host: node} whose VFs no pod holds."""
-    held = _networks.attached_nads(busy_pods)
+    held = attachments.attached_nads(busy_pods)
     return [
-        _networks.probe_pod(plan, host, namespace, node, image, resource_prefix)
+        attachments.probe_pod(plan, host, namespace, node, image, resource_prefix)
         for host, node in nodes.items()
         if plan["hosts"][host]["vfs"] and not held.get(node)
     ]
@@ -30,7 +31,7 @@ def probe_pods(
 
 def attachment_findings(pods: list[dict[str, Any]]) -> str:
     """Return what is wrong with the attachments of all pods, a line each; an empty string when nothing is."""
-    return _findings.format_findings(finding for pod in pods for finding in _networks.compare_status(pod))
+    return findings.format_findings(finding for pod in pods for finding in attachments.compare_status(pod))
 
 
 def nodes_lacking(
@@ -68,12 +69,12 @@ class FilterModule:
 
     def filters(self) -> dict[str, Any]:
         return {
-            "nads": _networks.nads,
-            "stale_nads": _networks.stale_nads,
+            "nads": attachments.nads,
+            "stale_nads": attachments.stale_nads,
             "probe_pods": probe_pods,
             "attachment_findings": attachment_findings,
             "daemons_behind": daemons_behind,
             "nodes_lacking": nodes_lacking,
-            "sriov_offers": _networks.sriov_offers,
-            "sriov_resources": _networks.sriov_resources,
+            "sriov_offers": attachments.sriov_offers,
+            "sriov_resources": attachments.sriov_resources,
         }

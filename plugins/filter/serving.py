@@ -7,18 +7,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from ansible_collections.gb10.cluster.plugins.module_utils import (
-    _findings,
-    _serving_compare,
-    _serving_gateway,
-    _serving_manifests,
-    _serving_pods,
-    _serving_preflight,
-    _serving_status,
-    _serving_types,
-)
-from ansible_collections.gb10.cluster.plugins.module_utils._sglang_catalogue import load_history
-from ansible_collections.gb10.cluster.plugins.module_utils._sglang_profile import PROFILES
+from ansible_collections.gb10.cluster.plugins.module_utils._common import findings
+from ansible_collections.gb10.cluster.plugins.module_utils._kube import group_status
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.labels import RANK, REVISION
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.workloads import WORKLOADS
+from ansible_collections.gb10.cluster.plugins.plugin_utils._paths import PROFILES
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serving import compare, gateway, manifests, obstacles, types
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serving import pods as serving_pods
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.catalogue import load_history
 
 
 def serving_manifests(
@@ -30,30 +26,30 @@ def serving_manifests(
 ) -> list[dict[str, Any]]:
     """Return all objects of a group."""
     secrets = {variable: (ref["secret"], ref["key"]) for variable, ref in options.get("secrets", {}).items()}
-    pods = _serving_pods.PodOptions(**{**options, "secrets": secrets})
-    return _serving_manifests.render(plan, pods, files, patches, _serving_gateway.Access(**access))
+    pods = serving_pods.PodOptions(**{**options, "secrets": secrets})
+    return manifests.render(plan, pods, files, patches, gateway.Access(**access))
 
 
 def serving_outdated(live: list[dict[str, Any]], objects: list[dict[str, Any]]) -> list[str]:
     """Return the names of workloads that run another revision, the head's first; empty when none does."""
-    revision = _serving_manifests.group_revision(objects)
-    ours = [item for item in objects if item["kind"] in _serving_manifests.WORKLOADS]
+    revision = manifests.group_revision(objects)
+    ours = [item for item in objects if item["kind"] in WORKLOADS]
     wanted = {(item["kind"], item["metadata"]["name"]) for item in ours}
-    ranks = sorted(live, key=lambda item: int(item["metadata"]["labels"][_serving_manifests.RANK]))
+    ranks = sorted(live, key=lambda item: int(item["metadata"]["labels"][RANK]))
     running = {(item["kind"], item["metadata"]["name"]): item["metadata"].get("annotations") or {} for item in ranks}
-    same = running.keys() == wanted and all(a.get(_serving_manifests.REVISION) == revision for a in running.values())
+    same = running.keys() == wanted and all(a.get(REVISION) == revision for a in running.values())
     return [] if same else [name for _kind, name in running]
 
 
 def serving_obstacles(plan: dict[str, Any], nads: list[dict[str, Any]], rooms: list[dict[str, Any]]) -> str:
     """Return what would keep the plan's pods from starting, a line each; an empty string when nothing would."""
-    return _findings.format_findings(_serving_preflight.obstacles(plan, nads, rooms))
+    return findings.format_findings(obstacles.obstacles(plan, nads, rooms))
 
 
 def serving_differences(plan: dict[str, Any], info: dict[str, Any]) -> list[str]:
     """Return what the running head says of itself that the plan did not ask for."""
     history = load_history(PROFILES / "catalogue")
-    return _serving_compare.differences(plan["ranks"][0]["argv"], info, plan["sglang_version"], history)
+    return compare.differences(plan["ranks"][0]["argv"], info, plan["sglang_version"], history)
 
 
 class FilterModule:
@@ -62,10 +58,10 @@ class FilterModule:
     def filters(self) -> dict[str, Any]:
         return {
             "serving_manifests": serving_manifests,
-            "serving_instance": _serving_types.instance_name,
-            "serving_unknown": _serving_status.unknown_group,
+            "serving_instance": types.instance_name,
+            "serving_unknown": group_status.unknown_group,
             "serving_differences": serving_differences,
             "serving_outdated": serving_outdated,
             "serving_obstacles": serving_obstacles,
-            "serving_holders": _serving_status.holders,
+            "serving_holders": group_status.holders,
         }

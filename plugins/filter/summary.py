@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ansible_collections.gb10.cluster.plugins.module_utils import _summary
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serving import summary
 
 
 def summary_lines(
@@ -19,7 +19,7 @@ def summary_lines(
     generation: dict[str, Any],
 ) -> list[str]:
     """Return the screen; ``devices`` from roce_gid_info by node, ``mtus`` from the pods by rank."""
-    return _summary.summary(plan, pods, _summary.gids(devices), mtus, verdict, generation)
+    return summary.summary(plan, pods, summary.gids(devices), mtus, verdict, generation)
 
 
 class FilterModule:

@@ -58,10 +58,11 @@ server:
 import socket
 import traceback
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 from ansible.module_utils.basic import AnsibleModule, missing_required_lib
-from ansible_collections.gb10.cluster.plugins.module_utils import _kubeconfig
+from ansible_collections.gb10.cluster.plugins.module_utils._kube import kubeconfig
 
 try:
     import yaml
@@ -93,12 +94,12 @@ def main() -> None:
     )
     options = module.params
     path = Path(options["kubeconfig"])
-    result = {"changed": False, "reachable": False, "server": ""}
+    result: dict[str, Any] = {"changed": False, "reachable": False, "server": ""}
     if YAML_ERROR is not None:
         module.fail_json(msg=missing_required_lib("PyYAML"), exception=YAML_ERROR, **result)
     try:
         config = yaml.safe_load(path.read_text(encoding="utf-8")) if path.is_file() else None
-        result["server"] = _kubeconfig.server_of(config, options["context"])
+        result["server"] = kubeconfig.server_of(config, options["context"])
     except (ValueError, KeyError, TypeError, yaml.YAMLError) as error:
         module.fail_json(msg=f"{path} is no kubeconfig ({type(error).__name__}); repair or move it", **result)
     if result["server"]:

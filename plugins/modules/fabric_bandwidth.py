@@ -121,7 +121,8 @@ pair:
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gb10.cluster.plugins.module_utils import _fabric_bandwidth, _fabric_report, _host
+from ansible_collections.gb10.cluster.plugins.module_utils._fabric_check import bandwidth, matrix
+from ansible_collections.gb10.cluster.plugins.module_utils._host import system
 
 
 def main() -> None:
@@ -146,17 +147,17 @@ def main() -> None:
     server, client = ends if params["side"] == "server" else (ends[1], ends[0])
     result: dict[str, Any] = {"changed": False, "msg": "", "ok": True, "measured": {}, "pair": [client, server]}
     try:
-        lanes = _fabric_bandwidth.lanes(
+        lanes = bandwidth.lanes(
             params["plan"], params["host"], server, client, params["vf_index"], params["port"], params["sysfs_root"]
         )
         if params["side"] == "server":
-            _fabric_bandwidth.serve(params["program"], lanes, params["duration"])
+            bandwidth.serve(params["program"], lanes, params["duration"])
             result["msg"] = f"{len(lanes)} servers wait for {client}"
         else:
-            measured, trouble = _fabric_bandwidth.measure(params["program"], lanes, params["duration"])
-            good, verdict = _fabric_report.judge_bandwidth(measured, params["half_floor"], params["full_floor"])
+            measured, trouble = bandwidth.measure(params["program"], lanes, params["duration"])
+            good, verdict = matrix.judge_bandwidth(measured, params["half_floor"], params["full_floor"])
             result.update(ok=good, measured=measured, msg="\n".join([f"{client} → {server}: {verdict}", *trouble]))
-    except _host.HostError as error:
+    except system.HostError as error:
         module.fail_json(**{**result, "ok": False, "msg": str(error)})
     module.exit_json(**result)
 

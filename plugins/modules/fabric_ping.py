@@ -79,7 +79,8 @@ results:
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gb10.cluster.plugins.module_utils import _fabric_probe, _host
+from ansible_collections.gb10.cluster.plugins.module_utils._fabric_check import probe
+from ansible_collections.gb10.cluster.plugins.module_utils._host import system
 
 
 def main() -> None:
@@ -99,9 +100,9 @@ def main() -> None:
     if params["host"] not in params["plan"].get("hosts", {}):
         module.fail_json(**{**result, "msg": f"{params['host']} is not in the fabric plan; run the role fabric_plan"})
     try:
-        wanted = _fabric_probe.targets(params["plan"], params["host"])
-        reached = _fabric_probe.probe_all(wanted, params["pods_only"], params["count"], params["wait"])
-    except _host.HostError as error:
+        wanted = probe.targets(params["plan"], params["host"])
+        reached = probe.probe_all(wanted, params["pods_only"], params["count"], params["wait"])
+    except system.HostError as error:
         module.fail_json(**{**result, "msg": str(error)})
     passed = sum(not one.layer for one in reached)
     module.exit_json(

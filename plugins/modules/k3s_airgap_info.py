@@ -52,9 +52,11 @@ findings:
 """
 
 from pathlib import Path
+from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gb10.cluster.plugins.module_utils import _airgap, _findings
+from ansible_collections.gb10.cluster.plugins.module_utils._common import findings
+from ansible_collections.gb10.cluster.plugins.module_utils._k3s import airgap
 
 
 def main() -> None:
@@ -65,16 +67,16 @@ def main() -> None:
         },
         supports_check_mode=True,
     )
-    found = _airgap.read(Path(module.params["path"]), module.params["arch"])
-    result = {
+    found = airgap.read(Path(module.params["path"]), module.params["arch"])
+    result: dict[str, Any] = {
         "changed": False,
         "binary": found.binary,
         "images": list(found.images),
         "findings": [finding.as_dict() for finding in found.findings],
-        "msg": _findings.format_findings(found.findings)
+        "msg": findings.format_findings(found.findings)
         or f"{1 + len(found.images)} files are what their checksums say.",
     }
-    if _findings.has_errors(found.findings):
+    if findings.has_errors(found.findings):
         module.fail_json(**result)
     module.exit_json(**result)
 

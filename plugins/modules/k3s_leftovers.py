@@ -86,9 +86,10 @@ import shutil
 import signal
 import time
 from pathlib import Path
+from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gb10.cluster.plugins.module_utils import _k3s_leftovers as leftovers
+from ansible_collections.gb10.cluster.plugins.module_utils._k3s import leftovers
 
 
 def processes() -> tuple[dict[int, str], dict[int, int]]:
@@ -115,7 +116,7 @@ class Cleaner:
 
     def run(self, *command: str, data: str | None = None) -> str:
         """Run a command that must succeed and return its output."""
-        return self.module.run_command(list(command), check_rc=True, data=data)[1]
+        return str(self.module.run_command(list(command), check_rc=True, data=data)[1])
 
     def bring_links_home(self) -> list[str]:
         """Move VFs out of the pods' namespaces."""
@@ -220,7 +221,7 @@ def main() -> None:
         supports_check_mode=True,
     )
     cleaner = Cleaner(module)
-    result = {"returned_links": cleaner.bring_links_home()}
+    result: dict[str, Any] = {"returned_links": cleaner.bring_links_home()}
     result["processes"] = cleaner.end_containers()
     result["mounts"] = cleaner.unmount()
     result["links"] = cleaner.remove_links()

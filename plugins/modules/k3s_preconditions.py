@@ -80,9 +80,11 @@ installed_version:
 
 import time
 from pathlib import Path
+from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gb10.cluster.plugins.module_utils import _findings, _k3s_host
+from ansible_collections.gb10.cluster.plugins.module_utils._common import findings as common_findings
+from ansible_collections.gb10.cluster.plugins.module_utils._k3s import host
 
 
 def installed_version(module: AnsibleModule, binary: str) -> str:
@@ -90,7 +92,7 @@ def installed_version(module: AnsibleModule, binary: str) -> str:
     if not Path(binary).exists():
         return ""
     _status, output, _errors = module.run_command([binary, "--version"])
-    return _k3s_host.parse_k3s_version_output(output)
+    return host.parse_k3s_version_output(output)
 
 
 def main() -> None:
@@ -110,8 +112,8 @@ def main() -> None:
     )
     options = module.params
     try:
-        state = _k3s_host.read_host(Path(options["root"]), installed_version(module, options["binary"]), time.time())
-        findings = _k3s_host.judge(
+        state = host.read_host(Path(options["root"]), installed_version(module, options["binary"]), time.time())
+        findings = host.judge(
             state,
             role=options["role"],
             version=options["version"],
@@ -123,14 +125,14 @@ def main() -> None:
         )
     except ValueError as error:
         module.fail_json(msg=str(error), findings=[], installed=False, installed_version="")
-    result = {
+    result: dict[str, Any] = {
         "changed": False,
-        "findings": [finding.as_dict() for finding in _findings.sort_findings(findings)],
+        "findings": [finding.as_dict() for finding in common_findings.sort_findings(findings)],
         "installed": any(state.units.values()),
         "installed_version": state.installed_version,
-        "msg": _findings.format_findings(findings) or "K3s can be installed here.",
+        "msg": common_findings.format_findings(findings) or "K3s can be installed here.",
     }
-    if _findings.has_errors(findings):
+    if common_findings.has_errors(findings):
         module.fail_json(**result)
     module.exit_json(**result)
 

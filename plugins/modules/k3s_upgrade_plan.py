@@ -90,7 +90,8 @@ findings:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gb10.cluster.plugins.module_utils import _findings, _upgrade_plan
+from ansible_collections.gb10.cluster.plugins.module_utils._common import findings
+from ansible_collections.gb10.cluster.plugins.module_utils._k3s import upgrade
 
 
 def main() -> None:
@@ -116,16 +117,16 @@ def main() -> None:
     )
     options = module.params
     try:
-        plan = _upgrade_plan.plan(
-            _upgrade_plan.from_dicts(options["nodes"]),
+        plan = upgrade.plan(
+            upgrade.from_dicts(options["nodes"]),
             options["version"],
             group_running=options["group_running"],
             group_stopped_by_us=options["group_stopped"],
         )
     except ValueError as error:
         module.fail_json(msg=str(error), changed=False, steps=[], order=[], hosts=[], findings=[])
-    if _findings.has_errors(plan.findings):
-        module.fail_json(msg=_findings.format_findings(plan.findings), changed=False, **plan.as_dict())
+    if findings.has_errors(plan.findings):
+        module.fail_json(msg=findings.format_findings(plan.findings), changed=False, **plan.as_dict())
     module.exit_json(
         changed=False, msg="Nothing to upgrade." if not plan.steps else f"{len(plan.steps)} steps", **plan.as_dict()
     )

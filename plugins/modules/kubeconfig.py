@@ -71,9 +71,10 @@ import os
 import tempfile
 import traceback
 from pathlib import Path
+from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule, missing_required_lib
-from ansible_collections.gb10.cluster.plugins.module_utils import _kubeconfig
+from ansible_collections.gb10.cluster.plugins.module_utils._kube import kubeconfig
 
 try:
     import yaml
@@ -96,7 +97,7 @@ def write(path: Path, text: str) -> None:
         raise
 
 
-def names(config: _kubeconfig.Config | None) -> list[str]:
+def names(config: kubeconfig.Config | None) -> list[str]:
     """Return the names of the contexts."""
     return [entry["name"] for entry in (config or {}).get("contexts") or []]
 
@@ -115,17 +116,17 @@ def main() -> None:
     )
     options = module.params
     path = Path(options["path"])
-    result = {"changed": False, "path": str(path), "contexts": []}
+    result: dict[str, Any] = {"changed": False, "path": str(path), "contexts": []}
     if YAML_ERROR is not None:
         module.fail_json(msg=missing_required_lib("PyYAML"), exception=YAML_ERROR, **result)
     try:
         existing = yaml.safe_load(path.read_text(encoding="utf-8")) if path.is_file() else None
         if options["state"] == "absent":
-            wanted = _kubeconfig.removed(existing, options["context"]) if existing else None
+            wanted = kubeconfig.removed(existing, options["context"]) if existing else None
         else:
             source = yaml.safe_load(options["content"])
-            entries = _kubeconfig.renamed(source, options["context"], options["server"])
-            wanted = _kubeconfig.merged(existing, entries)
+            entries = kubeconfig.renamed(source, options["context"], options["server"])
+            wanted = kubeconfig.merged(existing, entries)
     except (ValueError, KeyError, TypeError, yaml.YAMLError) as error:
         module.fail_json(
             msg=f"{path} or the server's kubeconfig is no kubeconfig ({type(error).__name__}); repair or move the file",

@@ -110,9 +110,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gb10.cluster.plugins.module_utils import _model_fetch as fetch
-from ansible_collections.gb10.cluster.plugins.module_utils import _model_store as store
-from ansible_collections.gb10.cluster.plugins.module_utils import _model_weights as weights
+from ansible_collections.gb10.cluster.plugins.module_utils._models import fetch, store, weights
 
 SHOWN_FAULTS = 5
 
@@ -135,7 +133,13 @@ def stage(options: dict[str, Any], check_mode: bool) -> dict[str, Any]:
     lacking = store.missing(directory, files, recorded)
     total = sum(file.size for file in files)
     to_come = store.needed_bytes(directory, lacking)
-    result = {"changed": False, "done": not lacking, "commit": commit, "missing_bytes": to_come, "total_bytes": total}
+    result: dict[str, Any] = {
+        "changed": False,
+        "done": not lacking,
+        "commit": commit,
+        "missing_bytes": to_come,
+        "total_bytes": total,
+    }
     if not lacking and marker.get("commit") == commit and marker.get("complete"):
         return result | {"msg": f"{repo} is complete: {store.human(total)} in {directory}."}
     reserve = int(options["reserve_gb"] * 1e9)
@@ -194,7 +198,7 @@ def main() -> None:
         },
         supports_check_mode=True,
     )
-    empty = {"changed": False, "done": False, "commit": "", "missing_bytes": 0, "total_bytes": 0}
+    empty: dict[str, Any] = {"changed": False, "done": False, "commit": "", "missing_bytes": 0, "total_bytes": 0}
     local = module.params["source"] == "local"
     try:
         module.exit_json(**(look(module.params) if local else stage(module.params, module.check_mode)))

@@ -70,10 +70,14 @@ import traceback
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule, missing_required_lib
-from ansible_collections.gb10.cluster.plugins.module_utils import _nccl_env_pod as env_pod
-from ansible_collections.gb10.cluster.plugins.module_utils import _nccl_pods as pods
-from ansible_collections.gb10.cluster.plugins.module_utils._findings import format_findings, has_errors, sort_findings
-from ansible_collections.gb10.cluster.plugins.module_utils._nccl_env import lint_env
+from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import (
+    format_findings,
+    has_errors,
+    sort_findings,
+)
+from ansible_collections.gb10.cluster.plugins.module_utils._kube import pod_logs as pods
+from ansible_collections.gb10.cluster.plugins.module_utils._nccl import environment_pod as env_pod
+from ansible_collections.gb10.cluster.plugins.module_utils._nccl.environment import lint_env
 
 try:
     import kubernetes

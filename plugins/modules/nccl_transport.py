@@ -229,12 +229,18 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule, missing_required_lib
-from ansible_collections.gb10.cluster.plugins.module_utils import _nccl_overall as overall
-from ansible_collections.gb10.cluster.plugins.module_utils import _nccl_pods as pods
-from ansible_collections.gb10.cluster.plugins.module_utils import _nccl_sources as sources
-from ansible_collections.gb10.cluster.plugins.module_utils._nccl_expect import Expectation
-from ansible_collections.gb10.cluster.plugins.module_utils._nccl_log import NcclLog
-from ansible_collections.gb10.cluster.plugins.module_utils._nccl_sources import SourceError
+from ansible_collections.gb10.cluster.plugins.module_utils._kube import pod_logs as pods
+from ansible_collections.gb10.cluster.plugins.module_utils._nccl import overall
+from ansible_collections.gb10.cluster.plugins.module_utils._nccl.expectation import Expectation
+from ansible_collections.gb10.cluster.plugins.module_utils._nccl.log import NcclLog
+from ansible_collections.gb10.cluster.plugins.module_utils._nccl.sources import (
+    Opened,
+    SourceError,
+    Sources,
+    keep_evidence,
+    local_sources,
+    read_source,
+)
 
 try:
     import kubernetes
@@ -299,7 +305,7 @@ class Pods:
             self.client = kubernetes.config.new_client_from_config(config_file=kubeconfig, context=context)
         self.api = kubernetes.client.CoreV1Api(self.client)
 
-    def sources(self) -> sources.Sources:
+    def sources(self) -> Sources:
         """Return the pods' logs; raises SourceError when there are no such pods."""
         with told(f"the pods of namespace {self.wanted.namespace}"):
             self.places = pods.pod_places(self.api, self.wanted)
@@ -307,16 +313,16 @@ class Pods:
             raise SourceError(f"no pod of namespace {self.wanted.namespace} matches {self.wanted.label_selector}")
         return {name: self._streams(name) for name in self.places}
 
-    def read(self, name: str, opened: list[sources.Opened], kept: list[bytes]) -> NcclLog:
+    def read(self, name: str, opened: list[Opened], kept: list[bytes]) -> NcclLog:
         """Read one pod; its processes are its own, whatever the lines say."""
         with told(f"the log of pod {name}"):
-            log = sources.read_source(name, opened, kept)
+            log = read_source(name, opened, kept)
         for process in [*log.processes, *log.earlier]:
             process.pod = name
         return log
 
-    def _streams(self, name: str) -> list[sources.Opened]:
-        streams = [pods.open_pod_log(self.api, self.wanted, name)]
+    def _streams(self, name: str) -> list[Opened]:
+        streams: list[Opened] = [pods.open_pod_log(self.api, self.wanted, name)]
         # A device such as /dev/stdout is the container's output, which is read anyway.
         if self.wanted.log_file and not self.wanted.log_file.startswith(("/dev/", "/proc/")):
             pattern = self.wanted.log_file.replace("%h", "*").replace("%p", "*")
@@ -333,8 +339,8 @@ def look(
     """Read and judge everything once; raises SourceError."""
     kept: dict[str, list[bytes]] = {}
     logs: dict[str, NcclLog] = {}
-    for name, opened in sources.local_sources(files, text).items():
-        logs[name] = sources.read_source(name, opened, kept.setdefault(name, []))
+    for name, opened in local_sources(files, text).items():
+        logs[name] = read_source(name, opened, kept.setdefault(name, []))
     if cluster:
         for name, opened in cluster.sources().items():
             logs[name] = cluster.read(name, opened, kept.setdefault(name, []))
@@ -356,7 +362,7 @@ def run(options: dict[str, Any], keep: bool) -> dict[str, Any]:
             break
         time.sleep(options["interval"])
     directory = options["evidence_dir"]
-    written = sources.keep_evidence(Path(directory), result, kept) if directory and keep else []
+    written = keep_evidence(Path(directory), result, kept) if directory and keep else []
     return result | {"kept": written}
 
 

@@ -147,14 +147,10 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gb10.cluster.plugins.module_utils import (
-    _host,
-    _netplan,
-    _netplan_transaction,
-    _netplan_undo,
-    _roce_gid,
-)
-from ansible_collections.gb10.cluster.plugins.module_utils._findings import format_findings, has_errors
+from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import format_findings, has_errors
+from ansible_collections.gb10.cluster.plugins.module_utils._host import system
+from ansible_collections.gb10.cluster.plugins.module_utils._netplan import interfaces, transaction, undo
+from ansible_collections.gb10.cluster.plugins.module_utils._rdma import gids
 
 
 class Transaction:
@@ -164,30 +160,30 @@ class Transaction:
         self.module = module
         self.params = module.params
         self.result = result
-        self.state = _netplan_undo.State()
+        self.state = undo.State()
         self.last = self.state.outcome()
         self.paths = {kind: Path(self.params[f"{kind}_path"]) for kind in ("netplan", "sysctl")}
 
     def apply(self) -> None:
         """Lead to the plan."""
         try:
-            desired = _netplan.interfaces(self.params["pfs"], self.params["vfs"], self.params["mtu"])
+            desired = interfaces.interfaces(self.params["pfs"], self.params["vfs"], self.params["mtu"])
         except (KeyError, TypeError, ValueError) as error:
-            raise _host.HostError(f"Nothing was changed: pfs and vfs are not a host's fabric plan: {error}") from error
+            raise system.HostError(f"Nothing was changed: pfs and vfs are not a host's fabric plan: {error}") from error
         self.undo_leftover()
-        links = _host.links()
-        held = self.result["held"] = _netplan_transaction.held_vfs(desired, links)
-        protected = _netplan_transaction.protected_interfaces(self.params["management_interfaces"], links)
-        findings = _netplan.check(desired, links, protected, held, self.module.check_mode)
+        links = system.links()
+        held = self.result["held"] = transaction.held_vfs(desired, links)
+        protected = transaction.protected_interfaces(self.params["management_interfaces"], links)
+        findings = interfaces.check(desired, links, protected, held, self.module.check_mode)
         self.result["findings"] = [finding.as_dict() for finding in findings]
         if has_errors(findings):
-            raise _host.HostError("Nothing was changed, the old state holds.\n" + format_findings(findings))
-        sysctls = _netplan.sysctls(desired)
-        change = _netplan_transaction.Change(
+            raise system.HostError("Nothing was changed, the old state holds.\n" + format_findings(findings))
+        sysctls = interfaces.sysctls(desired)
+        change = transaction.Change(
             what="fabric plan",
             files={
-                self.paths["netplan"]: _netplan.render_netplan(desired),
-                self.paths["sysctl"]: _netplan.render_sysctl(desired),
+                self.paths["netplan"]: interfaces.render_netplan(desired),
+                self.paths["sysctl"]: interfaces.render_sysctl(desired),
             },
             sysctls=sysctls,
             links=[interface.name for interface in desired],
@@ -197,9 +193,9 @@ class Transaction:
         )
 
         def differences() -> list[str]:
-            found = _netplan.deviations(desired, _host.links(), held) + _netplan_transaction.wrong_sysctls(sysctls)
+            found = interfaces.deviations(desired, system.links(), held) + transaction.wrong_sysctls(sysctls)
             if self.params["check_gids"]:
-                found += _netplan.gid_deviations(desired, held, _roce_gid.read_devices(self.params["sysfs_root"]))
+                found += interfaces.gid_deviations(desired, held, gids.read_devices(self.params["sysfs_root"]))
             return found
 
         self.perform(change, differences)
@@ -210,20 +206,20 @@ class Transaction:
         past = self.state.manifests()
         if not past:
             if forget and self.state.directory.exists() and not self.module.check_mode:
-                _netplan_undo.forget(self.state)
+                undo.forget(self.state)
             self.result["msg"] = "This host has no change to go back from"
             return
         # The oldest manifest that knows a file, link or sysctl has its original.
         chosen = past if forget else past[-1:]
         files: dict[Path, str | None] = {}
-        links: dict[str, _netplan_undo.LinkState] = {}
+        links: dict[str, undo.LinkState] = {}
         sysctls: dict[str, str] = {}
         for manifest in chosen:
             for name, old in manifest.files.items():
                 files.setdefault(Path(name), old)
             links = {**manifest.links, **links}
             sysctls = {**manifest.sysctls, **sysctls}
-        change = _netplan_transaction.Change(
+        change = transaction.Change(
             what="reset" if forget else f"restore of the state before {chosen[0].id}",
             files=files,
             sysctls={},
@@ -235,23 +231,23 @@ class Transaction:
         )
         self.perform(change, list, always=True)
 
-    def perform(self, change: _netplan_transaction.Change, differences: Any, always: bool = False) -> None:
+    def perform(self, change: transaction.Change, differences: Any, always: bool = False) -> None:
         """Validate, tell the difference and, outside of check mode, make the change."""
-        modes = {path: _netplan_transaction.mode_of(path) for path in change.files}
-        stale = _netplan_transaction.outdated(change.files, modes)
+        modes = {path: transaction.mode_of(path) for path in change.files}
+        stale = transaction.outdated(change.files, modes)
         self.result["differences"] = differences()
         self.result["diff"] = diff(change, self.result["differences"])
         if not (stale or self.result["differences"] or always):
             self.result["msg"] = "Files and live state are as planned"
             return
-        _netplan_transaction.validate(change.files)
+        transaction.validate(change.files)
         self.result["changed"] = True
         if self.module.check_mode:
             self.result["msg"] = "Would change the network, with an undo until it is confirmed"
             return
         if self.last.get("outcome") == "undone":
             self.module.warn(f"The change before this one ({self.last['what']}, {self.last['at']}): {self.last['why']}")
-        self.result["transaction"] = _netplan_transaction.execute(
+        self.result["transaction"] = transaction.execute(
             self.state, change, self.params["management_interfaces"], differences, self.params["settle_timeout"]
         )
         self.result["msg"] = f"Applied and checked; undone in {change.timeout} s unless it is confirmed"
@@ -260,16 +256,16 @@ class Transaction:
         """Take back what an earlier run left unconfirmed, so that this one starts from a known state."""
         if self.state.pending.exists():
             if self.module.check_mode:
-                raise _host.HostError(
+                raise system.HostError(
                     "An earlier network change still waits for its confirmation; the host undoes it by itself soon"
                 )
-            note = _netplan_undo.undo(self.state, "a new run found it unconfirmed")
+            note = undo.undo(self.state, "a new run found it unconfirmed")
             self.module.warn(f"An earlier network change was never confirmed: {note}")
 
 
-def diff(change: _netplan_transaction.Change, differences: list[str]) -> dict[str, str]:
+def diff(change: transaction.Change, differences: list[str]) -> dict[str, str]:
     """Return what --diff prints."""
-    text = []
+    text: list[str] = []
     for path, content in change.files.items():
         old = path.read_text(encoding="utf-8") if path.exists() else ""
         new = content or ""
@@ -317,11 +313,11 @@ def main() -> None:
             call.apply()
         elif module.params["state"] == "confirmed":
             if not module.check_mode:
-                _netplan_undo.confirm(call.state, module.params["transaction"])
+                undo.confirm(call.state, module.params["transaction"])
             result.update(changed=True, msg="The change holds", transaction=module.params["transaction"])
         else:
             call.go_back(forget=module.params["state"] == "absent")
-    except _host.HostError as error:
+    except system.HostError as error:
         result.update(msg=str(error), changed=False)
         module.fail_json(**result)
     except OSError as error:

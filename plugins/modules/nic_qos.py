@@ -94,33 +94,34 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gb10.cluster.plugins.module_utils import _host, _host_unit, _qos
+from ansible_collections.gb10.cluster.plugins.module_utils._host import system
+from ansible_collections.gb10.cluster.plugins.module_utils._host import unit as host_unit
+from ansible_collections.gb10.cluster.plugins.module_utils._rdma import qos as rdma_qos
 
 CONFIG = Path("/etc/gb10/qos.json")
 
 
-def boot_unit(timeout: int, count: int) -> _host_unit.HostUnit:
+def boot_unit(timeout: int, count: int) -> host_unit.HostUnit:
     """Return the unit that does at boot what this module does now."""
-    return _host_unit.HostUnit(
+    return host_unit.HostUnit(
         name="gb10-qos",
         description="Lossless class of RoCE on the GB10 fabric's ports",
-        module="_qos",
-        uses=("_host",),
+        module="_rdma.qos",
         config=CONFIG,
         arguments=str(CONFIG),
         timeout=timeout * max(1, count) + 60,
     )
 
 
-def asked(params: dict[str, Any]) -> _qos.Qos:
+def asked(params: dict[str, Any]) -> rdma_qos.Qos:
     """Return the classes that the options ask for. Raise HostError for what can't be."""
     numbers = {key: params[key] for key in ("lossless_class", "cnp_class", "roce_dscp", "cnp_dscp")}
     wrong = [f"{key} {value}" for key, value in numbers.items() if not 0 <= value < (8 if "class" in key else 64)]
     if params["roce_dscp"] == params["cnp_dscp"]:
         wrong.append(f"roce_dscp and cnp_dscp are both {params['cnp_dscp']}")
     if wrong:
-        raise _host.HostError(f"Nothing was changed: a class is 0 … 7, a DSCP 0 … 63: {', '.join(wrong)}")
-    return _qos.Qos(
+        raise system.HostError(f"Nothing was changed: a class is 0 … 7, a DSCP 0 … 63: {', '.join(wrong)}")
+    return rdma_qos.Qos(
         frozenset([params["lossless_class"]]),
         {params["roce_dscp"]: params["lossless_class"], params["cnp_dscp"]: params["cnp_class"]},
     )
@@ -128,25 +129,25 @@ def asked(params: dict[str, Any]) -> _qos.Qos:
 
 def converge(module: AnsibleModule, result: dict[str, Any]) -> None:
     """Bring all ports to the desired state and fill in the result."""
-    config = json.loads(_host.read_text(CONFIG) or "{}")
-    origin = {port: _qos.from_dict(data) for port, data in config.get("origin", {}).items()}
+    config = json.loads(system.read_text(CONFIG) or "{}")
+    origin = {port: rdma_qos.from_dict(data) for port, data in config.get("origin", {}).items()}
     present = module.params["state"] == "present"
     if present:
         wanted = asked(module.params)
         goals = dict.fromkeys(module.params["ports"], wanted)
         # a DSCP that this run is the first to touch belongs to what was before, too
         for port in goals:
-            before = _qos.observe(port, wanted.classes)
+            before = rdma_qos.observe(port, wanted.classes)
             known = origin.get(port, before)
-            origin[port] = _qos.Qos(known.lossless, {**before.classes, **known.classes})
-        goals = {port: _qos.Qos(wanted.lossless, {**origin[port].classes, **wanted.classes}) for port in goals}
-        text = _qos.configuration(wanted, origin, goals, module.params["boot_timeout"])
+            origin[port] = rdma_qos.Qos(known.lossless, {**before.classes, **known.classes})
+        goals = {port: rdma_qos.Qos(wanted.lossless, {**origin[port].classes, **wanted.classes}) for port in goals}
+        text = rdma_qos.configuration(wanted, origin, goals, module.params["boot_timeout"])
     else:
         # a port that is gone has taken its classes along
         goals, text = {port: qos for port, qos in origin.items() if Path("/sys/class/net", port).exists()}, ""
     unit = boot_unit(module.params["boot_timeout"], len(goals))
-    now = {port: _qos.observe(port, goal.classes) for port, goal in goals.items()}
-    todo = [command for port, goal in goals.items() for command in _qos.commands(port, now[port], goal)]
+    now = {port: rdma_qos.observe(port, goal.classes) for port, goal in goals.items()}
+    todo = [command for port, goal in goals.items() for command in rdma_qos.commands(port, now[port], goal)]
     outdated = unit.outdated(text) if present else unit.present()
     result["commands"] = [" ".join(command) for command in todo]
     result["changed"] = bool(todo or outdated)
@@ -159,7 +160,7 @@ def converge(module: AnsibleModule, result: dict[str, Any]) -> None:
         if present and outdated:
             unit.install(text)
         for command in todo:
-            _host.run(command)
+            system.run(command)
         if not present and outdated:
             unit.remove()
     what = "RoCE has its lossless class" if present else "nothing of ours is left"
@@ -183,7 +184,7 @@ def main() -> None:
     result: dict[str, Any] = {"changed": False, "msg": "", "commands": []}
     try:
         converge(module, result)
-    except _host.HostError as error:
+    except system.HostError as error:
         module.fail_json(**{**result, "changed": False, "msg": str(error)})
     module.exit_json(**result)
 

@@ -69,7 +69,7 @@ import traceback
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule, missing_required_lib
-from ansible_collections.gb10.cluster.plugins.module_utils._node_room import Room, able, rooms
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.node_room import Room, able, rooms
 
 try:
     from kubernetes import client, config

@@ -74,8 +74,8 @@ msg:
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gb10.cluster.plugins.module_utils._pf_info import pf_facts, read_pfs
-from ansible_collections.gb10.cluster.plugins.module_utils._preflight_facts import Roots, read_host
+from ansible_collections.gb10.cluster.plugins.module_utils._preflight.facts import Roots, read_host
+from ansible_collections.gb10.cluster.plugins.module_utils._sriov.physical_functions import pf_facts, read_pfs
 
 ROOTS = {
     "sysfs": "/sys",

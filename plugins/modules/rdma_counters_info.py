@@ -90,8 +90,8 @@ import traceback
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule, missing_required_lib
-from ansible_collections.gb10.cluster.plugins.module_utils import _nccl_pods as pods
-from ansible_collections.gb10.cluster.plugins.module_utils import _rdma_counters as counters
+from ansible_collections.gb10.cluster.plugins.module_utils._kube import pod_logs as pods
+from ansible_collections.gb10.cluster.plugins.module_utils._rdma import counters
 
 try:
     import kubernetes

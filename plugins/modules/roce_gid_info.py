@@ -99,10 +99,11 @@ msg:
 
 import time
 from dataclasses import asdict
+from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gb10.cluster.plugins.module_utils._findings import format_findings
-from ansible_collections.gb10.cluster.plugins.module_utils._roce_gid import judge, read_devices
+from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import format_findings
+from ansible_collections.gb10.cluster.plugins.module_utils._rdma.gids import judge, read_devices
 
 INTERVAL = 0.5
 
@@ -125,7 +126,7 @@ def main() -> None:
         if not findings or time.monotonic() >= deadline:
             break
         time.sleep(INTERVAL)
-    result = {
+    result: dict[str, Any] = {
         "changed": False,
         "devices": [device.as_dict() for device in devices],
         "expected": [asdict(item) for item in expected],

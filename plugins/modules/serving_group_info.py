@@ -110,9 +110,10 @@ from io import BytesIO
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule, missing_required_lib
-from ansible_collections.gb10.cluster.plugins.module_utils import _serving_status as status
-from ansible_collections.gb10.cluster.plugins.module_utils._nccl_log import NcclLog
-from ansible_collections.gb10.cluster.plugins.module_utils._nccl_verdict import report_on
+from ansible_collections.gb10.cluster.plugins.module_utils._kube import group_status as status
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.labels import INSTANCE, RANK
+from ansible_collections.gb10.cluster.plugins.module_utils._nccl.log import NcclLog
+from ansible_collections.gb10.cluster.plugins.module_utils._nccl.verdict import report_on
 
 try:
     from kubernetes import client, config
@@ -141,13 +142,15 @@ class Cluster:
         api = config.new_client_from_config(config_file=options["kubeconfig"], context=options["context"])
         self._core, self._plain = client.CoreV1Api(api), api.sanitize_for_serialization
         self._namespace = options["namespace"]
-        self._selector = f"{status.INSTANCE}={options['instance']},{status.RANK}"
+        self._selector = f"{INSTANCE}={options['instance']},{RANK}"
 
     def pods(self) -> list[dict[str, Any]]:
-        return self._plain(self._core.list_namespaced_pod(self._namespace, label_selector=self._selector).items)
+        found = self._core.list_namespaced_pod(self._namespace, label_selector=self._selector)
+        return list(self._plain(found.items))
 
     def events(self) -> list[dict[str, Any]]:
-        return self._plain(self._core.list_namespaced_event(self._namespace, field_selector="type=Warning").items)
+        found = self._core.list_namespaced_event(self._namespace, field_selector="type=Warning")
+        return list(self._plain(found.items))
 
     def log(self, rank: status.Rank) -> list[str]:
         """Return the end of a rank's log, of its last crash where the container already runs again."""

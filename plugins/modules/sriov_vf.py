@@ -121,33 +121,34 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gb10.cluster.plugins.module_utils import _host, _host_unit, _sriov
-from ansible_collections.gb10.cluster.plugins.module_utils._findings import format_findings, has_errors
+from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import format_findings, has_errors
+from ansible_collections.gb10.cluster.plugins.module_utils._host import system
+from ansible_collections.gb10.cluster.plugins.module_utils._host import unit as host_unit
+from ansible_collections.gb10.cluster.plugins.module_utils._sriov import virtual_functions as sriov
 
 CONFIG = Path("/etc/gb10/sriov.json")
 
 
-def boot_unit(timeout: int, pf_count: int) -> _host_unit.HostUnit:
+def boot_unit(timeout: int, pf_count: int) -> host_unit.HostUnit:
     """Return the unit that does at boot what this module does now."""
-    return _host_unit.HostUnit(
+    return host_unit.HostUnit(
         name="gb10-sriov",
         description="SR-IOV virtual functions of the GB10 fabric",
-        module="_sriov",
-        uses=("_findings", "_host", "_netns"),
+        module="_sriov.virtual_functions",
         config=CONFIG,
         arguments=str(CONFIG),
         timeout=timeout * max(1, pf_count) * 2 + 60,
     )
 
 
-def describe(step: _sriov.Step) -> str:
+def describe(step: sriov.Step) -> str:
     """Return a step as a person would say it."""
     if step.action == "numvfs":
         return f"{step.pf}: sriov_numvfs = {step.value}"
     return f"{step.pf} VF {step.vf_index} ({step.netdev}): MAC {step.value}"
 
 
-def snapshot(states: dict[str, _sriov.PfState], files: list[str]) -> str:
+def snapshot(states: dict[str, sriov.PfState], files: list[str]) -> str:
     """Return what the diff compares."""
     shown = {
         name: {"vf_count": state.numvfs, "macs": {vf.netdev: vf.mac for vf in state.vfs.values() if not vf.holder}}
@@ -156,22 +157,22 @@ def snapshot(states: dict[str, _sriov.PfState], files: list[str]) -> str:
     return json.dumps({"pfs": shown, "files": files}, indent=2) + "\n"
 
 
-def planned(states: dict[str, _sriov.PfState], steps: list[_sriov.Step]) -> dict[str, _sriov.PfState]:
+def planned(states: dict[str, sriov.PfState], steps: list[sriov.Step]) -> dict[str, sriov.PfState]:
     """Return the states that the steps lead to."""
     after = dict(states)
     for step in steps:
         state = after[step.pf]
         if step.action == "numvfs":
-            after[step.pf] = _sriov.PfState(state.name, state.pci, state.present, state.totalvfs, int(step.value), {})
+            after[step.pf] = sriov.PfState(state.name, state.pci, state.present, state.totalvfs, int(step.value), {})
         else:
-            vfs = {**state.vfs, step.vf_index: _sriov.VfState(step.netdev, step.value, None)}
-            after[step.pf] = _sriov.PfState(
+            vfs = {**state.vfs, step.vf_index: sriov.VfState(step.netdev, step.value, None)}
+            after[step.pf] = sriov.PfState(
                 state.name, state.pci, state.present, state.totalvfs, state.numvfs, dict(sorted(vfs.items()))
             )
     return after
 
 
-def report(states: dict[str, _sriov.PfState]) -> list[dict[str, Any]]:
+def report(states: dict[str, sriov.PfState]) -> list[dict[str, Any]]:
     """Return the states as plain data."""
     found = []
     for state in states.values():
@@ -182,22 +183,22 @@ def report(states: dict[str, _sriov.PfState]) -> list[dict[str, Any]]:
 
 def read_config() -> dict[str, Any]:
     """Return what an earlier run left on the host, or nothing."""
-    text = _host.read_text(CONFIG)
+    text = system.read_text(CONFIG)
     return json.loads(text) if text else {}
 
 
-def desired(module: AnsibleModule, config: dict[str, Any]) -> tuple[list[_sriov.Pf], list[_sriov.Vf]]:
+def desired(module: AnsibleModule, config: dict[str, Any]) -> tuple[list[sriov.Pf], list[sriov.Vf]]:
     """Return the PFs and VFs that this run should lead to."""
     if module.params["state"] == "absent":
-        return [_sriov.Pf(name, count) for name, count in config.get("origin", {}).items()], []
+        return [sriov.Pf(name, count) for name, count in config.get("origin", {}).items()], []
     try:
-        pfs = [_sriov.Pf(str(pf["name"]), int(pf["vf_count"])) for pf in module.params["pfs"]]
+        pfs = [sriov.Pf(str(pf["name"]), int(pf["vf_count"])) for pf in module.params["pfs"]]
         vfs = [
-            _sriov.Vf(str(vf["pf"]), int(vf["vf_index"]), str(vf["netdev"]), str(vf["mac"]))
+            sriov.Vf(str(vf["pf"]), int(vf["vf_index"]), str(vf["netdev"]), str(vf["mac"]))
             for vf in module.params["vfs"]
         ]
     except (KeyError, TypeError, ValueError) as error:
-        raise _host.HostError(f"pfs need name and vf_count, vfs need pf, vf_index, netdev and mac: {error}") from error
+        raise system.HostError(f"pfs need name and vf_count, vfs need pf, vf_index, netdev and mac: {error}") from error
     return pfs, vfs
 
 
@@ -205,14 +206,14 @@ def converge(module: AnsibleModule, result: dict[str, Any]) -> None:
     """Bring the host to the desired state and fill in the result."""
     config = read_config()
     pfs, vfs = desired(module, config)
-    sysfs = _sriov.Sysfs(Path(module.params["sysfs_root"]))
-    states = _sriov.observe(sysfs, pfs, vfs or [_sriov.Vf(**vf) for vf in config.get("vfs", [])])
-    findings = _sriov.check(pfs, states, module.params["force"])
-    todo = _sriov.steps(pfs, vfs, states)
+    sysfs = sriov.Sysfs(Path(module.params["sysfs_root"]))
+    states = sriov.observe(sysfs, pfs, vfs or [sriov.Vf(**vf) for vf in config.get("vfs", [])])
+    findings = sriov.check(pfs, states, module.params["force"])
+    todo = sriov.steps(pfs, vfs, states)
     unit = boot_unit(module.params["boot_timeout"], len(pfs))
     persist = module.params["state"] == "present" and module.params["persist"]
     origin = {**{state.name: state.numvfs for state in states.values()}, **config.get("origin", {})}
-    text = _sriov.configuration(module.params["sysfs_root"], pfs, vfs, origin, module.params["boot_timeout"])
+    text = sriov.configuration(module.params["sysfs_root"], pfs, vfs, origin, module.params["boot_timeout"])
     outdated = unit.outdated(text) if persist else unit.present()
     result.update(
         changed=bool(todo or outdated),
@@ -221,7 +222,7 @@ def converge(module: AnsibleModule, result: dict[str, Any]) -> None:
         findings=[finding.as_dict() for finding in findings],
     )
     if has_errors(findings):
-        raise _host.HostError("Nothing was changed.\n" + format_findings(findings))
+        raise system.HostError("Nothing was changed.\n" + format_findings(findings))
     missing = [str(path) for path in outdated]
     after = snapshot(planned(states, todo), [f"{path}: as planned" if persist else f"{path}: gone" for path in missing])
     result["diff"] = {
@@ -232,10 +233,10 @@ def converge(module: AnsibleModule, result: dict[str, Any]) -> None:
         # The configuration goes first: it remembers the origin, also when a later step fails.
         if persist and outdated:
             unit.install(text)
-        _sriov.apply(sysfs, todo, module.params["timeout"])
+        sriov.apply(sysfs, todo, module.params["timeout"])
         if not persist and outdated:
             unit.remove()
-        result["pfs"] = report(_sriov.observe(sysfs, pfs, vfs))
+        result["pfs"] = report(sriov.observe(sysfs, pfs, vfs))
     total = sum(pf.vf_count for pf in pfs)
     result["msg"] = f"{total} virtual functions on {len(pfs)} ports, {len(todo)} writes"
 
@@ -258,7 +259,7 @@ def main() -> None:
     result: dict[str, Any] = {"changed": False, "msg": "", "pfs": [], "steps": [], "findings": []}
     try:
         converge(module, result)
-    except _host.HostError as error:
+    except system.HostError as error:
         result.update(msg=str(error), changed=False)
         module.fail_json(**result)
     module.exit_json(**result)

@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "plugins"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "collections"))
 
-from module_utils import _journal
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sweep import journal as sweep_journal
 
 ROOT = Path(__file__).resolve().parents[2]
 PROBE = """<script>
@@ -64,11 +64,11 @@ def environment(network: str, steps: int) -> dict[str, Any]:
 def journal(path: Path) -> Path:
     labels = [{"depth": "3/4", "transport": "roce"}, {"depth": "5/6", "transport": "socket"}]
     cells = [{"id": str(i), "labels": one, "status": "run", "key": str(i)} for i, one in enumerate(labels)]
-    _journal.append(path, {"kind": "plan", "sweep": "nemotron", "profile": "nemotron", "cells": cells})
+    sweep_journal.append(path, {"kind": "plan", "sweep": "nemotron", "profile": "nemotron", "cells": cells})
     for cell, network, steps, factor in ((0, "IB", 3, 1.0), (1, "Socket", 5, 0.7)):
         measured = [measurement(f"c{c}-n8", *(factor * r for r in (199.0, 200.0, 201.0))) for c in (0, 8192, 32768)]
         result = {"kind": "result", "cell": str(cell), "status": "ok", "measurements": measured}
-        _journal.append(path, result | {"environment": environment(network, steps)})
+        sweep_journal.append(path, result | {"environment": environment(network, steps)})
     return path
 
 

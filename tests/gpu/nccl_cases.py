@@ -25,12 +25,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "plugins"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "collections"))
 
-from module_utils._nccl_expect import Expectation
-from module_utils._nccl_log import NcclLog
-from module_utils._nccl_overall import judge_all
-from module_utils._nccl_sources import open_log
+from ansible_collections.gb10.cluster.plugins.module_utils._nccl.expectation import Expectation
+from ansible_collections.gb10.cluster.plugins.module_utils._nccl.log import NcclLog
+from ansible_collections.gb10.cluster.plugins.module_utils._nccl.overall import judge_all
+from ansible_collections.gb10.cluster.plugins.module_utils._nccl.sources import open_log
 
 WORKER = """
 import os, sys, datetime

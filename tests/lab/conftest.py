@@ -14,8 +14,8 @@ import pytest
 from labcommand import LabCommand
 
 _LAB = Path(__file__).resolve().parents[2] / "lab"
-_SAMPLES = _LAB.parent / "tests" / "unit" / "plugins" / "module_utils"
-sys.path[:0] = [str(_LAB), str(_LAB / "hosts"), str(_LAB.parent / "plugins"), str(_SAMPLES)]
+_SAMPLES = _LAB.parent / "tests" / "unit" / "samples"
+sys.path[:0] = [str(_LAB), str(_LAB / "hosts"), str(_LAB.parent / "collections"), str(_SAMPLES)]
 
 
 @pytest.fixture(scope="module")

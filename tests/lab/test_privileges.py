@@ -18,8 +18,10 @@ from typing import Any
 
 import pytest
 import yaml
+from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric import attachments
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serving import manifests, pods
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serving import plan as serving_plan
 from labcommand import CHECKOUT, LabCommand
-from module_utils import _networks, _serving_manifests, _serving_plan, _serving_pods
 from serving_samples import fabric, profile, settings
 from sitecommand import Site
 
@@ -73,7 +75,7 @@ def pod(mode: str) -> dict[str, Any]:
         "networks": [],
         "resources": {"limits": {"nvidia.com/gpu": 1}},
     }
-    spec = _serving_pods.pod_spec(entry, plan, _serving_pods.PodOptions())
+    spec = pods.pod_spec(entry, plan, pods.PodOptions())
     # the service account belongs to the group, which is not started here
     spec.pop("serviceAccountName")
     return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": f"gb10-{mode.replace('_', '-')}"}, "spec": spec}
@@ -140,13 +142,13 @@ def test_manifests_pass_strict_validation_and_a_second_apply_changes_nothing(
 def test_what_is_made_of_a_plan_passes_too(cluster: Site, mode: str, prefix: str) -> None:
     namespace = "gb10-level-restricted" if mode == "restricted" else "gb10-level-privileged"
     chosen = {"namespace": namespace, "rdma_mode": mode, "rdma_resources": ("rdma/gb10",), "sriov_prefix": prefix}
-    plan = _serving_plan.build(fabric(), profile(), settings(**chosen))
+    plan = serving_plan.build(fabric(), profile(), settings(**chosen))
     assert plan["findings"] == []
-    options = _serving_pods.PodOptions(models="/srv/models", cache="/srv/cache", secrets={"HF_TOKEN": ("s", "k")})
+    options = pods.PodOptions(models="/srv/models", cache="/srv/cache", secrets={"HF_TOKEN": ("s", "k")})
     objects = [
-        *_networks.nads({"networks": NETWORKS}, namespace, prefix),
-        _networks.probe_pod(fabric(), "spark1", namespace, "spark1", "localhost/gb10/none:none", prefix),
-        *_serving_manifests.render(plan, options, {"a.py": "1"}, {"b.py": "2"}),
+        *attachments.nads({"networks": NETWORKS}, namespace, prefix),
+        attachments.probe_pod(fabric(), "spark1", namespace, "spark1", "localhost/gb10/none:none", prefix),
+        *manifests.render(plan, options, {"a.py": "1"}, {"b.py": "2"}),
     ]
     kinds = {item["kind"] for item in objects}
     assert kinds >= {"NetworkAttachmentDefinition", "Pod", "StatefulSet", "Service", "Deployment", "Role", "ConfigMap"}

@@ -9,4 +9,4 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / "plugins"), str(ROOT / "scripts")]
+sys.path[:0] = [str(ROOT / "collections"), str(ROOT / "scripts")]

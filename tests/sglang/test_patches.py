@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 import sglang_catalogue
-from module_utils._sglang_catalogue import Version, load_history
-from module_utils._sglang_patches import Patch, load_patches
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.catalogue import Version, load_history
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.patches import Patch, load_patches
 
 ROOT = Path(__file__).resolve().parents[2]
 PATCHES = ROOT / "profiles" / "patches"

@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 import sglang_catalogue
-from module_utils._sglang_argv import parse
-from module_utils._sglang_catalogue import Catalogue, Version, load_history
-from module_utils._sglang_matrix import matrix
-from module_utils._sglang_profile import Library, merge
-from module_utils._sglang_render import topology_argv
-from plugin_utils._profile_files import find_profiles, load_profile
+from _matrix import matrix
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.argv import parse
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.catalogue import Catalogue, Version, load_history
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile import Library, merge
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile_files import find_profiles, load_profile
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.render import topology_argv
 
 ROOT = Path(__file__).resolve().parents[2]
 HISTORY = load_history(ROOT / "profiles" / "catalogue")

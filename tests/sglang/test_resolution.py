@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 import sglang_catalogue
-from module_utils._sglang_check import Knowledge, Report, check
-from module_utils._sglang_rules import Facts, Setting
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.check import Knowledge, Report, check
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.rules import Facts, Setting
 
 ROOT = Path(__file__).resolve().parents[2]
 KNOWLEDGE = Knowledge.load(ROOT / "profiles")

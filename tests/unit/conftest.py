@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 if AnsibleCollectionConfig.collection_finder is None:
     _AnsibleCollectionFinder(paths=[str(ROOT / "collections")])._install()
-sys.path.insert(0, str(ROOT / "plugins"))
+sys.path[:0] = [str(ROOT / "tests" / "unit" / "samples"), str(ROOT / "scripts")]
 
 # How long an example takes says something of the machine's load, nothing of the code.
 settings.register_profile("gb10", deadline=None)

@@ -8,8 +8,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from ansible_collections.gb10.cluster.plugins.module_utils._fabric_model import vf_mac
-from ansible_collections.gb10.cluster.plugins.module_utils._preflight_rules import RULES
+from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.model import vf_mac
+from ansible_collections.gb10.cluster.plugins.plugin_utils._preflight.rules import RULES
 
 ROOT = Path(__file__).resolve().parents[2]
 GUIDE = (ROOT / "docs" / "fabric.md").read_text(encoding="utf-8")
@@ -20,7 +20,7 @@ NETWORK_FAULTS = {"invalid", "host_bits", "leading_zero"}
 def code_rules() -> set[str]:
     """Return the planner's rules as they stand in its source."""
     found: set[str] = set()
-    for path in sorted((ROOT / "plugins").glob("*/_fabric_*.py")):
+    for path in sorted((ROOT / "plugins/plugin_utils/_fabric").glob("*.py")):
         text = path.read_text(encoding="utf-8")
         found |= set(re.findall(r"(?:_finding|reader\.add)\(\s*\"([a-z0-9_]+\.[a-z0-9_]+)\"", text))
         found |= set(re.findall(r"\"fabric\.([a-z0-9_]+\.[a-z0-9_]+)\"", text))

@@ -12,8 +12,8 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from ansible_collections.gb10.cluster.plugins.module_utils._sglang_catalogue import Version
-from ansible_collections.gb10.cluster.plugins.module_utils._sglang_patches import load_patches, select_patches
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.catalogue import Version
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.patches import load_patches, select_patches
 from sglang_cases import KNOWLEDGE, PROFILES
 
 PATCHES = PROFILES / "patches"

@@ -9,8 +9,8 @@ from copy import deepcopy
 from typing import Any
 
 import pytest
-from ansible_collections.gb10.cluster.plugins.module_utils._sglang_profile import overlay, resolve
-from ansible_collections.gb10.cluster.plugins.plugin_utils._profile_files import (
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile import overlay, resolve
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile_files import (
     ProfileError,
     load_profile,
     read_profile,

@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 
 import pytest
-from module_utils._networks import nad
+from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.attachments import nad
 from vms import Vm, Vms
 
 FABRIC = Path(__file__).resolve().parents[2] / "playbooks" / "fabric.yml"

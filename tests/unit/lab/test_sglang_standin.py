@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from module_utils._nccl_log import NcclLog
-from module_utils._nccl_verdict import report_on
+from ansible_collections.gb10.cluster.plugins.module_utils._nccl.log import NcclLog
+from ansible_collections.gb10.cluster.plugins.module_utils._nccl.verdict import report_on
 
 ROOT = Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(ROOT / "lab" / "sglang"))

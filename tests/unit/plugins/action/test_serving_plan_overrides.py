@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.gb10.cluster.plugins.action import serving_plan
-from ansible_collections.gb10.cluster.plugins.module_utils._findings import Finding
+from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding
 
 
 def judged(profile: str = "gemma-4-31b-it", platform: str = "gb10", **overrides: Any) -> list[Finding]:

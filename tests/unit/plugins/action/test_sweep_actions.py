@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 import yaml
-from ansible_collections.gb10.cluster.plugins.module_utils import _sweep_plan
-from ansible_collections.gb10.cluster.plugins.module_utils._bench_published import resolver
+from _published import resolver
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sweep import plan as sweep_plan
 
 ROOT = Path(__file__).resolve().parents[4]
 PLAYBOOK = Path(sys.executable).with_name("ansible-playbook")
@@ -206,7 +206,7 @@ def test_a_damaged_journal_is_neither_read_nor_written(tmp_path: Path) -> None:
 def test_every_shipped_sweep_can_be_planned(path: Path) -> None:
     sweep = yaml.safe_load(path.read_text())
     profile = yaml.safe_load((ROOT / f"profiles/{sweep['profile']}.yml").read_text())
-    made = _sweep_plan.plan(sweep, resolver(profile))
+    made = sweep_plan.plan(sweep, resolver(profile))
     assert not made.findings
     assert {s: made.count(s) for s in ("run", "invalid", "duplicate")} | {"twins": made.twins} == EXPECTED[path.stem]
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.gb10.cluster.plugins.module_utils import _model_fetch as fetch
+from ansible_collections.gb10.cluster.plugins.module_utils._models import fetch
 from ansible_collections.gb10.cluster.plugins.modules import model_stage
 
 DATA = b"weights" * 1000

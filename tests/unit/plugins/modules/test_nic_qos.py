@@ -12,7 +12,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from ansible_collections.gb10.cluster.plugins.module_utils import _host, _host_unit, _qos
+from ansible_collections.gb10.cluster.plugins.module_utils._host import system
+from ansible_collections.gb10.cluster.plugins.module_utils._host import unit as host_unit
+from ansible_collections.gb10.cluster.plugins.module_utils._rdma import qos
 from ansible_collections.gb10.cluster.plugins.modules import nic_qos
 
 BEFORE = {"lo": (frozenset({5}), {26: 2}), "gone0": (frozenset(), {})}
@@ -30,13 +32,13 @@ class Machine:
         if argv[0] == "dcb":
             _dcb, thing, action, _dev, port, _kind, *entries = (word for word in argv if word != "-N")
             if port not in self.pfc:
-                raise _host.HostError("Attribute read: Operation not supported")
-            pairs = _qos.parse_dscp(" ".join(entries))
+                raise system.HostError("Attribute read: Operation not supported")
+            pairs = qos.parse_dscp(" ".join(entries))
             match thing, action:
                 case "pfc", "show":
                     said = " ".join(f"{n}:{'on' if n in self.pfc[port] else 'off'}" for n in range(8))
                 case "pfc", "set":
-                    self.pfc[port] = _qos.parse_pfc(" ".join(entries))
+                    self.pfc[port] = qos.parse_pfc(" ".join(entries))
                 case "app", "show":
                     said = " ".join(f"{dscp}:{number}" for dscp, number in self.dscp[port].items())
                 case "app", "replace":
@@ -50,17 +52,13 @@ class Machine:
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
     made = Machine()
 
-    def unit(timeout: int, count: int) -> _host_unit.HostUnit:
-        return _host_unit.HostUnit(
-            "gb10-qos", "", "_qos", ("_host",), tmp_path / "qos.json", "", timeout * count + 60,
+    def unit(timeout: int, count: int) -> host_unit.HostUnit:
+        return host_unit.HostUnit(
+            "gb10-qos", "", "_rdma.qos", tmp_path / "qos.json", "", timeout * count + 60,
             units=tmp_path / "units", library=tmp_path / "library",
         )  # fmt: skip
 
-    def code(modules: Sequence[str], library: Path) -> dict[Path, str]:
-        return {library / "gb10" / f"{name}.py": "" for name in modules}
-
-    monkeypatch.setattr(_host, "run", made.run)
-    monkeypatch.setattr(_host, "package_files", code)
+    monkeypatch.setattr(system, "run", made.run)
     monkeypatch.setattr(nic_qos, "CONFIG", tmp_path / "qos.json")
     monkeypatch.setattr(nic_qos, "boot_unit", unit)
     return made
@@ -113,13 +111,13 @@ def test_absent_goes_back_to_what_there_was_and_forgets(machine: Machine, tmp_pa
 
 
 def test_a_port_without_classes_stops_everything(machine: Machine, tmp_path: Path) -> None:
-    with pytest.raises(_host.HostError, match="mgmt0: its classes can't be read"):
+    with pytest.raises(system.HostError, match="mgmt0: its classes can't be read"):
         call(tmp_path, ports=["lo", "mgmt0"])
     assert machine.pfc["lo"] == {5}
 
 
 @pytest.mark.parametrize("wrong", [{"lossless_class": 8}, {"roce_dscp": 64}, {"roce_dscp": 48}])
 def test_numbers_that_cannot_be_are_told(machine: Machine, tmp_path: Path, wrong: dict[str, int]) -> None:
-    with pytest.raises(_host.HostError, match="Nothing was changed"):
+    with pytest.raises(system.HostError, match="Nothing was changed"):
         call(tmp_path, **wrong)
     assert machine.pfc["lo"] == {5}

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.gb10.cluster.plugins.module_utils._node_room import Holder, Room
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.node_room import Holder, Room
 from ansible_collections.gb10.cluster.plugins.modules import node_room_info
 
 GPU = {"nvidia.com/gpu": 1}

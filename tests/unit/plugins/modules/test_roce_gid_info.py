@@ -4,16 +4,12 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from ansible.module_utils.testing import patch_module_args
 from ansible_collections.gb10.cluster.plugins.modules import pf_info, roce_gid_info
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "module_utils"))
-
 from sysfs_samples import mlx5_vf, pci_function
 
 

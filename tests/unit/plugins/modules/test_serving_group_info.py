@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from ansible_collections.gb10.cluster.plugins.module_utils import _serving_status as status
+from ansible_collections.gb10.cluster.plugins.module_utils._kube import group_status as status
 from ansible_collections.gb10.cluster.plugins.modules import serving_group_info as info
 
 # Lines of a pod whose VF has no IPv4 address, in NCCL 2.28.9's words.

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 import yaml
-from ansible_collections.gb10.cluster.plugins.module_utils._sglang_profile import resolve
-from ansible_collections.gb10.cluster.plugins.plugin_utils._profile_files import SCHEMA, read_profile
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile import resolve
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile_files import SCHEMA, read_profile
 from jinja2 import StrictUndefined, Template
 from sglang_cases import ROOT
 

@@ -1,0 +1,113 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Run perftest between two hosts, all rails at the same time. Private to the collection."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+from .._common.findings import format_findings
+from .._host import system
+from .._rdma import gids
+
+# " 65536      115421           0.00               97.51                0.185985": bytes, count, peak, average, rate
+RESULT_LINE = re.compile(r"^\s*\d+\s+\d+\s+[\d.]+\s+([\d.]+)\s+[\d.]+\s*$", re.MULTILINE)
+NOT_YET_LISTENING = "Couldn't connect"
+
+
+@dataclass(frozen=True)
+class Lane:
+    """One rail between two hosts: this end's RDMA device and GID index, the server's address and TCP port."""
+
+    rail: str
+    rdma_device: str
+    gid_index: int
+    server: str
+    port: int
+
+
+def lanes(
+    plan: Mapping[str, Any], host: str, server: str, client: str, vf_index: int, port: int, sysfs_root: str
+) -> list[Lane]:
+    """Return one lane a rail that both hosts have. Raise HostError where this host has no GID for its address."""
+    ends = {
+        name: {vf["rail"]: vf for vf in plan["hosts"][name]["vfs"] if vf["vf_index"] == vf_index}
+        for name in (server, client)
+    }
+    rails = sorted(ends[server].keys() & ends[client].keys())
+    expectations, findings = gids.judge(gids.read_devices(sysfs_root), [ends[host][rail] for rail in rails])
+    found = []
+    for rail, gid in zip(rails, expectations, strict=True):
+        if gid.index is None:
+            raise system.HostError(format_findings(findings))
+        own = ends[host][rail]
+        found.append(Lane(rail, gid.rdma_device, gid.index, ends[server][rail]["address"], port + own["rail_index"]))
+    return found
+
+
+def parse_average(output: str) -> float | None:
+    """Return the average Gb/s of ``ib_write_bw --report_gbits``; None where it printed no result."""
+    rows = RESULT_LINE.findall(output)
+    return float(rows[-1]) if rows else None
+
+
+def command(program: str, lane: Lane, duration: int) -> list[str]:
+    """Return what both ends have in common; ``program`` is ib_write_bw or ib_send_bw."""
+    return [
+        program,
+        "-d",
+        lane.rdma_device,
+        "-x",
+        str(lane.gid_index),
+        "-p",
+        str(lane.port),
+        "-F",
+        "--report_gbits",
+        "-D",
+        str(duration),
+    ]
+
+
+def serve(program: str, every: Sequence[Lane], duration: int) -> None:
+    """Start the servers as transient units that end by themselves."""
+    for lane in every:
+        unit = f"gb10-bandwidth-{lane.port}"
+        system.run(["systemctl", "stop", f"{unit}.service"], check=False)
+        system.run(
+            [
+                "systemd-run",
+                "--quiet",
+                "--collect",
+                f"--unit={unit}",
+                f"--property=RuntimeMaxSec={duration + 60}",
+                *command(program, lane, duration),
+            ]
+        )
+
+
+def measure(program: str, every: Sequence[Lane], duration: int) -> tuple[dict[str, float | None], list[str]]:
+    """Run the clients of all lanes at the same time; return Gb/s by rail and what went wrong."""
+    trouble: list[str] = []
+
+    def one(lane: Lane) -> tuple[str, float | None]:
+        said = ""
+
+        def attempt() -> str | None:
+            nonlocal said
+            done = system.run([*command(program, lane, duration), lane.server], check=False, timeout=duration + 60)
+            said = done.stdout + done.stderr
+            return None if NOT_YET_LISTENING in said else said
+
+        system.wait_for(attempt, timeout=10, step=0.5)
+        average = parse_average(said)
+        if average is None:
+            trouble.append(f"{lane.rail}: {program} gave no result: {' '.join(said.split())[-300:]}")
+        return lane.rail, average
+
+    with ThreadPoolExecutor(max_workers=max(1, len(every))) as pool:
+        return dict(pool.map(one, every)), trouble

@@ -1,0 +1,207 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Reach every peer on every VF with the largest packet, and name the broken layer. Private to the collection."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal
+
+from .._host import netns, system
+
+HEADERS = 28  # IPv4 header 20 bytes, ICMP header 8: MTU 9000 leaves 8972 bytes of payload
+ROUND_TRIP = re.compile(r"^(?:rtt|round-trip) min/avg/max\S* = [\d.]+/([\d.]+)/", re.MULTILINE)
+Layer = Literal["", "sriov", "link", "address", "mtu", "ethernet", "ip"]
+
+
+@dataclass(frozen=True)
+class Target:
+    """One direction between two hosts on one VF index of one rail; ``payload`` is in bytes of ICMP data."""
+
+    host: str
+    peer: str
+    rail: str
+    vf_index: int
+    netdev: str
+    mac: str
+    source: str
+    prefix: int
+    address: str
+    mtu: int
+
+    @property
+    def payload(self) -> int:
+        """Return the largest ICMP payload that the MTU allows."""
+        return self.mtu - HEADERS
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a VF is: ``command`` enters its network namespace, ``where`` is ``host`` or the pod that has it."""
+
+    where: str
+    command: tuple[str, ...]
+    link: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Reached:
+    """The result for one target; ``layer`` is empty when the peer answered the full size."""
+
+    target: Target
+    where: str
+    layer: Layer
+    reason: str
+    rtt_ms: float | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain data with the target's keys at the top."""
+        data = asdict(self)
+        return {**data.pop("target"), "payload": self.target.payload, "ok": not self.layer, **data}
+
+
+def targets(plan: Mapping[str, Any], host: str) -> list[Target]:
+    """Return what ``host`` has to reach: the VF of the same rail and index on every other host of the plan."""
+    found = []
+    for own in plan["hosts"][host]["vfs"]:
+        for peer, other in sorted(plan["hosts"].items()):
+            found += [
+                Target(
+                    host,
+                    peer,
+                    own["rail"],
+                    own["vf_index"],
+                    own["netdev"],
+                    own["mac"],
+                    own["address"],
+                    own["prefix"],
+                    vf["address"],
+                    plan["mtu"],
+                )
+                for vf in other["vfs"]
+                if peer != host and (vf["rail"], vf["vf_index"]) == (own["rail"], own["vf_index"])
+            ]
+    return found
+
+
+def locate(wanted: Iterable[Target]) -> dict[str, Place]:
+    """Return where each VF is, by interface name; a VF that is nowhere is left out."""
+    links = system.links()
+    places = {}
+    spaces: list[netns.Holder] | None = None
+    for target in wanted:
+        if target.netdev in places:
+            continue
+        if target.netdev in links:
+            places[target.netdev] = Place("host", (), links[target.netdev])
+            continue
+        spaces = netns.holders() if spaces is None else spaces
+        holder = netns.holder_of(target.netdev, target.mac, "", spaces)
+        if holder:
+            link = next(
+                link
+                for link in holder.links.values()
+                if link.get("ifalias") == target.netdev or link.get("address") == target.mac
+            )
+            places[target.netdev] = Place(str(holder), ("nsenter", f"--net={holder.path}"), link)
+    return places
+
+
+def before_sending(target: Target, place: Place | None) -> tuple[Layer, str]:
+    """Return what is wrong on this side already, lowest layer first; an empty layer if nothing."""
+    if place is None:
+        return "sriov", f"{target.netdev} exists neither on the host nor in a pod: run the role sriov"
+    name = place.link["ifname"]
+    if place.link.get("operstate") != "UP" and "LOWER_UP" not in place.link.get("flags", []):
+        return "link", f"{name} has no carrier: cable, cage or switch port"
+    if target.source not in {entry.get("local") for entry in place.link.get("addr_info", [])}:
+        return "address", f"{name} lacks its address {target.source}, so it has no RoCE v2 GID: run the role netplan"
+    if place.link.get("mtu", 0) < target.mtu:
+        return "mtu", f"{name} has MTU {place.link.get('mtu')}, planned {target.mtu}: run the role netplan"
+    return "", ""
+
+
+def after_failure(target: Target, small_passes: bool, neighbour: str) -> tuple[Layer, str]:
+    """Name the layer of a lost packet from what a small packet and the neighbour table tell."""
+    if small_passes:
+        return "mtu", (
+            f"56 bytes pass, {target.payload} don't: {target.peer}'s VF or port, or the switch (L2MTU), is below"
+            f" {target.mtu}"
+        )
+    if neighbour in ("", "FAILED", "INCOMPLETE"):
+        return "ethernet", (
+            f"{target.address} answers no ARP: {target.peer}'s VF has no address or no carrier, or the cable is in"
+            " another cage, VLAN or switch"
+        )
+    return "ip", f"{target.address} answers ARP but no ping: a firewall on {target.peer}, or an address used twice"
+
+
+def probe(target: Target, place: Place | None, count: int, wait: int) -> Reached:
+    """Ping one target with the full size and without fragmentation; on failure find the layer."""
+    where = place.where if place else "nowhere"
+    layer, reason = before_sending(target, place)
+    if layer or place is None:
+        return Reached(target, where, layer, reason)
+    reached = reach(target, place, count, wait)
+    if reached:
+        return reached
+    small = ping(target, place, 56, 1, wait)
+    # packets may get lost on a busy way; an MTU that is too small loses the second try as well
+    reached = reach(target, place, count, wait) if small.returncode == 0 else None
+    if reached:
+        return replace(reached, reason=f"passes, but a first try lost all {count} packets")
+    shown = system.run_json(
+        [*place.command, "ip", "-j", "neighbour", "show", "to", target.address, "dev", place.link["ifname"]]
+    )
+    state = str((shown[0].get("state") or [""])[0]) if shown else ""
+    layer, reason = after_failure(target, small.returncode == 0, state)
+    return Reached(target, where, layer, reason)
+
+
+def reach(target: Target, place: Place, count: int, wait: int) -> Reached | None:
+    """Ping one target with the full size; None where nothing came back."""
+    full = ping(target, place, target.payload, count, wait)
+    if full.returncode != 0:
+        return None
+    rtt = ROUND_TRIP.search(full.stdout)
+    return Reached(target, place.where, "", "", float(rtt.group(1)) if rtt else None)
+
+
+def ping(target: Target, place: Place, payload: int, count: int, wait: int) -> Any:
+    """Run one ping bound to the VF, so that no other rail can answer for it."""
+    return system.run(
+        [
+            *place.command,
+            "ping",
+            "-n",
+            "-q",
+            "-M",
+            "do",
+            "-s",
+            str(payload),
+            "-c",
+            str(count),
+            "-i",
+            "0.2",
+            "-W",
+            str(wait),
+            "-I",
+            place.link["ifname"],
+            target.address,
+        ],
+        check=False,
+        timeout=count * (wait + 1) + 10,
+    )
+
+
+def probe_all(wanted: list[Target], pods_only: bool, count: int, wait: int) -> list[Reached]:
+    """Probe all targets, sixteen at a time; with ``pods_only`` just the VFs that a pod holds."""
+    places = locate(wanted)
+    if pods_only:
+        wanted = [target for target in wanted if target.netdev in places and places[target.netdev].where != "host"]
+    with ThreadPoolExecutor(max_workers=16) as pool:
+        return list(pool.map(lambda target: probe(target, places.get(target.netdev), count, wait), wanted))

@@ -1,0 +1,117 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Find the pod or process whose network namespace holds an interface of this host. Private to the collection."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from . import system
+
+NETNS_DIRECTORIES = (Path("/run/netns"), Path("/var/run/docker/netns"))
+# libcni keeps what every ADD returned, K8S_POD_NAME among its arguments, until DEL
+CNI_CACHES = (Path("/var/lib/cni/results"), Path("/var/lib/rancher/k3s/agent/cni/results"))
+
+
+@dataclass(frozen=True)
+class Holder:
+    """A network namespace that is not the host's, with the interfaces in it."""
+
+    path: Path
+    name: str
+    pids: tuple[int, ...] = ()
+    pod: str = ""
+    links: dict[str, dict[str, Any]] = field(default_factory=dict, hash=False, compare=False)
+
+    def __str__(self) -> str:
+        if self.pod:
+            return f"pod {self.pod} (network namespace {self.name})"
+        if self.pids:
+            return f"network namespace {self.name} (process {self.pids[0]})"
+        return f"network namespace {self.name} (no process in it: left behind by a deleted pod)"
+
+
+def holders(
+    proc_root: Path = Path("/proc"),
+    netns_directories: Iterable[Path] = NETNS_DIRECTORIES,
+    cni_caches: Iterable[Path] = CNI_CACHES,
+) -> list[Holder]:
+    """Return every other network namespace of this host that can be entered, with its interfaces."""
+    own = _inode(proc_root / "self/ns/net")
+    spaces: dict[int, tuple[Path, list[int]]] = {}
+    for directory in netns_directories:
+        for path in sorted(directory.iterdir()) if directory.is_dir() else []:
+            inode = _inode(path)
+            if inode and inode != own:
+                spaces.setdefault(inode, (path, []))
+    for pid in _pids(proc_root):
+        path = proc_root / str(pid) / "ns/net"
+        inode = _inode(path)
+        if inode and inode != own:
+            spaces.setdefault(inode, (path, []))[1].append(pid)
+    pods = _pods_by_namespace(cni_caches)
+    found = []
+    for path, pids in spaces.values():
+        try:
+            inside = system.links(path)
+        except system.HostError:
+            continue  # a process that ended meanwhile took its namespace along
+        found.append(
+            Holder(
+                path,
+                path.name if not pids or path.name != "net" else f"of process {pids[0]}",
+                tuple(pids),
+                pods.get(path.name, ""),
+                inside,
+            )
+        )
+    return found
+
+
+def holder_of(netdev: str, mac: str, pci: str, found: Iterable[Holder]) -> Holder | None:
+    """Return who has the interface: by PCI address, by the name host-device leaves as its alias, or by MAC."""
+    for holder in found:
+        for link in holder.links.values():
+            if (
+                (pci and link.get("parentdev") == pci)
+                or (netdev and link.get("ifalias") == netdev)
+                or (mac and link.get("address", "").lower() == mac.lower())
+            ):
+                return holder
+    return None
+
+
+def _inode(path: Path) -> int | None:
+    try:
+        return path.stat().st_ino
+    except OSError:
+        return None
+
+
+def _pids(proc_root: Path) -> Iterator[int]:
+    yield from sorted(int(entry.name) for entry in proc_root.iterdir() if entry.name.isdigit())
+
+
+def _pods_by_namespace(caches: Iterable[Path]) -> dict[str, str]:
+    """Map a namespace's file name (``cni-…``) to ``namespace/pod`` by libcni's cache."""
+    pods: dict[str, str] = {}
+    for cache in caches:
+        for path in sorted(cache.iterdir()) if cache.is_dir() else []:
+            try:
+                entry = json.loads(path.read_text(encoding="utf-8"))
+            except (OSError, ValueError):
+                continue
+            arguments = dict(entry.get("cniArgs") or [])
+            pod = arguments.get("K8S_POD_NAME")
+            if not pod:
+                continue
+            owner = f"{arguments.get('K8S_POD_NAMESPACE', 'default')}/{pod}"
+            for interface in (entry.get("result") or {}).get("interfaces") or []:
+                if interface.get("sandbox"):
+                    pods[Path(interface["sandbox"]).name] = owner
+    return pods

@@ -1,0 +1,169 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The few things that every change to a host needs. Private to the collection.
+
+This file is also copied to hosts (see package_files), where units run it without Ansible: standard library only.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import json
+import os
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+HOST_LIBRARY = Path("/usr/local/lib")
+HOST_PACKAGE = "gb10"
+UNIT_DIRECTORY = Path("/etc/systemd/system")
+
+
+class HostError(Exception):
+    """A command or file of this host did not do what it should; the text is fit for a user."""
+
+
+def run(argv: Sequence[str], *, check: bool = True, timeout: float = 60) -> subprocess.CompletedProcess[str]:
+    """Run a command without a shell, raise HostError with what it printed when it fails."""
+    environment = {**os.environ, "LC_ALL": "C.UTF-8"}
+    try:
+        # This also runs at boot and from a timer, where there is no AnsibleModule with a run_command.
+        done = subprocess.run(  # pylint: disable=ansible-bad-function
+            list(argv),
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+        )
+    except FileNotFoundError as error:
+        raise HostError(f"{argv[0]}: command not found on this host; install the package that has it") from error
+    except subprocess.TimeoutExpired as error:
+        raise HostError(f"{' '.join(argv)}: no answer within {timeout:.0f} s") from error
+    if check and done.returncode != 0:
+        said = (done.stderr.strip() or done.stdout.strip()).replace("\n", "; ")
+        raise HostError(f"{' '.join(argv)}: exit status {done.returncode}: {said}")
+    return done
+
+
+def run_json(argv: Sequence[str]) -> Any:
+    """Run a command that prints JSON; nothing printed counts as an empty list, as iproute2 means it."""
+    return json.loads(run(argv).stdout or "[]")
+
+
+def links(netns: Path | None = None) -> dict[str, dict[str, Any]]:
+    """Return ``ip -j -d address`` of this or another network namespace, keyed by interface name."""
+    prefix = ["nsenter", f"--net={netns}"] if netns else []
+    found = run_json([*prefix, "ip", "-j", "-d", "address", "show"])
+    return {link["ifname"]: link for link in found if "ifname" in link}
+
+
+def wait_for(probe: Callable[[], T | None], timeout: float, step: float = 0.2) -> T | None:
+    """Call ``probe`` until it returns something true, at most ``timeout`` seconds; return its last answer."""
+    deadline = time.monotonic() + timeout
+    while True:
+        answer = probe()
+        if answer or time.monotonic() >= deadline:
+            return answer
+        time.sleep(step)
+
+
+def read_text(path: Path) -> str | None:
+    """Return the stripped content of a file, or None where it can't be read (sysfs answers EINVAL for empty slots)."""
+    try:
+        return path.read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:
+        return None
+
+
+def stage(path: Path, content: str, mode: int) -> Path:
+    """Write ``content`` durably to a hidden neighbour of ``path``; renaming it over ``path`` then needs no space."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    staged = path.with_name(f".{path.name}.gb10-new")
+    try:
+        with os.fdopen(os.open(staged, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode), "w", encoding="utf-8") as handle:
+            os.fchmod(handle.fileno(), mode)
+            handle.write(content)
+            handle.flush()
+            os.fsync(handle.fileno())
+    except OSError as error:
+        staged.unlink(missing_ok=True)
+        raise HostError(f"{path}: can't be written: {error.strerror}") from error
+    return staged
+
+
+def sync_directory(path: Path) -> None:
+    """Make renames inside a directory survive a power cut."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def write_atomic(path: Path, content: str, mode: int = 0o644) -> None:
+    """Replace a file as a whole or not at all."""
+    stage(path, content, mode).replace(path)
+    sync_directory(path.parent)
+
+
+def differs(path: Path, content: str, mode: int) -> bool:
+    """Tell whether a file lacks this content or mode."""
+    try:
+        return path.read_text(encoding="utf-8") != content or path.stat().st_mode & 0o7777 != mode
+    except (OSError, UnicodeDecodeError):
+        return True
+
+
+def package_files(module: str, library: Path = HOST_LIBRARY) -> dict[Path, str]:
+    """Return the sources of a module and of everything that it imports from this package, by their path on the host.
+
+    ``module`` is its name below module_utils, such as ``_sriov.virtual_functions``. It runs on the host as
+    ``python3 -m gb10._sriov.virtual_functions`` with PYTHONPATH=/usr/local/lib. Sources come from the import loader,
+    because a module travels to a host as a zip file. Raise HostError where a source is missing.
+    """
+    package = __name__.rsplit(".", 2)[0]
+    sources: dict[str, str] = {}
+    waiting = [f"{package}.{module}"]
+    while waiting:
+        name = waiting.pop()
+        if name not in sources:
+            sources[name] = _source_of(name)
+            waiting += _imported(name, sources[name])
+    directory = library / HOST_PACKAGE
+    files = {name.removeprefix(f"{package}.").replace(".", "/"): source for name, source in sources.items()}
+    return {directory / f"{path}.py": source for path, source in sorted(files.items())}
+
+
+def _imported(name: str, source: str) -> Iterator[str]:
+    """Yield the full names of the modules that ``source`` imports relatively, which is how ours import each other."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.ImportFrom) and node.level:
+            parent = name.rsplit(".", node.level)[0] + (f".{node.module}" if node.module else "")
+            for alias in node.names:
+                inner = f"{parent}.{alias.name}"
+                yield inner if node.module is None or _is_module(inner) else parent
+
+
+def _is_module(name: str) -> bool:
+    try:
+        return importlib.util.find_spec(name) is not None
+    except ModuleNotFoundError:
+        return False
+
+
+def _source_of(name: str) -> str:
+    spec = importlib.util.find_spec(name)
+    loader: Any = spec.loader if spec else None
+    source = loader.get_source(name) if hasattr(loader, "get_source") else None
+    if not source:
+        raise HostError(f"{name}: its source is missing, so it cannot be installed on the host")
+    # zipimport returns text, the loader of ansible-core's collections returns bytes
+    return source.decode() if isinstance(source, bytes) else str(source)

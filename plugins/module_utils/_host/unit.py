@@ -1,0 +1,118 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Keep a oneshot unit with its Python code and configuration on a host. Private to the collection."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from . import system
+
+UNIT = """\
+[Unit]
+Description={description}
+DefaultDependencies=no
+RequiresMountsFor={library} {config}
+After=local-fs.target systemd-udevd.service systemd-modules-load.service
+Wants=network-pre.target
+Before=network-pre.target shutdown.target
+Conflicts=shutdown.target
+ConditionPathExists={config}
+
+[Service]
+Type=oneshot
+RemainAfterExit={remain}
+Environment=PYTHONPATH={library} PYTHONDONTWRITEBYTECODE=1
+ExecStart=/usr/bin/python3 -m {package}.{module} {arguments}
+TimeoutStartSec={timeout}
+
+[Install]
+WantedBy=multi-user.target
+"""
+
+
+@dataclass(frozen=True)
+class HostUnit:
+    """A oneshot that runs ``module`` before network-pre.target, as long as its configuration file exists.
+
+    Default dependencies are off: they would order it after basic.target, for which systemd-networkd doesn't wait.
+    """
+
+    name: str
+    description: str
+    module: str
+    config: Path
+    arguments: str
+    timeout: int
+    remain: bool = True
+    units: Path = system.UNIT_DIRECTORY
+    library: Path = system.HOST_LIBRARY
+
+    @property
+    def unit_path(self) -> Path:
+        """Return where the unit lies."""
+        return self.units / f"{self.name}.service"
+
+    @property
+    def wanted_path(self) -> Path:
+        """Return the link that ``systemctl enable`` makes."""
+        return self.units / "multi-user.target.wants" / f"{self.name}.service"
+
+    def files(self, configuration: str) -> dict[Path, tuple[str, int]]:
+        """Return content and mode of every file of the unit."""
+        text = UNIT.format(
+            description=self.description,
+            library=self.library,
+            package=system.HOST_PACKAGE,
+            config=self.config,
+            module=self.module,
+            arguments=self.arguments,
+            timeout=self.timeout,
+            remain="yes" if self.remain else "no",
+        )
+        code = system.package_files(self.module, self.library)
+        return {
+            **{path: (source, 0o644) for path, source in code.items()},
+            self.config: (configuration, 0o600),
+            self.unit_path: (text, 0o644),
+        }
+
+    def outdated(self, configuration: str) -> list[Path]:
+        """Return what install() would write or link."""
+        stale = [path for path, (text, mode) in self.files(configuration).items() if system.differs(path, text, mode)]
+        return stale + ([] if self.wanted_path.is_symlink() else [self.wanted_path])
+
+    def install(self, configuration: str) -> None:
+        """Write all files, the configuration before the unit that needs it, and enable the unit."""
+        for path, (text, mode) in self.files(configuration).items():
+            if system.differs(path, text, mode):
+                system.write_atomic(path, text, mode)
+        system.run(["systemctl", "daemon-reload"])
+        system.run(["systemctl", "enable", "--quiet", self.unit_path.name])
+
+    def present(self) -> list[Path]:
+        """Return what remove() would delete."""
+        return [path for path in (self.unit_path, self.config, self._own_code()) if path.exists()]
+
+    def remove(self) -> None:
+        """Disable the unit and delete its files; code that another unit of ours still uses stays."""
+        if self.unit_path.exists():
+            # one that remains active is stopped too; one that doesn't may be what is running this very code
+            now = ["--now"] if self.remain else []
+            system.run(["systemctl", "disable", "--quiet", *now, self.unit_path.name])
+        for path in self.present():
+            path.unlink()
+        directory = self.library / system.HOST_PACKAGE
+        ours = f"-m {system.HOST_PACKAGE}._"
+        others = [unit for unit in self.units.glob("gb10-*.service") if ours in unit.read_text(encoding="utf-8")]
+        if not others and directory.is_dir():
+            shutil.rmtree(directory)
+        if self.config.parent.is_dir() and not any(self.config.parent.iterdir()):
+            self.config.parent.rmdir()
+        system.run(["systemctl", "daemon-reload"])
+
+    def _own_code(self) -> Path:
+        return self.library / system.HOST_PACKAGE / f"{self.module.replace('.', '/')}.py"

@@ -1,0 +1,104 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""An air-gap directory of K3s: the release's files, each with a checksum. Private to the collection."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+
+from .._common.findings import Finding
+
+_IMAGE_SUFFIXES = (".tar", ".tar.zst", ".tar.gz", ".tzst", ".tgz")
+_ARCHES = ("amd64", "arm64")
+
+
+@dataclass(frozen=True)
+class Airgap:
+    """The files of one architecture, absolute; ``binary`` is empty when it is missing."""
+
+    binary: str
+    images: tuple[str, ...]
+    findings: tuple[Finding, ...]
+
+
+def binary_name(arch: str) -> str:
+    """Return what the release calls the binary: ``k3s`` on amd64, ``k3s-arm64`` on arm64."""
+    return "k3s" if arch == "amd64" else f"k3s-{arch}"
+
+
+def parse_sums(text: str) -> dict[str, str]:
+    """Return {file name: sha256} of the text of a ``sha256sum`` file."""
+    sums = {}
+    for line in text.splitlines():
+        words = line.split()
+        if len(words) == 2:
+            sums[words[1].lstrip("*").removeprefix("./")] = words[0].lower()
+    return sums
+
+
+def sha256(path: Path) -> str:
+    """Return the checksum of a file as lower-case hexadecimal text."""
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def _fits(name: str, arch: str) -> bool:
+    """Tell whether an image archive is meant for ``arch``: one that names no architecture fits all."""
+    return not any(other in name for other in _ARCHES if other != arch)
+
+
+def read(directory: Path, arch: str) -> Airgap:
+    """Read and verify the directory: every file that would be used must have a right checksum.
+
+    Checksums come from all ``sha256sum*.txt`` files in it, as K3s publishes them.
+    """
+    findings: list[Finding] = []
+
+    def add(rule: str, key: str, value: object, *, reason: str, remedy: str) -> None:
+        findings.append(Finding("error", f"k3s.airgap.{rule}", key, value, reason, remedy, where=str(directory)))
+
+    if not directory.is_dir():
+        add(
+            "directory",
+            "k3s_airgap_dir",
+            str(directory),
+            reason="there is no such directory on the controller",
+            remedy="Create it from the release, or empty k3s_airgap_dir to download",
+        )
+        return Airgap("", (), tuple(findings))
+    sums: dict[str, str] = {}
+    for path in sorted(directory.glob("sha256sum*.txt")):
+        sums.update(parse_sums(path.read_text(encoding="utf-8")))
+    binary = directory / binary_name(arch)
+    if not binary.is_file():
+        add(
+            "binary",
+            binary.name,
+            None,
+            reason=f"the K3s binary for {arch} is missing",
+            remedy="Put it there from the release page, with its sha256sum file",
+        )
+    images = [p for p in sorted(directory.iterdir()) if p.name.endswith(_IMAGE_SUFFIXES) and _fits(p.name, arch)]
+    for path in [binary, *images]:
+        if not path.is_file():
+            continue
+        if path.name not in sums:
+            add(
+                "checksum.missing",
+                path.name,
+                None,
+                reason="no sha256sum*.txt in the directory names this file",
+                remedy=f"Add the release's sha256sum-{arch}.txt, or a line that `sha256sum {path.name}` prints",
+            )
+        elif sha256(path) != sums[path.name]:
+            add(
+                "checksum.wrong",
+                path.name,
+                None,
+                reason="the file is not what its checksum says",
+                remedy="Fetch it again; do not use it",
+            )
+    return Airgap(str(binary) if binary.is_file() else "", tuple(map(str, images)), tuple(findings))

@@ -1,0 +1,150 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The order of an upgrade, and what is left of one that was interrupted. Private to the collection."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from .._common.findings import Finding
+from .host import parse_version
+
+Action = Literal["stop-group", "upgrade", "release", "start-group", "verify"]
+# Written on namespace and nodes while an upgrade is under way, so that the cluster itself remembers where it stood.
+
+
+@dataclass(frozen=True)
+class Node:
+    """A host as it is found: ``installed`` is its binary's version, ``stale`` that its service still runs older files.
+
+    ``marked`` tells that an upgrade has cordoned it and did not come back.
+    """
+
+    host: str
+    server: bool
+    installed: str
+    stale: bool = False
+    marked: bool = False
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step; ``host`` is empty for the steps of the model group."""
+
+    action: Action
+    host: str = ""
+    before: str = ""
+    after: str = ""
+
+    def __str__(self) -> str:
+        texts = {
+            "stop-group": "stop the whole model group",
+            "upgrade": f"{self.host}: drain, {self.before} -> {self.after}, wait until ready, uncordon",
+            "release": f"{self.host}: runs {self.after} already, uncordon it",
+            "start-group": "start the whole model group",
+            "verify": "verify the transport",
+        }
+        return texts[self.action]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The steps in order; nothing may be done while there are errors among the findings."""
+
+    steps: tuple[Step, ...]
+    findings: tuple[Finding, ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the plan as plain data, with the order as text."""
+        return {
+            "steps": [asdict(step) for step in self.steps],
+            "order": [f"{number}. {step}" for number, step in enumerate(self.steps, start=1)],
+            "hosts": [step.host for step in self.steps if step.host],
+            "findings": [finding.as_dict() for finding in self.findings],
+        }
+
+
+def _check(node: Node, target: str) -> list[Finding]:
+    """Return what forbids ``target`` on this node."""
+    if not node.installed:
+        return [
+            Finding(
+                "error",
+                "upgrade.not_installed",
+                "k3s",
+                None,
+                "no K3s of this collection is installed here",
+                "Run playbook kubernetes first, or --limit the upgrade to the hosts that are in the cluster",
+                where=node.host,
+            )
+        ]
+    have, want = parse_version(node.installed), parse_version(target)
+    if want < have:
+        return [
+            Finding(
+                "error",
+                "upgrade.downgrade",
+                "k3s_version",
+                target,
+                f"{node.installed} is newer, and K3s's datastore can't go back",
+                "Restore a backup of the older release instead, or correct k3s_version",
+                where=node.host,
+            )
+        ]
+    if want[0] != have[0] or want[1] > have[1] + 1:
+        return [
+            Finding(
+                "error",
+                "upgrade.skips_minor",
+                "k3s_version",
+                target,
+                f"{node.installed} runs here, and Kubernetes supports one minor release at a time",
+                f"Upgrade to the newest v{have[0]}.{have[1] + 1} first",
+                where=node.host,
+                source="Kubernetes version skew policy",
+            )
+        ]
+    return []
+
+
+def plan(nodes: Sequence[Node], target: str, *, group_running: bool, group_stopped_by_us: bool) -> Plan:
+    """Return servers first, then agents, each group in the given order, with the model group stopped around them.
+
+    ``group_running`` is what the cluster has now; ``group_stopped_by_us`` is the mark of an earlier run: then the group
+    is started at the end although it does not run now. Nothing to do gives no steps. ValueError when ``target`` is no
+    version.
+    """
+    parse_version(target)
+    findings = [finding for node in nodes for finding in _check(node, target)]
+    if findings:
+        return Plan((), tuple(findings))
+    ordered = [node for node in nodes if node.server] + [node for node in nodes if not node.server]
+    steps = []
+    for node in ordered:
+        if node.stale or parse_version(node.installed) != parse_version(target):
+            steps.append(Step("upgrade", node.host, node.installed, target))
+        elif node.marked:
+            steps.append(Step("release", node.host, node.installed, target))
+    restart = group_stopped_by_us or (group_running and any(step.action == "upgrade" for step in steps))
+    if restart:
+        if group_running and any(step.action == "upgrade" for step in steps):
+            steps.insert(0, Step("stop-group"))
+        steps += [Step("start-group"), Step("verify")]
+    return Plan(tuple(steps), ())
+
+
+def from_dicts(nodes: Sequence[Mapping[str, Any]]) -> list[Node]:
+    """Return the nodes of a module's option."""
+    return [
+        Node(
+            host=str(node["host"]),
+            server=bool(node["server"]),
+            installed=str(node["installed"]),
+            stale=bool(node.get("stale", False)),
+            marked=bool(node.get("marked", False)),
+        )
+        for node in nodes
+    ]

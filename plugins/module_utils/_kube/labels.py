@@ -1,0 +1,23 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Labels and annotations that this collection puts on Kubernetes objects. Private to the collection."""
+
+from __future__ import annotations
+
+INSTANCE = "gb10.cluster/instance"
+RANK = "gb10.cluster/rank"
+ROLE = "gb10.cluster/role"
+REVISION = "gb10.cluster/revision"
+VF_INDEX = "gb10.cluster/vf-index"
+# Network policies add up: the namespace's policy opens the port of every head except those of groups with this label.
+GUARDED = "gb10.cluster/guarded"
+RAIL = "gb10.cluster/rail"
+SUPERVISOR = "gb10.cluster/supervisor"
+NAMESPACE = "gb10.cluster/namespace"
+UPGRADE = "gb10.cluster/upgrade"
+
+NAME = "app.kubernetes.io/name"
+APP_INSTANCE = "app.kubernetes.io/instance"
+MANAGED_BY = "app.kubernetes.io/managed-by"
+OWNER = "gb10.cluster"

@@ -1,0 +1,126 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What a node offers to pods, and who holds what of it. Private to the collection.
+
+Objects are the API's JSON (camelCase). Nothing here asks the API. Only extended resources count, such as GPUs and
+RDMA devices: their names have a slash, and the scheduler books them whole.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from .labels import INSTANCE
+
+_QUANTITY = re.compile(r"(\d+)([kMGT]i?|Ki|)")
+_SCALES = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
+
+
+@dataclass(frozen=True)
+class Holder:
+    """A pod that goes on holding ``resources``; ``instance`` is its serving group, empty for a stranger."""
+
+    namespace: str
+    pod: str
+    instance: str
+    resources: dict[str, int]
+
+
+@dataclass(frozen=True)
+class Room:
+    """A node: ``host`` is its kubernetes.io/hostname, ``trouble`` why it is not ready, empty when it is."""
+
+    node: str
+    host: str
+    trouble: str
+    cordoned: bool
+    offers: dict[str, int]
+    holders: list[Holder]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain data, ready for a module's result."""
+        return asdict(self)
+
+
+def units(quantity: str | int) -> int:
+    """Return the number that the API writes as ``63`` or ``1k``, its short form of 1000; raise ValueError for others.
+
+    The form is that of Kubernetes' ``resource.Quantity``, of which extended resources use whole numbers only.
+    """
+    match = _QUANTITY.fullmatch(str(quantity))
+    if match is None or match[2] not in _SCALES:
+        raise ValueError(f"{quantity!r} is no whole number of a resource")
+    return int(match[1]) * _SCALES[match[2]]
+
+
+def rooms(nodes: Iterable[Mapping[str, Any]], pods: Iterable[Mapping[str, Any]]) -> list[Room]:
+    """Return the nodes of a cluster with the pods that hold a device there, by name."""
+    holders: dict[str, list[Holder]] = {}
+    for pod in pods:
+        booked = _booked(pod)
+        if booked and _stays(pod):
+            metadata = pod["metadata"]
+            instance = (metadata.get("labels") or {}).get(INSTANCE, "")
+            holder = Holder(metadata["namespace"], metadata["name"], instance, booked)
+            holders.setdefault(pod["spec"].get("nodeName", ""), []).append(holder)
+    found = [_room(node, holders.get(node["metadata"]["name"], [])) for node in nodes]
+    return sorted(found, key=lambda room: room.node)
+
+
+def able(found: Iterable[Room], wanted: Mapping[str, Mapping[str, int]]) -> bool:
+    """Tell whether every host of ``wanted`` is ready and offers these devices, whoever holds them now."""
+    by_host = {room.host: room for room in found}
+    return all(
+        host in by_host
+        and not by_host[host].trouble
+        and all(by_host[host].offers.get(name, 0) >= count for name, count in devices.items())
+        for host, devices in wanted.items()
+    )
+
+
+def _room(node: Mapping[str, Any], holders: list[Holder]) -> Room:
+    name, status = node["metadata"]["name"], node.get("status", {})
+    return Room(
+        node=name,
+        host=(node["metadata"].get("labels") or {}).get("kubernetes.io/hostname", name),
+        trouble=_trouble(status.get("conditions") or []),
+        cordoned=bool(node.get("spec", {}).get("unschedulable")),
+        offers=_extended(status.get("allocatable")),
+        holders=holders,
+    )
+
+
+def _trouble(conditions: Iterable[Mapping[str, Any]]) -> str:
+    ready = next((c for c in conditions if c.get("type") == "Ready"), None)
+    if ready is None:
+        return "it never reported"
+    return "" if ready.get("status") == "True" else str(ready.get("message") or "it gives no reason")
+
+
+def _stays(pod: Mapping[str, Any]) -> bool:
+    ended = pod.get("status", {}).get("phase") in {"Succeeded", "Failed"}
+    return not ended and not pod["metadata"].get("deletionTimestamp")
+
+
+def _booked(pod: Mapping[str, Any]) -> dict[str, int]:
+    """Return what the scheduler books: the sum over all containers, or what the greediest init container takes."""
+    together: Counter[str] = Counter()
+    for container in pod["spec"].get("containers") or []:
+        together.update(_limits(container))
+    for container in pod["spec"].get("initContainers") or []:
+        together |= Counter(_limits(container))
+    return dict(together)
+
+
+def _limits(container: Mapping[str, Any]) -> dict[str, int]:
+    # What is requested of an extended resource equals its limit (Kubernetes, "Extended resources").
+    return _extended(container.get("resources", {}).get("limits"))
+
+
+def _extended(quantities: Mapping[str, Any] | None) -> dict[str, int]:
+    return {name: units(text) for name, text in (quantities or {}).items() if "/" in name}

@@ -1,0 +1,19 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Workloads that run the ranks of a serving group. Private to the collection."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+WORKLOADS = ("StatefulSet", "LeaderWorkerSet")
+
+
+def pod_templates(item: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return the pod templates of a workload (an object of the API), rank 0 first."""
+    if item.get("kind") == "LeaderWorkerSet":
+        template = item["spec"]["leaderWorkerTemplate"]
+        return [template["leaderTemplate"], template["workerTemplate"]]
+    return [item["spec"]["template"]]

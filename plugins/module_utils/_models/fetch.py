@@ -1,0 +1,118 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Download a model's files, resumed and verified. Private to the collection; standard library only."""
+
+from __future__ import annotations
+
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Callable, Iterable
+from http.client import HTTPMessage
+from pathlib import Path
+from typing import IO, Any
+
+from .store import PART, File, digest, partial_size
+
+_BLOCK = 1 << 20
+_HINTS = {
+    401: "the token is missing or wrong",
+    403: "the token's owner has not accepted the model's licence, or may not read it",
+    404: "there is no such repository, revision or file",
+}
+
+
+class FetchError(RuntimeError):
+    """A download that failed for good; the text says what and why, never the token."""
+
+
+class _KeepTokenHome(urllib.request.HTTPRedirectHandler):
+    """Downloads are redirected to a content network; the token belongs to the hub alone."""
+
+    def redirect_request(
+        self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: HTTPMessage, newurl: str
+    ) -> urllib.request.Request | None:
+        following = super().redirect_request(req, fp, code, msg, headers, newurl)
+        if following is not None and urllib.parse.urlsplit(newurl).netloc != urllib.parse.urlsplit(req.full_url).netloc:
+            following.remove_header("Authorization")
+        return following
+
+
+class Hub:
+    """One hub or mirror; ``url`` without a slash at its end."""
+
+    def __init__(self, url: str, token: str = "", timeout: float = 60) -> None:
+        self._url, self._token, self._timeout = url.rstrip("/"), token, timeout
+        self._opener = urllib.request.build_opener(_KeepTokenHome)
+
+    def _open(self, path: str, offset: int = 0) -> Any:
+        request = urllib.request.Request(f"{self._url}/{path}")
+        if self._token:
+            request.add_header("Authorization", f"Bearer {self._token}")
+        if offset:
+            request.add_header("Range", f"bytes={offset}-")
+        try:
+            return self._opener.open(request, timeout=self._timeout)
+        except urllib.error.HTTPError as error:
+            hint = _HINTS.get(error.code, "the server refused")
+            raise FetchError(f"{self._url}/{path}: HTTP {error.code}, {hint}") from error
+
+    def listing(self, repo: str, revision: str) -> bytes:
+        """Return the listing of a model; raise FetchError or OSError."""
+        with self._open(f"api/models/{repo}/revision/{urllib.parse.quote(revision, safe='')}?blobs=true") as answer:
+            content: bytes = answer.read()
+        return content
+
+    def fetch(self, repo: str, commit: str, file: File, directory: Path, alive: Callable[[], bool]) -> bool:
+        """Download one file, going on where an earlier run ended; return False when ``alive`` said to stop.
+
+        The file appears under its name only when its digest is right; a wrong one is thrown away and refused.
+        """
+        target = directory / file.name
+        part = directory / (file.name + PART)
+        part.parent.mkdir(parents=True, exist_ok=True)
+        done = partial_size(directory, file)
+        if done > file.size:
+            part.unlink()
+            done = 0
+        if done < file.size:
+            with self._open(f"{repo}/resolve/{commit}/{urllib.parse.quote(file.name)}", done) as answer:
+                # A server without ranges sends all of it again.
+                resumed = done and answer.status == 206
+                with part.open("ab" if resumed else "wb") as stream:
+                    while block := answer.read(_BLOCK):
+                        stream.write(block)
+                        if not alive():
+                            return False
+        elif not part.exists():
+            part.touch()
+        found = digest(part, file.algorithm)
+        if part.stat().st_size != file.size or found != file.digest:
+            size = part.stat().st_size
+            part.unlink()
+            raise FetchError(
+                f"{repo}: {file.name} is damaged ({size} of {file.size} bytes, digest {found[:12]}…, expected"
+                f" {file.digest[:12]}…); it was removed"
+            )
+        part.replace(target)
+        return True
+
+
+def fetch_all(
+    hub: Hub,
+    repo: str,
+    commit: str,
+    files: Iterable[File],
+    directory: Path,
+    seconds: float,
+    verified: Callable[[File], None],
+) -> bool:
+    """Download files until all are there (True) or the time is up (False); ``verified`` is called for each."""
+    deadline = time.monotonic() + seconds
+    for file in files:
+        if not hub.fetch(repo, commit, file, directory, lambda: time.monotonic() < deadline):
+            return False
+        verified(file)
+    return True

@@ -1,0 +1,289 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What NCCL's lines point to, and what to do about it. Private to the collection.
+
+Texts: NVIDIA/nccl sources 2.17.1 … 2.30.7 and its network plugins; docs/transport.md says where each was seen.
+"""
+
+from __future__ import annotations
+
+from .model import Cause
+
+_RDMA_ACCESS = (
+    "Give the pod the device nodes: gb10_rdma_mode=privileged, or an RDMA device plugin with IPC_LOCK; then check the "
+    "port state (rdma link) and that ibverbs-providers is in the image"
+)
+_GID = (
+    "Give every VF an IPv4 address; unset NCCL_IB_GID_INDEX; compare /sys/class/infiniband/*/ports/1/gids at both ends"
+)
+_PEER = (
+    "Look at the first failing rank and at the fabric: link, MTU at both ends, addresses, firewall between the nodes"
+)
+_QP = r"ibv_modify_qp failed with (?:error )?"
+
+CATALOGUE: tuple[Cause, ...] = (
+    Cause(
+        "net_forced_missing",
+        "init",
+        r"Failed to initialize any NET plugin|Error: network \S+ not found",
+        "NCCL_NET names a network that is not available here, and NCCL gave up instead of falling back",
+        _RDMA_ACCESS,
+    ),
+    Cause(
+        "no_socket_interface",
+        "init",
+        r"[Nn]o socket interface found|No usable listening interface found",
+        "no interface matches NCCL_SOCKET_IFNAME, or the pod lacks its fabric network",
+        "Check the pod's network annotation and that the NetworkAttachmentDefinition is in the pod's namespace",
+    ),
+    Cause(
+        "net_mismatch",
+        "init",
+        r"Detected mixed local Net device counts across ranks",
+        "ranks see different numbers of HCAs",
+        "Give every pod the same VFs and device nodes",
+    ),
+    Cause(
+        "qp_unreachable",
+        "fatal",
+        _QP + r"(?:101|110|113|Network is unreachable|Connection timed out|No route)",
+        "the peer's GID cannot be reached: a VF without an IPv4 address leaves only a link-local GID",
+        _GID,
+    ),
+    Cause(
+        "qp_gid_index",
+        "fatal",
+        _QP + r"(?:22|61|Invalid argument|No data available)",
+        "the GID index is wrong on one end, or the GID behind it went away",
+        _GID,
+    ),
+    Cause(
+        "qp_netns",
+        "fatal",
+        _QP + r"(?:19|No such device)",
+        "the GID belongs to an interface of another network namespace",
+        "Move the RDMA device with its interface (rdma system set netns exclusive and the rdma CNI plugin)",
+    ),
+    Cause("qp_failed", "fatal", r"Call to ibv_modify_qp failed", "a queue pair could not be connected", _GID),
+    Cause(
+        "completion_retry",
+        "fatal",
+        r"Got completion.*(?:error 12,|status=12\b|\(12\)|IBV_WC_RETRY_EXC_ERR)",
+        "the peer stopped answering: path, MTU or GID differ between the ends, or the peer died",
+        _PEER,
+    ),
+    Cause(
+        "completion_rnr",
+        "fatal",
+        r"Got completion.*(?:error 13,|status=13\b|\(13\)|IBV_WC_RNR_RETRY_EXC_ERR)",
+        "the peer had no buffer posted in time",
+        _PEER,
+    ),
+    Cause(
+        "completion_flushed",
+        "fatal",
+        r"Got completion.*(?:error 5,|status=5\b|\(5\)|IBV_WC_WR_FLUSH_ERR)",
+        "work was flushed after an earlier error",
+        "Look for the first error, on any rank",
+        0.3,
+    ),
+    Cause("completion_error", "fatal", r"Got completion (?:from|with)", "a work request failed on the wire", _PEER),
+    Cause(
+        "async_fatal",
+        "fatal",
+        r"async fatal event|Got async event : (?:device|port) fatal|port error",
+        "the HCA reported a fatal event",
+        "Look at dmesg and the cable",
+    ),
+    Cause(
+        "gid_changed",
+        "fatal",
+        r"GID table changed|GID_CHANGE",
+        "the GID table changed while NCCL was running (link bounce or address change)",
+        _GID,
+        0.6,
+    ),
+    Cause(
+        "wrong_peer_type",
+        "fatal",
+        r"wrong type \d+ != \d+",
+        "two ranks speak different protocols on one port: one took IB, the other TCP, or two jobs share a port",
+        "Make all ranks see the same devices and the same NCCL_* environment",
+    ),
+    Cause(
+        "reg_mr",
+        "fatal",
+        r"Call to ibv_(?:reg_\w+|create_qp|create_cq|alloc_pd)\w* failed",
+        "the HCA refused memory or a queue: locked memory is limited",
+        "Run privileged or with IPC_LOCK, or set LimitMEMLOCK=infinity for the container runtime",
+    ),
+    Cause(
+        "net_not_in_topology",
+        "fatal",
+        r"Could not find NET with id",
+        "the PCI path of the NIC is unknown in this sandbox",
+        "Set NCCL_NET_GDR_LEVEL=LOC or give a topology file",
+    ),
+    Cause("verbs_call", "fatal", r"NCCL WARN Call to ibv_\w+ failed", "a verbs call failed", _RDMA_ACCESS, 0.6),
+    Cause(
+        "ofi_no_provider",
+        "fallback",
+        r"NET/OFI (?:No eligible providers|Could not find any optimal provider|"
+        r"Failed to initialize|Initializing plugin failed|aws-ofi-nccl initialization failed|"
+        r"Unable to find a protocol)|NET/OFI .*[Cc]ould not find .*provider|fi_getinfo.*(?:efa output empty|No data)",
+        "the OFI plugin found no provider (EFA device missing in the pod)",
+        "Request vpc.amazonaws.com/efa, and check the libfabric of the image",
+    ),
+    Cause(
+        "ib_disabled",
+        "fallback",
+        r"NCCL_IB(?:EXT)?_DISABLE set by environment to [1-9]",
+        "NCCL_IB_DISABLE takes the IB/RoCE transport away",
+        "Unset it; look in /etc/nccl.conf and the image too",
+        0.95,
+    ),
+    Cause(
+        "net_forced_socket",
+        "fallback",
+        r"NCCL_NET set by environment to [Ss]ocket|netName reset to NCCL_NET=[Ss]ocket",
+        "NCCL_NET forces TCP",
+        "Unset NCCL_NET, or set it to IB",
+        0.95,
+    ),
+    Cause(
+        "hca_selection",
+        "fallback",
+        r"NCCL_IB_HCA set (?:to|by environment to) ?\S*",
+        "NCCL_IB_HCA selects no device that exists here",
+        "Use RDMA device names (rdma link), not interface names",
+        0.9,
+    ),
+    Cause(
+        "no_libibverbs",
+        "fallback",
+        r"(?:Failed|Could not|Count not|Unable) (?:to )?open (?:libibverbs|\S*libibverbs)",
+        "libibverbs is missing in the image",
+        "Install rdma-core and ibverbs-providers in the image",
+        0.9,
+    ),
+    Cause(
+        "device_open",
+        "fallback",
+        r"NET/IB ?: Unable to open device",
+        "the device node of an HCA cannot be opened (device cgroup)",
+        "Request every HCA, or run privileged",
+        0.9,
+    ),
+    Cause(
+        "no_rdma_device",
+        "fallback",
+        r"NET/IB ?: No (?:IB )?device found|NET/\w*IB\w* ?: No device found",
+        "NCCL sees no usable RDMA device: no /dev/infiniband in the pod, no provider library, or no active port",
+        _RDMA_ACCESS,
+        0.7,
+    ),
+    Cause(
+        "plugin_failed",
+        "fallback",
+        r"Failed to initialize NET plugin (?!IB\b)\S+",
+        "an external network plugin is loaded and unusable",
+        "Remove the plugin, or give it its devices",
+        0.5,
+    ),
+    # Without a setting NCCL looks for libnccl-net.so and does not miss it.
+    Cause(
+        "plugin_missing",
+        "fallback",
+        r"NET/Plugin ?: (?:Could not find: ?|No plugin found \()(?!libnccl-net\.so)[^\s).]",
+        "the network plugin that NCCL_NET_PLUGIN names is not in the image, so NCCL used what it has itself",
+        "Unset NCCL_NET_PLUGIN, or install the plugin where the dynamic loader looks",
+        0.6,
+    ),
+    Cause(
+        "link_local_gid",
+        "note",
+        r"GID \d+ \((?:0x)?80FE/",
+        "a device uses its link-local GID, for lack of an IPv4 address",
+        _GID,
+        0.85,
+    ),
+    Cause(
+        "rail_mismatch",
+        "note",
+        r"mismatched physical devices between local",
+        "the ends use different rails",
+        "Cable and address the rails in the same order on every node",
+        0.5,
+    ),
+    Cause(
+        "mtu_differs",
+        "note",
+        r"(?!)",
+        "the ends of connections have different MTUs: large messages then hang or run out of retries",
+        "Set one MTU (9000) on interfaces, VFs and switch",
+        0.5,
+    ),
+    Cause(
+        "no_gdr_module",
+        "note",
+        r"GPU Direct RDMA Disabled .*\(no module\)",
+        "GPUDirect RDMA is off for want of a kernel module; slower, and no fallback (normal on a GB10)",
+        "On discrete GPUs load nvidia-peermem or use DMA-BUF",
+    ),
+    Cause(
+        "dev_override",
+        "note",
+        r"Subnet-aware routing: overriding dev",
+        "the device number of a channel line is not the device used",
+        "None needed",
+    ),
+    Cause(
+        "cuda_failure",
+        "failure",
+        r"Cuda failure|Failed to CUDA|no CUDA-capable|unhandled cuda error",
+        "CUDA failed; the network is not to blame",
+        "Look at the GPU and driver first",
+    ),
+    Cause(
+        "duplicate_gpu", "failure", r"Duplicate GPU detected", "two ranks use one GPU", "Give every rank its own GPU"
+    ),
+    Cause(
+        "peer_gone",
+        "failure",
+        r"Connection closed by remote peer|Call to (?:recv|send|connect|poll)\w* .*failed|"
+        r"Connect to .* failed|ncclSocketInit: connecting to address|socket\w+: .*(?:refused|timed out|reset)|"
+        r"Net : .* failed|ran out of retries",
+        "a TCP connection of NCCL's control path broke or could not be made",
+        _PEER,
+        0.6,
+    ),
+    Cause(
+        "proxy_failed",
+        "failure",
+        r"\[Service thread\] Error encountered|\[Proxy Service \d+\] Failed to execute|"
+        r"Failed to execute operation \w+ from rank",
+        "NCCL's proxy could not set up a connection",
+        _PEER,
+        0.4,
+    ),
+    Cause(
+        "bootstrap",
+        "failure",
+        r"[Bb]ootstrap\w* ?:? .*(?:failed|mismatch|error)|bootstrap.cc:\d+ NCCL WARN",
+        "ranks did not find each other",
+        "Check the rendezvous address and NCCL_SOCKET_IFNAME",
+        0.4,
+    ),
+    Cause(
+        "nccl_error",
+        "failure",
+        r"ncclSystemError|ncclInternalError|ncclInvalidUsage|ncclRemoteError|NCCL error in|"
+        r"ncclUnhandledCudaError",
+        "NCCL returned an error to the program",
+        "Read the lines before it",
+        0.2,
+    ),
+)
+
+BY_ID = {cause.id: cause for cause in CATALOGUE}

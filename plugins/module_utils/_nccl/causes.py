@@ -1,0 +1,120 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Why NCCL took the transport it took: the hits of the catalogue, ranked. Private to the collection."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from functools import cache
+from typing import Any
+
+from .catalogue import BY_ID, CATALOGUE
+from .model import WEIGHT, Cause, Hit, Process
+
+# One cheap look before thirty expensive ones: every pattern needs one of these, and most lines have none.
+_HINTS: tuple[str, ...] = (
+    "ailed",
+    "rror",
+    "found",
+    "WARN",
+    " set ",
+    "Got ",
+    "event",
+    "GID",
+    "reset",
+    "wrong",
+    "mixed",
+    "match",
+    "etected",
+)
+_HINTS += (" open", " find", "overrid", "refused", "timed", "CUDA", "no module")
+
+
+NETDEV_AS_HCA = re.compile(r"NCCL_IB_HCA set (?:to|by environment to) [=^]*(?:en|eth|net|wl|bond|ib\d)")
+"""``NCCL_IB_HCA set to enp1s0f0np0``: interface names where RDMA device names belong."""
+
+
+@cache
+def _patterns() -> tuple[tuple[str, re.Pattern[str]], ...]:
+    # Most logs point to nothing, and compiling takes longer than reading them.
+    return tuple((cause.id, re.compile(cause.pattern)) for cause in CATALOGUE)
+
+
+def find(text: str) -> str | None:
+    """Return the identifier of the most telling cause that a line points to."""
+    if not any(hint in text for hint in _HINTS):
+        return None
+    return next((identity for identity, pattern in _patterns() if pattern.search(text)), None)
+
+
+def _relevant(hit: Hit, process: Process) -> float:
+    """Return how much a hit explains, 0 to 1, in the light of what else its process said."""
+    cause = BY_ID[hit.cause]
+    weight = cause.confidence if cause.confidence is not None else WEIGHT[cause.kind]
+    no_device = "no_rdma_device" in process.hits or "net_forced_missing" in process.hits
+    if cause.kind == "fallback" and _found_rdma(process):
+        # An earlier plugin gave up, or the setting chose well.
+        return 0.05 if cause.id != "ofi_no_provider" else 0.3
+    if cause.kind == "fallback" and process.stays_on_node and not process.channels:
+        return 0.1
+    if cause.id == "hca_selection":
+        # A list of RDMA device names is no mistake by itself: without device nodes no list finds anything.
+        return weight if no_device and _names_netdevs(hit) else 0.5 if no_device else 0.0
+    selection = process.hits.get("hca_selection")
+    explained = "ib_disabled" in process.hits or (selection is not None and _names_netdevs(selection))
+    if cause.id in ("no_rdma_device", "net_forced_missing") and explained:
+        weight -= 0.2
+    return weight
+
+
+def _names_netdevs(hit: Hit) -> bool:
+    return NETDEV_AS_HCA.search(hit.line) is not None
+
+
+def _found_rdma(process: Process) -> bool:
+    used = process.channels or process.selections
+    return any(not _is_tcp(name) for name in used) if used else bool(process.ib_devices)
+
+
+def _is_tcp(name: str) -> bool:
+    return name.lower() in ("socket", "fastsocket")
+
+
+def _entry(cause: Cause, process: Process, source: str, line: str, confidence: float) -> dict[str, Any]:
+    return {
+        "id": cause.id,
+        "kind": cause.kind,
+        "rank": process.rank if process.rank >= 0 else None,
+        "source": process.pod or source,
+        "summary": cause.summary,
+        "remedy": cause.remedy,
+        "line": line,
+        "confidence": confidence,
+        "count": 0,
+    }
+
+
+def mtu_differs(processes: Iterable[Process], source: str) -> list[dict[str, Any]]:
+    """Return the cause that connections of these processes have different MTUs, or nothing."""
+    seen = {mtu: (process, line) for process in processes for mtu, line in process.mtus.items()}
+    if len(seen) < 2:
+        return []
+    process, line = seen[min(seen)]
+    return [_entry(BY_ID["mtu_differs"], process, source, line, BY_ID["mtu_differs"].confidence or 0.0) | {"count": 1}]
+
+
+def ranked(processes: Sequence[Process], source: str) -> list[dict[str, Any]]:
+    """Return the causes of all processes, most telling first, one entry a cause with the first line it rests on."""
+    found = {entry["id"]: entry for entry in mtu_differs(processes, source)}
+    for process in processes:
+        for hit in process.hits.values():
+            confidence = round(_relevant(hit, process), 2)
+            if not confidence:
+                continue
+            cause = BY_ID[hit.cause]
+            entry = found.setdefault(cause.id, _entry(cause, process, source, hit.line, confidence))
+            entry["count"] += hit.count
+            entry["confidence"] = max(entry["confidence"], confidence)
+    return sorted(found.values(), key=lambda c: (-c["confidence"], c["id"]))

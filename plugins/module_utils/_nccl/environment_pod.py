@@ -1,0 +1,51 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What a running container tells NCCL: its environment, its conf files, its devices. Private to the collection."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from .environment import effective_env, parse_conf
+
+# Other variables (tokens among them) never leave the container.
+_NAMES = "^(NCCL_[A-Z0-9_]*|GLOO_SOCKET_IFNAME|CUDA_LAUNCH_BLOCKING)="
+# Process 1 is what the container was started as; NCCL reads NCCL_CONF_FILE or ~/.nccl.conf, then /etc/nccl.conf.
+SCRIPT = (
+    "echo '#env'; tr '\\0' '\\n' < /proc/1/environ 2>/dev/null | grep -E '" + _NAMES + "'; "
+    "echo '#conf'; cat \"${NCCL_CONF_FILE:-$HOME/.nccl.conf}\" 2>/dev/null; echo; "
+    "echo '#etc'; cat /etc/nccl.conf 2>/dev/null; echo; "
+    "echo '#hcas'; ls \"$1/class/infiniband\" 2>/dev/null; echo '#netdevs'; ls /sys/class/net 2>/dev/null; true"
+)
+
+
+@dataclass
+class PodEnv:
+    """What SCRIPT found; ``own`` is the process's environment without its conf files."""
+
+    own: dict[str, str] = field(default_factory=dict)
+    conf: dict[str, str] = field(default_factory=dict)
+    etc: dict[str, str] = field(default_factory=dict)
+    hcas: list[str] = field(default_factory=list)
+    netdevs: list[str] = field(default_factory=list)
+
+    @property
+    def effective(self) -> dict[str, str]:
+        """Return what NCCL goes by."""
+        return effective_env(self.own, self.conf, self.etc)
+
+
+def parse(text: str) -> PodEnv:
+    """Read what SCRIPT printed; unknown lines are ignored."""
+    parts: dict[str, list[str]] = {"env": [], "conf": [], "etc": [], "hcas": [], "netdevs": []}
+    current: list[str] = []
+    for line in text.splitlines():
+        if line.startswith("#") and line[1:] in parts:
+            current = parts[line[1:]]
+        elif line:
+            current.append(line)
+    texts = {name: "\n".join(lines) for name, lines in parts.items()}
+    return PodEnv(
+        parse_conf(texts["env"]), parse_conf(texts["conf"]), parse_conf(texts["etc"]), parts["hcas"], parts["netdevs"]
+    )

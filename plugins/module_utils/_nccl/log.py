@@ -1,0 +1,304 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Read an NCCL log of any length into its processes, communicators and channels. Private to the collection."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from . import causes, scan
+from . import statements as says
+from .bulk import ChannelBlocks
+from .model import Communicator, Process
+from .read import NOTHING, Reading, Via, read_statement, read_via
+from .scan import CHUNK, NOBODY, Origin
+
+
+class NcclLog:
+    """Collects the processes of one log: ``read()`` a stream or ``add_lines()``, then look at ``processes``."""
+
+    def __init__(self) -> None:
+        self.processes: list[Process] = []
+        self.earlier: list[Process] = []
+        self.version = ""
+        self._by_key: dict[tuple[str, str, str], Process] = {}
+        self._heads: dict[bytes, tuple[Process, Origin]] = {}
+        self._channels = ChannelBlocks(self._lines, self._counted)
+        self._readings: dict[bytes, Reading] = {}
+        self._vias: dict[bytes, Via] = {}
+        self._hosts: set[str] = set()
+        self._clock = 0
+        # What takes in each kind of statement: process, thread, what the statement says.
+        self._takers: dict[str, Callable[[Process, str, Any], None]] = {
+            "init": self._init,
+            "nodes": self._nodes,
+            "channel": self._channel,
+            "collnet": self._collnet,
+            "selected": self._selected,
+            "banner": self._banner,
+            "connected": self._connected,
+            "provider": self._provider,
+            "version": self._versioned,
+            "torn": self._torn,
+        }
+
+    def read(
+        self, read: Callable[[int], bytes], size: int = CHUNK, keep: Callable[[list[bytes]], None] | None = None
+    ) -> NcclLog:
+        """Read a binary stream to its end in bounded memory; ``keep`` is shown the lines that may be NCCL's."""
+        for blocks in scan.candidate_lines(read, size):
+            self.add_lines(blocks)
+            if keep:
+                keep(blocks)
+        return self.finish()
+
+    def add_lines(self, blocks: list[bytes]) -> None:
+        """Add lines, or blocks of whole lines, that may hold statements, in the order of the log."""
+        for block in blocks:
+            self._channels.take(block)
+
+    def _lines(self, lines: list[bytes]) -> None:
+        """Take lines that are no channel lines of the usual form."""
+        known, writer = self._readings.get, None
+        for line in lines:
+            head, level, raw = line.partition(b" NCCL INFO ")
+            if not level:
+                if b"CCL" in line or b"NET" in line:
+                    self._pieces(line)
+                    writer = None
+                continue
+            reading = known(raw) or self._new(head, raw)
+            if reading is not NOTHING:
+                if head != writer:
+                    process, origin = self._of_head(head)
+                    writer = head
+                self._said(process, origin, reading, line)
+                if reading.once:
+                    # The statement may have begun another start of the process.
+                    writer = None
+
+    def _new(self, head: bytes, raw: bytes) -> Reading:
+        """Read a statement that was not read before."""
+        if b"NCCL" in raw:
+            self._pieces(head + b" NCCL INFO " + raw)
+            return NOTHING
+        if raw.startswith(b"Channel "):
+            via = raw.rfind(b" via ") + 5
+            if raw[via : via + 4] in says.FAST and (b"-> " in raw or b"u003e" in raw):
+                self._counted(head, [(raw[via:], 1)])
+                return NOTHING
+        if len(self._readings) >= says.CACHE:
+            self._readings.clear()
+        reading = NOTHING if raw[:6] in says.BORING else read_statement(scan.plain(raw))
+        self._readings[raw] = reading
+        return reading
+
+    def _counted(self, head: bytes, counts: Iterable[tuple[bytes, int]]) -> None:
+        """Take in channel lines of one writer: what stands behind ``via``, and how often."""
+        process, origin = self._of_head(head)
+        for raw, count in counts:
+            via = self._vias.get(raw)
+            if via is None:
+                if len(self._vias) >= says.CACHE:
+                    self._vias.clear()
+                via = self._vias[raw] = read_via(scan.plain(raw))
+            self._channel(process, origin.tid, via, count)
+
+    def _of_head(self, head: bytes) -> tuple[Process, Origin]:
+        """Return the process that wrote a line, from everything before ``NCCL INFO``."""
+        known = self._heads.get(head) or self._heads.get(head := scan.without_time(head))
+        if known is None:
+            origin = scan.parse_origin(scan.plain(head[-200:]))
+            known = (self._process(origin), origin)
+            if b"NET/" in head:
+                # The end of another rank's line stands before this one.
+                self._without_prefix(scan.plain(head))
+            if len(self._heads) >= says.CACHE:
+                self._heads.clear()
+            self._heads[head] = known
+        self._clock += 1
+        known[0].last = self._clock
+        return known
+
+    def _process(self, origin: Origin) -> Process:
+        key = (origin.pod, origin.host, origin.pid or f"dev{origin.device}")
+        process = self._by_key.get(key)
+        if process is None:
+            process = Process(origin.pod, origin.host, origin.pid, first=self._clock + 1)
+            self._by_key[key] = process
+            self.processes.append(process)
+            if origin.host:
+                self._hosts.add(origin.host)
+        self._clock += 1
+        process.last = self._clock
+        return process
+
+    def _torn_host(self, origin: Origin) -> Process | None:
+        """Return the process whose host stands there with another line's end before it, or without its own start."""
+        if not origin.pid or (origin.pod, origin.host, origin.pid) in self._by_key:
+            return None
+        for host in self._hosts:
+            process = self._by_key.get((origin.pod, host, origin.pid))
+            if process and (origin.host.endswith(host) or host.endswith(origin.host)):
+                return process
+        return None
+
+    def _pieces(self, line: bytes) -> None:
+        """Take a line that may hold several statements, or a part of one."""
+        for origin, level, text in scan.split_line(line):
+            if not level and origin == NOBODY:
+                self._without_prefix(text)
+                continue
+            # Only in lines that ran into each other: whole lines of two hosts may well have one process number.
+            process = self._torn_host(origin) or self._process(origin)
+            if level == "INFO":
+                self._said(process, origin, read_statement(text), line)
+            elif cause := causes.find(line.decode("utf-8", "replace")):
+                process.hit(cause, scan.quoted(line))
+
+    def _said(self, process: Process, origin: Origin, reading: Reading, line: bytes) -> None:
+        """Take in one INFO statement of a process."""
+        kind, values, once, cause = reading
+        if once:
+            process = self._restarted(process, origin, once, values if kind == "version" else "")
+        if cause:
+            process.hit(cause, scan.quoted(line))
+        if kind == "mtu":
+            process.mtus.setdefault(values, scan.quoted(line))
+        elif kind:
+            self._takers[kind](process, origin.tid, values)
+
+    def _without_prefix(self, text: str) -> None:
+        """Take what a line without ``NCCL INFO`` still proves: versions, errors, and channel statements."""
+        if found := says.VERSION.search(text) or says.NAMED_VERSION.search(text):
+            self.version = self.version or found[1]
+        if found := says.CHANNEL.search(text):
+            self._channel(self._process(NOBODY), "", read_via(found[1]))
+        elif (found := says.TCP_FRAGMENT.search(text)) and self.processes:
+            # A torn line may take a pass away but never give one.
+            self._process(NOBODY).add_channel(found[1], found[2], 1)
+        elif self.processes and says.TORN.search(text):
+            self._torn(self._process(NOBODY), "", text)
+        looks_bad = "NCCL error" in text or "NCCL WARN" in text or "NET plugin" in text or "Error: network" in text
+        if looks_bad and (cause := causes.find(text)):
+            self._process(NOBODY).hit(cause, text.strip()[:400])
+
+    def _restarted(self, process: Process, origin: Origin, mark: str, version: str) -> Process:
+        """Set a process aside when the same name starts again in the same log."""
+        process.marks[mark] += 1
+        # Another version in the same process is a second copy of the library, not another start.
+        again = process.version == version if mark == "NCCL" else not process.version
+        started = bool(process.hits) or any(comm.started for comm in process.communicators.values())
+        if process.marks[mark] < 2 or not again or not started:
+            return process
+        self.processes.remove(process)
+        self.earlier.append(process)
+        # The writer of a torn line is known under another key than its own.
+        origin = origin._replace(pod=process.pod, host=process.host)
+        self._by_key = {key: known for key, known in self._by_key.items() if known is not process}
+        self._heads.clear()
+        fresh = self._process(origin)
+        fresh.marks[mark] = 1
+        return fresh
+
+    def _channel(self, process: Process, tid: str, via: Via, count: int = 1) -> None:
+        if via.network:
+            process.add_channel(via.network, via.device, count, tid, via.communicator, via.gdr)
+        elif via.intra:
+            process.intra[via.intra] += count
+        else:
+            self._torn(process, tid, via.torn)
+
+    def _collnet(self, process: Process, _tid: str, network: str) -> None:
+        process.collnet[network] += 1
+
+    def _nodes(self, process: Process, tid: str, values: tuple[str, int, int, int, int, bool]) -> None:
+        identity, rank, nranks, nodes, local_ranks, mnnvl = values
+        comm = self._communicator(process, tid, identity, rank, nranks)
+        comm.nodes, comm.local_ranks, comm.mnnvl = nodes, local_ranks, mnnvl
+
+    def _init(self, process: Process, tid: str, values: tuple[str, int, int, str, str, bool]) -> None:
+        identity, rank, nranks, device, shared, start = values
+        comm = self._communicator(process, tid, identity, rank, nranks, fresh=start)
+        comm.started, comm.complete = comm.started or start, comm.complete or not start
+        comm.device = device or comm.device
+        comm.shared_id = shared or comm.shared_id
+
+    def _selected(self, process: Process, tid: str, name: str) -> None:
+        name = self._unglued(name)
+        process.selections[name] += 1
+        process.pending_network[tid] = name
+
+    def _connected(self, process: Process, tid: str, identity: str) -> None:
+        named = process.communicators.get(identity) or process.current.get(tid)
+        for comm in [named] if named else list(process.communicators.values())[-1:]:
+            comm.connected = True
+
+    def _provider(self, process: Process, _tid: str, name: str) -> None:
+        process.provider = name
+
+    def _versioned(self, process: Process, _tid: str, version: str) -> None:
+        process.version = process.version or version
+
+    def _communicator(
+        self, process: Process, tid: str, identity: str, rank: int, nranks: int, fresh: bool = False
+    ) -> Communicator:
+        comm = process.communicators.get(identity)
+        if comm is None or (fresh and comm.started and comm.finished):
+            comm = Communicator(identity, rank, nranks)
+            self._forget(process, identity)
+            process.communicators[identity] = comm
+        comm.rank, comm.nranks = rank, nranks
+        comm.network = comm.network or process.pending_network.pop(tid, "")
+        process.current[tid] = comm
+        return comm
+
+    def _forget(self, process: Process, identity: str) -> None:
+        """Let go of a communicator whose address is used again, and of the oldest finished one of very many."""
+        old = process.communicators.pop(identity, None)
+        if old is None and len(process.communicators) >= says.COMMUNICATORS:
+            first = next((name for name, comm in process.communicators.items() if comm.finished), None)
+            old = process.communicators.pop(first) if first else None
+        if old is not None and old.crosses_nodes and not old.mnnvl:
+            process.crossed = True
+
+    def _torn(self, process: Process, _tid: str, text: str) -> None:
+        if found := says.TCP_FRAGMENT.search(text):
+            process.add_channel(found[1], found[2], 1)
+        elif len(process.torn) < 8:
+            process.torn.append(text.strip()[:200])
+
+    def _banner(self, process: Process, _tid: str, values: tuple[bool, list[str]]) -> None:
+        socket, devices = values
+        listed = process.socket_devices if socket else process.ib_devices
+        listed += [device for device in devices if device not in listed]
+
+    def _unglued(self, name: str) -> str:
+        """Return the network's name without the host of the line that ran into it (``Socketspark1``)."""
+        if name in says.KNOWN_NAMES or says.IBEXT.fullmatch(name):
+            return name
+        for host in self._hosts:
+            if host and name.endswith(host) and len(name) > len(host):
+                return name[: -len(host)]
+        return name
+
+    def finish(self) -> NcclLog:
+        """Set aside the starts that a later process on the same GPU replaced, with all their ranks; return self."""
+        last: dict[tuple[str, str, str], Process] = {}
+        over: dict[str, int] = {}
+        for process in sorted(self.processes, key=lambda p: p.first):
+            for gpu in process.gpus if process.host or process.pod else ():
+                before = last.get((process.pod, process.host, gpu))
+                # Ranks of one communicator run side by side, however their logs were put together.
+                if before and before.last < process.first and not before.groups & process.groups:
+                    before.replaced = True
+                    over |= dict.fromkeys(before.groups, process.first)
+                last[process.pod, process.host, gpu] = process
+        for process in [*self.processes]:
+            begun_after = min((over[group] for group in process.groups & over.keys()), default=0)
+            if process.replaced or process.last < begun_after:
+                self.processes.remove(process)
+                self.earlier.append(process)
+        return self

@@ -1,0 +1,133 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Judge many sources (pods, files) together: every one must satisfy, and they must agree. Private to the collection."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from .causes import mtu_differs
+from .expectation import Expectation, judge
+from .log import NcclLog
+from .verdict import EVIDENCE, Report, Verdict, decide, seen_ranks, shown
+
+_RANK_FIRST = {"error": 0, "mixed": 1, "socket": 2, "unknown": 3}
+
+
+def expectation(options: Mapping[str, Any]) -> Expectation:
+    """Make an expectation of plain data (module options, the plan's ``expect``); unknown keys raise ValueError."""
+    known = {key: value for key, value in options.items() if value is not None}
+    strange = sorted(known.keys() - Expectation.__dataclass_fields__.keys())
+    if strange:
+        raise ValueError(f"unknown expectation: {', '.join(strange)}")
+    if isinstance(known.get("networks"), (list, tuple)):
+        known["networks"] = tuple(known["networks"])
+    if known.get("evidence", "channels") not in EVIDENCE:
+        raise ValueError(f"evidence must be one of {', '.join(EVIDENCE)}")
+    return Expectation(**known)
+
+
+def judge_all(
+    logs: Mapping[str, NcclLog], expect: Expectation, places: Mapping[str, int | None] | None = None
+) -> dict[str, Any]:
+    """Return the judgement of all sources; the shape is that of docs/interfaces.md, the same whatever comes out.
+
+    ``places`` is the place in the group that each source was given, where it has one.
+    """
+    single = replace(expect, ranks=0, nodes=0)
+    reports = [judge(log, name, single) for name, log in logs.items()]
+    processes = [process for report in reports for process in report.processes]
+    verdict = _verdict(reports, decide(processes))
+    failures = [f"{_who(report)}: {text}" for report in reports for text in report.failures]
+    if verdict.verdict == "mixed" and not any(report.verdict.verdict == "mixed" for report in reports):
+        failures.insert(
+            0, "the ranks use different transports: " + ", ".join(f"{r.source} {_used(r)}" for r in reports)
+        )
+    ranks = [entry for report in reports for entry in report.as_dict()["ranks"]]
+    count = len(seen_ranks(processes))
+    if count < expect.ranks:
+        failures.append(f"{count} of {expect.ranks} ranks were seen")
+    nodes = max((comm["nodes"] for entry in ranks for comm in entry["communicators"]), default=0)
+    if nodes < expect.nodes:
+        failures.append(f"{nodes} of {expect.nodes} nodes were seen in one communicator")
+    failures += _misplaced(reports, places or {})
+    if not reports:
+        failures.append("there was no log to read")
+    causes = [cause for report in reports for cause in report.causes]
+    if not any(cause["id"] == "mtu_differs" for cause in causes):
+        causes += mtu_differs(processes, "all sources")
+    causes.sort(key=lambda c: (-c["confidence"], c["id"]))
+    return {
+        "verdict": verdict.verdict,
+        "transport_class": verdict.transport_class,
+        "evidence": verdict.evidence,
+        "satisfied": not failures,
+        "complete": bool(reports) and all(report.complete for report in reports),
+        "failures": failures,
+        "ranks": ranks,
+        "sources": [report.as_dict() | {"ranks": len(report.as_dict()["ranks"])} for report in reports],
+        "causes": causes,
+        "nccl_versions": sorted({report.version for report in reports if report.version}),
+        "msg": _message(verdict, reports, failures, causes, count),
+    }
+
+
+def nothing_read(why: str) -> dict[str, Any]:
+    """Return the judgement when no log could be read, with the reason as its message."""
+    return judge_all({}, Expectation()) | {"failures": [why], "msg": why}
+
+
+def final(result: Mapping[str, Any]) -> bool:
+    """Tell whether waiting longer could not turn this judgement into a better one: a transport is proved, and wrong."""
+    proved = result["evidence"] == "channels" and result["transport_class"] in ("tcp", "mixed")
+    return bool(result["satisfied"] or proved or result["verdict"] == "error")
+
+
+def _verdict(reports: list[Report], together: Verdict) -> Verdict:
+    """Return the verdict of all with the weakest evidence of any source: one silent rank leaves the whole unproved."""
+    if not reports:
+        return together
+    worst = min(reports, key=lambda report: _RANK_FIRST.get(report.verdict.verdict, 9)).verdict
+    if worst.verdict in ("error", "unknown"):
+        return worst
+    weakest = min((report.verdict.evidence for report in reports), key=EVIDENCE.index)
+    return replace(together, evidence=weakest)
+
+
+def _misplaced(reports: list[Report], places: Mapping[str, int | None]) -> list[str]:
+    """Return which sources run other ranks than their place says; only a communicator of all of them can tell."""
+    ranks = {report.source: sorted({rank for _unused, rank in seen_ranks(report.processes)}) for report in reports}
+    total = sum(map(len, ranks.values()))
+    wrong = []
+    for report in reports:
+        place, own = places.get(report.source), ranks[report.source]
+        widest = max((p.main.nranks for p in report.processes if p.main), default=0)
+        if place is not None and widest == total and own != list(range(place * len(own), (place + 1) * len(own))):
+            wrong.append(f"{report.source} has place {place} and runs rank {', '.join(map(str, own))} of NCCL")
+    return wrong
+
+
+def _who(report: Report) -> str:
+    rank = next((process.rank for process in report.processes if process.rank >= 0), None)
+    return report.source if rank is None else f"rank {rank} ({report.source})"
+
+
+def _used(report: Report) -> str:
+    return shown(report.channels) or report.verdict.verdict
+
+
+def _message(
+    verdict: Verdict, reports: list[Report], failures: list[str], causes: list[dict[str, Any]], count: int
+) -> str:
+    if not failures:
+        networks = sorted(
+            {f"NET/{net}/{dev}" for r in reports for net, devices in r.channels.items() for dev in devices}
+        )
+        return f"{count} ranks talk over {', '.join(networks) or verdict.verdict}, proved by {verdict.evidence}"
+    because = next((cause for cause in causes if cause["confidence"] >= 0.3), None)
+    more = f" (and {len(failures) - 1} more)" if len(failures) > 1 else ""
+    text = f"NCCL transport {verdict.verdict}: {failures[0]}{more}"
+    return f"{text}. Probable cause: {because['summary']}. {because['remedy']}" if because else text

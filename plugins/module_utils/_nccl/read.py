@@ -1,0 +1,105 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Read one NCCL statement. Private to the collection.
+
+What a statement says does not depend on who says it, so that the log reads each different text once.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from . import causes
+from . import statements as says
+
+
+class Via(NamedTuple):
+    """What a connection runs over: a network with its device, or a way inside the node, or an unreadable rest."""
+
+    network: str = ""
+    device: str = ""
+    gdr: bool = False
+    communicator: str = ""
+    intra: str = ""
+    torn: str = ""
+
+
+class Reading(NamedTuple):
+    """What a statement says: ``kind`` names the method of the log that takes ``values``; empty kind says nothing.
+
+    ``once`` is the first word of a statement that a process makes once, at its start; ``cause`` what it points to.
+    """
+
+    kind: str = ""
+    values: Any = ()
+    once: str = ""
+    cause: str = ""
+
+
+NOTHING = Reading()
+
+
+def read_via(text: str) -> Via:
+    """Read what stands behind ``via``."""
+    if found := says.NET.match(text):
+        rccl = says.RCCL_COMM.search(text) if " comm " in text else None
+        return Via(found[1], found[2], "/GDRDMA" in text, rccl[1] if rccl else "")
+    if found := says.INTRA.match(text):
+        return Via(intra=found[1])
+    return Via(torn=f"via {text}")
+
+
+def read_statement(text: str) -> Reading:
+    """Read what stands behind ``NCCL INFO``."""
+    once = text.split(maxsplit=1)[0] if text.startswith(says.ONCE) else ""
+    for hint, pattern, kind, values in _FORMS:
+        if hint in text and (found := pattern.search(text)):
+            return Reading(kind, values(found), once)
+    if ("->" in text or "via" in text) and (says.TORN.search(text) or says.TCP_FRAGMENT.search(text)):
+        return Reading("torn", text)
+    mtu = says.MTU.search(text) if " mtu " in text else None
+    reading = Reading("mtu", int(mtu[1]), once) if mtu else Reading(once=once)
+    cause = causes.find(text)
+    return reading._replace(cause=cause) if cause else NOTHING if reading == NOTHING else reading
+
+
+def _init(found: re.Match[str]) -> tuple[str, int, int, str, str, bool]:
+    identity, rank, nranks, device, bus, shared, what = found.groups(default="")
+    return identity, int(rank), int(nranks), f"{device}/{bus}" if bus else "", shared, what == "START"
+
+
+def _nodes(found: re.Match[str]) -> tuple[str, int, int, int, int, bool]:
+    identity, rank, nranks, nodes, local, mnnvl = found.groups()
+    return identity, int(rank), int(nranks), int(nodes), int(local), mnnvl == "1"
+
+
+def _banner(found: re.Match[str]) -> tuple[bool, list[str]]:
+    listed = found[2].partition("; OOB")[0]
+    socket = found[1] == "Socket"
+    return socket, (says.IF_DEVICE if socket else says.IB_DEVICE).findall(listed)
+
+
+def _first(found: re.Match[str]) -> str:
+    return str(found[1])
+
+
+def _named(found: re.Match[str]) -> str:
+    return str(found[2] or "")
+
+
+# A substring that every match contains, looked for first because it is ten times cheaper.
+_FORMS: tuple[tuple[str, re.Pattern[str], str, Callable[[re.Match[str]], Any]], ...] = (
+    ("Init ", says.INIT, "init", _init),
+    (" nNodes ", says.NODES, "nodes", _nodes),
+    (" via ", says.CHANNEL, "channel", lambda found: read_via(found[1])),
+    ("COLLNET/", says.COLLNET, "collnet", _first),
+    ("Using ", says.SELECTED, "selected", _first),
+    ("Assigned ", says.SELECTED, "selected", _first),
+    (" Using", says.BANNER, "banner", _banner),
+    ("Connected all", says.CONNECTED, "connected", _named),
+    ("rovider is ", says.PROVIDER, "provider", _first),
+    (" version", says.VERSION, "version", _first),
+)

@@ -1,0 +1,108 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Files and texts that hold NCCL logs, and the trimmed copies that are kept of them. Private to the collection."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from io import BytesIO
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+
+from .log import NcclLog
+
+# read(n) of a log that is open, as a binary file has it
+Opened = AbstractContextManager[Callable[[int], bytes]]
+Sources = dict[str, list[Opened]]
+
+_GZIP = b"\x1f\x8b"
+_KEPT_BYTES = 4 << 20
+
+
+class SourceError(Exception):
+    """A log that can't be read; its text is one sentence."""
+
+
+def open_log(path: Path) -> BinaryIO:
+    """Open a log, plain or gzip by its first bytes, whatever its name; raises OSError."""
+    with path.open("rb") as stream:
+        magic = stream.read(2)
+    return cast(BinaryIO, gzip.open(path, "rb")) if magic == _GZIP else path.open("rb", buffering=0)
+
+
+def expand(patterns: Iterable[str]) -> tuple[list[Path], list[str]]:
+    """Return the files that paths and globs (``**`` too) name, each once, and the patterns that name none."""
+    files: dict[Path, None] = {}
+    empty: list[str] = []
+    for pattern in patterns:
+        path = Path(pattern).expanduser()
+        anchor = Path(path.anchor or ".")
+        named = (
+            [path]
+            if path.is_file()
+            else sorted(p for p in anchor.glob(str(path.relative_to(path.anchor))) if p.is_file())
+        )
+        if not named:
+            empty.append(pattern)
+        files.update(dict.fromkeys(named))
+    return list(files), empty
+
+
+@contextmanager
+def _open_file(path: Path) -> Iterator[Callable[[int], bytes]]:
+    with open_log(path) as stream:
+        yield stream.read
+
+
+@contextmanager
+def _open_text(text: str) -> Iterator[Callable[[int], bytes]]:
+    yield BytesIO(text.encode()).read
+
+
+def local_sources(patterns: Iterable[str], text: str | None) -> Sources:
+    """Return files and a text as sources; raises SourceError for a pattern without a file."""
+    paths, empty = expand(patterns)
+    if empty:
+        raise SourceError(f"no file matches {', '.join(empty)}; check the path on the host that runs this")
+    found: Sources = {str(path): [_open_file(path)] for path in paths}
+    return found if text is None else found | {"text": [_open_text(text)]}
+
+
+def read_source(name: str, opened: Iterable[Opened], kept: list[bytes]) -> NcclLog:
+    """Read all streams of a source into one log; ``kept`` takes its NCCL lines, up to 4 MiB. Raises SourceError."""
+    log, room = NcclLog(), _KEPT_BYTES
+
+    def keep(lines: list[bytes]) -> None:
+        nonlocal room
+        for line in lines:
+            if room > 0:
+                kept.append(line.rstrip(b"\r\n") + b"\n")
+                room -= len(line)
+
+    try:
+        for stream in opened:
+            with stream as read:
+                log.read(read, keep=keep)
+    except (OSError, EOFError) as error:
+        raise SourceError(f"{name} can't be read: {error}") from error
+    return log
+
+
+def keep_evidence(directory: Path, result: Mapping[str, Any], kept: Mapping[str, list[bytes]]) -> list[str]:
+    """Write the trimmed logs and the judgement, readable by their owner alone, and return their names."""
+    directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+    written = {
+        directory / (re.sub(r"[^\w.-]+", "_", name).strip("_") + ".nccl.log"): b"".join(lines)
+        for name, lines in kept.items()
+    }
+    written[directory / "transport.json"] = (json.dumps(result, indent=2, sort_keys=True) + "\n").encode()
+    for path, data in written.items():
+        path.touch(mode=0o600)
+        path.chmod(0o600)
+        path.write_bytes(data)
+    return [str(path) for path in written]

@@ -1,0 +1,169 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the fabric's interfaces should be: as netplan's YAML, as sysctls, and compared with a host. Private."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from ipaddress import ip_address
+from typing import Any
+
+from .._common.findings import Finding
+from .._rdma.gids import RdmaDevice, judge
+
+INTERFACE_NAME = re.compile(r"^[A-Za-z0-9_.-]{1,15}$")  # IFNAMSIZ, and nothing that YAML reads in another way
+HEADER = "# Written by gb10.cluster from the fabric plan. Change the inventory instead: the next run overwrites this.\n"
+# Two ports of one host answer only for their own addresses (arp_ignore), announce only them (arp_announce), and accept
+# replies that come in through the other rail (rp_filter 2, loose): kernel Documentation/networking/ip-sysctl.rst.
+SYSCTLS = {"arp_ignore": 1, "arp_announce": 2, "rp_filter": 2}
+
+
+@dataclass(frozen=True)
+class Interface:
+    """One PF or VF: its name, MTU, addresses with prefix; a VF also has its RDMA device and MAC."""
+
+    name: str
+    mtu: int
+    addresses: tuple[str, ...] = ()
+    rdma_device: str = ""
+    mac: str = ""
+
+
+def interfaces(pfs: Iterable[Mapping[str, Any]], vfs: Iterable[Mapping[str, Any]], mtu: int) -> list[Interface]:
+    """Return the interfaces of a host's part of the fabric plan, PFs first.
+
+    Raises KeyError for a missing key and ValueError for a name or address that nothing should be written for.
+    """
+    found = [Interface(str(pf["name"]), mtu) for pf in pfs]
+    for vf in vfs:
+        addresses = [f"{ip_address(vf['address'])}/{int(vf['prefix'])}"]
+        if vf.get("address6"):
+            addresses.append(f"{ip_address(vf['address6'])}/{int(vf['prefix6'])}")
+        found.append(
+            Interface(
+                str(vf["netdev"]), mtu, tuple(addresses), str(vf.get("rdma_device") or ""), str(vf.get("mac") or "")
+            )
+        )
+    for interface in found:
+        if not INTERFACE_NAME.match(interface.name):
+            raise ValueError(f"{interface.name!r} is no interface name")
+    return found
+
+
+def render_netplan(desired: Iterable[Interface]) -> str:
+    """Return the netplan file.
+
+    No routes, DHCP or link-local addresses: the fabric carries only its own subnets, and a link-local GID is the
+    wrong one. ``optional`` keeps a boot from waiting for a switch; the renderer is named, since a desktop's differs.
+    """
+    lines = [HEADER + "network:", "  version: 2", "  ethernets:"]
+    for interface in desired:
+        lines += [
+            f"    {interface.name}:",
+            "      renderer: networkd",
+            "      optional: true",
+            "      dhcp4: false",
+            "      dhcp6: false",
+            "      accept-ra: false",
+            "      link-local: []",
+            f"      mtu: {interface.mtu}",
+        ]
+        if interface.addresses:
+            lines.append("      addresses:")
+            lines += [f"        - {address}" for address in interface.addresses]
+    return "\n".join(lines) + "\n"
+
+
+def sysctls(desired: Iterable[Interface]) -> dict[str, int]:
+    """Return the sysctls of the VFs, keyed as in /proc/sys (``net/ipv4/conf/enp1s0f0v0/arp_ignore``)."""
+    return {
+        f"net/ipv4/conf/{interface.name}/{key}": value
+        for interface in desired
+        if interface.addresses
+        for key, value in SYSCTLS.items()
+    }
+
+
+def render_sysctl(desired: Iterable[Interface]) -> str:
+    """Return the sysctl.d file; udev applies it again to each VF that appears. ``-``: a VF in a pod isn't an error."""
+    return HEADER + "".join(f"-{key} = {value}\n" for key, value in sysctls(desired).items())
+
+
+def check(
+    desired: Iterable[Interface],
+    links: Mapping[str, Any],
+    protected: Mapping[str, str],
+    held: Mapping[str, str],
+    vfs_may_come: bool,
+) -> list[Finding]:
+    """Return what must stop the change before anything is written.
+
+    ``protected`` maps an interface to the reason why the fabric must not have it, ``held`` a VF to the pod that has it;
+    ``vfs_may_come`` holds in check mode, where the VFs were not made yet.
+    """
+    findings = []
+    for interface in desired:
+        if interface.name in protected:
+            findings.append(
+                Finding(
+                    "error",
+                    "netplan.management",
+                    "interface",
+                    interface.name,
+                    protected[interface.name],
+                    "Name the ConnectX port in gb10_fabric_pfs of this host; the management link is never touched",
+                )
+            )
+        is_vf = bool(interface.addresses)
+        if interface.name not in links and interface.name not in held and not (is_vf and vfs_may_come):
+            findings.append(
+                Finding(
+                    "error",
+                    "netplan.vf.missing" if is_vf else "netplan.pf.missing",
+                    "interface",
+                    interface.name,
+                    "this host has no such interface",
+                    "Run the role sriov first"
+                    if is_vf
+                    else "Name this host's PF in gb10_fabric_pfs; `ip link` lists them",
+                )
+            )
+    return findings
+
+
+def deviations(
+    desired: Iterable[Interface], links: Mapping[str, Mapping[str, Any]], held: Mapping[str, str]
+) -> list[str]:
+    """Return how the live interfaces differ from the plan, each with its layer; VFs in pods are not looked at."""
+    found = []
+    for interface in desired:
+        link = links.get(interface.name)
+        if link is None:
+            if interface.name not in held:
+                found.append(f"link: {interface.name} is missing")
+            continue
+        if link.get("operstate") != "UP" and "LOWER_UP" not in link.get("flags", []):
+            found.append(
+                f"link: {interface.name} is {str(link.get('operstate', 'unknown')).lower()}"
+                " (no carrier: cable, port or switch)"
+            )
+        if link.get("mtu") != interface.mtu:
+            found.append(f"mtu: {interface.name} has {link.get('mtu')}, planned {interface.mtu}")
+        present = {f"{entry['local']}/{entry['prefixlen']}" for entry in link.get("addr_info", [])}
+        lacking = [address for address in interface.addresses if address not in present]
+        found += [f"address: {interface.name} lacks {address}" for address in lacking]
+    return found
+
+
+def gid_deviations(desired: Iterable[Interface], held: Mapping[str, str], devices: Sequence[RdmaDevice]) -> list[str]:
+    """Return which VFs lack the RoCE v2 GID of their address; VFs in pods are not looked at."""
+    expect = [
+        {"rdma_device": interface.rdma_device, "address": interface.addresses[0].split("/")[0]}
+        for interface in desired
+        if interface.rdma_device and interface.addresses and interface.name not in held
+    ]
+    found, _findings = judge(devices, expect)
+    return [f"gid: {item.rdma_device} has no RoCE v2 GID for {item.address}" for item in found if not item.found]

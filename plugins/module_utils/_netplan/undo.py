@@ -1,0 +1,262 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A pending network change and the way back from it, without Ansible. Private to the collection.
+
+While a change waits for its confirmation, ``gb10-netplan-undo.service`` exists on the host: a timer starts it when the
+time is up, and a boot starts it before the network. Going back needs no disk space: the old file waits as a hard link.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from .._host import system, unit
+
+STATE_DIRECTORY = Path("/var/lib/gb10/netplan")
+TIMER = "gb10-netplan-undo-timer"
+PROC_SYS = Path("/proc/sys")
+
+
+@dataclass(frozen=True)
+class LinkState:
+    """What an interface was at run time."""
+
+    mtu: int
+    up: bool
+    addresses: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """One change: its files with their old content (None: there was none), and what links and sysctls were before."""
+
+    id: str
+    what: str
+    timeout: int
+    files: dict[str, str | None]
+    links: dict[str, LinkState]
+    sysctls: dict[str, str]
+    forget: bool = False
+
+    def text(self) -> str:
+        """Return the manifest as JSON."""
+        return json.dumps({"schema": 1, **asdict(self)}, indent=2) + "\n"
+
+
+def load(path: Path) -> Manifest | None:
+    """Read a manifest; None where there is none."""
+    text = system.read_text(path)
+    if not text:
+        return None
+    data = json.loads(text)
+    data.pop("schema")
+    data["links"] = {
+        name: LinkState(link["mtu"], link["up"], tuple(link["addresses"])) for name, link in data["links"].items()
+    }
+    return Manifest(**data)
+
+
+class State:
+    """The directory that remembers changes: ``pending.json``, ``last.json`` and the confirmed ones in ``backups/``."""
+
+    def __init__(self, directory: Path = STATE_DIRECTORY) -> None:
+        self.directory = directory
+        self.pending = directory / "pending.json"
+        self.last = directory / "last.json"
+        self.backups = directory / "backups"
+        self.unit = unit.HostUnit(
+            name="gb10-netplan-undo",
+            description="Undo of a network change that nobody confirmed",
+            module="_netplan.undo",
+            config=self.pending,
+            arguments=str(directory),
+            timeout=300,
+            remain=False,
+        )
+
+    def manifests(self) -> list[Manifest]:
+        """Return the confirmed changes, oldest first."""
+        found = [load(path) for path in sorted(self.backups.glob("*.json"))]
+        return [manifest for manifest in found if manifest]
+
+    def outcome(self) -> dict[str, Any]:
+        """Return how the last change ended: ``id``, ``outcome`` (confirmed or undone) and ``why``."""
+        text = system.read_text(self.last)
+        return json.loads(text) if text else {}
+
+    @contextmanager
+    def lock(self, timeout: float) -> Iterator[None]:
+        """Let confirm and undo decide one after the other. An undo that waited too long goes ahead all the same."""
+        self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with (self.directory / "lock").open("a", encoding="ascii") as handle:
+
+            def locked() -> bool:
+                try:
+                    fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    return False
+                return True
+
+            system.wait_for(locked, timeout)
+            yield
+
+
+def kept(path: Path) -> Path:
+    """Return the name under which the old file waits."""
+    return path.with_name(f".{path.name}.gb10-old")
+
+
+def arm(state: State, manifest: Manifest) -> None:
+    """Remember the old state and start the clock, before anything is changed. Raise HostError if either fails."""
+    for name, old in manifest.files.items():
+        path = Path(name)
+        kept(path).unlink(missing_ok=True)
+        if old is not None:
+            os.link(path, kept(path))
+    state.unit.install(manifest.text())
+    # no exact second is needed, but the default accuracy of a minute would double a short timeout
+    system.run(
+        [
+            "systemd-run",
+            "--quiet",
+            "--collect",
+            f"--unit={TIMER}",
+            f"--on-active={manifest.timeout}",
+            "--timer-property=AccuracySec=1s",
+            "systemctl",
+            "start",
+            "--no-block",
+            state.unit.unit_path.name,
+        ]
+    )
+
+
+def abandon(state: State, manifest: Manifest) -> None:
+    """Take an undo away that could not be armed, before anything was changed; needs no disk space."""
+    state.pending.unlink(missing_ok=True)
+    for path in [*map(Path, manifest.files), state.pending]:
+        kept(path).unlink(missing_ok=True)
+        path.with_name(f".{path.name}.gb10-new").unlink(missing_ok=True)
+    state.unit.remove()
+
+
+def disarm(state: State, manifest: Manifest, outcome: str, why: str) -> None:
+    """Stop the clock and write down how it ended. Removing pending.json is the moment that decides."""
+    now = time.strftime("%FT%TZ", time.gmtime())
+    ended = {"id": manifest.id, "what": manifest.what, "outcome": outcome, "why": why, "at": now}
+    if outcome == "confirmed":
+        state.backups.mkdir(exist_ok=True, mode=0o700)
+        system.write_atomic(state.backups / f"{manifest.id}.json", manifest.text(), 0o600)
+    state.pending.unlink(missing_ok=True)
+    for name in manifest.files:
+        kept(Path(name)).unlink(missing_ok=True)
+    system.run(["systemctl", "stop", f"{TIMER}.timer"], check=False)
+    state.unit.remove()
+    if outcome == "confirmed" and manifest.forget:
+        forget(state)
+        return
+    system.write_atomic(state.last, json.dumps(ended, indent=2) + "\n", 0o600)
+
+
+def forget(state: State) -> None:
+    """Delete all that is remembered about changes."""
+    shutil.rmtree(state.directory)
+    parent = state.directory.parent
+    if not any(parent.iterdir()):
+        parent.rmdir()
+
+
+def confirm(state: State, identity: str) -> dict[str, Any]:
+    """Keep a change for good. Raise HostError when it is already undone: then the old state holds."""
+    with state.lock(timeout=60):
+        manifest = load(state.pending)
+        if manifest is None or manifest.id != identity:
+            ended = state.outcome()
+            why = ended.get("why", "") if ended.get("id") == identity else "this host does not know it"
+            raise system.HostError(f"The network change {identity} can't be confirmed, the old state holds: {why}")
+        disarm(state, manifest, "confirmed", "confirmed over a new connection")
+    return {"id": identity, "outcome": "confirmed"}
+
+
+def undo(state: State, why: str) -> str:
+    """Go back to the state before the pending change; return what happened. Does nothing when none is pending."""
+    with state.lock(timeout=30):
+        manifest = load(state.pending)
+        if manifest is None:
+            return "no network change is pending"
+        for name, old in manifest.files.items():
+            put_back(Path(name), old)
+        trouble = activate()
+        trouble += restore_runtime(manifest.links, manifest.sysctls)
+        note = f"{why}; the old state is back" + (f", but: {'; '.join(trouble)}" if trouble else "")
+        disarm(state, manifest, "undone", note)
+    return note
+
+
+def put_back(path: Path, old: str | None) -> None:
+    """Restore one file by a rename, which needs no disk space."""
+    if old is None:
+        path.unlink(missing_ok=True)
+    elif kept(path).exists():
+        kept(path).replace(path)
+    else:
+        system.write_atomic(path, old, 0o600)
+    path.with_name(f".{path.name}.gb10-new").unlink(missing_ok=True)
+    system.sync_directory(path.parent)
+
+
+def activate() -> list[str]:
+    """Make netplan's files take effect; before systemd-networkd has started, generating them is enough."""
+    running = system.run(["systemctl", "is-active", "--quiet", "systemd-networkd"], check=False).returncode == 0
+    try:
+        system.run(["netplan", "apply" if running else "generate"], timeout=300)
+    except system.HostError as error:
+        return [str(error)]
+    return []
+
+
+def restore_runtime(links: Mapping[str, LinkState], sysctls: Mapping[str, str]) -> list[str]:
+    """Give interfaces that are still here what netplan doesn't take back: MTU, addresses, down, sysctls."""
+    trouble = []
+    present = system.links()
+    for name, old in links.items():
+        link = present.get(name)
+        if link is None:
+            continue
+        now = addresses(link)
+        commands = [["address", "del", address, "dev", name] for address in now if address not in old.addresses]
+        commands += [["address", "replace", address, "dev", name] for address in old.addresses if address not in now]
+        if link.get("mtu") != old.mtu:
+            commands.append(["link", "set", "dev", name, "mtu", str(old.mtu)])
+        if ("UP" in link.get("flags", [])) != old.up:
+            commands.append(["link", "set", "dev", name, "up" if old.up else "down"])
+        for command in commands:
+            done = system.run(["ip", *command], check=False)
+            if done.returncode:
+                trouble.append(f"ip {' '.join(command)}: {done.stderr.strip()}")
+    for key, value in sysctls.items():
+        path = PROC_SYS / key
+        if path.exists():
+            path.write_text(value, encoding="ascii")
+    return trouble
+
+
+def addresses(link: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the lasting addresses of an interface as ``ip -j address`` shows it."""
+    lasting = [entry for entry in link.get("addr_info", []) if entry.get("scope") == "global"]
+    return tuple(f"{entry['local']}/{entry['prefixlen']}" for entry in lasting)
+
+
+if __name__ == "__main__":
+    sys.stdout.write(undo(State(Path(sys.argv[1])), "it was not confirmed in time, or the host was restarted") + "\n")

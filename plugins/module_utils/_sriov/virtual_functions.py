@@ -1,0 +1,298 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Bring SR-IOV virtual functions to the planned state, from Ansible and again at every boot. Private to the collection.
+
+At boot ``gb10-sriov.service`` runs ``python3 -m gb10._sriov /etc/gb10/sriov.json`` before network-pre.target, so that
+netplan finds the VFs. netplan's own ``virtual-function-count`` isn't used: its unit of the 1.1 series doesn't wait for
+the PF, and after 2 of 2 measured reboots the VFs were gone; it knows no MACs of VFs either.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from .._common.findings import Finding
+from .._host import netns, system
+
+PCI_ADDRESS = re.compile(r"^[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$")
+UNKNOWN_HOLDER = "unknown: in no network namespace, so its driver is unbound or a virtual machine has it"
+SOURCE = "kernel Documentation/PCI/pci-iov-howto.rst"
+
+
+@dataclass(frozen=True)
+class Pf:
+    """A physical function and how many VFs it should have."""
+
+    name: str
+    vf_count: int
+
+
+@dataclass(frozen=True)
+class Vf:
+    """A virtual function: the PF's name, its index there, its interface name and its stable MAC."""
+
+    pf: str
+    vf_index: int
+    netdev: str
+    mac: str
+
+
+@dataclass(frozen=True)
+class VfState:
+    """What the host has now; ``netdev`` is empty while the VF is away, ``holder`` then tells with whom.
+
+    ``mac`` is the interface's own, ``admin_mac`` the one that the PF forces, None where the kernel can't tell.
+    """
+
+    netdev: str
+    mac: str
+    admin_mac: str | None
+    holder: str = ""
+
+
+@dataclass(frozen=True)
+class PfState:
+    """What the host has now. ``totalvfs`` is None where the driver offers no SR-IOV."""
+
+    name: str
+    pci: str
+    present: bool
+    totalvfs: int | None
+    numvfs: int
+    vfs: dict[int, VfState]
+
+
+@dataclass(frozen=True)
+class Step:
+    """One write: ``numvfs`` (value a number) or ``mac`` (value an address, netdev set)."""
+
+    action: str
+    pf: str
+    value: str
+    vf_index: int = -1
+    netdev: str = ""
+
+
+class Sysfs:
+    """The part of /sys that SR-IOV needs, below a root that a lab may move."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def device(self, pf: str) -> Path:
+        """Return the PF's device directory."""
+        return self.root / "class/net" / pf / "device"
+
+    def number(self, pf: str, name: str) -> int | None:
+        """Return sriov_totalvfs or sriov_numvfs; None when the driver has none."""
+        text = system.read_text(self.device(pf) / name)
+        return int(text) if text and text.isdigit() else None
+
+    def pci(self, path: Path) -> str:
+        """Return the PCI address that a device link leads to, or an empty string."""
+        name = path.resolve().name if path.exists() else ""
+        return name if PCI_ADDRESS.match(name) else ""
+
+    def vf_netdev(self, pf: str, index: int) -> str:
+        """Return the interface name of a VF that is in this network namespace, or an empty string."""
+        directory = self.device(pf) / f"virtfn{index}/net"
+        names = sorted(entry.name for entry in directory.iterdir()) if directory.is_dir() else []
+        return names[0] if names else ""
+
+    def write_numvfs(self, pf: str, count: int) -> None:
+        """Ask the driver for that many VFs."""
+        try:
+            (self.device(pf) / "sriov_numvfs").write_text(str(count), encoding="ascii")
+        except OSError as error:
+            raise system.HostError(
+                f"{pf}: the driver refused sriov_numvfs = {count}: {error.strerror}; dmesg has the reason"
+            ) from error
+
+
+def observe(sysfs: Sysfs, pfs: Iterable[Pf], vfs: Iterable[Vf]) -> dict[str, PfState]:
+    """Read the present state of the named PFs and of all their VFs; ``vfs`` tells how to recognise one that is away."""
+    links = system.links()
+    known = {(vf.pf, vf.vf_index): vf for vf in vfs}
+    spaces: list[netns.Holder] | None = None
+    states = {}
+    for pf in pfs:
+        numvfs = sysfs.number(pf.name, "sriov_numvfs") or 0
+        admin = {entry.get("vf"): entry.get("address") for entry in links.get(pf.name, {}).get("vfinfo_list", [])}
+        found: dict[int, VfState] = {}
+        for index in range(numvfs):
+            vf = known.get((pf.name, index), Vf(pf.name, index, "", ""))
+            name = sysfs.vf_netdev(pf.name, index)
+            if name not in links:
+                name = vf.netdev if vf.netdev in links else ""
+            holder = ""
+            if not name:
+                spaces = netns.holders() if spaces is None else spaces
+                pci = sysfs.pci(sysfs.device(pf.name) / f"virtfn{index}")
+                holder = str(netns.holder_of(vf.netdev, vf.mac, pci, spaces) or "")
+            mac = str(links.get(name, {}).get("address", ""))
+            found[index] = VfState(name, mac, admin.get(index), holder)
+        states[pf.name] = PfState(
+            pf.name,
+            sysfs.pci(sysfs.device(pf.name)),
+            pf.name in links,
+            sysfs.number(pf.name, "sriov_totalvfs"),
+            numvfs,
+            found,
+        )
+    return states
+
+
+def check(pfs: Iterable[Pf], states: dict[str, PfState], force: bool) -> list[Finding]:
+    """Return all that must stop the change, before anything is written."""
+    findings = []
+    for pf in pfs:
+        state = states[pf.name]
+        command = f"mlxconfig -d {state.pci or '<PCI address of ' + pf.name + '>'} set SRIOV_EN=1 NUM_OF_VFS="
+
+        def report(rule: str, key: str, value: Any, reason: str, remedy: str) -> None:
+            findings.append(Finding("error", f"sriov.{rule}", key, value, reason, remedy, source=SOURCE))
+
+        if not state.present:
+            remedy = "Look at `ip link`; name this host's PF in gb10_fabric_pfs"
+            report("pf.missing", "pf", pf.name, "this host has no such interface", remedy)
+        elif pf.vf_count and not state.totalvfs:
+            remedy = f"Run `{command}{pf.vf_count}` on the host and power-cycle it; this collection flashes nothing"
+            reason = "the firmware offers no virtual functions"
+            report("firmware.disabled", f"{pf.name} sriov_totalvfs", state.totalvfs, reason, remedy)
+        elif pf.vf_count > (state.totalvfs or 0):
+            remedy = f"Lower gb10_fabric_vf_count, or run `{command}{pf.vf_count}` and power-cycle"
+            reason = f"the firmware offers {state.totalvfs}"
+            report("count.above_hardware", f"{pf.name} vf_count", pf.vf_count, reason, remedy)
+        elif pf.vf_count != state.numvfs and not force:
+            for index, vf in sorted(state.vfs.items()):
+                if not vf.netdev:
+                    report(
+                        "vf.in_use",
+                        f"{pf.name} VF {index}",
+                        vf.holder or UNKNOWN_HOLDER,
+                        f"a change from {state.numvfs} to {pf.vf_count} VFs destroys all of them, also this one",
+                        "Stop that pod first, or set sriov_force to true and lose its network",
+                    )
+    return findings
+
+
+def steps(pfs: Iterable[Pf], vfs: Iterable[Vf], states: dict[str, PfState]) -> list[Step]:
+    """Return the writes that lead from the observed to the planned state; an empty list when it is reached.
+
+    A different count needs 0 first; after it every VF is new, so that all MACs are set again. A VF inside a pod's
+    namespace keeps what it has.
+    """
+    planned = list(vfs)
+    plan = []
+    for pf in pfs:
+        state = states[pf.name]
+        renewed = pf.vf_count != state.numvfs
+        if renewed:
+            plan += [Step("numvfs", pf.name, "0")] if state.numvfs else []
+            plan += [Step("numvfs", pf.name, str(pf.vf_count))] if pf.vf_count else []
+        for vf in (vf for vf in planned if vf.pf == pf.name and vf.mac and vf.vf_index < pf.vf_count):
+            now = state.vfs.get(vf.vf_index)
+            settled = now is not None and now.mac == vf.mac and now.admin_mac in (None, vf.mac)
+            if renewed or not (settled or (now is not None and now.holder)):
+                plan.append(Step("mac", pf.name, vf.mac, vf.vf_index, vf.netdev))
+    return plan
+
+
+def apply(sysfs: Sysfs, todo: Iterable[Step], timeout: float) -> None:
+    """Carry the steps out; waits, bounded, for the driver and for udev's names. Raise HostError naming the VF."""
+    for step in todo:
+        if step.action == "numvfs":
+            change_count(sysfs, step, timeout)
+        else:
+            await_netdev(sysfs, step, timeout)
+            set_mac(step)
+
+
+def change_count(sysfs: Sysfs, step: Step, timeout: float) -> None:
+    """Write sriov_numvfs and wait until the driver confirms it."""
+
+    count, device = int(step.value), sysfs.device(step.pf)
+
+    def confirmed() -> bool:
+        links = len(list(device.glob("virtfn*")))
+        return sysfs.number(step.pf, "sriov_numvfs") == links == count
+
+    sysfs.write_numvfs(step.pf, count)
+    if not system.wait_for(confirmed, timeout):
+        raise system.HostError(f"{step.pf}: sriov_numvfs did not become {step.value} within {timeout:.0f} s")
+
+
+def await_netdev(sysfs: Sysfs, step: Step, timeout: float) -> None:
+    """Wait until a VF's interface exists under its planned name."""
+
+    def named() -> bool:
+        return step.netdev in system.links()
+
+    if not system.wait_for(named, timeout):
+        name = sysfs.vf_netdev(step.pf, step.vf_index)
+        why = f"the kernel calls it {name}: plan that name" if name else "its driver did not bind: see dmesg"
+        raise system.HostError(
+            f"{step.pf} VF {step.vf_index}: no interface {step.netdev} within {timeout:.0f} s; {why}"
+        )
+
+
+def set_mac(step: Step) -> None:
+    """Give a VF its MAC: on the interface, then through the PF where the kernel can, which survives a rebind.
+
+    In this order, since igb refuses an interface's own change once the PF has spoken.
+    """
+    system.run(["ip", "link", "set", "dev", step.netdev, "address", step.value])
+    pf_link = system.links().get(step.pf, {})
+    if any(entry.get("vf") == step.vf_index for entry in pf_link.get("vfinfo_list", [])):
+        system.run(["ip", "link", "set", "dev", step.pf, "vf", str(step.vf_index), "mac", step.value])
+
+
+def configuration(sysfs_root: str, pfs: Iterable[Pf], vfs: Iterable[Vf], origin: dict[str, int], timeout: int) -> str:
+    """Return the content of /etc/gb10/sriov.json; ``origin`` is what every PF had before the first change."""
+    content = {
+        "schema": 1,
+        "sysfs_root": sysfs_root,
+        "timeout": timeout,
+        "origin": origin,
+        "pfs": [asdict(pf) for pf in pfs],
+        "vfs": [asdict(vf) for vf in vfs],
+    }
+    return json.dumps(content, indent=2) + "\n"
+
+
+def boot(path: Path) -> list[str]:
+    """Wait for every planned PF, bring its VFs back, and return what went wrong, PF by PF."""
+    config = json.loads(path.read_text(encoding="utf-8"))
+    sysfs, timeout = Sysfs(Path(config["sysfs_root"])), float(config["timeout"])
+    vfs = [Vf(**vf) for vf in config["vfs"]]
+    problems = []
+    for entry in config["pfs"]:
+        try:
+            problems += boot_pf(sysfs, Pf(**entry), vfs, timeout)
+        except system.HostError as error:
+            problems.append(str(error))
+    return problems
+
+
+def boot_pf(sysfs: Sysfs, pf: Pf, vfs: Iterable[Vf], timeout: float) -> list[str]:
+    """Bring one PF to its planned state; its sysfs attributes appear only once the driver has bound."""
+    if not system.wait_for(lambda: sysfs.number(pf.name, "sriov_totalvfs"), timeout):
+        return [f"{pf.name}: no SR-IOV device within {timeout:.0f} s"]
+    states = observe(sysfs, [pf], vfs)
+    findings = check([pf], states, force=False)
+    if not findings:
+        apply(sysfs, steps([pf], vfs, states), timeout)
+    return [str(finding) for finding in findings]
+
+
+if __name__ == "__main__":
+    failures = boot(Path(sys.argv[1]))
+    sys.stdout.write(("\n".join(failures) or "all virtual functions are as planned") + "\n")
+    raise SystemExit(bool(failures))

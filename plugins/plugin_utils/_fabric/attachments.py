@@ -1,0 +1,204 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""From the fabric plan to network attachments, probe pods and their expected status. Private to the collection."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.labels import MANAGED_BY, NAME, OWNER, RAIL
+
+NETWORKS = "k8s.v1.cni.cncf.io/networks"
+NETWORK_STATUS = "k8s.v1.cni.cncf.io/network-status"
+RESOURCE_NAME = "k8s.v1.cni.cncf.io/resourceName"
+Manifest = dict[str, Any]
+
+
+def nad(network: Mapping[str, Any], namespace: str, resource_prefix: str = "") -> Manifest:
+    """Return the NetworkAttachmentDefinition of one network of the plan.
+
+    host-device names the VF's netdev; with ``resource_prefix`` the SR-IOV device plugin picks the VF and Multus hands
+    its PCI address over instead. ``ips`` must be a declared capability: Multus passes a pod's addresses on only then.
+    """
+    config: dict[str, Any] = {
+        "cniVersion": "1.0.0",
+        "name": network["nad"],
+        "type": "host-device",
+        "capabilities": {"ips": True},
+        "ipam": {"type": "static"},
+    }
+    metadata: dict[str, Any] = {
+        "name": network["nad"],
+        "namespace": namespace,
+        "labels": {MANAGED_BY: OWNER, RAIL: network["rail"]},
+    }
+    if resource_prefix:
+        config["capabilities"]["deviceID"] = True
+        metadata["annotations"] = {RESOURCE_NAME: sriov_resource(network["nad"], resource_prefix)}
+    else:
+        config["device"] = network["device"]
+    return {
+        "apiVersion": "k8s.cni.cncf.io/v1",
+        "kind": "NetworkAttachmentDefinition",
+        "metadata": metadata,
+        "spec": {"config": json.dumps(config, sort_keys=True)},
+    }
+
+
+def sriov_resource(name: str, prefix: str) -> str:
+    """Return the resource under which the SR-IOV device plugin offers the VF of an attachment."""
+    return f"{prefix}/{name.replace('-', '_')}"
+
+
+def sriov_resources(plan: Mapping[str, Any], prefix: str, selectors: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the SR-IOV device plugin's ``resourceList``: one VF index of one rail is one resource, so that the plan
+    and not the kubelet decides which VF, and with it which address, a pod gets. ``selectors`` go with each.
+    """
+    resources = []
+    for network in plan["networks"]:
+        pfs = {vf["pf"] for host in plan["hosts"].values() for vf in host["vfs"] if vf["nad"] == network["nad"]}
+        index = network["vf_index"]
+        resources.append(
+            {
+                "resourcePrefix": prefix,
+                "resourceName": sriov_resource(network["nad"], prefix).rpartition("/")[2],
+                "selectors": [{**selectors, "pfNames": [f"{pf}#{index}-{index}" for pf in sorted(pfs)]}],
+            }
+        )
+    return resources
+
+
+def sriov_offers(plan: Mapping[str, Any], nodes: Mapping[str, str], prefix: str) -> dict[str, list[str]]:
+    """Return what the SR-IOV device plugin has to offer on each node; ``nodes`` maps hosts of the plan to nodes."""
+    return {
+        node: [sriov_resource(vf["nad"], prefix) for vf in plan["hosts"][host]["vfs"]] for host, node in nodes.items()
+    }
+
+
+def nads(plan: Mapping[str, Any], namespace: str, resource_prefix: str = "") -> list[Manifest]:
+    """Return the attachments of every (rail, VF index) of the plan, in the plan's order."""
+    return [nad(network, namespace, resource_prefix) for network in plan["networks"]]
+
+
+def stale_nads(existing: Iterable[Mapping[str, Any]], plan: Mapping[str, Any]) -> list[str]:
+    """Return the names of attachments that this collection made and the plan no longer has."""
+    planned = {network["nad"] for network in plan["networks"]}
+    return sorted(
+        resource["metadata"]["name"]
+        for resource in existing
+        if (resource["metadata"].get("labels") or {}).get(MANAGED_BY) == OWNER
+        and resource["metadata"]["name"] not in planned
+    )
+
+
+def missing_nads(existing: Iterable[Mapping[str, Any]], needed: Iterable[str], namespace: str) -> list[Finding]:
+    """Return an error for every attachment that pods are going to ask for and that is not there."""
+    present = {resource["metadata"]["name"] for resource in existing}
+    return [
+        Finding(
+            "error",
+            "multus.nad.missing",
+            name,
+            None,
+            f"namespace {namespace} has no NetworkAttachmentDefinition of this name: the pod would never start",
+            "Run playbook kubernetes again: the fabric plan has changed since",
+            where=namespace,
+        )
+        for name in sorted(set(needed) - present)
+    ]
+
+
+def attachments(plan: Mapping[str, Any], host: str, namespace: str) -> list[dict[str, Any]]:
+    """Return the networks annotation of a pod that uses every VF of ``host``: net1, net2, … in the plan's order."""
+    return [
+        {
+            "name": vf["nad"],
+            "namespace": namespace,
+            "interface": f"net{number}",
+            "ips": [f"{vf['address']}/{vf['prefix']}"],
+        }
+        for number, vf in enumerate(plan["hosts"][host]["vfs"], start=1)
+    ]
+
+
+def probe_pod(
+    plan: Mapping[str, Any], host: str, namespace: str, node: str, image: str, resource_prefix: str = ""
+) -> Manifest:
+    """Return a pod on ``node`` that only attaches to every VF of ``host``; every Pod Security level admits it.
+
+    With ``resource_prefix`` it asks the SR-IOV device plugin for them.
+    """
+    names = [vf["nad"] for vf in plan["hosts"][host]["vfs"]] if resource_prefix else []
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": f"gb10-probe-{node}",
+            "namespace": namespace,
+            "labels": {MANAGED_BY: OWNER, NAME: "gb10-probe"},
+            "annotations": {NETWORKS: json.dumps(attachments(plan, host, namespace), sort_keys=True)},
+        },
+        "spec": {
+            "nodeName": node,
+            "restartPolicy": "Never",
+            "terminationGracePeriodSeconds": 0,
+            "enableServiceLinks": False,
+            "automountServiceAccountToken": False,
+            "tolerations": [{"operator": "Exists"}],
+            "securityContext": {"runAsNonRoot": True, "runAsUser": 65534, "seccompProfile": {"type": "RuntimeDefault"}},
+            "containers": [
+                {
+                    "name": "probe",
+                    "image": image,
+                    "imagePullPolicy": "IfNotPresent",
+                    "resources": {"limits": {sriov_resource(name, resource_prefix): 1 for name in names}},
+                    "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+                }
+            ],
+        },
+    }
+
+
+def attached_nads(pods: Iterable[Mapping[str, Any]]) -> dict[str, set[str]]:
+    """Return {node: attachments that its pods hold}: a VF can be in one pod only, so a probe there would fail."""
+    held: dict[str, set[str]] = {}
+    for pod in pods:
+        annotation = (pod["metadata"].get("annotations") or {}).get(NETWORKS, "")
+        node = pod.get("spec", {}).get("nodeName", "")
+        phase = (pod.get("status") or {}).get("phase", "")
+        if node and annotation.startswith("[") and phase not in ("Succeeded", "Failed"):
+            held.setdefault(node, set()).update(entry["name"] for entry in json.loads(annotation))
+    return held
+
+
+def compare_status(pod: Mapping[str, Any]) -> list[Finding]:
+    """Compare what a pod asked for with what Multus says it got: interface names and addresses.
+
+    Status addresses carry no prefix length, so only the address part is compared.
+    """
+    name = pod["metadata"]["name"]
+    annotations = pod["metadata"].get("annotations") or {}
+    wanted = json.loads(annotations.get(NETWORKS, "[]"))
+    got = {entry.get("interface", ""): entry for entry in json.loads(annotations.get(NETWORK_STATUS, "[]"))}
+    findings = []
+    for entry in wanted:
+        status = got.get(entry["interface"])
+        addresses = {address.split("/")[0] for address in entry["ips"]}
+        has = set(status.get("ips", [])) if status else set()
+        if not addresses <= has:
+            findings.append(
+                Finding(
+                    "error",
+                    "multus.attachment.wrong" if status else "multus.attachment.missing",
+                    f"{entry['interface']} ({entry['name']})",
+                    ", ".join(sorted(has)) or None,
+                    f"the pod was to get {', '.join(sorted(addresses))} there",
+                    f"Look at the events of pod {name}: `Link not found` means that another pod holds the VF",
+                    where=name,
+                )
+            )
+    return findings

@@ -1,0 +1,247 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Find what is wrong with a fabric as a whole, before anything is written. Private to the collection."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from ipaddress import ip_address
+from itertools import combinations
+
+from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding, Severity
+
+from .model import NETDEV_MAX, Fabric, Host, HostPlan, Plan, Port, Rail, vf_netdev
+from .subnets import check_networks
+
+IPV6_MIN_MTU = 1280  # RFC 8200: below it IPv6, and so the link-local GID, is gone from the netdev
+USUAL_VFS = 4  # documented as the limit of a GB10's port
+ROCE_4096_MTU = 4192  # 4096 bytes of payload and 96 of headers: iboe_get_mtu() in Linux include/rdma/ib_addr.h
+
+
+def _finding(
+    rule: str, key: str, value: object, reason: str, remedy: str, where: str = "", severity: Severity = "error"
+) -> Finding:
+    return Finding(severity, f"fabric.{rule}", key, value, reason, remedy, where, "plan")
+
+
+def check_fabric(fabric: Fabric) -> list[Finding]:
+    """Return everything that is wrong between hosts, rails, subnets, hardware and management."""
+    return [
+        *_check_node_ids(fabric),
+        *_check_ports(fabric),
+        *_check_mtu(fabric),
+        *_check_topology(fabric),
+        *check_networks(fabric),
+    ]
+
+
+def _check_node_ids(fabric: Fabric) -> Iterator[Finding]:
+    by_id: dict[int, list[str]] = defaultdict(list)
+    for host in fabric.hosts:
+        by_id[host.node_id].append(host.name)
+    for node_id, names in by_id.items():
+        if len(names) > 1:
+            reason = f"the same number on {', '.join(names)}, so they would have the same addresses"
+            yield _finding("node_id.duplicate", "gb10_node_id", node_id, reason, "Give each host its own.", names[-1])
+    for host in fabric.hosts:
+        for port in host.ports:
+            largest = fabric.slot_size(port.rail) - 2
+            if host.node_id > largest:
+                prefix = fabric.slot_prefix(port.rail)
+                yield _finding(
+                    "node_id.range",
+                    "gb10_node_id",
+                    host.node_id,
+                    f"a /{prefix} subnet of {port.rail.name} has room for 1 … {largest}",
+                    "Use a smaller number, or a shorter gb10_fabric_subnet_prefix and a larger block.",
+                    host.name,
+                )
+
+
+def _check_ports(fabric: Fabric) -> Iterator[Finding]:
+    for host in fabric.hosts:
+        if not host.ports:
+            reason = "on no rail, so it would have no fabric address"
+            yield _finding("host.no_rail", "gb10_fabric_pfs", None, reason, "Name its PF for a rail.", host.name)
+        for first, second in combinations(host.ports, 2):
+            key = f"gb10_fabric_pfs.{second.rail.name}"
+            if first.name == second.name:
+                reason = f"the PF of rail {first.rail.name} too; one PF carries one rail"
+                yield _finding("pf.duplicate", key, second.name, reason, "Name the other PF.", host.name)
+            elif first.rdma_device == second.rdma_device:
+                reason = f"RDMA device {first.rdma_device} is said to be beside {first.name} too"
+                yield _finding("rdma.duplicate", key, second.name, reason, "Correct rdma_device.", host.name)
+        for port in host.ports:
+            yield from _check_port(host, port)
+
+
+def _check_port(host: Host, port: Port) -> Iterator[Finding]:
+    key = f"gb10_fabric_pfs.{port.rail.name}"
+    if port.name == host.management_interface:
+        reason = "the management interface; the fabric's set-up would cut the host off"
+        yield _finding("pf.management", key, port.name, reason, "Name a ConnectX PF.", host.name)
+    longest = vf_netdev(port.name, max(port.vf_count - 1, 0))
+    if len(longest) > NETDEV_MAX:
+        reason = f"its VF would be called {longest}, and the kernel takes {NETDEV_MAX} characters"
+        yield _finding("netdev.length", key, port.name, reason, "Rename the PF, or plan fewer VFs.", host.name)
+    if port.total_vfs == 0:
+        yield _finding(
+            "sriov.disabled",
+            "gb10_pf_totalvfs",
+            0,
+            f"{port.name} offers no VFs: SR-IOV is off in its firmware",
+            f"Turn it on and power-cycle: mlxconfig -d {port.pci or 'PCI_ADDRESS'} set SRIOV_EN=1"
+            f" NUM_OF_VFS={port.vf_count or USUAL_VFS}.",
+            host.name,
+        )
+    elif port.total_vfs is not None and port.vf_count > port.total_vfs:
+        reason = f"{port.name} has at most {port.total_vfs} (sriov_totalvfs)"
+        command = f"mlxconfig -d {port.pci or 'PCI_ADDRESS'} set SRIOV_EN=1 NUM_OF_VFS={port.vf_count}"
+        remedy = f"Set auto, or {port.total_vfs} or less; more needs the firmware: {command}, then a power cycle."
+        yield _finding("vf_count.hardware", "gb10_fabric_vf_count", port.vf_count, reason, remedy, host.name)
+
+
+def _check_mtu(fabric: Fabric) -> Iterator[Finding]:
+    if fabric.mtu < IPV6_MIN_MTU:
+        reason = f"below {IPV6_MIN_MTU}, where the kernel drops IPv6 and with it the port's own GID"
+        yield _finding("mtu.low", "gb10_fabric_mtu", fabric.mtu, reason, "Use 9000.")
+    elif fabric.mtu < ROCE_4096_MTU:
+        reason = "RoCE packets carry less than 4096 bytes, so active_mtu and bandwidth fall"
+        yield _finding("mtu.roce", "gb10_fabric_mtu", fabric.mtu, reason, "Use 9000.", severity="warning")
+    for host in fabric.hosts:
+        for port in host.ports:
+            if port.max_mtu is not None and fabric.mtu > port.max_mtu:
+                reason = f"{port.name} takes {port.max_mtu} at most"
+                remedy = f"Set {port.max_mtu} or less, on every host and the switch."
+                yield _finding("mtu.port", "gb10_fabric_mtu", fabric.mtu, reason, remedy, host.name)
+
+
+def _check_topology(fabric: Fabric) -> Iterator[Finding]:
+    key, count = "gb10_fabric_topology", len(fabric.hosts)
+    if fabric.topology == "single" and count > 1:
+        remedy = "Set switch, direct or ring."
+        yield _finding("topology.single", key, "single", f"{count} hosts are declared", remedy)
+    if fabric.topology == "direct" and count != 2:
+        reason = f"a direct cable joins 2 hosts, {count} are declared"
+        yield _finding("topology.direct", key, "direct", reason, "Set switch, or ring with a rail for each cable.")
+    if fabric.topology == "ring" and count != 3:
+        reason = f"a ring without a switch is for 3 hosts, {count} are declared"
+        yield _finding("topology.ring", key, "ring", reason, "Set switch.")
+    members = {rail.name: [host.name for host in fabric.hosts if _on(host, rail)] for rail in fabric.rails}
+    if fabric.topology == "ring" and count == 3:
+        for rail in fabric.rails:
+            if len(members[rail.name]) != 2:
+                reason = f"a cable of a ring joins 2 hosts, this rail has {len(members[rail.name])}"
+                yield _finding(
+                    "topology.cable",
+                    f"gb10_fabric_rails.{rail.name}",
+                    members[rail.name],
+                    reason,
+                    "Set its hosts: [a, b].",
+                )
+        joined = {frozenset(names) for names in members.values()}
+        for pair in combinations(sorted(host.name for host in fabric.hosts), 2):
+            if frozenset(pair) not in joined:
+                reason = f"no rail joins {pair[0]} and {pair[1]}, so they can't reach each other"
+                yield _finding("topology.open_ring", key, "ring", reason, "Declare a rail with both as hosts.")
+    elif count > 1:
+        for rail in fabric.rails:
+            if len(members[rail.name]) == 1:
+                reason = f"only {members[rail.name][0]} is on it, so nobody answers there"
+                yield _finding(
+                    "rail.alone", f"gb10_fabric_rails.{rail.name}", members[rail.name], reason, "Give it a second host."
+                )
+
+
+def _on(host: Host, rail: Rail) -> bool:
+    return any(port.rail.name == rail.name for port in host.ports)
+
+
+def check_plan(fabric: Fabric, plan: Plan) -> list[Finding]:
+    """Return what collides in the finished plan: addresses, MACs and names, with each other and with what exists."""
+    return [*_check_addresses(fabric, plan), *_check_macs(plan), *_check_nads(plan), *_check_evenness(plan)]
+
+
+def _check_addresses(fabric: Fabric, plan: Plan) -> Iterator[Finding]:
+    taken: dict[str, str] = {}
+    for text in fabric.reserved:
+        try:
+            taken[str(ip_address(text))] = "gb10_fabric_reserved_addresses"
+        except ValueError as error:
+            remedy = "Write one address, without prefix."
+            yield _finding("reserved.invalid", "gb10_fabric_reserved_addresses", text, str(error), remedy)
+    for host in fabric.hosts:
+        if host.management_address:
+            taken.setdefault(host.management_address, f"the management address of {host.name}")
+    for name, planned in _distinct_ids(plan):
+        for vf in planned.vfs:
+            for address in filter(None, (vf.address, vf.address6)):
+                here = f"{name} {vf.netdev}"
+                if address in taken:
+                    owner = taken[address]
+                    in_plan = owner.startswith("planned for ")
+                    rule = "address.duplicate" if in_plan else "address.in_use"
+                    remedy = (
+                        "Give hosts distinct gb10_node_id." if in_plan else "Choose another gb10_node_id or network."
+                    )
+                    yield _finding(rule, f"{vf.netdev} address", address, owner, remedy, name)
+                else:
+                    taken[address] = f"planned for {here}"
+
+
+def _distinct_ids(plan: Plan) -> Iterator[tuple[str, HostPlan]]:
+    """Yield hosts, one for each node id: what follows from equal ids is one mistake and has its own finding."""
+    seen: set[int] = set()
+    for name, planned in plan.hosts.items():
+        if planned.node_id not in seen:
+            seen.add(planned.node_id)
+            yield name, planned
+
+
+def _check_macs(plan: Plan) -> Iterator[Finding]:
+    owners: dict[str, str] = {}
+    for name, planned in _distinct_ids(plan):
+        for vf in planned.vfs:
+            here = f"{name} {vf.netdev}"
+            if owners.setdefault(vf.mac, here) != here:
+                reason = f"{owners[vf.mac]} has it too"
+                remedy = "Change gb10_fabric_mac_seed, or a rail's name."
+                yield _finding("mac.duplicate", f"{vf.netdev} MAC", vf.mac, reason, remedy, name)
+
+
+def _check_nads(plan: Plan) -> Iterator[Finding]:
+    owners: dict[str, set[tuple[str, str]]] = defaultdict(set)
+    for planned in plan.hosts.values():
+        for vf in planned.vfs:
+            owners[vf.nad].add((vf.rail, vf.netdev))
+    for nad, devices in owners.items():
+        if len(devices) > 1:
+            shown = ", ".join(f"{netdev} of {rail}" for rail, netdev in sorted(devices))
+            reason = f"one NAD names one netdev, this one would stand for {shown}"
+            yield _finding(
+                "nad.collision", "nad", nad, reason, "Rename the rail, or the PF (NAD names are lower-case)."
+            )
+        yield from _check_nad_name(nad)
+
+
+def _check_nad_name(nad: str) -> Iterator[Finding]:
+    if len(nad) > 63:
+        yield _finding("nad.length", "nad", nad, f"{len(nad)} characters, 63 fit a label", "Use a shorter rail name.")
+    if not nad.replace("-", "").isalnum() or not nad.isascii() or nad != nad.lower():
+        reason = "not a Kubernetes name (lower-case letters, digits and dashes)"
+        yield _finding("nad.name", "nad", nad, reason, "Rename the rail or the PF.")
+
+
+def _check_evenness(plan: Plan) -> Iterator[Finding]:
+    counts: dict[str, dict[int, list[str]]] = defaultdict(lambda: defaultdict(list))
+    for name, planned in plan.hosts.items():
+        for pf in planned.pfs:
+            counts[pf.rail][pf.vf_count].append(name)
+    for rail, by_count in counts.items():
+        if len(by_count) > 1:
+            shown = "; ".join(f"{count} on {', '.join(names)}" for count, names in sorted(by_count.items()))
+            reason = "an instance can use as many VFs as its poorest node has"
+            remedy = "Set one gb10_fabric_vf_count, or let it be."
+            yield _finding("vf_count.uneven", f"VFs of {rail}", shown, reason, remedy, severity="info")

@@ -1,0 +1,238 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Read the fabric's inventory variables into the planner's model. Private to the collection.
+
+Every value is looked at by itself here; what can only be wrong together is found in ``_fabric_checks``. A value
+that can't be used becomes a finding, and reading goes on with the rest, so that one run reports everything.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from ipaddress import IPv4Network, IPv6Network
+from typing import Any
+
+from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding
+
+from .hosts import RDMA_DEVICE, read_host, read_pf_name
+from .model import SCHEMES, TOPOLOGIES, Fabric, Rail
+from .reader import Reader, listed
+
+# one value for the whole fabric: hosts must agree on it
+GROUP_VARIABLES = (
+    "gb10_fabric_rails",
+    "gb10_fabric_mtu",
+    "gb10_fabric_scheme",
+    "gb10_fabric_topology",
+    "gb10_fabric_subnet_prefix",
+    "gb10_fabric_mac_seed",
+    "gb10_fabric_reserved_addresses",
+    "gb10_cluster_cidr",
+    "gb10_service_cidr",
+)
+HOST_VARIABLES = (
+    "gb10_node_id",
+    "gb10_fabric_pfs",
+    "gb10_fabric_vf_count",
+    "gb10_management_interface",
+    "gb10_management_networks",
+    "ansible_host",
+)
+# what a host says about its own hardware: gathered facts, or declared where a host can't be asked
+FACT_VARIABLES = ("gb10_pf_totalvfs", "gb10_pf_max_mtu", "gb10_pf_rdma", "gb10_pf_pci", "gb10_assumed_vf_count")
+VARIABLES = GROUP_VARIABLES + HOST_VARIABLES + FACT_VARIABLES
+
+RAIL_KEYS = {"name", "pf", "pf_rdma", "network", "network6", "hosts"}
+
+_RAIL_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,40}[a-z0-9])?")
+
+
+def parse_fabric(variables: Mapping[str, Mapping[str, Any]]) -> tuple[Fabric, list[Finding]]:
+    """Turn ``{host: {variable: value}}`` into a fabric and the findings about single values."""
+    reader = Reader()
+    if not variables:
+        reader.add("hosts.none", "gb10_nodes", [], "no host to plan for", "Put the GPU nodes into group gb10_nodes.")
+    group = _group_values(reader, variables)
+    rails = _rails(reader, group.get("gb10_fabric_rails"), set(variables))
+    hosts = tuple(h for name in sorted(variables) if (h := read_host(reader, name, variables[name], rails)) is not None)
+    for count, unasked in reader.assumed.items():
+        reader.add(
+            "vf_count.assumed",
+            "gb10_fabric_vf_count",
+            "auto",
+            f"{count} VFs a PF are assumed, for these hosts were not asked: {', '.join(unasked)}",
+            "A run asks the hosts it visits; declare gb10_pf_totalvfs to plan without asking.",
+            severity="info",
+        )
+    management: dict[IPv4Network | IPv6Network, None] = {}
+    for name in sorted(variables):
+        for item in listed(variables[name].get("gb10_management_networks")):
+            network = reader.network("gb10_management_networks", item, name, "management_network")
+            if network is not None:
+                management[network] = None
+    fabric = Fabric(
+        hosts=hosts,
+        rails=rails,
+        mtu=_number(reader, group, "gb10_fabric_mtu", 9000, "mtu.invalid", 68, 65535),
+        scheme=_choice(reader, group, "gb10_fabric_scheme", SCHEMES, "scheme.unknown"),
+        topology=_choice(reader, group, "gb10_fabric_topology", TOPOLOGIES, "topology.unknown"),
+        subnet_prefix=_number(reader, group, "gb10_fabric_subnet_prefix", 24, "subnet_prefix.invalid", 16, 29),
+        mac_seed=_seed(reader, group),
+        management_networks=tuple(management),
+        cluster_networks=_cluster_networks(reader, group),
+        reserved=tuple(str(item) for item in listed(group.get("gb10_fabric_reserved_addresses"))),
+    )
+    return fabric, reader.findings
+
+
+def _group_values(reader: Reader, variables: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Return what holds for the whole fabric; hosts that say something else are found."""
+    values: dict[str, Any] = {}
+    for key in GROUP_VARIABLES:
+        said: dict[str, list[str]] = {}
+        for name in sorted(variables):
+            value = variables[name].get(key)
+            said.setdefault("unset" if value is None else repr(value), []).append(name)
+            if value is not None:
+                values.setdefault(key, value)
+        if len(said) > 1:
+            shown = "; ".join(f"{', '.join(names)}: {value}" for value, names in said.items())
+            reader.add(
+                "group_value.differs",
+                key,
+                shown,
+                "hosts of one fabric have different values",
+                f"Set {key} once, in group_vars of the whole cluster.",
+            )
+    return values
+
+
+def _number(reader: Reader, group: Mapping[str, Any], key: str, default: int, rule: str, low: int, high: int) -> int:
+    value = group.get(key, default)
+    number = reader.integer(value)
+    if number is None or not low <= number <= high:
+        reader.add(rule, key, value, f"not a whole number from {low} to {high}", f"Leave it out for {default}.")
+        return default
+    return number
+
+
+def _choice(reader: Reader, group: Mapping[str, Any], key: str, choices: tuple[str, ...], rule: str) -> str:
+    value = group.get(key, choices[0])
+    if value not in choices:
+        reader.add(rule, key, value, "no such choice", f"Use one of {', '.join(choices)}.")
+        return choices[0]
+    return str(value)
+
+
+def _seed(reader: Reader, group: Mapping[str, Any]) -> str:
+    value = group.get("gb10_fabric_mac_seed", "gb10")
+    if not isinstance(value, str) or not value:
+        reader.add("mac_seed.invalid", "gb10_fabric_mac_seed", value, "not a text", "Give the cluster's name, quoted.")
+        return "gb10"
+    return str(value)
+
+
+def _cluster_networks(reader: Reader, group: Mapping[str, Any]) -> tuple[IPv4Network | IPv6Network, ...]:
+    networks = []
+    for key, default in (("gb10_cluster_cidr", "10.42.0.0/16"), ("gb10_service_cidr", "10.43.0.0/16")):
+        # K3s takes an IPv4 and an IPv6 network in one value, with a comma between them
+        for item in str(group.get(key, default)).split(","):
+            network = reader.network(key, item.strip(), rule="cluster_network")
+            if network is not None:
+                networks.append(network)
+    return tuple(networks)
+
+
+def _rails(reader: Reader, declared: Any, known_hosts: set[str]) -> tuple[Rail, ...]:
+    if not isinstance(declared, (list, tuple)) or not declared:
+        reader.add(
+            "rails.none",
+            "gb10_fabric_rails",
+            declared,
+            "no rail is declared",
+            "Give a list of {name, pf, network}, one a rail; see docs/fabric.md.",
+        )
+        return ()
+    rails: dict[str, Rail] = {}
+    for index, item in enumerate(declared):
+        rail = _rail(reader, index, item, known_hosts)
+        if rail is None:
+            continue
+        if rail.name in rails:
+            reader.add(
+                "rail.duplicate",
+                f"gb10_fabric_rails[{index}].name",
+                rail.name,
+                "a rail of this name was declared before",
+                "Give each rail a name of its own.",
+            )
+            continue
+        rails[rail.name] = rail
+    return tuple(rails.values())
+
+
+def _rail(reader: Reader, index: int, item: Any, known_hosts: set[str]) -> Rail | None:
+    key = f"gb10_fabric_rails[{index}]"
+    if not isinstance(item, Mapping):
+        reader.add("rail.invalid", key, item, "not a mapping", "Write {name: rail0, pf: …, network: …}.")
+        return None
+    for extra in sorted(str(k) for k in set(item) - RAIL_KEYS):
+        reader.add(
+            "rail.unknown_key", f"{key}.{extra}", item[extra], "no such key", f"Known: {', '.join(sorted(RAIL_KEYS))}."
+        )
+    missing = [k for k in ("name", "pf", "network") if item.get(k) in (None, "")]
+    for k in missing:
+        reader.add("rail.incomplete", f"{key}.{k}", None, "missing", f"A rail needs {k}.")
+    if missing:
+        return None
+    name = str(item["name"])
+    if not _RAIL_NAME.fullmatch(name):
+        reader.add(
+            "rail.name",
+            f"{key}.name",
+            name,
+            "not usable in the name of a Kubernetes object",
+            "Use lower-case letters, digits and dashes, 42 at most, as rail0.",
+        )
+    network = reader.network(f"{key}.network", item["network"])
+    network6 = (
+        None
+        if item.get("network6") in (None, "")
+        else reader.network(f"{key}.network6", item["network6"], rule="network6")
+    )
+    if isinstance(network, IPv6Network):
+        reader.add(
+            "network.family",
+            f"{key}.network",
+            str(network),
+            "IPv6, but the GIDs that NCCL picks come from IPv4",
+            "Put an IPv4 block here and the IPv6 block into network6.",
+        )
+    if isinstance(network6, IPv4Network):
+        reader.add(
+            "network6.family", f"{key}.network6", str(network6), "IPv4", "Give an IPv6 ULA block, as fd00:10:100::/48."
+        )
+    pf = read_pf_name(reader, f"{key}.pf", item["pf"], "")
+    members = None if item.get("hosts") is None else tuple(str(host) for host in listed(item["hosts"]))
+    for host in members or ():
+        if host not in known_hosts:
+            reader.add(
+                "rail.unknown_host", f"{key}.hosts", host, "no such host in the fabric", "Use inventory host names."
+            )
+    if not isinstance(network, IPv4Network) or pf is None:
+        return None
+    rdma = item.get("pf_rdma")
+    if rdma is not None and not RDMA_DEVICE.fullmatch(str(rdma)):
+        reader.add("rdma.name", f"{key}.pf_rdma", rdma, "not an RDMA device's name", "Take it from `rdma link`.")
+        rdma = None
+    return Rail(
+        name=name,
+        index=index,
+        pf=pf,
+        network=network,
+        hosts=members,
+        pf_rdma=None if rdma is None else str(rdma),
+        network6=network6 if isinstance(network6, IPv6Network) else None,
+    )

@@ -1,0 +1,153 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Plan the fabric: for every VF its names, MAC, addresses and NAD. Private to the collection.
+
+Everything of a host follows from what is declared for that host and its rails, never from its place in the inventory,
+so a plan doesn't move when hosts come, go or change their order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from ipaddress import IPv4Network, IPv6Network
+from typing import Any
+
+from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding, sort_findings
+
+from .checks import check_fabric, check_plan
+from .model import (
+    Fabric,
+    Host,
+    HostPlan,
+    NetworkPlan,
+    PfPlan,
+    Plan,
+    Port,
+    Rail,
+    VfPlan,
+    nad_name,
+    slot_address,
+    vf_mac,
+    vf_netdev,
+)
+from .parse import parse_fabric
+
+
+def plan_fabric(variables: Mapping[str, Mapping[str, Any]]) -> tuple[Plan, list[Finding]]:
+    """Plan the fabric of the hosts whose inventory variables are given (``{host: {variable: value}}``).
+
+    The plan is as complete as the input allows; it may be applied only when no finding is an error. Never raises on
+    bad values: they become findings, all at once.
+    """
+    fabric, findings = parse_fabric(variables)
+    plan = build_plan(fabric)
+    findings += check_fabric(fabric)
+    findings += check_plan(fabric, plan)
+    return plan, sort_findings(findings)
+
+
+def build_plan(fabric: Fabric) -> Plan:
+    """Compute the plan of a parsed fabric. VFs that don't fit their rail's block are left out (and found elsewhere)."""
+    hosts: dict[str, HostPlan] = {}
+    networks: dict[str, NetworkPlan] = {}
+    for host in sorted(fabric.hosts, key=lambda h: (h.node_id, h.name)):
+        pfs: list[PfPlan] = []
+        vfs: list[VfPlan] = []
+        for port in host.ports:
+            rail = port.rail
+            pfs.append(PfPlan(rail.name, rail.index, port.name, port.rdma_device, port.vf_count, fabric.mtu))
+            for vf_index in range(port.vf_count):
+                vf = _plan_vf(fabric, host, port, vf_index)
+                if vf is None:
+                    break
+                vfs.append(vf)
+                if vf.nad not in networks:
+                    networks[vf.nad] = _plan_network(fabric, rail, vf)
+        hosts[host.name] = HostPlan(host.node_id, tuple(pfs), tuple(vfs))
+    return Plan(
+        mtu=fabric.mtu,
+        scheme=fabric.scheme,
+        topology=fabric.topology,
+        rails=tuple(_rail_dict(rail) for rail in fabric.rails),
+        networks=tuple(sorted(networks.values(), key=lambda n: (n.rail_index, n.vf_index, n.nad))),
+        hosts=hosts,
+    )
+
+
+def vf_subnet(fabric: Fabric, rail: Rail, vf_index: int) -> IPv4Network:
+    """Return the IPv4 subnet that VF ``vf_index`` of every host on ``rail`` is in."""
+    if fabric.scheme == "subnet-per-rail":
+        return rail.network
+    base = int(rail.network.network_address) + vf_index * fabric.slot_size(rail)
+    return IPv4Network((base, fabric.slot_prefix(rail)))
+
+
+def vf_subnet6(fabric: Fabric, rail: Rail, vf_index: int) -> IPv6Network | None:
+    """Return the /64 of a VF index, or None when the rail has no IPv6 block or the block has no /64 left."""
+    if rail.network6 is None:
+        return None
+    step = 0 if fabric.scheme == "subnet-per-rail" else vf_index
+    base = int(rail.network6.network_address) + (step << 64)
+    return IPv6Network((base, 64)) if base <= int(rail.network6.broadcast_address) else None
+
+
+def _plan_vf(fabric: Fabric, host: Host, port: Port, vf_index: int) -> VfPlan | None:
+    address = slot_address(fabric, port.rail, vf_index, host.node_id)
+    if address is None:
+        return None
+    subnet6 = vf_subnet6(fabric, port.rail, vf_index)
+    # the VF index is part of the host bits, so that VFs which share a /64 differ; else it is merely readable
+    address6 = None if subnet6 is None else str(subnet6.network_address + (vf_index << 16 | host.node_id))
+    return VfPlan(
+        rail=port.rail.name,
+        rail_index=port.rail.index,
+        vf_index=vf_index,
+        pf=port.name,
+        netdev=vf_netdev(port.name, vf_index),
+        rdma_device=f"{port.rdma_device}v{vf_index}",
+        mac=vf_mac(fabric.mac_seed, port.rail.name, host.node_id, vf_index),
+        address=str(address),
+        prefix=vf_subnet(fabric, port.rail, vf_index).prefixlen,
+        address6=address6,
+        prefix6=None if subnet6 is None else 64,
+        nad=nad_name(port.rail, port.name, vf_index),
+    )
+
+
+def _plan_network(fabric: Fabric, rail: Rail, vf: VfPlan) -> NetworkPlan:
+    subnet6 = vf_subnet6(fabric, rail, vf.vf_index)
+    return NetworkPlan(
+        nad=vf.nad,
+        rail=rail.name,
+        rail_index=rail.index,
+        vf_index=vf.vf_index,
+        device=vf.netdev,
+        subnet=str(vf_subnet(fabric, rail, vf.vf_index)),
+        subnet6=None if subnet6 is None else str(subnet6),
+    )
+
+
+def _rail_dict(rail: Rail) -> dict[str, Any]:
+    known: dict[str, Any] = {"name": rail.name, "index": rail.index, "network": str(rail.network)}
+    known["network6"] = None if rail.network6 is None else str(rail.network6)
+    return known
+
+
+def format_plan(plan: Plan) -> str:
+    """Return the plan as a table, one VF a line, with a heading that says what holds for all of them."""
+    head = ("host", "id", "rail", "VF", "netdev", "RDMA device", "address", "MAC", "NAD")
+    rows = [head]
+    for name, host in plan.hosts.items():
+        for vf in host.vfs:
+            address = f"{vf.address}/{vf.prefix}" + (f" {vf.address6}/{vf.prefix6}" if vf.address6 else "")
+            rows.append(
+                (name, str(host.node_id), vf.rail, str(vf.vf_index), vf.netdev, vf.rdma_device, address, vf.mac, vf.nad)
+            )
+    widths = [max(len(row[column]) for row in rows) for column in range(len(head))]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    title = (
+        f"{len(plan.hosts)} hosts, {len(plan.rails)} rails, {len(rows) - 1} VFs, {len(plan.networks)} NADs; "
+        f"MTU {plan.mtu}, {plan.scheme}, {plan.topology}"
+    )
+    return "\n".join([title, *lines])

@@ -1,0 +1,77 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Read single inventory values; what is wrong with them becomes findings. Private to the collection."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from ipaddress import IPv4Network, IPv6Network, ip_network
+from typing import Any
+
+from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding, Severity
+
+_LEADING_ZERO = re.compile(r"(^|\.)0\d")
+_INTEGER = re.compile(r"-?(0|[1-9]\d*)")
+
+
+@dataclass
+class Reader:
+    """Collects findings while values are read."""
+
+    findings: list[Finding] = field(default_factory=list)
+    # VF counts that were assumed, with the hosts they were assumed for: one finding tells of all
+    assumed: dict[int, dict[str, None]] = field(default_factory=dict)
+
+    def add(
+        self, rule: str, key: str, value: Any, reason: str, remedy: str, where: str = "", severity: Severity = "error"
+    ) -> None:
+        """Note one finding; ``rule`` without its ``fabric.``."""
+        self.findings.append(Finding(severity, f"fabric.{rule}", key, value, reason, remedy, where, "inventory"))
+
+    def integer(self, value: Any) -> int | None:
+        """Return a whole number (an INI inventory and ``-e`` give text), or None. A truth value is not a number."""
+        if isinstance(value, int) and not isinstance(value, bool):
+            return int(value)
+        if isinstance(value, str) and _INTEGER.fullmatch(value):
+            return int(value)
+        return None
+
+    def network(self, key: str, value: Any, where: str = "", rule: str = "network") -> IPv4Network | IPv6Network | None:
+        """Return the network in ``value``, or None after noting what is wrong with it."""
+        text = str(value)
+        if _LEADING_ZERO.search(text):
+            self.add(
+                f"{rule}.leading_zero",
+                key,
+                value,
+                "an octet with a leading zero is octal to some parsers, decimal to others",
+                "Write the octets without leading zeros, 10.100.1.0 for 10.100.01.0.",
+                where,
+            )
+            return None
+        if "/" not in text:
+            self.add(
+                f"{rule}.invalid", key, value, "no prefix length", "Write address/prefix, as 10.100.0.0/16.", where
+            )
+            return None
+        try:
+            return ip_network(text)
+        except ValueError as error:
+            try:
+                wanted = ip_network(text, strict=False)
+            except ValueError:
+                self.add(f"{rule}.invalid", key, value, str(error), "Write address/prefix, as 10.100.0.0/16.", where)
+            else:
+                reason = "an address inside a network, not a network"
+                self.add(f"{rule}.host_bits", key, value, reason, f"Write {wanted}.", where)
+        return None
+
+
+def listed(value: Any) -> Sequence[Any]:
+    """Return a list for a list, a single value or nothing."""
+    if value is None:
+        return []
+    return value if isinstance(value, (list, tuple)) else [value]

@@ -1,0 +1,65 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Collect the fabric's variables and facts of all hosts, on the controller. Private to the collection."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from ansible.errors import AnsibleError
+from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding
+
+from .parse import FACT_VARIABLES, VARIABLES
+
+
+def fabric_variables(
+    hosts: Iterable[str], task_vars: Mapping[str, Any]
+) -> tuple[dict[str, dict[str, Any]], list[Finding]]:
+    """Return ``{host: {variable: value}}`` as the planner takes it, and what couldn't be read."""
+    findings: list[Finding] = []
+    variables: dict[str, dict[str, Any]] = {}
+    for host in hosts:
+        if host in task_vars["hostvars"]:
+            variables[host] = _variables(host, task_vars["hostvars"][host], findings)
+        else:
+            remedy = "Correct fabric_plan_hosts."
+            findings.append(Finding("error", "fabric.host.unknown", "hosts", host, "not in the inventory", remedy))
+    _assume_for_absent(variables, task_vars.get("ansible_play_hosts_all", []))
+    return variables, findings
+
+
+def _variables(host: str, hostvars: Mapping[str, Any], findings: list[Finding]) -> dict[str, Any]:
+    """Return the fabric's variables of a host as plain data; one whose template fails becomes a finding."""
+    facts = hostvars.get("ansible_facts") or {}
+    values: dict[str, Any] = {}
+    for key in VARIABLES:
+        try:
+            # what the host says of itself beats what was declared for it
+            value = facts.get(key) if key in FACT_VARIABLES else None
+            values[key] = plain(hostvars.get(key) if value is None else value)
+        except AnsibleError as error:
+            remedy = "Give it a value that can be read without this."
+            findings.append(Finding("error", "fabric.value.template", key, None, str(error), remedy, host))
+    return {key: value for key, value in values.items() if value is not None}
+
+
+def plain(value: Any) -> Any:
+    """Return lazily templated containers as ordinary ones."""
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(item) for item in value]
+    return value
+
+
+def _assume_for_absent(variables: dict[str, dict[str, Any]], present: list[str]) -> None:
+    """Let hosts that this run doesn't visit (C(--limit)) have as many VFs as the poorest PF of those it does.
+
+    Their addresses don't depend on it; only how many of them are listed does.
+    """
+    reported = [n for values in variables.values() for n in (values.get("gb10_pf_totalvfs") or {}).values() if n]
+    for host, values in variables.items():
+        if reported and host not in present:
+            values.setdefault("gb10_assumed_vf_count", min(reported))

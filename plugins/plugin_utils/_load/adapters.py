@@ -1,0 +1,180 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Let another benchmark client run a cell, and give its figures in the form of our own. Private to the collection.
+
+For comparisons with leaderboards. Options and result files are those of sglang.bench_serving 0.5.10, llama-benchy 0.4.0
+and aiperf 0.13.0. Only sglang.bench_serving keeps what the server said, so only its cells are judged by our guards.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from ansible_collections.gb10.cluster.plugins.module_utils._host import system
+
+from .cell import Workload
+from .client import Target
+from .judge import WORST_FIRST, judge, status_of
+from .stats import RequestRecord, spread, summarise
+
+PROGRAMS = {"sglang": "python3", "llama-benchy": "llama-benchy", "aiperf": "aiperf"}
+RESULT = {"sglang": "sglang.jsonl", "llama-benchy": "benchy.json", "aiperf": "profile_export_aiperf.json"}
+
+
+def command(client: str, target: Target, workload: Workload, out: Path) -> list[str]:
+    """Return the command line that measures the workload once a repetition and writes its result below ``out``."""
+    requests, inputs = workload.requests or workload.concurrency, max(workload.context_tokens, 32)
+    if client == "sglang":
+        words = ["python3", "-m", "sglang.bench_serving", "--backend", "sglang-oai-chat", "--base-url", target.url]
+        words += ["--model", target.model, "--dataset-name", "random", "--random-input-len", str(inputs)]
+        words += ["--random-output-len", str(workload.max_tokens), "--random-range-ratio", "1.0"]
+        words += ["--num-prompts", str(requests), "--max-concurrency", str(workload.concurrency)]
+        words += ["--seed", str(workload.seed), "--warmup-requests", str(workload.warmup)]
+        words += ["--output-file", str(out / RESULT[client]), "--output-details"]
+        return words if workload.forced else [*words, "--disable-ignore-eos"]
+    if client == "llama-benchy":
+        words = ["llama-benchy", "--base-url", f"{target.url}/v1", "--model", target.model, "--pp", "512"]
+        words += ["--tg", str(workload.max_tokens), "--depth", str(workload.context_tokens)]
+        words += ["--runs", str(workload.repetitions), "--concurrency", str(workload.concurrency)]
+        # SGLang from 0.5.18 on refuses this option of llama-benchy together with streaming.
+        words += ["--extra-body", "return_token_ids=false", "--format", "json"]
+        words += ["--save-result", str(out / RESULT[client])]
+        return [*words, "--exact-tg"] if workload.forced else words
+    words = [
+        "aiperf",
+        "profile",
+        "--url",
+        target.url,
+        "--model",
+        target.model,
+        "--endpoint-type",
+        "chat",
+        "--streaming",
+    ]
+    words += ["--concurrency", str(workload.concurrency), "--request-count", str(requests), "--isl", str(inputs)]
+    words += ["--osl", str(workload.max_tokens), "--random-seed", str(workload.seed), "--artifact-dir", str(out)]
+    return [*words, "--extra-inputs", "ignore_eos:true"] if workload.forced else words
+
+
+def _has_sglang() -> bool:
+    """Tell whether the Python that runs the client has SGLang; a folder of that name is none."""
+    look = "import importlib.util as u, sys; s = u.find_spec('sglang'); sys.exit(not (s and s.origin))"
+    return system.run([PROGRAMS["sglang"], "-c", look], check=False).returncode == 0
+
+
+def missing(client: str) -> str:
+    """Return what to install where the client isn't there, or nothing."""
+    if client not in PROGRAMS:
+        return f"client = {client!r}: there are gb10, {', '.join(PROGRAMS)}."
+    if shutil.which(PROGRAMS[client]) is None or (client == "sglang" and not _has_sglang()):
+        return f"{client} is not installed on the controller. Install it with: pip install {client}"
+    return ""
+
+
+def _from_sglang(text: str, workload: Workload) -> list[dict[str, Any]]:
+    """Return a run for every line: one line is one repetition, with every request's times and text."""
+    runs = []
+    for number, line in enumerate(text.splitlines(), start=1):
+        entry = json.loads(line)
+        records = []
+        for i, tokens in enumerate(entry["output_lens"]):
+            record = RequestRecord(i, 0.0, output_tokens=tokens, prompt_tokens=entry["input_lens"][i])
+            record.counted_by = "client"
+            record.content, record.error = entry["generated_texts"][i], entry["errors"][i]
+            record.error_class = "server" if record.error else ""
+            record.finish_reason = "length" if tokens >= workload.max_tokens else "stop"
+            moment = entry["ttfts"][i]
+            record.chunk_times.append(moment)
+            for gap in entry["itls"][i]:
+                moment += gap
+                record.chunk_times.append(moment)
+            records.append(record)
+        garbage = judge(records, {})
+        figures = summarise(records) | {"wall_s": entry["duration"], "wall_tok_s": entry["output_throughput"]}
+        runs.append(
+            {
+                "repetition": number,
+                "status": status_of(records, garbage),
+                "garbage": [g.as_dict() for g in garbage],
+                "figures": figures,
+                "server": {"accept_length": entry.get("accept_length")},
+                "requests": [r.as_dict() for r in records],
+            }
+        )
+    return runs
+
+
+def _run(peak: float | None, wall: float | None, ttft: float | None, itl: float | None, ok: bool) -> dict[str, Any]:
+    figures = {"peak_tok_s": peak, "wall_tok_s": wall, "ttft_s": {"p50": ttft}, "itl_s": {"p50": itl}}
+    status = "ok" if ok and peak else "failed"
+    return {"repetition": 1, "status": status, "garbage": [], "figures": figures, "server": {}, "requests": []}
+
+
+def _from_benchy(text: str, workload: Workload) -> list[dict[str, Any]]:
+    """Return one run: llama-benchy gives only mean and deviation over its runs. Its times are milliseconds."""
+    for entry in json.loads(text)["benchmarks"]:
+        if entry["concurrency"] == workload.concurrency and not entry.get("is_context_prefill_phase"):
+            each, total = (_mean(entry.get(k)) for k in ("tg_req_throughput", "tg_throughput"))
+            ttft = _mean(entry.get("e2e_ttft"))
+            peak = each * workload.concurrency if each else None
+            return [_run(peak, total, ttft / 1000 if ttft else None, 1 / each if each else None, True)]
+    return []
+
+
+def _from_aiperf(text: str, workload: Workload) -> list[dict[str, Any]]:
+    """Return one run from aiperf's summary; its times are milliseconds."""
+    data = json.loads(text)
+
+    def value(name: str, statistic: str) -> float | None:
+        found = (data.get(name) or {}).get(statistic)
+        return None if found is None else float(found)
+
+    each = value("output_token_throughput_per_user", "avg")
+    ttft, itl = value("time_to_first_token", "p50"), value("inter_token_latency", "p50")
+    peak = each * workload.concurrency if each else None
+    failed = value("error_request_count", "avg") or 0
+    seconds = (ttft / 1000 if ttft else None, itl / 1000 if itl else None)
+    return [_run(peak, value("output_token_throughput", "avg"), *seconds, ok=not failed)]
+
+
+def _mean(metric: Mapping[str, Any] | None) -> float | None:
+    return None if metric is None else float(metric["mean"])
+
+
+def parse(client: str, text: str, workload: Workload) -> dict[str, Any]:
+    """Return the cell's record from the client's result file. Raises ValueError or KeyError when it is another's."""
+    read = {"sglang": _from_sglang, "llama-benchy": _from_benchy, "aiperf": _from_aiperf}[client]
+    runs = read(text, workload)
+    good = [r for r in runs if r["status"] == "ok"]
+
+    def over(*path: str) -> dict[str, Any]:
+        found: list[Any] = [r["figures"] for r in good]
+        for key in path:
+            found = [f[key] for f in found]
+        return spread([f for f in found if f is not None])
+
+    return {
+        "workload": asdict(workload) | {"name": workload.name},
+        "client": client,
+        "judged": client == "sglang",
+        "status": min((r["status"] for r in runs), key=WORST_FIRST.index, default="failed"),
+        "peak_tok_s": over("peak_tok_s"),
+        "wall_tok_s": over("wall_tok_s"),
+        "ttft_s": over("ttft_s", "p50"),
+        "itl_s": over("itl_s", "p50"),
+        "runs": runs,
+    }
+
+
+def result_of(client: str, out: Path) -> str:
+    """Return the text of the client's result file; aiperf puts it below a directory of its own name. Raises OSError."""
+    found: Sequence[Path] = sorted(out.rglob(RESULT[client]))
+    if not found:
+        raise FileNotFoundError(f"{client} wrote no {RESULT[client]}")
+    return found[-1].read_text(encoding="utf-8")

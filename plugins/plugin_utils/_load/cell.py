@@ -1,0 +1,252 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Measure one cell: the same requests at one concurrency and context, repeated, guarded, with the server's own view.
+
+Private to the collection; runs on the controller.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import random
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from .._output.garbage import Garbage
+from .._sglang.metrics import Scrape, difference, parse_metrics
+from .client import UNREADABLE, Budget, Busy, Request, Target, fetch, run_level
+from .judge import WORST_FIRST, fingerprint_of, judge, status_of
+from .stats import RequestRecord, spread, summarise
+
+QUESTIONS = (
+    "Explain the CAP theorem to a new colleague, with one example for each choice that it forces.",
+    "Compare TCP and UDP for sending tensors between two machines, and say when each of them wins.",
+    "Describe how a hash table grows, and what a lookup costs while it does.",
+    "Write a Python function that merges overlapping intervals, then walk through it with an example.",
+    "What happens between pressing Enter in a browser's address bar and the first pixel of the page?",
+    "Explain public key cryptography without formulas, then name two ways in which people break it in practice.",
+    "How does a B-tree keep its height small, and why do databases prefer it to a binary tree?",
+    "Tell the story of a packet that is lost on a congested link, from the packet's point of view.",
+    "Give a careful argument for and against microservices for a team of five people.",
+    "Explain how garbage collection by generations works and what it assumes about objects.",
+    "Derive the formula for the sum of the first n squares and check it for n = 4.",
+    "What is the difference between concurrency and parallelism? Give one example of each from daily life.",
+)
+
+# One common English word is close to one token for every tokenizer in use; the server's own count is what is reported.
+FILLER = [
+    "the",
+    "node",
+    "sends",
+    "a",
+    "page",
+    "to",
+    "its",
+    "peer",
+    "and",
+    "waits",
+    "until",
+    "it",
+    "has",
+    "written",
+    "down",
+]
+
+
+@dataclass(frozen=True)
+class Workload:
+    """What one cell asks of the server.
+
+    ``forced`` makes every request decode to ``max_tokens`` (``ignore_eos`` and ``min_tokens``): natural stops end a
+    cell after a second when the model has little to say. ``requests`` of 0 means one a stream. ``duration_s`` or
+    ``token_budget`` end a repetition by themselves: all streams stay busy until then, and are cut.
+    """
+
+    concurrency: int
+    max_tokens: int = 3072
+    context_tokens: int = 0
+    requests: int = 0
+    duration_s: float = 0.0
+    token_budget: int = 0
+    forced: bool = False
+    warmup: int = 1
+    repetitions: int = 1
+    seed: int = 1
+    draft_tokens: int | None = None
+
+    @property
+    def limited(self) -> bool:
+        """Tell whether a budget ends the repetitions."""
+        return self.duration_s > 0 or self.token_budget > 0
+
+    @property
+    def name(self) -> str:
+        """Return a short name: context and concurrency."""
+        return f"c{self.context_tokens}-n{self.concurrency}"
+
+
+def prompt(workload: Workload, repetition: int, index: int) -> str:
+    """Return the prompt of one request: the same for the same seed, different for every request and repetition.
+
+    The number in front keeps the server's prefix cache from answering for the prefill.
+    """
+    rng = random.Random(f"{workload.seed}/{repetition}/{index}")
+    filler = " ".join(rng.choice(FILLER) for _unused in range(workload.context_tokens))
+    question = QUESTIONS[(workload.seed + index) % len(QUESTIONS)]
+    return f"[{rng.randrange(10**9):09d}] {filler + chr(10) * 2 if filler else ''}{question}"
+
+
+def requests_of(workload: Workload, repetition: int) -> Iterable[Request]:
+    """Return the requests of one repetition; repetition 0 is the warm-up, with short answers.
+
+    Under a budget they don't end, so that every stream is busy until it is spent.
+    """
+    extra: dict[str, Any] = {"temperature": 0.0, "seed": workload.seed}
+    if workload.forced:
+        extra |= {"ignore_eos": True, "min_tokens": workload.max_tokens}
+    if repetition == 0:
+        return [Request(prompt(workload, 0, i), min(32, workload.max_tokens)) for i in range(workload.warmup)]
+    numbers = itertools.count() if workload.limited else range(workload.requests or workload.concurrency)
+    return (Request(prompt(workload, repetition, i), workload.max_tokens, extra) for i in numbers)
+
+
+async def _scrape(target: Target) -> Scrape:
+    return parse_metrics(await fetch(target, "/metrics"))
+
+
+async def idle(target: Target, patience_s: float) -> Scrape:
+    """Return a reading of the idle server; raise Busy when it isn't idle in time: its figures would be of both."""
+    deadline = time.monotonic() + patience_s
+    while (scrape := await _scrape(target)).busy:
+        if time.monotonic() >= deadline:
+            raise Busy(f"{target.url} already runs {scrape.busy:.0f} requests: measure when nobody else uses it")
+        await asyncio.sleep(min(2.0, patience_s))
+    return scrape
+
+
+async def _watch(target: Target, seen: list[Scrape]) -> None:
+    """Read the server's gauges while it works: most of them are back at zero when the last request has ended."""
+    await asyncio.sleep(0.5)
+    while True:
+        with contextlib.suppress(*UNREADABLE):
+            seen.append(await _scrape(target))
+        await asyncio.sleep(2)
+
+
+def _foreign(server: Mapping[str, Any], records: Sequence[RequestRecord], workload: Workload) -> str:
+    """Return what shows that somebody else used the server, or nothing.
+
+    Tokens are counted, not requests: a pod's readiness is a generation of one token every few seconds. Streams that a
+    budget cut go on for some tokens before the server notices.
+    """
+    ours = sum(r.output_tokens for r in records)
+    spare = 32 + 0.05 * ours + (64 * workload.concurrency if workload.limited else 0)
+    if (server.get("tokens") or 0) > ours + spare and not any(r.error_class or r.garbage for r in records):
+        return f"the server made {server['tokens']:.0f} tokens, {ours} of them ours"
+    if (server.get("running") or 0) > workload.concurrency + 1:
+        return f"the server ran {server['running']:.0f} requests at a time, at most {workload.concurrency} of them ours"
+    return ""
+
+
+@dataclass(frozen=True)
+class Server:
+    """What is known of the server: whether it has metrics, whether it decodes in graphs, how long to wait for idle.
+
+    ``judged`` is false only for a model of random weights, all of whose output is noise.
+    """
+
+    metrics: bool = True
+    graphs_expected: bool = True
+    patience_s: float = 0.0
+    judged: bool = True
+    baseline: Mapping[str, Any] | None = None
+
+
+async def _repeat(target: Target, workload: Workload, repetition: int, known: Server) -> dict[str, Any]:
+    seen: list[Scrape] = []
+    before = await idle(target, known.patience_s) if known.metrics else Scrape()
+    watch = asyncio.ensure_future(_watch(target, seen)) if known.metrics and repetition else None
+    budget = Budget(workload.duration_s, workload.token_budget) if repetition else Budget()
+    try:
+        requests = requests_of(workload, repetition)
+        records = await run_level(target, requests, workload.concurrency, known.judged, budget)
+    finally:
+        if watch:
+            watch.cancel()
+    server: dict[str, Any] = {}
+    if known.metrics:
+        with contextlib.suppress(*UNREADABLE):
+            server = difference(before, await _scrape(target), workload.draft_tokens, seen)
+            server["graphs_expected"] = known.graphs_expected
+    garbage = [] if not known.judged else judge(records, server, known.baseline)
+    status = status_of(records, garbage)
+    foreign = _foreign(server, records, workload)
+    if foreign:
+        status, reason = "shared", foreign
+        garbage.append(Garbage("shared_server", 0, reason))
+    return {
+        "repetition": repetition,
+        "status": status,
+        "garbage": [g.as_dict() for g in garbage],
+        "figures": summarise(records),
+        "server": server,
+        "fingerprint": fingerprint_of(records),
+        "requests": [r.as_dict() for r in records],
+    }
+
+
+def _over(runs: Sequence[Mapping[str, Any]], *path: str) -> dict[str, float | int | None]:
+    """Return the spread of one figure over the repetitions that have it."""
+    values: list[float] = []
+    for run in runs:
+        value: Any = run
+        for key in path:
+            value = value.get(key) if value else None
+        if value is not None:
+            values.append(value)
+    return spread(values)
+
+
+async def measure(
+    target: Target, workload: Workload, known: Server | None = None, progress: Callable[[str], None] | None = None
+) -> dict[str, Any]:
+    """Return the cell's record: workload, one entry a repetition, and the spread of the figures over them.
+
+    Repetitions end at the first one that is garbage: more of it tells nothing. Raises Busy when the server runs
+    somebody else's requests, aiohttp.ClientError when its metrics can't be read.
+    """
+    known = known or Server()
+    runs: list[dict[str, Any]] = []
+    for repetition in range(workload.repetitions + 1):
+        run = await _repeat(target, workload, repetition, known)
+        if repetition == 0:
+            continue
+        runs.append(run)
+        if progress:
+            rate = run["figures"]["peak_tok_s"]
+            shown = f", {rate:.1f} tok/s" if rate else ""
+            progress(f"{workload.name} repetition {repetition}/{workload.repetitions}: {run['status']}{shown}")
+        if run["status"] == "garbage":
+            break
+    good = [r for r in runs if r["status"] == "ok"]
+    return {
+        "workload": asdict(workload) | {"name": workload.name},
+        "judged": known.judged,
+        "status": min((r["status"] for r in runs), key=WORST_FIRST.index),
+        "peak_tok_s": _over(good, "figures", "peak_tok_s"),
+        "wall_tok_s": _over(good, "figures", "wall_tok_s"),
+        "ttft_s": _over(good, "figures", "ttft_s", "p50"),
+        "itl_s": _over(good, "figures", "itl_s", "p50"),
+        "prefill_tok_s": _over(good, "figures", "prefill_tok_s", "p50"),
+        "tokens_counted_by": sorted({by for r in good for by in r["figures"]["tokens_counted_by"]}),
+        "accept_length": _over(good, "server", "accept_length"),
+        "accept_length_source": next((r["server"].get("accept_length_source") for r in good), None),
+        "accept_rate": _over(good, "server", "accept_rate"),
+        "fingerprint": good[0]["fingerprint"] if good else None,
+        "runs": [{k: v for k, v in r.items() if k != "fingerprint"} for r in runs],
+    }

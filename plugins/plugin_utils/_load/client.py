@@ -1,0 +1,344 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Load an OpenAI-compatible streaming server and time what comes back. Runs on the controller; private to us.
+
+A token's time is the kernel's for the last packet of the read that brought it (SO_TIMESTAMPNS, socket(7)), or where
+there is none that of reading it: how long this process took to wake up and to serve its other streams is none of the
+server's doing. A request's time starts when it is written, so that connecting is not counted as waiting for its first
+token.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import struct
+import sys
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+try:
+    import aiohttp
+except ImportError:
+    aiohttp = None  # type: ignore[assignment,unused-ignore]
+
+from .._output.guard import StreamGuard
+from .stats import RequestRecord
+
+HAVE_AIOHTTP = aiohttp is not None
+EVENT_END = b"\n\n"
+SO_TIMESTAMPNS = 35
+"""Linux's number of it (asm-generic/socket.h); Python has no name for it."""
+STAMP = struct.Struct("@ll")
+STAMP_SPACE = socket.CMSG_SPACE(STAMP.size)
+UNREADABLE: tuple[type[Exception], ...] = (OSError, TimeoutError) + ((aiohttp.ClientError,) if aiohttp else ())
+"""What `fetch` raises where the server refuses or can't be reached."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """What one request asks for; ``extra`` goes into the body as it is (``ignore_eos``, ``min_tokens``, sampling)."""
+
+    prompt: str
+    max_tokens: int
+    extra: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Target:
+    """The server: base URL without ``/v1``, model, API key (never shown), seconds until a silent stream fails."""
+
+    url: str
+    model: str
+    api_key: str | None = None
+    timeout_s: float = 600.0
+
+
+@dataclass
+class Budget:
+    """When a level ends before its requests do: after ``duration_s`` seconds, or ``tokens`` tokens; 0 means never.
+
+    A stream that is cut counts with what it has got until then, and ends with the finish reason ``budget``.
+    """
+
+    duration_s: float = 0.0
+    tokens: int = 0
+    spent: int = 0
+    over: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @property
+    def limited(self) -> bool:
+        """Tell whether there is a budget at all."""
+        return self.duration_s > 0 or self.tokens > 0
+
+    def spend(self, tokens: int) -> None:
+        """Count tokens that arrived, and end the level when they are all."""
+        self.spent += tokens
+        if self.tokens and self.spent >= self.tokens:
+            self.over.set()
+
+
+class Busy(RuntimeError):
+    """The server is serving somebody else, so its figures would be of both."""
+
+
+def _body(target: Target, request: Request, budget: Budget) -> dict[str, Any]:
+    options: dict[str, Any] = {"include_usage": True}
+    if budget.limited:
+        # A stream that is cut never gets to its last event, so the server's count has to come with every one.
+        options["continuous_usage_stats"] = True
+    return {
+        "model": target.model,
+        "messages": [{"role": "user", "content": request.prompt}],
+        "max_tokens": request.max_tokens,
+        "stream": True,
+        "stream_options": options,
+        **request.extra,
+    }
+
+
+class _Reader:
+    """Take the bytes of one stream; keep a time for every event that carries text."""
+
+    def __init__(self, record: RequestRecord, guarded: bool, budget: Budget) -> None:
+        self.record, self.budget = record, budget
+        self.guard = StreamGuard() if guarded else None
+        self._rest = b""
+        self._content: list[str] = []
+        self._reasoning: list[str] = []
+
+    def take(self, data: bytes, moments: Sequence[float]) -> bool:
+        """Parse what has arrived and tell whether the stream should go on.
+
+        ``moments`` are the times of the reads that brought it. An event counts from the read that completed it, so
+        where there are more reads than events (headers came alone, an event in parts) the last ones count.
+        """
+        events = (self._rest + data).replace(b"\r\n", b"\n").split(EVENT_END)
+        self._rest = events.pop()
+        late = moments[-len(events) :]
+        for number, event in enumerate(events):
+            now = late[number * len(late) // len(events)]
+            for line in event.split(b"\n"):
+                if line.startswith(b"data:") and not self._event(line[5:].strip(), now):
+                    return False
+        return True
+
+    def _event(self, raw: bytes, now: float) -> bool:
+        if raw == b"[DONE]":
+            return True
+        try:
+            value = json.loads(raw)
+        except ValueError:
+            self.record.error_class, self.record.error = "server", f"not JSON in the stream: {raw[:80]!r}"
+            return False
+        if "error" in value:
+            self.record.error_class, self.record.error = "server", str(value["error"])[:300]
+            return False
+        usage = value.get("usage")
+        if usage:
+            counted = usage.get("completion_tokens") or self.record.output_tokens
+            self.budget.spend(counted - self.record.output_tokens)
+            self.record.output_tokens = counted
+            self.record.prompt_tokens = usage.get("prompt_tokens") or self.record.prompt_tokens
+        for choice in value.get("choices") or ():
+            delta = choice.get("delta") or {}
+            content = delta.get("content") or ""
+            # SGLang's name of it, and the one that vLLM and OpenRouter have taken to.
+            reasoning = delta.get("reasoning_content") or delta.get("reasoning") or ""
+            self.record.finish_reason = choice.get("finish_reason") or self.record.finish_reason
+            if not content and not reasoning:
+                continue
+            self.record.chunk_times.append(now)
+            self._content.append(content)
+            self._reasoning.append(reasoning)
+            found = self.guard.feed(content or reasoning) if self.guard else None
+            if found:
+                self.record.garbage = found.as_dict()
+                return False
+        return True
+
+    def close(self) -> None:
+        """Write the collected text into the record; without usage a chunk counts as one token."""
+        self.record.content, self.record.reasoning = "".join(self._content), "".join(self._reasoning)
+        if not self.record.output_tokens:
+            self.record.output_tokens, self.record.counted_by = len(self.record.chunk_times), "chunks"
+
+
+class _Stamped(socket.socket):
+    """A socket that keeps a time for every read that its stream has not taken yet."""
+
+    def __init__(self, *kind: Any) -> None:
+        super().__init__(*kind)
+        self.reads: list[float] = []
+        if sys.platform == "linux":
+            self.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
+
+    def recv(self, size: int, flags: int = 0) -> bytes:
+        """Read as asyncio does for plain connections."""
+        data, about, _flags, _address = self.recvmsg(size, STAMP_SPACE, flags)
+        self._note(len(data), about)
+        return data
+
+    def recv_into(self, buffer: Any, nbytes: int = 0, flags: int = 0) -> int:
+        """Read as asyncio does under TLS."""
+        room = memoryview(buffer)[: nbytes or None]
+        count, about, _flags, _address = self.recvmsg_into([room], STAMP_SPACE, flags)
+        self._note(count, about)
+        return count
+
+    def _note(self, count: int, about: Iterable[tuple[int, int, bytes]]) -> None:
+        now = time.perf_counter()
+        for level, kind, value in about:
+            if level == socket.SOL_SOCKET and kind == SO_TIMESTAMPNS:
+                seconds, nanoseconds = STAMP.unpack(value)
+                # the kernel's is a time of day: a clock that was set back meanwhile makes it a time to come
+                now -= max(0, time.time_ns() - (seconds * 10**9 + nanoseconds)) / 1e9
+        if count:
+            self.reads.append(now)
+
+    def take(self, since: float) -> list[float]:
+        """Return the times of the reads at hand, without what an earlier request left; now, where there are none."""
+        taken = [moment for moment in self.reads if moment >= since]
+        self.reads.clear()
+        return taken or [time.perf_counter()]
+
+
+class _Sockets(dict[int, _Stamped]):
+    """The sockets of a connector by their descriptors, by which a response finds its own."""
+
+    def make(self, address: tuple[Any, ...]) -> _Stamped:
+        """Return a new socket for one of getaddrinfo's answers, as aiohttp wants it."""
+        made = _Stamped(*address[:3])
+        made.setblocking(False)
+        self[made.fileno()] = made
+        return made
+
+    def of(self, response: aiohttp.ClientResponse) -> _Stamped | None:
+        """Return the socket that brings a response, if there is more to come."""
+        transport = response.connection.transport if response.connection else None
+        return self.get(transport.get_extra_info("socket").fileno()) if transport else None
+
+
+def _written() -> aiohttp.TraceConfig:
+    """Return what starts a request's time when its last byte is handed to the system."""
+    config = aiohttp.TraceConfig()
+
+    async def sent(_session: aiohttp.ClientSession, context: Any, _chunk: Any) -> None:
+        context.trace_request_ctx.sent = time.perf_counter()
+
+    config.on_request_chunk_sent.append(sent)
+    return config
+
+
+async def _run_one(
+    session: aiohttp.ClientSession,
+    sockets: _Sockets,
+    target: Target,
+    request: Request,
+    index: int,
+    guarded: bool,
+    budget: Budget,
+) -> RequestRecord:
+    headers = {"Authorization": f"Bearer {target.api_key}"} if target.api_key else {}
+    body = json.dumps(_body(target, request, budget)).encode()
+    headers["Content-Type"] = "application/json"
+    record = RequestRecord(index=index, sent=time.perf_counter())
+    reader = _Reader(record, guarded, budget)
+    try:
+        url = f"{target.url}/v1/chat/completions"
+        async with session.post(url, data=body, headers=headers, trace_request_ctx=record) as response:
+            if response.status != 200:
+                record.error_class = "server"
+                record.error = f"HTTP {response.status}: {(await response.text())[:300]}"
+                return record
+            stamped = sockets.of(response)
+            async for data in response.content.iter_any():
+                if not reader.take(data, stamped.take(record.sent) if stamped else [time.perf_counter()]):
+                    break
+    except (aiohttp.ClientError, OSError, TimeoutError) as error:
+        record.error_class, record.error = "infrastructure", f"{type(error).__name__}: {error}"[:300]
+    except asyncio.CancelledError:
+        if not budget.over.is_set():
+            raise
+        record.finish_reason = "budget"
+    finally:
+        reader.close()
+    if not record.error_class and record.garbage is None and record.finish_reason is None:
+        record.error_class, record.error = "infrastructure", "the stream ended without a finish reason"
+    return record
+
+
+async def run_level(
+    target: Target,
+    requests: Iterable[Request],
+    concurrency: int,
+    guarded: bool = True,
+    budget: Budget | None = None,
+    on_done: Callable[[RequestRecord], None] | None = None,
+) -> list[RequestRecord]:
+    """Send the requests, at most ``concurrency`` at a time, and return their records in the order they were given.
+
+    With a budget ``requests`` may be endless; a stream that was cut before its first token is left out.
+    """
+    queue = iter(enumerate(requests))
+    budget = budget or Budget()
+    records: list[RequestRecord] = []
+    timeout = aiohttp.ClientTimeout(total=None, sock_connect=30, sock_read=target.timeout_s)
+    sockets = _Sockets()
+    connector = aiohttp.TCPConnector(limit=concurrency, socket_factory=sockets.make)
+    async with aiohttp.ClientSession(timeout=timeout, connector=connector, trace_configs=[_written()]) as session:
+
+        async def worker() -> None:
+            for index, request in queue:
+                record = await _run_one(session, sockets, target, request, index, guarded, budget)
+                if record.finish_reason != "budget" or record.chunk_times:
+                    records.append(record)
+                if on_done:
+                    on_done(record)
+                if budget.over.is_set():
+                    return
+                if record.error_class == "infrastructure" and budget.limited:
+                    return
+
+        workers = [asyncio.ensure_future(worker()) for _unused in range(concurrency)]
+        limit = asyncio.ensure_future(_ends(budget))
+        try:
+            await asyncio.wait([limit, asyncio.ensure_future(_all(workers))], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            limit.cancel()
+            for one in workers:
+                one.cancel()
+            outcomes = await asyncio.gather(*workers, return_exceptions=True)
+        for outcome in outcomes:
+            if isinstance(outcome, Exception):
+                raise outcome
+    return sorted(records, key=lambda r: r.index)
+
+
+async def _all(workers: Sequence[asyncio.Future[None]]) -> None:
+    """Return when every worker is through, or one has failed."""
+    await asyncio.wait(workers, return_when=asyncio.FIRST_EXCEPTION)
+
+
+async def _ends(budget: Budget) -> None:
+    """Return when the budget is spent; a level without one ends with its requests."""
+    try:
+        await asyncio.wait_for(budget.over.wait(), budget.duration_s or None)
+    except TimeoutError:
+        budget.over.set()
+
+
+async def fetch(target: Target, path: str) -> str:
+    """Return the body of one GET; raises aiohttp.ClientError when the server refuses or can't be reached."""
+    headers = {"Authorization": f"Bearer {target.api_key}"} if target.api_key else {}
+    timeout = aiohttp.ClientTimeout(total=30)
+    async with (
+        aiohttp.ClientSession(timeout=timeout, headers=headers) as session,
+        session.get(f"{target.url}{path}") as response,
+    ):
+        response.raise_for_status()
+        return await response.text()

@@ -1,0 +1,72 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What a server says about itself: version and resolved arguments, without its secrets. Private to the collection."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from .client import UNREADABLE, Target, fetch
+
+SECRET = ("key", "token", "password", "secret")
+SECRET_FLAG = re.compile(r"(--[\w-]*(?:key|token|password|secret)[ =])\S+")
+"""As in SGLang's launch_command (0.5.20 and newer)."""
+PATHS = ("/server_info", "/get_server_info")
+"""The second is the name up to 0.5.11."""
+
+NO_JSON: tuple[type[Exception], ...] = (ValueError,)
+
+
+def _shown(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return cleaned(value)
+    if isinstance(value, list):
+        return [_shown(v) for v in value]
+    return SECRET_FLAG.sub(r"\1…", value) if isinstance(value, str) else value
+
+
+def cleaned(info: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what was set of a server's answer, at every depth without what could be a secret."""
+    kept = {}
+    for key, value in info.items():
+        counts = isinstance(value, (int, float))
+        if value is None or key == "internal_states" or (any(s in key.lower() for s in SECRET) and not counts):
+            continue
+        kept[key] = _shown(value)
+    return kept
+
+
+async def server_info(target: Target) -> dict[str, Any]:
+    """Return what the server runs, or nothing where it is not SGLang or can't be asked."""
+    for path in PATHS:
+        try:
+            answer = json.loads(await fetch(target, path))
+        except UNREADABLE + NO_JSON:
+            continue
+        if isinstance(answer, dict):
+            return cleaned(answer)
+    return {}
+
+
+def graphs_expected(info: Mapping[str, Any]) -> bool:
+    """Tell whether this server should decode in CUDA graphs: not when they were switched off, not without a GPU."""
+    off = bool(info.get("disable_cuda_graph") or info.get("disable_decode_cuda_graph"))
+    disabled = info.get("cuda_graph_backend_decode") == "disabled"
+    return not (off or disabled or info.get("device") == "cpu")
+
+
+def draft_tokens(info: Mapping[str, Any]) -> int | None:
+    """Return how many tokens the server verifies a step, the one that it has anyway included; None without drafts."""
+    return info.get("speculative_num_draft_tokens")
+
+
+async def served_model(target: Target) -> str:
+    """Return the name under which the server serves its model. Raises OSError or ValueError when it does not say."""
+    cards = json.loads(await fetch(target, "/v1/models")).get("data") or []
+    if not cards:
+        raise ValueError(f"{target.url}/v1/models lists no model")
+    return str(cards[0]["id"])

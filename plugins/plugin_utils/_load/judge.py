@@ -1,0 +1,73 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Every reason not to believe a repetition, and the state that follows from them. Private to the collection."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from .._output.fingerprint import FAR, divergence, fingerprint
+from .._output.garbage import Garbage
+from .._output.guard import judge_text
+from .._output.record import Recording, judge_cell
+from .stats import RequestRecord
+
+WORST_FIRST = ("garbage", "eager", "failed", "infrastructure", "shared", "ok")
+"""States of a measurement, the one that decides first; only ``ok`` may be ranked."""
+
+
+def _recording(record: RequestRecord) -> Recording:
+    return Recording(
+        content=record.content,
+        reasoning=record.reasoning,
+        finish_reason=record.finish_reason,
+        rate=record.tok_s,
+        tokens=record.output_tokens,
+        structured=True,
+    )
+
+
+def fingerprint_of(records: Sequence[RequestRecord]) -> dict[str, Any]:
+    """Return the fingerprint of everything that the requests said."""
+    return fingerprint([r.reasoning + "\n" + r.content for r in records if not r.error_class])
+
+
+def judge(
+    records: Sequence[RequestRecord], server: Mapping[str, Any], baseline: Mapping[str, Any] | None = None
+) -> list[Garbage]:
+    """Return every sign of broken output, twin requests, decoding without graphs, text far from the baseline's."""
+    found = [Garbage(**r.garbage) for r in records if r.garbage]
+    answered = [r for r in records if not r.error_class]
+    for record in answered:
+        said = record.reasoning + record.content
+        if record.garbage:
+            continue
+        # A model that thinks may still be thinking where its limit or the budget cuts it, and so may all of a cell.
+        thinking = record.reasoning.strip() and record.finish_reason in ("length", "budget")
+        if not record.content.strip() and not thinking:
+            found.append(Garbage("no_content", 0, f"request {record.index} has no content token"))
+        else:
+            found += judge_text(said)[:1]
+    found += judge_cell([_recording(r) for r in answered])
+    distance = divergence(baseline, fingerprint_of(records)) if baseline else None
+    if distance is not None and distance >= FAR:
+        reason = f"the letters are {distance:.2f} away from the baseline's, from {FAR} on it is another kind of text"
+        found.append(Garbage("far_from_baseline", 0, reason))
+    if server.get("graphs_expected", True) and server.get("eager_passes"):
+        found.append(Garbage("eager_regime", 0, f"{server['eager_passes']:.0f} decode passes ran without a CUDA graph"))
+    elif server.get("graphs_expected") and server.get("is_cuda_graph") == 0 and server.get("eager_passes") is None:
+        found.append(Garbage("eager_regime", 0, "the server says that its last decode batch had no CUDA graph"))
+    return found
+
+
+def status_of(records: Sequence[RequestRecord], garbage: Sequence[Garbage]) -> str:
+    """Return ``ok``, ``garbage``, ``eager``, ``infrastructure`` or ``failed``; only ``ok`` may be ranked."""
+    if any(g.kind != "eager_regime" for g in garbage):
+        return "garbage"
+    if any(r.error_class == "infrastructure" for r in records):
+        return "infrastructure"
+    if not records or any(not r.ok for r in records):
+        return "failed"
+    return "eager" if garbage else "ok"

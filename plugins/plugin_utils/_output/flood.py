@@ -1,0 +1,140 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Find output that says almost nothing new: loops with small changes, sentences in turn, lists of nothing, stutter."""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections import Counter
+from collections.abc import Iterable
+
+from .garbage import WORD, Garbage, share_of_letters
+
+SENTENCE_END = re.compile(r"[.!?]+(?=\s|$)|[\u3002\uff01\uff1f\n]+")
+ITEM = re.compile(r"^[ \t]*(?:\d{1,4}[.)]|[-*\u2022])(?!\S)[ \t]*(.*)$", re.MULTILINE)
+CODE = re.compile(r"[<>{};=|]")
+DIGITS = re.compile(r"\d+")
+STUTTER = re.compile(r"\b([^\W\d_]{2,})(?:[ \t]+\1\b){2,}", re.IGNORECASE)
+DOUBLE = re.compile(r"\b([^\W\d_]+)[ \t]+\1\b", re.IGNORECASE)
+
+LONGEST_COUNTER = 18
+"""Digits of the longest number that may be a counter."""
+
+
+def _squeezed(text: str, window: int) -> Garbage | None:
+    """Judge by what a compressor makes of it: prose 2-3 fold, code up to 7, tables 10, markup 14; loops 15 and more."""
+    for start in range(0, max(1, len(text) - window // 2), window // 2):
+        piece = text[start : start + window]
+        raw = piece.encode()
+        if len(piece) < 600 or share_of_letters(piece) < 0.2:
+            continue
+        ratio = len(raw) / len(zlib.compress(raw, 9))
+        marked = len(CODE.findall(piece)) > 0.02 * len(piece)
+        if ratio >= (18 if marked else 13):
+            reason = f"{len(piece)} characters compress {ratio:.0f}-fold: almost nothing new is said"
+            return Garbage("flood", start, reason)
+    return None
+
+
+def _sentences(text: str) -> Garbage | None:
+    """Judge by sentences that come again and again, as they are or with nothing new but a number that counts on.
+
+    Those that no line holds twice may come more often: litanies and songs have refrains, logs and lists have rows.
+    """
+    lines = [
+        [s for s in map(str.strip, SENTENCE_END.split(line)) if len(s) >= 15 and len(WORD.findall(s)) >= 4]
+        for line in text.splitlines()
+    ]
+    sentences = [s for line in lines for s in line]
+    running = {form for line in lines for form, n in Counter(map(_form, line)).items() if n > 1}
+    total = sum(map(len, sentences))
+    counts = Counter(s for s in sentences if not CODE.search(s))
+    flooded = {s: n for s, n in counts.items() if n >= (10 if _form(s) in running else 20)}
+    if flooded and sum(len(s) * n for s, n in flooded.items()) >= 0.5 * total:
+        worst = max(flooded, key=lambda s: len(s) * flooded[s])
+        return Garbage("sentence_flood", text.find(worst), f"{worst[:60]!r} stands there {flooded[worst]} times")
+    same = {s: n for s, n in _counted(sentences).items() if n >= (40 if s in running else 120)}
+    if same and sum(len(s) * n for s, n in same.items()) >= 0.7 * total:
+        worst = max(same, key=lambda s: same[s])
+        reason = f"{worst[:60]!r} stands there {same[worst]} times, with nothing new but a number that counts on"
+        return Garbage("sentence_flood", 0, reason)
+    return None
+
+
+def _form(sentence: str) -> str:
+    """Return the sentence with every number made 0."""
+    return DIGITS.sub("0", sentence)
+
+
+def _counted(sentences: Iterable[str]) -> Counter[str]:
+    """Return how often each form of a sentence has just the numbers that the two before it foretell.
+
+    The rows of a log or of a table have the same form too, but their numbers say something.
+    """
+    before: dict[str, tuple[list[int], list[int]]] = {}
+    counted: Counter[str] = Counter()
+    for sentence in sentences:
+        digits = DIGITS.findall(sentence)
+        if not digits or CODE.search(sentence) or max(map(len, digits)) > LONGEST_COUNTER:
+            continue
+        form = _form(sentence)
+        numbers = [int(d) for d in digits]
+        last, step = before.get(form, ([], []))
+        now = [b - a for a, b in zip(last, numbers, strict=False)]
+        counted[form] += bool(now) and now == step
+        before[form] = numbers, now
+    return counted
+
+
+def _items(text: str) -> Garbage | None:
+    """Judge lists whose items are empty or all the same; rows of short answers (``pass``, ``True``) often are."""
+    items = [(m.start(), m.group(1).strip()) for m in ITEM.finditer(text)]
+    if len(items) < 20:
+        return None
+    common, count = Counter(item for _unused, item in items).most_common(1)[0]
+    answer = 0 < len(common.split()) <= 2
+    if count >= len(items) - 1 >= 60 if answer else count >= max(20, 0.6 * len(items)):
+        at = next(start for start, item in items if item == common)
+        shown = repr(common[:60]) if common else "nothing"
+        return Garbage("list_flood", at, f"{count} of {len(items)} items of a list say {shown}")
+    return None
+
+
+def _poverty(text: str) -> Garbage | None:
+    """Judge prose of a handful of words: sentences that are put together from the same ones over and over."""
+    words = [w.lower() for w in WORD.findall(text)]
+    if len(words) < 250 or len(CODE.findall(text)) > 0.01 * len(text):
+        return None
+    if sum(map(str.isdigit, text)) > 0.005 * len(text):
+        return None
+    kinds = len(set(words))
+    if kinds <= max(12, 0.04 * len(words)) and kinds <= 40:
+        return Garbage("flood", 0, f"{len(words)} words, only {kinds} different ones")
+    return None
+
+
+def find_flood(text: str, window: int = 3000) -> Garbage | None:
+    """Return a stretch that says almost nothing new: loops with small changes, sentences in turn, empty lists."""
+    return _squeezed(text, window) or _sentences(text) or _items(text) or _poverty(text)
+
+
+def find_stutter(text: str) -> Garbage | None:
+    """Return words said three and more times in a row again and again (``retire retire retire``), or all said twice.
+
+    One such word is a song's.
+    """
+    words = len(WORD.findall(text))
+    hits = list(STUTTER.finditer(text))
+    kinds = {h.group(1).lower() for h in hits}
+    if len(hits) >= 4 and len(kinds) >= 3 and sum(len(WORD.findall(h.group())) for h in hits) >= 0.05 * words:
+        return Garbage(
+            "stutter",
+            hits[0].start(),
+            f"{len(hits)} words are said three or more times in a row, first {hits[0].group()[:40]!r}",
+        )
+    doubles = list(DOUBLE.finditer(text))
+    if len(doubles) >= 20 and len(doubles) >= 0.2 * words and len({d.group(1).lower() for d in doubles}) >= 5:
+        return Garbage("stutter", doubles[0].start(), f"{len(doubles)} of {words} words are said twice in a row")
+    return None

@@ -1,0 +1,112 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Find output that is no text at all: broken bytes, leaked tokens, punctuation without a word. Private to us."""
+
+from __future__ import annotations
+
+import re
+import string
+import unicodedata
+import zlib
+
+from .garbage import RULE_CHARACTERS, Garbage
+
+SPECIAL_TOKEN = re.compile(
+    r"<(?:unk|pad|s|/s|bos|eos|mask|extra_id_\d+|0x[0-9A-Fa-f]{2}|\|[^|<>\n]{1,40}\|)>|\[(?:PAD|UNK|MASK|CLS|SEP)\]"
+)
+RAW_TOKEN = re.compile(r"[\u0120\u010a\u2581]|(?<=\S )##[a-z]|[\u00e2\u00f0][\u0120-\u0143]")
+"""How byte-level and word-piece vocabularies write blanks, line ends and the rest of a word inside."""
+
+MOJIBAKE = re.compile(
+    r"\u00c3[\u0080-\u00bf\u0152\u0153\u0178\u201a-\u2122]|\u00c2[\u0080-\u00bf]|\u00e2\u20ac|\u00f0\u0178"
+)
+"""UTF-8 that was read as Latin-1 or Windows-1252."""
+
+DRAWING = RULE_CHARACTERS | frozenset("[](),^`'o")
+"""What drawings, Morse code and board games are made of, without a letter or digit."""
+
+
+def _undecodable(text: str) -> Garbage | None:
+    odd = [
+        i
+        for i, c in enumerate(text)
+        if c == "\ufffd" or (unicodedata.category(c) in ("Cc", "Co", "Cn") and c not in "\n\r\t\f\x1b")
+    ]
+    if len(odd) >= 10 or len(odd) > 0.02 * len(text):
+        return Garbage("undecodable", odd[0], f"{len(odd)} characters are no text")
+    wrong = list(MOJIBAKE.finditer(text))
+    if len(wrong) >= 10 and len(wrong) > 0.02 * len(text):
+        return Garbage("undecodable", wrong[0].start(), f"{len(wrong)} characters were decoded wrongly")
+    piles = re.findall(r"[\u0300-\u036f]{4,}", text)
+    if len(piles) >= 40 or any(len(p) > 60 for p in piles):
+        return Garbage("undecodable", text.find(piles[0]), f"{len(piles)} letters carry four and more accents")
+    return None
+
+
+def _tokens(text: str) -> Garbage | None:
+    tokens = list(SPECIAL_TOKEN.finditer(text))
+    if len(tokens) >= 20 or sum(len(t.group()) for t in tokens) > 0.3 * len(text):
+        return Garbage(
+            "special_tokens", tokens[0].start(), f"{len(tokens)} special tokens, first {tokens[0].group()!r}"
+        )
+    raw = list(RAW_TOKEN.finditer(text))
+    if len(raw) >= 20 and len(raw) > 0.03 * len(text):
+        return Garbage("special_tokens", raw[0].start(), f"{len(raw)} pieces of a vocabulary, first {raw[0].group()!r}")
+    return None
+
+
+def _wordless(text: str) -> Garbage | None:
+    """Judge output without any letter or digit; drawings and Morse code have none either."""
+    stripped = "".join(text.split())
+    kinds = set(stripped)
+    shown = "".join(sorted(kinds))[:10]
+    lines = {line.strip() for line in text.splitlines() if line.strip()}
+    drawn = kinds <= DRAWING and len(lines) >= (2 if any(" " in line for line in lines) else 3)
+    if len(stripped) >= 8 and len(kinds) == 1 and not drawn:
+        return Garbage("single_token", 0, f"nothing but {stripped[0]!r}")
+    if len(stripped) < 4 or any(c.isalnum() for c in stripped):
+        return None
+    pictures = sum(ord(c) > 0x1F000 for c in stripped)
+    if pictures >= 150 and len(kinds) >= 20:
+        return Garbage("no_words", 0, f"{pictures} pictures and not one word")
+    few = len(kinds) <= 3 or (len(stripped) >= 60 and len(kinds) <= len(stripped) // 8)
+    if few and not kinds <= DRAWING and pictures < len(stripped):
+        return Garbage("single_token", 0, f"no letter or digit in {len(stripped)} characters, only {shown!r}")
+    return None
+
+
+def _random(text: str) -> Garbage | None:
+    """Judge printable characters thrown together: nothing to compress, and punctuation where no format has it."""
+    dense = text.encode()
+    if len(text) < 800 or len(dense) != len(text):
+        return None
+    marks = sum(c in string.punctuation and c not in "+/=_-" for c in text) / len(text)
+    ratio = len(dense) / len(zlib.compress(dense, 9))
+    if ratio < 1.35 and marks > 0.12:
+        return Garbage("noise", 0, f"{len(text)} characters compress {ratio:.2f}-fold and {marks:.0%} are punctuation")
+    return None
+
+
+def _unmatched(text: str) -> Garbage | None:
+    """Judge brackets by whether they close what was opened: code thrown together from its tokens can't.
+
+    The worst of 15,000 slices of sources and documentation is a parser's test: a quarter of its brackets. Round and
+    square ones count as alike, since half-open intervals mix them; what closes nothing ends a text that was cut.
+    """
+    opened: list[str] = []
+    closed = wrong = 0
+    for c in text:
+        if c in "([{":
+            opened.append(c)
+        elif c in ")]}" and opened:
+            closed += 1
+            wrong += (opened.pop() == "{") != (c == "}")
+    if closed >= 100 and wrong >= 0.4 * closed:
+        return Garbage("noise", 0, f"{wrong} of {closed} brackets close one of another kind")
+    return None
+
+
+def find_noise(text: str) -> Garbage | None:
+    """Return that the text is no text: undecodable bytes, tokens of a vocabulary, no word, characters at random."""
+    return _undecodable(text) or _tokens(text) or _wordless(text) or _random(text) or _unmatched(text)

@@ -1,0 +1,198 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Read recorded outputs and compare the requests of one cell with each other. Private to the collection.
+
+A recording is plain text or one JSON value a line: chunks of an OpenAI-compatible stream (with or without ``data:``),
+this collection's own chunk records, or one record of statistics a request as the published test logs have them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from .garbage import Garbage
+from .guard import StreamGuard, judge_text
+
+TIME_KEYS = ("t", "time", "ts", "timestamp", "at", "elapsed", "received")
+TEXT_KEYS = ("content", "text", "token", "delta", "chunk", "output", "output_text", "response")
+REASONING_KEYS = ("reasoning_content", "reasoning", "thinking")
+RATE_KEYS = ("tokens_per_sec", "tokens_per_second", "tok_s", "tps", "toks_per_s")
+COUNT_KEYS = ("output_tokens", "completion_tokens", "n_tokens")
+NO_CONTENT_KEYS = ("content_tokens_est", "content_tokens")
+
+
+@dataclass
+class Recording:
+    """One request's output: visible ``content``, ``reasoning``, its chunks, and what the recorder noted beside them."""
+
+    content: str = ""
+    reasoning: str = ""
+    chunks: list[str] = field(default_factory=list)
+    times: list[float] = field(default_factory=list)
+    finish_reason: str | None = None
+    rate: float | None = None
+    tokens: int | None = None
+    structured: bool = False
+    stats_only: bool = False
+    content_tokens_missing: bool = False
+
+    @property
+    def tokens_per_second(self) -> float | None:
+        """Return the rate that was recorded, or the one that times and chunks give, in tokens per second."""
+        if self.rate is not None:
+            return self.rate
+        span = self.times[-1] - self.times[0] if len(self.times) > 1 else 0.0
+        return (self.tokens or len(self.chunks)) / span if span > 0 else None
+
+
+def _first(record: Mapping[str, Any], keys: Sequence[str], kinds: tuple[type, ...]) -> Any:
+    return next((record[k] for k in keys if isinstance(record.get(k), kinds) and not isinstance(record[k], bool)), None)
+
+
+def _texts(record: Mapping[str, Any]) -> tuple[str, str]:
+    """Return (content, reasoning) of one JSON object, wherever its dialect keeps them."""
+    choices = record.get("choices")
+    if isinstance(choices, list):
+        pairs = [_texts(c) for c in choices if isinstance(c, Mapping)]
+        return "".join(p[0] for p in pairs), "".join(p[1] for p in pairs)
+    for inner in ("delta", "message", "data", "chunk", "response", "event"):
+        if isinstance(record.get(inner), Mapping):
+            return _texts(record[inner])
+    return _first(record, TEXT_KEYS, (str,)) or "", _first(record, REASONING_KEYS, (str,)) or ""
+
+
+def _flatten(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the scalar fields of the record and of the objects within it, the outer ones first."""
+    flat: dict[str, Any] = {}
+    for key, value in record.items():
+        children = value if isinstance(value, list) else [value]
+        for child in children:
+            if isinstance(child, Mapping):
+                flat = _flatten(child) | flat
+        if not isinstance(value, (list, Mapping)):
+            flat[key] = value
+    return flat
+
+
+def _add(recording: Recording, value: Any) -> None:
+    if isinstance(value, str):
+        recording.content += value
+        recording.chunks.append(value)
+        return
+    if not isinstance(value, Mapping):
+        return
+    content, reasoning = _texts(value)
+    recording.content += content
+    recording.reasoning += reasoning
+    flat = _flatten(value)
+    if content or reasoning:
+        recording.chunks.append(content or reasoning)
+        moment = _first(flat, TIME_KEYS, (int, float))
+        if moment is not None:
+            recording.times.append(float(moment))
+    recording.finish_reason = _first(flat, ("finish_reason",), (str,)) or recording.finish_reason
+    rate, tokens = _first(flat, RATE_KEYS, (int, float)), _first(flat, COUNT_KEYS, (int,))
+    recording.rate = recording.rate if rate is None else float(rate)
+    recording.tokens = recording.tokens if tokens is None else tokens
+    if any(k in flat and not flat[k] for k in NO_CONTENT_KEYS):
+        recording.content_tokens_missing = True
+    if rate is not None and not content and not reasoning:
+        recording.stats_only = True
+
+
+def parse_recording(text: str) -> Recording:
+    """Return the recording that a file's text holds; what is not JSON, line by line, is one plain output."""
+    values: list[Any] = []
+    for raw in text.splitlines():
+        line = raw.strip()
+        if line.startswith(("event:", "id:", ": ")) or line == ":":
+            continue
+        line = line.removeprefix("data:").strip()
+        if not line or line == "[DONE]":
+            continue
+        try:
+            value = json.loads(line)
+        except ValueError:
+            return Recording(content=text)
+        if not isinstance(value, (dict, str)):
+            return Recording(content=text)
+        values.append(value)
+    known = {
+        *TEXT_KEYS,
+        *REASONING_KEYS,
+        *RATE_KEYS,
+        *COUNT_KEYS,
+        "choices",
+        "delta",
+        "message",
+        "finish_reason",
+        "usage",
+    }
+    if not values or any(
+        isinstance(v, dict) and not known & set(_flatten(v) | v) and not known & set(v) for v in values[:1]
+    ):
+        return Recording(content=text)
+    recording = Recording(structured=True)
+    for value in values:
+        _add(recording, value)
+    return recording
+
+
+def judge_recording(recording: Recording) -> list[Garbage]:
+    """Return every sign that this request's output is broken: in what it says, and in how it arrived."""
+    if recording.stats_only and not recording.content and not recording.reasoning:
+        return (
+            [Garbage("no_content", 0, "the server counted no content tokens")]
+            if recording.content_tokens_missing
+            else []
+        )
+    if not recording.structured:
+        return judge_text(recording.content)
+    found: list[Garbage] = []
+    if not recording.content.strip():
+        thought = f" after {len(recording.reasoning)} characters of reasoning" if recording.reasoning else ""
+        found.append(Garbage("no_content", 0, f"no content token arrived{thought}"))
+    for text in (recording.reasoning, recording.content):
+        if text.strip():
+            found += judge_text(text)
+    if not found:
+        guard = StreamGuard()
+        for chunk in recording.chunks:
+            guard.feed(chunk)
+        found += [guard.finding] if guard.finding else []
+    return found
+
+
+def judge_cell(recordings: Sequence[Recording]) -> list[Garbage]:
+    """Return what only the requests of one cell together show: one text for most, identical statistics, none finished.
+
+    Requests of different prompts, so texts decide where there are any. Streams that their limit cuts decode in step,
+    with the same count and rate: that is a sign only where no text acquits them. All ending in ``length`` is one only
+    beside another.
+    """
+    found: list[Garbage] = []
+    if len(recordings) < 2:
+        return found
+    texts = [(rec.reasoning + rec.content).strip() for rec in recordings]
+    rates = [f"{r:.2f}" for rec in recordings if (r := rec.tokens_per_second) is not None]
+    counts = {rec.tokens or len(rec.chunks) for rec in recordings}
+    (common, count), *others = Counter(texts).most_common()
+    acquitted = bool(others) and all(texts) and all(rec.finish_reason != "stop" for rec in recordings)
+    if len(rates) == len(recordings) >= 3 and len(set(rates)) == 1 and len(counts) == 1 and not acquitted:
+        found.append(
+            Garbage(
+                "identical_statistics",
+                0,
+                f"all {len(rates)} requests ran at {rates[0]} tok/s with the same number of tokens",
+            )
+        )
+    if count > len(recordings) / 2 and len(common) >= 40:
+        found.append(Garbage("identical_output", 0, f"{count} of {len(recordings)} requests gave the same text"))
+    if found and all(rec.finish_reason == "length" for rec in recordings):
+        found.append(Garbage("all_length", 0, "every request ran into its token limit"))
+    return found

@@ -1,0 +1,96 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Show reports as one self-contained HTML page that also reads on a phone and in print. Private to the collection."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Sequence
+
+from .rows import Report
+from .sections import Section, sections
+from .table import headlines, table
+
+STYLE = """
+:root { color-scheme: light; --line: #d0d4da; --quiet: #59636e; --good: #116329; --bad: #a40e26; }
+body { font: 16px/1.5 system-ui, sans-serif; max-width: 62rem; margin: 0 auto; padding: 1rem; color: #1f2328; }
+h1 { font-size: 1.5rem; line-height: 1.25; }
+h2 { font-size: 1.15rem; margin-top: 2rem; }
+h3 { font-size: 1rem; margin: 1.5rem 0 .3rem; overflow-wrap: anywhere; }
+.scroll { overflow-x: auto; }
+table { border-collapse: collapse; font-size: .85rem; font-variant-numeric: tabular-nums; }
+th, td { border-bottom: 1px solid var(--line); padding: .3rem .6rem; text-align: left; vertical-align: top; }
+th { white-space: nowrap; }
+tr.out td, .quiet { color: var(--quiet); }
+td.wide { min-width: 14rem; overflow-wrap: anywhere; }
+figure { margin: 1rem 0; }
+li { overflow-wrap: anywhere; }
+svg { max-width: 100%; height: auto; }
+pre { background: #f6f8fa; padding: .7rem; white-space: pre-wrap; overflow-wrap: anywhere; }
+.verdict { font-weight: 600; }
+.good { color: var(--good); }
+.bad { color: var(--bad); }
+@media print {
+  body { max-width: none; padding: 0; font-size: 10pt; }
+  .scroll { overflow: visible; }
+  table { font-size: 7pt; overflow-wrap: anywhere; }
+  th { white-space: normal; }
+  th, td { padding: .15rem .3rem; }
+  h2, h3 { break-after: avoid; }
+  figure, tr { break-inside: avoid; }
+}
+"""
+
+
+def _e(value: object) -> str:
+    return html.escape(str(value))
+
+
+def _table(rows: Sequence[Sequence[str]], quiet: Sequence[bool] = ()) -> str:
+    head, *body = rows
+    out = ["<div class=scroll><table><thead><tr>", *(f"<th>{_e(c)}</th>" for c in head), "</tr></thead><tbody>"]
+    for i, row in enumerate(body):
+        out.append('<tr class="out">' if i < len(quiet) and quiet[i] else "<tr>")
+        out += [f"<td>{_e(c)}</td>" for c in row[:-1]] + [
+            f"<td{' class=wide' if len(row[-1]) > 24 else ''}>{_e(row[-1])}</td></tr>"
+        ]
+    return "".join([*out, "</tbody></table></div>"])
+
+
+def _section(section: Section) -> list[str]:
+    out = [f"<h{section.level}>{_e(section.title)}</h{section.level}>"]
+    lines = list(section.lines)
+    if section.good is not None:
+        out.append(f'<p class="verdict {"good" if section.good else "bad"}">{_e(lines.pop(0))}</p>')
+    if lines:
+        out += ["<ul>", *(f"<li>{_e(line)}</li>" for line in lines), "</ul>"]
+    if section.table:
+        out.append(_table(section.table))
+    if section.code:
+        out.append(f"<pre>{_e(section.code)}</pre>")
+    return out
+
+
+def _report(report: Report, svgs: Sequence[str]) -> str:
+    out = [f"<h1>{_e(report.title)}</h1>"]
+    if report.source:
+        out.append(f'<p class="quiet">Source: {_e(report.source)}</p>')
+    out += ["<ul>", *(f"<li>{_e(line)}</li>" for line in headlines(report)), "</ul>"]
+    out += [f"<figure>{svg}</figure>" for svg in svgs]
+    out.append(_table(table(report), [r.status != "ok" for r in report.rows]))
+    return "\n".join([*out, *(line for section in sections(report) for line in _section(section))])
+
+
+def page(reports: Sequence[tuple[Report, Sequence[str]]]) -> str:
+    """Return the page of the reports with their pictures."""
+    title = reports[0][0].title if len(reports) == 1 else "Reports"
+    return "\n".join(
+        [
+            '<!doctype html><html lang="en"><head><meta charset="utf-8">',
+            '<meta name="viewport" content="width=device-width, initial-scale=1">',
+            f"<title>{_e(title)}</title><style>{STYLE}</style></head><body>",
+            *(_report(report, svgs) for report, svgs in reports),
+            "</body></html>\n",
+        ]
+    )

@@ -1,0 +1,155 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Winners with their doubt, the noise floor, and what got worse between two result sets. Private to the collection."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Any
+
+from .._load.stats import distinguishable, spread
+from .rows import PEAK, Report, Row
+
+COMPARED = {PEAK: ("peak tok/s", 1), "wall_tok_s": ("wall tok/s", 1), "ttft_s": ("TTFT s", -1), "itl_s": ("ITL s", -1)}
+"""What two result sets are compared by: the name of each figure, and 1 where more is better, -1 where less is."""
+
+
+def pooled(report: Report, row: Row, workload: str) -> list[float]:
+    """Return the rates of every row that is the same engine configuration: they are repetitions of each other."""
+    twins = [r for r in report.ranked if r is row or (r.key and r.key == row.key)]
+    return [rate for r in twins for rate in r.rates.get(workload, [])]
+
+
+def engines(report: Report) -> list[Row]:
+    """Return one row for every engine that counts, the first of those that resolve to it."""
+    first: dict[str, Row] = {}
+    for row in report.ranked:
+        first.setdefault(row.key or f"row {row.id}", row)
+    return list(first.values())
+
+
+def _apart(report: Report, one: Row, other: Row, workload: str, floor: float) -> bool | None:
+    """Tell whether two engines differ: by more than their repetitions, and more than one engine does by itself."""
+    a, b = pooled(report, one, workload), pooled(report, other, workload)
+    means = sorted((fmean(a), fmean(b)))
+    if len(a) + len(b) > 2 and means[1] - means[0] <= floor * means[1] / 2:
+        return False
+    return distinguishable(a, b)
+
+
+@dataclass(frozen=True)
+class Winner:
+    """The best engine for one traffic shape, by the name of its first row.
+
+    ``tok_s`` is the mean of all its repetitions; under ``mixed`` it is the smallest share of the best rate that it
+    reaches at any workload. ``tied`` names what the repetitions can't tell from it, ``rivals`` counts the others.
+    """
+
+    workload: str
+    row: str
+    tok_s: float
+    tied: tuple[str, ...]
+    certain: bool
+    rivals: int
+
+    @property
+    def doubt(self) -> str:
+        """Return how sure the answer is."""
+        if self.certain:
+            return "apart from every other cell by its repetitions"
+        if self.tied:
+            return f"not distinguishable from {', '.join(self.tied)}"
+        return "fewer than three repetitions" if self.rivals else "no other cell to compare with"
+
+
+def winners(report: Report) -> list[Winner]:
+    """Return the best engine of every workload, and of all of them together under ``mixed``.
+
+    ``certain`` is true only when there are others and three or more repetitions set it apart from each of them, under
+    ``mixed`` at every workload.
+    """
+    found = []
+    floors = noise_floor(report)
+    workloads = report.workloads
+    rates = {w: {r.id: fmean(v) for r in engines(report) if (v := pooled(report, r, w))} for w in workloads}
+
+    def winner(name: str, best: Row, rivals: list[Row], shapes: Sequence[str], value: float) -> Winner:
+        answers = {(r.name, w): _apart(report, best, r, w, floors.get(w, 0.0)) for r in rivals for w in shapes}
+        tied = [f"{row} at {w}" if len(shapes) > 1 else row for (row, w), apart in answers.items() if apart is False]
+        return Winner(name, best.name, value, tuple(tied), bool(answers) and all(answers.values()), len(rivals))
+
+    for workload in workloads:
+        ranked = sorted((r for r in engines(report) if r.id in rates[workload]), key=lambda r: -rates[workload][r.id])
+        if ranked:
+            best, *rivals = ranked
+            found.append(winner(workload, best, rivals, [workload], rates[workload][best.id]))
+    whole = [r for r in engines(report) if all(r.id in rates[w] for w in workloads)]
+    if len(workloads) > 1 and whole:
+        top = {w: max(rates[w][r.id] for r in whole) for w in workloads}
+        share = {r.id: min(rates[w][r.id] / top[w] for w in workloads) for r in whole}
+        best, *rivals = sorted(whole, key=lambda r: -share[r.id])
+        found.append(winner("mixed", best, rivals, workloads, share[best.id]))
+    return found
+
+
+def comparison_lines(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the table of `regressions` as aligned lines, the worst first."""
+    order = ("worse", "missing", "better", "same")
+    lines = [["row", "workload", "figure", "before", "after", "change", "verdict"]]
+    for row in sorted(rows, key=lambda r: order.index(r["verdict"])):
+        after = row["after"]
+        change = f"{after / row['before'] - 1:+.1%}" if after else ""
+        shown = f"{after:.5g}" if after else "-"
+        figure = COMPARED[row["figure"]][0]
+        lines.append([row["row"], row["workload"], figure, f"{row['before']:.5g}", shown, change, row["verdict"]])
+    widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
+    return ["  ".join(c.ljust(w) for c, w in zip(line, widths, strict=True)).rstrip() for line in lines]
+
+
+def noise_floor(report: Report) -> dict[str, float]:
+    """Return, per workload, the relative spread (max - min over mean) among rows that are one engine configuration.
+
+    Rows with one ``key`` are repetitions of each other, whatever their labels say; broken output is none of them.
+    """
+    floors: dict[str, float] = {}
+    rows = sorted((r for r in report.ranked if r.key), key=lambda r: r.key)
+    for _unused, group in itertools.groupby(rows, key=lambda r: r.key):
+        twins = list(group)
+        for workload in report.workloads:
+            values = [v for r in twins for v in r.rates.get(workload, [])]
+            mean = spread(values)["mean"]
+            if len(values) > 1 and mean:
+                floors[workload] = max(floors.get(workload, 0.0), (max(values) - min(values)) / mean)
+    return floors
+
+
+def _verdict(row: Row, twin: Row, workload: str, column: str, tolerance: float) -> str:
+    old, new = row.values(workload, column), twin.values(workload, column)
+    change = COMPARED[column][1] * (fmean(new) / fmean(old) - 1)
+    if abs(change) <= tolerance or distinguishable(old, new) is False:
+        return "same"
+    return "better" if change > 0 else "worse"
+
+
+def regressions(before: Report, after: Report, tolerance: float = 0.05) -> list[dict[str, Any]]:
+    """Compare two result sets row by row, by every figure of `COMPARED` that the first set has.
+
+    ``verdict`` is ``worse``, ``better``, ``same`` (within tolerance, or not distinguishable), or ``missing`` when the
+    second set lacks a figure of the first.
+    """
+    newer = {tuple(sorted(r.labels.items())): r for r in after.ranked}
+    table = []
+    for row, workload, column in itertools.product(before.ranked, before.workloads, COMPARED):
+        old = row.mean(workload, column)
+        if not old:
+            continue
+        twin = newer.get(tuple(sorted(row.labels.items())))
+        new = twin.mean(workload, column) if twin else None
+        verdict = _verdict(row, twin, workload, column, tolerance) if twin and new is not None else "missing"
+        figures = {"before": old, "after": new, "verdict": verdict}
+        table.append({"row": row.name, "workload": workload, "figure": column, **figures})
+    return table

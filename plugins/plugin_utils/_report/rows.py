@@ -1,0 +1,208 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Turn the records of a sweep, or a published table, into the tables of a report. Private to the collection.
+
+Everything here is data in, data out; `_bench_rank` judges it, `_bench_table`, `_bench_sections`, `_bench_html` and
+`_bench_plots` show it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from .._load.stats import spread
+from .._sweep.plan import cell_name
+from .._sweep.progress import current, last_plan
+
+WORKLOAD = re.compile(r"c(\d+)-n(\d+)$")
+ALL = "all"
+"""Stands for a workload's name where a published figure is of all of them together."""
+
+PEAK = "peak_tok_s"
+PLACES = {
+    "wall_tok_s": ("figures", "wall_tok_s"),
+    "ttft_s": ("figures", "ttft_s", "p50"),
+    "itl_s": ("figures", "itl_s", "p50"),
+    "prefill_tok_s": ("figures", "prefill_tok_s", "p50"),
+    "accept_length": ("server", "accept_length"),
+    "accept_rate": ("server", "accept_rate"),
+    "token_usage": ("server", "token_usage"),
+    "running": ("server", "running"),
+}
+"""Where the record of a repetition keeps each column beside the peak rate."""
+
+BASELINES = frozenset({"none", "baseline"})
+
+
+def shape(workload: str) -> tuple[int, int]:
+    """Return (context tokens, streams) of a workload's name, zeros where it says neither."""
+    match = WORKLOAD.match(workload)
+    return (int(match[1]), int(match[2])) if match else (0, 0)
+
+
+@dataclass
+class Row:
+    """One cell: its labels, its state, and per workload name the figures of its repetitions.
+
+    ``rates`` maps a workload's name to the list of peak rates in tok/s, one a repetition. ``figures`` holds the other
+    columns by (workload, column), one value a repetition, ``requests`` each request's own rate, ``outcomes`` how many
+    requests were ``ok`` and ``failed``, ``finishes`` how many ended by which finish reason, ``measurements`` the
+    records themselves. ``overlay`` is what the cell changes of its profile, ``remark`` what resolver and guards say
+    of a published row, ``reason`` why the row is not ranked.
+    """
+
+    id: str
+    labels: dict[str, str]
+    status: str = "ok"
+    reason: str = ""
+    rates: dict[str, list[float]] = field(default_factory=dict)
+    figures: dict[tuple[str, str], list[float]] = field(default_factory=dict)
+    requests: dict[str, list[float]] = field(default_factory=dict)
+    outcomes: dict[str, dict[str, int]] = field(default_factory=dict)
+    finishes: dict[str, dict[str, int]] = field(default_factory=dict)
+    measurements: list[Mapping[str, Any]] = field(default_factory=list)
+    overlay: dict[str, Any] = field(default_factory=dict)
+    environment: dict[str, Any] = field(default_factory=dict)
+    remark: str = ""
+    key: str = ""
+
+    def values(self, workload: str, column: str = PEAK) -> list[float]:
+        """Return a workload's figures of one column, one a repetition; the peak rate in tok/s unless told."""
+        return self.rates.get(workload, []) if column == PEAK else self.figures.get((workload, column), [])
+
+    def mean(self, workload: str, column: str = PEAK) -> float | None:
+        """Return the mean of `values`."""
+        return spread(self.values(workload, column))["mean"]
+
+    @property
+    def name(self) -> str:
+        """Return the labels as one short text."""
+        return cell_name(self.labels) or self.id
+
+
+@dataclass
+class Report:
+    """All rows of one run and what is known about it; ``reproduce`` is the command that measures the same again."""
+
+    title: str
+    rows: list[Row]
+    notes: list[str] = field(default_factory=list)
+    source: str = ""
+    reproduce: str = ""
+    profile: str = ""
+
+    @property
+    def workloads(self) -> list[str]:
+        """Return every workload's name, in the order of first use."""
+        return list(dict.fromkeys(w for row in self.rows for w in row.rates))
+
+    @property
+    def ranked(self) -> list[Row]:
+        """Return the rows that count."""
+        return [r for r in self.rows if r.status == "ok" and r.rates]
+
+    @property
+    def baseline(self) -> Row | None:
+        """Return the row that counts and is labelled as the baseline, else the first one that counts."""
+        named = [r for r in self.ranked if BASELINES & set(r.labels.values())]
+        return next(iter([*named, *self.ranked]), None)
+
+
+def _at(run: Mapping[str, Any], path: Sequence[str]) -> float | None:
+    value: Any = run
+    for key in path:
+        value = value.get(key) if value else None
+    return None if value is None else float(value)
+
+
+def _summed(counts: Sequence[Mapping[str, int]]) -> dict[str, int]:
+    return {key: sum(c.get(key, 0) for c in counts) for key in dict.fromkeys(k for c in counts for k in c)}
+
+
+def _measured(row: Row, record: Mapping[str, Any]) -> None:
+    row.status = str(record.get("status", "failed"))
+    failure = record.get("failure") or {}
+    row.reason = failure.get("line", "") or record.get("reason", "")
+    row.environment = dict(record.get("environment", {}))
+    row.measurements = list(record.get("measurements", []))
+    for cell in row.measurements:
+        workload = cell["workload"]["name"]
+        runs = cell.get("runs", [])
+        good = [run for run in runs if run["status"] == "ok"]
+        if cell["status"] != "ok":
+            row.status = cell["status"] if row.status == "ok" else row.status
+            signs = [g["detail"] for run in runs for g in run["garbage"]]
+            row.reason = row.reason or cell.get("reason", "") or "; ".join(signs[:2])
+        row.rates[workload] = [run["figures"][PEAK] for run in good if run["figures"][PEAK]]
+        row.requests[workload] = [r["tok_s"] for run in good for r in run.get("requests", []) if r.get("tok_s")]
+        for column, path in PLACES.items():
+            values = [v for run in good if (v := _at(run, path)) is not None]
+            if values:
+                row.figures[workload, column] = values
+        figures = [run["figures"] for run in runs]
+        row.outcomes[workload] = _summed([{k: f[k] for k in ("ok", "failed") if k in f} for f in figures])
+        row.finishes[workload] = _summed([f.get("finish_reasons", {}) for f in figures])
+
+
+def _planned(row: Row, cell: Mapping[str, Any], rows: Mapping[str, Row]) -> Row:
+    row.overlay = dict(cell.get("overlay", {}))
+    row.status = {"run": "not run", "invalid": "invalid", "duplicate": "duplicate"}[cell["status"]]
+    row.reason = "; ".join(r["reason"] for r in cell.get("reasons", []) if r.get("severity") == "error")
+    if cell["status"] == "duplicate":
+        original = rows.get(cell["duplicate_of"])
+        row.reason = f"SGLang makes the engine of {original.name if original else cell['duplicate_of']} of it"
+    return row
+
+
+def from_records(title: str, records: Sequence[Mapping[str, Any]]) -> Report:
+    """Return the report of a sweep's journal: the last plan's cells, each with its last result.
+
+    Results of another engine or of other work than that plan's are left out, as far as they say what they are of.
+    """
+    plan = last_plan(records)
+    rows: dict[str, Row] = {}
+    for cell in plan["cells"]:
+        row = Row(cell["id"], dict(cell["labels"]), key=cell.get("key", ""))
+        rows[cell["id"]] = _planned(row, cell, rows)
+    report = Report(title, list(rows.values()), profile=str(plan.get("profile", "")))
+    report.reproduce = f"ansible-playbook gb10.cluster.sweep -e sweep={plan.get('sweep', title)}"
+    known = [r for r in records if r.get("kind") == "result" and r["cell"] in rows]
+    results = [r for r in known if "key" not in r or current([r], plan)]
+    for record in results:
+        _measured(rows[record["cell"]], record)
+    if any(m.get("judged") is False for r in results for m in r.get("measurements") or []):
+        report.notes.append("The output of these cells was not judged: they may be of a collapsed model.")
+    return report
+
+
+def _workload(name: str) -> str:
+    return name if name == ALL or name.startswith("c") else f"c0-{name}"
+
+
+def from_published(table: Mapping[str, Any]) -> Report:
+    """Return the report of a published table: ``{title, source, notes, sweeps, rows: [{labels, rates, figures, …}]}``.
+
+    ``rates`` has the peak rate in tok/s under ``n<k>``, at k streams, or ``c<ctx>-n<k>``, at a context; ``figures``
+    other columns under ``<workload>.<column>``, ``outcomes`` how many requests of a workload were ``ok`` and
+    ``failed``; ``all`` is a workload where the source gives one figure for all of them. A row with ``status`` other
+    than ``ok`` is shown and not ranked. ``sweeps`` names the sweeps that measure the same.
+    """
+    rows = []
+    for i, entry in enumerate(table["rows"]):
+        row = Row(f"row{i + 1}", {k: str(v) for k, v in entry["labels"].items()}, entry.get("status", "ok"))
+        row.reason = entry.get("reason", "")
+        row.key = str(entry.get("key", ""))
+        row.rates = {_workload(name): [float(value)] for name, value in entry.get("rates", {}).items()}
+        row.outcomes = {_workload(name): dict(counts) for name, counts in entry.get("outcomes", {}).items()}
+        for place, value in entry.get("figures", {}).items():
+            workload, column = place.split(".", 1)
+            row.figures[_workload(workload), column] = [float(value)]
+        rows.append(row)
+    report = Report(str(table["title"]), rows, list(table.get("notes", [])), str(table.get("source", "")))
+    commands = [f"ansible-playbook gb10.cluster.sweep -e sweep={name}" for name in table.get("sweeps", [])]
+    report.reproduce = "\n".join(commands)
+    return report

@@ -1,0 +1,125 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The tables of a report as text, its headlines, and what it leaves out. Private to the collection."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from .._load.stats import spread
+from .rank import noise_floor, winners
+from .rows import ALL, PEAK, Report, Row, shape
+
+SHOWN = {
+    PEAK: ("peak tok/s", 1, ".2f"),
+    "wall_tok_s": ("wall tok/s", 1, ".2f"),
+    "ttft_s": ("TTFT s", 1, ".3f"),
+    "itl_s": ("ITL ms", 1000, ".2f"),
+    "prefill_tok_s": ("prefill tok/s", 1, ".0f"),
+    "accept_length": ("accept length", 1, ".2f"),
+    "accept_rate": ("accept rate", 1, ".4g"),
+    "token_usage": ("token usage", 1, ".2f"),
+    "running": ("running", 1, ".0f"),
+}
+"""How each column is shown: its header, the factor of its unit, and the format of its numbers."""
+
+BY_CONTEXT = ("ttft_s", "prefill_tok_s")
+FIGURES = tuple(column for column in SHOWN if column != PEAK)
+
+
+def _shown(row: Row, workload: str, column: str) -> str:
+    """Return mean and standard deviation of a column, in brackets where the row does not count."""
+    _unused, factor, form = SHOWN[column]
+    figures = spread([factor * v for v in row.values(workload, column)])
+    mean, deviation = figures["mean"], figures["stdev"]
+    if mean is None:
+        return ""
+    text = f"{mean:{form}}" + (f" ± {deviation:{form}}" if deviation else "")
+    return text if row.status == "ok" else f"({text})"
+
+
+def table(report: Report) -> list[list[str]]:
+    """Return the main table as text, the header first: labels, one peak rate a workload, state."""
+    labels = list(dict.fromkeys(k for r in report.rows for k in r.labels))
+    alike = all(set(r.labels) == set(labels) for r in report.rows)
+    out = [[*(labels if alike else ["cell"]), *(f"{w} tok/s" for w in report.workloads), "state"]]
+    for row in report.rows:
+        cells = [row.labels[name] for name in labels] if alike else [row.name]
+        out.append([*cells, *(_shown(row, w, PEAK) for w in report.workloads), row.status])
+    return out
+
+
+def context_table(report: Report) -> list[list[str]]:
+    """Return prefill and time to the first token by context, the shortest first; nothing where there is one context."""
+    known = {w for r in report.rows for w, column in r.figures if column in BY_CONTEXT}
+    if len({shape(w)[0] for w in known}) < 2:
+        return []
+    out = [["context tokens", "streams", "cell", *(SHOWN[c][0] for c in BY_CONTEXT)]]
+    for workload in sorted(known, key=shape):
+        for row in report.rows:
+            cells = [_shown(row, workload, c) for c in BY_CONTEXT]
+            if any(cells):
+                out.append([*map(str, shape(workload)), row.name, *cells])
+    return out
+
+
+def _change(report: Report, row: Row, workload: str) -> str:
+    """Return by how much the row's peak rate differs from the baseline's."""
+    mean, base = row.mean(workload), report.baseline.mean(workload) if report.baseline else None
+    counts = row.status == "ok" and row is not report.baseline
+    return f"{mean / base - 1:+.1%}" if counts and mean and base else ""
+
+
+def _counted(outcome: Mapping[str, int]) -> str:
+    return f"{outcome.get('ok', 0)}/{outcome.get('failed', 0)}" if outcome else ""
+
+
+def _ended(finishes: Mapping[str, int]) -> str:
+    return ", ".join(f"{reason} {n}" for reason, n in finishes.items())
+
+
+def figures_table(report: Report) -> list[list[str]]:
+    """Return every other figure, one line a workload and cell; columns of which nothing is known are left out.
+
+    The first of them is the change of the peak rate against the baseline; what `context_table` has is not said twice.
+    """
+    columns = [c for c in FIGURES if not (c in BY_CONTEXT and context_table(report))]
+    base = report.baseline.name if report.baseline else ""
+    head = ["workload", "cell", f"Δ to {base}", *(SHOWN[c][0] for c in columns), "ok/failed", "ended by"]
+    lines = []
+    for workload in dict.fromkeys([*report.workloads, *(w for r in report.rows for w, _unused in r.figures)]):
+        for row in report.rows:
+            cells = [_change(report, row, workload), *(_shown(row, workload, c) for c in columns)]
+            cells += [_counted(row.outcomes.get(workload, {})), _ended(row.finishes.get(workload, {}))]
+            if any(cells):
+                lines.append(["all workloads" if workload == ALL else workload, row.name, *cells])
+    return _without_empty_columns([head, *lines]) if lines else []
+
+
+def _without_empty_columns(rows: Sequence[Sequence[str]]) -> list[list[str]]:
+    kept = [i for i in range(len(rows[0])) if any(row[i] for row in rows[1:])]
+    return [[row[i] for i in kept] for row in rows]
+
+
+def left_out(report: Report) -> list[str]:
+    """Return a line for every row that is not ranked or of which there is something to say: its name, state and why."""
+    lines = []
+    for row in report.rows:
+        said = [text for text in (row.reason, row.remark) if text]
+        if row.status != "ok" or said:
+            lines.append(f"{row.name}: {'. '.join([row.status, *said])}")
+    return lines
+
+
+def headlines(report: Report) -> list[str]:
+    """Return what a reader wants to know first, a line each: winners with their doubt, the noise floor, the notes."""
+    lines = []
+    for w in winners(report):
+        best = f"{w.workload}: {w.row}, {w.tok_s:.2f} tok/s"
+        if w.workload == "mixed":
+            best = f"mixed traffic: {w.row}, never below {w.tok_s:.0%} of the best"
+        lines.append(f"{best}; {w.doubt}")
+    for workload, floor in noise_floor(report).items():
+        lines.append(f"noise floor at {workload}: {floor:.1%} between rows that are one engine configuration")
+    return lines + report.notes

@@ -1,0 +1,296 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Everything that can be wrong with a serving plan before anything is written. Private to the collection."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import PurePosixPath
+from typing import Any
+
+from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding
+
+from .env import TRANSPORTS, check_profile_env
+from .types import Profile, Settings, select_vfs
+
+WORKLOADS = ("statefulset", "leaderworkerset")
+RDMA_MODES = ("privileged", "ipc_lock", "restricted", "none")
+
+# The pod's label statefulset.kubernetes.io/pod-name and the hash that StatefulSets append must fit in 63 characters.
+INSTANCE_LENGTH = 45
+_INSTANCE = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
+
+# All spellings that SGLang 0.5.9 to 0.5.23 accept for what the plan writes (flags of the releases' own parsers).
+OWNED_FLAGS = frozenset(
+    {
+        "--model-path",
+        "--model",
+        "--revision",
+        "--tp-size",
+        "--tensor-parallel-size",
+        "--pp-size",
+        "--pipeline-parallel-size",
+        "--ep-size",
+        "--ep",
+        "--expert-parallel-size",
+        "--nnodes",
+        "--node-rank",
+        "--dist-init-addr",
+        "--nccl-init-addr",
+        "--host",
+        "--port",
+    }
+)
+SECRET_FLAGS = frozenset({"--api-key", "--admin-api-key", "--ssl-keyfile-password"})
+
+
+def check(fabric: Mapping[str, Any], profile: Profile, settings: Settings) -> list[Finding]:
+    """Return all findings of all parts, in no particular order."""
+    return [
+        *_instance(settings),
+        *_modes(settings),
+        *_workload(settings),
+        *_topology(profile, settings),
+        *_flags(profile),
+        *check_profile_env(profile.env, f"profile {profile.name}/{profile.preset}"),
+        *check_profile_env(settings.env, "serving_plan_env"),
+        *_models(profile, settings),
+        *_ports(settings),
+        *(_fabric(fabric, settings) if len(settings.nodes) > 1 else ()),
+        *_taken(settings),
+    ]
+
+
+def _error(rule: str, key: str, value: Any, reason: str, remedy: str, *, where: str = "") -> Finding:
+    return Finding("error", rule, key, value, reason, remedy, where)
+
+
+def _instance(settings: Settings) -> Iterator[Finding]:
+    if not _INSTANCE.fullmatch(settings.instance) or len(settings.instance) > INSTANCE_LENGTH:
+        yield _error(
+            "serving.instance.name",
+            "serving_plan_instance",
+            settings.instance,
+            "Kubernetes builds object and DNS names from it",
+            f"Use lower-case letters, digits and dashes, at most {INSTANCE_LENGTH} characters",
+        )
+
+
+def _modes(settings: Settings) -> Iterator[Finding]:
+    mode = settings.rdma_mode
+    if mode not in RDMA_MODES:
+        yield _error("serving.rdma.mode", "gb10_rdma_mode", mode, "no such mode", f"Use one of {', '.join(RDMA_MODES)}")
+    if settings.transport not in TRANSPORTS:
+        yield _error(
+            "serving.transport",
+            "serving_plan_transport",
+            settings.transport,
+            "no such transport",
+            f"Use one of {', '.join(TRANSPORTS)}",
+        )
+    if settings.transport != "roce" or len(settings.nodes) < 2:
+        return
+    if mode in ("ipc_lock", "restricted") and not (settings.rdma_resources or settings.sriov_prefix):
+        yield _error(
+            "serving.rdma.resource",
+            "serving_plan_rdma_resources",
+            [],
+            f"in mode {mode} a pod gets /dev/infiniband only from a device plugin that it asks for by resource name",
+            "Name the plugin's resources, or use gb10_rdma_mode privileged",
+        )
+    if mode == "none":
+        yield Finding(
+            "warning",
+            "serving.rdma.none",
+            "gb10_rdma_mode",
+            mode,
+            "the pods get no RDMA device, so NCCL falls back to Socket without an error and the verification fails",
+            "Use gb10_rdma_mode privileged, ipc_lock or restricted, or serving_plan_transport socket",
+        )
+
+
+def _workload(settings: Settings) -> Iterator[Finding]:
+    if settings.workload not in WORKLOADS:
+        yield _error(
+            "serving.workload",
+            "serving_plan_workload",
+            settings.workload,
+            "no such workload",
+            f"Use one of {', '.join(WORKLOADS)}",
+        )
+    elif settings.workload == "leaderworkerset" and len(settings.nodes) != 2:
+        yield _error(
+            "serving.workload.ranks",
+            "serving_plan_workload",
+            settings.workload,
+            f"a LeaderWorkerSet has one template for all workers, while each of {len(settings.nodes)} ranks has a node "
+            "and addresses of its own",
+            "Use it for groups of two nodes, and statefulset for all others",
+        )
+
+
+def _topology(profile: Profile, settings: Settings) -> Iterator[Finding]:
+    nodes, where = len(settings.nodes), f"profile {profile.name}/{profile.preset}"
+    if nodes != profile.nodes:
+        yield _error(
+            "serving.nodes.count",
+            "serving_plan_nodes",
+            list(settings.nodes),
+            f"{nodes} node(s) given, the profile is made for {profile.nodes}",
+            f"Give {profile.nodes} node(s) in rank order, or another preset",
+            where=where,
+        )
+    twice = sorted({node for node in settings.nodes if settings.nodes.count(node) > 1})
+    if twice:
+        yield _error(
+            "serving.nodes.duplicate",
+            "serving_plan_nodes",
+            twice,
+            "a rank's address is its node's, so a node takes one rank of a group",
+            "Name each node once",
+        )
+    world, gpus = profile.tp * profile.pp, profile.nodes * settings.gpus_per_node
+    if world != gpus:
+        yield _error(
+            "serving.topology.world",
+            "topology",
+            {"tp": profile.tp, "pp": profile.pp, "nodes": profile.nodes},
+            f"tp x pp = {world} ranks, but {profile.nodes} node(s) with {settings.gpus_per_node} GPU(s) have {gpus}",
+            "Make tp x pp the number of GPUs",
+            where=where,
+        )
+    if profile.ep < 1 or profile.tp % profile.ep:
+        yield _error(
+            "serving.topology.ep",
+            "topology.ep",
+            profile.ep,
+            f"experts are spread inside a tensor-parallel group of {profile.tp}",
+            "Use a divisor of tp",
+            where=where,
+        )
+
+
+def _flags(profile: Profile) -> Iterator[Finding]:
+    where = f"profile {profile.name}/{profile.preset}"
+    given = {word.partition("=")[0] for word in profile.argv if word.startswith("--")}
+    for flag in sorted(given & OWNED_FLAGS):
+        yield _error(
+            "serving.args.owned",
+            flag,
+            None,
+            "the serving plan writes this flag from topology, addresses and model",
+            "Remove it from server_args",
+            where=where,
+        )
+    for flag in sorted(given & SECRET_FLAGS):
+        yield _error(
+            "serving.args.secret",
+            flag,
+            None,
+            "arguments are readable by everybody on the node, and SGLang prints them into its log",
+            "Leave the Service inside the cluster (ClusterIP) and put an authenticating proxy or ingress before it",
+            where=where,
+        )
+
+
+def _models(profile: Profile, settings: Settings) -> Iterator[Finding]:
+    where = f"profile {profile.name}/{profile.preset}"
+    directory = PurePosixPath(settings.models_dir) if settings.models_dir else None
+    for path in profile.paths:
+        if directory is None or directory not in PurePosixPath(path).parents:
+            yield _error(
+                "serving.model.path",
+                "model.path",
+                path,
+                f"the pods see no directory of the node but serving_plan_models_dir ({settings.models_dir or 'none'})",
+                "Have the model below that directory on every node, or set serving_plan_models_dir to one above it",
+                where=where,
+            )
+    if not settings.models_dir and len(settings.nodes) > 1:
+        yield Finding(
+            "warning",
+            "serving.model.unstaged",
+            "serving_plan_models_dir",
+            "",
+            "every rank downloads the model by itself: a slow or full node shows only after the others wait for it",
+            "Set gb10_models_dir, a directory of every node; the model is then complete on all before any rank starts",
+            where,
+        )
+
+
+def _ports(settings: Settings) -> Iterator[Finding]:
+    for key, port in (("serving_plan_port", settings.port), ("serving_plan_rendezvous_port", settings.rendezvous_port)):
+        if not 1024 <= port <= 65535:
+            yield _error("serving.port.range", key, port, "no port for a server", "Use 1024 to 65535")
+    if settings.port == settings.rendezvous_port:
+        yield _error(
+            "serving.port.clash",
+            "serving_plan_rendezvous_port",
+            settings.rendezvous_port,
+            "the head would listen there for requests and for its ranks",
+            "Use another port than serving_plan_port",
+        )
+
+
+def _fabric(fabric: Mapping[str, Any], settings: Settings) -> Iterator[Finding]:
+    hosts = fabric.get("hosts", {})
+    rails = [rail["name"] for rail in fabric.get("rails", [])]
+    for finding in fabric.get("findings", []):
+        if finding["severity"] == "error":
+            yield Finding(**finding)
+    for node in sorted(set(settings.nodes)):
+        if node not in hosts:
+            yield _error(
+                "serving.nodes.unknown",
+                "serving_plan_nodes",
+                node,
+                "the fabric plan has no such host",
+                f"Use hosts of the group gb10_nodes: {', '.join(sorted(hosts)) or 'none is planned'}",
+            )
+            continue
+        vfs = {vf["rail"]: vf for vf in select_vfs(hosts[node], settings.vf_index)}
+        for rail in rails:
+            if rail not in vfs:
+                yield _missing_vf(hosts[node], rail, settings.vf_index, node)
+                continue
+            for key in ("nad", "address", "rdma_device"):
+                if not vfs[rail].get(key):
+                    yield _error(
+                        f"serving.vf.{key}",
+                        f"{rail} VF {settings.vf_index}",
+                        vfs[rail].get(key),
+                        f"the fabric plan gives this VF no {key}",
+                        "Run the fabric playbook first and look at its findings",
+                        where=node,
+                    )
+
+
+def _missing_vf(host: Mapping[str, Any], rail: str, vf_index: int, node: str) -> Finding:
+    have = sorted(vf["vf_index"] for vf in host.get("vfs", []) if vf["rail"] == rail)
+    shown = ", ".join(map(str, have)) or "none"
+    return _error(
+        "serving.vf.index",
+        "serving_plan_vf_index",
+        vf_index,
+        f"{rail} has no such VF; planned are: {shown}",
+        "Use a planned index, or raise gb10_fabric_vf_count",
+        where=node,
+    )
+
+
+def _taken(settings: Settings) -> Iterator[Finding]:
+    """Compare with what other running groups hold: ``{instance, node, vf_index}`` each."""
+    for other in settings.taken:
+        same_vf = other["node"] in settings.nodes and int(other["vf_index"]) == settings.vf_index
+        if same_vf and other["instance"] != settings.instance:
+            yield _error(
+                "serving.vf.taken",
+                "serving_plan_vf_index",
+                settings.vf_index,
+                f"instance {other['instance']} holds the VFs of this index; a pod that wants them never starts",
+                "Use another serving_plan_vf_index or other nodes, or stop that instance: playbooks/serve_stop.yml"
+                f" -e instance={other['instance']}",
+                where=str(other["node"]),
+            )

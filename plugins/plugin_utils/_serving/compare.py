@@ -1,0 +1,57 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What a running server says of itself against what it was asked for. Private to the collection.
+
+SGLang rewrites about a third of what it is told without refusing it; ``/server_info`` shows what became of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from .._sglang.argv import parse
+from .._sglang.catalogue import History, Version
+from .._sglang.check import clean_argv
+
+# Names of the parser up to 0.5.13 -> names of the settings, which are the parser's own since.
+_RENAMED = {
+    "tensor_parallel_size": "tp_size",
+    "pipeline_parallel_size": "pp_size",
+    "expert_parallel_size": "ep_size",
+    "data_parallel_size": "dp_size",
+    "attention_context_parallel_size": "attn_cp_size",
+    "moe_data_parallel_size": "moe_dp_size",
+}
+
+
+def asked(argv: Sequence[str], version: str, history: History) -> dict[str, Any]:
+    """Return the settings of a command line under SGLang's own names, as the release's parser stores them."""
+    catalogue = history.nearest(Version.parse(version))[0]
+    stored = parse(catalogue, history, clean_argv(argv)).stored
+    return {_RENAMED.get(name, name): value for name, value in stored.items()}
+
+
+def _same_version(wanted: str, runs: str) -> bool:
+    try:
+        return Version.parse(wanted).means(Version.parse(runs))
+    except ValueError:
+        return wanted == runs
+
+
+def differences(argv: Sequence[str], info: Mapping[str, Any], version: str, history: History) -> list[str]:
+    """Return a line for every setting that the server runs with another value than it was given.
+
+    Flags that the server does not report are left out: a renamed destination is no difference that anybody can judge.
+    Raises ValueError when ``version`` is none.
+    """
+    running = {_RENAMED.get(key, key): value for key, value in info.items()}
+    found = [
+        f"{key}: asked for {wanted}, runs {running[key]}"
+        for key, wanted in sorted(asked(argv, version, history).items())
+        if key in running and wanted != running[key]
+    ]
+    if info.get("version") and not _same_version(version, str(info["version"])):
+        found.insert(0, f"version: the profile is for {version}, the image runs {info['version']}")
+    return found

@@ -1,0 +1,61 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A group as text for ``--diff``: what each rank runs, one setting a line. Private to the collection."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.labels import RANK, REVISION
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.workloads import WORKLOADS, pod_templates
+
+from .pods import NETWORKS
+
+
+def flags(command: Iterable[str]) -> list[str]:
+    """Return a command line with a flag and its values on each line."""
+    lines: list[str] = []
+    for word in command:
+        if word.startswith("--") or not lines:
+            lines.append(word)
+        else:
+            lines[-1] += f" {word}"
+    return lines
+
+
+def _rank(template: Mapping[str, Any], revision: str) -> Iterator[str]:
+    container, *beside = template["spec"]["containers"]
+    yield f"rank {template['metadata']['labels'][RANK]}:"
+    yield f"  node: {(template['spec'].get('nodeSelector') or {}).get('kubernetes.io/hostname', '')}"
+    yield f"  image: {container['image']}"
+    yield "  command:"
+    yield from (f"    {line}" for line in flags(container["command"]))
+    yield "  env:"
+    for variable in container.get("env") or []:
+        source = "from a Secret" if "valueFrom" in variable else variable.get("value", "")
+        yield f"    {variable['name']}={source}"
+    yield "  networks:"
+    for network in json.loads((template["metadata"].get("annotations") or {}).get(NETWORKS, "[]")):
+        yield f"    {network['interface']}: {network['name']} {', '.join(network['ips'])}"
+    limits = container.get("resources", {}).get("limits") or {}
+    # The API gives quantities back as text.
+    yield "  limits: " + ", ".join(f"{name}={value}" for name, value in sorted(limits.items()))
+    for other in beside:
+        yield f"  {other['name']}:"
+        yield from (f"    {line}" for line in flags(other["command"]))
+    yield f"  revision: {revision}"
+
+
+def describe(objects: Iterable[Mapping[str, Any]]) -> str:
+    """Return the ranks among ``objects`` as text, rank 0 first; an empty string when there are none."""
+    found = [
+        (template, (item["metadata"].get("annotations") or {}).get(REVISION, ""))
+        for item in objects
+        if item["kind"] in WORKLOADS and RANK in (item["metadata"].get("labels") or {})
+        for template in pod_templates(item)
+    ]
+    found.sort(key=lambda rank: int(rank[0]["metadata"]["labels"][RANK]))
+    return "".join(f"{line}\n" for template, revision in found for line in _rank(template, revision))

@@ -1,0 +1,101 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The environment of a rank: what NCCL, Gloo and SGLang are told about the fabric. Private to the collection."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding
+
+TRANSPORTS = ("roce", "socket")
+
+# The plan writes these from addresses and devices that it knows; a second value from a profile could only disagree.
+OWNED = frozenset(
+    {"GLOO_SOCKET_IFNAME", "NCCL_IB_DISABLE", "NCCL_IB_HCA", "NCCL_NET", "NCCL_SOCKET_IFNAME", "SGLANG_HOST_IP"}
+)
+# NCCL reads the pod's log for the verdict only at these settings; a profile may widen, never silence them.
+_LOUD = {"NCCL_DEBUG": frozenset({"INFO", "TRACE"})}
+
+
+def fabric_env(interface: str, address: str, devices: Sequence[str], transport: str, strict: bool) -> dict[str, str]:
+    """Return what ties one rank to its VFs.
+
+    ``interface`` is the pod's name of its first rail (``net1``), ``address`` the IPv4 address there, ``devices`` the
+    RDMA devices of all rails in rail order. ``strict`` forbids NCCL to choose another transport, so that a rank
+    without RDMA dies at start instead of running on TCP.
+    """
+    env = {
+        "NCCL_SOCKET_IFNAME": f"={interface}",
+        "GLOO_SOCKET_IFNAME": interface,
+        "SGLANG_HOST_IP": address,
+    }
+    if transport == "socket":
+        # NCCL_IB_DISABLE=1 alone would leave an external plugin (IBext) in play.
+        return env | {"NCCL_NET": "Socket"}
+    # "=" asks for exact names: without it rocep1s0f0v1 also selects rocep1s0f0v10.
+    env["NCCL_IB_HCA"] = "=" + ",".join(devices)
+    # One virtual NIC made of both rails would hide a dead rail, and VF-only pods can't form it.
+    env["NCCL_IB_MERGE_NICS"] = "0"
+    if strict:
+        env["NCCL_NET"] = "IB"
+    return env
+
+
+def log_env(log_file: str) -> dict[str, str]:
+    """Return what makes NCCL say which transport it took; ``log_file`` as NCCL_DEBUG_FILE takes it.
+
+    NCCL never flushes its standard output, which is block-buffered in a pod; a named file is line-buffered since
+    2.27.3 (NCCL debug.cc), so ``/dev/stdout`` as a *file* shows each line at once and untorn.
+    """
+    env = {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,NET,ENV"}
+    return env | {"NCCL_DEBUG_FILE": log_file} if log_file else env
+
+
+def platform_env(platform: str) -> dict[str, str]:
+    """Return the settings that a machine needs whatever runs on it."""
+    # NVLS probing hangs on GB10 with NCCL 2.30.4, and a single GPU has no NVLink peers to multicast to.
+    return {"NCCL_NVLS_ENABLE": "0"} if platform == "gb10" else {}
+
+
+def check_profile_env(env: Mapping[str, str], where: str) -> list[Finding]:
+    """Return what is wrong with a profile's own environment in the light of the plan's."""
+    found = [
+        Finding(
+            "error",
+            "serving.env.owned",
+            key,
+            env[key],
+            "the serving plan writes this variable from the addresses and devices of the fabric plan",
+            "Remove it from the profile's env; choose the transport with serving_plan_transport",
+            where,
+        )
+        for key in sorted(OWNED & env.keys())
+    ]
+    if "NCCL_IB_GID_INDEX" in env:
+        found.append(
+            Finding(
+                "error",
+                "serving.env.gid_index",
+                "NCCL_IB_GID_INDEX",
+                env["NCCL_IB_GID_INDEX"],
+                "the index of a RoCE v2 GID shifts when a link bounces, and an empty value is ignored",
+                "Remove it: NCCL 2.21 and later find the RoCE v2 GID of each device by themselves",
+                where,
+            )
+        )
+    found += [
+        Finding(
+            "warning",
+            "serving.env.silent",
+            key,
+            env[key],
+            "NCCL then says nothing about its transport, and no evidence is a failed verification",
+            f"Use one of {', '.join(sorted(loud))}, or leave it out",
+            where,
+        )
+        for key, loud in _LOUD.items()
+        if key in env and env[key] not in loud
+    ]
+    return found

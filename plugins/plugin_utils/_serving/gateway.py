@@ -1,0 +1,154 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Who reaches a group's head: its Service, the gateway beside it, an Ingress, a NetworkPolicy. Private."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from .pods import SECURITY
+from .volumes import FILES
+
+KEY_DIR = "/etc/gb10/api-key"
+TLS_DIR = "/etc/gb10/tls"
+USER = 1000
+
+
+@dataclass(frozen=True)
+class Access:
+    """What the user chooses about access.
+
+    ``api_key`` names the Secret whose ``api-key`` clients must show, ``tls`` one of type kubernetes.io/tls; with either
+    a gateway stands between Service and server. ``ingress`` has ``host`` and optionally ``class``, ``tls`` (a Secret)
+    and ``annotations``. ``allow_from`` are peers as a NetworkPolicy takes them; empty admits the whole cluster.
+    """
+
+    service_type: str = "ClusterIP"
+    api_key: str = ""
+    tls: str = ""
+    ingress: Mapping[str, Any] = field(default_factory=dict)
+    allow_from: Sequence[Mapping[str, Any]] = ()
+
+    @property
+    def guarded(self) -> bool:
+        """Tell whether the group has a policy of its own; with a key, nobody may go around the gateway."""
+        return bool(self.api_key or self.allow_from)
+
+    @property
+    def gateway(self) -> bool:
+        """Tell whether requests pass the gateway."""
+        return bool(self.api_key or self.tls)
+
+
+def gateway_port(plan: Mapping[str, Any]) -> int:
+    """Return the gateway's port in the head's pod: the one after the server's."""
+    return int(plan["service"]["port"]) + 1
+
+
+def attach(spec: dict[str, Any], plan: Mapping[str, Any], access: Access, pull_policy: str) -> dict[str, Any]:
+    """Return the head's pod with the gateway beside the server, or as it is when none is wanted."""
+    if not access.gateway:
+        return spec
+    port = gateway_port(plan)
+    command = ["python3", f"{FILES}/gateway.py", "--port", str(port), "--upstream-port", str(plan["service"]["port"])]
+    mounts = [{"name": "files", "mountPath": FILES, "readOnly": True}]
+    volumes = list(spec["volumes"])
+    if access.api_key:
+        command += ["--key-file", f"{KEY_DIR}/api-key"]
+        mounts.append({"name": "api-key", "mountPath": KEY_DIR, "readOnly": True})
+        only = [{"key": "api-key", "path": "api-key"}]
+        volumes.append(
+            {"name": "api-key", "secret": {"secretName": access.api_key, "items": only, "defaultMode": 0o440}}
+        )
+    if access.tls:
+        command += ["--certificates", TLS_DIR]
+        mounts.append({"name": "tls", "mountPath": TLS_DIR, "readOnly": True})
+        volumes.append({"name": "tls", "secret": {"secretName": access.tls, "defaultMode": 0o440}})
+    container = {
+        "name": "gateway",
+        "image": plan["image"],
+        "imagePullPolicy": pull_policy,
+        "command": command,
+        "ports": [{"name": "gateway", "containerPort": port, "protocol": "TCP"}],
+        "resources": {"requests": {"cpu": "50m", "memory": "32Mi"}, "limits": {"memory": "1Gi"}},
+        "securityContext": SECURITY["restricted"] | {"runAsUser": USER, "readOnlyRootFilesystem": True},
+        "volumeMounts": mounts,
+    }
+    # The group that may read the secrets' files; the gateway runs without root.
+    security = {"fsGroup": USER, "fsGroupChangePolicy": "OnRootMismatch"} | spec.get("securityContext", {})
+    return spec | {"containers": [*spec["containers"], container], "volumes": volumes, "securityContext": security}
+
+
+def service(
+    plan: Mapping[str, Any], meta: Mapping[str, Any], head: Mapping[str, str], access: Access
+) -> dict[str, Any]:
+    """Return the Service; ``head`` selects the head's pod, since workers answer /health with 200 whatever happens."""
+    target = "gateway" if access.gateway else "http"
+    port = {"name": "https" if access.tls else "http", "port": plan["service"]["port"], "targetPort": target}
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": dict(meta),
+        "spec": {"type": access.service_type, "selector": dict(head), "ports": [port | {"protocol": "TCP"}]},
+    }
+
+
+def _ingress(plan: Mapping[str, Any], meta: Mapping[str, Any], access: Access) -> dict[str, Any]:
+    host = access.ingress["host"]
+    backend = {"service": {"name": plan["service"]["name"], "port": {"number": plan["service"]["port"]}}}
+    spec: dict[str, Any] = {
+        "rules": [{"host": host, "http": {"paths": [{"path": "/", "pathType": "Prefix", "backend": backend}]}}]
+    }
+    if access.ingress.get("class"):
+        spec["ingressClassName"] = access.ingress["class"]
+    if access.ingress.get("tls"):
+        spec["tls"] = [{"hosts": [host], "secretName": access.ingress["tls"]}]
+    annotations = dict(access.ingress.get("annotations") or {})
+    return {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "Ingress",
+        "metadata": {**meta, **({"annotations": annotations} if annotations else {})},
+        "spec": spec,
+    }
+
+
+def _policy(
+    meta: Mapping[str, Any],
+    group: Mapping[str, str],
+    head: Mapping[str, str],
+    supervisor: Mapping[str, str],
+    access: Access,
+) -> dict[str, Any]:
+    """Leave one port of the head open, to everybody or to those named; its own group and supervisor reach all."""
+    own = [{"podSelector": {"matchLabels": dict(labels)}} for labels in (group, supervisor)]
+    door: dict[str, Any] = {"ports": [{"protocol": "TCP", "port": "gateway" if access.gateway else "http"}]}
+    if access.allow_from:
+        door["from"] = [dict(peer) for peer in access.allow_from]
+    return {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "NetworkPolicy",
+        "metadata": dict(meta),
+        "spec": {
+            "podSelector": {"matchLabels": dict(head)},
+            "policyTypes": ["Ingress"],
+            "ingress": [{"from": own}, door],
+        },
+    }
+
+
+def around(
+    plan: Mapping[str, Any],
+    meta: Mapping[str, Any],
+    group: Mapping[str, str],
+    head: Mapping[str, str],
+    supervisor: Mapping[str, str],
+    access: Access,
+) -> list[dict[str, Any]]:
+    """Return Ingress and NetworkPolicy, as far as they are wanted."""
+    objects = [_ingress(plan, meta, access)] if access.ingress.get("host") else []
+    if access.guarded:
+        objects.append(_policy(meta, group, head, supervisor, access))
+    return objects

@@ -1,0 +1,166 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A serving plan as Kubernetes objects. Private to the collection."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.labels import (
+    APP_INSTANCE,
+    GUARDED,
+    INSTANCE,
+    MANAGED_BY,
+    NAME,
+    OWNER,
+    RANK,
+    REVISION,
+    ROLE,
+    VF_INDEX,
+)
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.workloads import WORKLOADS
+
+from .gateway import Access, around, attach, service
+from .pods import NETWORKS, PodOptions, networks_annotation, pod_spec
+from .supervisor import supervisor, supervisor_labels
+from .volumes import claimed
+
+
+def labels(plan: Mapping[str, Any]) -> dict[str, str]:
+    """Return the labels that every object of a group carries."""
+    return {
+        NAME: "sglang",
+        APP_INSTANCE: plan["instance"],
+        MANAGED_BY: OWNER,
+        INSTANCE: plan["instance"],
+    }
+
+
+def _meta(plan: Mapping[str, Any], name: str, **more: Any) -> dict[str, Any]:
+    return {"name": name, "namespace": plan["namespace"], "labels": labels(plan), **more}
+
+
+def _config_map(plan: Mapping[str, Any], name: str, files: Mapping[str, str]) -> dict[str, Any]:
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": _meta(plan, name), "data": dict(files)}
+
+
+def _template(
+    entry: Mapping[str, Any], plan: Mapping[str, Any], spec: Mapping[str, Any], revision: str, own: Mapping[str, str]
+) -> dict[str, Any]:
+    annotations = {REVISION: revision}
+    if entry["networks"]:
+        annotations[NETWORKS] = networks_annotation(entry)
+        annotations[VF_INDEX] = str(plan["vf_index"])
+    return {"metadata": {"labels": labels(plan) | dict(own), "annotations": annotations}, "spec": dict(spec)}
+
+
+def _stateful_set(
+    entry: Mapping[str, Any], plan: Mapping[str, Any], template: dict[str, Any], revision: str, own: Mapping[str, str]
+) -> dict[str, Any]:
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "StatefulSet",
+        "metadata": _meta(plan, entry["name"])
+        | {"labels": labels(plan) | dict(own), "annotations": {REVISION: revision}},
+        "spec": {
+            "replicas": 1,
+            "serviceName": plan["service"]["name"],
+            "podManagementPolicy": "Parallel",
+            # A rolling update would put one new rank among old ones; the group is replaced as a whole instead.
+            "updateStrategy": {"type": "OnDelete"},
+            "selector": {"matchLabels": {INSTANCE: plan["instance"], RANK: own[RANK]}},
+            "template": template,
+        },
+    }
+
+
+def _leader_worker_set(
+    plan: Mapping[str, Any], templates: list[dict[str, Any]], revision: str, own: Mapping[str, str]
+) -> dict[str, Any]:
+    """Return one object for a group of two: its controller recreates both when either pod restarts."""
+    return {
+        "apiVersion": "leaderworkerset.x-k8s.io/v1",
+        "kind": "LeaderWorkerSet",
+        "metadata": _meta(plan, plan["ranks"][0]["name"])
+        | {"labels": labels(plan) | dict(own), "annotations": {REVISION: revision}},
+        "spec": {
+            "replicas": 1,
+            "startupPolicy": "LeaderCreated",
+            "leaderWorkerTemplate": {
+                "size": len(templates),
+                "restartPolicy": "RecreateGroupOnPodRestart",
+                "leaderTemplate": templates[0],
+                "workerTemplate": templates[1],
+            },
+        },
+    }
+
+
+def workloads(
+    plan: Mapping[str, Any], specs: list[dict[str, Any]], revision: str, guarded: Mapping[str, str]
+) -> list[dict[str, Any]]:
+    """Return what runs the ranks: a StatefulSet each, or one LeaderWorkerSet; ``guarded`` are labels of all."""
+    own = [{RANK: str(entry["rank"]), ROLE: entry["role"], **guarded} for entry in plan["ranks"]]
+    ranks = list(zip(plan["ranks"], specs, own, strict=True))
+    templates = [_template(entry, plan, spec, revision, mine) for entry, spec, mine in ranks]
+    if plan["workload"] == "leaderworkerset":
+        return [_leader_worker_set(plan, templates, revision, own[0])]
+    return [
+        _stateful_set(entry, plan, template, revision, mine)
+        for (entry, _spec, mine), template in zip(ranks, templates, strict=True)
+    ]
+
+
+def revision_of(plan: Mapping[str, Any], specs: list[dict[str, Any]], files: Mapping[str, Any]) -> str:
+    """Return a hash of everything that makes the running group what it is: one changed rank changes all."""
+    material = json.dumps([specs, [networks_annotation(entry) for entry in plan["ranks"]], files], sort_keys=True)
+    return hashlib.sha256(material.encode()).hexdigest()[:16]
+
+
+def render(
+    plan: Mapping[str, Any],
+    options: PodOptions,
+    files: Mapping[str, str],
+    patches: Mapping[str, str],
+    access: Access | None = None,
+) -> list[dict[str, Any]]:
+    """Return all objects of a group in the order in which they can be created.
+
+    ``files`` are the scripts that run beside the server, ``patches`` the patch hooks, both name → text. Secrets are
+    not among the objects: what they hold must not pass through a plan that can be printed.
+    """
+    access = access or Access()
+    specs = [pod_spec(entry, plan, options) for entry in plan["ranks"]]
+    specs[:1] = [attach(spec, plan, access, options.pull_policy) for spec in specs[:1]]
+    guarded = {GUARDED: "true"} if access.guarded else {}
+    revision = revision_of(plan, specs, {"files": dict(files), "patches": dict(patches), **guarded})
+    objects: list[dict[str, Any]] = [
+        {
+            "apiVersion": "v1",
+            "kind": "ServiceAccount",
+            "metadata": _meta(plan, plan["instance"]),
+            "automountServiceAccountToken": False,
+        },
+        _config_map(plan, f"{plan['instance']}-files", files),
+    ]
+    if patches:
+        objects.append(_config_map(plan, f"{plan['instance']}-patches", patches))
+    objects += claimed(plan, labels(plan), options.models, options.cache)
+    head = {INSTANCE: plan["instance"], ROLE: "head"}
+    meta = _meta(plan, plan["service"]["name"])
+    objects.append(service(plan, meta, head, access))
+    objects += around(plan, meta, {INSTANCE: plan["instance"]}, head, supervisor_labels(plan), access)
+    objects += workloads(plan, specs, revision, guarded)
+    if options.supervisor and len(plan["ranks"]) > 1:
+        objects += supervisor(plan, options, labels(plan), {REVISION: revision})
+    return objects
+
+
+def group_revision(objects: list[dict[str, Any]]) -> str:
+    """Return the revision that the workloads among ``objects`` carry, or an empty string."""
+    found = {o["metadata"]["annotations"][REVISION] for o in objects if o["kind"] in WORKLOADS}
+    return found.pop() if len(found) == 1 else ""

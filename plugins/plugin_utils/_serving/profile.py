@@ -1,0 +1,75 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""From a resolved profile to what the serving planner needs of it. Private to the collection."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from .._sglang.profile import ResolvedProfile
+from .types import Profile
+
+METRICS = "--enable-metrics"
+DRAFT_REVISION = "speculative_draft_model_revision"
+DEFAULT_REVISION = "main"
+
+
+def staged_path(repository: str, models_dir: str) -> str:
+    """Return where a staged model lies: ``org/name`` becomes the directory ``org--name``."""
+    return f"{models_dir}/{repository.replace('/', '--')}"
+
+
+def _models(resolved: ResolvedProfile) -> list[str]:
+    """Return what the server loads: the model, and the draft where it is one of its own."""
+    listed = [str(resolved.model["path"]), str(resolved.model.get("draft") or "")]
+    return [name for name in dict.fromkeys(listed) if name]
+
+
+def repositories(resolved: ResolvedProfile) -> list[str]:
+    """Return the repositories that must be on every node."""
+    return [name for name in _models(resolved) if not name.startswith("/")]
+
+
+def revisions(resolved: ResolvedProfile) -> dict[str, str]:
+    """Return the branch, tag or commit of every repository that must be on the nodes."""
+    given = {
+        str(resolved.model.get("draft") or ""): resolved.server_args.get(DRAFT_REVISION),
+        str(resolved.model["path"]): resolved.model.get("revision"),
+    }
+    return {name: str(given.get(name) or DEFAULT_REVISION) for name in repositories(resolved)}
+
+
+def _replaced(argv: Sequence[str], repository: str, path: str) -> list[str]:
+    return [path if word == repository else word for word in argv]
+
+
+def to_serving(resolved: ResolvedProfile, models_dir: str, metrics: bool) -> Profile:
+    """Return the planner's view.
+
+    With ``models_dir`` models are read from there instead of being downloaded; ``metrics`` lets the server count what
+    benchmarks and monitoring read at /metrics.
+    """
+    path, argv = str(resolved.model["path"]), list(resolved.argv)
+    if metrics and METRICS not in argv:
+        argv.append(METRICS)
+    if models_dir:
+        for name in repositories(resolved):
+            argv = _replaced(argv, name, staged_path(name, models_dir))
+            path = staged_path(name, models_dir) if name == path else path
+    return Profile(
+        name=resolved.name,
+        preset=resolved.preset,
+        sglang_version=resolved.sglang_version,
+        image=resolved.image,
+        model_path=path,
+        paths=tuple(name for name in _models(resolved) if name.startswith("/")),
+        revision=str(resolved.model.get("revision") or ""),
+        nodes=resolved.topology["nodes"],
+        tp=resolved.topology["tp"],
+        pp=resolved.topology["pp"],
+        ep=resolved.topology["ep"],
+        argv=tuple(argv),
+        env=resolved.env,
+        patches=tuple(resolved.patches),
+    )

@@ -1,0 +1,128 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The end of a run on one screen: who runs where, on what, over what, how fast. Private to the collection.
+
+Every column is something that was read back (pod status, GID table, NCCL's log), never what was planned; what nobody
+read shows as a dash.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.labels import RANK
+
+STATUS = "k8s.v1.cni.cncf.io/network-status"
+HEADINGS = ("rank", "node", "pod", "rail", "VF", "pod interface", "address", "MTU", "GID", "transport")
+UNKNOWN = "-"
+
+
+def columns(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return aligned lines, headings first."""
+    table = [list(headings), *(list(row) for row in rows)]
+    widths = [max(len(row[place]) for row in table) for place in range(len(headings))]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in table]
+
+
+def _attached(pod: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    text = (pod.get("metadata", {}).get("annotations") or {}).get(STATUS, "[]")
+    return {str(entry.get("interface", "")): entry for entry in json.loads(text)}
+
+
+def _transport(rank: int, verdict: Mapping[str, Any]) -> str:
+    """Return what NCCL said for a rank, with its channels a device: ``NET/IB 0:4 1:4``."""
+    for entry in verdict.get("ranks") or []:
+        if entry.get("rank") == rank:
+            channels = [
+                f"NET/{net} " + " ".join(f"{device}:{count}" for device, count in sorted(devices.items()))
+                for net, devices in sorted((entry.get("channels") or {}).items())
+            ]
+            return ", ".join(channels) or str(entry.get("verdict") or UNKNOWN)
+    return UNKNOWN
+
+
+def gids(devices: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[tuple[str, str, str], str]:
+    """Return {(node, RDMA device, address): GID index} of every RoCE v2 GID that was found."""
+    return {
+        (node, str(device["name"]), str(gid["ipv4"])): str(gid["index"])
+        for node, found in devices.items()
+        for device in found
+        for port in device["ports"]
+        for gid in port["gids"]
+        if gid.get("ipv4") and gid["type"] == "RoCE v2"
+    }
+
+
+def rows(
+    plan: Mapping[str, Any],
+    pods: Sequence[Mapping[str, Any]],
+    found: Mapping[tuple[str, str, str], str],
+    mtus: Mapping[int, Sequence[str]],
+    verdict: Mapping[str, Any],
+) -> list[list[str]]:
+    """Return a row for every network of every rank; ``found`` is what :func:`gids` returns, ``mtus`` a list a rank."""
+    by_rank = {int(pod["metadata"]["labels"][RANK]): pod for pod in pods}
+    table = []
+    for entry in plan["ranks"]:
+        pod = by_rank.get(entry["rank"], {})
+        attached = _attached(pod)
+        name = str(pod.get("metadata", {}).get("name", "no pod"))
+        transport = _transport(entry["rank"], verdict)
+        for place, network in enumerate(entry["networks"] or [{}]):
+            status = attached.get(str(network.get("interface")), {})
+            address = next(iter(status.get("ips") or []), UNKNOWN)
+            device = str(network.get("rdma_device", UNKNOWN))
+            mtu = dict(enumerate(mtus.get(entry["rank"], ()))).get(place, UNKNOWN)
+            first = [str(entry["rank"]), entry["node"], name] if place == 0 else ["", "", ""]
+            table.append(
+                [
+                    *first,
+                    str(place) if network else UNKNOWN,
+                    device,
+                    str(network.get("interface", UNKNOWN)),
+                    address,
+                    mtu,
+                    found.get((entry["node"], device, address), UNKNOWN),
+                    transport if place == 0 else "",
+                ]
+            )
+    return table
+
+
+def conclusion(verdict: Mapping[str, Any], generation: Mapping[str, Any]) -> list[str]:
+    """Return the lines under the table: the verdict and the speed of one stream."""
+    lines = []
+    if verdict:
+        satisfied = "as expected" if verdict.get("satisfied") else "NOT as expected"
+        lines.append(
+            f"Transport: {verdict.get('verdict', 'unknown')} ({verdict.get('transport_class', 'unknown')}),"
+            f" by {verdict.get('evidence', 'no')} evidence, {satisfied}"
+        )
+    else:
+        lines.append("Transport: not verified in this run; playbook verify does it")
+    if generation:
+        lines.append(
+            f"Speed: {generation['tokens_per_second']:.1f} tokens/s in one stream of {generation['tokens']} tokens,"
+            f" the first after {generation['first_token_seconds']:.2f} s"
+        )
+    return lines
+
+
+def summary(
+    plan: Mapping[str, Any],
+    pods: Sequence[Mapping[str, Any]],
+    found: Mapping[tuple[str, str, str], str],
+    mtus: Mapping[int, Sequence[str]],
+    verdict: Mapping[str, Any],
+    generation: Mapping[str, Any],
+) -> list[str]:
+    """Return the whole screen, a line an element."""
+    title = (
+        f"{plan['instance']}: profile {plan['profile']}/{plan['preset']}, SGLang {plan['sglang_version']},"
+        f" {len(plan['ranks'])} rank(s), RDMA mode {plan['rdma_mode']}"
+    )
+    table = columns(HEADINGS, rows(plan, pods, found, mtus, verdict))
+    return [title, "", *table, "", *conclusion(verdict, generation)]

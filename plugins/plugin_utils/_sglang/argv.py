@@ -1,0 +1,277 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Judge an SGLang command line as the release's own argparse would, but report everything at once. Private.
+
+argparse stops at the first mistake; this reads on. What is accepted and what every flag's value becomes is argparse's:
+long options match by unique prefix, ``--flag=value`` gives exactly one value, a word that begins with a dash is a
+value only when it is a negative number or holds a space, the last of repeated flags wins.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from difflib import get_close_matches
+from typing import Any
+
+from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding, Severity
+
+from .catalogue import Catalogue, Flag, History
+from .items import Item, Parsed, canonical
+from .translate import spelling
+from .values import ValueRefused, convert
+
+_NEGATIVE_NUMBER = re.compile(r"-\d+|-\d*\.\d+")
+UNSET = object()
+
+
+class _Reader:
+    """Walks over the words once; every problem becomes a finding, and reading goes on behind it."""
+
+    def __init__(self, catalogue: Catalogue, history: History, argv: Sequence[str]) -> None:
+        self.catalogue, self.history, self.argv = catalogue, history, argv
+        self.result = Parsed()
+
+    def report(self, severity: Severity, rule: str, key: str, value: Any, reason: str, remedy: str) -> None:
+        self.result.findings.append(Finding(severity, rule, key, value, reason, remedy))
+
+    def is_option(self, word: str) -> bool:
+        """Tell whether argparse takes a word for a flag rather than a value."""
+        if not word.startswith("-") or word == "-":
+            return False
+        name = word.partition("=")[0]
+        if word in self.catalogue.options or name in self.catalogue.options or name in ("-h", "--help"):
+            return True
+        if self.matches(name):
+            return True
+        return not _NEGATIVE_NUMBER.fullmatch(word) and " " not in word
+
+    def matches(self, name: str) -> list[str]:
+        """Return the flags that a prefix may stand for."""
+        if not name.startswith("--"):
+            return ["-h"] if name.startswith("-h") else []
+        found = [option for option in self.catalogue.options if option.startswith(name)]
+        return found + (["--help"] if "--help".startswith(name) else [])
+
+    def take_values(self, start: int) -> int:
+        """Return the index behind the values that follow a flag."""
+        end = start
+        while end < len(self.argv) and self.argv[end] != "--" and not self.is_option(self.argv[end]):
+            end += 1
+        return end
+
+    def run(self) -> Parsed:
+        index = 0
+        while index < len(self.argv):
+            word = self.argv[index]
+            if word == "--":
+                self.extra(self.argv[index:])
+                break
+            if self.is_option(word):
+                index = self.option(index)
+            else:
+                self.extra([word])
+                index += 1
+        self.require()
+        self.deprecations()
+        return self.result
+
+    def extra(self, words: Sequence[str]) -> None:
+        before = self.result.items[-1] if self.result.items else None
+        remedy = "Remove it, or put the flag it belongs to before it"
+        if before is not None and before.flag is not None:
+            if before.flag.is_switch:
+                remedy = f"Remove it: {before.option} takes no value"
+            elif before.flag.nargs is None:
+                remedy = f"Remove it, or quote it: {before.option} takes one value"
+        for word in words:
+            self.report("error", "flag.positional", word, None, "the server takes no positional arguments", remedy)
+
+    def option(self, index: int) -> int:
+        word = self.argv[index]
+        name, equals, text = word.partition("=")
+        if word in self.catalogue.options:
+            name, equals, text = word, "", ""
+        flag, full = self.catalogue.options.get(name), name
+        following = self.take_values(index + 1)
+        if flag is None:
+            candidates = self.matches(name)
+            if "-h" in candidates or "--help" in candidates or name in ("-h", "--help"):
+                self.report("error", "flag.help", name, None, "prints the help and ends: no server starts", "Remove it")
+                return index + 1
+            if len(candidates) != 1:
+                words = (text,) if equals else tuple(self.argv[index + 1 : following])
+                self.unknown(name, words, bool(equals), candidates)
+                return index + 1 if equals else following
+            full = candidates[0]
+            flag = self.catalogue.options[full]
+            former = self.history.known(name)
+            if former is None:
+                self.report(
+                    "error",
+                    "argparse.abbrev",
+                    name,
+                    text or None,
+                    f"is an abbreviation of {full}; a later release may make it ambiguous",
+                    f"Write {full}",
+                )
+            else:
+                words = (text,) if equals else tuple(self.argv[index + 1 : following])
+                item = Item(name, name, words, bool(equals))
+                self.report("error", "flag.renamed", name, text or None, *self.renamed(item, f"reads as {full}"))
+        words = tuple(self.argv[index + 1 : following])
+        if equals:
+            return self.inline(flag, full, name, text, index)
+        used = self.arity(flag, name, words)
+        self.store(Item(full, name, words[:used], False, flag))
+        return index + 1 + used
+
+    def inline(self, flag: Flag, full: str, name: str, text: str, index: int) -> int:
+        if flag.is_switch:
+            self.report(
+                "error", "flag.unexpected_value", name, text, "takes no value", f"Write {name} alone or leave it out"
+            )
+            self.store(Item(full, name, (), False, flag))
+        else:
+            self.store(Item(full, name, (text,), True, flag))
+        return index + 1
+
+    def arity(self, flag: Flag, name: str, words: tuple[str, ...]) -> int:
+        """Return how many of the words that follow belong to the flag."""
+        if flag.is_switch:
+            return 0
+        if flag.nargs in ("+", "*"):
+            used = len(words)
+        elif isinstance(flag.nargs, int):
+            used = min(len(words), flag.nargs)
+        else:
+            used = min(len(words), 1)
+        wanted = (
+            "one value" if flag.nargs is None else "at least one value" if flag.nargs == "+" else f"{flag.nargs} values"
+        )
+        short = isinstance(flag.nargs, int) and used < flag.nargs
+        if short or (used == 0 and flag.nargs in (None, "+")):
+            self.report("error", "flag.missing_value", name, None, f"expects {wanted}", f"Write {name} VALUE")
+        return used
+
+    def store(self, item: Item) -> None:
+        flag = item.flag
+        if flag is None:
+            return
+        if any(before.flag is flag for before in self.result.items):
+            self.report(
+                "warning",
+                "flag.repeated",
+                item.option,
+                list(item.words) or None,
+                "is given more than once; the last one counts",
+                "Give it once",
+            )
+        self.result.items.append(item)
+        value = self.value(item, flag)
+        if value is not UNSET:
+            self.result.values.update(canonical(self.history, flag, value))
+            self.result.stored[flag.dest] = value
+
+    def value(self, item: Item, flag: Flag) -> Any:
+        """Return what the parser stores, or UNSET when it refuses or the flag does nothing."""
+        if flag.action == "Deprecated":
+            if flag.error:
+                self.report("error", "flag.removed", item.option, None, flag.error, "Remove it")
+            return UNSET
+        if flag.action == "DeprecatedStoreConst" and flag.const is not None:
+            values = [self.one(item, flag, word) for word in item.words]
+            return UNSET if UNSET in values else flag.const
+        if flag.is_switch:
+            return not item.option.startswith("--no-") if flag.action == "BooleanOptional" else True
+        if not item.words:
+            return flag.const if flag.nargs == "?" else ([] if flag.nargs == "*" else UNSET)
+        values = [self.one(item, flag, word) for word in item.words]
+        if any(value is UNSET for value in values):
+            return UNSET
+        return values if flag.nargs in ("+", "*") or isinstance(flag.nargs, int) else values[0]
+
+    def one(self, item: Item, flag: Flag, word: str) -> Any:
+        try:
+            return convert(flag, word)
+        except ValueRefused as refused:
+            if flag.choices is not None and str(refused) == "not in the choices":
+                self.result.refused.update(canonical(self.history, flag, word))
+                self.choice(item, flag, word)
+            else:
+                remedy = f"Give a value of type {flag.kind}" if flag.kind in ("int", "float") else "Correct the value"
+                self.report("error", "flag.type", item.option, word, str(refused), remedy)
+            return UNSET
+
+    def choice(self, item: Item, flag: Flag, word: str) -> None:
+        choices = [str(choice) for choice in flag.choices or ()]
+        close = [choice for choice in choices if choice.startswith(word)] or get_close_matches(word, choices, n=1)
+        known = [
+            catalogue.version
+            for catalogue in self.history.catalogues
+            for other in (catalogue.options.get(item.option),)
+            if other is not None and (other.choices is None or word in [str(choice) for choice in other.choices])
+        ]
+        reason = f"SGLang {self.catalogue.version} has no such choice"
+        if known:
+            reason += f" (it exists in {known[0]}…{known[-1]})"
+        hint = f"Did you mean {close[0]}? " if close else ""
+        self.report("error", "flag.choice", item.option, word, reason, f"{hint}Choose one of {', '.join(choices)}")
+
+    def unknown(self, name: str, words: tuple[str, ...], inline: bool, candidates: list[str]) -> None:
+        value = " ".join(words) or None
+        version = self.catalogue.version
+        item = Item(name, name, words, inline, None)
+        self.result.items.append(item)
+        span = self.history.span(name)
+        if span is not None:
+            lies = f"could match {', '.join(candidates)}" if candidates else "is not known to this release"
+            rule = "too_new" if span[0] > version else "renamed" if self.history.successor(name) else "removed"
+            self.report("error", f"flag.{rule}", name, value, *self.renamed(item, lies))
+        elif candidates:
+            self.report(
+                "error", "flag.ambiguous", name, value, f"could match {', '.join(candidates)}", "Write the flag in full"
+            )
+        else:
+            close = get_close_matches(name, self.catalogue.options, n=1, cutoff=0.75)
+            hint = f"Did you mean {close[0]}?" if close else "Look it up in the release's flags, or remove it"
+            self.report("error", "flag.unknown", name, value, f"SGLang {version} has no such flag", hint)
+
+    def renamed(self, item: Item, lies: str) -> tuple[str, str]:
+        """Return reason and remedy for a flag that other releases have."""
+        span = self.history.span(item.written)
+        extent = f"exists in {span[0]}…{span[1]} only" if span else "is gone"
+        here = spelling(item, self.catalogue, self.history)
+        remedy = "Remove it: the release behaves like that without" if here == "" else f"Use {here} instead"
+        if here is None:
+            later = span is not None and span[0] > self.catalogue.version
+            successor = self.history.successor(item.written)
+            remedy = f"Use {successor} instead" if successor else "Remove it"
+            if span is not None and later:
+                remedy = f"Remove it, or run SGLang {span[0]} or later"
+        return f"{extent}; SGLang {self.catalogue.version}: {lies}", remedy
+
+    def require(self) -> None:
+        given = {item.flag.name for item in self.result.items if item.flag is not None}
+        for flag in self.catalogue.flags:
+            if flag.required and flag.name not in given:
+                self.report("error", "flag.required", flag.name, None, "is required", f"Add {flag.name} VALUE")
+
+    def deprecations(self) -> None:
+        for item in self.result.items:
+            if item.flag is not None and item.flag.deprecated and not item.flag.error:
+                remedy = f"Use {item.flag.replacement} instead" if item.flag.replacement else item.flag.help
+                self.report(
+                    "warning",
+                    "flag.deprecated",
+                    item.option,
+                    " ".join(item.words) or None,
+                    "is deprecated and goes away in a later release",
+                    remedy,
+                )
+
+
+def parse(catalogue: Catalogue, history: History, argv: Sequence[str]) -> Parsed:
+    """Judge a command line against one release; ``argv`` holds what follows ``sglang.launch_server``."""
+    return _Reader(catalogue, history, [str(word) for word in argv]).run()

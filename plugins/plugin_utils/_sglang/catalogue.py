@@ -1,0 +1,244 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Flags of SGLang releases, as their own parsers define them, and what became of a flag. Private to the collection."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache, total_ordering
+from pathlib import Path
+from typing import Any
+
+from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding, Severity
+
+_VERSION = re.compile(
+    r"v?(?P<release>\d+(?:\.\d+){1,3})"
+    r"(?:[._-]?(?P<stage>dev|rc|post)[._-]?(?P<number>\d*))?"
+    r"(?:[-+][\w.+-]*)?"
+)
+_STAGES = {"dev": -2, "rc": -1, None: 0, "post": 1}
+MAKE_CATALOGUE = "make its catalogue with scripts/sglang_catalogue.py VERSION"
+
+
+@total_ordering
+@dataclass(frozen=True)
+class Version:
+    """An SGLang version: ``0.5.12``, ``0.5.12.post1``, ``0.5.13-dev``, ``0.5.12.dev155+gbcf8d100d``."""
+
+    text: str
+    release: tuple[int, ...]
+    stage: int
+    number: int
+
+    @classmethod
+    def parse(cls, text: str) -> Version:
+        """Return the version; raise ValueError with a remedy when the text is none."""
+        match = _VERSION.fullmatch(text.strip())
+        if match is None:
+            raise ValueError(f"{text!r} is not an SGLang version; write it like 0.5.23 or 0.5.12.post1")
+        release = tuple(int(part) for part in match["release"].split("."))
+        return cls(text.strip(), release, _STAGES[match["stage"]], int(match["number"] or 0))
+
+    @property
+    def key(self) -> tuple[tuple[int, ...], int, int]:
+        """Return what versions are ordered by."""
+        return (self.release, self.stage, self.number)
+
+    def __lt__(self, other: Version) -> bool:
+        return self.key < other.key
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Version) and self.key == other.key
+
+    def __hash__(self) -> int:
+        return hash(self.key)
+
+    def __str__(self) -> str:
+        return self.text
+
+    def means(self, other: Version) -> bool:
+        """Tell whether a build may call itself by another text: ``0.5.13-dev`` is every development build of 0.5.13."""
+        if self.stage == _STAGES["dev"] and not self.number:
+            return (self.release, self.stage) == (other.release, other.stage)
+        return self == other
+
+    def within(self, first: str | None, last: str | None) -> bool:
+        """Tell whether the release lies in a closed range; post and development builds count as their release."""
+        return (first is None or self.release >= Version.parse(first).release) and (
+            last is None or self.release <= Version.parse(last).release
+        )
+
+
+@dataclass(frozen=True)
+class Flag:
+    """One flag of one release; ``nargs`` and ``kind`` (the parser's type function) are argparse's own."""
+
+    name: str
+    dest: str
+    names: tuple[str, ...]
+    action: str = "Store"
+    kind: str | None = None
+    nargs: int | str | None = None
+    default: Any = None
+    choices: tuple[Any, ...] | None = None
+    const: Any = None
+    required: bool = False
+    deprecated: bool = False
+    replacement: str | None = None
+    error: str | None = None
+    help: str = ""
+    keys: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def from_dict(cls, raw: Mapping[str, Any]) -> Flag:
+        """Build a flag from a catalogue's entry."""
+        return cls(
+            name=raw["flag"],
+            dest=raw["dest"],
+            names=(raw["flag"], *raw.get("aliases", ())),
+            action=raw.get("action", "Store"),
+            kind=raw.get("type"),
+            nargs=raw.get("nargs"),
+            default=raw.get("default"),
+            choices=tuple(raw["choices"]) if "choices" in raw else None,
+            const=raw.get("const"),
+            required=raw.get("required", False),
+            deprecated=raw.get("deprecated", False),
+            replacement=raw.get("replacement"),
+            error=raw.get("error"),
+            help=raw.get("help", ""),
+            keys=raw.get("keys", {}),
+        )
+
+    @property
+    def is_switch(self) -> bool:
+        """Tell whether the flag takes no value."""
+        return self.nargs == 0
+
+
+@dataclass(frozen=True)
+class Catalogue:
+    """All flags of one release, the packages that its wheel pins, and the model classes that it has itself."""
+
+    version: Version
+    flags: tuple[Flag, ...]
+    requires: Mapping[str, str]
+    architectures: frozenset[str] = frozenset()
+
+    @classmethod
+    def from_dict(cls, raw: Mapping[str, Any]) -> Catalogue:
+        """Build a catalogue from what ``scripts/sglang_catalogue.py`` writes."""
+        flags = tuple(Flag.from_dict(entry) for entry in raw["flags"])
+        return cls(Version.parse(raw["sglang"]), flags, raw["requires"], frozenset(raw["architectures"]))
+
+    @cached_property
+    def options(self) -> dict[str, Flag]:
+        """Return every spelling that the parser knows, with its flag."""
+        return {name: flag for flag in self.flags for name in flag.names}
+
+
+class History:
+    """The catalogues in order: which one judges a version, and where a flag came from or went."""
+
+    def __init__(self, catalogues: Iterable[Catalogue]) -> None:
+        self.catalogues = sorted(catalogues, key=lambda c: c.version)
+        self.defaults: dict[Version, dict[str, Any]] = {}
+        if not self.catalogues:
+            raise ValueError("there is no flag catalogue; " + MAKE_CATALOGUE)
+
+    def nearest(self, version: Version) -> tuple[Catalogue, list[Finding]]:
+        """Return the catalogue that judges a version: its own, else its release's, else the one before it."""
+        exact = [c for c in self.catalogues if c.version == version]
+        if exact:
+            return exact[0], []
+        same = [c for c in self.catalogues if c.version.release == version.release]
+        before = [c for c in self.catalogues if c.version < version]
+        if same:
+            chosen = min(
+                same, key=lambda c: (abs(c.version.stage - version.stage), abs(c.version.number - version.number))
+            )
+        else:
+            chosen = before[-1] if before else self.catalogues[0]
+        first, last = self.catalogues[0].version, self.catalogues[-1].version
+        reason = f"there is no catalogue of {version}; the flags of {chosen.version} judge it"
+        if version < first and not same:
+            return chosen, [
+                Finding(
+                    "error",
+                    "version.unsupported",
+                    "sglang",
+                    str(version),
+                    f"older than {first}, the oldest supported",
+                    f"Use {first} or later, or {MAKE_CATALOGUE}",
+                )
+            ]
+        severity: Severity = "warning" if version > last and not same else "info"
+        remedy = f"To be exact, {MAKE_CATALOGUE}"
+        return chosen, [Finding(severity, "version.nearest", "sglang", str(version), reason, remedy)]
+
+    def span(self, option: str) -> tuple[Version, Version] | None:
+        """Return the first and the last known version that has this spelling of a flag."""
+        having = [c.version for c in self.catalogues if option in c.options]
+        return (having[0], having[-1]) if having else None
+
+    def successor(self, option: str) -> str | None:
+        """Return what a release itself named as the replacement of a flag, in its words."""
+        for catalogue in reversed(self.catalogues):
+            flag = catalogue.options.get(option)
+            if flag is not None and flag.replacement:
+                return flag.replacement
+        return None
+
+    def known(self, option: str) -> Flag | None:
+        """Return the newest definition of a spelling that any release had."""
+        return next((c.options[option] for c in reversed(self.catalogues) if option in c.options), None)
+
+    @cached_property
+    def forward(self) -> dict[str, tuple[tuple[str, str | None], ...]]:
+        """Return each retired flag's replacements: (flag, the value it is set to, or None to keep the old value)."""
+        moves: dict[str, tuple[tuple[str, str | None], ...]] = {}
+        for catalogue in self.catalogues:
+            for flag in catalogue.flags:
+                if flag.replacement and "<" not in flag.replacement:
+                    moves[flag.name] = tuple(_parse_replacement(flag.replacement))
+        return moves
+
+    @cached_property
+    def backward(self) -> dict[tuple[str, str | None], list[str]]:
+        """Return, for each replacement, the older spellings it took the place of, newest first."""
+        found: dict[tuple[str, str | None], list[str]] = {}
+        for old, new in self.forward.items():
+            if len(new) == 1:
+                found.setdefault(new[0], []).append(old)
+        for olds in found.values():
+            olds.sort(key=lambda old: self.span(old) or (), reverse=True)
+        return found
+
+
+def _parse_replacement(text: str) -> Iterable[tuple[str, str | None]]:
+    """Split ``--a-{b,c}=d`` into (``--a-b``, ``d``) and (``--a-c``, ``d``)."""
+    name, equals, value = text.partition("=")
+    head, brace, rest = name.partition("{")
+    names = [name]
+    if brace:
+        inner, _unused, tail = rest.partition("}")
+        names = [f"{head}{part}{tail}" for part in inner.split(",")]
+    return [(one, value if equals else None) for one in names]
+
+
+@lru_cache(maxsize=4)
+def load_history(directory: Path) -> History:
+    """Read all catalogues of a directory; raise ValueError when there is none or one can't be read."""
+    catalogues = []
+    for path in sorted(directory.glob("*.json")):
+        try:
+            catalogues.append(Catalogue.from_dict(json.loads(path.read_text(encoding="utf-8"))))
+        except (OSError, KeyError, TypeError, ValueError) as problem:
+            raise ValueError(f"{path}: not a flag catalogue ({problem}); {MAKE_CATALOGUE}") from problem
+    if not catalogues:
+        raise ValueError(f"{directory}: no flag catalogue here; {MAKE_CATALOGUE}")
+    return History(catalogues)

@@ -1,0 +1,132 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The whole judgement on a command line: the release's parser, the rules, the translation. Private."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding, has_errors, sort_findings
+
+from .argv import parse
+from .catalogue import History, Version, load_history
+from .items import Parsed
+from .resolve import Change, resolved_key
+from .rules import Facts, RuleBook, Setting, judge, load_rules
+from .translate import translate
+
+RENAMES = frozenset({"flag.too_new", "flag.renamed", "flag.deprecated"})
+"""What the parser says of a flag's name; a rule about the same flag says it with more reason."""
+
+
+@dataclass(frozen=True)
+class Knowledge:
+    """The collection's data: flags of every release, and rules."""
+
+    history: History
+    rules: RuleBook
+
+    @classmethod
+    def load(cls, profiles: Path) -> Knowledge:
+        """Read both below the profiles directory; raise ValueError when something is missing or malformed."""
+        return cls(load_history(profiles / "catalogue"), load_rules(profiles / "rules.json"))
+
+
+@dataclass(frozen=True)
+class Report:
+    """What is known about one command line on one release."""
+
+    sglang: str
+    judged_by: str
+    findings: list[Finding]
+    translated: list[str]
+    changes: list[Change]
+    context: Mapping[str, Any]
+    values: Mapping[str, Any]
+    env: Mapping[str, str]
+
+    @property
+    def accepted(self) -> bool:
+        """Tell whether nothing speaks against starting it."""
+        return not has_errors(self.findings)
+
+    @cached_property
+    def engine(self) -> str:
+        """Return the key that tells whether two command lines configure the same engine."""
+        return resolved_key(self.values, self.changes, self.env)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain data for JSON."""
+        return {
+            "sglang": self.sglang,
+            "judged_by": self.judged_by,
+            "accepted": self.accepted,
+            "findings": [
+                {**f.as_dict(), "message": f.reason, "flag": "--" + f.key.lstrip("-").replace("_", "-")}
+                for f in self.findings
+            ],
+            "translated": self.translated,
+            "changes": [{"key": c.key, "given": c.given, "becomes": c.becomes, "why": c.why} for c in self.changes],
+        }
+
+
+def check(
+    knowledge: Knowledge, sglang: str, argv: Sequence[str], facts: Facts, setting: Setting, where: str = ""
+) -> Report:
+    """Judge a command line; raise ValueError when ``sglang`` is no version."""
+    version = Version.parse(sglang)
+    catalogue, findings = knowledge.history.nearest(version)
+    parsed = parse(catalogue, knowledge.history, argv)
+    items, notes = translate(parsed.items, catalogue, knowledge.history)
+    translated = [word for item in items for word in item.argv]
+    meant = _meant(parsed, parse(catalogue, knowledge.history, translated))
+    judgement = judge(catalogue, knowledge.history, version, meant, facts, setting, knowledge.rules)
+    if facts.arch is None:
+        findings.append(
+            Finding(
+                "info",
+                "model.unknown",
+                "architecture",
+                None,
+                "the rules about architectures were not applied",
+                "Name the architecture",
+            )
+        )
+    told = {finding.key for finding in judgement.findings if finding.key.startswith("--")}
+    findings += [finding for finding in parsed.findings if finding.rule not in RENAMES or finding.key not in told]
+    # what the parser refuses as unknown is reported by the parser; the translation only adds what it did
+    findings = [*findings, *judgement.findings, *(n for n in notes if n.severity != "error")]
+    return Report(
+        sglang=str(version),
+        judged_by=str(catalogue.version),
+        findings=sort_findings(replace(finding, where=where or finding.where) for finding in findings),
+        translated=translated,
+        changes=judgement.changes,
+        context=judgement.context,
+        values=meant.values,
+        env=setting.env,
+    )
+
+
+def _meant(parsed: Parsed, translated: Parsed) -> Parsed:
+    """Return what a line would be with its flags of other releases in this one's spelling, for the rules to judge."""
+    written = {item.written for item in parsed.items}
+    added = [item for item in translated.items if item.written not in written]
+    if all(item.flag is not None for item in parsed.items):
+        return parsed
+    return replace(parsed, items=[*parsed.items, *added], values=translated.values, refused=translated.refused)
+
+
+def clean_argv(words: Sequence[str]) -> list[str]:
+    """Drop what starts the server, so that a line can be pasted from a shell: ``python3 -m sglang.launch_server …``."""
+    argv = list(words)
+    if argv[1:3] == ["-m", "sglang.launch_server"] and "python" in argv[0]:
+        return argv[3:]
+    if argv[:2] == ["sglang", "serve"]:
+        return argv[2:]
+    return argv

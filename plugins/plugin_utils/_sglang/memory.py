@@ -1,0 +1,248 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""How much memory a model takes on one GPU, with the arithmetic shown. Private to the collection.
+
+mem_fraction_static is the share of the GPU's memory that weights and caches may fill; what is left of it behind the
+weights becomes cache, first Mamba states, then KV (SGLang's model_runner_kv_cache_mixin and pool_configurator). Sizes
+are in GiB (2^30 bytes); weights are published in GB (10^9 bytes).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import isfinite
+from typing import Any
+
+from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding, Severity
+
+from .models import Model
+from .rules import GPUS
+from .sizes import Share, state_size, token_size
+
+GIB = 2**30
+SYSTEM_GIB = 8.0
+"""What the system, the page cache and the kubelet of a GB10 node need beside the server."""
+
+MAMBA_TO_KV = 0.9
+"""SGLang's mamba_full_memory_ratio where none is given: memory of states over memory of KV."""
+
+SLIDING_TO_FULL = 0.8
+"""SGLang's swa_full_tokens_ratio where none is given: tokens of sliding layers over tokens of full ones."""
+
+
+@dataclass
+class Estimate:
+    """An estimate per GPU; what is not publicly known about a model is None and stays out of the sum.
+
+    ``cache_gib`` is what weights leave for caches, ``mamba_gib`` the part of it that states take, ``requests`` how many
+    run at once by the number of states, ``outside_gib`` what stays free for graphs, activations and the system.
+    """
+
+    total_gib: float
+    static_gib: float
+    weights_gib: float | None = None
+    draft_gib: float | None = None
+    cache_gib: float | None = None
+    mamba_gib: float | None = None
+    requests: int | None = None
+    tokens: int | None = None
+    outside_gib: float = 0.0
+    lines: list[str] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain data, without the findings: whoever asked puts them among their own."""
+        sizes = ("total_gib", "static_gib", "weights_gib", "draft_gib", "cache_gib", "mamba_gib", "outside_gib")
+        rounded = {name: None if (size := getattr(self, name)) is None else round(size, 1) for name in sizes}
+        return {**rounded, "requests": self.requests, "tokens": self.tokens, "lines": self.lines}
+
+
+def estimate(
+    model: Model | None, context: Mapping[str, Any], draft: Model | None, gpu: str, where: str = ""
+) -> Estimate:
+    """Add up what is known of one GPU's memory; ``context`` is that of the rules, with defaults filled in."""
+    _capability, unified, total = GPUS[gpu]
+    share = Share(max(1, int(context.get("tp_size") or 1)), max(1, int(context.get("pp_size") or 1)))
+    fraction = context.get("mem_fraction_static")
+    static = float(fraction) if fraction is not None else 0.87
+    if not isfinite(static):
+        return Estimate(total, 0.0, lines=[f"not estimated: mem_fraction_static is {fraction}"])
+    result = Estimate(total, total * static, outside_gib=total * (1 - static))
+    named = f"{static:.2f}" + ("" if fraction is not None else " (SGLang's own choice, roughly)")
+    result.lines.append(f"weights and caches may take {total:.1f} GiB x {named} = {result.static_gib:.1f} GiB")
+    if model is None or model.weights_gb is None:
+        result.lines.append("the size of the weights is not known")
+        return result
+    result.weights_gib = model.weights_gb * 1e9 / GIB / (share.tp * share.pp)
+    result.lines.append(
+        f"weights: {model.weights_gb:.0f} GB / (tp {share.tp} x pp {share.pp}) = {result.weights_gib:.1f} GiB"
+        + (f" ({model.weights_note})" if model.weights_note else "")
+    )
+    result.cache_gib = result.static_gib - result.weights_gib
+    inside = bool(context.get("draft_inside", True))
+    drafted = _draft(result, model, context, draft, share)
+    if inside:
+        result.cache_gib -= result.draft_gib or 0.0
+    else:
+        result.outside_gib -= result.draft_gib or 0.0
+    result.lines.append(f"left for caches: {result.cache_gib:.1f} GiB")
+    if result.cache_gib > 0:
+        _mamba(result, model, context, share)
+        _cache(result, model, context, share, drafted, inside)
+    _free(result, context, inside)
+    _judge(result, context, unified, where)
+    return result
+
+
+def _draft(result: Estimate, model: Model, context: Mapping[str, Any], draft: Model | None, share: Share) -> int:
+    """Add the draft's weights; return how many layers it keeps KV of its own for (a Gemma-4 assistant has none)."""
+    spec, eagle = context.get("spec"), bool(context.get("eagle_family"))
+    if spec is None or spec == "NGRAM":
+        return 0
+    if draft is not None or context.get("speculative_draft_model_path"):
+        size, note = (draft.weights_gb, draft.weights_note) if draft is not None else (None, "")
+        layers = (draft.layers or 0) if draft is not None and eagle else 0
+    elif eagle and model.draft_layers:
+        size, layers, note = model.draft_gb, model.draft_layers, "built into the checkpoint"
+        if size is None and model.weights_gb is not None and model.layers:
+            size, note = model.weights_gb * layers / model.layers, f"{note}; estimated: as large as its other layers"
+        elif model.draft_note:
+            note = f"{note}; {model.draft_note}"
+    else:
+        size, layers, note = None, 0, ""
+    if size is None:
+        result.lines.append("draft: not estimated, its size is not known here")
+        return layers
+    result.draft_gib = size * 1e9 / GIB / share.tp
+    result.lines.append(
+        f"draft: {size:.1f} GB / tp {share.tp} = {result.draft_gib:.1f} GiB" + (f" ({note})" if note else "")
+    )
+    return layers
+
+
+def _mamba(result: Estimate, model: Model, context: Mapping[str, Any], share: Share) -> None:
+    """Add the pool of Mamba states: as large as asked for, else the share of the cache that SGLang gives it."""
+    ratio, given = context.get("mamba_ratio"), context.get("max_mamba_cache_size")
+    if ratio is None or result.cache_gib is None:
+        return
+    found = state_size(model, share, 2 if context.get("mamba_ssm_dtype") in ("bfloat16", "float16") else 4)
+    slots = context.get("slots")
+    steps = int(context.get("draft_tokens_run") or 0) if context.get("spec") else 0
+    if given is None and context.get("disable_radix_cache"):
+        given = slots
+    if found is None:
+        result.lines.append("Mamba pool: not estimated, the size of the model's states is not known here")
+        _requests(result, given, ratio)
+        return
+    size = found.size / GIB
+    result.lines.append(f"one Mamba state: {found.text} = {size * 1024:.1f} MiB")
+    pool = _pool(result, context, size, steps) if given is None else given
+    _requests(result, pool, ratio)
+    running = pool // ratio if slots is None else min(slots, pool // ratio)
+    # verification keeps a state for every drafted token, so that it can go back to the last accepted one
+    result.mamba_gib = (pool + running * steps) * size
+    count = f"({pool} states + {running} requests x {steps} draft tokens)" if steps else f"{pool} states"
+    result.lines.append(f"Mamba pool: {count} x {size * 1024:.1f} MiB = {result.mamba_gib:.1f} GiB")
+
+
+def _pool(result: Estimate, context: Mapping[str, Any], size: float, steps: int) -> int:
+    """Return how many states SGLang makes room for by itself; ``size`` is that of one in GiB."""
+    ratio, cache = int(context["mamba_ratio"]), result.cache_gib or 0.0
+    part = max(0.0, float(context.get("mamba_full_memory_ratio") or MAMBA_TO_KV))
+    shown, each, how = f"{cache:.1f} GiB", size, f"{size * 1024:.1f} MiB"
+    if context.get("mamba_jointly", True):
+        each *= 1 + steps / ratio
+        how = f"({how} x (1 + {steps} draft tokens / {ratio}))" if steps else how
+    elif steps:
+        ahead = size * steps * int(context.get("slots") or 0)
+        cache, shown = cache - ahead, f"({cache:.1f} - {ahead:.1f} of draft tokens) GiB"
+    budget = cache * part / (1 + part)
+    pool = max(0, int(budget // each))
+    result.lines.append(f"Mamba states: {shown} x {part:g} / {1 + part:g} = {budget:.1f} GiB; / {how} = {pool} states")
+    return pool
+
+
+def _requests(result: Estimate, pool: int | None, ratio: int) -> None:
+    if pool is not None:
+        result.requests = pool // ratio
+        result.lines.append(f"Mamba states: {pool} // {ratio} a request = {result.requests} requests at once")
+
+
+def _cache(
+    result: Estimate, model: Model, context: Mapping[str, Any], share: Share, drafted: int, inside: bool
+) -> None:
+    """Turn what is left into tokens; a draft of ``drafted`` layers keeps KV for as many of them."""
+    room = (result.cache_gib or 0.0) - (result.mamba_gib or 0.0)
+    dtype = str(context.get("kv_cache_dtype") or "auto")
+    sliding = max(0.0, float(context.get("swa_full_tokens_ratio") or SLIDING_TO_FULL))
+    found = token_size(model, dtype, share, sliding)
+    if found is None:
+        result.lines.append("tokens in the cache: not estimated, the model's KV heads are not known here")
+        return
+    size, text = found
+    own = size * drafted / share.layers(model.attention_layers or model.layers or 1)
+    if inside and own:
+        size, text = size + own, f"{text} + {own / 1024:.1f} KiB of the draft"
+    result.tokens = max(0, int(room * GIB / size))
+    result.lines.append(f"one token: {text} = {size / 1024:.1f} KiB")
+    if model.mamba_layers is None and context.get("mamba_ratio") is not None:
+        result.lines.append(f"tokens: {result.tokens} if all of {room:.1f} GiB held KV")
+    else:
+        result.lines.append(f"tokens: {room:.1f} GiB / {size / 1024:.1f} KiB = {result.tokens}")
+    if model.sliding_window:
+        kept = int(result.tokens * sliding)
+        result.lines.append(f"sliding layers: {kept} tokens, of which a request needs its last {model.sliding_window}")
+    if own and not inside:
+        cache = result.tokens * own / GIB
+        result.draft_gib = (result.draft_gib or 0.0) + cache
+        result.outside_gib -= cache
+        result.lines.append(f"draft's cache: {result.tokens} tokens x {own / 1024:.1f} KiB = {cache:.1f} GiB")
+
+
+def _free(result: Estimate, context: Mapping[str, Any], inside: bool) -> None:
+    """Say what graphs live in: SGLang allocates them after the caches, in what mem_fraction_static leaves free."""
+    taken = f" - {result.draft_gib:.1f} of the draft" if result.draft_gib and not inside else ""
+    graphs = ", ".join(
+        f"{phase} {'on' if context[key] else 'off'}"
+        for phase, key in (("decode", "decode_graph"), ("prefill", "prefill_graph"))
+        if key in context
+    )
+    result.lines.append(
+        f"left free: {result.total_gib:.1f} - {result.static_gib:.1f}{taken} = {result.outside_gib:.1f} GiB"
+        f" for CUDA graphs{f' ({graphs})' if graphs else ''}, activations and the system, whose sizes are not modelled"
+    )
+
+
+def _judge(result: Estimate, context: Mapping[str, Any], unified: bool, where: str) -> None:
+    def note(severity: Severity, what: str, key: str, reason: str, remedy: str) -> None:
+        result.findings.append(Finding(severity, f"memory.{what}", key, context.get(key), reason, remedy, where))
+
+    if result.cache_gib is not None and result.cache_gib <= 0:
+        weights = result.static_gib - result.cache_gib
+        reason = f"weights of {weights:.1f} GiB do not fit into {result.static_gib:.1f} GiB a GPU"
+        remedy = "Raise mem_fraction_static, or spread the model over more GPUs (tp, pp)"
+        note("error", "weights", "mem_fraction_static", reason, remedy)
+    if unified and result.outside_gib < SYSTEM_GIB:
+        reason = f"{result.outside_gib:.1f} GiB stay for graphs, activations, the system and its page cache"
+        remedy = f"Lower mem_fraction_static, so that {SYSTEM_GIB:.0f} GiB or more stay free"
+        note("warning", "system", "mem_fraction_static", reason, remedy)
+    slots, chosen = context.get("slots"), context.get("max_mamba_cache_size") is None
+    if result.mamba_gib is not None and result.mamba_gib >= (result.cache_gib or 0.0):
+        reason = f"Mamba states of {result.mamba_gib:.1f} GiB leave nothing of {result.cache_gib:.1f} GiB for KV"
+        remedy = "Lower max_mamba_cache_size or max_running_requests, or make room for caches"
+        note("error", "mamba", "max_mamba_cache_size", reason, remedy)
+    elif chosen and result.requests is not None and slots is not None and result.requests < slots:
+        reason = (
+            f"the states that fit are enough for {result.requests} requests at once, fewer than asked for ({slots})"
+        )
+        remedy = (
+            "Lower max_running_requests, or make room: mem_fraction_static, mamba_full_memory_ratio, mamba_ssm_dtype"
+        )
+        note("warning", "mamba", "max_running_requests", reason, remedy)
+    wanted = context.get("context_length")
+    if result.tokens is not None and wanted is not None and wanted > result.tokens:
+        reason = f"one request may have {wanted} tokens, but the cache holds about {result.tokens}"
+        remedy = "Lower context_length, or make room for caches"
+        note("warning", "context", "context_length", reason, remedy)

@@ -1,0 +1,114 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What is publicly known of models: a few facts of their config.json, each with its source. Private."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from .rules import Facts
+
+
+@dataclass(frozen=True)
+class Model:
+    """Facts of one repository; None is unknown. Weights in GB (10^9 bytes), parameters in units of 10^9.
+
+    ``attention_layers``, ``kv_heads`` and ``head_dim`` are those of full attention; layers that see a window have their
+    own. ``draft_*`` is the MTP layer that comes with the checkpoint, where ``weights_gb`` doesn't count it.
+    """
+
+    repo: str
+    architecture: str
+    source: str
+    moe: bool | None = None
+    quantization: str | None = None
+    max_context: int | None = None
+    parameters_b: float | None = None
+    weights_gb: float | None = None
+    weights_note: str = ""
+    layers: int | None = None
+    attention_layers: int | None = None
+    kv_heads: int | None = None
+    head_dim: int | None = None
+    experts: int | None = None
+    sliding_layers: int | None = None
+    sliding_kv_heads: int | None = None
+    sliding_head_dim: int | None = None
+    sliding_window: int | None = None
+    mamba_layers: int | None = None
+    mamba_heads: int | None = None
+    mamba_head_dim: int | None = None
+    mamba_state_size: int | None = None
+    mamba_groups: int | None = None
+    mamba_conv: int | None = None
+    draft_layers: int | None = None
+    draft_gb: float | None = None
+    draft_note: str = ""
+
+
+@lru_cache(maxsize=4)
+def load_models(directory: Path) -> Mapping[str, Model]:
+    """Read the facts of all models, by repository in small letters; raise ValueError that names a wrong file."""
+    models: dict[str, Model] = {}
+    for path in sorted(directory.glob("*.json")):
+        try:
+            model = Model(**json.loads(path.read_text(encoding="utf-8")))
+        except (OSError, TypeError, ValueError) as problem:
+            raise ValueError(f"{path}: not the facts of a model: {problem}") from problem
+        models[model.repo.lower()] = model
+    return models
+
+
+def find(models: Mapping[str, Model], path: str | None) -> Model | None:
+    """Return the facts of a model by its repository, or by the name of a directory: ``name`` or ``org--name``."""
+    if not path:
+        return None
+    last = path.rstrip("/").rpartition("/")[2].lower()
+    found = models.get(path.lower()) or models.get(last.replace("--", "/", 1))
+    if found is not None:
+        return found
+    name = last.rpartition("--")[2]
+    return next((m for m in models.values() if m.repo.lower().rpartition("/")[2] == name), None)
+
+
+def find_draft(models: Mapping[str, Model], path: str | None) -> Model | None:
+    """Return the facts of a draft; the assistants of Gemma-4 were first published with the ending -mtp."""
+    found = find(models, path)
+    if found is not None or path is None:
+        return found
+    return find(models, f"{path.rstrip('/').lower().removesuffix('-mtp')}-assistant")
+
+
+def facts_for(models: Mapping[str, Model], argv: Iterable[str], given: Facts) -> Facts:
+    """Fill in what a command line's model and draft are known to be, where nothing was given."""
+    words = list(argv)
+    model = find(models, _value(words, "--model-path", "--model"))
+    draft = find_draft(models, _value(words, "--speculative-draft-model-path", "--speculative-draft-model"))
+    filled: dict[str, Any] = {}
+    if model is not None:
+        filled = {
+            "arch": model.architecture,
+            "quantization": model.quantization,
+            "moe": model.moe,
+            "max_context": model.max_context,
+        }
+        if given.arch is not None and given.arch != model.architecture:
+            filled = {}
+    if draft is not None:
+        filled["draft_arch"] = draft.architecture
+    return replace(given, **{key: value for key, value in filled.items() if getattr(given, key) is None})
+
+
+def _value(words: list[str], *names: str) -> str | None:
+    found = None
+    for index, word in enumerate(words):
+        name, equals, text = word.partition("=")
+        if name in names:
+            found = text if equals else (words[index + 1] if index + 1 < len(words) else None)
+    return found

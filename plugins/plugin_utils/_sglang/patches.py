@@ -1,0 +1,93 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Runtime patches: which of them a version needs, and in which order they run. Private to the collection."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding
+
+from .catalogue import Version
+
+
+@dataclass(frozen=True)
+class Patch:
+    """A change to an installed SGLang, applied before the server starts; the range names the releases that need it."""
+
+    name: str
+    order: int
+    file: str
+    reason: str
+    source: str
+    first: str | None = None
+    last: str | None = None
+
+    @classmethod
+    def from_dict(cls, raw: Mapping[str, Any]) -> Patch:
+        """Build a patch from an entry of ``profiles/patches/patches.json``."""
+        return cls(raw["name"], raw["order"], raw["file"], raw["reason"], raw["source"], raw.get("from"), raw.get("to"))
+
+
+@dataclass
+class Selection:
+    """The patches of a profile, in order, each with whether the version needs it; and what is wrong with the list."""
+
+    chosen: list[dict[str, Any]] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+
+
+@lru_cache(maxsize=4)
+def load_patches(path: Path) -> tuple[Patch, ...]:
+    """Read the list of patches; raise ValueError when it can't be used."""
+    try:
+        entries = json.loads(path.read_text(encoding="utf-8"))["patches"]
+        return tuple(sorted((Patch.from_dict(entry) for entry in entries), key=lambda patch: patch.order))
+    except (OSError, KeyError, TypeError, ValueError) as problem:
+        raise ValueError(f"{path}: not a list of patches: {problem}") from problem
+
+
+def select_patches(
+    known: Sequence[Patch], names: Sequence[str], version: Version, where: str, carries: Sequence[str] = ()
+) -> Selection:
+    """Return the named patches in their order; one that version or image don't need stays, marked so."""
+    selection = Selection()
+    by_name = {patch.name: patch for patch in known}
+    for name in names:
+        if name not in by_name:
+            close = get_close_matches(name, by_name, n=1)
+            remedy = f"Did you mean {close[0]}?" if close else f"Choose one of {', '.join(by_name)}"
+            finding = Finding("error", "patch.unknown", "patches", name, "there is no such patch", remedy, where)
+            selection.findings.append(finding)
+    for patch in known:
+        if patch.name not in names:
+            continue
+        in_range = version.within(patch.first, patch.last)
+        needed = in_range and patch.name not in carries
+        why = patch.reason if needed else f"the image carries it: {patch.reason}"
+        if not in_range:
+            limits = [f"from {patch.first}" if patch.first else "", f"up to {patch.last}" if patch.last else ""]
+            extent = " ".join(part for part in limits if part)
+            why = f"SGLang {version} does not need it (only {extent}): {patch.reason}"
+            finding = Finding(
+                "info",
+                "patch.obsolete",
+                "patches",
+                patch.name,
+                f"not needed: it is for releases {extent}",
+                "Nothing to do: it is not applied",
+                where,
+                patch.source,
+            )
+            selection.findings.append(finding)
+        selection.chosen.append(
+            {"name": patch.name, "path": f"profiles/patches/{patch.file}", "needed": needed, "why": why}
+        )
+    return selection

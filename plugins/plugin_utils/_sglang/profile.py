@@ -1,0 +1,260 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""From a profile and one of its presets to the flags that one SGLang version will be started with. Private.
+
+Runs on the controller only: it reads the collection's catalogues, rules, facts and patches. Profiles come in as plain
+mappings (``_sglang/profile_files.py`` reads them from YAML).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from difflib import get_close_matches
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding, sort_findings
+
+from .._paths import PROFILES
+from .catalogue import Version
+from .check import Knowledge, Report, check
+from .memory import estimate
+from .models import Model, find, find_draft, load_models
+from .patches import Patch, load_patches, select_patches
+from .profile_checks import hardware_findings, image_findings, status_findings, with_sampling
+from .render import TOPOLOGY_FLAGS, render_argv, topology_argv, translate_env
+from .rules import GPUS, Facts, Setting
+
+"""The collection's own profiles and what they are checked with."""
+
+OVERLAYS = ("server_args", "env", "topology", "sampling", "model", "expected")
+PLAIN = ("description", "status", "source", "notes", "sglang_version", "patches", "image", "hardware")
+
+
+@dataclass(frozen=True)
+class Library:
+    """Everything that a profile is judged with."""
+
+    knowledge: Knowledge
+    models: Mapping[str, Model]
+    patches: tuple[Patch, ...]
+
+    @classmethod
+    def load(cls, directory: Path = PROFILES) -> Library:
+        """Read all of it; raise ValueError that names a file which is missing or malformed."""
+        return _load_library(directory)
+
+
+@lru_cache(maxsize=4)
+def _load_library(directory: Path) -> Library:
+    return Library(
+        Knowledge.load(directory),
+        load_models(directory / "models"),
+        load_patches(directory / "patches" / "patches.json"),
+    )
+
+
+@dataclass(frozen=True)
+class ResolvedProfile:
+    """One preset of one profile for one SGLang version.
+
+    ``argv`` holds the flags without model path and parallel sizes, which the serving plan writes; ``server_args`` what
+    the profile says, before translation; ``patches`` dictionaries ``{name, path, needed, why}`` in the order in which
+    they run; ``memory`` an estimate per GPU with its arithmetic; ``engine`` a text that is the same for two presets
+    exactly when SGLang would run the same engine.
+    """
+
+    name: str
+    preset: str
+    sglang_version: str
+    image: str
+    model: dict[str, Any]
+    server_args: dict[str, Any]
+    argv: list[str]
+    env: dict[str, str]
+    topology: dict[str, int]
+    patches: list[dict[str, Any]]
+    sampling: dict[str, Any]
+    status: str
+    expected: dict[str, Any]
+    findings: list[Finding]
+    hardware: str = "gb10"
+    engine: str = ""
+    changes: list[dict[str, Any]] = field(default_factory=list)
+    memory: dict[str, Any] = field(default_factory=dict)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain data, findings included."""
+        return asdict(self)
+
+
+def overlay(base: Mapping[str, Any], top: Mapping[str, Any]) -> dict[str, Any]:
+    """Lay one mapping over another, level by level; null takes a key away."""
+    merged = dict(base)
+    for key, value in top.items():
+        if value is None:
+            merged.pop(key, None)
+        elif isinstance(value, Mapping) and isinstance(merged.get(key), Mapping):
+            merged[key] = overlay(merged[key], value)
+        else:
+            merged[key] = value
+    return merged
+
+
+def _layers(profile: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
+    """Return a preset and what it is based on, the lowest first; raise ValueError when one isn't there."""
+    presets: Mapping[str, Any] = profile.get("presets") or {}
+    layers: list[Mapping[str, Any]] = []
+    visited: list[str] = []
+    while name:
+        if name in visited:
+            raise ValueError(f"profile {profile.get('name')}: presets based on each other: {' -> '.join(visited)}")
+        if name not in presets:
+            close = get_close_matches(name, list(presets), n=1)
+            hint = f"did you mean {close[0]}?" if close else f"it has {', '.join(presets) or 'none'}"
+            raise ValueError(f"profile {profile.get('name')}: no preset {name}; {hint}")
+        visited.append(name)
+        layers.insert(0, presets[name] or {})
+        name = layers[0].get("based_on") or ""
+    return layers
+
+
+def merge(profile: Mapping[str, Any], preset: str | None, overrides: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return the profile with a preset and the user's own changes laid over it; raise ValueError for no such preset."""
+    name = preset or profile.get("default_preset") or next(iter(profile.get("presets") or {}), "")
+    merged = {key: value for key, value in profile.items() if key not in ("presets", "default_preset")}
+    for layer in (*_layers(profile, name), overrides or {}):
+        merged = overlay(merged, {key: layer[key] for key in (*OVERLAYS, *PLAIN) if key in layer})
+    merged["preset"] = name
+    return merged
+
+
+def select_image(images: Sequence[Mapping[str, Any]], version: Version) -> Mapping[str, Any] | None:
+    """Return the image that is listed for a version: the very version, else one of its release."""
+    same = [entry for entry in images if Version.parse(str(entry["sglang"])).release == version.release]
+    exact = [entry for entry in same if Version.parse(str(entry["sglang"])) == version]
+    return next(iter(exact or same), None)
+
+
+def resolve(
+    profile: Mapping[str, Any],
+    preset: str | None = None,
+    sglang_version: str | None = None,
+    overrides: Mapping[str, Any] | None = None,
+    library: Library | None = None,
+    platform: str | None = None,
+) -> ResolvedProfile:
+    """Return what a preset means for a version, with everything that speaks against it.
+
+    ``platform`` is what the nodes are, where that is known. Raises ValueError when there is no such preset or version.
+    All else that is wrong is a finding.
+    """
+    library = library or Library.load()
+    merged = merge(profile, preset, overrides)
+    name = str(merged["name"])
+    where = f"{name}/{merged['preset']}" if merged["preset"] else name
+    version = Version.parse(str(sglang_version or merged["sglang_version"]))
+    history = library.knowledge.history
+    chosen = select_image(merged.get("images") or [], version)
+    image = str(merged.get("image") or (chosen or {}).get("image") or "")
+    carries = tuple((chosen or {}).get("carries") or ()) if not merged.get("image") else ()
+    hardware = str(merged.get("hardware") or "gb10")
+    server_args = dict(merged.get("server_args") or {})
+    env = {str(key): str(value) for key, value in (merged.get("env") or {}).items()}
+    topology = {"nodes": 1, "tp": 1, "pp": 1, "ep": 1, **(merged.get("topology") or {})}
+    model, facts = _model(merged.get("model") or {}, server_args, library.models)
+
+    patches = select_patches(library.patches, merged.get("patches") or [], version, where, carries)
+    settings, findings = with_sampling(server_args, merged.get("sampling") or {}, where)
+    written_for = Version.parse(str(merged["sglang_version"]))
+    catalogue, source = history.nearest(version)[0], history.nearest(written_for)[0]
+    argv, rendered = render_argv(settings, catalogue, history, where, source)
+    env, dropped = translate_env(env, written_for, version, where)
+    findings += [*rendered, *dropped, *status_findings(merged, version, where)]
+    needed = tuple(str(patch["name"]) for patch in patches.chosen if patch["needed"])
+    gpus = max(1, topology["tp"] * topology["pp"] // max(1, topology["nodes"])) if hardware != "gb10" else 1
+    setting = Setting(hardware if hardware in GPUS else "gb10", gpus, carries, needed, env)
+    full = ["--model-path", str(model["path"]), *argv, *topology_argv(topology)]
+    report: Report = check(library.knowledge, str(version), full, facts, setting, where)
+    models = library.models
+    memory = estimate(
+        _weighed(find(models, model["repo"]), model),
+        report.context,
+        find_draft(models, model["draft"]),
+        setting.gpu,
+        where,
+    )
+    findings += [*report.findings, *memory.findings, *patches.findings]
+    findings += hardware_findings(hardware, platform, where)
+    findings += image_findings(chosen, image, version, where)
+    return ResolvedProfile(
+        name=name,
+        preset=str(merged["preset"]),
+        sglang_version=str(version),
+        image=image,
+        model=model,
+        server_args=server_args,
+        argv=argv,
+        env=env,
+        topology=topology,
+        patches=patches.chosen,
+        sampling=dict(merged.get("sampling") or {}),
+        status=str(merged.get("status") or "untested"),
+        expected=dict(merged.get("expected") or {}),
+        findings=sort_findings(set_of(findings)),
+        hardware=hardware,
+        engine=report.engine,
+        changes=[asdict(change) for change in report.changes],
+        memory=memory.as_dict(),
+    )
+
+
+def _weighed(known: Model | None, model: Mapping[str, Any]) -> Model | None:
+    """Return what is known of the model, with the weights that the profile itself gives."""
+    if model.get("weights_gb") is None or not model.get("arch"):
+        return known
+    base = known or Model(str(model["repo"]), str(model["arch"]), "the profile")
+    return replace(base, weights_gb=float(model["weights_gb"]))
+
+
+def set_of(findings: Sequence[Finding]) -> list[Finding]:
+    """Return each finding once: rendering and parsing may see the same thing."""
+    seen: dict[str, Finding] = {}
+    for finding in findings:
+        seen.setdefault(json.dumps(finding.as_dict(), sort_keys=True, default=str), finding)
+    return list(seen.values())
+
+
+def _model(
+    given: Mapping[str, Any], server_args: Mapping[str, Any], models: Mapping[str, Model]
+) -> tuple[dict[str, Any], Facts]:
+    """Return the model as it will be loaded, and the facts that rules need, the profile's own words first."""
+    repo = str(given.get("repo") or "")
+    known = find(models, repo)
+    draft_path = server_args.get("speculative_draft_model_path")
+    draft = find_draft(models, str(draft_path)) if draft_path else None
+    facts = Facts(
+        arch=given.get("arch") or (known.architecture if known else None),
+        draft_arch=(given.get("draft_arch") or (draft.architecture if draft else None)) if draft_path else None,
+        quantization=given.get("quantization") or (known.quantization if known else None),
+        moe=given.get("moe", known.moe if known else None),
+        max_context=given.get("max_context") or (known.max_context if known else None),
+    )
+    model = {
+        **given,
+        "repo": repo,
+        "revision": given.get("revision"),
+        "path": given.get("path") or repo,
+        "arch": facts.arch,
+        "draft": draft_path,
+        "quantization": facts.quantization,
+        "weights_gb": given.get("weights_gb") or (known.weights_gb if known else None),
+    }
+    return model, facts
+
+
+__all__ = ["TOPOLOGY_FLAGS", "Library", "ResolvedProfile", "merge", "overlay", "resolve", "select_image"]

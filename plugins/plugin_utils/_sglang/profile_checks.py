@@ -1,0 +1,79 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What can be wrong with a profile beside its flags: image, status, hardware, sampling, and what is laid over it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding, Severity
+
+from .catalogue import Version
+
+SAMPLING = "preferred_sampling_params"
+"""What SGLang calls defaults for requests; it takes them as JSON."""
+
+
+def override_findings(problems: Iterable[tuple[str, str]], where: str) -> list[Finding]:
+    """Report what the schema has against changes laid over a preset: each problem with its place among them."""
+    remedy = "Write it as a preset of a profile does (docs/profiles.md)"
+    return [
+        Finding("error", "profile.override", place or "overrides", None, problem, remedy, where)
+        for place, problem in problems
+    ]
+
+
+def image_findings(chosen: Mapping[str, Any] | None, image: str, version: Version, where: str) -> list[Finding]:
+    """Say that there is none for the version, or that another one may come than was meant."""
+
+    def note(severity: Severity, rule: str, reason: str, remedy: str) -> Finding:
+        return Finding(severity, rule, "images", image or None, reason, remedy, where)
+
+    if not image:
+        reason = f"the profile lists no image of SGLang {version}"
+        return [note("error", "profile.image.missing", reason, "Give image, or add one under images")]
+    found = []
+    if "@sha256:" not in image:
+        remedy = "Pin it by digest (name@sha256:…), so that every node runs the same one"
+        found.append(note("warning", "profile.image.unpinned", "a tag can be moved", remedy))
+    if chosen is not None and Version.parse(str(chosen["sglang"])) != version:
+        reason = f"the image is of SGLang {chosen['sglang']}, asked for was {version}"
+        found.append(note("warning", "profile.image.version", reason, "Ask for the image's version"))
+    return found
+
+
+def status_findings(merged: Mapping[str, Any], version: Version, where: str) -> list[Finding]:
+    """Say that somebody saw it fail: an error on that release, a warning on others, which may have repaired it."""
+    if merged.get("status") != "broken":
+        return []
+    seen, source = Version.parse(str(merged["sglang_version"])), str(merged.get("source") or "the profile")
+    same = seen.release == version.release
+    reason = f"it failed on SGLang {seen}: {merged.get('description') or 'no details given'} ({source})"
+    remedy = "Choose another preset" if same else f"Try it on SGLang {version} before you rely on it"
+    severity: Severity = "error" if same else "warning"
+    return [Finding(severity, "profile.broken", "status", "broken", reason, remedy, where, source)]
+
+
+def hardware_findings(hardware: str, platform: str | None, where: str) -> list[Finding]:
+    """Compare what a profile was written for with what the nodes are, where that is known."""
+    if platform in (None, hardware):
+        return []
+    reason = f"the profile is for {hardware}, the nodes are {platform}"
+    remedy = f"Choose a profile for {platform}, or set serving_plan_platform to {hardware} if that is what they are"
+    return [Finding("error", "profile.hardware", "hardware", hardware, reason, remedy, where)]
+
+
+def with_sampling(
+    server_args: Mapping[str, Any], sampling: Mapping[str, Any], where: str
+) -> tuple[dict[str, Any], list[Finding]]:
+    """Return the settings with the defaults for requests under SGLang's own name for them."""
+    given = {key: value for key, value in sampling.items() if value is not None}
+    if not given:
+        return dict(server_args), []
+    if SAMPLING in server_args:
+        reason, remedy = "sampling says it too", f"Give it under sampling only, and remove {SAMPLING}"
+        value = server_args[SAMPLING]
+        return dict(server_args), [Finding("error", "profile.sampling.twice", SAMPLING, value, reason, remedy, where)]
+    return {**server_args, SAMPLING: given}, []

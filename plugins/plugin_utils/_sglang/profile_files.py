@@ -1,0 +1,129 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Find and read profiles on the controller: the user's own directories first, then the collection's. Private."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Hashable, Iterable, Mapping
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from .._paths import PROFILES
+
+try:
+    import jsonschema
+except ImportError:
+    # said when a profile is read: documentation and sanity tests load this file without it
+    jsonschema = None  # type: ignore[assignment]
+
+SCHEMA = PROFILES / "schema" / "profile.schema.json"
+
+
+class ProfileError(ValueError):
+    """A profile that can't be used; the text says which, why, and what to do."""
+
+
+class _Loader(yaml.SafeLoader):
+    """Refuses a key that stands twice in one mapping: YAML would silently keep the last."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        seen: set[Any] = set()
+        for key_node, _unused in node.value:
+            if key_node.tag == "tag:yaml.org,2002:merge":
+                continue
+            key = self.construct_object(key_node, deep=True)
+            if key in seen:
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"the key {key!r} stands twice", key_node.start_mark
+                )
+            seen.add(key)
+        return super().construct_mapping(node, deep)
+
+
+def find_profiles(search_path: Iterable[Path | str] = ()) -> dict[str, Path]:
+    """Return every profile by name; a name found earlier on the path hides later ones, the collection's come last."""
+    found: dict[str, Path] = {}
+    for directory in (*(Path(entry) for entry in search_path), PROFILES):
+        for path in sorted((*directory.glob("*.yml"), *directory.glob("*.yaml"))):
+            found.setdefault(path.stem, path)
+    return dict(sorted(found.items()))
+
+
+def load_profile(name: str, search_path: Iterable[Path | str] = ()) -> dict[str, Any]:
+    """Return a profile as a plain mapping, checked against the schema; raise ProfileError with everything wrong."""
+    profiles = find_profiles(search_path)
+    if name not in profiles:
+        close = get_close_matches(name, profiles, n=1, cutoff=0.5)
+        hint = f"Did you mean {close[0]}?" if close else f"There are: {', '.join(profiles)}."
+        raise ProfileError(f"there is no profile {name}. {hint}")
+    return read_profile(profiles[name])
+
+
+def read_profile(path: Path) -> dict[str, Any]:
+    """Read and check one file."""
+    try:
+        with path.open(encoding="utf-8") as stream:
+            profile = yaml.load(stream, Loader=_Loader)  # a SafeLoader
+    except OSError as problem:
+        raise ProfileError(f"{path}: {problem.strerror}") from problem
+    except yaml.YAMLError as problem:
+        raise ProfileError(f"{path}: not readable as YAML: {problem}") from problem
+    problems = list(schema_problems(profile))
+    if isinstance(profile, Mapping) and profile.get("name") not in (None, path.stem):
+        problems.append(f"name: {profile['name']!r} must be the file's name, {path.stem!r}")
+    if problems:
+        raise ProfileError("\n".join(f"{path}: {problem}" for problem in problems))
+    return dict(profile)
+
+
+def schema_problems(profile: Any) -> Iterable[str]:
+    """Yield everything that the published schema has against a profile, with the place of each."""
+    for place, problem in _problems(profile, _schema()):
+        yield f"{place or 'profile'}: {problem}"
+
+
+def override_problems(overrides: Any) -> list[tuple[str, str]]:
+    """Return place and text of everything wrong with changes laid over a preset.
+
+    They are written as a preset is, and may change the model, such as its revision.
+    """
+    schema = _schema()
+    preset = schema["$defs"]["preset"]
+    own = {key: value for key, value in preset["properties"].items() if key != "based_on"}
+    own["model"] = {**schema["properties"]["model"], "required": []}
+    return list(_problems(overrides, {**preset, "properties": own, "$defs": schema["$defs"]}))
+
+
+def _schema() -> dict[str, Any]:
+    schema: dict[str, Any] = json.loads(SCHEMA.read_text(encoding="utf-8"))
+    return schema
+
+
+def _problems(data: Any, schema: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
+    """Yield place and text of everything that a schema has against some data."""
+    if jsonschema is None:
+        raise ProfileError("profiles can't be checked: install the Python package jsonschema beside ansible-core")
+    validator = jsonschema.Draft202012Validator(schema)
+    for error in sorted(validator.iter_errors(data), key=lambda e: [str(part) for part in e.absolute_path]):
+        yield ".".join(str(part) for part in error.absolute_path), _words(error)
+
+
+def _words(error: Any) -> str:
+    if (
+        error.validator == "additionalProperties"
+        and isinstance(error.instance, Mapping)
+        and isinstance(error.schema, Mapping)
+    ):
+        known = list(error.schema.get("properties", ()))
+        unknown = [key for key in error.instance if key not in known]
+        hints = [
+            f"{key!r}" + "".join(f" (did you mean {c}?)" for c in get_close_matches(str(key), known, 1))
+            for key in unknown
+        ]
+        return f"unknown key {', '.join(hints)}"
+    return str(error.message)

@@ -1,0 +1,123 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Write a mapping of SGLang settings as the words of a command line, for one release. Private to the collection."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding
+
+from .catalogue import Catalogue, Flag, History, Version
+from .items import Item
+from .translate import translate
+
+TOPOLOGY_FLAGS: dict[str, tuple[str, ...]] = {
+    "tp": ("tp_size", "tensor_parallel_size", "tp"),
+    "pp": ("pp_size", "pipeline_parallel_size", "pp"),
+    "ep": ("ep_size", "expert_parallel_size", "ep"),
+    "nodes": ("nnodes", "node_rank", "dist_init_addr", "nccl_init_addr"),
+}
+"""Settings that belong under topology: ranks and addresses follow from the cluster."""
+
+_OWNED = {name: f"topology.{key}" for key, names in TOPOLOGY_FLAGS.items() for name in names}
+_OWNED |= {"model_path": "model.repo", "model": "model.repo", "host": "the serving plan", "port": "the serving plan"}
+
+
+ENV_RANGES: dict[str, tuple[str | None, str | None]] = {"SGLANG_ENABLE_SPEC_V2": (None, "0.5.13")}
+"""Variables that SGLang reads in these releases only; what they switched on is always on later (environ.py)."""
+
+
+def translate_env(
+    env: Mapping[str, str], written_for: Version, version: Version, where: str
+) -> tuple[dict[str, str], list[Finding]]:
+    """Leave out what a profile says for older releases and the release that will run has by itself."""
+    kept: dict[str, str] = {}
+    findings: list[Finding] = []
+    for key, value in env.items():
+        extent = ENV_RANGES.get(key)
+        if extent is not None and written_for.within(*extent) and not version.within(*extent):
+            reason = f"left out: SGLang {version} always does what it switched on"
+            findings.append(Finding("info", "translate.changed", key, value, reason, "Nothing to do", where))
+        else:
+            kept[key] = value
+    return kept, findings
+
+
+def topology_argv(topology: Mapping[str, int]) -> list[str]:
+    """Return the flags of the parallel sizes, as rank 0 would get them."""
+    argv = ["--tp-size", str(topology["tp"]), "--pp-size", str(topology["pp"]), "--ep-size", str(topology["ep"])]
+    if topology["nodes"] > 1:
+        argv += ["--nnodes", str(topology["nodes"]), "--node-rank", "0", "--dist-init-addr", "192.0.2.1:20000"]
+    return argv
+
+
+def _word(value: Any) -> str:
+    return json.dumps(value) if isinstance(value, (dict, bool)) else str(value)
+
+
+def _mismatch(value: Any, flag: Flag | None) -> tuple[str, str, str] | None:
+    """Return rule, reason and remedy when a switch is given a value, or a value is replaced by true or false."""
+    if flag is None or value is None:
+        return None
+    if isinstance(value, bool) and not flag.is_switch and flag.nargs != "?":
+        example = f", such as {flag.default!r}" if flag.default is not None else ""
+        return "flag.missing_value", "is a flag with a value, not a switch", f"Give it a value{example}"
+    if flag.is_switch and not isinstance(value, bool):
+        return "flag.unexpected_value", "is a switch", "Write true or false"
+    return None
+
+
+def _item(key: str, value: Any, flag: Flag | None) -> Item | None:
+    """Return one setting as a flag; None when an absent flag says the same."""
+    name = key.replace("_", "-")
+    option, negative = f"--{name}", f"--no-{name}"
+    if value is True:
+        return Item(option, option)
+    if value is False and flag is not None and negative in flag.names:
+        return Item(negative, negative)
+    if value is None or value is False:
+        return None
+    if isinstance(value, (list, tuple)):
+        whole = flag is not None and flag.nargs is None and flag.kind in ("loads", "json_list_type")
+        words = (json.dumps(value),) if whole else tuple(_word(part) for part in value)
+        return Item(option, option, words)
+    word = _word(value)
+    # a word that begins with a dash would be read as a flag of its own
+    return Item(option, option, (word,), inline=word.startswith("-"))
+
+
+def render_argv(
+    server_args: Mapping[str, Any],
+    catalogue: Catalogue,
+    history: History,
+    where: str = "",
+    written_for: Catalogue | None = None,
+) -> tuple[list[str], list[Finding]]:
+    """Return the flags in the release's spelling, and what was translated or can't be."""
+    findings: list[Finding] = []
+    items: list[Item] = []
+    for key, value in server_args.items():
+        if key in _OWNED:
+            remedy = f"Give it under {_OWNED[key]}" if "." in _OWNED[key] else "Remove it"
+            findings.append(
+                Finding("error", "profile.key.owned", key, value, f"follows from {_OWNED[key]}", remedy, where)
+            )
+            continue
+        option = "--" + key.replace("_", "-")
+        flag = catalogue.options.get(option) or history.known(option)
+        mismatch = _mismatch(value, flag)
+        if mismatch is not None:
+            rule, reason, remedy = mismatch
+            findings.append(Finding("error", rule, key, value, reason, remedy, where))
+            continue
+        item = _item(key, value, flag)
+        if item is not None:
+            items.append(item)
+    done, notes = translate(items, catalogue, history, written_for)
+    # an unknown flag is the parser's to report, with its nearest neighbour
+    findings += [note for note in notes if note.severity != "error" or history.span(note.key) is not None]
+    return [word for item in done for word in item.argv], findings

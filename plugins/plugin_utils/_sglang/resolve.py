@@ -1,0 +1,175 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What SGLang makes of its settings before it loads a model, as far as it can be known from them. Private.
+
+This is not SGLang's resolver: it knows the rewrites that change what was measured (draft depth, graphs, expert
+parallelism, concurrency), each from the release's own source. ``scripts/sglang_check.py --deep`` runs the real code.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from .catalogue import Version
+
+IRRELEVANT = frozenset(
+    {
+        "api_key", "host", "port", "served_model_name", "log_level", "log_level_http", "log_requests", "node_rank",
+        "dist_init_addr", "nccl_port", "enable_metrics", "show_time_cost", "watchdog_timeout", "random_seed",
+        "tool_call_parser", "reasoning_parser", "chat_template", "decode_log_interval", "download_dir",
+    }
+)  # fmt: skip
+"""Settings that don't change the engine: two command lines that differ in these only are one configuration."""
+
+FROZEN_KV_PATCH = "sglang#24436"
+"""The change that brought FROZEN_KV_MTP; images of 0.5.11 that carry it behave like 0.5.12 here."""
+
+NEMOTRON_RADIX_PATCH = "sglang#27998"
+"""The change that lets NemotronH speculate with the radix cache, part of 0.5.14; images of 0.5.13 may carry it."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """A setting that runs with another value than it was given."""
+
+    key: str
+    given: Any
+    becomes: Any
+    why: str
+
+
+def mamba_ratio(strategy: str, overlap: bool, radix: bool) -> int:
+    """Return the Mamba states that one running request needs (kv_cache_configurator._calculate_mamba_ratio)."""
+    if not radix:
+        return 1
+    if strategy == "extra_buffer":
+        return 5 if overlap else 4
+    return 4 if strategy == "extra_buffer_lazy" else 3
+
+
+def _speculation(context: dict[str, Any], version: Version) -> None:
+    """Set ``spec``, the algorithm that runs, and the depth with SGLang's defaults filled in."""
+    asked = context["speculative_algorithm"]
+    spec = None if asked is None else str(asked).upper()
+    if spec in ("NEXTN", "EAGLE"):
+        known = version.within("0.5.12", None) or FROZEN_KV_PATCH in context["carries"]
+        spec = "FROZEN_KV_MTP" if context["assistant_draft"] and known else "EAGLE"
+    steps, topk, draft = (context[f"speculative_{k}"] for k in ("num_steps", "eagle_topk", "num_draft_tokens"))
+    eagle = spec in ("EAGLE", "EAGLE3", "STANDALONE")
+    if eagle and steps is None and topk is None and draft is None:
+        llama = context["arch"] in ("LlamaForCausalLM", "Grok1ForCausalLM") and spec != "STANDALONE"
+        steps, topk, draft = (5, 4, 8) if llama else (3, 1, 4)
+    if spec == "NGRAM":
+        topk, draft = context["speculative_ngram_max_bfs_breadth"], 12 if draft is None else draft
+    context.update(spec=spec, eagle_family=eagle, steps=steps, topk=topk, draft_tokens=draft)
+    adjusted = eagle and topk == 1 and steps is not None
+    context["draft_tokens_run"] = steps + 1 if adjusted else draft
+    # before, caches were sized without the draft: it took its memory from what mem_fraction_static leaves free
+    context["draft_inside"] = version.within("0.5.14", None)
+
+
+def _mamba(context: dict[str, Any], version: Version) -> None:
+    """Set how the state pool of a hybrid model is shared out."""
+    strategy = context["mamba_radix_cache_strategy"] or "auto"
+    overlap = not context["disable_overlap_schedule"]
+    if strategy == "auto":
+        # the change lets speculation keep the radix cache, which only an extra buffer allows; without it, as before
+        modern = version.within("0.5.14", None) or (context["spec"] and NEMOTRON_RADIX_PATCH in context["carries"])
+        paged = (context["page_size"] or 1) > 1
+        strategy = "extra_buffer" if modern and (overlap or paged) else "no_buffer"
+    if version.within(None, "0.5.10") and context["spec"] and not context["spec_v2"]:
+        overlap = False
+    if strategy == "no_buffer" and context["spec"] is None and not context["disable_radix_cache"]:
+        overlap = False
+    ratio = mamba_ratio(strategy, overlap, not context["disable_radix_cache"])
+    pool = context["max_mamba_cache_size"]
+    context.update(
+        mamba_strategy=strategy,
+        mamba_ratio=ratio if context["hybrid"] else None,
+        mamba_parallel=pool // ratio if context["hybrid"] and pool is not None else None,
+        # states of drafted tokens come out of the states' own share, no longer ahead of it
+        mamba_jointly=version.within("0.5.13", None),
+    )
+
+
+def _graphs(context: dict[str, Any], version: Version, given: frozenset[str]) -> None:
+    """Set why the prefill graph is switched off although nobody asked for it, or None."""
+    # from 0.5.15 the prefill graph is of the breakable kind, which some multimodal models take (0.5.16)
+    breakable = context["breakable_multimodal"] and version.within("0.5.16", None)
+    reasons: list[tuple[bool, str]] = [
+        (context["no_prefill_graph"], "the architecture is on SGLang's list"),
+        (context["multimodal"] and not breakable, "the architecture is multimodal"),
+        (bool(context["spec"]) and version.within(None, "0.5.10"), "speculative decoding is on"),
+        ((context["pp_size"] or 1) > 1, "pp_size is above 1"),
+        (context["moe_a2a_backend"] not in (None, "none"), "moe_a2a_backend is set"),
+        (bool(context["enable_lora"] or context["lora_paths"]), "LoRA is on"),
+        (bool(context["enable_dp_attention"]) and version.within(None, "0.5.21"), "attention DP is on"),
+        (bool(context["cpu_offload_gb"]) or bool(context["enable_hierarchical_cache"]), "the cache is offloaded"),
+        ("gguf" in (context["load_format"], context["quantization"]), "the checkpoint is GGUF"),
+    ]
+    if version.within(None, "0.5.13") and "--disable-piecewise-cuda-graph" not in context["options"]:
+        # --disable-cuda-graph has the newer names of both phases, but switches only decode off up to here
+        context["cuda_graph_backend_prefill"] = None
+    explicit = context["cuda_graph_backend_prefill"] if "cuda_graph_backend_prefill" in given else None
+    forced = explicit == "tc_piecewise" or (explicit is not None and version.within("0.5.14", None))
+    why = None if forced else next((reason for applies, reason in reasons if applies), None)
+    exists = version.within("0.5.10", None)
+    context["piecewise_off"] = why if exists else None
+    off = explicit == "disabled"
+    context["prefill_graph"] = exists and why is None and not off and not context["disable_prefill_cuda_graph"]
+    context["decode_graph"] = (
+        context["cuda_graph_backend_decode"] != "disabled" and not context["disable_decode_cuda_graph"]
+    )
+
+
+def derive(context: dict[str, Any], version: Version, given: frozenset[str]) -> list[Change]:
+    """Add to a context what SGLang decides by itself, and return every given value that it overrides."""
+    _speculation(context, version)
+    _mamba(context, version)
+    _graphs(context, version, given)
+    spec, tp = context["spec"], context["tp_size"]
+    changes: list[Change] = []
+
+    def note(key: str, given_value: Any, becomes: Any, why: str) -> None:
+        if given_value != becomes:
+            changes.append(Change(key, given_value, becomes, why))
+
+    asked = context["speculative_algorithm"]
+    if spec is not None and asked is not None and str(asked).upper() != spec:
+        note("speculative_algorithm", asked, spec, "alias or promotion by the draft's architecture")
+    if context["eagle_family"]:
+        for key, name in (("num_steps", "steps"), ("eagle_topk", "topk"), ("num_draft_tokens", "draft_tokens_run")):
+            note(f"speculative_{key}", context[f"speculative_{key}"], context[name], "SGLang's default or adjustment")
+    default_slots = spec in ("EAGLE", "EAGLE3", "STANDALONE", "FROZEN_KV_MTP", "NGRAM", "DFLASH")
+    context["slots"] = (
+        48 if default_slots and context["max_running_requests"] is None else context["max_running_requests"]
+    )
+    note("max_running_requests", context["max_running_requests"], context["slots"], "default with speculation")
+    if context["mamba_parallel"] is not None and (
+        context["slots"] is None or context["slots"] > context["mamba_parallel"]
+    ):
+        note("max_running_requests", context["slots"], context["mamba_parallel"], "the Mamba state pool caps it")
+    if spec in ("EAGLE", "EAGLE3", "STANDALONE", "FROZEN_KV_MTP", "NGRAM") and context["enable_mixed_chunk"]:
+        note("enable_mixed_chunk", True, False, "speculation excludes it")
+    if "--disable-cuda-graph" in context["options"] and context["prefill_graph"]:
+        note("cuda_graph_backend_prefill", "disabled", "on", "--disable-cuda-graph leaves the prefill graph on here")
+    if context["piecewise_off"] is not None:
+        note("cuda_graph_backend_prefill", context["cuda_graph_backend_prefill"], "disabled", context["piecewise_off"])
+    context["ep_run"] = tp if context["moe_a2a_backend"] not in (None, "none") else context["ep_size"]
+    note("ep_size", context["ep_size"], context["ep_run"], "moe_a2a_backend spreads experts over all of tp_size")
+    return changes
+
+
+def resolved_key(values: Mapping[str, Any], changes: Sequence[Change], env: Mapping[str, str]) -> str:
+    """Return a text that is equal for two command lines exactly when the engine they configure is.
+
+    ``values`` are canonical: newest names, defaults included or left out alike on both sides.
+    """
+    final = {key: value for key, value in values.items() if key not in IRRELEVANT}
+    final.update({change.key: change.becomes for change in changes})
+    engine_env = {key: env[key] for key in sorted(env) if key.startswith("SGLANG_")}
+    return json.dumps([final, engine_env], sort_keys=True, default=str)

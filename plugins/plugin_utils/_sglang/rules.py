@@ -1,0 +1,285 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Rules across flags: data (``profiles/rules.json``) applied to one set of flags of one release. Private."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding, Severity
+
+from .catalogue import Catalogue, History, Version
+from .expression import evaluate
+from .items import Item, Parsed, canonical
+from .resolve import Change, derive
+from .translate import spelling
+
+GPUS: dict[str, tuple[int, bool, float]] = {
+    "gb10": (121, True, 119.0),
+    "b300": (103, False, 268.6),
+    "b200": (100, False, 179.0),
+    "h200": (90, False, 139.0),
+    "h100": (90, False, 79.0),
+}
+"""Known GPUs: compute capability, whether CPU and GPU share the memory, and the GiB that are visible."""
+
+_TRUE = frozenset({"1", "true", "yes", "y", "on", "t"})
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What is known of the model: a few lines of its config.json; None is unknown, not absent."""
+
+    arch: str | None = None
+    draft_arch: str | None = None
+    quantization: str | None = None
+    moe: bool | None = None
+    max_context: int | None = None
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What the flags will meet: hardware, the image beyond its version, environment; ``patches`` None is unknown."""
+
+    gpu: str = "gb10"
+    gpus_per_node: int = 1
+    carries: tuple[str, ...] = ()
+    patches: tuple[str, ...] | None = None
+    env: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One rule; several may share an id, for ranges of releases that behave differently."""
+
+    id: str
+    severity: Severity
+    key: str
+    reason: str
+    remedy: str
+    source: str
+    when: str | None = None
+    first: str | None = None
+    last: str | None = None
+    flags: tuple[str, ...] = ()
+    keys: tuple[str, ...] = ()
+    sglang: str = ""
+
+    @classmethod
+    def from_dict(cls, raw: Mapping[str, Any]) -> Rule:
+        """Build a rule from an entry of the rules file; raise ValueError when it can't be one."""
+        missing = {"id", "severity", "key", "reason", "remedy", "source"} - set(raw)
+        if missing or not (raw.get("when") or raw.get("flags")):
+            raise ValueError(f"rule {raw.get('id', '?')}: needs {', '.join(sorted(missing)) or 'when or flags'}")
+        if raw["severity"] not in ("error", "warning", "info"):
+            raise ValueError(f"rule {raw['id']}: severity is error, warning or info")
+        names = ("id", "severity", "key", "reason", "remedy", "source", "when", "sglang")
+        return cls(
+            first=raw.get("from"),
+            last=raw.get("to"),
+            flags=tuple(raw.get("flags", ())),
+            keys=tuple(raw.get("keys", ())),
+            **{name: raw[name] for name in names if name in raw},
+        )
+
+
+@dataclass(frozen=True)
+class RuleBook:
+    """All rules, and the groups of architectures that they speak of."""
+
+    rules: tuple[Rule, ...]
+    groups: Mapping[str, frozenset[str]]
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What the rules say about one set of flags, with what SGLang would change and every value they looked at."""
+
+    findings: list[Finding]
+    changes: list[Change]
+    context: Mapping[str, Any]
+
+
+@lru_cache(maxsize=4)
+def load_rules(path: Path) -> RuleBook:
+    """Read the rules; raise ValueError that names the rule or file which is wrong."""
+    try:
+        raw = json.loads(path.read_text(encoding="utf-8"))
+        groups = {name: frozenset(members) for name, members in raw["groups"].items()}
+        return RuleBook(tuple(Rule.from_dict(entry) for entry in raw["rules"]), groups)
+    except (OSError, KeyError, TypeError, ValueError) as problem:
+        raise ValueError(f"{path}: not a rules file: {problem}") from problem
+
+
+def _at_least(version: str, wanted: tuple[int, ...]) -> bool:
+    return tuple(int(part) for part in version.split(".") if part.isdigit()) >= wanted
+
+
+def _defaults(catalogue: Catalogue, history: History) -> dict[str, Any]:
+    """Return every canonical key that any release knows, with the default of this one."""
+    if catalogue.version not in history.defaults:
+        values: dict[str, Any] = {}
+        for other in (*history.catalogues, catalogue):
+            for flag in other.flags:
+                default = False if flag.is_switch and flag.default is None else flag.default
+                values.update(canonical(history, flag, default if other is catalogue else None))
+        history.defaults[catalogue.version] = values
+    return dict(history.defaults[catalogue.version])
+
+
+def _facts(context: dict[str, Any], facts: Facts, setting: Setting, book: RuleBook) -> None:
+    arch = facts.arch
+    for group in ("gemma4", "nemotron", "hybrid", "multimodal", "breakable_multimodal", "mtp_builtin"):
+        context[group] = arch in book.groups[group]
+    moe = facts.moe if facts.moe is not None else (True if arch in book.groups["moe"] else None)
+    quantization = context["quantization"] or facts.quantization
+    capability, unified, memory = GPUS[setting.gpu]
+    env = setting.env
+    spec_v2_env = env.get("SGLANG_ENABLE_SPEC_V2")
+    context.update(
+        arch=arch,
+        draft_arch=facts.draft_arch,
+        assistant_draft=facts.draft_arch in book.groups["gemma4_assistant"],
+        moe=moe,
+        quant=quantization,
+        nvfp4=quantization in ("modelopt_fp4", "modelopt_mixed", "nvfp4"),
+        sm=capability,
+        sm12x=capability // 10 == 12,
+        unified=unified,
+        gpu_memory=memory,
+        gpus_per_node=setting.gpus_per_node,
+        carries=setting.carries,
+        patches=setting.patches,
+        spec_v2_env=spec_v2_env,
+        spec_v2=None if spec_v2_env is None else spec_v2_env.lower() in _TRUE,
+        pp_spec_env=env.get("SGLANG_ENABLE_PP_SPEC", "").lower() in _TRUE,
+        longer_context_env=env.get("SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN", "").lower() in _TRUE,
+        max_context=_max_context(context["json_model_override_args"], facts),
+        prefill_attn=context["prefill_attention_backend"] or context["attention_backend"],
+        decode_attn=context["decode_attention_backend"] or context["attention_backend"],
+        no_prefill_graph=arch in book.groups["no_prefill_graph"],
+    )
+
+
+def _architecture(context: dict[str, Any], catalogue: Catalogue, history: History) -> None:
+    """Tell whether the release has the model's class, and which one was meant if no release has."""
+    arch = context["arch"]
+    context["arch_known"] = arch is None or arch in catalogue.architectures
+    context["arch_hint"] = ""
+    if context["arch_known"]:
+        return
+    having = [str(other.version) for other in history.catalogues if arch in other.architectures]
+    close = get_close_matches(arch or "", catalogue.architectures, n=1)
+    meant = f" (did you mean {close[0]}?)" if close else ""
+    context["arch_hint"] = f" ({having[0]} to {having[-1]})" if having else meant
+
+
+def _max_context(override: Any, facts: Facts) -> int | None:
+    """Return the context length that the checkpoint's config allows, after an override on the command line."""
+    try:
+        lifted = json.loads(override or "{}").get("max_position_embeddings")
+    except (TypeError, ValueError, AttributeError):
+        lifted = None
+    return lifted if isinstance(lifted, int) else facts.max_context
+
+
+def build_context(
+    catalogue: Catalogue,
+    history: History,
+    version: Version,
+    parsed: Parsed,
+    facts: Facts,
+    setting: Setting,
+    book: RuleBook,
+) -> tuple[dict[str, Any], list[Change]]:
+    """Return what rules may speak of: every flag by its newest name, facts, and what SGLang makes of them."""
+    context = _defaults(catalogue, history)
+    context.update({key: value for key, value in parsed.refused.items() if key in context})
+    context.update({key: value for key, value in parsed.values.items() if key in context})
+    context["options"] = tuple(item.written for item in parsed.items)
+    _facts(context, facts, setting, book)
+    _architecture(context, catalogue, history)
+    if context["spec_v2"] is None:
+        context["spec_v2"] = version.within("0.5.11", None)
+    pins = catalogue.requires.get("transformers")
+    carried = next((word.partition(">=")[2] for word in setting.carries if word.startswith("transformers>=")), None)
+    context["transformers"] = carried or pins or "an unknown version"
+    context["transformers_58"] = any(_at_least(found, (5, 8)) for found in (carried, pins) if found)
+    context["sglang"] = str(version)
+    changes = derive(context, version, frozenset(parsed.values))
+    context["graph_state"] = "on" if context["decode_graph"] else "off"
+    nodes = context["nnodes"] or 1
+    context["world"] = (context["tp_size"] or 1) * (context["pp_size"] or 1)
+    context["ranks_per_node"] = context["world"] // nodes if nodes > 0 else None
+    return context, changes
+
+
+class _Words(dict[str, Any]):
+    """Values for a message: what isn't set says so."""
+
+    def __missing__(self, key: str) -> str:
+        return "{" + key + "}"
+
+    def __getitem__(self, key: str) -> Any:
+        value = super().__getitem__(key)
+        return "unset" if value is None else value
+
+
+def _finding(rule: Rule, context: Mapping[str, Any], extra: Mapping[str, Any]) -> Finding:
+    words = _Words({**context, **extra})
+    key = rule.key.format_map(words)
+    return Finding(
+        rule.severity,
+        rule.id,
+        key,
+        extra.get("value", context.get(key)),
+        rule.reason.format_map(words),
+        rule.remedy.format_map(words),
+        source=rule.source,
+    )
+
+
+def _replacements(item: Item, catalogue: Catalogue, history: History) -> dict[str, Any]:
+    """Return the words for a rule on renamed flags: the flag, what came after it, and what the release calls it."""
+    here = spelling(item, catalogue, history)
+    return {
+        "flag": item.written,
+        "value": " ".join(item.words) or None,
+        "successor": history.successor(item.written) or "the new flag",
+        "predecessor": {None: "nothing does the same", "": "none, it behaves like that without"}.get(here, here),
+    }
+
+
+def judge(
+    catalogue: Catalogue,
+    history: History,
+    version: Version,
+    parsed: Parsed,
+    facts: Facts,
+    setting: Setting,
+    book: RuleBook,
+) -> Judgement:
+    """Apply all rules; raise ValueError when a rule itself is wrong."""
+    context, changes = build_context(catalogue, history, version, parsed, facts, setting, book)
+    applied = list(_apply(book.rules, context, version))
+    for rule in book.rules:
+        for item in parsed.items:
+            if item.written in rule.flags and version.within(rule.first, rule.last):
+                applied.append(_finding(rule, context, _replacements(item, catalogue, history)))
+    return Judgement(applied, changes, context)
+
+
+def _apply(rules: Sequence[Rule], context: Mapping[str, Any], version: Version) -> Iterable[Finding]:
+    for rule in rules:
+        if rule.when is None or not version.within(rule.first, rule.last):
+            continue
+        for extra in [{"name": key, "value": context[key]} for key in rule.keys] or [{}]:
+            if evaluate(rule.when, {**context, **extra}):
+                yield _finding(rule, context, extra)

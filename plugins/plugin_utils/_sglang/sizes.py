@@ -1,0 +1,94 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What one token and one Mamba state of a model take on one GPU, each with its arithmetic. Private to the collection.
+
+As SGLang counts them: pool_configurator.py (tokens) and configs/mamba_utils.py (states).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil
+from typing import NamedTuple
+
+from .models import Model
+
+KV_BYTES: dict[str, float] = {"fp8_e4m3": 1.0, "fp8_e5m2": 1.0, "fp4_e2m1": 0.5625, "nvfp4": 0.5625, "mxfp8": 1.03125}
+"""Bytes of one cached number; whatever isn't listed is two bytes wide (bfloat16)."""
+
+
+class Sized(NamedTuple):
+    """Bytes, and how they come about."""
+
+    size: float
+    text: str
+
+
+@dataclass(frozen=True)
+class Share:
+    """How a model is spread; one GPU holds a part of the heads (tp) of a part of the layers (pp)."""
+
+    tp: int
+    pp: int = 1
+
+    def layers(self, count: int) -> int:
+        """Return the layers of the fullest stage."""
+        return ceil(count / self.pp)
+
+    def heads(self, count: int) -> int:
+        """Return the KV heads of a GPU; where there are fewer heads than GPUs, each GPU keeps one."""
+        return max(1, count // self.tp)
+
+    def show(self, count: int) -> str:
+        """Return the layers of a stage in words."""
+        return f"{count} layers" if self.pp == 1 else f"{self.layers(count)} of {count} layers"
+
+
+def token_size(model: Model, kv_dtype: str, share: Share, sliding: float) -> Sized | None:
+    """Return what one token takes in the cache, or None when the model's heads aren't known.
+
+    ``sliding`` is the share of all tokens for which the layers with a sliding window have room.
+    """
+    layers = model.attention_layers or model.layers
+    if layers is None or model.kv_heads is None or model.head_dim is None:
+        return None
+    found = _keys_and_values(share, layers, model.kv_heads, model.head_dim, kv_dtype)
+    if model.sliding_layers is None or model.sliding_kv_heads is None or model.sliding_head_dim is None:
+        return found
+    window = _keys_and_values(share, model.sliding_layers, model.sliding_kv_heads, model.sliding_head_dim, kv_dtype)
+    return Sized(found.size + sliding * window.size, f"{found.text} + {sliding:g} x {window.text}")
+
+
+def _keys_and_values(share: Share, layers: int, heads: int, head_dim: int, kv_dtype: str) -> Sized:
+    held, width = share.heads(heads), KV_BYTES.get(kv_dtype, 2.0)
+    text = f"2 x {share.show(layers)} x {held} of {heads} heads x {head_dim} x {width:g} bytes"
+    return Sized(2 * share.layers(layers) * held * head_dim * width, text)
+
+
+def state_size(model: Model, share: Share, ssm_bytes: int) -> Sized | None:
+    """Return what one Mamba state takes, or None when its shape isn't known.
+
+    ``ssm_bytes`` is the width of the recurrent part (mamba_ssm_dtype); that of the convolution is two bytes.
+    """
+    if (
+        model.mamba_layers is None
+        or model.mamba_heads is None
+        or model.mamba_head_dim is None
+        or model.mamba_state_size is None
+        or model.mamba_groups is None
+        or model.mamba_conv is None
+    ):
+        return None
+    inner = model.mamba_heads * model.mamba_head_dim
+    # groups that can't be dealt out evenly are repeated, one a GPU
+    groups = model.mamba_groups if model.mamba_groups % share.tp == 0 else share.tp
+    channels, kept = inner + 2 * groups * model.mamba_state_size, model.mamba_conv - 1
+    size = (
+        share.layers(model.mamba_layers) * (inner * model.mamba_state_size * ssm_bytes + channels * kept * 2) / share.tp
+    )
+    text = (
+        f"{share.show(model.mamba_layers)} x ({model.mamba_heads} x {model.mamba_head_dim} x {model.mamba_state_size}"
+        f" x {ssm_bytes} + {channels} x {kept} x 2) bytes / tp {share.tp}"
+    )
+    return Sized(size, text)

@@ -1,0 +1,166 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What may stand in a sweep file, and what the value of an axis changes. Private to the collection."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import MISSING, fields
+from difflib import get_close_matches
+from typing import Any
+
+from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding
+
+from .._load.cell import Workload
+from .._serving.env import TRANSPORTS
+from .._sglang.render import TOPOLOGY_FLAGS
+
+KEYS = frozenset({"name", "profile", "base", "axes", "exclude", "include", "workloads", "stop", "cell_minutes"})
+OVERLAY_KEYS = frozenset({"preset", "server_args", "env", "transport", "image", "sglang_version", "topology"})
+MAPPINGS = frozenset({"server_args", "env", "topology"})
+STOP_RULES = frozenset({"hours", "infrastructure", "failures"})
+SIZES = {name: size for size, names in TOPOLOGY_FLAGS.items() if size != "nodes" for name in names}
+SIZES |= {"nodes": "nodes", "nnodes": "nodes"}
+"""Server arguments that a profile has under topology, since ranks and addresses follow from them."""
+
+
+def label_of(value: Any) -> str:
+    """Return the name of an axis's value."""
+    if isinstance(value, Mapping):
+        return str(value["name"]) if "name" in value else ",".join(f"{k}={v}" for k, v in value.items())
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def overlay_of(axis: str, value: Any) -> dict[str, Any]:
+    """Return what one value of an axis changes of the profile.
+
+    Keys of an overlay and parallel sizes go where a profile has them, all others are server arguments. A mapping on
+    an axis that is itself such a mapping (``env: [{NCCL_DEBUG: INFO}]``) is its content.
+    """
+    given = {k: v for k, v in value.items() if k != "name"} if isinstance(value, Mapping) else {axis: value}
+    if isinstance(value, Mapping) and axis in MAPPINGS and not set(given) <= OVERLAY_KEYS:
+        given = {axis: given}
+    overlay: dict[str, Any] = {}
+    for key, wanted in given.items():
+        if key in MAPPINGS:
+            overlay[key] = {**overlay.get(key, {}), **wanted}
+        elif key in OVERLAY_KEYS:
+            overlay[key] = wanted
+        else:
+            size = SIZES.get(key.replace("-", "_"))
+            place, name = ("topology", size) if size else ("server_args", key)
+            overlay[place] = {**overlay.get(place, {}), name: wanted}
+    return overlay
+
+
+class _Check:
+    """Collects what is wrong with one file."""
+
+    def __init__(self) -> None:
+        self.found: list[Finding] = []
+
+    def error(self, rule: str, key: str, value: Any, reason: str, remedy: str) -> None:
+        self.found.append(Finding("error", f"sweep.{rule}", key, value, reason, remedy))
+
+    def known(self, rule: str, key: str, given: Iterable[Any], allowed: Iterable[str], reason: str) -> None:
+        """Report every given word that is not allowed, with the one that may have been meant."""
+        words = sorted(allowed)
+        for word in given:
+            if word not in words:
+                close = get_close_matches(str(word), words, n=1)
+                remedy = f"Did you mean {close[0]}?" if close else f"There are: {', '.join(words) or 'none'}."
+                self.error(rule, key, word, reason, remedy)
+
+    def mappings(self, rule: str, entries: Any) -> list[Mapping[str, Any]]:
+        """Return the entries of a list, and report what isn't one or isn't a mapping."""
+        if not isinstance(entries, list) or not all(isinstance(e, Mapping) for e in entries):
+            self.error(rule, rule, entries, "is not a list of mappings", "Write every entry as - {name: value}.")
+            return []
+        return entries
+
+    def overlay(self, key: str, overlay: Mapping[str, Any]) -> None:
+        """Report what a cell may not change, or not to such a value."""
+        for part in sorted(MAPPINGS & set(overlay)):
+            if not isinstance(overlay[part], Mapping):
+                self.error("overlay", f"{key}.{part}", overlay[part], "is not a mapping", "Write it as {name: value}.")
+        sizes = overlay.get("topology")
+        if isinstance(sizes, Mapping):
+            self.known("overlay", f"{key}.topology", sizes, TOPOLOGY_FLAGS, "is no parallel size")
+        if "transport" in overlay:
+            self.known("overlay", f"{key}.transport", [overlay["transport"]], TRANSPORTS, "is no transport")
+
+    def axes(self, axes: Mapping[str, Any]) -> None:
+        for name, values in axes.items():
+            if not isinstance(values, list) or not values:
+                self.error("axes", f"axes.{name}", values, "has no list of values", "Give the axis at least one value.")
+                continue
+            labels = [label_of(v) for v in values]
+            for label in sorted({label for label in labels if labels.count(label) > 1}):
+                self.error("axes", f"axes.{name}", label, "stands there twice", "Give each value a name of its own.")
+            for label, value in zip(labels, values, strict=True):
+                key = f"axes.{name}[{label}]"
+                parts = value if isinstance(value, Mapping) else {}
+                if name in MAPPINGS and not isinstance(value, Mapping):
+                    self.error("axes", key, value, "is not a mapping", "Write it as {name: value}.")
+                elif any(not isinstance(parts[part], Mapping) for part in MAPPINGS & set(parts)):
+                    self.overlay(key, parts)
+                else:
+                    self.overlay(key, overlay_of(name, value))
+
+    def exclude(self, entries: Iterable[Mapping[str, Any]], axes: Mapping[str, Any]) -> None:
+        for i, condition in enumerate(entries):
+            self.known("exclude", f"exclude[{i}]", condition, axes, "names no axis")
+            for axis, wanted in condition.items():
+                labels = [label_of(v) for v in (wanted if isinstance(wanted, list) else [wanted])]
+                values = axes[axis] if isinstance(axes.get(axis), list) else labels
+                have = [label_of(v) for v in values]
+                self.known("exclude", f"exclude[{i}].{axis}", labels, have, "is no value of the axis")
+
+    def workloads(self, workloads: Iterable[Mapping[str, Any]]) -> None:
+        needed = [f.name for f in fields(Workload) if f.default is MISSING]
+        names = []
+        for i, workload in enumerate(workloads):
+            key, lacking = f"workloads[{i}]", [n for n in needed if n not in workload]
+            allowed = [f.name for f in fields(Workload)]
+            self.known("workloads", key, workload, allowed, "is no key of a workload")
+            if lacking:
+                remedy = "See ansible-doc gb10.cluster.load_cell."
+                self.error("workloads", key, workload, f"lacks {', '.join(lacking)}", remedy)
+            elif set(workload) <= set(allowed):
+                names.append(Workload(**workload).name)
+        for name in sorted({n for n in names if names.count(n) > 1}):
+            remedy = "Results go by context and concurrency: measure the other in a sweep of its own."
+            self.error("workloads", "workloads", name, "stands there twice", remedy)
+
+
+def check(sweep: Mapping[str, Any]) -> list[Finding]:
+    """Return what is wrong with a sweep file, all at once."""
+    found = _Check()
+    found.known("key", "sweep", sweep, KEYS, "is no key of a sweep")
+    if not isinstance(sweep.get("profile"), str):
+        remedy = "Name the profile that the cells vary."
+        found.error("profile", "profile", sweep.get("profile"), "is not a profile's name", remedy)
+    base = sweep.get("base") or {}
+    found.known("base", "base", base, OVERLAY_KEYS, "is nothing that a cell can change")
+    found.overlay("base", base)
+    axes = sweep.get("axes") or {}
+    if not isinstance(axes, Mapping):
+        found.error("axes", "axes", axes, "is not a mapping", "Write axes as name: [values].")
+        axes = {}
+    found.axes(axes)
+    found.exclude(found.mappings("exclude", sweep.get("exclude") or []), axes)
+    for i, entry in enumerate(found.mappings("include", sweep.get("include") or [])):
+        found.known("include", f"include[{i}]", entry, OVERLAY_KEYS | {"labels"}, "is nothing that a cell can change")
+        found.overlay(f"include[{i}]", entry)
+    if not sweep.get("workloads"):
+        found.error("workloads", "workloads", None, "has nothing to measure", "Name at least one: [{concurrency: 1}].")
+    found.workloads(found.mappings("workloads", sweep.get("workloads") or []))
+    stop = sweep.get("stop") or {}
+    found.known("stop", "stop", stop, STOP_RULES, "is no stop rule")
+    for rule in sorted(STOP_RULES & set(stop)):
+        if not isinstance(stop[rule], int | float):
+            found.error(
+                "stop", f"stop.{rule}", stop[rule], "is not a number", "Give hours, or how many cells in a row."
+            )
+    return found.found

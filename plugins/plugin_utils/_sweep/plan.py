@@ -1,0 +1,138 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Plan a sweep: which cells there are, which can't run, which are one engine under two names. Private to us.
+
+Pure: what SGLang makes of a cell is asked of a function that the caller passes in, so that the plan needs neither
+profiles nor a cluster.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding, has_errors
+
+from .file import OVERLAY_KEYS, check, label_of, overlay_of
+
+Status = Literal["run", "invalid", "duplicate"]
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """What will really run: ``key`` is equal for two cells exactly when SGLang makes one engine of them."""
+
+    key: str
+    findings: Sequence[Finding] = ()
+
+
+@dataclass
+class Cell:
+    """One setting to measure. ``labels``: axis name to the value's name; ``overlay``: its change of the profile."""
+
+    id: str
+    labels: dict[str, str]
+    overlay: dict[str, Any]
+    status: Status = "run"
+    duplicate_of: str | None = None
+    reasons: list[dict[str, Any]] = field(default_factory=list)
+    key: str = ""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain data for JSON."""
+        return asdict(self)
+
+
+@dataclass
+class SweepPlan:
+    """All cells of a sweep in the order in which they run, and what is wrong with the file itself."""
+
+    name: str
+    cells: list[Cell]
+    findings: list[Finding] = field(default_factory=list)
+
+    def count(self, status: Status) -> int:
+        """Return how many cells have the status."""
+        return sum(c.status == status for c in self.cells)
+
+    @property
+    def twins(self) -> int:
+        """Return how many of the refused cells are the engine of another."""
+        return sum(c.status == "invalid" and c.duplicate_of is not None for c in self.cells)
+
+
+def cell_name(labels: Mapping[str, str]) -> str:
+    """Return the labels as one short text; a bare number or switch keeps the name of its axis."""
+    bare = ("true", "false")
+    shown = [f"{k} {v}" if v in bare or v.replace(".", "").isdigit() else v for k, v in labels.items()]
+    return " / ".join(shown)
+
+
+def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """Return ``base`` with ``over`` laid on it, mappings merged key by key."""
+    out = dict(base)
+    for key, value in over.items():
+        old = out.get(key)
+        out[key] = merge(old, value) if isinstance(value, Mapping) and isinstance(old, Mapping) else value
+    return out
+
+
+def _matches(cell: Cell, condition: Mapping[str, Any]) -> bool:
+    return all(
+        cell.labels.get(axis) in ([label_of(v) for v in wanted] if isinstance(wanted, list) else [label_of(wanted)])
+        for axis, wanted in condition.items()
+    )
+
+
+def _cell(labels: dict[str, str], overlay: dict[str, Any]) -> Cell:
+    text = json.dumps([labels, overlay], sort_keys=True)
+    readable = "-".join(labels.values()).replace("/", "_").replace(" ", "_") or "base"
+    return Cell(f"{readable[:60]}-{hashlib.sha256(text.encode()).hexdigest()[:8]}", labels, overlay)
+
+
+def plan(sweep: Mapping[str, Any], resolve: Callable[[Mapping[str, Any]], Resolved]) -> SweepPlan:
+    """Return the cells of a sweep: the product of its axes, less ``exclude``, plus ``include``.
+
+    ``resolve`` takes a cell's overlay on the sweep's ``base`` and returns what SGLang makes of it. The first of
+    several cells with one key runs, the others are its duplicates: the published 36-cell matrix spent 12 of its
+    cells on engines that it had already measured. A refused cell too names the one whose engine it would be.
+    """
+    result = SweepPlan(str(sweep.get("name", "sweep")), [], check(sweep))
+    if has_errors(result.findings):
+        return result
+    axes: Mapping[str, list[Any]] = sweep.get("axes") or {}
+    base: Mapping[str, Any] = sweep.get("base") or {}
+    for combination in itertools.product(*axes.values()) if axes else [()]:
+        overlay: dict[str, Any] = dict(base)
+        for axis, value in zip(axes, combination, strict=True):
+            overlay = merge(overlay, overlay_of(axis, value))
+        cell = _cell({a: label_of(v) for a, v in zip(axes, combination, strict=True)}, overlay)
+        if not any(_matches(cell, condition) for condition in sweep.get("exclude") or []):
+            result.cells.append(cell)
+    for entry in sweep.get("include") or []:
+        overlay = merge(base, {k: v for k, v in entry.items() if k in OVERLAY_KEYS})
+        result.cells.append(_cell({k: label_of(v) for k, v in entry.get("labels", {}).items()}, overlay))
+    first: dict[str, Cell] = {}
+    for cell in result.cells:
+        resolved = resolve(cell.overlay)
+        cell.key, cell.reasons = resolved.key, [f.as_dict() for f in resolved.findings]
+        twin = first.get(cell.key)
+        if has_errors(resolved.findings):
+            cell.status = "invalid"
+        elif twin is not None and twin.status == "run":
+            cell.status = "duplicate"
+        else:
+            twin = None
+        if twin is None:
+            first[cell.key] = cell
+        else:
+            cell.duplicate_of = twin.id
+    return result
+
+
+__all__ = ["OVERLAY_KEYS", "Cell", "Resolved", "SweepPlan", "cell_name", "check", "merge", "plan"]

@@ -1,0 +1,127 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""How far a sweep is, from its plan and its journal: what is left, how long it takes, what is best, when to stop.
+
+Private to the collection. Records carry ``kind`` (``plan``, ``start``, ``result``) and ``at``, an ISO time; a result
+also what it is of, its ``key`` and ``workloads_id``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from datetime import datetime
+from typing import Any
+
+from .._load.cell import Workload
+from .plan import cell_name
+
+NOT_FINAL = frozenset({"infrastructure", "shared"})
+"""States that say nothing about the cell: the cluster broke, or somebody else used the server. It runs again."""
+
+
+def workloads_id(workloads: Sequence[Mapping[str, Any]]) -> str:
+    """Return a text that is the same for the same work; what a workload leaves at its default counts as left out."""
+    asked = [Workload(**w) for w in workloads]
+    said = [{f.name: getattr(w, f.name) for f in fields(w) if getattr(w, f.name) != f.default} for w in asked]
+    return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def last_plan(records: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+    """Return the plan that the last run began with, or an empty one."""
+    return next((r for r in reversed(records) if r.get("kind") == "plan"), {"cells": [], "workloads": []})
+
+
+def identity(cell: str, plan: Mapping[str, Any]) -> dict[str, str]:
+    """Return what a result of this plan is of: the resolved engine and the work, whatever the cell is called."""
+    key = next((str(c.get("key", "")) for c in plan["cells"] if c["id"] == cell), "")
+    return {"key": key, "workloads_id": workloads_id(plan.get("workloads") or [])}
+
+
+def current(records: Sequence[Mapping[str, Any]], plan: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return the records without the results of another engine or of other work than the plan's.
+
+    A profile or the workloads may have changed since; figures of both are never mixed. Results of journals that do not
+    say what they are of are left out too.
+    """
+    return [r for r in records if r.get("kind") != "result" or identity(r["cell"], plan).items() <= r.items()]
+
+
+def _results(records: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    return [r for r in records if r.get("kind") == "result"]
+
+
+def remaining(cells: Sequence[Mapping[str, Any]], records: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Return the cells that still have to run: a cell is done once a record ends it, however it ended."""
+    done = {r["cell"] for r in _results(records) if r.get("status") not in NOT_FINAL}
+    return [c for c in cells if c["status"] == "run" and c["id"] not in done]
+
+
+def estimate_s(cells: Sequence[Mapping[str, Any]], records: Sequence[Mapping[str, Any]], first_guess_s: float) -> float:
+    """Return the seconds that the remaining cells will take, from the finished ones once there are any."""
+    took = [float(r["took_s"]) for r in _results(records) if r.get("took_s") and r.get("status") not in NOT_FINAL]
+    each = sum(took) / len(took) if took else first_guess_s
+    return each * len(remaining(cells, records))
+
+
+def best_so_far(
+    cells: Sequence[Mapping[str, Any]], records: Sequence[Mapping[str, Any]]
+) -> dict[str, tuple[str, float]]:
+    """Return, per workload, the cell with the highest mean peak rate in tok/s among those that may be ranked."""
+    names = {c["id"]: cell_name(c["labels"]) for c in cells}
+    best: dict[str, tuple[str, float]] = {}
+    for record in _results(records):
+        for measured in record.get("measurements") or []:
+            rate = (measured.get("peak_tok_s") or {}).get("mean")
+            workload = measured["workload"]["name"]
+            if measured["status"] == "ok" and rate and rate > best.get(workload, ("", 0.0))[1]:
+                best[workload] = (names.get(record["cell"], record["cell"]), rate)
+    return best
+
+
+def baseline(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the fingerprints of the outputs of the first cell that was healthy throughout, by workload."""
+    for record in _results(records):
+        if record.get("status") == "ok":
+            return {m["workload"]["name"]: m["fingerprint"] for m in record["measurements"] if m.get("fingerprint")}
+    return {}
+
+
+def stop_reason(
+    rules: Mapping[str, Any], records: Sequence[Mapping[str, Any]], now: datetime, run: str | None = None
+) -> str:
+    """Return why no further cell may start, or nothing.
+
+    ``rules``: ``hours`` since the first start of this ``run``; ``infrastructure`` and ``failures``, how many cells in
+    a row may end that way. Only the records of this run count, so that running again is a new chance.
+    """
+    mine = [r for r in records if run is None or r.get("run") == run]
+    starts = [datetime.fromisoformat(r["at"]) for r in mine if r.get("kind") == "start"]
+    hours = rules.get("hours")
+    if hours is not None and starts and (now - starts[0]).total_seconds() > 3600 * float(hours):
+        return f"the sweep's limit of {hours} hours is over"
+    states = [r.get("status") for r in _results(mine)]
+    for key, ends in (
+        ("infrastructure", lambda s: s in NOT_FINAL),
+        ("failures", lambda s: s not in NOT_FINAL and s != "ok"),
+    ):
+        limit = rules.get(key)
+        if limit and len(states) >= int(limit) and all(map(ends, states[-int(limit) :])):
+            return f"{limit} cells in a row ended with {', '.join(dict.fromkeys(map(str, states[-int(limit) :])))}"
+    return ""
+
+
+def progress_line(
+    cell: str, cells: Sequence[Mapping[str, Any]], records: Sequence[Mapping[str, Any]], first_guess_s: float
+) -> str:
+    """Return one line for a cell that starts: which of how many, time left, best so far."""
+    total = sum(c["status"] == "run" for c in cells)
+    left = len(remaining(cells, records))
+    name = next((cell_name(c["labels"]) for c in cells if c["id"] == cell), cell)
+    minutes = estimate_s(cells, records, first_guess_s) / 60
+    when = f"{minutes / 60:.1f} h" if minutes >= 90 else f"{minutes:.0f} min"
+    best = "; ".join(f"{w} {rate:.1f} tok/s ({who})" for w, (who, rate) in best_so_far(cells, records).items())
+    return f"cell {total - left + 1} of {total}: {name}; about {when} left; best so far: {best or 'nothing yet'}"

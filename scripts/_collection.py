@@ -1,0 +1,16 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Find the directory from which ``ansible_collections.gb10.cluster`` can be imported without Ansible.
+
+An installed collection lies in ``ansible_collections/gb10/cluster``; a checkout has a link of that name below
+``collections/``. Scripts put ``IMPORT_ROOT`` on ``sys.path`` and then import by the same name as plugins and tests do.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+_INSTALLED = ROOT.parts[-3:] == ("ansible_collections", "gb10", "cluster")
+IMPORT_ROOT = str(ROOT.parents[2] if _INSTALLED else ROOT / "collections")

@@ -1,0 +1,82 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Every preset of every profile against every version: accepted, translated, or refused with the reason. Private."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile import Library, ResolvedProfile, resolve
+
+ANY_IMAGE = "any"
+"""Stands for an image where a profile lists none: the flags are judged, not the list of images."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One preset on one version; ``state`` is accepted, translated or refused."""
+
+    profile: str
+    preset: str
+    sglang: str
+    state: str
+    status: str
+    argv: tuple[str, ...]
+    reasons: tuple[str, ...]
+    changes: tuple[str, ...]
+    engine: str
+    memory: Mapping[str, Any]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain data, without the engine key."""
+        names = ("profile", "preset", "sglang", "state", "status", "argv", "reasons", "changes", "memory")
+        return {name: list(value) if isinstance(value := getattr(self, name), tuple) else value for name in names}
+
+
+def judge_cell(profile: Mapping[str, Any], preset: str, sglang: str, library: Library) -> Cell:
+    """Resolve one preset for one version."""
+    measured = resolve(profile, preset, None, None, library).sglang_version == sglang
+    listed = any(str(entry["sglang"]) == sglang for entry in profile.get("images") or [])
+    overrides = None if measured or listed else {"image": ANY_IMAGE}
+    resolved = resolve(profile, preset, sglang, overrides, library)
+    return _cell(resolved)
+
+
+def _cell(resolved: ResolvedProfile) -> Cell:
+    errors = [f"{f.key}: {f.reason} [{f.rule}]" for f in resolved.findings if f.severity == "error"]
+    moved = [f"{f.key}: {f.reason}" for f in resolved.findings if f.rule == "translate.changed"]
+    return Cell(
+        profile=resolved.name,
+        preset=resolved.preset,
+        sglang=resolved.sglang_version,
+        state="refused" if errors else "translated" if moved else "accepted",
+        status=resolved.status,
+        argv=tuple(resolved.argv),
+        reasons=tuple(errors),
+        changes=tuple(moved),
+        engine=resolved.engine,
+        memory=resolved.memory,
+    )
+
+
+def matrix(profiles: Iterable[Mapping[str, Any]], library: Library, versions: Sequence[str] = ()) -> list[Cell]:
+    """Judge all presets on the given versions, else on every version that has a catalogue and the measured one."""
+    cells: list[Cell] = []
+    for profile in profiles:
+        known = [str(catalogue.version) for catalogue in library.knowledge.history.catalogues]
+        measured = str(profile["sglang_version"])
+        wanted = list(versions) or [*known, *([measured] if measured not in known else [])]
+        for preset in profile.get("presets") or {"": {}}:
+            cells += [judge_cell(profile, preset, version, library) for version in wanted]
+    return cells
+
+
+def duplicates(cells: Iterable[Cell]) -> list[list[Cell]]:
+    """Return the groups of presets of one profile that configure the same engine on the same version."""
+    groups: dict[tuple[str, str, str], list[Cell]] = {}
+    for cell in cells:
+        groups.setdefault((cell.profile, cell.sglang, cell.engine), []).append(cell)
+    return [group for group in groups.values() if len(group) > 1]

@@ -1,0 +1,27 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+from __future__ import annotations
+
+from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import (
+    Finding,
+    format_findings,
+    has_errors,
+    sort_findings,
+)
+
+WARNING = Finding("warning", "a.b", "mtu", 1500, "smaller than planned", "Set gb10_fabric_mtu.", where="spark1")
+ERROR = Finding("error", "c.d", "pf", None, "no such device", "Check gb10_fabric_pfs.")
+
+
+def test_errors_come_first_and_decide() -> None:
+    assert sort_findings([WARNING, ERROR]) == [ERROR, WARNING]
+    assert has_errors([WARNING, ERROR])
+    assert not has_errors([WARNING])
+
+
+def test_a_line_names_place_key_value_reason_remedy_and_rule() -> None:
+    assert format_findings([WARNING]) == (
+        "warning: spark1: mtu = 1500: smaller than planned. Set gb10_fabric_mtu. [a.b]"
+    )
+    assert format_findings([]) == ""

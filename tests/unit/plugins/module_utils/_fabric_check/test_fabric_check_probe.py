@@ -1,0 +1,101 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from ansible_collections.gb10.cluster.plugins.module_utils._fabric_check import probe
+from ansible_collections.gb10.cluster.plugins.module_utils._fabric_check.probe import Place, Target
+from ansible_collections.gb10.cluster.plugins.module_utils._host import system
+
+TARGET = Target("a", "b", "rail0", 0, "enp1s0f0v0", "02:00:00:00:00:01", "10.100.0.1", 24, "10.100.0.2", 9000)
+LINK: dict[str, Any] = {"ifname": "enp1s0f0v0", "mtu": 9000, "operstate": "UP", "addr_info": [{"local": "10.100.0.1"}]}
+
+
+def plan() -> dict[str, Any]:
+    def vf(rail: str, index: int, number: int) -> dict[str, Any]:
+        return {
+            "rail": rail,
+            "vf_index": index,
+            "netdev": f"{rail}v{index}",
+            "mac": "02:00:00:00:00:01",
+            "address": f"10.{rail[-1]}.{index}.{number}",
+            "prefix": 24,
+        }
+
+    ends = (("rail0", 0), ("rail0", 1), ("rail1", 0))
+    hosts = {name: {"vfs": [vf(*end, number) for end in ends]} for number, name in enumerate("abc", 1)}
+    return {"mtu": 9000, "hosts": hosts}
+
+
+def test_every_peer_on_the_same_rail_and_index() -> None:
+    found = probe.targets(plan(), "a")
+    assert [(t.peer, t.rail, t.vf_index, t.address) for t in found if t.rail == "rail0"] == [
+        ("b", "rail0", 0, "10.0.0.2"),
+        ("c", "rail0", 0, "10.0.0.3"),
+        ("b", "rail0", 1, "10.0.1.2"),
+        ("c", "rail0", 1, "10.0.1.3"),
+    ]
+    assert {t.payload for t in found} == {8972}
+
+
+@pytest.mark.parametrize(
+    ("link", "layer"),
+    [
+        (None, "sriov"),
+        ({**LINK, "operstate": "DOWN"}, "link"),
+        ({**LINK, "addr_info": []}, "address"),
+        ({**LINK, "mtu": 1500}, "mtu"),
+        (LINK, ""),
+    ],
+)
+def test_what_is_wrong_on_this_side(link: dict[str, Any] | None, layer: str) -> None:
+    assert probe.before_sending(TARGET, Place("host", (), link) if link else None)[0] == layer
+
+
+def test_a_second_try_passes_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    codes = iter((1, 0, 0))
+
+    def run(argv: Sequence[str], **_options: object) -> subprocess.CompletedProcess[str]:
+        return subprocess.CompletedProcess(argv, next(codes), "rtt min/avg/max/mdev = 0.1/0.250/0.4/0.1 ms", "")
+
+    monkeypatch.setattr(system, "run", run)
+    found = probe.probe(TARGET, Place("host", (), LINK), 3, 1)
+    assert (found.layer, found.rtt_ms) == ("", 0.25)
+    assert "lost all 3 packets" in found.reason
+
+
+@pytest.mark.parametrize(
+    ("full", "small", "state", "layer"),
+    [
+        (0, 0, "REACHABLE", ""),
+        (1, 0, "REACHABLE", "mtu"),
+        (1, 1, "FAILED", "ethernet"),
+        (1, 1, "", "ethernet"),
+        (1, 1, "REACHABLE", "ip"),
+    ],
+)
+def test_the_layer_of_a_lost_packet(
+    monkeypatch: pytest.MonkeyPatch, full: int, small: int, state: str, layer: str
+) -> None:
+    ran = []
+
+    def run(argv: Sequence[str], **_options: object) -> subprocess.CompletedProcess[str]:
+        ran.append(list(argv))
+        code = full if "8972" in argv else small
+        return subprocess.CompletedProcess(argv, code, "rtt min/avg/max/mdev = 0.1/0.250/0.4/0.1 ms", "")
+
+    monkeypatch.setattr(system, "run", run)
+    monkeypatch.setattr(system, "run_json", lambda argv: [{"state": [state]}] if state else [])
+    place = Place("pod a/b", ("nsenter", "--net=/run/netns/cni-1"), {**LINK, "ifname": "net1"})
+    found = probe.probe(TARGET, place, 3, 1)
+    assert found.layer == layer
+    assert found.as_dict()["where"] == "pod a/b"
+    assert found.rtt_ms == (None if layer else 0.25)
+    assert ran[0][:2] == ["nsenter", "--net=/run/netns/cni-1"]
+    assert ran[0][5:9] == ["-M", "do", "-s", "8972"]
+    assert ran[0][ran[0].index("-I") + 1] == "net1"

@@ -1,0 +1,57 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from ansible_collections.gb10.cluster.plugins.module_utils._host import netns as host_netns
+from ansible_collections.gb10.cluster.plugins.module_utils._host import system
+from ansible_collections.gb10.cluster.plugins.module_utils._host.netns import Holder
+
+INSIDE = {"net1": {"address": "02:00:00:00:00:01", "ifalias": "enp1s0f0v0", "parentdev": "0000:01:00.2"}}
+
+
+@pytest.fixture
+def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A host with one pod; files stand for namespaces, their inodes tell them apart."""
+    for name in ("proc/1/ns", "proc/77/ns", "netns", "cni"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "proc/1/ns/net").touch()
+    (tmp_path / "proc/self").symlink_to("1")
+    (tmp_path / "netns/cni-5f").touch()
+    (tmp_path / "netns/cni-stale").touch()
+    (tmp_path / "proc/77/ns/net").hardlink_to(tmp_path / "netns/cni-5f")
+    cached = {
+        "cniArgs": [["K8S_POD_NAMESPACE", "gb10-serving"], ["K8S_POD_NAME", "gemma-0"]],
+        "result": {"interfaces": [{"name": "net1", "sandbox": "/var/run/netns/cni-5f"}]},
+    }
+    (tmp_path / "cni/rail0-net1").write_text(json.dumps(cached))
+    (tmp_path / "cni/torn").write_text("{")
+    monkeypatch.setattr(system, "links", lambda netns=None: INSIDE)
+    return tmp_path
+
+
+def test_a_pod_and_what_a_deleted_pod_left_are_told_apart(host: Path) -> None:
+    found = host_netns.holders(host / "proc", [host / "netns"], [host / "cni"])
+    assert [str(holder) for holder in found] == [
+        "pod gb10-serving/gemma-0 (network namespace cni-5f)",
+        "network namespace cni-stale (no process in it: left behind by a deleted pod)",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("netdev", "mac", "pci", "found"),
+    [
+        ("enp1s0f0v0", "", "", True),
+        ("", "02:00:00:00:00:01", "", True),
+        ("", "", "0000:01:00.2", True),
+        ("enp1s0f0v1", "02:00:00:00:00:02", "0000:01:00.3", False),
+        ("", "", "", False),
+    ],
+)
+def test_a_vf_is_recognised_by_alias_mac_or_pci_address(netdev: str, mac: str, pci: str, found: bool) -> None:
+    holder = Holder(Path("/run/netns/cni-5f"), "cni-5f", (), "", INSIDE)
+    assert host_netns.holder_of(netdev, mac, pci, [holder]) == (holder if found else None)

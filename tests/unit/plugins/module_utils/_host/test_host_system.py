@@ -1,0 +1,40 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The code that units run at boot is complete and runs without Ansible."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from ansible_collections.gb10.cluster.plugins.module_utils._host import system
+
+BOOT_MODULES = ["_sriov.virtual_functions", "_netplan.undo", "_rdma.qos"]
+
+
+@pytest.mark.parametrize("module", BOOT_MODULES)
+def test_installed_code_imports_without_ansible_and_without_the_collection(module: str, tmp_path: Path) -> None:
+    for path, source in system.package_files(module, tmp_path).items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(source)
+    program = f"import gb10.{module}, sys; print([m for m in sys.modules if m.startswith('ansible')])"
+    done = subprocess.run(
+        [sys.executable, "-I", "-c", f"import sys; sys.path.insert(0, {str(tmp_path)!r}); {program}"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.stdout.strip(), done.stderr) == ("[]", "")
+
+
+def test_only_what_a_unit_imports_is_installed(tmp_path: Path) -> None:
+    found = {str(path.relative_to(tmp_path)) for path in system.package_files("_rdma.qos", tmp_path)}
+    assert found == {"gb10/_rdma/qos.py", "gb10/_host/system.py"}
+
+
+def test_a_module_that_does_not_exist_is_named() -> None:
+    with pytest.raises(system.HostError, match=r"_rdma\.nothing: its source is missing"):
+        system.package_files("_rdma.nothing")

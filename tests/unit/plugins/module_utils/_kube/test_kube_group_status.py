@@ -1,0 +1,194 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What pods and events say about a group: ready, worth waiting for, or hopeless, and why."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from ansible_collections.gb10.cluster.plugins.module_utils._kube import group_status as status
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.manifests import render
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.plan import build
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.pods import PodOptions
+from serving_samples import fabric, profile, settings
+
+
+def pod(rank: int, ready: bool = True, **container: Any) -> dict[str, Any]:
+    """Return a pod as the API shows it, its container's status changed as asked."""
+    state = {"name": "sglang", "restartCount": 0, "started": ready, "state": {"running": {}}} | container
+    return {
+        "metadata": {
+            "name": f"g-{rank}-0",
+            "uid": f"uid-{rank}",
+            "labels": {status.RANK: str(rank)},
+            "annotations": {status.REVISION: "abc"},
+        },
+        "spec": {"nodeName": f"spark{rank + 1}"},
+        "status": {
+            "phase": "Running" if "running" in state["state"] else "Pending",
+            "conditions": [{"type": "Ready", "status": str(ready)}],
+            "containerStatuses": [state],
+        },
+    }
+
+
+def warning(rank: int, reason: str, message: str, count: int = 1) -> dict[str, Any]:
+    return {
+        "type": "Warning",
+        "reason": reason,
+        "message": message,
+        "count": count,
+        "involvedObject": {"uid": f"uid-{rank}"},
+    }
+
+
+def test_a_group_is_ready_when_every_rank_is() -> None:
+    group = status.read_group([pod(1), pod(0)], [], 2)
+    assert (group.ready, group.hopeless, group.missing) == (True, False, [])
+    assert group.lines() == [
+        "rank 0: pod g-0-0 on spark1: ready",
+        "rank 1: pod g-1-0 on spark2: ready",
+    ]
+
+
+def test_a_missing_rank_is_named() -> None:
+    group = status.read_group([pod(0)], [], 3)
+    assert not group.ready
+    assert group.missing == [1, 2]
+    assert group.lines()[1:] == ["rank 1: no pod", "rank 2: no pod"]
+
+
+def test_no_pods_are_no_group() -> None:
+    assert not status.read_group([], [], 0).ready
+
+
+def test_a_loading_rank_is_worth_waiting_for() -> None:
+    group = status.read_group([pod(0, ready=False)], [], 1)
+    assert not group.hopeless
+    assert "loading" in group.lines()[0]
+
+
+@pytest.mark.parametrize(("restarts", "hopeless"), [(1, False), (2, True), (5, True)])
+def test_a_second_crash_ends_the_wait(restarts: int, hopeless: bool) -> None:
+    crashed = pod(
+        1,
+        ready=False,
+        restartCount=restarts,
+        state={"waiting": {"reason": "CrashLoopBackOff"}},
+        lastState={"terminated": {"exitCode": 2}},
+    )
+    group = status.read_group([pod(0), crashed], [], 2)
+    assert group.hopeless is hopeless
+    assert f"crashed with exit code 2, restarted {restarts} time(s)" in group.lines()[1]
+    assert group.troubled()[0].rank == 1
+
+
+@pytest.mark.parametrize(
+    ("reason", "hopeless"),
+    [("CreateContainerConfigError", True), ("ImagePullBackOff", False), ("ErrImageNeverPull", True)],
+)
+def test_waiting_reasons(reason: str, hopeless: bool) -> None:
+    waiting = pod(0, ready=False, state={"waiting": {"reason": reason, "message": "because"}})
+    group = status.read_group([waiting], [], 1)
+    assert group.hopeless is hopeless
+    assert f"{reason}: because" in group.lines()[0]
+
+
+@pytest.mark.parametrize(("count", "hopeless"), [(1, False), (3, True)])
+def test_a_network_that_can_not_be_attached(count: int, hopeless: bool) -> None:
+    message = "cannot find a network-attachment-definition (gb10-rail0-vf9) in namespace (gb10-serving)"
+    waiting = pod(0, ready=False, state={"waiting": {"reason": "ContainerCreating"}})
+    group = status.read_group([waiting], [warning(0, "FailedCreatePodSandBox", message, count)], 1)
+    assert group.hopeless is hopeless
+    assert message in group.lines()[0]
+
+
+def test_events_of_a_pod_s_predecessor_do_not_count() -> None:
+    waiting = pod(0, ready=False, state={"waiting": {"reason": "ContainerCreating"}})
+    group = status.read_group([waiting], [warning(7, "FailedCreatePodSandBox", "old", 9)], 1)
+    assert not group.hopeless
+    assert "old" not in group.lines()[0]
+
+
+def test_an_unscheduled_pod_says_why() -> None:
+    pending = pod(0, ready=False, state={"waiting": {}})
+    pending["status"]["containerStatuses"] = []
+    pending["status"]["conditions"] = [
+        {"type": "PodScheduled", "status": "False", "message": "0/4 nodes: Insufficient nvidia.com/gpu"}
+    ]
+    assert "Insufficient nvidia.com/gpu" in status.read_group([pending], [], 1).lines()[0]
+
+
+def test_a_pod_that_is_leaving_is_not_ready() -> None:
+    leaving = pod(0)
+    leaving["metadata"]["deletionTimestamp"] = "2026-11-21T12:00:00Z"
+    group = status.read_group([leaving], [], 1)
+    assert not group.ready
+    assert "stopping" in group.lines()[0]
+
+
+@pytest.mark.parametrize(
+    ("ends", "last_exit", "lost"),
+    [
+        ({}, "", False),
+        ({"lastState": {"terminated": {"reason": "OOMKilled", "exitCode": 137}}}, "OOMKilled", False),
+        ({"lastState": {"terminated": {"reason": "Unknown", "exitCode": 255}}}, "Unknown", True),
+        (
+            {"state": {"terminated": {"reason": "ContainerStatusUnknown", "exitCode": 137}}},
+            "ContainerStatusUnknown",
+            True,
+        ),
+        (
+            {"state": {"terminated": {"reason": "Error"}}, "lastState": {"terminated": {"reason": "Unknown"}}},
+            "Error",
+            False,
+        ),
+    ],
+    ids=["never ended", "out of memory", "node restarted", "node gone", "by itself at last"],
+)
+def test_the_last_end_tells_whether_a_rank_went_with_its_node(ends: dict[str, Any], last_exit: str, lost: bool) -> None:
+    rank = status.read_group([pod(0, **ends)], [], 1).ranks[0]
+    assert (rank.last_exit, rank.lost) == (last_exit, lost)
+
+
+def accounts(*instances: str) -> list[dict[str, Any]]:
+    """Return the ServiceAccounts of groups with a supervisor, and one of nobody's."""
+    found = [
+        {"metadata": {"name": name, "labels": {status.INSTANCE: instance}}}
+        for instance in instances
+        for name in (instance, f"{instance}-supervisor")
+    ]
+    return [{"metadata": {"name": "default"}}, *found]
+
+
+def test_a_group_that_is_there_is_known() -> None:
+    assert status.unknown_group(accounts("glm-4-7", "two"), "glm-4-7", "ns") == ""
+
+
+def test_a_group_that_is_not_there_is_refused_with_those_that_are() -> None:
+    assert status.unknown_group(accounts("two", "one"), "glm-4.7", "ns") == (
+        "There is no group glm-4.7. Namespace ns has one, two."
+    )
+    assert status.unknown_group([], "one", "ns") == "There is no group one. Namespace ns has no group at all."
+
+
+def test_without_a_name_no_group_is_meant() -> None:
+    assert status.unknown_group(accounts("gemma-4-31b-it"), "", "ns").startswith("Say which group: -e instance=NAME")
+
+
+def test_a_group_s_first_object_is_the_account_that_tells_of_it() -> None:
+    objects = render(build(fabric(), profile(), settings()), PodOptions(), {}, {})
+    assert objects[0]["kind"] == "ServiceAccount"
+    assert status.unknown_group(objects[:1], "gemma-4-31b-it", "gb10-serving") == ""
+
+
+def test_holders_are_read_back_from_what_was_rendered() -> None:
+    plan = build(fabric(), profile(), settings(vf_index=1))
+    sets = [o for o in render(plan, PodOptions(), {}, {}) if o["kind"] == "StatefulSet"]
+    assert status.holders(sets) == [
+        {"instance": "gemma-4-31b-it", "node": f"spark{n}", "vf_index": 1} for n in range(1, 5)
+    ]
+    foreign = {"metadata": {"name": "x"}, "spec": {"template": {"metadata": {}, "spec": {}}}}
+    assert status.holders([foreign]) == []

@@ -1,0 +1,81 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What a node offers and who holds it, read from the API's nodes and pods."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.node_room import Holder, rooms, units
+from cluster_samples import GPU, node, pod
+
+
+@pytest.mark.parametrize(
+    ("quantity", "number"),
+    [("0", 0), ("63", 63), (4, 4), ("1k", 1000), ("2M", 2_000_000), ("1Ki", 1024), ("1Gi", 2**30)],
+)
+def test_quantities_are_read_as_the_api_writes_them(quantity: str | int, number: int) -> None:
+    assert units(quantity) == number
+
+
+@pytest.mark.parametrize("quantity", ["", "1500m", "-1", "1.5", "1ki", "x"])
+def test_no_whole_number_is_no_number_of_devices(quantity: str) -> None:
+    with pytest.raises(ValueError, match="no whole number"):
+        units(quantity)
+
+
+def test_a_node_offers_devices_and_nothing_else() -> None:
+    offered = {"cpu": "20", "memory": "121Gi", "hugepages-1Gi": "0", "pods": "110", "rdma/gb10": "1k"}
+    (room,) = rooms([node("spark1", offers=offered)], [])
+    assert room.offers == {GPU: 1, "rdma/gb10": 1000}
+    assert (room.node, room.host, room.trouble, room.cordoned, room.holders) == ("spark1", "spark1", "", False, [])
+
+
+def test_a_node_is_known_by_its_hostname_too() -> None:
+    renamed = node("node-a")
+    renamed["metadata"]["labels"]["kubernetes.io/hostname"] = "spark1"
+    assert [(room.node, room.host) for room in rooms([renamed], [])] == [("node-a", "spark1")]
+
+
+def test_closed_nodes_say_why() -> None:
+    silent = node("spark3")
+    del silent["status"]["conditions"]
+    found = rooms([silent, node("spark2", cordoned=True), node("spark1", ready="Unknown")], [])
+    assert [(room.node, room.trouble, room.cordoned) for room in found] == [
+        ("spark1", "kubelet stopped posting", False),
+        ("spark2", "", True),
+        ("spark3", "it never reported", False),
+    ]
+
+
+def test_pods_hold_what_all_their_containers_take() -> None:
+    two = pod("spark1", "one")
+    two["spec"]["containers"] *= 2
+    (room,) = rooms([node("spark1")], [two])
+    assert room.holders == [Holder("gb10-serving", "pod-on-spark1", "one", {GPU: 2})]
+
+
+def test_init_containers_take_theirs_one_after_the_other() -> None:
+    def takes(count: int) -> dict[str, Any]:
+        return {"name": f"takes-{count}", "resources": {"limits": {GPU: str(count)}}}
+
+    greedy = pod("spark1", containers=[takes(1), takes(1)], initContainers=[takes(3), takes(1)])
+    modest = pod("spark1", containers=[takes(1), takes(1)], initContainers=[takes(1)])
+    assert [holder.resources for holder in rooms([node("spark1")], [greedy, modest])[0].holders] == [{GPU: 3}, {GPU: 2}]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"status": {"phase": "Succeeded"}},
+        {"status": {"phase": "Failed"}},
+        {"metadata": {"name": "p", "namespace": "ns", "deletionTimestamp": "2026-11-22T00:00:00Z"}},
+        {"spec": {"nodeName": "spark1", "containers": [{"name": "no-device"}]}},
+        {"spec": {"containers": [{"name": "pending", "resources": {"limits": {GPU: "1"}}}]}},
+    ],
+    ids=["succeeded", "failed", "leaving", "without device", "without node"],
+)
+def test_these_hold_nothing(change: dict[str, Any]) -> None:
+    assert rooms([node("spark1")], [pod("spark1") | change])[0].holders == []

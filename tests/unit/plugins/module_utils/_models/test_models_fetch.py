@@ -1,0 +1,197 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Staging a model from a hub on the loopback: resumed, verified, the token kept home, all of it or nothing."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible_collections.gb10.cluster.plugins.module_utils._models import fetch, store
+
+WEIGHTS = bytes(range(256)) * 5000
+CONFIG = b'{"architectures": ["Tiny"]}'
+CONTENT = {"config.json": CONFIG, "model.safetensors": WEIGHTS, "nested/extra.bin": b"extra"}
+
+
+def listing(**changes: Any) -> bytes:
+    siblings = [
+        {"rfilename": name, "size": len(data), "blobId": hashlib.sha1(b"blob %d\0" % len(data) + data).hexdigest()}
+        for name, data in CONTENT.items()
+    ]
+    siblings[1]["lfs"] = {"size": len(WEIGHTS), "sha256": hashlib.sha256(WEIGHTS).hexdigest()}
+    return json.dumps({"sha": "c0ffee", "siblings": siblings} | changes).encode()
+
+
+class Handler(BaseHTTPRequestHandler):
+    server: Server
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Stay silent."""
+
+    def do_GET(self) -> None:
+        self.server.asked.append((self.path, self.headers.get("Authorization"), self.headers.get("Range")))
+        if self.server.refuse:
+            self.send_error(self.server.refuse)
+        elif self.path.startswith("/api/models/"):
+            self.reply(200, listing())
+        elif self.server.redirect:
+            self.send_response(302)
+            self.send_header("Location", self.server.redirect + self.path)
+            self.end_headers()
+        else:
+            self.file(CONTENT[self.path.partition("/c0ffee/")[2]])
+
+    def file(self, data: bytes) -> None:
+        data = data[:-1] + b"?" if self.server.damage else data
+        asked = self.headers.get("Range")
+        if asked and self.server.ranges:
+            self.reply(206, data[int(asked[6:-1]) :])
+        else:
+            self.reply(200, data)
+
+    def reply(self, status: int, data: bytes) -> None:
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+
+class Server(ThreadingHTTPServer):
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.asked: list[tuple[str, str | None, str | None]] = []
+        self.refuse, self.redirect, self.damage, self.ranges = 0, "", False, True
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}"
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    with Server() as running:
+        threading.Thread(target=running.serve_forever, daemon=True).start()
+        yield running
+        running.shutdown()
+
+
+@pytest.fixture
+def files() -> list[store.File]:
+    return store.parse_listing(listing())[1]
+
+
+def fetch_all(server: Server, files: list[store.File], directory: Path, seconds: float = 30) -> tuple[bool, list[str]]:
+    got: list[str] = []
+    hub = fetch.Hub(server.url, "hf_secret")
+    done = fetch.fetch_all(hub, "org/tiny", "c0ffee", files, directory, seconds, lambda file: got.append(file.name))
+    return done, got
+
+
+def test_all_files_arrive_whole(server: Server, files: list[store.File], tmp_path: Path) -> None:
+    assert fetch_all(server, files, tmp_path) == (True, list(CONTENT))
+    assert {name: (tmp_path / name).read_bytes() for name in CONTENT} == CONTENT
+    assert not list(tmp_path.rglob("*" + store.PART))
+
+
+@pytest.mark.parametrize("ranges", [True, False])
+def test_a_broken_download_goes_on(server: Server, files: list[store.File], tmp_path: Path, ranges: bool) -> None:
+    server.ranges = ranges
+    (tmp_path / "model.safetensors.part").write_bytes(WEIGHTS[:70000])
+    assert store.needed_bytes(tmp_path, files[1:2]) == len(WEIGHTS) - 70000
+    assert fetch_all(server, files[1:2], tmp_path)[0]
+    assert server.asked[-1][2] == "bytes=70000-"
+    assert (tmp_path / "model.safetensors").read_bytes() == WEIGHTS
+
+
+def test_a_download_that_only_lacks_its_name_is_not_repeated(
+    server: Server, files: list[store.File], tmp_path: Path
+) -> None:
+    (tmp_path / "model.safetensors.part").write_bytes(WEIGHTS)
+    assert fetch_all(server, files[1:2], tmp_path)[0]
+    assert server.asked == []
+
+
+@pytest.mark.parametrize("place", [0, 1])
+def test_a_damaged_file_never_gets_its_name(
+    server: Server, files: list[store.File], tmp_path: Path, place: int
+) -> None:
+    server.damage = True
+    with pytest.raises(fetch.FetchError, match="is damaged"):
+        fetch_all(server, files[place : place + 1], tmp_path)
+    assert list(tmp_path.rglob("*.*")) == []
+
+
+def test_a_part_that_is_too_long_is_thrown_away(server: Server, files: list[store.File], tmp_path: Path) -> None:
+    (tmp_path / "config.json.part").write_bytes(b"x" * 999)
+    assert fetch_all(server, files[:1], tmp_path)[0]
+    assert (tmp_path / "config.json").read_bytes() == CONFIG
+
+
+def test_time_runs_out_and_nothing_is_lost(server: Server, files: list[store.File], tmp_path: Path) -> None:
+    assert fetch_all(server, files[1:2], tmp_path, seconds=0) == (False, [])
+    assert (tmp_path / "model.safetensors.part").stat().st_size > 0
+    assert fetch_all(server, files[1:2], tmp_path)[0]
+
+
+def test_the_token_goes_to_the_hub_and_no_further(server: Server, files: list[store.File], tmp_path: Path) -> None:
+    with Server() as elsewhere:
+        threading.Thread(target=elsewhere.serve_forever, daemon=True).start()
+        server.redirect = elsewhere.url
+        assert fetch_all(server, files[:1], tmp_path)[0]
+        assert [token for _unused, token, _unused in server.asked] == ["Bearer hf_secret"]
+        assert [token for _unused, token, _unused in elsewhere.asked] == [None]
+        elsewhere.shutdown()
+
+
+@pytest.mark.parametrize(("code", "hint"), [(401, "token"), (403, "licence"), (404, "no such"), (500, "refused")])
+def test_a_refusal_says_why_and_keeps_the_token_to_itself(server: Server, code: int, hint: str) -> None:
+    server.refuse = code
+    with pytest.raises(fetch.FetchError, match=hint) as caught:
+        fetch.Hub(server.url, "hf_secret").listing("org/tiny", "main")
+    assert "hf_secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"<html>",
+        b"[]",
+        b"{}",
+        json.dumps({"sha": "1", "siblings": []}).encode(),
+        json.dumps({"sha": "1", "siblings": [{"rfilename": "../x", "size": 1, "blobId": "0"}]}).encode(),
+        json.dumps({"sha": "1", "siblings": [{"rfilename": "/etc/x", "size": 1, "blobId": "0"}]}).encode(),
+    ],
+)
+def test_a_listing_that_can_not_be_used(text: bytes) -> None:
+    with pytest.raises(store.ListingError):
+        store.parse_listing(text)
+
+
+def test_unwanted_files_are_left_out() -> None:
+    assert [file.name for file in store.parse_listing(listing(), ["*.bin"])[1]] == ["config.json", "model.safetensors"]
+
+
+def test_what_was_verified_is_remembered(tmp_path: Path, files: list[store.File]) -> None:
+    assert store.read_marker(tmp_path) == {}
+    assert store.missing(tmp_path, files, {}) == files
+    (tmp_path / "config.json").write_bytes(CONFIG)
+    store.write_marker(tmp_path, "org/tiny", "c0ffee", {"config.json": files[0].digest}, complete=False)
+    recorded = store.read_marker(tmp_path)["files"]
+    assert store.missing(tmp_path, files, recorded) == files[1:]
+    (tmp_path / "config.json").write_bytes(b"")
+    assert store.missing(tmp_path, files, recorded) == files
+
+
+@pytest.mark.parametrize(
+    ("size", "text"), [(7, "7 B"), (59_300_000_000, "59.3 GB"), (1500, "1.5 kB"), (2e12, "2.0 TB")]
+)
+def test_sizes_for_people(size: float, text: str) -> None:
+    assert store.human(size) == text

@@ -1,0 +1,87 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A copied model: complete, or which of its files is missing or cut off."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from ansible_collections.gb10.cluster.plugins.module_utils._models.weights import faults
+
+SHARDS = [f"model-0000{number}-of-00003.safetensors" for number in (1, 2, 3)]
+
+
+def safetensors(size: int = 64) -> bytes:
+    """Return a file of one tensor of ``size`` bytes."""
+    tensor = {"dtype": "U8", "shape": [size], "data_offsets": [0, size]}
+    header = json.dumps({"__metadata__": {"format": "pt"}, "weight": tensor}).encode()
+    return len(header).to_bytes(8, "little") + header + bytes(size)
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    """A complete model of three shards and their index."""
+    (tmp_path / "config.json").write_text("{}")
+    index = {"weight_map": {f"layer{place}": name for place, name in enumerate(SHARDS)}}
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
+    for name in SHARDS:
+        (tmp_path / name).write_bytes(safetensors())
+    return tmp_path
+
+
+def cut(path: Path, size: int) -> None:
+    path.write_bytes(path.read_bytes()[:size])
+
+
+def test_a_complete_model_has_no_faults(model: Path) -> None:
+    assert faults(model) == []
+
+
+def test_a_model_in_one_file_needs_no_index(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "model.safetensors").write_bytes(safetensors())
+    assert faults(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        (lambda m: (m / SHARDS[1]).unlink(), [f"{SHARDS[1]} is missing"]),
+        (lambda m: cut(m / SHARDS[1], 0), [f"{SHARDS[1]} is empty"]),
+        (lambda m: cut(m / SHARDS[2], 5), [f"{SHARDS[2]} does not begin as a safetensors file does"]),
+        (lambda m: cut(m / SHARDS[2], 40), [f"{SHARDS[2]} does not begin as a safetensors file does"]),
+        (lambda m: cut(m / SHARDS[2], len(safetensors()) - 9), [f"{SHARDS[2]} has 164 of 173 bytes"]),
+        (lambda m: (m / "config.json").unlink(), ["config.json is missing"]),
+        (lambda m: (m / "model.safetensors.index.json").write_text("[]"), ["the index of its weights can't be read"]),
+    ],
+)
+def test_what_is_missing_or_cut_off_is_named(model: Path, spoil: Callable[[Path], None], said: list[str]) -> None:
+    spoil(model)
+    found = faults(model)
+    assert len(found) == len(said)
+    assert all(text.startswith(start) for text, start in zip(found, said, strict=True)), found
+
+
+def test_without_an_index_the_shards_names_tell_how_many_there_are(model: Path) -> None:
+    (model / "model.safetensors.index.json").unlink()
+    assert faults(model) == []
+    (model / SHARDS[2]).unlink()
+    assert faults(model) == [f"{SHARDS[2]} is missing"]
+
+
+def test_other_formats_are_looked_at_for_presence_and_size(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "pytorch_model.bin").write_bytes(b"x")
+    assert faults(tmp_path) == []
+    (tmp_path / "pytorch_model.bin").write_bytes(b"")
+    assert faults(tmp_path) == ["pytorch_model.bin is empty"]
+
+
+def test_a_directory_without_weights_or_none_at_all_is_no_model(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    assert faults(tmp_path) == ["there are no weights"]
+    assert faults(tmp_path / "gone") == ["there is no such directory"]

@@ -1,0 +1,114 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+from __future__ import annotations
+
+import pytest
+from ansible_collections.gb10.cluster.plugins.module_utils._nccl.environment import (
+    effective_env,
+    lint_env,
+    parse_conf,
+    parse_version,
+)
+
+HCAS = ["rocep1s0f0v0", "roceP2p1s0f0v0"]
+NETDEVS = ["lo", "eth0", "net1", "net2"]
+GOOD = {
+    "NCCL_DEBUG": "INFO",
+    "NCCL_DEBUG_SUBSYS": "INIT,NET,ENV",
+    "NCCL_NET": "IB",
+    "NCCL_IB_HCA": "=rocep1s0f0v0,roceP2p1s0f0v0",
+    "NCCL_SOCKET_IFNAME": "=net1",
+}
+
+
+def rules(env: dict[str, str], rdma: bool = True, version: str | None = "2.28.9+cuda13.0") -> set[str]:
+    found = lint_env(env, expect_rdma=rdma, hcas=HCAS, netdevs=NETDEVS, nccl_version=version)
+    return {f"{f.severity}:{f.rule.removeprefix('nccl.env.')}:{f.key}" for f in found}
+
+
+def test_a_good_environment_has_no_findings() -> None:
+    assert rules(GOOD) == set()
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({"NCCL_IB_DISABLE": "1"}, "error:disabled:NCCL_IB_DISABLE"),
+        ({"NCCL_IB_DISABLE": "1"}, "error:contradiction:NCCL_NET"),
+        ({"NCCL_IB_DISABLE": "0"}, "info:noop:NCCL_IB_DISABLE"),
+        ({"NCCL_IB_DISABLE": "true"}, "error:integer:NCCL_IB_DISABLE"),
+        ({"NCCL_NET": ""}, "error:empty:NCCL_NET"),
+        ({"NCCL_NET": "Socket"}, "error:socket:NCCL_NET"),
+        ({"NCCL_NET": '"IB"'}, "error:quoted:NCCL_NET"),
+        ({"NCCL_TIMEOUT": "60"}, "warning:unknown:NCCL_TIMEOUT"),
+        ({"NCCL_IB_HCAS": "x"}, "warning:unknown:NCCL_IB_HCAS"),
+        ({"NCCL_IB_SUBNET_AWARE_ROUTING": "1"}, "warning:version:NCCL_IB_SUBNET_AWARE_ROUTING"),
+        ({"NCCL_IB_GID_INDEX": "3"}, "error:gid_index:NCCL_IB_GID_INDEX"),
+        ({"NCCL_IB_TC": ""}, "info:noop:NCCL_IB_TC"),
+        ({"NCCL_IB_HCA": "net1,net2"}, "error:wrong_kind:NCCL_IB_HCA"),
+        ({"NCCL_IB_HCA": "mlx5_0"}, "error:no_match:NCCL_IB_HCA"),
+        ({"NCCL_IB_HCA": "^roce"}, "error:no_match:NCCL_IB_HCA"),
+        ({"NCCL_IB_HCA": "=rocep1s0f0v0, roceP2p1s0f0v0"}, "error:blank:NCCL_IB_HCA"),
+        ({"NCCL_IB_HCA": "=rocep1s0f0v0"}, "warning:unused:NCCL_IB_HCA"),
+        ({"NCCL_IB_HCA": ""}, "warning:empty:NCCL_IB_HCA"),
+        ({"NCCL_SOCKET_IFNAME": "rocep1s0f0v0"}, "error:wrong_kind:NCCL_SOCKET_IFNAME"),
+        ({"NCCL_SOCKET_IFNAME": "wlan0"}, "error:no_match:NCCL_SOCKET_IFNAME"),
+        ({"NCCL_DEBUG": "WARN"}, "warning:silent:NCCL_DEBUG"),
+        ({"NCCL_DEBUG_SUBSYS": "COLL"}, "warning:silent:NCCL_DEBUG_SUBSYS"),
+        ({"NCCL_DEBUG_SUBSYS": "^NET"}, "warning:silent:NCCL_DEBUG_SUBSYS"),
+        ({"CUDA_LAUNCH_BLOCKING": "0"}, "warning:presence:CUDA_LAUNCH_BLOCKING"),
+        ({"GLOO_SOCKET_IFNAME": "=net1"}, "error:gloo:GLOO_SOCKET_IFNAME"),
+    ],
+)
+def test_one_mistake_gives_its_finding(change: dict[str, str], expected: str) -> None:
+    assert expected in rules(GOOD | change)
+
+
+def test_a_prefix_that_takes_more_devices_is_told() -> None:
+    found = lint_env(
+        GOOD | {"NCCL_IB_HCA": "rocep1s0f0v1"},
+        expect_rdma=True,
+        hcas=["rocep1s0f0v1", "rocep1s0f0v10"],
+        netdevs=[],
+        nccl_version=None,
+    )
+    assert [f.rule for f in found] == ["nccl.env.prefix"]
+    assert "rocep1s0f0v10" in found[0].reason
+
+
+def test_tcp_expected_is_judged_the_other_way_round() -> None:
+    socket = {"NCCL_DEBUG": "INFO", "NCCL_NET": "Socket"}
+    assert rules(socket, rdma=False) == set()
+    assert "error:rdma:NCCL_NET" in rules(socket | {"NCCL_NET": "IB"}, rdma=False)
+    assert "warning:plugin:NCCL_IB_DISABLE" in rules({"NCCL_DEBUG": "INFO", "NCCL_IB_DISABLE": "1"}, rdma=False)
+
+
+def test_an_old_release_may_pin_its_gid_but_buffers_its_file() -> None:
+    env = GOOD | {"NCCL_IB_GID_INDEX": "3", "NCCL_DEBUG_FILE": "/dev/stdout"}
+    assert rules(env, version="2.20.5") == {
+        "warning:gid_index:NCCL_IB_GID_INDEX",
+        "warning:buffered:NCCL_DEBUG_FILE",
+    }
+
+
+def test_wrong_kind_is_seen_without_knowing_the_devices() -> None:
+    found = lint_env(GOOD | {"NCCL_IB_HCA": "enp1s0f0np0"}, expect_rdma=True, hcas=[], netdevs=[], nccl_version=None)
+    assert [f.rule for f in found] == ["nccl.env.wrong_kind"]
+
+
+def test_conf_files_fill_what_the_environment_leaves_open() -> None:
+    conf = parse_conf("# NCCL_NET=IB\nNCCL_IB_DISABLE=1\r\nNCCL_DEBUG=WARN\nno sign\nNCCL_IB_DISABLE=0\n")
+    assert conf == {"NCCL_IB_DISABLE": "1", "NCCL_DEBUG": "WARN"}
+    assert effective_env({"NCCL_DEBUG": "INFO"}, conf, {"NCCL_NET": "IB"}) == {
+        "NCCL_DEBUG": "INFO",
+        "NCCL_IB_DISABLE": "1",
+        "NCCL_NET": "IB",
+    }
+
+
+def test_versions() -> None:
+    assert parse_version("2.28.9+cuda13.0") == (2, 28, 9)
+    assert parse_version("v2.30.7-1") == (2, 30, 7)
+    assert parse_version(None) is None
+    assert parse_version("unknown") is None

@@ -1,0 +1,125 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+from __future__ import annotations
+
+import io
+
+import pytest
+from ansible_collections.gb10.cluster.plugins.module_utils._nccl.expectation import Expectation, judge
+from ansible_collections.gb10.cluster.plugins.module_utils._nccl.log import NcclLog
+from ansible_collections.gb10.cluster.plugins.module_utils._nccl.overall import expectation, final, judge_all
+
+
+def log(*lines: str) -> NcclLog:
+    text = "".join(f"s1:1:1 [0] NCCL INFO {line}\n" for line in lines)
+    return NcclLog().read(io.BytesIO(text.encode()).read)
+
+
+BOTH = [f"Channel 0{n}/0 : 0[0] -> 1[0] [send] via NET/IB/{n % 2}" for n in range(4)]
+
+
+@pytest.mark.parametrize(
+    ("expect", "lines", "failure"),
+    [
+        (Expectation(min_devices=2), BOTH[:1], "uses 1 of 2 devices"),
+        (Expectation(balance=0.5), [*BOTH, *BOTH[::2], *BOTH[::2]], "unequally"),
+        (Expectation(gdr=True), BOTH, "without GPUDirect RDMA"),
+        (Expectation(gdr=False), [BOTH[0] + "/GDRDMA"], "with GPUDirect RDMA"),
+        (Expectation(nodes=2), BOTH, "0 of 2 nodes"),
+        (Expectation(ranks=2), BOTH, "1 of 2 ranks"),
+        (Expectation(networks=("IBext*",)), BOTH, "IB where IBext* is expected"),
+        (Expectation(), ["Using network IB"], "only the selection says so"),
+    ],
+)
+def test_what_is_missing_is_said(expect: Expectation, lines: list[str], failure: str) -> None:
+    report = judge(log(*lines), "x", expect)
+    assert not report.satisfied
+    assert any(failure in text for text in report.failures), report.failures
+
+
+def test_what_is_there_satisfies() -> None:
+    assert judge(log(*BOTH), "x", Expectation(min_devices=2, balance=1.0, gdr=False, networks=("IB",))).satisfied
+    assert judge(log("Using network IB"), "x", Expectation(evidence="selection")).satisfied
+    assert judge(log(), "x", Expectation(allow_unknown=True)).satisfied
+
+
+def test_devices_that_nccl_overrides_are_not_counted_as_used() -> None:
+    report = judge(
+        log(*BOTH, "NET/IB: Subnet-aware routing: overriding dev 1 with dev 0"), "x", Expectation(min_devices=2)
+    )
+    assert not report.satisfied
+
+
+def test_sources_must_agree_and_the_weakest_evidence_counts() -> None:
+    both = judge_all({"a": log(*BOTH), "b": log("Using network Socket")}, Expectation())
+    assert (both["verdict"], both["evidence"], both["satisfied"]) == ("mixed", "selection", False)
+    silent = judge_all({"a": log(*BOTH), "b": log()}, Expectation())
+    assert (silent["verdict"], silent["satisfied"]) == ("unknown", False)
+    assert judge_all({}, Expectation())["failures"] == ["there was no log to read"]
+
+
+def test_waiting_ends_when_nothing_can_get_better() -> None:
+    assert final(judge_all({"a": log(*BOTH)}, Expectation()))
+    assert final(judge_all({"a": log(BOTH[0].replace("IB", "Socket"))}, Expectation()))
+    assert not final(judge_all({"a": log("Using network IB")}, Expectation()))
+    assert not final(judge_all({}, Expectation()))
+
+
+def test_expectations_are_checked() -> None:
+    assert expectation({"networks": ["IB"], "gdr": None}) == Expectation(networks=("IB",))
+    with pytest.raises(ValueError, match="unknown expectation: rank"):
+        expectation({"rank": 2})
+    with pytest.raises(ValueError, match="evidence must be one of"):
+        expectation({"evidence": "hearsay"})
+
+
+def member(rank: int, nranks: int, shared: str, *lines: str) -> NcclLog:
+    begun = (
+        f"ncclCommInitRank comm 0x1 rank {rank} nranks {nranks} cudaDev 0 nvmlDev 0 busId f000 commId {shared} - Init"
+    )
+    return log(f"{begun} START", *lines, *BOTH, f"{begun} COMPLETE")
+
+
+def test_ranks_of_several_groups_are_counted_apart() -> None:
+    groups = {f"pod-{n}": member(n % 2, 2, "0xa" if n < 2 else "0xb") for n in range(4)}
+    assert judge_all(groups, Expectation(ranks=4))["satisfied"]
+    assert "2 of 4 ranks were seen" in judge_all(dict(list(groups.items())[:2]), Expectation(ranks=4))["failures"]
+
+
+def test_a_process_of_several_gpus_is_several_ranks() -> None:
+    begun = (
+        "ncclCommInitAll comm 0x{0} rank {0} nranks 4 cudaDev {0} nvmlDev {0} busId {0}000 commId 0x7 - Init COMPLETE"
+    )
+    assert judge(log(*(begun.format(n) for n in (0, 1)), *BOTH), "x", Expectation(ranks=2)).satisfied
+
+
+def test_a_pod_has_to_run_the_rank_of_its_place() -> None:
+    logs = {"pod-0": member(1, 2, "0xa"), "pod-1": member(0, 2, "0xa")}
+    assert judge_all(logs, Expectation())["satisfied"]
+    assert judge_all(logs, Expectation(), {"pod-0": 1, "pod-1": 0})["satisfied"]
+    wrong = judge_all(logs, Expectation(), {"pod-0": 0, "pod-1": 1})
+    assert wrong["failures"] == [
+        "pod-0 has place 0 and runs rank 1 of NCCL",
+        "pod-1 has place 1 and runs rank 0 of NCCL",
+    ]
+    # Ranks of a part of the group say nothing about places in the whole.
+    apart = {f"pod-{n}": member(n % 2, 2, "0xa" if n < 2 else "0xb") for n in range(4)}
+    assert judge_all(apart, Expectation(), {f"pod-{n}": n for n in range(4)})["satisfied"]
+
+
+def test_mtus_that_differ_between_pods_are_told() -> None:
+    qp = "NET/IB: NCCL Dev 0 IbDev 0 Port 1 qpn 305 mtu {} GID 3 (0/164640AFFFF0000)"
+    causes = judge_all({"a": log(qp.format(3), *BOTH), "b": log(qp.format(5), *BOTH)}, Expectation())["causes"]
+    assert [(cause["id"], "mtu 3" in cause["line"]) for cause in causes] == [("mtu_differs", True)]
+    assert judge_all({"a": log(qp.format(5), *BOTH), "b": log(qp.format(5), *BOTH)}, Expectation())["causes"] == []
+
+
+def test_every_communicator_has_its_own_verdict() -> None:
+    begun = "ncclCommInitRank comm {0} rank 0 nranks 2 cudaDev 0 nvmlDev 0 busId f000 commId {0} - Init COMPLETE"
+    report = judge(log(begun.format("0xa"), *BOTH, "Using network Socket", begun.format("0xb")), "x")
+    (rank,) = report.as_dict()["ranks"]
+    assert [(c["verdict"], c["transport_class"], c["evidence"]) for c in rank["communicators"]] == [
+        ("ib", "rdma", "channels"),
+        ("socket", "tcp", "selection"),
+    ]

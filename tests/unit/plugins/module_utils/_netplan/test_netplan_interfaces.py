@@ -1,0 +1,123 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import yaml
+from ansible_collections.gb10.cluster.plugins.module_utils._netplan import interfaces
+from ansible_collections.gb10.cluster.plugins.module_utils._rdma.gids import Gid, RdmaDevice, RdmaPort
+
+PFS = [{"name": "enp1s0f0np0"}]
+VFS: list[dict[str, Any]] = [
+    {"netdev": "enp1s0f0v0", "address": "10.100.0.1", "prefix": 24, "rdma_device": "rocep1s0f0v0"}
+]
+DESIRED = interfaces.interfaces(PFS, VFS, 9000)
+
+
+def link(mtu: int = 9000, *addresses: str, state: str = "UP") -> dict[str, Any]:
+    split = [address.split("/") for address in addresses]
+    return {
+        "mtu": mtu,
+        "operstate": state,
+        "flags": [],
+        "addr_info": [{"local": local, "prefixlen": int(prefix)} for local, prefix in split],
+    }
+
+
+GOOD = {"enp1s0f0np0": link(), "enp1s0f0v0": link(9000, "10.100.0.1/24")}
+
+
+def test_the_file_is_yaml_with_nothing_that_could_route() -> None:
+    text = interfaces.render_netplan(DESIRED)
+    ethernets = yaml.safe_load(text)["network"]["ethernets"]
+    assert list(ethernets) == ["enp1s0f0np0", "enp1s0f0v0"]
+    assert ethernets["enp1s0f0v0"] == {
+        "renderer": "networkd",
+        "optional": True,
+        "dhcp4": False,
+        "dhcp6": False,
+        "accept-ra": False,
+        "link-local": [],
+        "mtu": 9000,
+        "addresses": ["10.100.0.1/24"],
+    }
+    assert "addresses" not in ethernets["enp1s0f0np0"]
+    assert "route" not in text
+    assert "gateway" not in text
+
+
+def test_ipv6_beside_ipv4() -> None:
+    both = interfaces.interfaces([], [{**VFS[0], "address6": "fd00::1", "prefix6": 64}], 9000)
+    assert both[0].addresses == ("10.100.0.1/24", "fd00::1/64")
+
+
+@pytest.mark.parametrize(
+    "vf",
+    [
+        {**VFS[0], "address": "10.10.10.061"},
+        {**VFS[0], "netdev": "en: {dhcp4: true}"},
+        {**VFS[0], "netdev": "a-name-longer-than-ifnamsiz"},
+    ],
+)
+def test_nothing_is_written_for_a_bad_name_or_address(vf: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"10\.10\.10\.061|no interface name"):
+        interfaces.interfaces([], [vf], 9000)
+
+
+def test_each_vf_answers_only_for_itself() -> None:
+    assert interfaces.sysctls(DESIRED) == {
+        "net/ipv4/conf/enp1s0f0v0/arp_ignore": 1,
+        "net/ipv4/conf/enp1s0f0v0/arp_announce": 2,
+        "net/ipv4/conf/enp1s0f0v0/rp_filter": 2,
+    }
+    assert "-net/ipv4/conf/enp1s0f0v0/arp_ignore = 1\n" in interfaces.render_sysctl(DESIRED)
+
+
+def test_the_management_link_and_missing_interfaces_are_refused_together() -> None:
+    findings = interfaces.check(DESIRED, {"enp1s0f0np0": link()}, {"enp1s0f0np0": "default route"}, {}, False)
+    assert [finding.rule for finding in findings] == ["netplan.management", "netplan.vf.missing"]
+
+
+def test_a_vf_may_be_in_a_pod_or_come_later() -> None:
+    there = {"enp1s0f0np0": link()}
+    assert interfaces.check(DESIRED, there, {}, {"enp1s0f0v0": "pod a/b"}, False) == []
+    assert interfaces.check(DESIRED, there, {}, {}, True) == []
+    assert [finding.rule for finding in interfaces.check(DESIRED, {}, {}, {}, True)] == ["netplan.pf.missing"]
+
+
+def test_no_deviation_when_all_is_as_planned() -> None:
+    assert interfaces.deviations(DESIRED, GOOD, {}) == []
+
+
+@pytest.mark.parametrize(
+    ("links", "expected"),
+    [
+        ({**GOOD, "enp1s0f0np0": link(1500)}, "mtu: enp1s0f0np0 has 1500, planned 9000"),
+        ({**GOOD, "enp1s0f0v0": link(9000)}, "address: enp1s0f0v0 lacks 10.100.0.1/24"),
+        ({**GOOD, "enp1s0f0np0": link(state="DOWN")}, "link: enp1s0f0np0 is down (no carrier: cable, port or switch)"),
+        ({"enp1s0f0np0": link()}, "link: enp1s0f0v0 is missing"),
+    ],
+)
+def test_a_deviation_names_its_layer(links: dict[str, Any], expected: str) -> None:
+    assert interfaces.deviations(DESIRED, links, {}) == [expected]
+
+
+def test_a_vf_in_a_pod_is_no_deviation() -> None:
+    held = {"enp1s0f0v0": "pod a/b"}
+    assert interfaces.deviations(DESIRED, {"enp1s0f0np0": link()}, held) == []
+    assert interfaces.gid_deviations(DESIRED, held, []) == []
+
+
+def test_a_vf_without_its_gid_is_a_deviation() -> None:
+    def device(*gids: Gid) -> RdmaDevice:
+        return RdmaDevice("rocep1s0f0v0", None, None, (), (RdmaPort(1, "ACTIVE", None, None, None, 9000, 4096, gids),))
+
+    local = Gid(0, "fe80::1", "RoCE v2", "enp1s0f0v0", None)
+    mapped = Gid(3, "::ffff:10.100.0.1", "RoCE v2", "enp1s0f0v0", "10.100.0.1")
+    assert interfaces.gid_deviations(DESIRED, {}, [device(local, mapped)]) == []
+    assert interfaces.gid_deviations(DESIRED, {}, [device(local)]) == [
+        "gid: rocep1s0f0v0 has no RoCE v2 GID for 10.100.0.1"
+    ]

@@ -1,0 +1,135 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible_collections.gb10.cluster.plugins.module_utils._host import system
+from ansible_collections.gb10.cluster.plugins.module_utils._host import unit as host_unit
+from ansible_collections.gb10.cluster.plugins.module_utils._netplan import undo
+from ansible_collections.gb10.cluster.plugins.module_utils._netplan.undo import LinkState, Manifest, State
+
+LINK = {"mtu": 9000, "flags": ["UP"], "addr_info": [{"local": "10.100.0.1", "prefixlen": 24, "scope": "global"}]}
+
+
+class Machine:
+    """Commands that would change this machine, remembered instead."""
+
+    def __init__(self, tmp_path: Path) -> None:
+        self.ran: list[str] = []
+        self.state = State(tmp_path / "state")
+        unit = self.state.unit
+        self.state.unit = host_unit.HostUnit(
+            **{**unit.__dict__, "units": tmp_path / "units", "library": tmp_path / "library"}
+        )
+        self.file = tmp_path / "etc/60-gb10-fabric.yaml"
+        self.file.parent.mkdir()
+        self.fails = ""
+
+    def run(self, argv: Sequence[str], *, check: bool = True, timeout: float = 0) -> subprocess.CompletedProcess[str]:
+        text = " ".join(argv)
+        self.ran.append(text)
+        if self.fails and self.fails in text:
+            raise system.HostError(f"{text}: exit status 1")
+        return subprocess.CompletedProcess(argv, 0, "", "")
+
+    def arm(self, old: str | None) -> Manifest:
+        if old is not None:
+            self.file.write_text(old)
+        manifest = Manifest("id-1", "test", 60, {str(self.file): old}, {"enp1s0f0v0": LinkState(1500, False, ())}, {})
+        self.state.directory.mkdir(exist_ok=True)
+        undo.arm(self.state, manifest)
+        return manifest
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
+    made = Machine(tmp_path)
+    monkeypatch.setattr(system, "run", made.run)
+    monkeypatch.setattr(system, "links", lambda netns=None: {"enp1s0f0v0": LINK})
+    return made
+
+
+def change(machine: Machine) -> None:
+    staged = system.stage(machine.file, "new", 0o600)
+    staged.replace(machine.file)
+
+
+def test_arming_starts_the_clock_and_prepares_for_a_reboot(machine: Machine) -> None:
+    machine.arm("old")
+    assert any("systemd-run" in command and "--on-active=60" in command for command in machine.ran)
+    assert "systemctl enable --quiet gb10-netplan-undo.service" in machine.ran
+    unit = machine.state.unit.unit_path.read_text()
+    assert "Before=network-pre.target" in unit
+    assert f"ConditionPathExists={machine.state.pending}" in unit
+    assert machine.state.pending.stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("old", ["old", None])
+def test_undo_brings_the_old_file_and_link_state_back(machine: Machine, old: str | None) -> None:
+    machine.arm(old)
+    change(machine)
+    assert "the old state is back" in undo.undo(machine.state, "too late")
+    assert (machine.file.read_text() if machine.file.exists() else None) == old
+    assert "netplan apply" in machine.ran
+    assert "ip address del 10.100.0.1/24 dev enp1s0f0v0" in machine.ran
+    assert "ip link set dev enp1s0f0v0 mtu 1500" in machine.ran
+    assert "ip link set dev enp1s0f0v0 down" in machine.ran
+    assert machine.state.outcome()["outcome"] == "undone"
+    assert [path.name for path in machine.file.parent.iterdir()] == ([machine.file.name] if old else [])
+
+
+def test_undo_without_a_pending_change_does_nothing(machine: Machine) -> None:
+    assert undo.undo(machine.state, "too late") == "no network change is pending"
+    assert machine.ran == []
+
+
+def test_a_confirmed_change_stays_and_is_remembered(machine: Machine) -> None:
+    machine.arm("old")
+    change(machine)
+    undo.confirm(machine.state, "id-1")
+    assert machine.file.read_text() == "new"
+    assert [manifest.files for manifest in machine.state.manifests()] == [{str(machine.file): "old"}]
+    assert "systemctl stop gb10-netplan-undo-timer.timer" in machine.ran
+    assert not machine.state.unit.unit_path.exists()
+    assert undo.undo(machine.state, "too late") == "no network change is pending"
+
+
+def test_confirming_too_late_says_that_the_old_state_holds(machine: Machine) -> None:
+    machine.arm("old")
+    undo.undo(machine.state, "it was not confirmed in time")
+    with pytest.raises(system.HostError, match=r"the old state holds: it was not confirmed in time"):
+        undo.confirm(machine.state, "id-1")
+
+
+def test_undo_goes_on_when_netplan_fails_and_says_so(machine: Machine) -> None:
+    machine.arm("old")
+    change(machine)
+    machine.fails = "netplan apply"
+    assert "but: netplan apply: exit status 1" in undo.undo(machine.state, "too late")
+    assert machine.file.read_text() == "old"
+
+
+def test_an_undo_that_cannot_be_armed_leaves_nothing(machine: Machine) -> None:
+    machine.fails = "systemd-run"
+    with pytest.raises(system.HostError):
+        machine.arm("old")
+    manifest = undo.load(machine.state.pending)
+    assert manifest is not None
+    undo.abandon(machine.state, manifest)
+    assert machine.file.read_text() == "old"
+    assert [path.name for path in machine.file.parent.iterdir()] == [machine.file.name]
+    assert not machine.state.pending.exists()
+    assert not machine.state.unit.unit_path.exists()
+
+
+def test_manifest_survives_its_file(tmp_path: Path) -> None:
+    manifest = Manifest("a", "b", 1, {"/x": None}, {"e": LinkState(9000, True, ("10.0.0.1/24",))}, {"k": "1"}, True)
+    (tmp_path / "m.json").write_text(manifest.text())
+    found: Any = undo.load(tmp_path / "m.json")
+    assert found == manifest

@@ -1,0 +1,65 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+from __future__ import annotations
+
+from ansible_collections.gb10.cluster.plugins.module_utils._nccl import environment_pod as env_pod
+from ansible_collections.gb10.cluster.plugins.module_utils._rdma.counters import (
+    compare,
+    delta,
+    describe,
+    moved_bytes,
+    parse,
+)
+
+
+def test_ports_are_added_and_words_become_bytes() -> None:
+    text = (
+        "infiniband/mlx5_0/ports/1/counters/port_xmit_data 10\n"
+        "infiniband/mlx5_0/ports/2/counters/port_xmit_data 5\n"
+        "infiniband/mlx5_0/ports/1/counters/link_error_recovery 3\n"
+        "infiniband/mlx5_0/ports/1/hw_counters/rnr_nak_retry_err 2\n"
+        "net/eth0/statistics/rx_bytes 77\n"
+        "net/eth0/statistics/tx_bytes N/A\n"
+        "nonsense\n"
+    )
+    assert parse(text) == {
+        "rdma": {"mlx5_0": {"xmit_bytes": 60, "rnr_nak_retry_err": 2}},
+        "net": {"eth0": {"rx_bytes": 77}},
+    }
+
+
+def test_a_counter_that_went_back_started_anew() -> None:
+    moved = delta({"a": {"xmit_bytes": 100}}, {"a": {"xmit_bytes": 30}, "b": {"xmit_bytes": 5}})
+    assert moved == {"a": {"xmit_bytes": 30}, "b": {"xmit_bytes": 5}}
+
+
+def test_the_loopback_does_not_count_unless_named() -> None:
+    moved = {"lo": {"tx_bytes": 10}, "net1": {"tx_bytes": 3, "rx_bytes": 4}}
+    assert moved_bytes(moved) == 7
+    assert moved_bytes(moved, ["lo", "net2"]) == 10
+
+
+def test_little_traffic_says_nothing_and_much_decides() -> None:
+    assert "too little" in compare("rdma", 10, 20, 1000)
+    assert compare("rdma", 5000, 20, 1000) == ""
+    assert "the log says RDMA" in compare("rdma", 20, 5000, 1000)
+    assert compare("tcp", 20, 5000, 1000) == ""
+    assert "the log says TCP" in compare("tcp", 5000, 20, 1000)
+
+
+def test_errors_that_grew_are_told() -> None:
+    assert describe({"mlx5_0": {"xmit_bytes": 2_000_000, "rnr_nak_retry_err": 4, "out_of_sequence": 0}}) == (
+        "mlx5_0 sent 2.0 MB, received 0.0 MB, rnr_nak_retry_err +4"
+    )
+
+
+def test_a_pod_s_environment_and_conf_files() -> None:
+    text = (
+        "#env\nNCCL_DEBUG=INFO\n#conf\n# mine\nNCCL_NET=IB\n\n#etc\nNCCL_NET=Socket\nNCCL_IB_DISABLE=1\n\n"
+        "#hcas\nrocep1s0f0v0\n#netdevs\nlo\nnet1\n"
+    )
+    seen = env_pod.parse(text)
+    assert seen.effective == {"NCCL_DEBUG": "INFO", "NCCL_NET": "IB", "NCCL_IB_DISABLE": "1"}
+    assert (seen.hcas, seen.netdevs) == (["rocep1s0f0v0"], ["lo", "net1"])
+    assert "TOKEN" not in env_pod.SCRIPT

@@ -1,0 +1,61 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Classes of a port: read from dcb's words, reached and taken back by the fewest commands."""
+
+from __future__ import annotations
+
+import json
+
+from ansible_collections.gb10.cluster.plugins.module_utils._rdma import qos
+from ansible_collections.gb10.cluster.plugins.module_utils._rdma.qos import Qos
+from hypothesis import given
+from hypothesis import strategies as st
+
+PFC = "prio-pfc 0:off 1:off 2:off 3:on 4:off 5:off 6:off 7:on \n"
+WANTED = Qos(frozenset([3]), {26: 3, 48: 6})
+UNTOUCHED = Qos(frozenset(), {26: None, 48: None})
+CLASS = st.integers(0, 7)
+STATES = st.builds(Qos, st.frozensets(CLASS), st.fixed_dictionaries({26: st.none() | CLASS, 48: st.none() | CLASS}))
+
+
+def run(port: Qos, commands: list[list[str]]) -> Qos:
+    """Do what dcb would do to a port."""
+    lossless, classes = port.lossless, dict(port.classes)
+    for _dcb, thing, action, _dev, name, _kind, *entries in commands:
+        assert name == "p0"
+        if thing == "pfc":
+            lossless = qos.parse_pfc(" ".join(entries))
+        for dscp, number in qos.parse_dscp(" ".join(entries)).items() if thing == "app" else ():
+            assert action != "del" or classes[dscp] == number
+            classes[dscp] = None if action == "del" else number
+    return Qos(lossless, classes)
+
+
+def test_the_words_of_dcb_are_read() -> None:
+    assert qos.parse_pfc(PFC) == {3, 7}
+    assert qos.parse_dscp("dscp-prio 0:0 26:3 48:6 \n") == {0: 0, 26: 3, 48: 6}
+    assert qos.parse_dscp("") == {}
+
+
+def test_an_untouched_port_takes_three_commands() -> None:
+    assert [" ".join(command) for command in qos.commands("p0", UNTOUCHED, WANTED)] == [
+        "dcb pfc set dev p0 prio-pfc 0:off 1:off 2:off 3:on 4:off 5:off 6:off 7:off",
+        "dcb app replace dev p0 dscp-prio 26:3",
+        "dcb app replace dev p0 dscp-prio 48:6",
+    ]
+    assert qos.commands("p0", WANTED, WANTED) == []
+
+
+@given(before=STATES, wanted=STATES)
+def test_any_state_is_reached_and_left_again(before: Qos, wanted: Qos) -> None:
+    reached = run(before, qos.commands("p0", before, wanted))
+    assert reached == wanted
+    assert run(reached, qos.commands("p0", reached, before)) == before
+
+
+@given(STATES)
+def test_the_configuration_keeps_what_was_before(before: Qos) -> None:
+    config = json.loads(qos.configuration(WANTED, {"p0": before}, ["p0"], 60))
+    assert qos.from_dict(config["wanted"]) == WANTED
+    assert qos.from_dict(config["origin"]["p0"]) == before

@@ -1,0 +1,51 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+from __future__ import annotations
+
+from pathlib import Path
+
+from ansible_collections.gb10.cluster.plugins.module_utils._sriov.physical_functions import (
+    Pf,
+    max_mtus,
+    pf_facts,
+    read_pfs,
+)
+from sysfs_samples import mlx5_vf, pci_function, write
+
+LINKS = '[{"ifname": "lo"}, {}, {"ifname": "enp1s0f0np0", "max_mtu": 9978}, {"ifname": "enP7s7", "max_mtu": 9194}]'
+
+
+def test_pfs_are_what_can_have_vfs(tmp_path: Path) -> None:
+    function = pci_function(tmp_path, "enp1s0f0np0", "0000:01:00.0", total_vfs=8)
+    (function / "infiniband/rocep1s0f0").mkdir(parents=True)
+    pci_function(tmp_path, "enP7s7", "0007:01:00.0")
+    mlx5_vf(tmp_path)
+    pfs = read_pfs(str(tmp_path), LINKS)
+    assert pfs == [Pf("enp1s0f0np0", "0000:01:00.0", 8, 0, "rocep1s0f0", 9978)]
+    assert pf_facts(pfs) == {
+        "gb10_pf_totalvfs": {"enp1s0f0np0": 8},
+        "gb10_pf_max_mtu": {"enp1s0f0np0": 9978},
+        "gb10_pf_rdma": {"enp1s0f0np0": "rocep1s0f0"},
+        "gb10_pf_pci": {"enp1s0f0np0": "0000:01:00.0"},
+    }
+
+
+def test_a_connectx_without_sriov_in_its_firmware_offers_none(tmp_path: Path) -> None:
+    write(pci_function(tmp_path, "enp1s0f0np0", "0000:01:00.0") / "vendor", "0x15b3")
+    virtual = pci_function(tmp_path, "enp1s0f0v0", "0000:01:00.2")
+    write(virtual / "vendor", "0x15b3")
+    (virtual / "physfn").symlink_to(tmp_path / "devices/0000:01:00.0")
+    assert [(pf.name, pf.total_vfs) for pf in read_pfs(str(tmp_path))] == [("enp1s0f0np0", 0)]
+
+
+def test_what_is_unknown_is_left_out(tmp_path: Path) -> None:
+    pci_function(tmp_path, "enp1s0f0np0", "0000:01:00.0", total_vfs=0)
+    assert pf_facts(read_pfs(str(tmp_path))) == {
+        "gb10_pf_totalvfs": {"enp1s0f0np0": 0},
+        "gb10_pf_max_mtu": {},
+        "gb10_pf_rdma": {},
+        "gb10_pf_pci": {"enp1s0f0np0": "0000:01:00.0"},
+    }
+    assert read_pfs(str(tmp_path / "nowhere")) == []
+    assert max_mtus("Object not json") == {}

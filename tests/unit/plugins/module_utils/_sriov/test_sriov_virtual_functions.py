@@ -1,0 +1,135 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible_collections.gb10.cluster.plugins.module_utils._host import netns, system
+from ansible_collections.gb10.cluster.plugins.module_utils._sriov import virtual_functions as sriov
+from ansible_collections.gb10.cluster.plugins.module_utils._sriov.virtual_functions import (
+    Pf,
+    PfState,
+    Step,
+    Sysfs,
+    Vf,
+    VfState,
+)
+
+MAC0, MAC1 = "02:95:2a:00:01:00", "02:95:2a:00:01:01"
+VFS = [Vf("enp1s0f0np0", 0, "enp1s0f0v0", MAC0), Vf("enp1s0f0np0", 1, "enp1s0f0v1", MAC1)]
+
+
+def state(numvfs: int = 0, total: int | None = 8, present: bool = True, **vfs: VfState) -> dict[str, PfState]:
+    found = {int(name.removeprefix("vf")): vf for name, vf in vfs.items()}
+    return {"enp1s0f0np0": PfState("enp1s0f0np0", "0000:01:00.0", present, total, numvfs, found)}
+
+
+def there(index: int, mac: str, admin: str | None = None) -> VfState:
+    return VfState(f"enp1s0f0v{index}", mac, admin)
+
+
+AWAY = VfState("", "", None, "pod gb10-serving/gemma-0 (network namespace cni-5f)")
+
+
+def test_a_virgin_port_gets_its_vfs_and_their_macs() -> None:
+    assert sriov.steps([Pf("enp1s0f0np0", 2)], VFS, state()) == [
+        Step("numvfs", "enp1s0f0np0", "2"),
+        Step("mac", "enp1s0f0np0", MAC0, 0, "enp1s0f0v0"),
+        Step("mac", "enp1s0f0np0", MAC1, 1, "enp1s0f0v1"),
+    ]
+
+
+def test_another_count_goes_through_zero() -> None:
+    found = sriov.steps([Pf("enp1s0f0np0", 1)], VFS, state(2, vf0=there(0, MAC0), vf1=there(1, MAC1)))
+    assert [step.value for step in found] == ["0", "1", MAC0]
+
+
+def test_the_planned_state_needs_no_step() -> None:
+    assert sriov.steps([Pf("enp1s0f0np0", 2)], VFS, state(2, vf0=there(0, MAC0, MAC0), vf1=there(1, MAC1))) == []
+
+
+def test_a_vf_in_a_pod_is_left_alone() -> None:
+    assert sriov.steps([Pf("enp1s0f0np0", 2)], VFS, state(2, vf0=AWAY, vf1=there(1, MAC1))) == []
+
+
+def test_a_mac_that_the_port_would_not_restore_is_set_again() -> None:
+    found = sriov.steps([Pf("enp1s0f0np0", 1)], VFS, state(1, vf0=there(0, MAC0, "00:00:00:00:00:00")))
+    assert found == [Step("mac", "enp1s0f0np0", MAC0, 0, "enp1s0f0v0")]
+
+
+@pytest.mark.parametrize(
+    ("count", "before", "rule", "words"),
+    [
+        (1, state(present=False), "sriov.pf.missing", "gb10_fabric_pfs"),
+        (4, state(total=0), "sriov.firmware.disabled", "mlxconfig -d 0000:01:00.0 set SRIOV_EN=1 NUM_OF_VFS=4"),
+        (4, state(total=None), "sriov.firmware.disabled", "power-cycle"),
+        (9, state(total=8), "sriov.count.above_hardware", "NUM_OF_VFS=9"),
+        (1, state(2, vf0=AWAY, vf1=there(1, MAC1)), "sriov.vf.in_use", "sriov_force"),
+        (1, state(2, vf0=there(0, MAC0), vf1=VfState("", "", None)), "sriov.vf.in_use", "sriov_force"),
+    ],
+)
+def test_what_cannot_work_is_refused_with_its_remedy(
+    count: int, before: dict[str, PfState], rule: str, words: str
+) -> None:
+    findings = sriov.check([Pf("enp1s0f0np0", count)], before, force=False)
+    assert [finding.rule for finding in findings] == [rule]
+    assert words in findings[0].remedy
+
+
+def test_the_pod_that_holds_the_vf_is_named() -> None:
+    found = sriov.check([Pf("enp1s0f0np0", 1)], state(2, vf0=AWAY, vf1=there(1, MAC1)), force=False)
+    assert found[0].value == AWAY.holder
+
+
+def test_force_allows_to_destroy_a_vf_in_use() -> None:
+    assert sriov.check([Pf("enp1s0f0np0", 1)], state(2, vf0=AWAY, vf1=there(1, MAC1)), force=True) == []
+
+
+def test_no_vfs_are_fine_where_the_firmware_has_none() -> None:
+    assert sriov.check([Pf("enp1s0f0np0", 0)], state(total=None), force=False) == []
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    """A PF with one VF, as the kernel shows them."""
+    pci, vf = tmp_path / "devices/0000:01:00.0", tmp_path / "devices/0000:01:00.2"
+    (vf / "net/enp1s0f0v0").mkdir(parents=True)
+    pci.mkdir()
+    (pci / "sriov_totalvfs").write_text("8\n")
+    (pci / "sriov_numvfs").write_text("1\n")
+    (pci / "virtfn0").symlink_to(vf)
+    (tmp_path / "class/net/enp1s0f0np0").mkdir(parents=True)
+    (tmp_path / "class/net/enp1s0f0np0/device").symlink_to(pci)
+    return tmp_path
+
+
+def test_observe_reads_counts_names_and_macs(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    links: dict[str, Any] = {
+        "enp1s0f0np0": {"vfinfo_list": [{"vf": 0, "address": MAC1}]},
+        "enp1s0f0v0": {"address": MAC0},
+    }
+    monkeypatch.setattr(system, "links", lambda: links)
+    found = sriov.observe(Sysfs(tree), [Pf("enp1s0f0np0", 1)], VFS)["enp1s0f0np0"]
+    assert (found.pci, found.totalvfs, found.numvfs) == ("0000:01:00.0", 8, 1)
+    assert found.vfs == {0: VfState("enp1s0f0v0", MAC0, MAC1)}
+
+
+def test_observe_finds_who_holds_a_vf_by_its_pci_address(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tree / "devices/0000:01:00.2/net/enp1s0f0v0").rmdir()
+    inside = {"net1": {"address": "02:ff:ff:ff:ff:ff", "parentdev": "0000:01:00.2"}}
+    monkeypatch.setattr(system, "links", lambda: {"enp1s0f0np0": {}})
+    holder = netns.Holder(Path("/run/netns/cni-1"), "cni-1", (), "gb10-serving/gemma-0", inside)
+    monkeypatch.setattr(netns, "holders", lambda: [holder])
+    found = sriov.observe(Sysfs(tree), [Pf("enp1s0f0np0", 1)], [])["enp1s0f0np0"]
+    assert found.vfs[0].holder == "pod gb10-serving/gemma-0 (network namespace cni-1)"
+
+
+def test_a_boot_tells_port_by_port_what_went_wrong(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(system, "links", lambda: {"enp1s0f0np0": {}, "enp1s0f0v0": {"address": MAC0}})
+    config = tree / "sriov.json"
+    pfs = [Pf("enp1s0f0np0", 1), Pf("enP2p1s0f0np0", 1)]
+    config.write_text(sriov.configuration(str(tree), pfs, VFS[:1], {}, 0))
+    assert sriov.boot(config) == ["enP2p1s0f0np0: no SR-IOV device within 0 s"]

@@ -1,0 +1,173 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+from __future__ import annotations
+
+import json
+
+import pytest
+from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.model import Plan, rdma_name, vf_mac, vf_netdev
+from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.plan import format_plan, plan_fabric
+from fabric_samples import Variables, fabric, ring
+
+
+def plan(variables: Variables) -> Plan:
+    planned, findings = plan_fabric(variables)
+    assert [str(f) for f in findings] == []
+    return planned
+
+
+@pytest.mark.parametrize(
+    ("pf", "netdev", "rdma"),
+    [
+        ("enp1s0f0np0", "enp1s0f0v0", "rocep1s0f0"),
+        ("enP2p1s0f1np1", "enP2p1s0f1v0", "roceP2p1s0f1"),
+        ("enp1s0", "enp1s0v0", "rocep1s0"),
+        ("ens1f0np0", "ens1f0v0", "roces1f0"),
+        ("ib0", "ib0v0", None),
+    ],
+)
+def test_names_follow_from_the_pf(pf: str, netdev: str, rdma: str | None) -> None:
+    assert vf_netdev(pf, 0) == netdev
+    assert rdma_name(pf) == rdma
+
+
+def test_a_vf_has_everything_the_roles_need() -> None:
+    result = plan(fabric()).as_dict()
+    assert result["hosts"]["spark3"]["pfs"][1] == {
+        "rail": "rail1",
+        "rail_index": 1,
+        "name": "enP2p1s0f0np0",
+        "rdma_device": "roceP2p1s0f0",
+        "vf_count": 4,
+        "mtu": 9000,
+    }
+    assert result["hosts"]["spark3"]["vfs"][5] == {
+        "rail": "rail1",
+        "rail_index": 1,
+        "vf_index": 1,
+        "pf": "enP2p1s0f0np0",
+        "netdev": "enP2p1s0f0v1",
+        "rdma_device": "roceP2p1s0f0v1",
+        "mac": vf_mac("gb10", "rail1", 3, 1),
+        "address": "10.101.1.3",
+        "prefix": 24,
+        "address6": None,
+        "prefix6": None,
+        "nad": "gb10-rail1-vf1",
+    }
+    assert result["networks"][5] == {
+        "nad": "gb10-rail1-vf1",
+        "rail": "rail1",
+        "rail_index": 1,
+        "vf_index": 1,
+        "device": "enP2p1s0f0v1",
+        "subnet": "10.101.1.0/24",
+        "subnet6": None,
+    }
+    assert len(result["networks"]) == 8
+    assert json.loads(json.dumps(result)) == result
+
+
+def test_macs_are_local_and_unicast() -> None:
+    first = int(vf_mac("gb10", "rail0", 1, 0).split(":", maxsplit=1)[0], 16)
+    assert first & 0b10, "locally administered"
+    assert not first & 0b01, "not multicast"
+    assert vf_mac("gb10", "rail0", 1, 0) != vf_mac("other", "rail0", 1, 0)
+
+
+def test_another_cage_is_data_and_gets_its_own_nad() -> None:
+    variables = fabric()
+    variables["spark4"]["gb10_fabric_pfs"] = {"rail0": "enp1s0f1np1"}
+    planned = plan(variables)
+    assert planned.hosts["spark4"].vfs[0].netdev == "enp1s0f1v0"
+    assert planned.hosts["spark4"].vfs[0].nad == "gb10-rail0-vf0-enp1s0f1"
+    assert planned.hosts["spark4"].vfs[0].address == "10.100.0.4"
+    assert {n.nad: n.device for n in planned.networks}["gb10-rail0-vf0-enp1s0f1"] == "enp1s0f1v0"
+
+
+def test_a_declared_rdma_device_is_used() -> None:
+    variables = fabric()
+    variables["spark1"]["gb10_fabric_pfs"] = {"rail0": {"name": "enp1s0f0np0", "rdma_device": "mlx5_0"}}
+    for values in variables.values():
+        values["gb10_fabric_rails"][1]["pf_rdma"] = "mlx5_1"
+    host = plan(variables).hosts["spark1"]
+    assert [pf.rdma_device for pf in host.pfs] == ["mlx5_0", "mlx5_1"]
+    assert host.vfs[0].rdma_device == "mlx5_0v0"
+
+
+def test_vf_count_auto_is_what_each_host_offers() -> None:
+    variables = fabric(2)
+    variables["spark2"]["gb10_pf_totalvfs"]["enp1s0f0np0"] = 2
+    planned, findings = plan_fabric(variables)
+    assert [pf.vf_count for pf in planned.hosts["spark1"].pfs] == [4, 4]
+    assert [pf.vf_count for pf in planned.hosts["spark2"].pfs] == [2, 4]
+    assert [(f.severity, f.rule) for f in findings] == [("info", "fabric.vf_count.uneven")]
+
+
+def test_one_subnet_a_rail_keeps_vf_indices_apart() -> None:
+    planned = plan(fabric(gb10_fabric_scheme="subnet-per-rail"))
+    assert [vf.address for vf in planned.hosts["spark2"].vfs[:3]] == ["10.100.0.2", "10.100.1.2", "10.100.2.2"]
+    assert {vf.prefix for vf in planned.hosts["spark2"].vfs} == {16}
+    assert {n.subnet for n in planned.networks} == {"10.100.0.0/16", "10.101.0.0/16"}
+
+
+@pytest.mark.parametrize(
+    ("scheme", "addresses"),
+    [
+        ("subnet-per-vf", ["fd00:10:100::3", "fd00:10:100:1::1:3"]),
+        ("subnet-per-rail", ["fd00:10:100::3", "fd00:10:100::1:3"]),
+    ],
+)
+def test_ipv6_stands_beside_ipv4(scheme: str, addresses: list[str]) -> None:
+    variables = fabric(gb10_fabric_scheme=scheme, gb10_fabric_vf_count=2)
+    for values in variables.values():
+        values["gb10_fabric_rails"][0]["network6"] = "fd00:10:100::/48"
+    planned = plan(variables)
+    assert [vf.address6 for vf in planned.hosts["spark3"].vfs[:2]] == addresses
+    assert planned.hosts["spark3"].vfs[0].prefix6 == 64
+    assert planned.hosts["spark3"].vfs[2].address6 is None
+    assert planned.networks[0].subnet6 == "fd00:10:100::/64"
+
+
+def test_a_ring_has_a_subnet_for_every_cable_and_half() -> None:
+    planned = plan(ring())
+    spark2 = planned.hosts["spark2"]
+    assert [(pf.rail, pf.name) for pf in spark2.pfs] == [
+        ("ring12a", "enp1s0f1np1"),
+        ("ring12b", "enP2p1s0f1np1"),
+        ("ring23a", "enp1s0f0np0"),
+        ("ring23b", "enP2p1s0f0np0"),
+    ]
+    assert [vf.address for vf in spark2.vfs if vf.vf_index == 0] == [
+        "10.112.0.2",
+        "10.162.0.2",
+        "10.123.0.2",
+        "10.173.0.2",
+    ]
+    assert len({vf.address for host in planned.hosts.values() for vf in host.vfs}) == 3 * 4 * 4
+
+
+def test_single_and_direct_and_the_largest_switch() -> None:
+    assert plan(fabric(1, gb10_fabric_topology="single")).hosts["spark1"].vfs[0].address == "10.100.0.1"
+    assert len(plan(fabric(2, gb10_fabric_topology="direct")).hosts) == 2
+    assert plan(fabric(254)).hosts["spark254"].vfs[-1].address == "10.101.3.254"
+    assert plan(fabric(300, gb10_fabric_subnet_prefix=23)).hosts["spark300"].vfs[1].address == "10.100.3.44"
+
+
+def test_the_table_shows_every_vf_and_what_holds_for_all() -> None:
+    lines = format_plan(plan(fabric(2, gb10_fabric_vf_count=1))).splitlines()
+    assert lines[0] == "2 hosts, 2 rails, 4 VFs, 2 NADs; MTU 9000, subnet-per-vf, switch"
+    assert lines[1].split()[:4] == ["host", "id", "rail", "VF"]
+    assert lines[3].split() == [
+        "spark1",
+        "1",
+        "rail1",
+        "0",
+        "enP2p1s0f0v0",
+        "roceP2p1s0f0v0",
+        "10.101.0.1/24",
+        vf_mac("gb10", "rail1", 1, 0),
+        "gb10-rail1-vf0",
+    ]
+    assert len(lines) == 2 + 4

@@ -1,0 +1,210 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from typing import Any
+
+import pytest
+from aiohttp import web
+from ansible_collections.gb10.cluster.plugins.plugin_utils._load.cell import (
+    Server,
+    Workload,
+    measure,
+    prompt,
+    requests_of,
+)
+from ansible_collections.gb10.cluster.plugins.plugin_utils._load.client import Busy, Target
+from ansible_collections.gb10.cluster.plugins.plugin_utils._load.judge import judge
+from ansible_collections.gb10.cluster.plugins.plugin_utils._load.stats import RequestRecord
+from output_corpus import prose
+
+
+class Stub:
+    """A server of known behaviour: what it answers, and what its metrics say."""
+
+    sentences = 6
+
+    def __init__(self, text: str = "", busy: int = 0, eager: int = 0, others: int = 0) -> None:
+        self.text, self.busy, self.eager, self.others = text, busy, eager, others
+        self.requests, self.tokens = 0, 0
+
+    async def metrics(self, _unused: web.Request) -> web.Response:
+        return web.Response(
+            text=f"sglang:num_running_reqs {self.busy}\nsglang:num_requests_total {self.requests * (1 + self.others)}\n"
+            f"sglang:generation_tokens_total {self.tokens * (1 + self.others)}\n"
+            f"sglang:spec_verify_calls_total {self.tokens * (1 + self.others) / 2.5}\n"
+            f'sglang:cuda_graph_passes_total{{mode="decode_none"}} {self.eager * self.requests}\n'
+        )
+
+    async def chat(self, request: web.Request) -> web.StreamResponse:
+        self.requests += 1
+        mine = self.requests
+        body = await request.json()
+        text = self.text or prose(self.sentences, mine)
+        response = web.StreamResponse()
+        await response.prepare(request)
+        words = text.split(" ")[: body["max_tokens"]]
+        steadily = body["stream_options"].get("continuous_usage_stats")
+        for number, word in enumerate(words, start=1):
+            value = {"choices": [{"delta": {"content": word + " "}, "finish_reason": None}]}
+            value |= {"usage": {"completion_tokens": number}} if steadily else {}
+            await response.write(b"data: " + json.dumps(value).encode() + b"\n\n")
+            await asyncio.sleep(0.001 + mine / 20000)
+        self.tokens += len(words)
+        end = {"choices": [{"delta": {}, "finish_reason": "stop"}], "usage": {"completion_tokens": len(words)}}
+        await response.write(b"data: " + json.dumps(end).encode() + b"\n\ndata: [DONE]\n\n")
+        return response
+
+
+def run(stub: Stub, workload: Workload, known: Server | None = None) -> dict[str, Any]:
+    async def main() -> dict[str, Any]:
+        app = web.Application()
+        app.router.add_post("/v1/chat/completions", stub.chat)
+        app.router.add_get("/metrics", stub.metrics)
+        runner = web.AppRunner(app)
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        try:
+            return await measure(Target(f"http://127.0.0.1:{runner.addresses[0][1]}", "m"), workload, known)
+        finally:
+            await runner.cleanup()
+
+    return asyncio.run(main())
+
+
+def test_a_healthy_cell_has_both_rates_their_spread_and_the_servers_view() -> None:
+    cell = run(Stub(), Workload(concurrency=3, max_tokens=60, repetitions=3))
+    assert cell["status"] == "ok"
+    assert cell["peak_tok_s"]["n"] == cell["wall_tok_s"]["n"] == 3
+    assert cell["peak_tok_s"]["mean"] > 0
+    assert cell["accept_length"]["mean"] == pytest.approx(2.5)
+    assert [len(r["requests"]) for r in cell["runs"]] == [3, 3, 3]
+    assert all("content" not in request for request in cell["runs"][0]["requests"])
+
+
+@pytest.mark.parametrize(
+    ("stub", "status", "kind"),
+    [
+        (Stub(text="! " * 200), "garbage", "single_token"),
+        (Stub(eager=2), "eager", "eager_regime"),
+        (Stub(others=1), "shared", "shared_server"),
+    ],
+)
+def test_a_cell_that_means_nothing_says_why(stub: Stub, status: str, kind: str) -> None:
+    cell = run(stub, Workload(concurrency=2, max_tokens=150))
+    assert cell["status"] == status
+    assert kind in {g["kind"] for g in cell["runs"][0]["garbage"]}
+    assert cell["peak_tok_s"]["n"] == 0
+
+
+def thought(index: int, content: str, reasoning: str, finish: str) -> RequestRecord:
+    times = [j / 10 for j in range(61)]
+    return RequestRecord(index, 0.0, times, 61, 20, content, reasoning, finish_reason=finish)
+
+
+@pytest.mark.parametrize(
+    ("content", "finish", "kinds"),
+    [
+        (True, "length", set()),
+        (True, "budget", set()),
+        (True, "stop", {"identical_statistics"}),
+        (False, "length", {"no_content", "identical_statistics", "all_length"}),
+    ],
+)
+def test_requests_in_step_are_a_sign_unless_their_limit_made_them_so(
+    content: bool, finish: str, kinds: set[str]
+) -> None:
+    records = [thought(i, prose(6, i) * content, "", finish) for i in range(1, 5)]
+    assert {g.kind for g in judge(records, {})} == kinds
+
+
+@pytest.mark.parametrize("concurrency", [1, 4])
+@pytest.mark.parametrize(
+    ("finish", "kinds"), [("length", set()), ("budget", set()), ("stop", {"no_content"}), ("abort", {"no_content"})]
+)
+def test_a_model_may_still_be_thinking_where_it_is_cut(concurrency: int, finish: str, kinds: set[str]) -> None:
+    records = [thought(i, "", prose(6 + i, i), finish) for i in range(1, concurrency + 1)]
+    for i, record in enumerate(records):
+        record.output_tokens += i
+    assert {g.kind for g in judge(records, {})} == kinds
+
+
+class Probed(Stub):
+    """Answers a readiness probe of one token while it is measured."""
+
+    async def chat(self, request: web.Request) -> web.StreamResponse:
+        response = await super().chat(request)
+        self.requests, self.tokens = self.requests + 1, self.tokens + 1
+        return response
+
+
+def test_the_probes_of_its_own_pod_are_nobody_elses_requests() -> None:
+    assert run(Probed(), Workload(concurrency=1, max_tokens=60, repetitions=2))["status"] == "ok"
+
+
+def test_a_server_that_serves_somebody_else_is_not_measured() -> None:
+    with pytest.raises(Busy, match="already runs 4 requests"):
+        run(Stub(busy=4), Workload(concurrency=1, max_tokens=8))
+
+
+def test_prompts_are_repeatable_and_never_alike() -> None:
+    workload = Workload(concurrency=8, context_tokens=200, requests=16)
+    prompts = [r.prompt for r in requests_of(workload, 1)]
+    assert prompts == [prompt(workload, 1, i) for i in range(16)]
+    assert len(set(prompts) | {r.prompt for r in requests_of(workload, 2)}) == 32
+    assert all(180 <= len(p.split()) <= 260 for p in prompts)
+
+
+def test_a_forced_decode_asks_for_exactly_its_length() -> None:
+    request = next(iter(requests_of(Workload(concurrency=1, max_tokens=64, forced=True), 1)))
+    assert request.extra["ignore_eos"] is True
+    assert request.extra["min_tokens"] == request.max_tokens == 64
+    assert "ignore_eos" not in next(iter(requests_of(Workload(concurrency=1), 1))).extra
+
+
+class Talkative(Stub):
+    sentences = 400
+
+
+class Foreign(Stub):
+    """Says something else than the others, in letters of its own."""
+
+    async def chat(self, request: web.Request) -> web.StreamResponse:
+        rng = random.Random(self.requests)
+        self.text = " ".join("".join(rng.choice("zqxjkvwy") for _unused in range(5)) for _unused in range(300))
+        return await super().chat(request)
+
+
+def test_a_duration_keeps_every_stream_busy_and_cuts_what_still_runs() -> None:
+    cell = run(Talkative(), Workload(concurrency=2, max_tokens=100_000, duration_s=0.6))
+    (repetition,) = cell["runs"]
+    assert cell["status"] == "ok"
+    assert {r["finish_reason"] for r in repetition["requests"]} == {"budget"}
+    assert 0.4 < repetition["figures"]["wall_s"] < 1.0
+    short = run(Stub(), Workload(concurrency=2, max_tokens=12, duration_s=0.5))
+    assert len(short["runs"][0]["requests"]) > 4
+
+
+def test_a_token_budget_ends_a_repetition() -> None:
+    cell = run(Talkative(), Workload(concurrency=2, max_tokens=100_000, token_budget=60))
+    assert cell["status"] == "ok"
+    assert 60 <= cell["runs"][0]["figures"]["output_tokens"] <= 80
+
+
+def test_output_far_from_the_baselines_letters_is_garbage() -> None:
+    workload = Workload(concurrency=4, max_tokens=300)
+    first = run(Talkative(), workload)
+    assert first["status"] == "ok"
+    known = Server(baseline=first["fingerprint"])
+    assert run(Talkative(), workload, known)["status"] == "ok"
+    kinds = {g["kind"] for g in run(Foreign(), workload, known)["runs"][0]["garbage"]}
+    assert "far_from_baseline" in kinds
+
+
+def test_decoding_without_graphs_is_fine_where_nobody_asked_for_them() -> None:
+    cell = run(Stub(eager=2), Workload(concurrency=2, max_tokens=60), Server(graphs_expected=False))
+    assert cell["status"] == "ok"

@@ -1,0 +1,47 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A group as text: every setting on a line, secrets unseen."""
+
+from __future__ import annotations
+
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.diff import describe, flags
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.gateway import Access
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.manifests import render
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.plan import build
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.pods import PodOptions
+from serving_samples import fabric, profile, settings
+
+
+def text(**changes: object) -> str:
+    options = PodOptions(secrets={"HF_TOKEN": ("s", "k")})
+    return describe(render(build(fabric(), profile(**changes), settings()), options, {}, {}))
+
+
+def test_a_flag_a_line() -> None:
+    assert flags(["python3", "-m", "x", "--a", "--b", "1", "2"]) == ["python3 -m x", "--a", "--b 1 2"]
+
+
+def test_one_changed_flag_is_one_changed_line_a_rank() -> None:
+    before, after = text().splitlines(), text(argv=("--attention-backend", "flashinfer")).splitlines()
+    gone = [line for line in before if line not in after and "revision" not in line]
+    assert set(gone) == {"    --attention-backend triton", "    --mem-fraction-static 0.6"}
+    assert before.count("    --attention-backend triton") == 4
+
+
+def test_all_ranks_in_order_and_no_secret() -> None:
+    shown = text()
+    assert [line for line in shown.splitlines() if line.startswith("rank")] == [f"rank {n}:" for n in range(4)]
+    assert "    net2: gb10-rail1-vf0 10.101.0.4/24" in shown
+    assert "    HF_TOKEN=from a Secret" in shown
+
+
+def test_nothing_is_nothing() -> None:
+    assert describe([{"kind": "Service", "metadata": {}}]) == ""
+
+
+def test_what_stands_beside_the_server_is_shown_without_its_secret() -> None:
+    guarded = Access(api_key="group-secrets")
+    shown = describe(render(build(fabric(), profile(), settings()), PodOptions(), {}, {}, guarded))
+    assert shown.count("  gateway:") == 1
+    assert "    --key-file /etc/gb10/api-key/api-key" in shown

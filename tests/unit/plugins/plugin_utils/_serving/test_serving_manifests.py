@@ -1,0 +1,301 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Objects of a group: pods per mode, probes per version, one revision for all ranks."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from ansible_collections.gb10.cluster.plugins.module_utils._kube import labels, workloads
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serving import manifests as sm
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serving import pods
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.plan import build
+from serving_samples import fabric, profile, settings
+
+FILES = {"generate_probe.py": "print()\n"}
+
+
+def rendered(
+    options: pods.PodOptions | None = None, of_profile: dict[str, Any] | None = None, **changes: Any
+) -> list[dict[str, Any]]:
+    plan = build(fabric(), profile(**(of_profile or {})), settings(**changes))
+    return sm.render(plan, options or pods.PodOptions(), FILES, {})
+
+
+def pod_of(objects: list[dict[str, Any]], rank: int) -> dict[str, Any]:
+    sets = [o for o in objects if o["kind"] == "StatefulSet"]
+    template: dict[str, Any] = sets[rank]["spec"]["template"]
+    return template
+
+
+def container_of(objects: list[dict[str, Any]], rank: int) -> dict[str, Any]:
+    (container,) = pod_of(objects, rank)["spec"]["containers"]
+    return dict(container)
+
+
+def test_what_a_group_consists_of() -> None:
+    objects = rendered()
+    assert [(o["kind"], o["metadata"]["name"]) for o in objects] == [
+        ("ServiceAccount", "gemma-4-31b-it"),
+        ("ConfigMap", "gemma-4-31b-it-files"),
+        ("Service", "gemma-4-31b-it"),
+        *(("StatefulSet", f"gemma-4-31b-it-{rank}") for rank in range(4)),
+        *((kind, "gemma-4-31b-it-supervisor") for kind in ("ServiceAccount", "Role", "RoleBinding", "Deployment")),
+    ]
+    assert {o["metadata"]["namespace"] for o in objects} == {"gb10-serving"}
+
+
+def test_only_the_head_is_behind_the_service() -> None:
+    objects = rendered()
+    selector = next(o for o in objects if o["kind"] == "Service")["spec"]["selector"]
+    chosen = [r for r in range(4) if selector.items() <= pod_of(objects, r)["metadata"]["labels"].items()]
+    assert chosen == [0]
+
+
+def test_a_pod_is_pinned_confined_and_attached() -> None:
+    template = pod_of(rendered(), 2)
+    spec = template["spec"]
+    assert spec["nodeSelector"] == {"kubernetes.io/hostname": "spark3"}
+    assert spec["automountServiceAccountToken"] is False
+    assert spec["enableServiceLinks"] is False
+    assert "hostNetwork" not in spec
+    assert json.loads(template["metadata"]["annotations"][pods.NETWORKS]) == [
+        {"name": "gb10-rail0-vf0", "namespace": "gb10-serving", "interface": "net1", "ips": ["10.100.0.3/24"]},
+        {"name": "gb10-rail1-vf0", "namespace": "gb10-serving", "interface": "net2", "ips": ["10.101.0.3/24"]},
+    ]
+    assert spec["volumes"][0] == {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": "16Gi"}}
+
+
+@pytest.mark.parametrize(
+    ("mode", "expected"),
+    [
+        ("privileged", {"privileged": True}),
+        ("ipc_lock", {"runAsUser": 0, "allowPrivilegeEscalation": False, "capabilities": {"add": ["IPC_LOCK"]}}),
+        (
+            "restricted",
+            {
+                "runAsUser": 1000,
+                "runAsNonRoot": True,
+                "allowPrivilegeEscalation": False,
+                "capabilities": {"drop": ["ALL"]},
+                "seccompProfile": {"type": "RuntimeDefault"},
+            },
+        ),
+        ("none", {"allowPrivilegeEscalation": False, "seccompProfile": {"type": "RuntimeDefault"}}),
+    ],
+)
+def test_security_of_each_mode(mode: str, expected: dict[str, Any]) -> None:
+    container = container_of(rendered(rdma_mode=mode, rdma_resources=("rdma/gb10",)), 1)
+    assert container["securityContext"] == expected
+    assert container["resources"]["limits"] == {"nvidia.com/gpu": "1", "rdma/gb10": "1"}
+
+
+@pytest.mark.parametrize(
+    ("version", "kind"), [("0.5.10", "exec"), ("0.5.19", "exec"), ("0.5.20", "httpGet"), ("0.5.23", "httpGet")]
+)
+def test_readiness_follows_the_version(version: str, kind: str) -> None:
+    probe = container_of(rendered(of_profile={"sglang_version": version}), 0)["readinessProbe"]
+    assert kind in probe
+    assert probe["timeoutSeconds"] > 1
+
+
+def test_no_probe_kills_a_long_load_and_none_gives_up_before_the_server_answers() -> None:
+    for rank in range(4):
+        container = container_of(rendered(pods.PodOptions(startup_timeout=1800)), rank)
+        assert "livenessProbe" not in container
+        startup = container["startupProbe"]
+        assert startup["failureThreshold"] * startup["periodSeconds"] == 1800
+        # a stuck head says 503 after 20 s
+        assert startup["timeoutSeconds"] > 20
+
+
+DIRECTORIES = pods.PodOptions(models="/srv/models", cache="/srv/cache")
+
+
+@pytest.mark.parametrize("mode", ["privileged", "ipc_lock"])
+def test_a_node_s_directories_are_mounted_where_the_level_allows_it(mode: str) -> None:
+    objects = rendered(DIRECTORIES, rdma_mode=mode, rdma_resources=("rdma/gb10",))
+    assert "PersistentVolume" not in {o["kind"] for o in objects}
+    paths = [v["hostPath"]["path"] for v in pod_of(objects, 0)["spec"]["volumes"] if "hostPath" in v]
+    assert paths == ["/srv/models", "/srv/cache"]
+    assert {"name": "cache", "mountPath": "/root/.cache"} in container_of(objects, 0)["volumeMounts"]
+
+
+@pytest.mark.parametrize(("mode", "home"), [("restricted", "/home/sglang"), ("none", "/root")])
+def test_a_node_s_directories_are_claimed_where_the_level_forbids_to_name_them(mode: str, home: str) -> None:
+    objects = rendered(DIRECTORIES, rdma_mode=mode, rdma_resources=("rdma/gb10",))
+    for rank in range(4):
+        volumes = {v["name"]: v for v in pod_of(objects, rank)["spec"]["volumes"]}
+        assert not any("hostPath" in v for v in volumes.values())
+        assert volumes["models"]["persistentVolumeClaim"] == {"claimName": "gemma-4-31b-it-models", "readOnly": True}
+        assert {"name": "cache", "mountPath": f"{home}/.cache"} in container_of(objects, rank)["volumeMounts"]
+    found = {o["metadata"]["name"]: o for o in objects if o["kind"].startswith("PersistentVolume")}
+    assert list(found) == [
+        "gb10-serving-gemma-4-31b-it-models",
+        "gemma-4-31b-it-models",
+        "gb10-serving-gemma-4-31b-it-cache",
+        "gemma-4-31b-it-cache",
+    ]
+    volume, claim = found["gb10-serving-gemma-4-31b-it-models"]["spec"], found["gemma-4-31b-it-models"]["spec"]
+    assert volume["local"] == {"path": "/srv/models"}
+    (term,) = volume["nodeAffinity"]["required"]["nodeSelectorTerms"]
+    assert term["matchExpressions"][0]["values"] == ["spark1", "spark2", "spark3", "spark4"]
+    assert claim["volumeName"] == "gb10-serving-gemma-4-31b-it-models"
+    for key in ("accessModes", "storageClassName", "volumeMode"):
+        assert volume[key] == claim[key]
+
+
+def test_a_server_that_is_not_root_has_a_home_that_it_can_write() -> None:
+    container = container_of(rendered(rdma_mode="restricted", rdma_resources=("rdma/gb10",)), 1)
+    assert {"name": "HOME", "value": "/home/sglang"} in container["env"]
+    assert {"name": "home", "mountPath": "/home/sglang"} in container["volumeMounts"]
+    assert "HOME" not in {e["name"] for e in container_of(rendered(), 1)["env"]}
+
+
+def test_the_supervisor_may_touch_its_group_s_pods_and_nothing_else() -> None:
+    objects = rendered()
+    (role,) = [o for o in objects if o["kind"] == "Role"]
+    pods_of_group = [f"gemma-4-31b-it-{rank}-0" for rank in range(4)]
+    assert [rule["resourceNames"] for rule in role["rules"]] == [pods_of_group, pods_of_group]
+    assert {verb for rule in role["rules"] for verb in rule["verbs"]} == {"get", "delete"}
+    (deployment,) = [o for o in objects if o["kind"] == "Deployment"]
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    assert container["securityContext"]["runAsNonRoot"] is True
+    assert ",".join(pods_of_group) in container["command"]
+    assert labels.RANK not in deployment["spec"]["template"]["metadata"]["labels"]
+
+
+@pytest.mark.parametrize(
+    ("mode", "logs", "kept"),
+    [
+        ("privileged", "/var/log/gb10", {"path": "/var/log/gb10/gb10-serving/gemma-4-31b-it", "type": "Directory"}),
+        ("ipc_lock", "/var/log/gb10", {"path": "/var/log/gb10/gb10-serving/gemma-4-31b-it", "type": "Directory"}),
+        ("restricted", "/var/log/gb10", None),
+        ("none", "/var/log/gb10", None),
+        ("privileged", "", None),
+    ],
+)
+def test_last_logs_outlive_the_supervisor_where_a_node_s_directory_is_allowed(
+    mode: str, logs: str, kept: dict[str, str] | None
+) -> None:
+    objects = rendered(pods.PodOptions(logs=logs), rdma_mode=mode, rdma_resources=("rdma/gb10",))
+    (deployment,) = [o for o in objects if o["kind"] == "Deployment"]
+    volumes = {v["name"]: v for v in deployment["spec"]["template"]["spec"]["volumes"]}
+    assert volumes["logs"].get("hostPath") == kept
+    assert ("emptyDir" in volumes["logs"]) is (kept is None)
+    assert all(volume["name"] != "logs" for rank in range(4) for volume in pod_of(objects, rank)["spec"]["volumes"])
+
+
+def test_one_rank_needs_no_supervisor() -> None:
+    plan = build({}, profile(nodes=1, tp=1), settings(nodes=("b300",)))
+    assert "Deployment" not in {o["kind"] for o in sm.render(plan, pods.PodOptions(), FILES, {})}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"of_profile": {"argv": ("--attention-backend", "flashinfer")}},
+        {"of_profile": {"image": "other:1"}},
+        {"of_profile": {"env": {"A": "1"}}},
+        {"vf_index": 1},
+        {"options": pods.PodOptions(shm_size="1Gi")},
+    ],
+)
+def test_any_change_gives_all_ranks_a_new_revision(change: dict[str, Any]) -> None:
+    before, after = rendered(), rendered(**change)
+    assert sm.group_revision(before) != sm.group_revision(after) != ""
+    revisions = {o["metadata"]["annotations"][labels.REVISION] for o in after if o["kind"] == "StatefulSet"}
+    assert len(revisions) == 1
+
+
+def test_the_same_plan_gives_the_same_objects() -> None:
+    assert rendered() == rendered()
+
+
+def test_needed_patches_run_before_the_server_and_others_do_not() -> None:
+    patches = ({"name": "sm121", "needed": True, "path": "x"}, {"name": "old", "needed": False, "path": "y"})
+    plan = build(fabric(), profile(patches=patches), settings())
+    command = pods.command(plan["ranks"][0], plan)
+    assert command[:5] == ["python3", "/opt/gb10/patch_runner.py", "--patch", "/opt/gb10-patches/sm121.py", "--"]
+    assert command[5:] == plan["ranks"][0]["argv"]
+    objects = sm.render(plan, pods.PodOptions(), FILES, {"sm121.py": "print()\n"})
+    assert [o["metadata"]["name"] for o in objects if o["kind"] == "ConfigMap"] == [
+        "gemma-4-31b-it-files",
+        "gemma-4-31b-it-patches",
+    ]
+    mounts = {m["name"] for m in container_of(objects, 0)["volumeMounts"]}
+    assert mounts == {"shm", "files", "patches"}
+
+
+def test_secrets_are_referred_to_never_written() -> None:
+    options = pods.PodOptions(secrets={"HF_TOKEN": ("gemma-secrets", "hf-token")})
+    env = container_of(rendered(options), 0)["env"]
+    assert env[-1] == {
+        "name": "HF_TOKEN",
+        "valueFrom": {"secretKeyRef": {"name": "gemma-secrets", "key": "hf-token"}},
+    }
+
+
+def test_options_reach_the_pod() -> None:
+    options = pods.PodOptions(
+        runtime_class="nvidia",
+        host_ipc=True,
+        models="/srv/models",
+        cache="/srv/cache",
+        resources={"requests": {"cpu": 1}, "claims": [{"name": "gpu"}]},
+    )
+    template = pod_of(rendered(options), 1)["spec"]
+    assert (template["runtimeClassName"], template["hostIPC"]) == ("nvidia", True)
+    assert {v["name"]: v["hostPath"]["path"] for v in template["volumes"] if "hostPath" in v} == {
+        "models": "/srv/models",
+        "cache": "/srv/cache",
+    }
+    assert container_of(rendered(options), 1)["resources"] == {
+        "requests": {"cpu": "1"},
+        "limits": {"nvidia.com/gpu": "1"},
+        "claims": [{"name": "gpu"}],
+    }
+
+
+@pytest.mark.parametrize(
+    ("version", "key"), [("0.5.9", (0, 5, 9)), ("0.5.12.post1", (0, 5, 12)), ("0.5.20", (0, 5, 20))]
+)
+def test_version_key(version: str, key: tuple[int, ...]) -> None:
+    assert pods.version_key(version) == key
+
+
+def pair(**changes: Any) -> dict[str, Any]:
+    plan: dict[str, Any] = build(
+        fabric(),
+        profile(nodes=2, tp=2),
+        settings(nodes=("spark1", "spark2"), workload="leaderworkerset", **changes),
+    )
+    return plan
+
+
+def test_two_nodes_may_be_one_leader_worker_set() -> None:
+    objects = sm.render(pair(), pods.PodOptions(), FILES, {})
+    (group,) = [o for o in objects if o["kind"] in workloads.WORKLOADS]
+    assert group["apiVersion"] == "leaderworkerset.x-k8s.io/v1"
+    template = group["spec"]["leaderWorkerTemplate"]
+    assert (template["size"], template["restartPolicy"]) == (2, "RecreateGroupOnPodRestart")
+    leader, worker = workloads.pod_templates(group)
+    assert leader["metadata"]["labels"]["gb10.cluster/role"] == "head"
+    assert worker["spec"]["nodeSelector"] == {"kubernetes.io/hostname": "spark2"}
+    assert "10.100.0.2/24" in worker["metadata"]["annotations"]["k8s.v1.cni.cncf.io/networks"]
+    assert sm.group_revision(objects) == group["metadata"]["annotations"][labels.REVISION]
+
+
+def test_the_supervisor_knows_the_pods_by_their_controllers_names() -> None:
+    objects = sm.render(pair(), pods.PodOptions(), FILES, {})
+    role = next(o for o in objects if o["kind"] == "Role")
+    assert role["rules"][0]["resourceNames"] == ["gemma-4-31b-it-0-0", "gemma-4-31b-it-0-0-1"]
+
+
+def test_more_than_two_nodes_are_no_leader_worker_set() -> None:
+    plan = build(fabric(), profile(), settings(workload="leaderworkerset"))
+    assert "serving.workload.ranks" in {finding["rule"] for finding in plan["findings"]}
+    assert plan["ranks"] == []

@@ -1,0 +1,95 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What keeps a group's pods from starting is told before anything is changed, rank by rank."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.node_room import rooms
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serving import obstacles as preflight
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.plan import build
+from cluster_samples import GPU, node, pod
+from serving_samples import fabric, profile, settings
+
+NADS = [{"metadata": {"name": f"gb10-rail{rail}-vf{vf}"}} for rail in (0, 1) for vf in (0, 1)]
+NODES = [node(f"spark{number}") for number in range(1, 5)]
+
+
+def obstacles(
+    nodes: list[dict[str, Any]] | None = None,
+    pods: list[dict[str, Any]] | None = None,
+    nads: list[dict[str, Any]] | None = None,
+    **changes: Any,
+) -> list[Finding]:
+    """Return what keeps a group of four from starting among these nodes and pods."""
+    plan = build(fabric(), profile(), settings(**changes))
+    found = [room.as_dict() for room in rooms(NODES if nodes is None else nodes, pods or [])]
+    return preflight.obstacles(plan, NADS if nads is None else nads, found)
+
+
+def test_a_free_cluster_is_no_obstacle() -> None:
+    assert obstacles() == []
+
+
+def test_a_missing_attachment_names_rank_and_remedy() -> None:
+    findings = obstacles(nads=NADS[:3], vf_index=1)
+    assert [f.where for f in findings] == [f"rank {n} on spark{n + 1}" for n in range(4)]
+    assert {(f.rule, f.key) for f in findings} == {("serving.nad.missing", "gb10-rail1-vf1")}
+
+
+def test_a_gpu_that_another_group_holds_names_the_pod_and_how_to_stop_it() -> None:
+    (finding,) = obstacles(pods=[pod("spark3", "glm-4-7")])
+    assert (finding.rule, finding.key, finding.where) == ("serving.node.full", GPU, "rank 2 on spark3")
+    assert "pod gb10-serving/pod-on-spark3 holds 1" in finding.reason
+    assert "serve_stop.yml -e instance=glm-4-7" in finding.remedy
+
+
+def test_a_gpu_that_a_stranger_holds_is_not_ours_to_stop() -> None:
+    (finding,) = obstacles(pods=[pod("spark1", namespace="notebooks")])
+    assert "notebooks/pod-on-spark1" in finding.reason
+    assert "serve_stop" not in finding.remedy
+
+
+def test_the_group_s_own_pods_make_room_for_their_successors() -> None:
+    assert obstacles(pods=[pod(f"spark{number}", "gemma-4-31b-it") for number in range(1, 5)]) == []
+
+
+def test_the_same_instance_elsewhere_is_another_group() -> None:
+    assert len(obstacles(pods=[pod("spark1", "gemma-4-31b-it", namespace="staging")])) == 1
+
+
+def test_shared_gpus_have_room_for_two() -> None:
+    shared = [node(f"spark{number}", offers={GPU: "2"}) for number in range(1, 5)]
+    assert obstacles(shared, [pod("spark1", "one")]) == []
+    assert len(obstacles(shared, [pod("spark1", "one"), pod("spark1", "two")])) == 1
+
+
+def test_a_node_that_offers_none_is_told_which_playbook_brings_it() -> None:
+    (finding,) = obstacles([*NODES[:3], node("spark4", offers={GPU: "0"})])
+    assert finding.where == "rank 3 on spark4"
+    assert "offers 0 of it" in finding.reason
+    assert "device plugins" in finding.remedy
+
+
+def test_rdma_devices_are_looked_for_as_gpus_are() -> None:
+    restricted = {"rdma_mode": "restricted", "rdma_resources": ("rdma/gb10",)}
+    assert {(f.rule, f.key) for f in obstacles(**restricted)} == {("serving.node.full", "rdma/gb10")}
+    offering = [node(f"spark{number}", offers={"rdma/gb10": "1k"}) for number in range(1, 5)]
+    assert obstacles(offering, **restricted) == []
+
+
+def test_all_that_is_wrong_is_told_at_once() -> None:
+    nodes = [node("spark1", ready="Unknown"), node("spark2", cordoned=True), node("spark3")]
+    findings = obstacles(nodes, [pod("spark3", "one")])
+    assert [(f.where, f.rule) for f in findings] == [
+        ("rank 0 on spark1", "serving.node.not-ready"),
+        ("rank 1 on spark2", "serving.node.cordoned"),
+        ("rank 2 on spark3", "serving.node.full"),
+        ("rank 3 on spark4", "serving.node.absent"),
+    ]
+    assert "kubelet stopped posting" in findings[0].reason
+    assert "kubectl uncordon spark2" in findings[1].remedy
+    assert "serving_plan_nodes" in findings[3].remedy

@@ -1,0 +1,259 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The serving plan: argv, environment and networks of every rank, and everything that stops it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serving import plan as sp
+from hypothesis import given
+from hypothesis import strategies as st
+from serving_samples import fabric, profile, settings
+
+
+def rules(plan: dict[str, Any]) -> set[str]:
+    return {finding["rule"] for finding in plan["findings"]}
+
+
+def flag(argv: list[str], name: str) -> str:
+    assert argv.count(name) == 1
+    return argv[argv.index(name) + 1]
+
+
+def test_every_rank_runs_on_its_node_with_its_address() -> None:
+    plan = sp.build(fabric(), profile(), settings())
+    assert plan["findings"] == []
+    assert [entry["node"] for entry in plan["ranks"]] == ["spark1", "spark2", "spark3", "spark4"]
+    assert [entry["role"] for entry in plan["ranks"]] == ["head", "worker", "worker", "worker"]
+    third = plan["ranks"][2]
+    assert third["name"] == "gemma-4-31b-it-2"
+    assert third["networks"] == [
+        {
+            "name": "gb10-rail0-vf0",
+            "namespace": "gb10-serving",
+            "interface": "net1",
+            "ips": ["10.100.0.3/24"],
+            "rdma_device": "rocep1s0f0v0",
+        },
+        {
+            "name": "gb10-rail1-vf0",
+            "namespace": "gb10-serving",
+            "interface": "net2",
+            "ips": ["10.101.0.3/24"],
+            "rdma_device": "roceP2p1s0f0v0",
+        },
+    ]
+    assert third["env"] == {
+        "GLOO_SOCKET_IFNAME": "net1",
+        "NCCL_DEBUG": "INFO",
+        "NCCL_DEBUG_FILE": "/dev/stdout",
+        "NCCL_DEBUG_SUBSYS": "INIT,NET,ENV",
+        "NCCL_IB_HCA": "=rocep1s0f0v0,roceP2p1s0f0v0",
+        "NCCL_IB_MERGE_NICS": "0",
+        "NCCL_NVLS_ENABLE": "0",
+        "NCCL_SOCKET_IFNAME": "=net1",
+        "SGLANG_HOST_IP": "10.100.0.3",
+    }
+    assert third["resources"] == {"limits": {"nvidia.com/gpu": 1}}
+
+
+def test_the_command_line_names_the_head_on_its_first_rail() -> None:
+    plan = sp.build(fabric(), profile(), settings(nodes=("spark3", "spark1", "spark4", "spark2")))
+    argv = plan["ranks"][1]["argv"]
+    assert argv[:5] == ["python3", "-m", "sglang.launch_server", "--model-path", "google/gemma-4-31B-it"]
+    assert flag(argv, "--dist-init-addr") == "10.100.0.3:20000"
+    assert flag(argv, "--node-rank") == "1"
+    assert flag(argv, "--nnodes") == "4"
+    assert (flag(argv, "--tp-size"), flag(argv, "--pp-size"), flag(argv, "--ep-size")) == ("4", "1", "1")
+    assert (flag(argv, "--host"), flag(argv, "--port")) == ("0.0.0.0", "30000")
+    assert flag(argv, "--attention-backend") == "triton"
+    assert plan["rendezvous"] == {"address": "10.100.0.3", "port": 20000}
+
+
+def test_a_directory_below_the_mounted_one_is_served_as_it_is() -> None:
+    plan = sp.build(fabric(), profile(paths=("/srv/models/tiny",)), settings())
+    assert (plan["findings"], plan["paths"]) == ([], ["/srv/models/tiny"])
+
+
+def test_a_group_of_nodes_without_staged_models_is_warned_of() -> None:
+    (warned,) = sp.build(fabric(), profile(), settings(models_dir=""))["findings"]
+    assert (warned["severity"], warned["rule"]) == ("warning", "serving.model.unstaged")
+    assert "gb10_models_dir" in warned["remedy"]
+    one = sp.build({}, profile(nodes=1, tp=1), settings(nodes=("b300",), models_dir="", platform="other"))
+    assert one["findings"] == []
+
+
+def test_every_rank_is_told_the_revision_that_the_profile_pins() -> None:
+    for entry in sp.build(fabric(), profile(revision="deadbeef"), settings())["ranks"]:
+        assert flag(entry["argv"], "--revision") == "deadbeef"
+    assert "--revision" not in sp.build(fabric(), profile(), settings())["ranks"][0]["argv"]
+
+
+def test_one_node_takes_no_fabric_and_meets_nobody() -> None:
+    one = profile(nodes=1, tp=4)
+    plan = sp.build({}, one, settings(nodes=("b300",), gpus_per_node=4, platform="other"))
+    assert plan["findings"] == []
+    (only,) = plan["ranks"]
+    assert only["networks"] == []
+    assert only["resources"] == {"limits": {"nvidia.com/gpu": 4}}
+    assert "--dist-init-addr" not in only["argv"]
+    assert "NCCL_NVLS_ENABLE" not in only["env"]
+    assert plan["expect"] == {"networks": [], "min_devices": 0, "ranks": 4, "nodes": 1, "gdr": False}
+
+
+@pytest.mark.parametrize(
+    ("changes", "env", "networks"),
+    [
+        ({}, None, ["IB", "IBext*"]),
+        ({"strict_transport": True}, "IB", ["IB", "IBext*"]),
+        ({"transport": "socket"}, "Socket", ["Socket"]),
+    ],
+)
+def test_transport(changes: dict[str, Any], env: str | None, networks: list[str]) -> None:
+    plan = sp.build(fabric(), profile(), settings(**changes))
+    assert plan["ranks"][0]["env"].get("NCCL_NET") == env
+    assert ("NCCL_IB_HCA" in plan["ranks"][0]["env"]) is (env != "Socket")
+    assert plan["expect"]["networks"] == networks
+
+
+def test_a_device_plugin_s_resources_are_asked_for() -> None:
+    plan = sp.build(fabric(), profile(), settings(rdma_mode="ipc_lock", rdma_resources=("rdma/rail0", "rdma/rail1")))
+    assert plan["findings"] == []
+    assert plan["ranks"][3]["resources"]["limits"] == {"nvidia.com/gpu": 1, "rdma/rail0": 1, "rdma/rail1": 1}
+
+
+def test_with_a_prefix_the_sriov_device_plugin_s_resources_are_asked_for_in_every_mode() -> None:
+    for mode in ("privileged", "ipc_lock", "restricted"):
+        plan = sp.build(fabric(), profile(), settings(rdma_mode=mode, sriov_prefix="gb10.cluster"))
+        assert plan["findings"] == []
+        wanted = {"nvidia.com/gpu": 1, "gb10.cluster/gb10_rail0_vf0": 1, "gb10.cluster/gb10_rail1_vf0": 1}
+        assert plan["ranks"][3]["resources"]["limits"] == wanted
+
+
+def test_the_user_s_environment_wins_over_the_profile_s() -> None:
+    plan = sp.build(fabric(), profile(env={"A": "1", "B": "1"}), settings(env={"B": "2"}))
+    assert (plan["ranks"][0]["env"]["A"], plan["ranks"][0]["env"]["B"]) == ("1", "2")
+
+
+WRONG: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
+    ("serving.instance.name", {}, {"instance": "Gemma_4"}),
+    ("serving.instance.name", {}, {"instance": "g" * 46}),
+    ("serving.nodes.count", {}, {"nodes": ("spark1", "spark2")}),
+    ("serving.nodes.duplicate", {}, {"nodes": ("spark1", "spark2", "spark2", "spark3")}),
+    ("serving.nodes.unknown", {}, {"nodes": ("spark1", "spark2", "spark3", "spark9")}),
+    ("serving.topology.world", {"tp": 2}, {}),
+    ("serving.topology.ep", {"ep": 3}, {}),
+    ("serving.vf.index", {}, {"vf_index": 2}),
+    ("serving.rdma.mode", {}, {"rdma_mode": "yes"}),
+    ("serving.rdma.resource", {}, {"rdma_mode": "restricted"}),
+    ("serving.transport", {}, {"transport": "tcp"}),
+    ("serving.port.range", {}, {"port": 80}),
+    ("serving.port.clash", {}, {"port": 20000}),
+    ("serving.args.owned", {"argv": ("--tp-size=4",)}, {}),
+    ("serving.args.owned", {"argv": ("--dist-init-addr", "x")}, {}),
+    ("serving.args.owned", {"argv": ("--revision", "x")}, {}),
+    ("serving.model.path", {"paths": ("/nfs/glm",)}, {}),
+    ("serving.model.path", {"paths": ("/srv/models/tiny", "/srv/models-old/draft")}, {}),
+    ("serving.model.path", {"paths": ("/srv/models/tiny",)}, {"models_dir": ""}),
+    ("serving.args.secret", {"argv": ("--api-key", "x")}, {}),
+    ("serving.env.owned", {"env": {"NCCL_IB_HCA": "mlx5"}}, {}),
+    ("serving.env.gid_index", {}, {"env": {"NCCL_IB_GID_INDEX": "3"}}),
+    ("serving.vf.taken", {}, {"taken": ({"instance": "other", "node": "spark2", "vf_index": 0},)}),
+]
+
+
+@pytest.mark.parametrize(("rule", "of_profile", "of_settings"), WRONG)
+def test_wrong_input_stops_the_plan(rule: str, of_profile: dict[str, Any], of_settings: dict[str, Any]) -> None:
+    plan = sp.build(fabric(), profile(**of_profile), settings(**of_settings))
+    assert rule in rules(plan)
+    assert plan["ranks"] == []
+
+
+def test_all_findings_come_at_once() -> None:
+    plan = sp.build(fabric(), profile(tp=2), settings(instance="X", nodes=("spark1", "spark8"), port=1, vf_index=7))
+    assert rules(plan) >= {
+        "serving.instance.name",
+        "serving.nodes.count",
+        "serving.nodes.unknown",
+        "serving.port.range",
+        "serving.vf.index",
+        "serving.topology.world",
+    }
+
+
+@pytest.mark.parametrize("key", ["nad", "address", "rdma_device"])
+def test_a_vf_without_what_a_pod_needs(key: str) -> None:
+    broken = fabric()
+    broken["hosts"]["spark2"]["vfs"][0][key] = ""
+    plan = sp.build(broken, profile(), settings())
+    (finding,) = plan["findings"]
+    assert (finding["rule"], finding["where"]) == (f"serving.vf.{key}", "spark2")
+
+
+def test_an_error_of_the_fabric_plan_stops_the_serving_plan() -> None:
+    broken = fabric()
+    broken["findings"] = [
+        {
+            "severity": "error",
+            "rule": "fabric.address.duplicate",
+            "key": "gb10_node_id",
+            "value": 1,
+            "reason": "twice",
+            "remedy": "change one",
+            "where": "spark2",
+            "source": "",
+        }
+    ]
+    assert rules(sp.build(broken, profile(), settings())) == {"fabric.address.duplicate"}
+
+
+def test_warnings_do_not_stop_the_plan() -> None:
+    plan = sp.build(fabric(), profile(), settings(rdma_mode="none", env={"NCCL_DEBUG": "WARN"}))
+    assert rules(plan) == {"serving.rdma.none", "serving.env.silent"}
+    assert len(plan["ranks"]) == 4
+
+
+def test_an_instance_may_be_planned_again_over_itself() -> None:
+    held = ({"instance": "gemma-4-31b-it", "node": "spark2", "vf_index": 0},)
+    assert sp.build(fabric(), profile(), settings(taken=held))["findings"] == []
+
+
+@given(
+    order=st.permutations([f"spark{n}" for n in range(1, 9)]),
+    size=st.integers(min_value=2, max_value=8),
+    vf_index=st.integers(min_value=0, max_value=3),
+)
+def test_addresses_follow_the_node_never_the_rank(order: list[str], size: int, vf_index: int) -> None:
+    hosts = fabric(8, 4)
+    nodes = tuple(order[:size])
+    plan = sp.build(hosts, profile(nodes=size, tp=size), settings(nodes=nodes, vf_index=vf_index))
+    assert plan["findings"] == []
+    for rank, entry in enumerate(plan["ranks"]):
+        node_id = hosts["hosts"][nodes[rank]]["node_id"]
+        assert [n["ips"][0] for n in entry["networks"]] == [
+            f"10.100.{vf_index}.{node_id}/24",
+            f"10.101.{vf_index}.{node_id}/24",
+        ]
+        assert entry["env"]["SGLANG_HOST_IP"] == f"10.100.{vf_index}.{node_id}"
+        assert flag(entry["argv"], "--node-rank") == str(rank)
+    assert len({flag(entry["argv"], "--dist-init-addr") for entry in plan["ranks"]}) == 1
+
+
+@given(
+    first=st.permutations([f"spark{n}" for n in range(1, 5)]),
+    second=st.permutations([f"spark{n}" for n in range(1, 5)]),
+    indices=st.permutations(range(4)),
+)
+def test_groups_on_different_vf_indices_share_nothing(first: list[str], second: list[str], indices: list[int]) -> None:
+    plans = [
+        sp.build(fabric(4, 4), profile(), settings(nodes=tuple(nodes), vf_index=index))
+        for nodes, index in zip((first, second), indices[:2], strict=True)
+    ]
+    addresses = [{ip for e in plan["ranks"] for n in e["networks"] for ip in n["ips"]} for plan in plans]
+    devices = [{(e["node"], n["rdma_device"]) for e in plan["ranks"] for n in e["networks"]} for plan in plans]
+    assert len(addresses[0]) == 8
+    assert not addresses[0] & addresses[1]
+    assert not devices[0] & devices[1]

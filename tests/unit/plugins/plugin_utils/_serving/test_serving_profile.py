@@ -1,0 +1,78 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The planner's view of a resolved profile: where its models are read from."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serving import profile as sp
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile import resolve
+
+RAW: dict[str, Any] = {
+    "name": "tiny",
+    "model": {"repo": "org/tiny"},
+    "sglang_version": "0.5.20",
+    "images": [{"sglang": "0.5.20", "image": "registry.example/sglang@sha256:0"}],
+    "topology": {"nodes": 2, "tp": 2, "pp": 1, "ep": 1},
+    "server_args": {
+        "speculative_algorithm": "EAGLE",
+        "speculative_draft_model_path": "org/draft",
+        "speculative_num_steps": 3,
+        "speculative_eagle_topk": 1,
+        "speculative_num_draft_tokens": 4,
+    },
+    "env": {"A": "1"},
+}
+
+
+def test_models_are_downloaded_by_default() -> None:
+    profile = sp.to_serving(resolve(RAW), "", metrics=True)
+    assert profile.model_path == "org/tiny"
+    assert "org/draft" in profile.argv
+    assert (profile.nodes, profile.tp, profile.image) == (2, 2, "registry.example/sglang@sha256:0")
+    assert profile.env == {"A": "1"}
+    assert profile.argv.count(sp.METRICS) == 1
+
+
+def test_staged_models_are_read_from_their_directory_the_draft_too() -> None:
+    resolved = resolve(RAW)
+    profile = sp.to_serving(resolved, "/srv/models", metrics=False)
+    assert profile.model_path == "/srv/models/org--tiny"
+    assert "/srv/models/org--draft" in profile.argv
+    assert "org/draft" not in profile.argv
+    assert sp.METRICS not in profile.argv
+    assert sp.repositories(resolved) == ["org/tiny", "org/draft"]
+
+
+def test_a_path_of_the_profile_stays() -> None:
+    resolved = resolve({**RAW, "model": {"repo": "org/tiny", "path": "/data/tiny"}})
+    assert sp.to_serving(resolved, "/srv/models", metrics=False).model_path == "/data/tiny"
+    assert sp.repositories(resolved) == ["org/draft"]
+    assert sp.to_serving(resolved, "/srv/models", metrics=False).paths == ("/data/tiny",)
+
+
+def test_metrics_are_asked_for_once() -> None:
+    raw = {**RAW, "server_args": {**RAW["server_args"], "enable_metrics": True}}
+    assert sp.to_serving(resolve(raw), "", metrics=True).argv.count(sp.METRICS) == 1
+
+
+def test_a_revision_reaches_the_server_and_the_staging_that_of_the_draft_too() -> None:
+    args = {**RAW["server_args"], "speculative_draft_model_revision": "v2"}
+    resolved = resolve({**RAW, "model": {"repo": "org/tiny", "revision": "deadbeef"}, "server_args": args})
+    assert sp.revisions(resolved) == {"org/tiny": "deadbeef", "org/draft": "v2"}
+    served = sp.to_serving(resolved, "", metrics=False)
+    assert served.revision == "deadbeef"
+    assert served.argv[served.argv.index("--speculative-draft-model-revision") + 1] == "v2"
+
+
+def test_without_a_revision_there_is_the_hub_s_default() -> None:
+    resolved = resolve(RAW)
+    assert sp.revisions(resolved) == {"org/tiny": "main", "org/draft": "main"}
+    assert sp.to_serving(resolved, "", metrics=False).revision == ""
+
+
+def test_a_path_has_no_revision_to_stage() -> None:
+    resolved = resolve({**RAW, "model": {"repo": "org/tiny", "path": "/data/tiny", "revision": "deadbeef"}})
+    assert sp.revisions(resolved) == {"org/draft": "main"}

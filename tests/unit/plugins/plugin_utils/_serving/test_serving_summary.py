@@ -1,0 +1,95 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The screen at the end: what was read back, and dashes for what was not."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serving import summary
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.plan import build
+from serving_samples import fabric, profile, settings
+
+PLAN = build(fabric(), profile(), settings())
+
+
+def pods() -> list[dict[str, Any]]:
+    return [
+        {
+            "metadata": {
+                "name": f"{entry['name']}-0",
+                "labels": {summary.RANK: str(entry["rank"])},
+                "annotations": {
+                    summary.STATUS: json.dumps(
+                        [{"interface": "eth0", "ips": ["10.42.0.9"]}]
+                        + [
+                            {"interface": n["interface"], "ips": [n["ips"][0].partition("/")[0]]}
+                            for n in entry["networks"]
+                        ]
+                    )
+                },
+            }
+        }
+        for entry in PLAN["ranks"]
+    ]
+
+
+DEVICES = {
+    entry["node"]: [
+        {
+            "name": network["rdma_device"],
+            "ports": [
+                {
+                    "gids": [
+                        {"index": 2, "type": "RoCE v1", "ipv4": network["ips"][0].partition("/")[0]},
+                        {"index": 3 + place, "type": "RoCE v2", "ipv4": network["ips"][0].partition("/")[0]},
+                        {"index": 0, "type": "RoCE v2", "ipv4": None},
+                    ],
+                }
+            ],
+        }
+        for place, network in enumerate(entry["networks"])
+    ]
+    for entry in PLAN["ranks"]
+}
+FOUND = summary.gids(DEVICES)
+MTUS = {rank: ["9000", "9000"] for rank in range(4)}
+VERDICT = {
+    "verdict": "ib",
+    "transport_class": "rdma",
+    "evidence": "channels",
+    "satisfied": True,
+    "ranks": [{"rank": n, "verdict": "ib", "channels": {"IB": {"0": 4, "1": 4}}} for n in range(4)],
+}
+SPEED = {"tokens": 64, "tokens_per_second": 21.94, "first_token_seconds": 0.1}
+
+
+def test_the_whole_screen() -> None:
+    lines = summary.summary(PLAN, pods(), FOUND, MTUS, VERDICT, SPEED)
+    assert lines[0].startswith("gemma-4-31b-it: profile gemma-4-31b-it/throughput, SGLang 0.5.12.post1, 4 rank(s)")
+    first, second = lines[3].split(), lines[4].split()
+    assert first[:5] == ["0", "spark1", "gemma-4-31b-it-0-0", "0", "rocep1s0f0v0"]
+    assert first[5:] == ["net1", "10.100.0.1", "9000", "3", "NET/IB", "0:4", "1:4"]
+    assert second == ["1", "roceP2p1s0f0v0", "net2", "10.101.0.1", "9000", "4"]
+    assert len(lines) == 3 + 8 + 3
+    assert lines[-2] == "Transport: ib (rdma), by channels evidence, as expected"
+    assert lines[-1] == "Speed: 21.9 tokens/s in one stream of 64 tokens, the first after 0.10 s"
+
+
+def test_what_nobody_read_is_a_dash() -> None:
+    lines = summary.summary(PLAN, [], {}, {}, {}, {})
+    assert lines[3].split()[:4] == ["0", "spark1", "no", "pod"]
+    assert lines[3].split()[-4:] == ["-", "-", "-", "-"]
+    assert lines[-1].startswith("Transport: not verified")
+
+
+def test_a_wrong_transport_is_not_hidden() -> None:
+    verdict = {"verdict": "socket", "transport_class": "tcp", "evidence": "channels", "satisfied": False, "ranks": []}
+    assert "NOT as expected" in summary.summary(PLAN, pods(), FOUND, MTUS, verdict, {})[-1]
+
+
+def test_one_node_has_a_row_without_a_fabric() -> None:
+    plan = build({}, profile(nodes=1, tp=1), settings(nodes=("b300",)))
+    assert len(summary.rows(plan, [], {}, {}, {})) == 1

@@ -1,0 +1,214 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The memory estimate: against what SGLang's logs and the sources of the profiles report, and its arithmetic."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.memory import GIB, Estimate, estimate
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.models import Model, find, load_models
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile import ResolvedProfile, overlay, resolve
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile_files import find_profiles, load_profile
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.sizes import Share, state_size, token_size
+from sglang_cases import PROFILES
+
+MODELS = load_models(PROFILES / "models")
+SHIPPED = {name: load_profile(name) for name in find_profiles()}
+PRESETS = [(name, preset) for name, profile in SHIPPED.items() for preset in profile["presets"]]
+ANY = {"image": "any@sha256:0"}
+POOL = {"server_args": {"max_mamba_cache_size": 96, "max_running_requests": 32}}
+PLAIN = Model("r", "a", "s", weights_gb=10, layers=10, kv_heads=8, head_dim=128)
+GIVEN = {"tp_size": 1, "pp_size": 1, "mem_fraction_static": 0.8}
+
+
+def known(repo: str) -> Model:
+    """Return the shipped facts of a model."""
+    model = find(MODELS, repo)
+    assert model is not None
+    return model
+
+
+def lines(name: str, preset: str, version: str | None = None, over: Mapping[str, Any] | None = None) -> list[str]:
+    """Return the arithmetic of a shipped preset."""
+    found: list[str] = resolve(SHIPPED[name], preset, version, over).memory["lines"]
+    return found
+
+
+def rules(found: ResolvedProfile | Estimate) -> set[str]:
+    """Return the ids of the findings."""
+    return {finding.rule for finding in found.findings}
+
+
+@pytest.mark.parametrize(("repo", "gigabytes"), [("nvidia/GLM-4.7-NVFP4", 54), ("nvidia/Qwen3.5-397B-A17B-NVFP4", 59)])
+def test_weights_of_a_gpu_are_what_the_sources_report(repo: str, gigabytes: int) -> None:
+    weights = estimate(known(repo), {**GIVEN, "tp_size": 4}, None, "gb10").weights_gib
+    assert weights is not None
+    assert weights * GIB / 1e9 == pytest.approx(gigabytes, abs=0.5)
+
+
+def test_caches_of_qwen_are_what_sglang_logs() -> None:
+    # kvcache-ai/ktransformers#1870, two GPUs: "max_mamba_cache_size: 82, conv_state size: 0.13GB, ssm_state size:
+    # 7.29GB" (one more is allocated, as padding); "#tokens: 580364, K size: 4.15 GB, V size: 4.15 GB"
+    model = known("nvidia/Qwen3.5-397B-A17B-NVFP4")
+    state, token = state_size(model, Share(2), 4), token_size(model, "auto", Share(2), 1.0)
+    assert state is not None
+    assert token is not None
+    assert 83 * state.size / GIB == pytest.approx(0.13 + 7.29, abs=0.01)
+    assert 580364 * token.size / GIB == pytest.approx(2 * 4.15, abs=0.01)
+
+
+def test_mamba_states_become_the_requests_that_the_source_reports() -> None:
+    plain = resolve(SHIPPED["nemotron-3-super-120b"], "no-spec", None, POOL)
+    assert "Mamba states: 96 // 3 a request = 32 requests at once" in plain.memory["lines"]
+    assert "mamba.slots" not in rules(plain)
+    for version in (None, "0.5.14"):
+        drafting = resolve(SHIPPED["nemotron-3-super-120b"], "mtp-3-4", version, {**POOL, **(ANY if version else {})})
+        assert "Mamba states: 96 // 5 a request = 19 requests at once" in drafting.memory["lines"]
+        assert drafting.memory["requests"] == 19
+        assert "mamba.slots" in rules(drafting)
+
+
+def test_without_a_pool_sglang_makes_one() -> None:
+    shown = lines("nemotron-3-super-120b", "mtp-3-4")
+    assert "one Mamba state: 40 layers x (128 x 64 x 128 x 4 + 10240 x 3 x 2) bytes / tp 4 = 40.6 MiB" in shown
+    states = "Mamba states: 79.6 GiB x 0.9 / 1.9 = 37.7 GiB; / (40.6 MiB x (1 + 4 draft tokens / 5)) = 528 states"
+    assert states in shown
+    assert "Mamba states: 528 // 5 a request = 105 requests at once" in shown
+    assert "Mamba pool: (528 states + 8 requests x 4 draft tokens) x 40.6 MiB = 22.2 GiB" in shown
+    ahead = "Mamba states: (34.8 - 1.4 of draft tokens) GiB x 0.9 / 1.9 = 15.8 GiB; / 45.8 MiB = 353 states"
+    assert ahead in lines("qwen3.5-397b", "mtp")
+
+
+@pytest.mark.parametrize(
+    ("asked", "found"),
+    [
+        ({"max_running_requests": 32}, set()),
+        ({"max_running_requests": 64}, {("warning", "memory.mamba")}),
+        ({"max_mamba_cache_size": 4000}, {("error", "memory.mamba")}),
+        ({"max_running_requests": 64, "disable_radix_cache": True, "mamba_scheduler_strategy": "no_buffer"}, set()),
+    ],
+)
+def test_requests_that_the_states_do_not_allow_are_said(asked: dict[str, Any], found: set[tuple[str, str]]) -> None:
+    findings = resolve(SHIPPED["qwen3.5-397b"], "mtp", None, {"server_args": asked}).findings
+    assert {(f.severity, f.rule) for f in findings if f.rule.startswith("memory.")} == found
+
+
+def test_sliding_layers_have_heads_and_room_of_their_own() -> None:
+    shown = lines("gemma-4-31b-it", "throughput")
+    full, window = "2 x 10 layers x 1 of 4 heads x 512 x 1 bytes", "2 x 50 layers x 4 of 16 heads x 256 x 1 bytes"
+    assert f"one token: {full} + 0.8 x {window} = 90.0 KiB" in shown
+    assert "tokens: 57.1 GiB / 90.0 KiB = 665312" in shown
+    assert "sliding layers: 532249 tokens, of which a request needs its last 1024" in shown
+
+
+def test_a_draft_is_paid_from_what_is_free_until_0_5_13_and_from_the_cache_afterwards() -> None:
+    before, after = lines("glm-4.7", "mtp-triton"), lines("glm-4.7", "mtp-triton", "0.5.14", ANY)
+    own = "draft: 2.3 GB / tp 4 = 0.5 GiB (built into the checkpoint; estimated: as large as its other layers)"
+    assert own in before
+    assert own in after
+    assert "left for caches: 21.1 GiB" in before
+    assert "draft's cache: 481172 tokens x 0.5 KiB = 0.2 GiB" in before
+    assert any(
+        line.startswith("left free: 119.0 - 71.4 - 0.8 of the draft = 46.8 GiB for CUDA graphs") for line in before
+    )
+    assert "left for caches: 20.6 GiB" in after
+    token = "one token: 2 x 92 layers x 2 of 8 heads x 128 x 1 bytes + 0.5 KiB of the draft = 46.5 KiB"
+    assert token in after
+    assert any(line.startswith("left free: 119.0 - 71.4 = 47.6 GiB") for line in after)
+
+
+def test_an_assistant_uses_the_cache_of_its_target() -> None:
+    shown = lines("gemma-4-31b-it", "mtp-4")
+    assert "draft: 0.9 GB / tp 4 = 0.2 GiB (0.47 B parameters x 2 bytes (BF16))" in shown
+    assert not any(line.startswith("draft's cache") for line in shown)
+
+
+@pytest.mark.parametrize(("name", "preset"), PRESETS, ids=[f"{name}-{preset}" for name, preset in PRESETS])
+def test_every_shipped_preset_is_estimated_to_the_end(name: str, preset: str) -> None:
+    resolved = resolve(SHIPPED[name], preset)
+    starts = [line.partition(":")[0] for line in resolved.memory["lines"]]
+    assert {"weights", "left for caches", "one token", "tokens", "left free"} <= set(starts)
+    assert ("draft" in starts) == bool(resolved.server_args.get("speculative_algorithm"))
+    hybrid = name.startswith(("nemotron", "qwen"))
+    assert ({"one Mamba state", "Mamba pool", "Mamba states"} <= set(starts)) == hybrid
+    assert not any("not estimated" in line or "not known" in line for line in resolved.memory["lines"])
+    assert not rules(resolved) & {"memory.weights", "memory.mamba", "memory.context", "memory.system"}
+
+
+@pytest.mark.parametrize(("name", "preset"), PRESETS, ids=[f"{name}-{preset}" for name, preset in PRESETS])
+def test_the_bytes_of_a_token_are_what_is_printed(name: str, preset: str) -> None:
+    shown = next(line for line in lines(name, preset) if line.startswith("one token: "))
+    terms, total = shown.removeprefix("one token: ").removesuffix(" KiB").split(" = ")
+    terms = re.sub(r"\d+ of \d+ layers|(\d+) layers", r"\1", terms)
+    terms = re.sub(r"(\d+) of \d+ heads", r"\1", terms).replace(" bytes", "").replace(" x ", " * ")
+    counted = 0.0
+    for term in terms.split(" + "):
+        product = 1.0
+        for factor in term.split(" * "):
+            product *= float(factor)
+        counted += product
+    assert counted / 1024 == pytest.approx(float(total), abs=0.05)
+
+
+def test_pipeline_stages_share_the_layers() -> None:
+    whole, half = lines("glm-4.7", "winner"), lines("glm-4.7", "winner", None, {"topology": {"tp": 2, "pp": 2}})
+    assert "one token: 2 x 92 layers x 2 of 8 heads x 128 x 1 bytes = 46.0 KiB" in whole
+    assert "one token: 2 x 46 of 92 layers x 4 of 8 heads x 128 x 1 bytes = 46.0 KiB" in half
+
+
+def test_weights_that_do_not_fit_are_refused() -> None:
+    findings = resolve(SHIPPED["qwen3.5-397b"], "winner", None, {"topology": {"nodes": 1, "tp": 1}}).findings
+    assert "memory.weights" in {finding.rule for finding in findings if finding.severity == "error"}
+
+
+def test_the_profiles_own_weights_count() -> None:
+    model = {"model": {"repo": "mine/model", "arch": "LlamaForCausalLM", "weights_gb": 400}}
+    resolved = resolve(overlay(SHIPPED["gemma-4-31b-it"], model), "baseline")
+    assert "memory.weights" in rules(resolved)
+
+
+@pytest.mark.parametrize(
+    ("share", "context", "found"),
+    [(0.8, 1000, set()), (0.97, 1000, {"memory.system"}), (0.8, 10**9, {"memory.context"})],
+)
+def test_what_is_left_for_system_and_context(share: float, context: int, found: set[str]) -> None:
+    about = {**GIVEN, "mem_fraction_static": share, "context_length": context}
+    assert rules(estimate(PLAIN, about, None, "gb10")) == found
+
+
+def test_what_is_not_known_is_said() -> None:
+    bare = Model("r", "a", "s", weights_gb=10)
+    shown = estimate(bare, {**GIVEN, "mamba_ratio": 3, "spec": "EAGLE", "eagle_family": True}, None, "gb10").lines
+    assert [line.partition(":")[0] for line in shown if "not known here" in line] == [
+        "draft",
+        "Mamba pool",
+        "tokens in the cache",
+    ]
+    assert estimate(None, GIVEN, None, "gb10").lines[-1] == "the size of the weights is not known"
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"mem_fraction_static": float("inf")},
+        {"mem_fraction_static": float("nan")},
+        {"mem_fraction_static": 5.0, "mamba_full_memory_ratio": -1.0},
+        {"tp_size": -3, "pp_size": -2},
+        {"max_mamba_cache_size": -7, "slots": -5},
+        {"swa_full_tokens_ratio": -0.1},
+    ],
+)
+def test_odd_numbers_are_no_traceback(odd: dict[str, Any]) -> None:
+    for repo in ("google/gemma-4-31B-it", "nvidia/Qwen3.5-397B-A17B-NVFP4"):
+        assert estimate(known(repo), {"tp_size": 4, "mamba_ratio": 3, **odd}, None, "gb10").lines
+
+
+def test_cached_numbers_of_one_token() -> None:
+    sizes = [token_size(PLAIN, dtype, share, 1.0) for dtype, share in (("auto", Share(4)), ("fp8_e4m3", Share(16, 3)))]
+    assert [found.size for found in sizes if found is not None] == [2 * 10 * 2 * 128 * 2, 2 * 4 * 1 * 128]
+    assert token_size(Model("r", "a", "s"), "auto", Share(1), 1.0) is None

@@ -1,0 +1,222 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Profiles as they ship: presets, overlays, translation, expected results, duplicates."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from _matrix import duplicates, matrix
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.catalogue import History, Version
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.models import find, find_draft
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile import Library, overlay, resolve
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile_files import find_profiles, load_profile
+
+LIBRARY = Library.load()
+SHIPPED = {name: load_profile(name) for name in find_profiles()}
+PRESETS = [(name, preset) for name, profile in SHIPPED.items() for preset in profile["presets"]]
+ANY = {"image": "any@sha256:0"}
+
+
+@pytest.mark.parametrize(("name", "preset"), PRESETS, ids=[f"{name}-{preset}" for name, preset in PRESETS])
+def test_what_was_measured_is_accepted_and_what_was_broken_is_refused(name: str, preset: str) -> None:
+    resolved = resolve(SHIPPED[name], preset)
+    # the status alone proves nothing: a rule has to know why it fails
+    errors = [str(f) for f in resolved.findings if f.severity == "error" and f.rule != "profile.broken"]
+    assert bool(errors) == (resolved.status == "broken"), errors
+    assert resolved.model["arch"]
+    assert resolved.image
+
+
+@pytest.mark.parametrize(
+    ("preset", "version", "severity"),
+    [("piecewise", None, "error"), ("piecewise", "0.5.13", "warning"), ("winner", None, None)],
+)
+def test_what_somebody_saw_failing_is_said(preset: str, version: str | None, severity: str | None) -> None:
+    findings = resolve(SHIPPED["glm-4.7"], preset, version, ANY).findings
+    said = [finding for finding in findings if finding.rule == "profile.broken"]
+    assert [finding.severity for finding in said] == ([severity] if severity else [])
+    assert all(SHIPPED["glm-4.7"]["source"] in finding.reason for finding in said)
+
+
+def test_sampling_defaults_reach_the_server() -> None:
+    over = {"sampling": {"temperature": 0.6, "top_p": 0.95, "top_k": None}}
+    for version in ("0.5.10", "0.5.23"):
+        argv = resolve(SHIPPED["glm-4.7"], "winner", version, {**over, **ANY}).argv
+        assert argv[argv.index("--preferred-sampling-params") + 1] == '{"temperature": 0.6, "top_p": 0.95}'
+    assert "--preferred-sampling-params" not in resolve(SHIPPED["glm-4.7"], "winner").argv
+
+
+def test_sampling_defaults_that_are_given_twice_or_to_a_release_without_them_are_refused() -> None:
+    over = {"sampling": {"temperature": 0.6}, "server_args": {"preferred_sampling_params": {"temperature": 1}}}
+    assert "profile.sampling.twice" in {f.rule for f in resolve(SHIPPED["glm-4.7"], "winner", None, over).findings}
+    history = LIBRARY.knowledge.history
+    newest = history.catalogues[-1]
+    without = replace(newest, flags=tuple(f for f in newest.flags if f.name != "--preferred-sampling-params"))
+    later = replace(without, version=Version.parse("0.5.24"))
+    knowledge = replace(LIBRARY.knowledge, history=History([*history.catalogues, later]))
+    findings = resolve(
+        SHIPPED["glm-4.7"],
+        "winner",
+        "0.5.24",
+        {"sampling": {"temperature": 0.6}, **ANY},
+        replace(LIBRARY, knowledge=knowledge),
+    ).findings
+    assert ("translate.refused", "--preferred-sampling-params") in {(f.rule, f.key) for f in findings}
+
+
+@pytest.mark.parametrize(("name", "preset"), PRESETS, ids=[f"{name}-{preset}" for name, preset in PRESETS])
+def test_measured_means_numbers_for_exactly_this(name: str, preset: str) -> None:
+    resolved = resolve(SHIPPED[name], preset)
+    assert bool(resolved.expected) == (resolved.status == "measured")
+
+
+def test_every_profile_says_where_it_comes_from() -> None:
+    for profile in SHIPPED.values():
+        assert profile["source"]
+        assert profile["default_preset"] in profile["presets"]
+        for preset in profile["presets"].values():
+            assert preset["description"]
+
+
+def result(name: str, preset: str, concurrency: int, context: int | None = None) -> dict[str, Any]:
+    """Return one expected result."""
+    rows = resolve(SHIPPED[name], preset).expected["results"]
+    return next(
+        row for row in rows if row["concurrency"] == concurrency and row.get("context_tokens") in (context, None)
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "preset", "concurrency", "context", "speed"),
+    [
+        ("gemma-4-31b-it", "baseline", 8, None, 85.34),
+        ("gemma-4-31b-it", "throughput", 8, None, 153.24),
+        ("gemma-4-31b-it", "latency", 1, None, 26.68),
+        ("nemotron-3-super-120b", "throughput", 8, None, 199.7),
+        ("nemotron-3-super-120b", "latency", 1, None, 58.85),
+        ("nemotron-3-super-120b", "mtp-5-5", 8, None, 152.7),
+        ("nemotron-3-super-120b", "mtp-5-7", 8, None, 175.1),
+        ("qwen3.5-397b", "winner", 8, None, 102.0),
+        ("qwen3.5-397b", "ep4", 8, None, 98.5),
+        ("qwen3.5-397b", "mtp", 1, None, 40.0),
+        ("glm-4.7", "winner", 4, None, 40.6),
+        ("glm-4.7", "mtp-triton", 1, None, 24.4),
+        ("glm-4.7", "mtp-cutlass", 8, None, 81.1),
+        ("gemma-4-26b-a4b-it-b300", "mtp", 8, 0, 1785.913),
+        ("gemma-4-26b-a4b-it-b300", "baseline", 1, 32768, 135.122),
+    ],
+)
+def test_published_numbers(name: str, preset: str, concurrency: int, context: int | None, speed: float) -> None:
+    assert result(name, preset, concurrency, context)["tokens_per_second"] == speed
+
+
+def test_a_preset_without_numbers_of_its_own_borrows_none() -> None:
+    assert resolve(SHIPPED["nemotron-3-super-120b"], "ep4-mtp-5-5").expected == {}
+
+
+def test_flags_of_topology_and_model_are_left_to_the_serving_plan() -> None:
+    for name, preset in PRESETS:
+        argv = resolve(SHIPPED[name], preset).argv
+        assert not {"--tp-size", "--pp-size", "--ep-size", "--nnodes", "--model-path", "--host", "--port"} & set(argv)
+
+
+def test_a_profile_of_one_release_runs_in_the_spelling_of_another() -> None:
+    argv = resolve(SHIPPED["qwen3.5-397b"], "mtp", "0.5.23", ANY).argv
+    assert "--cuda-graph-max-bs-decode" in argv
+    assert "--mamba-radix-cache-strategy" in argv
+    glm = resolve(SHIPPED["glm-4.7"], "winner", "0.5.23", ANY).argv
+    assert "--cuda-graph-backend-prefill=disabled" in glm
+
+
+def test_a_variable_that_later_releases_do_without_is_left_out_there() -> None:
+    assert resolve(SHIPPED["qwen3.5-397b"], "mtp").env == {"SGLANG_ENABLE_SPEC_V2": "1"}
+    newer = resolve(SHIPPED["qwen3.5-397b"], "mtp", "0.5.14", ANY)
+    assert newer.env == {}
+    assert any(finding.key == "SGLANG_ENABLE_SPEC_V2" for finding in newer.findings)
+
+
+def test_patches_are_needed_where_image_and_version_lack_them() -> None:
+    def needed(version: str | None, over: dict[str, Any] | None) -> dict[str, bool]:
+        patches = resolve(SHIPPED["gemma-4-31b-it"], "baseline", version, over).patches
+        return {patch["name"]: patch["needed"] for patch in patches}
+
+    assert needed(None, None) == {"sm121-jit-arch": False}
+    assert needed("0.5.13", ANY) == {"sm121-jit-arch": True}
+    assert needed("0.5.16", ANY) == {"sm121-jit-arch": False}
+
+
+def test_json_and_list_values_are_rendered() -> None:
+    profile = overlay(SHIPPED["nemotron-3-super-120b"], {"server_args": {"cuda_graph_bs": [1, 2], "page_size": -1}})
+    argv = resolve(profile, "no-spec").argv
+    assert argv[argv.index("--json-model-override-args") + 1] == '{"max_position_embeddings": 524288}'
+    assert argv[argv.index("--cuda-graph-bs") + 1 :][:2] == ["1", "2"]
+    assert "--page-size=-1" in argv
+
+
+def test_overrides_come_last_and_null_takes_away() -> None:
+    resolved = resolve(SHIPPED["gemma-4-31b-it"], "mtp-4", None, {"server_args": {"context_length": None}})
+    assert "--context-length" not in resolved.argv
+    assert overlay({"a": {"b": 1, "c": 2}}, {"a": {"b": None}, "d": 3}) == {"a": {"c": 2}, "d": 3}
+
+
+def same(name: str, version: str) -> list[set[str]]:
+    """Return the presets of a profile that are one engine."""
+    cells = matrix([SHIPPED[name]], LIBRARY, [version])
+    return [{cell.preset for cell in group} for group in duplicates(cells)]
+
+
+def test_presets_that_are_one_engine_are_found() -> None:
+    assert {"mtp-5-5", "mtp-5-7"} in same("nemotron-3-super-120b", "0.5.13-dev")
+    assert {"ep4", "ep4-graphs"} in same("qwen3.5-397b", "0.5.10")
+
+
+def test_a_third_of_the_published_matrix_is_the_same_engine_twice() -> None:
+    presets = {}
+    for moe in ("triton", "flashinfer_cutlass", "cutlass"):
+        for attention in ("flashinfer", "triton"):
+            for gemm in ("flashinfer_cutlass", "flashinfer_cudnn"):
+                base = {"moe_runner_backend": moe, "attention_backend": attention, "fp4_gemm_backend": gemm}
+                cell = f"{moe}-{attention}-{gemm}".replace("_", "-")
+                presets[f"{cell}-graphs"] = {"server_args": {**base, "disable_piecewise_cuda_graph": True}}
+                presets[f"{cell}-piecewise"] = {"server_args": base}
+                presets[f"{cell}-eager"] = {"server_args": {**base, "disable_cuda_graph": True}}
+    profile = {**SHIPPED["qwen3.5-397b"], "presets": presets, "topology": {"nodes": 4, "tp": 4, "ep": 4}}
+    cells = matrix([profile], LIBRARY, ["0.5.10"])
+    assert len(cells) == 36
+    assert sum(len(group) - 1 for group in duplicates(cells)) == 12
+
+
+@pytest.mark.parametrize(
+    ("path", "repo", "arch"),
+    [
+        ("/models/GLM-4.7-NVFP4/", "nvidia/GLM-4.7-NVFP4", "Glm4MoeForCausalLM"),
+        ("google/gemma-4-31B-it", "google/gemma-4-31B-it", "Gemma4ForConditionalGeneration"),
+        ("/models/gemma-4-31B-it", "google/gemma-4-31B-it", "Gemma4ForConditionalGeneration"),
+        ("/models/google--gemma-4-31B-it", "google/gemma-4-31B-it", "Gemma4ForConditionalGeneration"),
+        ("/models/mine--gemma-4-31B-it", "google/gemma-4-31B-it", "Gemma4ForConditionalGeneration"),
+        ("/models/gemma-4-31B-it-assistant", "google/gemma-4-31B-it-assistant", "Gemma4AssistantForCausalLM"),
+    ],
+)
+def test_models_are_found_by_repository_and_by_directory(path: str, repo: str, arch: str) -> None:
+    for known in (find, find_draft):
+        found = known(LIBRARY.models, path)
+        assert found is not None
+        assert (found.repo, found.architecture) == (repo, arch)
+
+
+@pytest.mark.parametrize("path", ["google/gemma-4-E4B-it-mtp", "/models/google--gemma-4-E4B-it-mtp"])
+def test_only_a_draft_is_taken_for_an_assistant(path: str) -> None:
+    draft = find_draft(LIBRARY.models, path)
+    assert draft is not None
+    assert draft.architecture == "Gemma4AssistantForCausalLM"
+    assert find(LIBRARY.models, path) is None
+
+
+def test_what_nobody_knows_is_not_found() -> None:
+    for path in ("somebody/else", "", None):
+        assert find(LIBRARY.models, path) is None
+        assert find_draft(LIBRARY.models, path) is None

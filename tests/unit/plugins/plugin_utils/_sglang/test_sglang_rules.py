@@ -1,0 +1,300 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Every rule across flags: what sets it off, and the nearest thing that must not."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.expression import evaluate
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.rules import Rule, load_rules
+from sglang_cases import KNOWLEDGE, PROFILES, ask, rules_of
+
+NEMOTRON = {"arch": "NemotronHForCausalLM", "quantization": "modelopt_fp4"}
+QWEN = {"arch": "Qwen3_5MoeForConditionalGeneration", "quantization": "modelopt_fp4"}
+GLM = {"arch": "Glm4MoeForCausalLM", "quantization": "modelopt_fp4"}
+GEMMA = {"arch": "Gemma4ForConditionalGeneration"}
+MTP = {**GEMMA, "draft_arch": "Gemma4AssistantForCausalLM"}
+DRAFT = "--speculative-algorithm NEXTN --speculative-draft-model-path d --speculative-eagle-topk 1"
+STEPS = "--speculative-algorithm EAGLE --speculative-num-steps 3"
+EAGLE = f"{STEPS} --speculative-eagle-topk 1 --speculative-num-draft-tokens"
+TREE = f"{STEPS} --speculative-eagle-topk 4 --speculative-num-draft-tokens 8"
+NGRAM = "--speculative-algorithm NGRAM"
+SIZES = "--tp-size 4 --nnodes 4"
+V2 = {"env": {"SGLANG_ENABLE_SPEC_V2": "1"}}
+MISTRAL = f"{EAGLE} 4 --speculative-draft-model-path mistralai/Mistral-Large-3-675B-Instruct-2512-Eagle"
+EP_PATCHES = ("cutlass-moe-zero-init", "cutlass-moe-mask-topk", "modelopt-ep-input-scale")
+
+# rule, severity, version, flags, what is known; then a version and flags that differ just enough
+CASES: list[tuple[str, str, str, str, dict[str, Any], str, str, dict[str, Any]]] = [
+    ("spec.topk1.autoadjust", "warning", "0.5.13", f"{EAGLE} 7", {}, "0.5.13", f"{EAGLE} 4", {}),
+    ("spec.topk1.autoadjust", "warning", "0.5.23", f"{EAGLE} 5", {}, "0.5.23", TREE, {}),
+    ("spec.frozenkv.nsteps", "error", "0.5.13", f"{DRAFT} --speculative-num-steps 4 --speculative-num-draft-tokens 6",
+     MTP,
+     "0.5.13", f"{DRAFT} --speculative-num-steps 4 --speculative-num-draft-tokens 5", MTP),
+    ("spec.frozenkv.promote", "info", "0.5.13", f"{DRAFT} --speculative-num-steps 4 --speculative-num-draft-tokens 5",
+     MTP,
+     "0.5.13", f"{EAGLE} 4", GLM),
+    ("spec.frozenkv.promote", "error", "0.5.11", f"{DRAFT} --speculative-num-steps 4 --speculative-num-draft-tokens 5",
+     MTP,
+     "0.5.11", f"{DRAFT} --speculative-num-steps 4 --speculative-num-draft-tokens 5",
+     {**MTP, "carries": ("sglang#24436",)}),
+    ("spec.frozenkv.eagle3", "error", "0.5.14", f"{DRAFT} --speculative-algorithm EAGLE3 --speculative-num-steps 4",
+     MTP,
+     "0.5.14", f"{DRAFT} --speculative-num-steps 4", MTP),
+    ("spec.frozenkv.eagle3", "error", "0.5.11", f"{DRAFT} --speculative-algorithm EAGLE3 --speculative-num-steps 4",
+     MTP,
+     "0.5.11", f"{DRAFT} --speculative-num-steps 4", MTP),
+    ("spec.frozenkv.transformers", "error", "0.5.12.post1", f"{DRAFT} --speculative-num-steps 4", MTP,
+     "0.5.13", f"{DRAFT} --speculative-num-steps 4", MTP),
+    ("spec.alias.remote_fetch", "warning", "0.5.12", f"{EAGLE} 4 --speculative-draft-model-path d", {},
+     "0.5.11", f"{EAGLE} 4 --speculative-draft-model-path d", {}),
+    ("spec.alias.remote_fetch", "error", "0.5.11", MISTRAL, {"carries": ("sglang#24436",)}, "0.5.11", MISTRAL, {}),
+    ("spec.alias.remote_fetch", "error", "0.5.12.dev155", MISTRAL, {}, "0.5.12", MISTRAL, {}),
+    ("spec.alias.remote_fetch", "warning", "0.5.13", f"{EAGLE} 4 --speculative-draft-model-path mistralai/draft", {},
+     "0.5.13", MISTRAL, {}),
+    ("spec.alias.remote_fetch", "info", "0.5.12", DRAFT, MTP, "0.5.12", f"{EAGLE} 4", MTP),
+    ("spec.maxrunning48", "warning", "0.5.9", f"{EAGLE} 4", {}, "0.5.9", f"{EAGLE} 4 --max-running-requests 16", {}),
+    ("spec.v2env", "error", "0.5.14", f"{EAGLE} 4", V2, "0.5.13", f"{EAGLE} 4", V2),
+    ("spec.v2env", "error", "0.5.12", "--enable-spec-v2", {}, "0.5.12", "", V2),
+    ("spec.v2env", "info", "0.5.10.post1", f"{EAGLE} 4", {}, "0.5.11", f"{EAGLE} 4", {}),
+    ("spec.v2.topk", "error", "0.5.10", TREE, V2, "0.5.11", TREE, V2),
+    ("spec.mixedchunk", "info", "0.5.23", f"{EAGLE} 4 --enable-mixed-chunk", {}, "0.5.23", "--enable-mixed-chunk", {}),
+    ("spec.pp", "error", "0.5.16", f"{EAGLE} 4 --pp-size 2 --nnodes 2", {}, "0.5.16", "--pp-size 2 --nnodes 2", {}),
+    ("spec.pp", "error", "0.5.22", f"{EAGLE} 4 --pp-size 2 --nnodes 2", {},
+     "0.5.22", f"{EAGLE} 4 --pp-size 2 --nnodes 2", {"env": {"SGLANG_ENABLE_PP_SPEC": "1"}}),
+    ("spec.trtllm_topk", "error", "0.5.23", f"{TREE} --attention-backend trtllm_mha", {},
+     "0.5.23", f"{EAGLE} 4 --attention-backend trtllm_mha", {}),
+    ("spec.page_tree", "error", "0.5.12", f"{TREE} --page-size 16 --attention-backend triton", {},
+     "0.5.13", f"{TREE} --page-size 16 --attention-backend triton", {}),
+    ("spec.page_tree", "error", "0.5.23", f"{TREE} --page-size 16 --attention-backend trtllm_mha", {},
+     "0.5.23", f"{TREE} --page-size 1 --attention-backend trtllm_mha", {}),
+    ("spec.page_tree", "error", "0.5.16", f"{NGRAM} --page-size 16 --attention-backend triton", {},
+     "0.5.16", f"{NGRAM} --page-size 16 --attention-backend flashinfer", {}),
+    ("spec.dp_attention", "error", "0.5.16", f"{NGRAM} --enable-dp-attention", {},
+     "0.5.16", f"{EAGLE} 4 --enable-dp-attention", {}),
+    ("par.pp.mixedchunk", "error", "0.5.10", "--pp-size 2 --nnodes 2 --enable-mixed-chunk", {},
+     "0.5.11", "--pp-size 2 --nnodes 2 --enable-mixed-chunk", {}),
+    ("spec.nextn_draft_path", "warning", "0.5.10", f"{EAGLE} 4 --speculative-draft-model-path m", GLM, "0.5.10",
+     f"{EAGLE} 4", GLM),
+    ("spec.topk.required", "error", "0.5.10", "--speculative-algorithm NEXTN --speculative-num-steps 3", GLM,
+     "0.5.10", "--speculative-algorithm NEXTN", GLM),
+    ("spec.steps.required", "error", "0.5.10", "--speculative-algorithm NEXTN --speculative-eagle-topk 1", GLM,
+     "0.5.10", "--speculative-algorithm NEXTN", GLM),
+    ("spec.depth.required", "error", "0.5.14", DRAFT, MTP, "0.5.14", f"{DRAFT} --speculative-num-steps 2", MTP),
+    ("spec.depth.alone", "warning", "0.5.14", "--speculative-num-steps 2", {}, "0.5.14", f"{EAGLE} 4", {}),
+    ("spec.nemotron.loader", "error", "0.5.12", f"{EAGLE} 4", NEMOTRON, "0.5.12", f"{EAGLE} 4",
+     {**NEMOTRON, "carries": ("sglang#21138",)}),
+    ("attn.nemotron.triton", "error", "0.5.18", "--attention-backend triton", NEMOTRON, "0.5.19",
+     "--attention-backend triton", NEMOTRON),
+    ("attn.gemma4.allow", "error", "0.5.11", "--attention-backend flashinfer", GEMMA, "0.5.11",
+     "--attention-backend triton", GEMMA),
+    ("attn.gemma4.allow", "error", "0.5.23", "--decode-attention-backend flashinfer", GEMMA, "0.5.23", "", GEMMA),
+    ("attn.gemma4.unset", "warning", "0.5.10", "", GEMMA, "0.5.11", "", GEMMA),
+    ("attn.trtllm_sm12x", "error", "0.5.19", "--attention-backend trtllm_mha", {}, "0.5.19",
+     "--attention-backend trtllm_mha", {"gpu": "b300"}),
+    ("attn.trtllm_sm12x", "error", "0.5.20", "--attention-backend trtllm_mha --kv-cache-dtype fp8_e4m3", {},
+     "0.5.20", "--attention-backend trtllm_mha", {}),
+    ("mamba.radix.nobuffer", "error", "0.5.10", f"{EAGLE} 4", QWEN, "0.5.14", f"{EAGLE} 4", QWEN),
+    ("mamba.radix.nobuffer", "error", "0.5.13.post1", f"{EAGLE} 4", NEMOTRON,
+     "0.5.13.post1", f"{EAGLE} 4 --mamba-scheduler-strategy extra_buffer", QWEN),
+    ("mamba.extra.noradix", "error", "0.5.13", "--disable-radix-cache --mamba-scheduler-strategy extra_buffer", QWEN,
+     "0.5.14", "--disable-radix-cache --mamba-radix-cache-strategy extra_buffer", QWEN),
+    ("mamba.nemotron.extra", "error", "0.5.13", "--mamba-scheduler-strategy extra_buffer", NEMOTRON,
+     "0.5.14", "--mamba-radix-cache-strategy extra_buffer", NEMOTRON),
+    ("mamba.nobuffer.overlap", "error", "0.5.14", "--mamba-radix-cache-strategy no_buffer", QWEN,
+     "0.5.14", "--mamba-radix-cache-strategy no_buffer --disable-overlap-schedule", QWEN),
+    ("mamba.track", "error", "0.5.23", "--page-size 48 --mamba-track-interval 256", QWEN, "0.5.23",
+     "--page-size 64 --mamba-track-interval 256", QWEN),
+    ("mamba.slots", "warning", "0.5.13", "--max-mamba-cache-size 96 --max-running-requests 48", NEMOTRON,
+     "0.5.13", "--max-mamba-cache-size 96 --max-running-requests 32", NEMOTRON),
+    ("moe.fi_cutlass.ep", "error", "0.5.23", f"{SIZES} --moe-runner-backend flashinfer_cutlass --ep-size 2", NEMOTRON,
+     "0.5.23", f"{SIZES} --moe-runner-backend flashinfer_cutlass --ep-size 4", NEMOTRON),
+    ("moe.ep_divides", "error", "0.5.16", f"{SIZES} --ep-size 3", QWEN, "0.5.16", f"{SIZES} --ep-size 2", QWEN),
+    ("moe.a2a.ep", "warning", "0.5.16", f"{SIZES} --moe-a2a-backend deepep", QWEN, "0.5.16",
+     f"{SIZES} --moe-a2a-backend deepep --ep-size 4", QWEN),
+    ("moe.nvfp4.runner", "warning", "0.5.15", "--moe-runner-backend triton", QWEN, "0.5.15",
+     "--moe-runner-backend cutlass", QWEN),
+    ("moe.nvfp4.runner", "error", "0.5.13", "--moe-runner-backend triton", NEMOTRON, "0.5.13",
+     "--moe-runner-backend flashinfer_cutlass", NEMOTRON),
+    ("moe.nvfp4.runner", "warning", "0.5.16", "--moe-runner-backend cutlass", {"quantization": "modelopt_fp4"},
+     "0.5.16", "", {"quantization": "modelopt_fp4"}),
+    ("moe.nvfp4.runner", "error", "0.5.16", "--moe-runner-backend cutlass", QWEN,
+     "0.5.15", "--moe-runner-backend cutlass", QWEN),
+    ("moe.nvfp4.runner", "error", "0.5.23", "--moe-runner-backend triton", GLM, "0.5.23", "", GLM),
+    ("moe.nvfp4.ep_patches", "error", "0.5.9", f"{SIZES} --ep-size 4 --moe-runner-backend triton",
+     {**QWEN, "patches": EP_PATCHES[:2]},
+     "0.5.10", f"{SIZES} --ep-size 4 --moe-runner-backend triton", {**QWEN, "patches": EP_PATCHES}),
+    ("moe.nvfp4.ep_patches", "error", "0.5.12", f"{SIZES} --ep-size 4", {**QWEN, "patches": ()},
+     "0.5.13", f"{SIZES} --ep-size 4", {**QWEN, "patches": ()}),
+    ("moe.nvfp4.ep_patches", "error", "0.5.15", f"{SIZES} --ep-size 4 --moe-runner-backend cutlass",
+     {**QWEN, "patches": EP_PATCHES[:2]},
+     "0.5.15", f"{SIZES} --ep-size 4 --moe-runner-backend cutlass",
+     {**QWEN, "patches": EP_PATCHES[:1], "carries": EP_PATCHES[2:]}),
+    ("moe.nvfp4.ep_patches", "error", "0.5.10", f"{SIZES} --ep-size 4 --moe-runner-backend cutlass",
+     {**QWEN, "patches": ()},
+     "0.5.10", f"{SIZES} --ep-size 1 --moe-runner-backend cutlass", {**QWEN, "patches": ()}),
+    ("moe.nvfp4.ep_patches", "warning", "0.5.15", f"{SIZES} --ep-size 4 --moe-runner-backend cutlass", QWEN,
+     "0.5.15", f"{SIZES} --ep-size 4 --moe-runner-backend flashinfer_cutlass", QWEN),
+    ("moe.wna16.ep_patch", "warning", "0.5.21", f"{SIZES} --ep-size 4 --quantization moe_wna16", {"patches": ()},
+     "0.5.22", f"{SIZES} --ep-size 4 --quantization moe_wna16", {"patches": ()}),
+    ("moe.nvfp4.fi_cutlass.ep", "error", "0.5.10", f"{SIZES} --moe-runner-backend flashinfer_cutlass --ep-size 4", QWEN,
+     "0.5.13", f"{SIZES} --moe-runner-backend flashinfer_cutlass --ep-size 4", NEMOTRON),
+    ("moe.nvfp4.fi_cutlass.attn", "error", "0.5.10",
+     "--moe-runner-backend flashinfer_cutlass --attention-backend flashinfer", GLM,
+     "0.5.10", "--moe-runner-backend flashinfer_cutlass --attention-backend triton", GLM),
+    ("fp4gemm.cutlass", "error", "0.5.16", "--fp4-gemm-backend cutlass", QWEN, "0.5.15.post1",
+     "--fp4-gemm-backend cutlass", QWEN),
+    ("fp4gemm.cutlass", "error", "0.5.9", "--fp4-gemm-backend cutlass", QWEN, "0.5.10", "--fp4-gemm-backend cutlass",
+     QWEN),
+    ("fp4gemm.cudnn", "error", "0.5.13", "--fp4-gemm-backend flashinfer_cudnn", NEMOTRON,
+     "0.5.13", "--fp4-gemm-backend flashinfer_cudnn", {**NEMOTRON, "carries": ("nvidia-cudnn-cu12",)}),
+    ("fp4gemm.cudnn", "warning", "0.5.10", "--fp4-gemm-backend flashinfer_cudnn", QWEN, "0.5.10",
+     "--fp4-gemm-backend flashinfer_cutlass", QWEN),
+    ("kv.fp4_e2m1", "error", "0.5.21", "--kv-cache-dtype fp4_e2m1", {}, "0.5.20", "--kv-cache-dtype fp4_e2m1", {}),
+    ("graph.flags.rename", "error", "0.5.20", "--cuda-graph-max-bs 8", {}, "0.5.20", "--cuda-graph-max-bs-decode 8",
+     {}),
+    ("graph.flags.rename", "warning", "0.5.19", "--mamba-scheduler-strategy no_buffer", {}, "0.5.13",
+     "--mamba-scheduler-strategy no_buffer", {}),
+    ("graph.flags.rename", "warning", "0.5.23", "--disable-cuda-graph", {}, "0.5.13", "--disable-cuda-graph", {}),
+    ("graph.flags.rename", "error", "0.5.13", "--cuda-graph-backend-prefill disabled", {}, "0.5.14",
+     "--cuda-graph-backend-prefill disabled", {}),
+    ("graph.piecewise.autooff", "warning", "0.5.10", "", QWEN, "0.5.10", "", GLM),
+    ("graph.piecewise.autooff", "warning", "0.5.23", "", GEMMA, "0.5.9", "", GEMMA),
+    ("graph.piecewise.autooff", "warning", "0.5.15", "", QWEN, "0.5.16", "", QWEN),
+    ("graph.piecewise.autooff", "info", "0.5.10", "--disable-piecewise-cuda-graph", QWEN, "0.5.10",
+     "--disable-piecewise-cuda-graph", GLM),
+    ("graph.piecewise.autooff", "warning", "0.5.10", f"{EAGLE} 4", {}, "0.5.11", f"{EAGLE} 4", {}),
+    ("graph.piecewise.autooff", "info", "0.5.12", f"{EAGLE} 4", {}, "0.5.14", f"{EAGLE} 4", {}),
+    ("graph.piecewise.nvfp4", "error", "0.5.10", "", GLM, "0.5.10", "--disable-piecewise-cuda-graph", GLM),
+    ("graph.piecewise.nvfp4", "warning", "0.5.10", "", {"quantization": "modelopt_fp4"}, "0.5.9", "",
+     {"quantization": "modelopt_fp4"}),
+    ("graph.piecewise.nvfp4", "info", "0.5.14", "", GLM, "0.5.15", "", GLM),
+    ("graph.piecewise.nvfp4", "info", "0.5.16", "--cuda-graph-backend-prefill tc_piecewise", GLM, "0.5.16", "", GLM),
+    ("graph.eager_regime", "error", "0.5.10", "--disable-cuda-graph", QWEN, "0.5.10", "", QWEN),
+    ("graph.eager_regime", "error", "0.5.10", "--cuda-graph-max-bs 8 --max-running-requests 32", QWEN,
+     "0.5.10", "--cuda-graph-max-bs 8 --max-running-requests 8", QWEN),
+    ("graph.eager_regime", "warning", "0.5.10", "--cuda-graph-max-bs 8", QWEN, "0.5.16", "--cuda-graph-max-bs 8", QWEN),
+    ("graph.eager_regime", "warning", "0.5.10", "--cuda-graph-max-bs 8 --max-running-requests 32", GEMMA,
+     "0.5.10", "--cuda-graph-max-bs 32 --max-running-requests 32", GEMMA),
+    ("graph.eager_regime", "warning", "0.5.23", "--cuda-graph-max-bs-decode 8 --max-running-requests 32", QWEN,
+     "0.5.23", "--cuda-graph-max-bs-decode 32 --max-running-requests 32", QWEN),
+    ("sm121.jit_arch", "warning", "0.5.15", "--kv-cache-dtype fp8_e4m3", GLM, "0.5.16", "--kv-cache-dtype fp8_e4m3",
+     GLM),
+    ("sm121.jit_arch", "error", "0.5.15", "--kv-cache-dtype fp8_e4m3", {**GLM, "patches": ()},
+     "0.5.15", "--kv-cache-dtype fp8_e4m3", {**GLM, "patches": ("sm121-jit-arch",)}),
+    ("sm121.admissible_archs", "warning", "0.5.11", "", GLM, "0.5.12", "", GLM),
+    ("sm121.admissible_archs", "error", "0.5.10", "", {**GLM, "patches": ()}, "0.5.10", "",
+     {**GLM, "gpu": "b300", "patches": ()}),
+    ("par.nnodes", "error", "0.5.13", "--tp-size 4 --nnodes 3", {}, "0.5.13", SIZES, {}),
+    ("par.nnodes", "error", "0.5.13", "--tp-size 8 --nnodes 4", {}, "0.5.13", "--tp-size 8 --nnodes 4",
+     {"gpus_per_node": 2}),
+    ("par.dp", "error", "0.5.13", f"{SIZES} --dp-size 2", {}, "0.5.13", f"{SIZES} --dp-size 2 --enable-dp-attention",
+     {}),
+    ("par.dp", "error", "0.5.23", f"{SIZES} --dp-size 2", {}, "0.5.23", f"{SIZES} --attn-dp-size 2", {}),
+    ("ctx.derived", "error", "0.5.13", "--context-length 524288", {"max_context": 262144},
+     "0.5.13", """--context-length 524288 --json-model-override-args '{"max_position_embeddings": 524288}'""",
+     {"max_context": 262144}),
+    ("mem.unified", "warning", "0.5.13", "", {}, "0.5.13", "", {"gpu": "b300"}),
+    ("mem.unified", "warning", "0.5.13", "--mem-fraction-static 0.9", {}, "0.5.13", "--mem-fraction-static 0.80", {}),
+    ("value.range", "error", "0.5.13", "--mem-fraction-static 80", {}, "0.5.13", "--mem-fraction-static 0.99", {}),
+    ("value.range", "error", "0.5.13", "--mem-fraction-static nan", {}, "0.5.13", "", {}),
+    ("value.range", "error", "0.5.10", "--context-length -5", {}, "0.5.10", "--context-length 1", {}),
+    ("value.range", "error", "0.5.23", "--max-running-requests 0", {}, "0.5.23", "--max-running-requests 1", {}),
+    ("value.range", "error", "0.5.23", "--speculative-num-steps -2", {}, "0.5.23", "--speculative-num-steps 1", {}),
+    ("value.range", "error", "0.5.23", "--speculative-num-steps 0", {},
+     "0.5.23", "--speculative-num-steps 0 --speculative-adaptive", {}),
+    ("value.range", "error", "0.5.13", f"{SIZES} --node-rank 4", {}, "0.5.13", f"{SIZES} --node-rank 3", {}),
+    ("value.range", "error", "0.5.13", "--port 99999999", {}, "0.5.13", "--port 65535", {}),
+    ("name.colon", "error", "0.5.13", "--served-model-name a:b", {}, "0.5.13", "--served-model-name a/b", {}),
+    ("model.arch.unsupported", "warning", "0.5.10", "", GEMMA, "0.5.11", "", GEMMA),
+    ("argparse.abbrev", "error", "0.5.13", "--tp 1", {}, "0.5.13", "--ep 1", {}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES, ids=[f"{case[0]}-{case[1]}-{case[2]}" for case in CASES])
+def test_a_rule_applies_where_it_should_and_only_there(case: tuple[Any, ...]) -> None:
+    rule, severity, version, line, known, other_version, other_line, other_known = case
+    assert rule in rules_of(ask(version, line, **dict(known)), severity)
+    assert rule not in rules_of(ask(other_version, other_line, **dict(other_known)), severity)
+
+
+def test_every_rule_has_a_case() -> None:
+    tried = {(case[0], case[1]) for case in CASES}
+    assert {(rule.id, rule.severity) for rule in KNOWLEDGE.rules.rules} <= tried
+
+
+def test_every_rule_reads_well() -> None:
+    for rule in KNOWLEDGE.rules.rules:
+        assert rule.source
+        assert rule.remedy[0].isupper(), rule.id
+        assert not rule.reason.endswith("."), rule.id
+
+
+def test_messages_are_filled_in() -> None:
+    for case in CASES:
+        for finding in ask(case[2], case[3], **dict(case[4])).findings:
+            assert "{" not in finding.reason.replace("{decode,prefill}", ""), finding
+            assert "{" not in finding.remedy.replace("{decode,prefill}", ""), finding
+
+
+def test_a_post_release_belongs_to_its_release() -> None:
+    line = "--fp4-gemm-backend cutlass"
+    assert "fp4gemm.cutlass" not in rules_of(ask("0.5.15.post1", line, **QWEN))
+    assert "fp4gemm.cutlass" in rules_of(ask("0.5.16.dev3", line, **QWEN))
+
+
+@pytest.mark.parametrize(
+    ("raw", "message"),
+    [
+        ({"id": "a"}, "needs"),
+        (
+            {"id": "a", "severity": "bad", "key": "k", "reason": "r", "remedy": "R", "source": "s", "when": "True"},
+            "severity",
+        ),
+    ],
+)
+def test_a_malformed_rule_is_refused(raw: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Rule.from_dict(raw)
+
+
+def test_a_missing_rules_file_is_named(tmp_path: Any) -> None:
+    path = tmp_path / "rules.json"
+    path.write_text(json.dumps({"rules": []}))
+    with pytest.raises(ValueError, match=r"rules\.json"):
+        load_rules(path)
+
+
+def test_rules_file_is_the_one_that_is_tested() -> None:
+    assert load_rules(PROFILES / "rules.json") == KNOWLEDGE.rules
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("a > 1", False),
+        ("b > 1 and not a", True),
+        ("b + 1 == 3", True),
+        ("a + 1 == 3", False),
+        ("b % 0 == 0", False),
+        ("b in (1, 2)", True),
+        ("a in (None,)", False),
+        ("'x' in c", True),
+        ("'x' not in a", True),
+        ("1 if b else 2", 1),
+        ("-b < 0 < b", True),
+        ("a is None or d", True),
+    ],
+)
+def test_expressions(text: str, value: Any) -> None:
+    assert evaluate(text, {"a": None, "b": 2, "c": "xyz", "d": False}) == value
+
+
+@pytest.mark.parametrize("text", ["e", "b.real", "b()", "b ** 2", "b +", "~b", "[x for x in c]"])
+def test_expressions_allow_nothing_else(text: str) -> None:
+    with pytest.raises(ValueError, match=r"b|e|x"):
+        evaluate(text, {"b": 2, "c": "x"})

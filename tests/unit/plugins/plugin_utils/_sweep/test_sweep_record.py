@@ -1,0 +1,138 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sweep.record import concluded, measured_status, took_s
+
+DEAD = [{"rank": 1, "pod": "x-1-0", "restarts": 1, "trouble": ""}]
+ILLEGAL = {"x-1-0": ["INFO", "torch.AcceleratorError: CUDA error: an illegal instruction was encountered", "bye"]}
+
+
+def measured(*states: str) -> dict[str, Any]:
+    return {"kind": "result", "cell": "a", "measurements": [{"status": s} for s in states]}
+
+
+def test_the_worst_measurement_decides() -> None:
+    assert measured_status(measured("ok", "ok")["measurements"]) == "ok"
+    assert measured_status(measured("ok", "infrastructure", "garbage")["measurements"]) == "garbage"
+    assert measured_status([]) == "failed"
+
+
+def test_a_server_that_died_while_it_was_measured_is_no_infrastructure_failure() -> None:
+    record = concluded(measured("ok", "infrastructure"), DEAD, ILLEGAL)
+    assert record["status"] == "illegal_instruction"
+    assert "illegal instruction" in record["failure"]["line"]
+    assert concluded(measured("infrastructure"), [], {})["status"] == "infrastructure"
+
+
+def test_a_crash_that_no_signature_knows_is_quoted() -> None:
+    record = concluded(measured("infrastructure"), DEAD, {"x-1-0": ["Segmentation fault (core dumped)", ""]})
+    assert (record["status"], record["failure"]["line"]) == ("crash", "Segmentation fault (core dumped)")
+    silent = concluded(measured("infrastructure"), DEAD, {})
+    assert silent["failure"]["line"] == "rank 1 was restarted"
+
+
+@pytest.mark.parametrize(
+    ("own", "quoted"),
+    [
+        (["torch.AcceleratorError: CUDA error: an illegal memory access was encountered", "bye"], 0),
+        (["Fatal Python error: Segmentation fault"], 0),
+        (["Traceback (most recent call last):", "KeyError: 'draft'", "RuntimeError: Rank 0 scheduler died"], 1),
+        (["INFO loading", "INFO half way"], 1),
+        (['x:1:1 [0] NCCL WARN Missing "iommu=pt"', "INFO", "[rank0]: KeyError: 'x'"], 2),
+        (["recv: Connection reset by peer", "KeyError: 'x'"], 1),
+    ],
+)
+@pytest.mark.parametrize("sibling", ["Connection refused", "Watchdog caught collective operation timeout"])
+def test_what_the_other_ranks_say_does_not_hide_an_unknown_crash(own: list[str], quoted: int, sibling: str) -> None:
+    ranks = [{"rank": 0, "pod": "x-0-0", "restarts": 1, "trouble": ""}, *DEAD]
+    record = concluded(measured("infrastructure"), ranks, {"x-1-0": [sibling], "x-0-0": own})
+    assert (record["status"], record["failure"]["line"]) == ("crash", own[quoted])
+
+
+@pytest.mark.parametrize(
+    ("own", "status"),
+    [
+        (
+            ["x:1:1 [0] NCCL WARN Call to ibv_modify_qp failed with 110", "RuntimeError: Rank 0 scheduler is dead"],
+            "nccl",
+        ),
+        (["ConnectionRefusedError: [Errno 111] Connection refused"], "infrastructure"),
+        ([], "infrastructure"),
+    ],
+)
+def test_a_rank_that_names_the_network_itself_died_of_it(own: list[str], status: str) -> None:
+    ranks = [{"rank": 0, "pod": "x-0-0", "restarts": 1, "trouble": ""}]
+    logs = {"x-0-0": own, "x-1-0": ["Connection refused"]}
+    assert concluded(measured("infrastructure"), ranks, logs)["status"] == status
+
+
+@pytest.mark.parametrize("state", ["failed", "infrastructure"])
+@pytest.mark.parametrize(
+    "said",
+    [
+        ["INFO decode batch"],
+        ["Connection refused"],
+        ["RuntimeError: [gloo] Connection closed by peer"],
+        ["x:1:1 [0] NCCL WARN Call to ibv_modify_qp failed with 110"],
+        ["Watchdog caught collective operation timeout"],
+        [],
+    ],
+)
+def test_a_rank_that_went_with_its_node_says_nothing_of_the_setting(state: str, said: list[str]) -> None:
+    ranks = [*DEAD, {"rank": 2, "pod": "x-2-0", "node": "spark3", "restarts": 0, "trouble": "", "lost": True}]
+    ended = concluded(measured(state), ranks, {"x-1-0": said})
+    assert (ended["status"], ended["failure"]["line"]) == ("infrastructure", "rank 2 went with its node spark3")
+    assert concluded(measured(state), ranks, ILLEGAL)["status"] == "illegal_instruction"
+
+
+def test_a_rank_that_the_kernel_killed_had_no_memory() -> None:
+    ranks = [{"rank": 0, "pod": "x-0-0", "restarts": 1, "trouble": "", "last_exit": "OOMKilled"}]
+    ended = concluded(
+        measured("infrastructure"), ranks, {"x-0-0": ["INFO load weights"], "x-1-0": ["Connection refused"]}
+    )
+    assert ended["status"] == "out_of_memory"
+    assert "rank 0" in ended["failure"]["line"]
+
+
+def test_a_cell_that_never_was_measured_is_classified_by_what_failed() -> None:
+    record = {"kind": "result", "cell": "a", "status": "failed", "reason": "Group x is not ready after 300 s."}
+    assert concluded(record, [], {})["status"] == "timeout"
+    proof = record | {"reason": "rank 1 on spark2: NET/Socket, IB was expected"}
+    assert concluded(proof, [], {})["status"] == "failed"
+
+
+@pytest.mark.parametrize(
+    ("reason", "ranks", "status"),
+    [
+        ("rank 1 on spark2: NET/Socket, IB was expected", [], "transport"),
+        ("the group did not answer: timed out", [], "transport"),
+        ("dial tcp 10.0.0.1:6443: Connection refused", [], "infrastructure"),
+        ("the group did not answer", DEAD, "illegal_instruction"),
+    ],
+)
+def test_a_transport_that_is_not_proved_is_a_class_of_its_own(
+    reason: str, ranks: list[dict[str, Any]], status: str
+) -> None:
+    record = {"kind": "result", "cell": "a", "status": "failed", "stage": "transport", "reason": reason}
+    ended = concluded(record, ranks, ILLEGAL if ranks else {})
+    assert ended["status"] == status
+    assert ended["failure"]["line"] in (reason, ILLEGAL["x-1-0"][1])
+
+
+def test_garbage_stays_garbage_whatever_the_logs_say() -> None:
+    assert concluded(measured("garbage"), DEAD, ILLEGAL)["status"] == "garbage"
+
+
+def test_a_cell_takes_as_long_as_since_its_last_start() -> None:
+    records = [
+        {"kind": "start", "cell": "a", "at": "2026-06-01T22:00:00+00:00"},
+        {"kind": "start", "cell": "a", "at": "2026-06-01T23:00:00+00:00"},
+    ]
+    assert took_s("a", records, datetime(2026, 6, 1, 23, 5, tzinfo=UTC)) == 300
+    assert took_s("b", records, datetime(2026, 6, 1, 23, 5, tzinfo=UTC)) is None

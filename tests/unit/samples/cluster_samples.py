@@ -1,0 +1,37 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Nodes and pods as the API shows them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.labels import INSTANCE
+
+GPU = "nvidia.com/gpu"
+
+
+def node(
+    name: str, ready: str = "True", cordoned: bool = False, offers: dict[str, str] | None = None
+) -> dict[str, Any]:
+    """Return a node, with one GPU unless ``offers`` says otherwise."""
+    return {
+        "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name}},
+        "spec": {"unschedulable": True} if cordoned else {},
+        "status": {
+            "allocatable": {"cpu": "20", GPU: "1"} | (offers or {}),
+            "conditions": [{"type": "Ready", "status": ready, "message": "kubelet stopped posting"}],
+        },
+    }
+
+
+def pod(on: str, instance: str = "", namespace: str = "gb10-serving", **changes: Any) -> dict[str, Any]:
+    """Return a running pod that holds a GPU of a node; ``changes`` go into its spec."""
+    labels = {INSTANCE: instance} if instance else {}
+    container = {"name": "sglang", "resources": {"limits": {GPU: "1"}}}
+    return {
+        "metadata": {"name": f"pod-on-{on}", "namespace": namespace, "labels": labels},
+        "spec": {"nodeName": on, "containers": [container], **changes},
+        "status": {"phase": "Running"},
+    }

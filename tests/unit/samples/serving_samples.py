@@ -1,0 +1,67 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A fabric of four nodes with two rails, and a profile for it, as the planners hand them over."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.types import Profile, Settings
+
+RAILS = (("rail0", "enp1s0f0", "rocep1s0f0"), ("rail1", "enP2p1s0f0", "roceP2p1s0f0"))
+
+
+def fabric(nodes: int = 4, vf_count: int = 2) -> dict[str, Any]:
+    """Return a fabric plan of hosts spark1…N with ``vf_count`` VFs a rail."""
+    return {
+        "schema": 1,
+        "mtu": 9000,
+        "rails": [{"name": name, "index": index} for index, (name, _unused, _unused) in enumerate(RAILS)],
+        "hosts": {f"spark{node}": _host(node, vf_count) for node in range(1, nodes + 1)},
+        "findings": [],
+    }
+
+
+def _host(node: int, vf_count: int) -> dict[str, Any]:
+    return {
+        "node_id": node,
+        "vfs": [
+            {
+                "rail": rail,
+                "rail_index": rail_index,
+                "vf_index": vf,
+                "netdev": f"{netdev}v{vf}",
+                "rdma_device": f"{device}v{vf}",
+                "address": f"10.{100 + rail_index}.{vf}.{node}",
+                "prefix": 24,
+                "nad": f"gb10-{rail}-vf{vf}",
+            }
+            for rail_index, (rail, netdev, device) in enumerate(RAILS)
+            for vf in range(vf_count)
+        ],
+    }
+
+
+def profile(**changes: Any) -> Profile:
+    """Return the profile of seed 000 at four nodes, changed as asked."""
+    values: dict[str, Any] = {
+        "name": "gemma-4-31b-it",
+        "preset": "throughput",
+        "sglang_version": "0.5.12.post1",
+        "image": "localhost/gb10/sglang-standin:dev",
+        "model_path": "google/gemma-4-31B-it",
+        "nodes": 4,
+        "tp": 4,
+        "pp": 1,
+        "ep": 1,
+        "argv": ("--attention-backend", "triton", "--mem-fraction-static", "0.6"),
+    }
+    return Profile(**(values | changes))
+
+
+def settings(**changes: Any) -> Settings:
+    """Return settings for a group on all four nodes, changed as asked."""
+    nodes = ("spark1", "spark2", "spark3", "spark4")
+    values: dict[str, Any] = {"instance": "gemma-4-31b-it", "nodes": nodes, "models_dir": "/srv/models"}
+    return Settings(**(values | changes))

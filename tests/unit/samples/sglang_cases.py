@@ -1,0 +1,29 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Shared by the tests of the SGLang check: the collection's data, and a short way to ask."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import Any
+
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.check import Knowledge, Report, check
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.rules import Facts, Setting
+
+ROOT = Path(__file__).resolve().parents[3]
+PROFILES = ROOT / "profiles"
+KNOWLEDGE = Knowledge.load(PROFILES)
+FACTS = ("arch", "draft_arch", "quantization", "moe", "max_context")
+
+
+def ask(version: str, line: str, **about: Any) -> Report:
+    """Judge ``--model-path m`` and the given flags; keywords are fields of Facts or Setting."""
+    facts = Facts(**{key: about.pop(key) for key in FACTS if key in about})
+    return check(KNOWLEDGE, version, ["--model-path", "m", *shlex.split(line)], facts, Setting(**about))
+
+
+def rules_of(report: Report, severity: str | None = None) -> set[str]:
+    """Return the ids of a report's findings."""
+    return {finding.rule for finding in report.findings if severity in (None, finding.severity)}
