@@ -111,7 +111,7 @@ def script(options: dict[str, Any]) -> list[str]:
 def of_host(module: AnsibleModule, options: dict[str, Any]) -> dict[str, Any]:
     """Return the counters of this host as its only source."""
     _status, output, _errors = module.run_command(script(options), check_rc=True)
-    return {"host": counters.parse(output)}
+    return {"host": counters.parse_counters(output)}
 
 
 def of_pods(options: dict[str, Any]) -> dict[str, Any]:
@@ -120,7 +120,9 @@ def of_pods(options: dict[str, Any]) -> dict[str, Any]:
     wanted = pods.PodLogs(**options["pods"])
     api = kubernetes.client.CoreV1Api(client)
     return {
-        name: counters.parse(b"".join(pods.run_in_pod(kubernetes, client, wanted, name, script(options))).decode())
+        name: counters.parse_counters(
+            b"".join(pods.run_in_pod(kubernetes, client, wanted, name, script(options))).decode()
+        )
         for name in pods.pod_names(api, wanted)
     }
 
@@ -175,7 +177,7 @@ def main() -> None:
     result["msg"] = "; ".join(told) or f"{len(result['sources'])} sources read"
     if options["agree_with"] and options["before"] is not None:
         moved = result["rdma_bytes"], result["tcp_bytes"]
-        against = counters.compare(options["agree_with"], *moved, options["min_bytes"])
+        against = counters.contradiction(options["agree_with"], *moved, options["min_bytes"])
         if max(moved) >= options["min_bytes"]:
             result["agrees"] = not against
         result["msg"] = against or result["msg"]

@@ -103,7 +103,7 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import format_findings
-from ansible_collections.gb10.cluster.plugins.module_utils._rdma.gids import judge, read_devices
+from ansible_collections.gb10.cluster.plugins.module_utils._rdma.gids import check_expected, read_devices
 
 INTERVAL = 0.5
 
@@ -122,7 +122,7 @@ def main() -> None:
     deadline = time.monotonic() + module.params["timeout"]
     while True:
         devices = read_devices(module.params["sysfs_root"])
-        expected, findings = judge(devices, module.params["expect"], module.params["mtu"])
+        expected, findings = check_expected(devices, module.params["expect"], module.params["mtu"])
         if not findings or time.monotonic() >= deadline:
             break
         time.sleep(INTERVAL)

@@ -40,7 +40,7 @@ def lanes(
         for name in (server, client)
     }
     rails = sorted(ends[server].keys() & ends[client].keys())
-    expectations, findings = gids.judge(gids.read_devices(sysfs_root), [ends[host][rail] for rail in rails])
+    expectations, findings = gids.check_expected(gids.read_devices(sysfs_root), [ends[host][rail] for rail in rails])
     found = []
     for rail, gid in zip(rails, expectations, strict=True):
         if gid.index is None:

@@ -5,16 +5,15 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import Any
 
 from .._common.findings import Finding
-from .._rdma.gids import RdmaDevice, judge
+from .._host.interfaces import is_interface_name
+from .._rdma.gids import RdmaDevice, check_expected
 
-INTERFACE_NAME = re.compile(r"^[A-Za-z0-9_.-]{1,15}$")  # IFNAMSIZ, and nothing that YAML reads in another way
 HEADER = "# Written by gb10.cluster from the fabric plan. Change the inventory instead: the next run overwrites this.\n"
 # Two ports of one host answer only for their own addresses (arp_ignore), announce only them (arp_announce), and accept
 # replies that come in through the other rail (rp_filter 2, loose): kernel Documentation/networking/ip-sysctl.rst.
@@ -48,8 +47,8 @@ def interfaces(pfs: Iterable[Mapping[str, Any]], vfs: Iterable[Mapping[str, Any]
             )
         )
     for interface in found:
-        if not INTERFACE_NAME.match(interface.name):
-            raise ValueError(f"{interface.name!r} is no interface name")
+        if not is_interface_name(interface.name):
+            raise ValueError(f"{interface.name!r} is not the name of a network interface")
     return found
 
 
@@ -165,5 +164,5 @@ def gid_deviations(desired: Iterable[Interface], held: Mapping[str, str], device
         for interface in desired
         if interface.rdma_device and interface.addresses and interface.name not in held
     ]
-    found, _findings = judge(devices, expect)
+    found, _findings = check_expected(devices, expect)
     return [f"gid: {item.rdma_device} has no RoCE v2 GID for {item.address}" for item in found if not item.found]

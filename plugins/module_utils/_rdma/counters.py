@@ -36,12 +36,12 @@ SCRIPT = (
 )
 
 
-def parse(text: str) -> dict[str, Counters]:
+def parse_counters(text: str) -> dict[str, Counters]:
     """Return ``{"rdma": {device: …}, "net": {interface: …}}`` from the lines that SCRIPT prints; ports are added up."""
     rdma: Counters = {}
     net: Counters = {}
     for line in text.splitlines():
-        path, _unused, value = line.rpartition(" ")
+        path, _, value = line.rpartition(" ")
         parts = path.split("/")
         if not value.isdigit() or len(parts) < 4:
             continue
@@ -74,7 +74,7 @@ def moved_bytes(moved: Mapping[str, Mapping[str, int]], devices: Iterable[str] =
     return sum(counters.get(name, 0) for counters in chosen.values() for name in names)
 
 
-def compare(transport_class: str, rdma: int, tcp: int, least: int) -> str:
+def contradiction(transport_class: str, rdma: int, tcp: int, least: int) -> str:
     """Return why the counters contradict a verdict, or an empty string.
 
     ``rdma`` and ``tcp`` are bytes moved during the same work, ``least`` the bytes under which nothing is said.

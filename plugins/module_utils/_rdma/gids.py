@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import Any
 
 from .._common.findings import Finding, Severity
+from .._common.terms import ROCE_HEADER_BYTES
 from .._sriov.physical_functions import read_int, read_text
 
 ROCE_V2 = "RoCE v2"
 IB_MTUS = (4096, 2048, 1024, 512, 256)
-ROCE_HEADERS = 96  # GRH 40, UDP 8, BTH 12, XRC 4, atomic 28, ICRC 4: iboe_get_mtu() in Linux include/rdma/ib_addr.h
 
 _RATE = re.compile(r"(?P<rate>\d+(\.\d+)?) Gb/sec")  # "200 Gb/sec (4X HDR)"
 _STATE = re.compile(r"\d+: (?P<name>\w+)")  # "4: ACTIVE"
@@ -80,7 +80,7 @@ class Expectation:
 
 def ib_mtu(netdev_mtu: int) -> int:
     """Return the RDMA payload, in bytes, that fits a netdev's MTU: 4096 from 4192 on, 1024 for 1500; 0 below 352."""
-    return next((size for size in IB_MTUS if netdev_mtu - ROCE_HEADERS >= size), 0)
+    return next((size for size in IB_MTUS if netdev_mtu - ROCE_HEADER_BYTES >= size), 0)
 
 
 def parse_rate(text: str | None) -> float | None:
@@ -155,7 +155,7 @@ def _read_gids(port: Path) -> list[Gid]:
     return gids
 
 
-def judge(
+def check_expected(
     devices: Sequence[RdmaDevice], expect: Sequence[Mapping[str, Any]], mtu: int | None = None
 ) -> tuple[list[Expectation], list[Finding]]:
     """Return what was found of every expected ``{rdma_device, address, address6?}``, and the findings about it.
@@ -173,10 +173,10 @@ def judge(
             remedy = "Load mlx5_ib, create the VFs (role sriov), or correct rdma_device in gb10_fabric_pfs."
             findings.append(_finding("device_missing", name, None, reason, remedy))
         else:
-            findings += _judge_port(device, mtu)
+            findings += _check_port(device, mtu)
         # a missing address is an address that is wrong, not one that needs no GID
         for address in (str(item.get("address")), *filter(None, [item.get("address6")])):
-            index, found = (None, []) if device is None else _judge_address(device, address)
+            index, found = (None, []) if device is None else _check_address(device, address)
             findings += found
             results.append(Expectation(name, address, index is not None, index))
     return results, findings
@@ -188,7 +188,7 @@ def _finding(
     return Finding(severity, f"gid.{rule}", key, value, reason, remedy, "", source)
 
 
-def _judge_address(device: RdmaDevice, address: str) -> tuple[int | None, list[Finding]]:
+def _check_address(device: RdmaDevice, address: str) -> tuple[int | None, list[Finding]]:
     try:
         wanted = ip_address(address)
     except ValueError as error:
@@ -213,7 +213,7 @@ def _is(gid: Gid, wanted: IPv4Address | IPv6Address) -> bool:
     return IPv6Address(gid.gid) == wanted
 
 
-def _judge_port(device: RdmaDevice, mtu: int | None) -> list[Finding]:
+def _check_port(device: RdmaDevice, mtu: int | None) -> list[Finding]:
     findings = []
     for port in device.ports:
         if port.state != "ACTIVE":

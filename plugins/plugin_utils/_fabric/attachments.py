@@ -95,23 +95,6 @@ def stale_nads(existing: Iterable[Mapping[str, Any]], plan: Mapping[str, Any]) -
     )
 
 
-def missing_nads(existing: Iterable[Mapping[str, Any]], needed: Iterable[str], namespace: str) -> list[Finding]:
-    """Return an error for every attachment that pods are going to ask for and that is not there."""
-    present = {resource["metadata"]["name"] for resource in existing}
-    return [
-        Finding(
-            "error",
-            "multus.nad.missing",
-            name,
-            None,
-            f"namespace {namespace} has no NetworkAttachmentDefinition of this name: the pod would never start",
-            "Run playbook kubernetes again: the fabric plan has changed since",
-            where=namespace,
-        )
-        for name in sorted(set(needed) - present)
-    ]
-
-
 def attachments(plan: Mapping[str, Any], host: str, namespace: str) -> list[dict[str, Any]]:
     """Return the networks annotation of a pod that uses every VF of ``host``: net1, net2, … in the plan's order."""
     return [

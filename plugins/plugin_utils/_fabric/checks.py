@@ -11,13 +11,15 @@ from ipaddress import ip_address
 from itertools import combinations
 
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding, Severity
+from ansible_collections.gb10.cluster.plugins.module_utils._common.terms import DEFAULT_MTU, ROCE_HEADER_BYTES
+from ansible_collections.gb10.cluster.plugins.module_utils._host.interfaces import NETDEV_MAX, vf_netdev
 
-from .model import NETDEV_MAX, Fabric, Host, HostPlan, Plan, Port, Rail, vf_netdev
+from .model import Fabric, Host, HostPlan, Plan, Port, Rail
 from .subnets import check_networks
 
 IPV6_MIN_MTU = 1280  # RFC 8200: below it IPv6, and so the link-local GID, is gone from the netdev
 USUAL_VFS = 4  # documented as the limit of a GB10's port
-ROCE_4096_MTU = 4192  # 4096 bytes of payload and 96 of headers: iboe_get_mtu() in Linux include/rdma/ib_addr.h
+ROCE_4096_MTU = 4096 + ROCE_HEADER_BYTES
 
 
 def _finding(
@@ -106,10 +108,10 @@ def _check_port(host: Host, port: Port) -> Iterator[Finding]:
 def _check_mtu(fabric: Fabric) -> Iterator[Finding]:
     if fabric.mtu < IPV6_MIN_MTU:
         reason = f"below {IPV6_MIN_MTU}, where the kernel drops IPv6 and with it the port's own GID"
-        yield _finding("mtu.low", "gb10_fabric_mtu", fabric.mtu, reason, "Use 9000.")
+        yield _finding("mtu.low", "gb10_fabric_mtu", fabric.mtu, reason, f"Use {DEFAULT_MTU}.")
     elif fabric.mtu < ROCE_4096_MTU:
         reason = "RoCE packets carry less than 4096 bytes, so active_mtu and bandwidth fall"
-        yield _finding("mtu.roce", "gb10_fabric_mtu", fabric.mtu, reason, "Use 9000.", severity="warning")
+        yield _finding("mtu.roce", "gb10_fabric_mtu", fabric.mtu, reason, f"Use {DEFAULT_MTU}.", severity="warning")
     for host in fabric.hosts:
         for port in host.ports:
             if port.max_mtu is not None and fabric.mtu > port.max_mtu:

@@ -9,31 +9,40 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from .model import Host, Port, Rail, rdma_name
+from ansible_collections.gb10.cluster.plugins.module_utils._host.interfaces import (
+    NETDEV_MAX,
+    is_interface_name,
+    is_vf_name,
+    is_vlan_name,
+    rdma_name,
+)
+
+from .model import Host, Port, Rail
 from .reader import Reader
 
 VF_MAX = 127  # the largest NUM_OF_VFS that ConnectX firmware takes for a PF
 NODE_ID_LIMIT = 1 << 16  # two bytes of the MAC; the subnet sets the real limit
 RDMA_DEVICE = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,59}")  # IB_DEVICE_NAME_MAX is 64, with room for vN
 
-# names that udev makes; the kernel allows more, but netplan keys and NAD names don't
-_NETDEV = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,14}")
-_VF_NAME = re.compile(r"v\d+$")
-
 
 def read_pf_name(reader: Reader, key: str, value: Any, where: str) -> str | None:
     name = str(value)
-    if not _NETDEV.fullmatch(name):
+    if not is_interface_name(name):
         reader.add(
             "pf.name",
             key,
             value,
-            "not a network interface's name (15 characters at most)",
-            "Take the PF's name from `ip link`, as enp1s0f0np0.",
+            f"not the name of a network interface ({NETDEV_MAX} characters at most)",
+            "Take the PF's name from `ip link`, for example enp1s0f0np0.",
             where,
         )
         return None
-    if _VF_NAME.search(name):
+    if is_vlan_name(name):
+        reason = "the name of a VLAN interface, which has no VFs"
+        remedy = "Name the PF that carries the VLAN; give the fabric a VLAN by the access VLAN of its switch ports."
+        reader.add("pf.is_vlan", key, name, reason, remedy, where)
+        return None
+    if is_vf_name(name):
         reader.add("pf.is_vf", key, name, "the name of a VF", "Name the PF that the VF belongs to.", where)
         return None
     return name

@@ -10,18 +10,16 @@ results (``VfPlan`` … ``Plan``) are plain data that every role reads.
 from __future__ import annotations
 
 import hashlib
-import re
 from dataclasses import asdict, dataclass
 from ipaddress import IPv4Address, IPv4Network, IPv6Network
 from typing import Any
 
+from ansible_collections.gb10.cluster.plugins.module_utils._common.terms import DEFAULT_MTU
+from ansible_collections.gb10.cluster.plugins.module_utils._host.interfaces import port_stem
+
 SCHEMA = 1
 SCHEMES = ("subnet-per-vf", "subnet-per-rail")
 TOPOLOGIES = ("switch", "direct", "ring", "single")
-NETDEV_MAX = 15  # IFNAMSIZ is 16 with its closing zero (linux/if.h)
-NAD_MAX = 63  # a name that is also used as a label value (RFC 1123 label)
-
-_PORT_SUFFIX = re.compile(r"np\d+$")
 
 
 @dataclass(frozen=True)
@@ -70,7 +68,7 @@ class Fabric:
 
     hosts: tuple[Host, ...]
     rails: tuple[Rail, ...]
-    mtu: int = 9000
+    mtu: int = DEFAULT_MTU
     scheme: str = "subnet-per-vf"
     topology: str = "switch"
     subnet_prefix: int = 24
@@ -169,27 +167,6 @@ class Plan:
                 for name, host in self.hosts.items()
             },
         }
-
-
-def port_stem(pf: str) -> str:
-    """Return a PF's name without its physical port number: ``enp1s0f0np0`` gives ``enp1s0f0``."""
-    return _PORT_SUFFIX.sub("", pf)
-
-
-def vf_netdev(pf: str, vf_index: int) -> str:
-    """Return the name udev gives VF ``vf_index`` of ``pf``: ``enp1s0f0v0``.
-
-    systemd.net-naming-scheme(7): a VF carries ``vN`` and no ``npN``, because it has no port of its own.
-    """
-    return f"{port_stem(pf)}v{vf_index}"
-
-
-def rdma_name(pf: str) -> str | None:
-    """Return the RDMA device beside a PF (``enp1s0f0np0``: ``rocep1s0f0``), or None when the name doesn't tell.
-
-    rdma-core's rdma_rename builds it from the PCI path as udev builds the netdev's, with ``roce`` for ``en``.
-    """
-    return "roce" + port_stem(pf)[2:] if pf.startswith("en") else None
 
 
 def vf_mac(seed: str, rail: str, node_id: int, vf_index: int) -> str:

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Read the fabric's inventory variables into the planner's model. Private to the collection.
 
-Every value is looked at by itself here; what can only be wrong together is found in ``_fabric_checks``. A value
+Every value is looked at by itself here; what can only be wrong together is found in ``checks``. A value
 that can't be used becomes a finding, and reading goes on with the rest, so that one run reports everything.
 """
 
@@ -15,6 +15,7 @@ from ipaddress import IPv4Network, IPv6Network
 from typing import Any
 
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding
+from ansible_collections.gb10.cluster.plugins.module_utils._common.terms import DEFAULT_MTU
 
 from .hosts import RDMA_DEVICE, read_host, read_pf_name
 from .model import SCHEMES, TOPOLOGIES, Fabric, Rail
@@ -75,7 +76,7 @@ def parse_fabric(variables: Mapping[str, Mapping[str, Any]]) -> tuple[Fabric, li
     fabric = Fabric(
         hosts=hosts,
         rails=rails,
-        mtu=_number(reader, group, "gb10_fabric_mtu", 9000, "mtu.invalid", 68, 65535),
+        mtu=_number(reader, group, "gb10_fabric_mtu", DEFAULT_MTU, "mtu.invalid", 68, 65535),
         scheme=_choice(reader, group, "gb10_fabric_scheme", SCHEMES, "scheme.unknown"),
         topology=_choice(reader, group, "gb10_fabric_topology", TOPOLOGIES, "topology.unknown"),
         subnet_prefix=_number(reader, group, "gb10_fabric_subnet_prefix", 24, "subnet_prefix.invalid", 16, 29),

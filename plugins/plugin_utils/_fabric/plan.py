@@ -14,6 +14,7 @@ from ipaddress import IPv4Network, IPv6Network
 from typing import Any
 
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding, sort_findings
+from ansible_collections.gb10.cluster.plugins.module_utils._host.interfaces import vf_netdev
 
 from .checks import check_fabric, check_plan
 from .model import (
@@ -29,7 +30,6 @@ from .model import (
     nad_name,
     slot_address,
     vf_mac,
-    vf_netdev,
 )
 from .parse import parse_fabric
 

@@ -63,7 +63,7 @@ def test_ipv6_beside_ipv4() -> None:
     ],
 )
 def test_nothing_is_written_for_a_bad_name_or_address(vf: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=r"10\.10\.10\.061|no interface name"):
+    with pytest.raises(ValueError, match=r"10\.10\.10\.061|not the name of a network interface"):
         interfaces.interfaces([], [vf], 9000)
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl import environment_pod as env_pod
 from ansible_collections.gb10.cluster.plugins.module_utils._rdma.counters import (
-    compare,
+    contradiction,
     delta,
     describe,
     moved_bytes,
-    parse,
+    parse_counters,
 )
 
 
@@ -23,7 +23,7 @@ def test_ports_are_added_and_words_become_bytes() -> None:
         "net/eth0/statistics/tx_bytes N/A\n"
         "nonsense\n"
     )
-    assert parse(text) == {
+    assert parse_counters(text) == {
         "rdma": {"mlx5_0": {"xmit_bytes": 60, "rnr_nak_retry_err": 2}},
         "net": {"eth0": {"rx_bytes": 77}},
     }
@@ -41,11 +41,11 @@ def test_the_loopback_does_not_count_unless_named() -> None:
 
 
 def test_little_traffic_says_nothing_and_much_decides() -> None:
-    assert "too little" in compare("rdma", 10, 20, 1000)
-    assert compare("rdma", 5000, 20, 1000) == ""
-    assert "the log says RDMA" in compare("rdma", 20, 5000, 1000)
-    assert compare("tcp", 20, 5000, 1000) == ""
-    assert "the log says TCP" in compare("tcp", 5000, 20, 1000)
+    assert "too little" in contradiction("rdma", 10, 20, 1000)
+    assert contradiction("rdma", 5000, 20, 1000) == ""
+    assert "the log says RDMA" in contradiction("rdma", 20, 5000, 1000)
+    assert contradiction("tcp", 20, 5000, 1000) == ""
+    assert "the log says TCP" in contradiction("tcp", 5000, 20, 1000)
 
 
 def test_errors_that_grew_are_told() -> None:

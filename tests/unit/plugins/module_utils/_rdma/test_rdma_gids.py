@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._rdma.gids import (
+    check_expected,
     ib_mtu,
-    judge,
     parse_rate,
     parse_state,
     read_devices,
@@ -58,26 +58,26 @@ def test_rxe_has_version_two_only_and_no_pci_function(tmp_path: Path) -> None:
     (device,) = read_devices(str(tmp_path))
     assert device.netdevs == ("enp1s0v0",)
     assert device.ports[0].rate_gbps == 2.5
-    results, findings = judge([device], [{"rdma_device": "rxe0", "address": "192.168.100.11"}])
+    results, findings = check_expected([device], [{"rdma_device": "rxe0", "address": "192.168.100.11"}])
     assert (results[0].index, findings) == (1, [])
 
 
 def test_a_planned_address_with_its_gid_is_found(tmp_path: Path) -> None:
     mlx5_vf(tmp_path)
-    results, findings = judge(read_devices(str(tmp_path)), [PLANNED], 9000)
+    results, findings = check_expected(read_devices(str(tmp_path)), [PLANNED], 9000)
     assert findings == []
     assert (results[0].found, results[0].index) == (True, 3)
 
 
 def test_an_ipv6_address_is_its_own_gid(tmp_path: Path) -> None:
     mlx5_vf(tmp_path, address="fd00:100::1")
-    results, findings = judge(read_devices(str(tmp_path)), [{**PLANNED, "address": "fd00:100::1"}])
+    results, findings = check_expected(read_devices(str(tmp_path)), [{**PLANNED, "address": "fd00:100::1"}])
     assert (results[0].index, findings) == (3, [])
 
 
 def test_a_vf_without_ipv4_is_named_with_what_it_has(tmp_path: Path) -> None:
     mlx5_vf(tmp_path, address=None)
-    results, findings = judge(read_devices(str(tmp_path)), [PLANNED])
+    results, findings = check_expected(read_devices(str(tmp_path)), [PLANNED])
     assert not results[0].found
     assert [f.rule for f in findings] == ["gid.absent"]
     assert "Network is unreachable" in findings[0].reason
@@ -86,20 +86,22 @@ def test_a_vf_without_ipv4_is_named_with_what_it_has(tmp_path: Path) -> None:
 
 def test_another_address_is_not_enough(tmp_path: Path) -> None:
     mlx5_vf(tmp_path, address="10.100.0.2")
-    assert [f.rule for f in judge(read_devices(str(tmp_path)), [PLANNED])[1]] == ["gid.absent"]
+    assert [f.rule for f in check_expected(read_devices(str(tmp_path)), [PLANNED])[1]] == ["gid.absent"]
 
 
 def test_version_one_is_not_enough(tmp_path: Path) -> None:
     mlx5_vf(tmp_path)
     (tmp_path / "devices/0000:01:00.2/infiniband/rocep1s0f0v0/ports/1/gid_attrs/types/3").write_text("IB/RoCE v1\n")
-    results, findings = judge(read_devices(str(tmp_path)), [PLANNED])
+    results, findings = check_expected(read_devices(str(tmp_path)), [PLANNED])
     assert results[0].index is None
     assert [f.rule for f in findings] == ["gid.type"]
 
 
 def test_a_missing_device_is_named_with_those_there_are(tmp_path: Path) -> None:
     mlx5_vf(tmp_path)
-    results, findings = judge(read_devices(str(tmp_path)), [{"rdma_device": "rocep1s0f0v7", "address": "10.0.0.1"}])
+    results, findings = check_expected(
+        read_devices(str(tmp_path)), [{"rdma_device": "rocep1s0f0v7", "address": "10.0.0.1"}]
+    )
     assert not results[0].found
     assert [f.rule for f in findings] == ["gid.device_missing"]
     assert "rocep1s0f0v0" in findings[0].reason
@@ -107,12 +109,12 @@ def test_a_missing_device_is_named_with_those_there_are(tmp_path: Path) -> None:
 
 def test_a_host_without_rdma_has_no_device_and_no_pass(tmp_path: Path) -> None:
     assert read_devices(str(tmp_path)) == []
-    assert [f.rule for f in judge([], [PLANNED])[1]] == ["gid.device_missing"]
+    assert [f.rule for f in check_expected([], [PLANNED])[1]] == ["gid.device_missing"]
 
 
 def test_a_dead_port_and_a_small_mtu_are_found_together(tmp_path: Path) -> None:
     mlx5_vf(tmp_path, mtu=1500, state="1: DOWN")
-    findings = judge(read_devices(str(tmp_path)), [PLANNED], 9000)[1]
+    findings = check_expected(read_devices(str(tmp_path)), [PLANNED], 9000)[1]
     assert {f.rule for f in findings} == {"gid.port_state", "gid.mtu"}
     assert any("1024" in f.reason for f in findings)
 
@@ -120,18 +122,20 @@ def test_a_dead_port_and_a_small_mtu_are_found_together(tmp_path: Path) -> None:
 def test_a_vf_of_the_plan_can_be_given_as_it_is(tmp_path: Path) -> None:
     mlx5_vf(tmp_path)
     vf = {**PLANNED, "address6": "fd00:100::1", "vf_index": 0, "mac": "02:95:2a:00:01:00"}
-    results, findings = judge(read_devices(str(tmp_path)), [vf])
+    results, findings = check_expected(read_devices(str(tmp_path)), [vf])
     assert [(result.address, result.index) for result in results] == [("10.100.0.1", 3), ("fd00:100::1", None)]
     assert [f.rule for f in findings] == ["gid.absent"]
-    assert [f.rule for f in judge(read_devices(str(tmp_path)), [{**vf, "address6": None}])[1]] == []
+    assert [f.rule for f in check_expected(read_devices(str(tmp_path)), [{**vf, "address6": None}])[1]] == []
 
 
 def test_an_expectation_without_address_is_no_pass(tmp_path: Path) -> None:
     mlx5_vf(tmp_path)
-    assert [f.rule for f in judge(read_devices(str(tmp_path)), [{"rdma_device": "rocep1s0f0v0"}])[1]] == ["gid.address"]
+    assert [f.rule for f in check_expected(read_devices(str(tmp_path)), [{"rdma_device": "rocep1s0f0v0"}])[1]] == [
+        "gid.address"
+    ]
 
 
 def test_an_address_with_a_leading_zero_is_refused(tmp_path: Path) -> None:
     mlx5_vf(tmp_path)
-    findings = judge(read_devices(str(tmp_path)), [{**PLANNED, "address": "10.100.0.01"}])[1]
+    findings = check_expected(read_devices(str(tmp_path)), [{**PLANNED, "address": "10.100.0.01"}])[1]
     assert [f.rule for f in findings] == ["gid.address"]

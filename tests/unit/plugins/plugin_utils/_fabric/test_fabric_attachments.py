@@ -97,8 +97,6 @@ def test_only_our_own_attachments_are_stale() -> None:
         {"metadata": {"name": "somebody-elses"}},
     ]
     assert networks.stale_nads(existing, PLAN) == ["gb10-rail0-vf7"]
-    missing = networks.missing_nads(existing, ["gb10-rail0-vf0", "gb10-rail1-vf0"], "ns")
-    assert [(finding.rule, finding.key) for finding in missing] == [("multus.nad.missing", "gb10-rail1-vf0")]
 
 
 def test_a_probe_asks_for_every_vf_of_its_host() -> None:

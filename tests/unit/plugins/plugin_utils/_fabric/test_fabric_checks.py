@@ -114,6 +114,7 @@ CONFLICTS: list[tuple[str, Break]] = [
     ("pf.name", rail(0, pf="enp1s0 f0")),
     ("pf.name", host("gb10_fabric_pfs", {"rail0": "an-interface-name"})),
     ("pf.is_vf", host("gb10_fabric_pfs", {"rail0": "enp1s0f0v0"})),
+    ("pf.is_vlan", host("gb10_fabric_pfs", {"rail0": "enp1s0f0np0.10"})),
     ("pf.unknown", host("gb10_fabric_pfs", {"rail0": "enp9s0f0np0"})),
     ("pf.duplicate", host("gb10_fabric_pfs", {"rail1": "enp1s0f0np0"})),
     ("pf.management", host("gb10_management_interface", "enp1s0f0np0")),

@@ -6,7 +6,8 @@ from __future__ import annotations
 import json
 
 import pytest
-from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.model import Plan, rdma_name, vf_mac, vf_netdev
+from ansible_collections.gb10.cluster.plugins.module_utils._host.interfaces import rdma_name, vf_netdev
+from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.model import Plan, vf_mac
 from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.plan import format_plan, plan_fabric
 from fabric_samples import Variables, fabric, ring
 

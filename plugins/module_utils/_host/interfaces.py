@@ -1,0 +1,53 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Names of network interfaces, of their VFs and of the RDMA devices beside them. Private to the collection."""
+
+from __future__ import annotations
+
+import re
+
+NETDEV_MAX = 15  # characters; IFNAMSIZ is 16 with its closing zero (linux/if.h)
+
+# The names that udev makes. The kernel allows more, but netplan keys and names of Kubernetes objects do not.
+_NAME = re.compile(rf"[A-Za-z][A-Za-z0-9_.-]{{0,{NETDEV_MAX - 1}}}")
+_VF = re.compile(r"v\d+$")
+# what `ip link` and netplan usually call a VLAN: enp1s0f0np0.100, vlan100
+_VLAN = re.compile(r"(.+\.|vlan)\d{1,4}")
+_PORT_SUFFIX = re.compile(r"np\d+$")
+
+
+def is_interface_name(name: str) -> bool:
+    """Tell whether a text can name a network interface here."""
+    return _NAME.fullmatch(name) is not None
+
+
+def is_vf_name(name: str) -> bool:
+    """Tell whether udev would give this name to a VF."""
+    return _VF.search(name) is not None
+
+
+def is_vlan_name(name: str) -> bool:
+    """Tell whether a name is one that VLAN interfaces usually have."""
+    return _VLAN.fullmatch(name) is not None
+
+
+def port_stem(pf: str) -> str:
+    """Return a PF's name without its physical port number: ``enp1s0f0np0`` gives ``enp1s0f0``."""
+    return _PORT_SUFFIX.sub("", pf)
+
+
+def vf_netdev(pf: str, vf_index: int) -> str:
+    """Return the name udev gives VF ``vf_index`` of ``pf``: ``enp1s0f0v0``.
+
+    systemd.net-naming-scheme(7): a VF carries ``vN`` and no ``npN``, because it has no port of its own.
+    """
+    return f"{port_stem(pf)}v{vf_index}"
+
+
+def rdma_name(pf: str) -> str | None:
+    """Return the RDMA device beside a PF (``enp1s0f0np0``: ``rocep1s0f0``), or None when the name doesn't tell.
+
+    rdma-core's rdma_rename builds it from the PCI path as udev builds the netdev's, with ``roce`` for ``en``.
+    """
+    return "roce" + port_stem(pf)[2:] if pf.startswith("en") else None
