@@ -1,0 +1,46 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Write generated text between markers of a page that is otherwise written by hand."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from _collection import ROOT
+
+
+class MarkerMissing(ValueError):
+    """A page has no place for the generated text."""
+
+
+def with_parts(page: str, parts: Mapping[str, str], where: str) -> str:
+    """The page with each part between ``<!-- NAME: begin … -->`` and ``<!-- NAME: end -->``."""
+    for name, text in parts.items():
+        head, begin, rest = page.partition(f"<!-- {name}: begin")
+        opening, arrow, rest = rest.partition("-->\n")
+        _, end, tail = rest.partition(f"<!-- {name}: end -->")
+        if not (begin and arrow and end):
+            markers = f"<!-- {name}: begin --> and <!-- {name}: end -->"
+            raise MarkerMissing(f"{where} lacks the markers {markers}: add them where the text belongs")
+        page = f"{head}{begin}{opening}{arrow}{text}\n{end}{tail}"
+    return page
+
+
+def update_files(pages: Mapping[Path, Mapping[str, str]], *, check: bool) -> int:
+    """Bring all pages up to date, or with ``check`` name those that are not; the exit status."""
+    stale = []
+    for path, parts in pages.items():
+        now = path.read_text(encoding="utf-8")
+        wanted = with_parts(now, parts, str(path.relative_to(ROOT)))
+        if wanted != now:
+            stale.append(path)
+            if not check:
+                path.write_text(wanted, encoding="utf-8")
+    for path in stale:
+        print(f"{'not up to date' if check else 'written'}: {path.relative_to(ROOT)}")
+    if stale and check:
+        print(f"Run `{Path(sys.argv[0]).name}` in scripts/ without --check, and commit what it writes.")
+    return 1 if stale and check else 0

@@ -1,0 +1,123 @@
+#!/usr/bin/env python3
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Draw the layers of plugins/ from its imports, into docs/architecture.md; ``--check`` only compares."""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from _collection import ROOT
+from _markers import update_files
+
+PLUGINS = ROOT / "plugins"
+PREFIX = "ansible_collections.gb10.cluster.plugins."
+PAGE = ROOT / "docs" / "architecture.md"
+UTILS = ("module_utils", "plugin_utils")
+
+
+def files() -> list[Path]:
+    return sorted(path for path in PLUGINS.rglob("*.py") if path.name != "__init__.py")
+
+
+def module_name(path: Path) -> str:
+    """``plugins/module_utils/_nccl/log.py`` is ``module_utils._nccl.log``."""
+    return ".".join(path.relative_to(PLUGINS).with_suffix("").parts)
+
+
+def imported_names(path: Path) -> Iterator[str]:
+    """Every module that a file imports: ours without the collection's prefix, others by their full name."""
+    package = module_name(path).split(".")[:-1]
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                base = ".".join([*package[: len(package) - node.level + 1], *([base] if base else [])])
+            base = base.removeprefix(PREFIX)
+            # `from ._rdma import gids` names a module, `from ._rdma.gids import read` something in it
+            yield from (f"{base}.{alias.name}" if _is_package(base) else base for alias in node.names)
+
+
+def _is_package(name: str) -> bool:
+    return (PLUGINS / Path(*name.split("."))).is_dir()
+
+
+def is_ours(name: str) -> bool:
+    return name.split(".", maxsplit=1)[0] in {path.name for path in PLUGINS.iterdir()}
+
+
+def unit(name: str) -> str:
+    """The box that a module belongs to: a package of utilities, or a whole directory of plugins."""
+    side, *rest = name.split(".")
+    return f"{side}.{rest[0]}" if side in UTILS and rest else side
+
+
+def edges() -> dict[str, set[str]]:
+    """Which box imports which others."""
+    graph: dict[str, set[str]] = {}
+    for path in files():
+        own = unit(module_name(path))
+        graph.setdefault(own, set()).update(unit(name) for name in imported_names(path) if is_ours(name))
+        graph[own].discard(own)
+    return graph
+
+
+def closure(name: str) -> set[str]:
+    """All modules of ours that travel with one module: what it imports, and what those import."""
+    found: set[str] = set()
+    waiting = [name]
+    while waiting:
+        path = PLUGINS / Path(*waiting.pop().split(".")).with_suffix(".py")
+        new = {other for other in imported_names(path) if is_ours(other)} - found
+        found |= new
+        waiting += new
+    return found
+
+
+def without_shortcuts(graph: dict[str, set[str]]) -> dict[str, set[str]]:
+    """Leave out an arrow where a longer way says the same, so that the picture can be read."""
+
+    def reachable(start: str) -> set[str]:
+        found: set[str] = set()
+        waiting = list(graph[start])
+        while waiting:
+            other = waiting.pop()
+            if other not in found:
+                found.add(other)
+                waiting += graph[other]
+        return found
+
+    beyond = {box: reachable(box) for box in graph}
+    return {
+        box: {other for other in others if not any(other in beyond[via] for via in others - {other})}
+        for box, others in graph.items()
+    }
+
+
+def picture() -> str:
+    """The boxes and arrows as a Mermaid flowchart, callers above what they call."""
+    graph = without_shortcuts(edges())
+    sides = {"plugins": [box for box in graph if "." not in box and graph[box]]}
+    sides |= {side: [box for box in graph if box.startswith(f"{side}.")] for side in reversed(UTILS)}
+    lines = ["```mermaid", "flowchart TD"]
+    for side, boxes in sides.items():
+        lines += [f"  subgraph {side}", *(f"    {box}[{box.split('.')[-1]}]" for box in sorted(boxes)), "  end"]
+    lines += [f"  {box} --> {other}" for box in sorted(graph) for other in sorted(graph[box])]
+    return "\n".join([*lines, "```"])
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--check", action="store_true", help="only say whether the picture is up to date")
+    return update_files({PAGE: {"layers": picture()}}, check=parser.parse_args().check)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

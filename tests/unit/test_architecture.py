@@ -1,0 +1,164 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The layers of plugins/, what each may import, and what a module ships to a host."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from pathlib import Path
+
+import architecture
+import pytest
+
+# Lowest row first. A package imports from rows below its own, never from its own row or from above.
+LAYERS: tuple[tuple[str, ...], ...] = (
+    ("module_utils._common",),
+    ("module_utils._host",),
+    ("module_utils._sriov", "module_utils._kube", "module_utils._models"),
+    ("module_utils._rdma", "module_utils._nccl", "module_utils._k3s"),
+    ("module_utils._netplan", "module_utils._fabric_check", "module_utils._preflight"),
+    ("plugin_utils._paths", "plugin_utils._output"),
+    ("plugin_utils._fabric", "plugin_utils._sglang"),
+    ("plugin_utils._preflight", "plugin_utils._serving", "plugin_utils._load"),
+    ("plugin_utils._sweep",),
+    ("plugin_utils._report", "plugin_utils._controller"),
+    ("action", "filter", "modules"),
+)
+ROW = {box: number for number, row in enumerate(LAYERS) for box in row}
+
+# What code for hosts may import beyond Python itself. The guarded ones are not on every host: only inside `try`.
+MODULES_NEED = {"ansible"}
+GUARDED = {"kubernetes", "urllib3", "yaml"}
+GUARDED_IN = ("modules", "module_utils._kube")
+
+# Packages that compute and do nothing else: no file, no process, no network, no clock.
+PURE = (
+    "module_utils._common",
+    "module_utils._kube",
+    "module_utils._nccl",
+    "plugin_utils._fabric",
+    "plugin_utils._output",
+    "plugin_utils._preflight",
+    "plugin_utils._report",
+    "plugin_utils._serving",
+    "plugin_utils._sglang",
+    "plugin_utils._sweep",
+)
+# Their modules that read the collection's own data files, or are the package's one place for I/O.
+READ_FILES = {
+    "module_utils._kube.client",
+    "module_utils._nccl.sources",
+    "plugin_utils._sglang.catalogue",
+    "plugin_utils._sglang.models",
+    "plugin_utils._sglang.patches",
+    "plugin_utils._sglang.profile_files",
+    "plugin_utils._sglang.rules",
+    "plugin_utils._sweep.journal",
+}
+IO_MODULES = {"asyncio", "concurrent", "http", "os", "platform", "random", "shutil", "signal", "socket", "subprocess"}
+IO_MODULES |= {"tempfile", "threading", "time", "urllib"}
+IO_CALLS = {"exists", "expanduser", "glob", "is_dir", "is_file", "iterdir", "mkdir", "now", "open", "read_bytes"}
+IO_CALLS |= {"read_text", "readlink", "resolve", "rglob", "stat", "unlink", "write_bytes", "write_text"}
+
+# The packages whose code a module may bring along to the host that runs it. Every byte of them travels.
+SHIPS: dict[str, set[str]] = {
+    "api_info": {"_common", "_kube"},
+    "fabric_bandwidth": {"_common", "_fabric_check", "_host", "_rdma", "_sriov"},
+    "fabric_ping": {"_common", "_fabric_check", "_host"},
+    "k3s_airgap_info": {"_common", "_k3s"},
+    "k3s_leftovers": {"_common", "_k3s"},
+    "k3s_preconditions": {"_common", "_host", "_k3s", "_preflight"},
+    "k3s_service_info": {"_common", "_k3s"},
+    "k3s_upgrade_plan": {"_common", "_k3s"},
+    "kubeconfig": {"_common", "_kube"},
+    "model_stage": {"_common", "_models"},
+    "nccl_env_info": {"_common", "_kube", "_nccl"},
+    "nccl_transport": {"_common", "_kube", "_nccl"},
+    "netplan_transaction": {"_common", "_host", "_netplan", "_rdma", "_sriov"},
+    "nic_qos": {"_common", "_host", "_rdma"},
+    "node_room_info": {"_common", "_kube"},
+    "pf_info": {"_common", "_host", "_sriov"},
+    "preflight_info": {"_common", "_host", "_preflight", "_rdma", "_sriov"},
+    "rdma_counters_info": {"_common", "_kube", "_rdma"},
+    "roce_gid_info": {"_common", "_host", "_rdma", "_sriov"},
+    "serving_group_info": {"_common", "_kube", "_nccl"},
+    "sriov_vf": {"_common", "_host", "_sriov"},
+}
+
+FILES = {architecture.module_name(path): path for path in architecture.files()}
+MODULES = sorted(name.split(".")[1] for name in FILES if name.startswith("modules."))
+
+
+def pure_modules() -> list[str]:
+    return sorted(name for name in FILES if architecture.unit(name) in PURE and name not in READ_FILES)
+
+
+def test_every_package_has_a_layer() -> None:
+    assert set(architecture.edges()) - {"doc_fragments"} <= set(ROW)
+
+
+def test_no_package_imports_from_its_own_layer_or_above() -> None:
+    back = [
+        f"{box} imports {other}"
+        for box, others in architecture.edges().items()
+        for other in others
+        if ROW[other] >= ROW[box]
+    ]
+    assert back == []
+
+
+def test_what_travels_to_hosts_imports_nothing_of_the_controller() -> None:
+    graph = architecture.edges()
+    for box in graph:
+        if box == "modules" or box.startswith("module_utils."):
+            assert {other for other in graph[box] if not other.startswith("module_utils.")} == set(), box
+
+
+def guarded_imports(path: Path) -> set[str]:
+    """The packages that a file imports inside `try` and not elsewhere at its top level."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    inside = {node for block in ast.walk(tree) if isinstance(block, ast.Try) for node in ast.walk(block)}
+    outside = {top_level(node) for node in ast.walk(tree) if node not in inside} - {""}
+    return {top_level(node) for node in inside} - outside - {""}
+
+
+def top_level(node: ast.AST) -> str:
+    if isinstance(node, ast.Import):
+        return node.names[0].name.split(".")[0]
+    return (node.module or "").split(".")[0] if isinstance(node, ast.ImportFrom) and not node.level else ""
+
+
+@pytest.mark.parametrize("name", [name for name in FILES if name.split(".")[0] in ("modules", "module_utils")])
+def test_code_for_hosts_needs_only_python(name: str) -> None:
+    box = architecture.unit(name)
+    others = {other for other in architecture.imported_names(FILES[name]) if not architecture.is_ours(other)}
+    foreign = {other.split(".")[0] for other in others} - set(sys.stdlib_module_names)
+    if box in GUARDED_IN:
+        foreign -= MODULES_NEED | (GUARDED & guarded_imports(FILES[name]))
+    assert foreign == set(), f"{name} would fail to import on a host that has only Python"
+
+
+@pytest.mark.parametrize("name", pure_modules())
+def test_a_pure_module_does_no_input_or_output(name: str) -> None:
+    found = {other for other in architecture.imported_names(FILES[name]) if other.split(".")[0] in IO_MODULES}
+    for node in ast.walk(ast.parse(FILES[name].read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Call):
+            call = node.func
+            found |= {call.id} & {"open", "print", "input"} if isinstance(call, ast.Name) else set()
+            found |= {f".{call.attr}()"} if isinstance(call, ast.Attribute) and call.attr in IO_CALLS else set()
+    assert found - {"urllib.parse"} == set(), f"{name} is in a package that calls itself pure"
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_a_module_ships_only_what_it_is_allowed_to(module: str) -> None:
+    shipped = {architecture.unit(name).split(".")[1] for name in architecture.closure(f"modules.{module}")}
+    assert shipped <= SHIPS.get(module, set())
+
+
+def test_the_reader_of_imports_sees_every_form() -> None:
+    names = set(architecture.imported_names(FILES["module_utils._rdma.gids"]))
+    assert "module_utils._sriov.physical_functions" in names
+    assert "module_utils._nccl.causes" in set(architecture.imported_names(FILES["module_utils._nccl.read"]))
+    assert "module_utils._kube.labels" in architecture.closure("modules.node_room_info")
