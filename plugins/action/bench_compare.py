@@ -7,22 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from ansible.errors import AnsibleActionFail
-from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import ControllerAction, read_journal
+from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import ControllerAction
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report.rank import comparison_lines, regressions
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report.rows import from_records
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sweep.action import read_journal
 
 
 class ActionModule(ControllerAction):
     """Carry out ``gb10.cluster.bench_compare``."""
-
-    SPEC: ClassVar[dict[str, dict[str, Any]]] = {
-        "before": {"type": "path", "required": True},
-        "after": {"type": "path", "required": True},
-        "tolerance": {"type": "float", "default": 0.05},
-    }
 
     def act(self, options: Mapping[str, Any], task_vars: Mapping[str, Any]) -> dict[str, Any]:
         """Return the table; failed when a row is worse or missing."""

@@ -8,10 +8,10 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import yaml
-from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import ControllerAction, read_journal
+from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import ControllerAction
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report.html import page
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report.plots import pictures
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report.presets import with_winners
@@ -19,6 +19,7 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._report.rows import R
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report.sections import data, markdown
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report.table import headlines
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile_files import load_profile
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sweep.action import read_journal
 
 
 def _tuned(report: Report, directory: str, search: list[str]) -> tuple[str, str, list[str]]:
@@ -31,14 +32,6 @@ def _tuned(report: Report, directory: str, search: list[str]) -> tuple[str, str,
 
 class ActionModule(ControllerAction):
     """Carry out ``gb10.cluster.bench_report``."""
-
-    SPEC: ClassVar[dict[str, dict[str, Any]]] = {
-        "journals": {"type": "list", "elements": "path", "required": True},
-        "dest": {"type": "path", "required": True},
-        "reproduce": {"type": "str", "default": ""},
-        "presets_dir": {"type": "path", "default": ""},
-        "profile_dirs": {"type": "list", "elements": "path", "default": []},
-    }
 
     def act(self, options: Mapping[str, Any], task_vars: Mapping[str, Any]) -> dict[str, Any]:
         """Write ``dest``.html, .md and .json; a file that would not change is left alone."""

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import has_errors
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import ControllerAction, plan_result
@@ -16,8 +16,6 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.variables imp
 
 class ActionModule(ControllerAction):
     """Reads C(gb10_*) of the given hosts; the plan becomes a fact of every host of the play."""
-
-    SPEC: ClassVar[dict[str, dict[str, Any]]] = {"hosts": {"type": "list", "elements": "str", "required": True}}
 
     def act(self, options: Mapping[str, Any], task_vars: Mapping[str, Any]) -> dict[str, Any]:
         """Return plan, table and findings; failed, without a fact, when a finding is an error."""

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import has_errors
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import ControllerAction
@@ -19,20 +19,6 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._preflight.rules impo
 
 class ActionModule(ControllerAction):
     """Plans the fabric, judges the facts of the play's hosts against it, and reports both."""
-
-    SPEC: ClassVar[dict[str, dict[str, Any]]] = {
-        "nodes": {"type": "list", "elements": "str", "required": True},
-        "servers": {"type": "list", "elements": "str", "default": []},
-        "min_free_gib": {"type": "float", "default": 100},
-        "min_rate_gbps": {"type": "float", "default": 200},
-        "min_pcie_gbps": {"type": "float", "default": 100},
-        "rdma_mode": {
-            "type": "str",
-            "default": "privileged",
-            "choices": ["privileged", "ipc_lock", "restricted", "none"],
-        },
-        "severities": {"type": "dict", "default": {}},
-    }
 
     def act(self, options: Mapping[str, Any], task_vars: Mapping[str, Any]) -> dict[str, Any]:
         """Return the findings and the report; failed when a finding is an error."""

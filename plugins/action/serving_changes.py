@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import ControllerAction
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.diff import describe
@@ -14,11 +14,6 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.diff import 
 
 class ActionModule(ControllerAction):
     """Compares two lists of objects; asks nobody and changes nothing."""
-
-    SPEC: ClassVar[dict[str, dict[str, Any]]] = {
-        "live": {"type": "list", "elements": "dict", "required": True},
-        "wanted": {"type": "list", "elements": "dict", "required": True},
-    }
 
     def act(self, options: Mapping[str, Any], task_vars: Mapping[str, Any]) -> dict[str, Any]:
         """Return the difference, changed when there is one."""

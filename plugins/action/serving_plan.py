@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any
 
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding, has_errors
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.environment import lint_env
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import ControllerAction, plan_result
+from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.options import from_options
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving import plan as serving_plan
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.profile import repositories, revisions, to_serving
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.types import Settings, instance_name
@@ -19,51 +20,22 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile impor
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile_checks import override_findings
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile_files import load_profile, override_problems
 
-_TEXT = {"type": "str", "default": ""}
-
 
 class ActionModule(ControllerAction):
     """Joins a fabric plan and a profile; the plan becomes a fact of every host of the play."""
 
-    SPEC: ClassVar[dict[str, dict[str, Any]]] = {
-        "fabric": {"type": "dict", "required": True},
-        "profile": {"type": "str", "required": True},
-        "preset": _TEXT,
-        "profile_dirs": {"type": "list", "elements": "path", "default": []},
-        "sglang_version": _TEXT,
-        "image": _TEXT,
-        "images_from": _TEXT,
-        "instance": _TEXT,
-        "nodes": {"type": "list", "elements": "str", "default": []},
-        "candidates": {"type": "list", "elements": "str", "default": []},
-        "vf_index": {"type": "int", "default": 0},
-        "gpus_per_node": {"type": "int", "default": 1},
-        "gpu_resource": {"type": "str", "default": "nvidia.com/gpu"},
-        "platform": {"type": "str", "default": "gb10"},
-        "workload": {"type": "str", "default": "statefulset"},
-        "transport": {"type": "str", "default": "roce"},
-        "strict_transport": {"type": "bool", "default": False},
-        "rdma_mode": {"type": "str", "default": "privileged"},
-        "rdma_resources": {"type": "list", "elements": "str", "default": []},
-        "sriov_prefix": _TEXT,
-        "namespace": {"type": "str", "default": "gb10-serving"},
-        "port": {"type": "int", "default": 30000},
-        "rendezvous_port": {"type": "int", "default": 20000},
-        "nccl_debug_file": {"type": "str", "default": "/dev/stdout"},
-        "env": {"type": "dict", "default": {}},
-        "metrics": {"type": "bool", "default": True},
-        "models_dir": _TEXT,
-        "overrides": {"type": "dict", "default": {}},
-        "taken": {"type": "list", "elements": "dict", "default": []},
-    }
+    ROLE = "serving_plan"
 
     def act(self, options: Mapping[str, Any], task_vars: Mapping[str, Any]) -> dict[str, Any]:
         """Return plan and findings; failed, without a fact, when a finding is an error."""
         resolved, findings = _resolve(options)
-        plan: dict[str, Any] = {"instance": instance_name(options["instance"], options["profile"]), "ranks": []}
+        instance = instance_name(options["instance"], options["profile"])
+        plan: dict[str, Any] = {"instance": instance, "ranks": []}
         if resolved is not None:
             profile = to_serving(resolved, options["models_dir"], options["metrics"])
-            plan = serving_plan.build(options["fabric"], profile, _settings(options, profile.nodes))
+            nodes = options["nodes"] or options["candidates"][: profile.nodes]
+            settings = from_options(Settings, options, instance=instance, nodes=nodes)
+            plan = serving_plan.build(options["fabric"], profile, settings)
             findings += [Finding(**finding) for finding in plan["findings"]] + _lint(plan)
             plan["models"] = repositories(resolved)
             plan["memory"] = resolved.memory["lines"]
@@ -94,31 +66,6 @@ def _resolve(options: Mapping[str, Any]) -> tuple[ResolvedProfile | None, list[F
         copy = options["images_from"].replace("{version}", resolved.sglang_version)
         resolved = replace(resolved, image=copy)
     return resolved, [*wrong, *resolved.findings]
-
-
-def _settings(options: Mapping[str, Any], nodes: int) -> Settings:
-    chosen = options["nodes"] or options["candidates"][:nodes]
-    return Settings(
-        instance=instance_name(options["instance"], options["profile"]),
-        nodes=tuple(chosen),
-        vf_index=options["vf_index"],
-        namespace=options["namespace"],
-        rdma_mode=options["rdma_mode"],
-        rdma_resources=tuple(options["rdma_resources"]),
-        sriov_prefix=options["sriov_prefix"],
-        transport=options["transport"],
-        strict_transport=options["strict_transport"],
-        platform=options["platform"],
-        workload=options["workload"],
-        port=options["port"],
-        rendezvous_port=options["rendezvous_port"],
-        gpus_per_node=options["gpus_per_node"],
-        gpu_resource=options["gpu_resource"],
-        log_file=options["nccl_debug_file"],
-        models_dir=options["models_dir"],
-        env=options["env"],
-        taken=tuple(options["taken"]),
-    )
 
 
 def _lint(plan: Mapping[str, Any]) -> list[Finding]:

@@ -9,17 +9,18 @@ import json
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import yaml
 from ansible.errors import AnsibleActionFail
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding, format_findings, has_errors
-from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import ControllerAction, read_journal
+from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import ControllerAction
 from ansible_collections.gb10.cluster.plugins.plugin_utils._paths import SWEEPS
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.profile import repositories, revisions
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile import ResolvedProfile, resolve
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile_checks import override_findings
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile_files import load_profile, override_problems
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sweep.action import read_journal
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sweep.plan import Resolved, plan
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sweep.progress import current, estimate_s, remaining
 
@@ -44,13 +45,6 @@ def _key(resolved: ResolvedProfile, transport: str) -> str:
 
 class ActionModule(ControllerAction):
     """Carry out ``gb10.cluster.sweep_plan``."""
-
-    SPEC: ClassVar[dict[str, dict[str, Any]]] = {
-        "sweep": {"type": "str", "required": True},
-        "sweep_dirs": {"type": "list", "elements": "path", "default": []},
-        "profile_dirs": {"type": "list", "elements": "path", "default": []},
-        "journal": {"type": "path", "required": True},
-    }
 
     def act(self, options: Mapping[str, Any], task_vars: Mapping[str, Any]) -> dict[str, Any]:
         """Return the plan; fail with every finding at once when the file or no cell makes sense."""

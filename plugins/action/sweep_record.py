@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from ansible.utils.display import Display
-from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import ControllerAction, read_journal
+from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import ControllerAction
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sweep import journal
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sweep.action import read_journal
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sweep.progress import (
     baseline,
     current,
@@ -28,15 +29,6 @@ DISPLAY = Display()
 
 class ActionModule(ControllerAction):
     """Carry out ``gb10.cluster.sweep_record``."""
-
-    SPEC: ClassVar[dict[str, dict[str, Any]]] = {
-        "journal": {"type": "path", "required": True},
-        "record": {"type": "dict", "required": True},
-        "ranks": {"type": "list", "elements": "dict", "default": []},
-        "logs": {"type": "dict", "default": {}},
-        "stop": {"type": "dict", "default": {}},
-        "cell_minutes": {"type": "float", "default": 30.0},
-    }
 
     def act(self, options: Mapping[str, Any], task_vars: Mapping[str, Any]) -> dict[str, Any]:
         """Append the record; a plan that the journal has already is not repeated, a stopped cell does not start."""

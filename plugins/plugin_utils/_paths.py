@@ -10,3 +10,5 @@ from pathlib import Path
 _COLLECTION = Path(__file__).resolve().parents[2]
 PROFILES = _COLLECTION / "profiles"
 SWEEPS = _COLLECTION / "sweeps"
+ROLES = _COLLECTION / "roles"
+MODULES = _COLLECTION / "plugins" / "modules"

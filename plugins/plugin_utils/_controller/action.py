@@ -7,39 +7,36 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, ClassVar
 
-from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding, format_findings
 
-from .._sweep import journal
+from .options import documented_spec, role_options
 
 
 class ControllerAction(ActionBase):
-    """An action that needs no connection: it validates its options by ``SPEC`` and returns what ``act`` returns."""
+    """An action that needs no connection: it validates its options and returns what ``act`` returns.
+
+    Its options are those in the documentation of the module of the same name and, with ``ROLE``, those of that role,
+    named without the role's prefix. The task must then be one of the role.
+    """
 
     _requires_connection = False
-    SPEC: ClassVar[dict[str, dict[str, Any]]]
+    ROLE: ClassVar[str] = ""
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Return the result of the task. Raise AnsibleActionFail for options that don't fit."""
+        """Return the result of the task. Raise AnsibleActionFail for invalid options."""
         result: dict[str, Any] = super().run(tmp, task_vars)
-        options = self.validate_argument_spec(self.SPEC)[1]  # type: ignore[no-untyped-call]
+        spec = documented_spec(type(self).__module__.rpartition(".")[2])
+        options: dict[str, Any] = self.validate_argument_spec(spec)[1]  # type: ignore[no-untyped-call]
+        if self.ROLE:
+            options |= role_options(self.ROLE, task_vars or {}, self._templar.template)
         return result | self.act(options, task_vars or {})
 
     @abstractmethod
     def act(self, options: Mapping[str, Any], task_vars: Mapping[str, Any]) -> dict[str, Any]:
-        """Return what the task did, by its validated options."""
-
-
-def read_journal(path: str | Path) -> list[dict[str, Any]]:
-    """Return the records of a sweep's journal, none if there is none. Raise AnsibleActionFail for a damaged one."""
-    try:
-        return journal.read(Path(path)).records
-    except journal.JournalDamaged as error:
-        raise AnsibleActionFail(str(error)) from error
+        """Return the result of the task for its validated options."""
 
 
 def plan_result(

@@ -38,7 +38,7 @@ def build(fabric: Mapping[str, Any], profile: Profile, settings: Settings) -> di
         "workload": settings.workload,
         "transport": settings.transport,
         "vf_index": settings.vf_index,
-        "nccl_log": settings.log_file,
+        "nccl_log": settings.nccl_debug_file,
         "service": {"name": settings.instance, "port": settings.port},
         "rendezvous": {},
         "expect": _expect(fabric, profile, settings),
@@ -81,7 +81,7 @@ def _networks(host: Mapping[str, Any], settings: Settings) -> list[dict[str, Any
 def _rank(rank: int, node: str, fabric: Mapping[str, Any], settings: Settings, profile: Profile) -> dict[str, Any]:
     # A group of one node needs no fabric: taking VFs there would only keep them from others.
     networks = _networks(fabric["hosts"][node], settings) if len(settings.nodes) > 1 else []
-    env = platform_env(settings.platform) | log_env(settings.log_file)
+    env = platform_env(settings.platform) | log_env(settings.nccl_debug_file)
     if networks:
         first = networks[0]
         devices = [network["rdma_device"] for network in networks]

@@ -59,7 +59,7 @@ class Settings:
     rendezvous_port: int = 20000
     gpus_per_node: int = 1
     gpu_resource: str = "nvidia.com/gpu"
-    log_file: str = "/dev/stdout"
+    nccl_debug_file: str = "/dev/stdout"
     models_dir: str = ""
     env: Mapping[str, str] = field(default_factory=dict)
     taken: tuple[Mapping[str, Any], ...] = ()

@@ -13,19 +13,24 @@ from pathlib import Path
 import yaml
 
 ROOT = Path(__file__).resolve().parents[4]
+DEFAULTS = ROOT / "roles" / "serving_plan" / "defaults" / "main.yml"
 PLAYBOOK = Path(sys.executable).with_name("ansible-playbook")
 
 
 def test_the_plan_shows_the_memory_of_a_gpu(tmp_path: Path) -> None:
-    options = {"fabric": {}, "profile": "gemma-4-26b-a4b-it-b300", "platform": "b300", "candidates": ["b300"]}
+    wanted = {"serving_plan_profile": "gemma-4-26b-a4b-it-b300", "serving_plan_platform": "b300"}
+    options = {"fabric": {}, "candidates": ["b300"]}
     kept = {"content": "{{ planned.plan | to_json }}", "dest": str(tmp_path / "plan.json")}
     tasks = [
         {"name": "Plan", "gb10.cluster.serving_plan": options, "register": "planned"},
         {"name": "Keep", "ansible.builtin.copy": kept},
     ]
     book = tmp_path / "book.yml"
-    book.write_text(yaml.safe_dump([{"hosts": "localhost", "gather_facts": False, "tasks": tasks}]))
-    done = subprocess.run([PLAYBOOK, book], cwd=ROOT, capture_output=True, text=True, check=False)
+    play = {"hosts": "localhost", "gather_facts": False, "vars_files": [str(DEFAULTS)], "tasks": tasks}
+    book.write_text(yaml.safe_dump([play]))
+    done = subprocess.run(
+        [PLAYBOOK, book, "-e", json.dumps(wanted)], cwd=ROOT, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     lines = json.loads((tmp_path / "plan.json").read_text())["memory"]
     assert lines[0] == "weights and caches may take 268.6 GiB x 0.85 = 228.3 GiB"

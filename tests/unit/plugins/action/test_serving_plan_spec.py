@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from ansible_collections.gb10.cluster.plugins.action.serving_plan import ActionModule
+from role_samples import role_values
 
 PROFILE = "gemma-4-26b-a4b-it-b300"
 MODEL = "google/gemma-4-26B-A4B-it"
@@ -15,17 +16,10 @@ DRAFT = f"{MODEL}-assistant"
 
 
 def planned(**options: Any) -> dict[str, Any]:
-    """Return the plan; ``options`` as the action takes them."""
-    defaults = {name: spec.get("default") for name, spec in ActionModule.SPEC.items()}
-    given = {
-        "fabric": {},
-        "profile": PROFILE,
-        "preset": "mtp",
-        "candidates": ["b300-1"],
-        "platform": "b300",
-        **options,
-    }
-    made: dict[str, Any] = ActionModule.act(None, {**defaults, **given}, {})["plan"]
+    """Return the plan for options of the role."""
+    values = role_values("serving_plan", **{"profile": PROFILE, "preset": "mtp", "platform": "b300"} | options)
+    given = {"fabric": {}, "candidates": ["b300-1"], "taken": []}
+    made: dict[str, Any] = ActionModule.act(None, values | given, {})["plan"]
     return made
 
 

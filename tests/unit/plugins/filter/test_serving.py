@@ -15,6 +15,7 @@ import pytest
 import yaml
 from ansible_collections.gb10.cluster.plugins.action import serving_plan
 from ansible_collections.gb10.cluster.plugins.filter import serving
+from role_samples import role_values
 
 ROOT = Path(__file__).resolve().parents[4]
 PLAYBOOK = Path(sys.executable).with_name("ansible-playbook")
@@ -23,8 +24,9 @@ FILTERS = serving.FilterModule().filters()
 
 def planned(instance: str, profile: str) -> str:
     """Return the name that the planner gives to a group."""
-    defaults = {name: spec.get("default") for name, spec in serving_plan.ActionModule.SPEC.items()}
-    return str(serving_plan._settings({**defaults, "instance": instance, "profile": profile}, 1).instance)
+    options = role_values("serving_plan", instance=instance, profile=profile)
+    given = {"fabric": {}, "candidates": [], "taken": []}
+    return str(serving_plan.ActionModule.act(None, options | given, {})["plan"]["instance"])
 
 
 @pytest.mark.parametrize("profile", [path.stem for path in sorted((ROOT / "profiles").glob("*.yml"))])

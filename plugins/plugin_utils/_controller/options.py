@@ -1,0 +1,77 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Options of actions and roles, read from where they are documented. Private to the collection.
+
+An action's options are those of the module stub with its name; a role's options are those of its argument specs. No
+action lists options a second time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+from typing import Any, TypeVar
+
+import yaml
+from ansible.errors import AnsibleActionFail
+from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
+from ansible.parsing.plugin_docs import read_docstring
+
+from .._paths import MODULES, ROLES
+
+_T = TypeVar("_T")
+# What a documented option has in common with an option of an argument spec.
+_SHARED = ("type", "elements", "required", "default", "choices", "aliases")
+
+
+def documented_spec(module: str) -> dict[str, dict[str, Any]]:
+    """Return the argument spec that the DOCUMENTATION of a module of the collection describes."""
+    documentation = read_docstring(str(MODULES / f"{module}.py"))["doc"]
+    return _spec(documentation.get("options") or {})
+
+
+def _spec(options: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    spec = {}
+    for name, option in options.items():
+        spec[name] = {key: option[key] for key in _SHARED if key in option}
+        if "suboptions" in option:
+            spec[name]["options"] = _spec(option["suboptions"])
+    return spec
+
+
+def role_spec(role: str, entry_point: str = "main") -> dict[str, dict[str, Any]]:
+    """Return the options that the argument specs of a role of the collection declare, by their full names."""
+    specs = yaml.safe_load((ROLES / role / "meta" / "argument_specs.yml").read_text(encoding="utf-8"))
+    options: dict[str, dict[str, Any]] = specs["argument_specs"][entry_point].get("options") or {}
+    return options
+
+
+def role_options(role: str, variables: Mapping[str, Any], template: Callable[[Any], Any]) -> dict[str, Any]:
+    """Return the values of a role's options by their names without the role's prefix, with the declared types.
+
+    ``variables`` are those of a task of the role, which contain the role's defaults; ``template`` resolves a value.
+    Raise AnsibleActionFail for options that are not set (the task is outside the role) and for invalid values.
+    """
+    spec = role_spec(role)
+    unset = [name for name, option in spec.items() if "default" in option and name not in variables]
+    if unset:
+        raise AnsibleActionFail(
+            f"{', '.join(unset)}: not set. This action reads the options of role {role}: "
+            f"run it in a task of gb10.cluster.{role}, which brings the defaults."
+        )
+    given = {name: template(variables[name]) for name in spec if name in variables}
+    checked = ArgumentSpecValidator(spec).validate(given)
+    if checked.error_messages:
+        raise AnsibleActionFail(f"Options of role {role}: {'; '.join(checked.error_messages)}")
+    return {name.removeprefix(f"{role}_"): value for name, value in checked.validated_parameters.items()}
+
+
+def from_options(cls: type[_T], options: Mapping[str, Any], **given: Any) -> _T:
+    """Return an instance of a dataclass: each field from ``given``, else from the option of the same name.
+
+    Lists become tuples. A field without an option keeps the default of the dataclass.
+    """
+    values = {**options, **given}
+    named = {field.name: values[field.name] for field in fields(cls) if field.name in values}  # type: ignore[arg-type]
+    return cls(**{name: tuple(value) if isinstance(value, list) else value for name, value in named.items()})

@@ -1,0 +1,21 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the actions that read a sweep's journal have in common. Private to the collection."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from ansible.errors import AnsibleActionFail
+
+from . import journal
+
+
+def read_journal(path: str | Path) -> list[dict[str, Any]]:
+    """Return the records of a sweep's journal, none if there is none. Raise AnsibleActionFail for a damaged one."""
+    try:
+        return journal.read(Path(path)).records
+    except journal.JournalDamaged as error:
+        raise AnsibleActionFail(str(error)) from error

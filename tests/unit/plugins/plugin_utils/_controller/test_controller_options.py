@@ -1,0 +1,60 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Options of actions and roles as their documentation declares them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from ansible.errors import AnsibleActionFail
+from ansible_collections.gb10.cluster.plugins.plugin_utils._controller import options
+from role_samples import role_values
+
+ROOT = Path(__file__).resolve().parents[5]
+ACTIONS = sorted((ROOT / "plugins" / "action").glob("*.py"))
+
+
+def test_a_documented_option_keeps_type_default_and_choices() -> None:
+    spec = options.documented_spec("load_cell")
+    assert spec["url"] == {"type": "str", "required": True}
+    assert spec["client"]["choices"] == ["gb10", "sglang", "llama-benchy", "aiperf"]
+    assert spec["workloads"]["options"]["max_tokens"] == {"type": "int", "default": 3072}
+
+
+@pytest.mark.parametrize("action", [path.stem for path in ACTIONS])
+def test_every_action_has_a_documented_spec(action: str) -> None:
+    assert options.documented_spec(action)
+
+
+def test_role_options_are_templated_and_typed() -> None:
+    values = role_values("serving_plan", vf_index="1", rdma_mode="restricted")
+    assert values["vf_index"] == 1
+    assert values["profile"] == "gemma-4-31b-it"
+    assert values["rdma_resources"] == ["rdma/gb10"]
+
+
+def test_an_invalid_value_names_the_option_and_the_role() -> None:
+    with pytest.raises(AnsibleActionFail, match=r"role serving_plan: .*serving_plan_transport.*got: tcp"):
+        role_values("serving_plan", transport="tcp")
+
+
+def test_outside_the_role_the_action_is_refused() -> None:
+    with pytest.raises(AnsibleActionFail, match=r"serving_plan_profile.* run it in a task of gb10"):
+        options.role_options("serving_plan", {}, lambda value: value)
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Some options of an action."""
+
+    names: tuple[str, ...]
+    port: int
+    mode: str = "default"
+
+
+def test_a_dataclass_is_built_by_field_name() -> None:
+    values = {"names": ["a", "b"], "port": 1, "unrelated": True}
+    assert options.from_options(Wanted, values, port=2) == Wanted(("a", "b"), 2)

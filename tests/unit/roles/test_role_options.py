@@ -1,0 +1,51 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The argument specs of every role agree with its defaults, and their choices with the collection's terms."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from ansible_collections.gb10.cluster.plugins.module_utils._common import terms
+from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.options import documented_spec
+
+ROOT = Path(__file__).resolve().parents[3]
+ROLES = sorted((ROOT / "roles").iterdir())
+MODULES = sorted((ROOT / "plugins" / "modules").glob("*.py"))
+TERMS = {"rdma_mode": terms.RDMA_MODES, "transport": terms.TRANSPORTS, "workload": terms.WORKLOADS}
+
+
+def entry_points(role: Path) -> dict[str, dict[str, Any]]:
+    """Return the options of every entry point of a role."""
+    specs = yaml.safe_load((role / "meta" / "argument_specs.yml").read_text(encoding="utf-8"))["argument_specs"]
+    return {name: entry.get("options") or {} for name, entry in specs.items()}
+
+
+@pytest.mark.parametrize("role", ROLES, ids=lambda role: role.name)
+def test_specs_and_defaults_have_the_same_options_and_values(role: Path) -> None:
+    defaults = yaml.safe_load((role / "defaults" / "main.yml").read_text(encoding="utf-8"))
+    declared: dict[str, Any] = {}
+    for entry_point, options in entry_points(role).items():
+        for name, option in options.items():
+            declared[name] = option
+            assert name.startswith(f"{role.name}_")
+            if "default" in option:
+                assert option["default"] == defaults[name], f"{entry_point}: {name}"
+    assert set(defaults) == {name for name, option in declared.items() if not option.get("required")}
+
+
+def test_choices_are_the_terms_of_the_collection() -> None:
+    options = {f"role {role.name}: {n}": o for role in ROLES for e in entry_points(role).values() for n, o in e.items()}
+    for module in MODULES:
+        options |= {f"module {module.stem}: {name}": option for name, option in documented_spec(module.stem).items()}
+    checked = 0
+    for place, option in options.items():
+        for term, choices in TERMS.items():
+            if place.endswith(term) and "choices" in option:
+                assert tuple(option["choices"]) == choices, place
+                checked += 1
+    assert checked
