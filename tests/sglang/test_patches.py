@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 import sglang_catalogue
-from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.catalogue import Version, load_history
+from ansible_collections.gb10.cluster.plugins.module_utils._common.versions import Version
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.catalogue import load_history
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.patches import Patch, load_patches
 
 ROOT = Path(__file__).resolve().parents[2]

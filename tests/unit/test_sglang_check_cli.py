@@ -125,7 +125,7 @@ def test_options_reach_the_rules() -> None:
 @pytest.mark.parametrize(
     ("words", "text"),
     [
-        (["--sglang", "latest", "--", *GOOD], "not an SGLang version"),
+        (["--sglang", "latest", "--", *GOOD], "is not a version"),
         (["--sglang", "0.5.23"], "after --"),
         (["--", *GOOD], "--sglang"),
         (["--sglang", "0.5.23", "--gpus-per-node", "0", "--", *GOOD], "at least one GPU"),

@@ -248,7 +248,7 @@ def test_presets_that_are_based_on_each_other_are_refused() -> None:
 
 
 def test_a_version_that_is_none_is_refused() -> None:
-    with pytest.raises(ValueError, match="not an SGLang version"):
+    with pytest.raises(ValueError, match="is not a version"):
         resolve(load_profile(GEMMA), "baseline", "latest")
 
 

@@ -11,7 +11,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from .._common.findings import Finding, Severity
+from .._common.versions import Version
 
+EXAMPLE = "v1.36.4+k3s1"
 MARKER = "installed by gb10.cluster"
 UNITS = ("k3s.service", "k3s-agent.service")
 SERVER_PORTS = (6443, 10250)
@@ -26,7 +28,6 @@ FOREIGN = {
     "etc/rke2": "RKE2",
 }
 _TCP_LISTEN = "0A"
-_VERSION = re.compile(r"^v?(\d+)\.(\d+)\.(\d+)(?:\+k3s(\d+))?$")
 _DEFAULT_ROUTE = "00000000"
 _DEFAULT_ROUTE6 = "0" * 32
 
@@ -45,13 +46,12 @@ class HostState:
     epoch: float = 0.0
 
 
-def parse_version(text: str) -> tuple[int, int, int, int]:
-    """Return (major, minor, patch, k3s revision) of ``v1.36.4+k3s1``; ValueError when it is no such version."""
-    match = _VERSION.match(text.strip())
-    if match is None:
-        raise ValueError(f"{text!r} is no K3s version such as v1.36.4+k3s1")
-    major, minor, patch, revision = match.groups()
-    return int(major), int(minor), int(patch), int(revision or 0)
+def parse_k3s_version(text: str) -> Version:
+    """Return the version of ``v1.36.4+k3s1``; raise ValueError for a text that is not a full K3s version."""
+    version = Version.parse(text, EXAMPLE)
+    if len(version.release) != 3:
+        raise ValueError(f"{text!r} is not a full K3s version; write it like {EXAMPLE}")
+    return version
 
 
 def parse_k3s_version_output(text: str) -> str:
@@ -130,8 +130,12 @@ def judge(
     def add(rule: str, key: str, value: object, *, reason: str, remedy: str, severity: Severity = "error") -> None:
         findings.append(Finding(severity, f"k3s.{rule}", key, value, reason, remedy))
 
-    wanted = parse_version(version)
-    if not state.cgroup_v2 and wanted[:2] >= CGROUP_V1_REFUSED_FROM and "fail-cgroupv1=false" not in kubelet_args:
+    wanted = parse_k3s_version(version)
+    if (
+        not state.cgroup_v2
+        and wanted.release[:2] >= CGROUP_V1_REFUSED_FROM
+        and "fail-cgroupv1=false" not in kubelet_args
+    ):
         add(
             "cgroup.v1",
             "/sys/fs/cgroup",
@@ -183,7 +187,7 @@ def judge(
             reason=f"{name} is or was installed here and owns kubelet, CNI and iptables rules",
             remedy=f"Remove {name} first",
         )
-    if ours and state.installed_version and not upgrading and parse_version(state.installed_version) != wanted:
+    if ours and state.installed_version and not upgrading and parse_k3s_version(state.installed_version) != wanted:
         add(
             "version.differs",
             "k3s_version",

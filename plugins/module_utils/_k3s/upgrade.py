@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from .._common.findings import Finding
-from .host import parse_version
+from .host import parse_k3s_version
 
 Action = Literal["stop-group", "upgrade", "release", "start-group", "verify"]
 # Written on namespace and nodes while an upgrade is under way, so that the cluster itself remembers where it stood.
@@ -81,7 +81,7 @@ def _check(node: Node, target: str) -> list[Finding]:
                 where=node.host,
             )
         ]
-    have, want = parse_version(node.installed), parse_version(target)
+    have, want = parse_k3s_version(node.installed), parse_k3s_version(target)
     if want < have:
         return [
             Finding(
@@ -94,7 +94,8 @@ def _check(node: Node, target: str) -> list[Finding]:
                 where=node.host,
             )
         ]
-    if want[0] != have[0] or want[1] > have[1] + 1:
+    major, minor, *_ = have.release
+    if want.release[0] != major or want.release[1] > minor + 1:
         return [
             Finding(
                 "error",
@@ -102,7 +103,7 @@ def _check(node: Node, target: str) -> list[Finding]:
                 "k3s_version",
                 target,
                 f"{node.installed} runs here, and Kubernetes supports one minor release at a time",
-                f"Upgrade to the newest v{have[0]}.{have[1] + 1} first",
+                f"Upgrade to the newest v{major}.{minor + 1} first",
                 where=node.host,
                 source="Kubernetes version skew policy",
             )
@@ -117,14 +118,14 @@ def plan(nodes: Sequence[Node], target: str, *, group_running: bool, group_stopp
     is started at the end although it does not run now. Nothing to do gives no steps. ValueError when ``target`` is no
     version.
     """
-    parse_version(target)
+    parse_k3s_version(target)
     findings = [finding for node in nodes for finding in _check(node, target)]
     if findings:
         return Plan((), tuple(findings))
     ordered = [node for node in nodes if node.server] + [node for node in nodes if not node.server]
     steps = []
     for node in ordered:
-        if node.stale or parse_version(node.installed) != parse_version(target):
+        if node.stale or parse_k3s_version(node.installed) != parse_k3s_version(target):
             steps.append(Step("upgrade", node.host, node.installed, target))
         elif node.marked:
             steps.append(Step("release", node.host, node.installed, target))

@@ -14,7 +14,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from .._common.findings import Finding, Severity, sort_findings
-from .environment_names import FIRST, FOREIGN_PREFIXES, INTEGERS, KNOWN, LAST, Version
+from .._common.versions import Version
+from .environment_names import FIRST, FOREIGN_PREFIXES, INTEGERS, KNOWN, LAST
 
 _INTEGER = re.compile(r"[+-]?(0[xX][0-9a-fA-F]+|\d+)$")
 _NETDEV = re.compile(r"(en|eth|wl|ww|br|bond|docker|cni|flannel|net\d|lo$)")
@@ -38,18 +39,12 @@ class _Context:
     expect_rdma: bool
     hcas: Sequence[str]
     netdevs: Sequence[str]
-    version: Version | None
+    version: tuple[int, ...] | None
     where: str
 
     def finding(self, severity: Severity, rule: str, key: str, reason: str, remedy: str) -> Finding:
         source = "NCCL sources 2.17.1 to 2.30.7"
         return Finding(severity, f"nccl.env.{rule}", key, self.env.get(key), reason, remedy, self.where, source)
-
-
-def parse_version(text: str | None) -> Version | None:
-    """Return ``(2, 28, 9)`` for ``2.28.9``, ``2.28.9+cuda13.0`` or ``v2.28.9-1``; None when it is no version."""
-    found = re.search(r"(\d+)\.(\d+)(?:\.(\d+))?", text or "")
-    return (int(found[1]), int(found[2]), int(found[3] or 0)) if found else None
 
 
 def parse_conf(text: str) -> dict[str, str]:
@@ -279,9 +274,10 @@ def lint_env(
     ``hcas`` and ``netdevs`` are the RDMA devices and the interfaces that the process will see (empty when unknown);
     ``nccl_version`` as NCCL prints it, ``where`` the rank or pod for the findings.
     """
-    ctx = _Context(env, expect_rdma, hcas, netdevs, parse_version(nccl_version), where)
+    version = Version.find(nccl_version)
+    ctx = _Context(env, expect_rdma, hcas, netdevs, version.release if version else None, where)
     return sort_findings(finding for rule in _RULES for finding in rule(ctx))
 
 
-def _dotted(version: Version) -> str:
+def _dotted(version: tuple[int, ...]) -> str:
     return ".".join(map(str, version))

@@ -12,6 +12,7 @@ from typing import Any
 
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding
 
+from .._sglang.owned import OWNED_FLAGS
 from .env import TRANSPORTS, check_profile_env
 from .types import Profile, Settings, select_vfs
 
@@ -22,27 +23,6 @@ RDMA_MODES = ("privileged", "ipc_lock", "restricted", "none")
 INSTANCE_LENGTH = 45
 _INSTANCE = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 
-# All spellings that SGLang 0.5.9 to 0.5.23 accept for what the plan writes (flags of the releases' own parsers).
-OWNED_FLAGS = frozenset(
-    {
-        "--model-path",
-        "--model",
-        "--revision",
-        "--tp-size",
-        "--tensor-parallel-size",
-        "--pp-size",
-        "--pipeline-parallel-size",
-        "--ep-size",
-        "--ep",
-        "--expert-parallel-size",
-        "--nnodes",
-        "--node-rank",
-        "--dist-init-addr",
-        "--nccl-init-addr",
-        "--host",
-        "--port",
-    }
-)
 SECRET_FLAGS = frozenset({"--api-key", "--admin-api-key", "--ssl-keyfile-password"})
 
 

@@ -11,8 +11,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ansible_collections.gb10.cluster.plugins.module_utils._common.versions import Version
+
 from .._sglang.argv import parse
-from .._sglang.catalogue import History, Version
+from .._sglang.catalogue import History
 from .._sglang.check import clean_argv
 
 # Names of the parser up to 0.5.13 -> names of the settings, which are the parser's own since.

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from ansible_collections.gb10.cluster.plugins.module_utils._common.versions import Version
+
 from .volumes import FILES, HOME, PATCHES, home_of, mounts
 
 NETWORKS = "k8s.v1.cni.cncf.io/networks"
@@ -33,7 +35,7 @@ SECURITY: dict[str, dict[str, Any]] = {
     "none": {"allowPrivilegeEscalation": False, "seccompProfile": {"type": "RuntimeDefault"}},
 }
 
-_READY_SINCE = (0, 5, 20)
+_READY_SINCE = "0.5.20"
 
 
 @dataclass(frozen=True)
@@ -61,11 +63,6 @@ class PodOptions:
     resources: Mapping[str, Any] = field(default_factory=dict)
 
 
-def version_key(version: str) -> tuple[int, ...]:
-    """Return the numbers of a release, post-releases ignored: ``0.5.12.post1`` is (0, 5, 12)."""
-    return tuple(int(part) for part in version.split(".") if part.isdigit())
-
-
 def networks_annotation(entry: Mapping[str, Any]) -> str:
     """Return the Multus annotation of a rank: each NAD with the pod's interface name and static address."""
     wanted = [
@@ -88,7 +85,7 @@ def probes(entry: Mapping[str, Any], plan: Mapping[str, Any], options: PodOption
         return {"startupProbe": startup, "readinessProbe": health | {"failureThreshold": 3}}
     kind = options.readiness
     if kind == "auto":
-        kind = "ready" if version_key(plan["sglang_version"]) >= _READY_SINCE else "generate"
+        kind = "ready" if Version.parse(plan["sglang_version"]).within(_READY_SINCE, None) else "generate"
     if kind == "ready":
         ready: dict[str, Any] = {"httpGet": {"path": "/ready", "port": "http"}, "timeoutSeconds": 5, "periodSeconds": 5}
     else:

@@ -6,71 +6,16 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache, total_ordering
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding, Severity
+from ansible_collections.gb10.cluster.plugins.module_utils._common.versions import Version
 
-_VERSION = re.compile(
-    r"v?(?P<release>\d+(?:\.\d+){1,3})"
-    r"(?:[._-]?(?P<stage>dev|rc|post)[._-]?(?P<number>\d*))?"
-    r"(?:[-+][\w.+-]*)?"
-)
-_STAGES = {"dev": -2, "rc": -1, None: 0, "post": 1}
 MAKE_CATALOGUE = "make its catalogue with scripts/sglang_catalogue.py VERSION"
-
-
-@total_ordering
-@dataclass(frozen=True)
-class Version:
-    """An SGLang version: ``0.5.12``, ``0.5.12.post1``, ``0.5.13-dev``, ``0.5.12.dev155+gbcf8d100d``."""
-
-    text: str
-    release: tuple[int, ...]
-    stage: int
-    number: int
-
-    @classmethod
-    def parse(cls, text: str) -> Version:
-        """Return the version; raise ValueError with a remedy when the text is none."""
-        match = _VERSION.fullmatch(text.strip())
-        if match is None:
-            raise ValueError(f"{text!r} is not an SGLang version; write it like 0.5.23 or 0.5.12.post1")
-        release = tuple(int(part) for part in match["release"].split("."))
-        return cls(text.strip(), release, _STAGES[match["stage"]], int(match["number"] or 0))
-
-    @property
-    def key(self) -> tuple[tuple[int, ...], int, int]:
-        """Return what versions are ordered by."""
-        return (self.release, self.stage, self.number)
-
-    def __lt__(self, other: Version) -> bool:
-        return self.key < other.key
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Version) and self.key == other.key
-
-    def __hash__(self) -> int:
-        return hash(self.key)
-
-    def __str__(self) -> str:
-        return self.text
-
-    def means(self, other: Version) -> bool:
-        """Tell whether a build may call itself by another text: ``0.5.13-dev`` is every development build of 0.5.13."""
-        if self.stage == _STAGES["dev"] and not self.number:
-            return (self.release, self.stage) == (other.release, other.stage)
-        return self == other
-
-    def within(self, first: str | None, last: str | None) -> bool:
-        """Tell whether the release lies in a closed range; post and development builds count as their release."""
-        return (first is None or self.release >= Version.parse(first).release) and (
-            last is None or self.release <= Version.parse(last).release
-        )
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding, has_errors, sort_findings
+from ansible_collections.gb10.cluster.plugins.module_utils._common.versions import Version
 
 from .argv import parse
-from .catalogue import History, Version, load_history
+from .catalogue import History, load_history
 from .items import Parsed
 from .resolve import Change, resolved_key
 from .rules import Facts, RuleBook, Setting, judge, load_rules

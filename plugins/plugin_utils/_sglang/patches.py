@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding
-
-from .catalogue import Version
+from ansible_collections.gb10.cluster.plugins.module_utils._common.versions import Version
 
 
 @dataclass(frozen=True)

@@ -18,15 +18,15 @@ from pathlib import Path
 from typing import Any
 
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding, sort_findings
+from ansible_collections.gb10.cluster.plugins.module_utils._common.versions import Version
 
 from .._paths import PROFILES
-from .catalogue import Version
 from .check import Knowledge, Report, check
 from .memory import estimate
 from .models import Model, find, find_draft, load_models
 from .patches import Patch, load_patches, select_patches
 from .profile_checks import hardware_findings, image_findings, status_findings, with_sampling
-from .render import TOPOLOGY_FLAGS, render_argv, topology_argv, translate_env
+from .render import render_argv, topology_argv, translate_env
 from .rules import GPUS, Facts, Setting
 
 """The collection's own profiles and what they are checked with."""
@@ -255,6 +255,3 @@ def _model(
         "weights_gb": given.get("weights_gb") or (known.weights_gb if known else None),
     }
     return model, facts
-
-
-__all__ = ["TOPOLOGY_FLAGS", "Library", "ResolvedProfile", "merge", "overlay", "resolve", "select_image"]

@@ -9,8 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding, Severity
-
-from .catalogue import Version
+from ansible_collections.gb10.cluster.plugins.module_utils._common.versions import Version
 
 SAMPLING = "preferred_sampling_params"
 """What SGLang calls defaults for requests; it takes them as JSON."""

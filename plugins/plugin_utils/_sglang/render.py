@@ -10,22 +10,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding
+from ansible_collections.gb10.cluster.plugins.module_utils._common.versions import Version
 
-from .catalogue import Catalogue, Flag, History, Version
+from .catalogue import Catalogue, Flag, History
 from .items import Item
+from .owned import OWNERS
 from .translate import translate
-
-TOPOLOGY_FLAGS: dict[str, tuple[str, ...]] = {
-    "tp": ("tp_size", "tensor_parallel_size", "tp"),
-    "pp": ("pp_size", "pipeline_parallel_size", "pp"),
-    "ep": ("ep_size", "expert_parallel_size", "ep"),
-    "nodes": ("nnodes", "node_rank", "dist_init_addr", "nccl_init_addr"),
-}
-"""Settings that belong under topology: ranks and addresses follow from the cluster."""
-
-_OWNED = {name: f"topology.{key}" for key, names in TOPOLOGY_FLAGS.items() for name in names}
-_OWNED |= {"model_path": "model.repo", "model": "model.repo", "host": "the serving plan", "port": "the serving plan"}
-
 
 ENV_RANGES: dict[str, tuple[str | None, str | None]] = {"SGLANG_ENABLE_SPEC_V2": (None, "0.5.13")}
 """Variables that SGLang reads in these releases only; what they switched on is always on later (environ.py)."""
@@ -101,10 +91,10 @@ def render_argv(
     findings: list[Finding] = []
     items: list[Item] = []
     for key, value in server_args.items():
-        if key in _OWNED:
-            remedy = f"Give it under {_OWNED[key]}" if "." in _OWNED[key] else "Remove it"
+        if key in OWNERS:
+            remedy = f"Give it under {OWNERS[key]}" if "." in OWNERS[key] else "Remove it"
             findings.append(
-                Finding("error", "profile.key.owned", key, value, f"follows from {_OWNED[key]}", remedy, where)
+                Finding("error", "profile.key.owned", key, value, f"follows from {OWNERS[key]}", remedy, where)
             )
             continue
         option = "--" + key.replace("_", "-")

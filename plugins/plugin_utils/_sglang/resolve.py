@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .catalogue import Version
+from ansible_collections.gb10.cluster.plugins.module_utils._common.versions import Version
 
 IRRELEVANT = frozenset(
     {

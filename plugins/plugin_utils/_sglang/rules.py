@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding, Severity
+from ansible_collections.gb10.cluster.plugins.module_utils._common.versions import Version
 
-from .catalogue import Catalogue, History, Version
+from .catalogue import Catalogue, History
 from .expression import evaluate
 from .items import Item, Parsed, canonical
 from .resolve import Change, derive
@@ -118,10 +119,6 @@ def load_rules(path: Path) -> RuleBook:
         raise ValueError(f"{path}: not a rules file: {problem}") from problem
 
 
-def _at_least(version: str, wanted: tuple[int, ...]) -> bool:
-    return tuple(int(part) for part in version.split(".") if part.isdigit()) >= wanted
-
-
 def _defaults(catalogue: Catalogue, history: History) -> dict[str, Any]:
     """Return every canonical key that any release knows, with the default of this one."""
     if catalogue.version not in history.defaults:
@@ -211,7 +208,7 @@ def build_context(
     pins = catalogue.requires.get("transformers")
     carried = next((word.partition(">=")[2] for word in setting.carries if word.startswith("transformers>=")), None)
     context["transformers"] = carried or pins or "an unknown version"
-    context["transformers_58"] = any(_at_least(found, (5, 8)) for found in (carried, pins) if found)
+    context["transformers_58"] = any(Version.parse(found).within("5.8", None) for found in (carried, pins) if found)
     context["sglang"] = str(version)
     changes = derive(context, version, frozenset(parsed.values))
     context["graph_state"] = "on" if context["decode_graph"] else "off"

@@ -14,7 +14,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._common.findings impo
 
 from .._load.cell import Workload
 from .._serving.env import TRANSPORTS
-from .._sglang.render import TOPOLOGY_FLAGS
+from .._sglang.owned import TOPOLOGY_FLAGS
 
 KEYS = frozenset({"name", "profile", "base", "axes", "exclude", "include", "workloads", "stop", "cell_minutes"})
 OVERLAY_KEYS = frozenset({"preset", "server_args", "env", "transport", "image", "sglang_version", "topology"})

@@ -35,10 +35,10 @@ def judged(state: host.HostState, **options: Any) -> list[str]:
 
 
 def test_versions() -> None:
-    assert host.parse_version("v1.36.4+k3s1") == (1, 36, 4, 1)
-    assert host.parse_version("1.36.10") == (1, 36, 10, 0)
-    with pytest.raises(ValueError, match="latest"):
-        host.parse_version("latest")
+    assert host.parse_k3s_version("1.36.10").release == (1, 36, 10)
+    for text in ("latest", "v1.36"):
+        with pytest.raises(ValueError, match=f"'{text}'.*write it like v1.36.4"):
+            host.parse_k3s_version(text)
     assert host.parse_k3s_version_output("k3s version v1.36.4+k3s1 (abc)\ngo version go1.26") == "v1.36.4+k3s1"
     assert host.parse_k3s_version_output("") == ""
 

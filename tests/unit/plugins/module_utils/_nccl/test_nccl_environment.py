@@ -8,7 +8,6 @@ from ansible_collections.gb10.cluster.plugins.module_utils._nccl.environment imp
     effective_env,
     lint_env,
     parse_conf,
-    parse_version,
 )
 
 HCAS = ["rocep1s0f0v0", "roceP2p1s0f0v0"]
@@ -105,10 +104,3 @@ def test_conf_files_fill_what_the_environment_leaves_open() -> None:
         "NCCL_IB_DISABLE": "1",
         "NCCL_NET": "IB",
     }
-
-
-def test_versions() -> None:
-    assert parse_version("2.28.9+cuda13.0") == (2, 28, 9)
-    assert parse_version("v2.30.7-1") == (2, 30, 7)
-    assert parse_version(None) is None
-    assert parse_version("unknown") is None

@@ -260,13 +260,6 @@ def test_options_reach_the_pod() -> None:
     }
 
 
-@pytest.mark.parametrize(
-    ("version", "key"), [("0.5.9", (0, 5, 9)), ("0.5.12.post1", (0, 5, 12)), ("0.5.20", (0, 5, 20))]
-)
-def test_version_key(version: str, key: tuple[int, ...]) -> None:
-    assert pods.version_key(version) == key
-
-
 def pair(**changes: Any) -> dict[str, Any]:
     plan: dict[str, Any] = build(
         fabric(),

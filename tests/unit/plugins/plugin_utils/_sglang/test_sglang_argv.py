@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding
+from ansible_collections.gb10.cluster.plugins.module_utils._common.versions import Version
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.argv import parse
-from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.catalogue import Version
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.items import Parsed
 from hypothesis import given
 from hypothesis import strategies as st

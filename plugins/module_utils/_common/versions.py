@@ -1,0 +1,83 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Versions of SGLang, Python packages, K3s, NCCL and kernels: one grammar and one order. Private to the collection.
+
+The grammar is ``[v]RELEASE[STAGE][BUILD]``:
+
+- RELEASE: one to four numbers with dots: ``0.5.12``, ``1.36.4``, ``6.17.0``.
+- STAGE: ``dev``, ``rc`` or ``post`` with an optional number: ``.post1``, ``rc0``, ``-dev``, ``.dev155``.
+- BUILD: ``-`` or ``+`` and any text: ``+k3s1``, ``+cuda13.0``, ``-1014-nvidia``. Only K3s orders its releases by it.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import total_ordering
+
+_VERSION = re.compile(
+    r"v?(?P<release>\d+(?:\.\d+){0,3})"
+    r"(?:[._-]?(?P<stage>dev|rc|post)[._-]?(?P<number>\d*))?"
+    r"(?:\+k3s(?P<revision>\d+)|[-+][\w.+-]*)?"
+)
+_STAGES = {"dev": -2, "rc": -1, None: 0, "post": 1}
+
+
+@total_ordering
+@dataclass(frozen=True)
+class Version:
+    """One version; equal and ordered by release, stage, the stage's number and K3s's revision."""
+
+    text: str
+    release: tuple[int, ...]
+    stage: int = 0
+    number: int = 0
+    revision: int = 0
+
+    @classmethod
+    def parse(cls, text: str, example: str = "0.5.23 or 0.5.12.post1") -> Version:
+        """Return the version; raise ValueError, with an example of what was expected, for any other text."""
+        match = _VERSION.fullmatch(text.strip())
+        if match is None or "." not in match["release"]:
+            raise ValueError(f"{text!r} is not a version; write it like {example}")
+        release = tuple(int(part) for part in match["release"].split("."))
+        number, revision = int(match["number"] or 0), int(match["revision"] or 0)
+        return cls(text.strip(), release, _STAGES[match["stage"]], number, revision)
+
+    @classmethod
+    def find(cls, text: str | None) -> Version | None:
+        """Return the version that a program printed about itself, or None when the text is none or no version."""
+        try:
+            return cls.parse(text or "")
+        except ValueError:
+            return None
+
+    @property
+    def key(self) -> tuple[tuple[int, ...], int, int, int]:
+        """Return the value by which versions are ordered."""
+        return (self.release, self.stage, self.number, self.revision)
+
+    def __lt__(self, other: Version) -> bool:
+        return self.key < other.key
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Version) and self.key == other.key
+
+    def __hash__(self) -> int:
+        return hash(self.key)
+
+    def __str__(self) -> str:
+        return self.text
+
+    def means(self, other: Version) -> bool:
+        """Tell whether a build may call itself by another text: ``0.5.13-dev`` is every development build of 0.5.13."""
+        if self.stage == _STAGES["dev"] and not self.number:
+            return (self.release, self.stage) == (other.release, other.stage)
+        return self == other
+
+    def within(self, first: str | None, last: str | None) -> bool:
+        """Tell whether the release lies in a closed range; post and development builds count as their release."""
+        return (first is None or self.release >= Version.parse(first).release) and (
+            last is None or self.release <= Version.parse(last).release
+        )

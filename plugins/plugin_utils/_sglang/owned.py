@@ -1,0 +1,25 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Settings of SGLang that the collection writes itself, so that a profile must not. Private to the collection."""
+
+from __future__ import annotations
+
+TOPOLOGY_FLAGS: dict[str, tuple[str, ...]] = {
+    "tp": ("tp_size", "tensor_parallel_size", "tp"),
+    "pp": ("pp_size", "pipeline_parallel_size", "pp"),
+    "ep": ("ep_size", "expert_parallel_size", "ep"),
+    "nodes": ("nnodes", "node_rank", "dist_init_addr", "nccl_init_addr"),
+}
+"""Settings that belong under topology: ranks and addresses follow from the cluster."""
+
+OWNERS = {name: f"topology.{key}" for key, names in TOPOLOGY_FLAGS.items() for name in names} | {
+    "model_path": "model.repo",
+    "model": "model.repo",
+    "revision": "model.revision",
+    "host": "the serving plan",
+    "port": "the serving plan",
+}
+"""Each owned setting, in every spelling of SGLang 0.5.9 to 0.5.23, and the place from which its value comes."""
+
+OWNED_FLAGS = frozenset("--" + key.replace("_", "-") for key in OWNERS)
