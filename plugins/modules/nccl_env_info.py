@@ -66,52 +66,32 @@ environments:
   type: dict
 """
 
-import traceback
 from typing import Any
 
-from ansible.module_utils.basic import AnsibleModule, missing_required_lib
+from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import (
     format_findings,
     has_errors,
     sort_findings,
 )
-from ansible_collections.gb10.cluster.plugins.module_utils._kube import pod_logs as pods
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.client import Cluster, ClusterError
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.pod_logs import SELECTION_SPEC, find_containers
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl import environment_pod as env_pod
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.environment import lint_env
 
-try:
-    import kubernetes
-    import kubernetes.stream
-    import urllib3
-
-    KUBERNETES_ERROR = None
-except ImportError:
-    KUBERNETES_ERROR = traceback.format_exc()
-
 
 def of_pods(options: dict[str, Any]) -> dict[str, env_pod.PodEnv]:
-    """Return what NCCL sees in every matching pod."""
-    client = kubernetes.config.new_client_from_config(config_file=options["kubeconfig"], context=options["context"])
-    wanted = pods.PodLogs(**options["pods"])
+    """Return what NCCL sees in every matching pod; raises ClusterError."""
     command = ["/bin/sh", "-c", env_pod.SCRIPT, "sh", options["sysfs_root"]]
-    return {
-        name: env_pod.parse(b"".join(pods.run_in_pod(kubernetes, client, wanted, name, command)).decode())
-        for name in pods.pod_names(kubernetes.client.CoreV1Api(client), wanted)
-    }
+    containers = find_containers(Cluster(options["kubeconfig"], options["context"]), **options["pods"])
+    return {each.pod: env_pod.parse(each.run(command).stdout) for each in containers}
 
 
 def main() -> None:
     """Look and judge; errors among the findings fail."""
     module = AnsibleModule(
         argument_spec={
-            "pods": {
-                "type": "dict",
-                "options": {
-                    "namespace": {"type": "str", "required": True},
-                    "label_selector": {"type": "str", "required": True},
-                    "container": {"type": "str", "default": ""},
-                },
-            },
+            "pods": {"type": "dict", "options": SELECTION_SPEC},
             "kubeconfig": {"type": "path"},
             "context": {"type": "str"},
             "sysfs_root": {"type": "path", "default": "/sys"},
@@ -128,21 +108,10 @@ def main() -> None:
     if options["env"] is not None:
         found[""] = env_pod.PodEnv({key: str(value) for key, value in options["env"].items()})
     if options["pods"]:
-        if KUBERNETES_ERROR is not None:
-            module.fail_json(msg=missing_required_lib("kubernetes"), exception=KUBERNETES_ERROR, **result)
-        errors = (
-            OSError,
-            kubernetes.client.ApiException,
-            kubernetes.config.ConfigException,
-            urllib3.exceptions.HTTPError,
-        )
         try:
-            in_pods = of_pods(options)
-        except errors as error:
-            module.fail_json(msg=f"The pods can't be read: {getattr(error, 'reason', None) or error}", **result)
-        if not in_pods:
-            module.fail_json(msg=f"No pod matches {options['pods']['label_selector']}", **result)
-        found |= in_pods
+            found |= of_pods(options)
+        except ClusterError as error:
+            module.fail_json(msg=str(error), **result)
     findings = [
         finding
         for name, seen in found.items()

@@ -221,20 +221,19 @@ kept:
 """
 
 import time
-import traceback
-from collections.abc import Iterator
-from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ansible.module_utils.basic import AnsibleModule, missing_required_lib
-from ansible_collections.gb10.cluster.plugins.module_utils._kube import pod_logs as pods
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.client import Cluster, ClusterError
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.pod_logs import (
+    SELECTION_SPEC,
+    PodContainer,
+    find_containers,
+)
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl import overall
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.expectation import Expectation
-from ansible_collections.gb10.cluster.plugins.module_utils._nccl.log import NcclLog
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.sources import (
-    Opened,
     SourceError,
     Sources,
     keep_evidence,
@@ -242,121 +241,72 @@ from ansible_collections.gb10.cluster.plugins.module_utils._nccl.sources import 
     read_source,
 )
 
-try:
-    import kubernetes
-    import kubernetes.stream
-    import urllib3
+EXPECT_SPEC: dict[str, dict[str, Any]] = {
+    "networks": {"type": "list", "elements": "str", "default": []},
+    "evidence": {"type": "str", "choices": ["banner", "selection", "channels"], "default": "channels"},
+    "ranks": {"type": "int", "default": 0},
+    "nodes": {"type": "int", "default": 0},
+    "min_devices": {"type": "int", "default": 0},
+    "balance": {"type": "float", "default": 0.0},
+    "gdr": {"type": "bool"},
+    "complete": {"type": "bool", "default": False},
+    "allow_intra": {"type": "bool", "default": False},
+    "allow_unknown": {"type": "bool", "default": False},
+}
+PODS_SPEC: dict[str, dict[str, Any]] = SELECTION_SPEC | {
+    "since_seconds": {"type": "int", "default": 0},
+    "previous": {"type": "bool", "default": False},
+    "log_file": {"type": "str", "default": ""},
+    "rank_label": {"type": "str", "default": ""},
+}
 
-    KUBERNETES_ERROR = None
-except ImportError:
-    KUBERNETES_ERROR = traceback.format_exc()
 
-
-def expect_spec() -> dict[str, Any]:
-    """Return the argument spec of the expectation."""
+def pod_sources(containers: list[PodContainer], options: dict[str, Any]) -> Sources:
+    """Return the logs of pods, and the files in them that NCCL writes to."""
+    since = {"since_seconds": options["since_seconds"]} if options["since_seconds"] else {}
+    # A device such as /dev/stdout is the container's output, which is read anyway.
+    file = "" if options["log_file"].startswith(("/dev/", "/proc/")) else options["log_file"]
+    pattern = file.replace("%h", "*").replace("%p", "*")
     return {
-        "networks": {"type": "list", "elements": "str", "default": []},
-        "evidence": {"type": "str", "choices": ["banner", "selection", "channels"], "default": "channels"},
-        "ranks": {"type": "int", "default": 0},
-        "nodes": {"type": "int", "default": 0},
-        "min_devices": {"type": "int", "default": 0},
-        "balance": {"type": "float", "default": 0.0},
-        "gdr": {"type": "bool"},
-        "complete": {"type": "bool", "default": False},
-        "allow_intra": {"type": "bool", "default": False},
-        "allow_unknown": {"type": "bool", "default": False},
+        each.pod: [
+            each.open_log(previous=options["previous"], **since),
+            *([each.open_files(pattern)] if pattern else []),
+        ]
+        for each in containers
     }
 
 
-def pods_spec() -> dict[str, Any]:
-    """Return the argument spec of the pods."""
-    return {
-        "namespace": {"type": "str", "required": True},
-        "label_selector": {"type": "str", "required": True},
-        "container": {"type": "str", "default": ""},
-        "since_seconds": {"type": "int", "default": 0},
-        "previous": {"type": "bool", "default": False},
-        "log_file": {"type": "str", "default": ""},
-        "rank_label": {"type": "str", "default": ""},
-    }
+def judge_once(options: dict[str, Any], expect: Expectation) -> tuple[dict[str, Any], dict[str, list[bytes]]]:
+    """Read and judge everything once; return the judgement and the lines that it rests on.
 
-
-@contextmanager
-def told(what: str) -> Iterator[None]:
-    """Turn what the client raises into one sentence, without the request's headers and bodies."""
-    errors = (OSError, kubernetes.client.ApiException, kubernetes.config.ConfigException, urllib3.exceptions.HTTPError)
-    try:
-        yield
-    except errors as error:
-        reason = getattr(error, "reason", None) or str(error).partition("\n")[0]
-        status = getattr(error, "status", None) or type(error).__name__
-        raise SourceError(f"{what} can't be read ({status}: {reason})") from error
-
-
-class Pods:
-    """The pods of one selector as sources."""
-
-    def __init__(self, kubeconfig: str | None, context: str | None, options: dict[str, Any]) -> None:
-        if KUBERNETES_ERROR is not None:
-            raise SourceError(missing_required_lib("kubernetes"))
-        self.wanted = pods.PodLogs(**options)
-        self.places: dict[str, int | None] = {}
-        with told(f"the kubeconfig {kubeconfig or ''}"):
-            self.client = kubernetes.config.new_client_from_config(config_file=kubeconfig, context=context)
-        self.api = kubernetes.client.CoreV1Api(self.client)
-
-    def sources(self) -> Sources:
-        """Return the pods' logs; raises SourceError when there are no such pods."""
-        with told(f"the pods of namespace {self.wanted.namespace}"):
-            self.places = pods.pod_places(self.api, self.wanted)
-        if not self.places:
-            raise SourceError(f"no pod of namespace {self.wanted.namespace} matches {self.wanted.label_selector}")
-        return {name: self._streams(name) for name in self.places}
-
-    def read(self, name: str, opened: list[Opened], kept: list[bytes]) -> NcclLog:
-        """Read one pod; its processes are its own, whatever the lines say."""
-        with told(f"the log of pod {name}"):
-            log = read_source(name, opened, kept)
-        for process in [*log.processes, *log.earlier]:
+    Raises SourceError and ClusterError.
+    """
+    sources = local_sources(options["files"], options["text"])
+    places: dict[str, int | None] = {}
+    if wanted := options["pods"]:
+        names = ("namespace", "label_selector", "container", "rank_label")
+        cluster = Cluster(options["kubeconfig"], options["context"])
+        containers = find_containers(cluster, **{name: wanted[name] for name in names})
+        places = {each.pod: each.place for each in containers}
+        sources |= pod_sources(containers, wanted)
+    kept: dict[str, list[bytes]] = {name: [] for name in sources}
+    logs = {name: read_source(name, opened, kept[name]) for name, opened in sources.items()}
+    for name in places:
+        # The processes of a pod's log are the pod's own, whatever host the lines name.
+        for process in [*logs[name].processes, *logs[name].earlier]:
             process.pod = name
-        return log
-
-    def _streams(self, name: str) -> list[Opened]:
-        streams: list[Opened] = [pods.open_pod_log(self.api, self.wanted, name)]
-        # A device such as /dev/stdout is the container's output, which is read anyway.
-        if self.wanted.log_file and not self.wanted.log_file.startswith(("/dev/", "/proc/")):
-            pattern = self.wanted.log_file.replace("%h", "*").replace("%p", "*")
-            streams.append(pods.open_pod_file(partial(self._run, name), pattern))
-        return streams
-
-    def _run(self, name: str, command: list[str]) -> Iterator[bytes]:
-        return pods.run_in_pod(kubernetes, self.client, self.wanted, name, command)
-
-
-def look(
-    cluster: Pods | None, files: list[str], text: str | None, expect: Expectation
-) -> tuple[dict[str, Any], dict[str, list[bytes]]]:
-    """Read and judge everything once; raises SourceError."""
-    kept: dict[str, list[bytes]] = {}
-    logs: dict[str, NcclLog] = {}
-    for name, opened in local_sources(files, text).items():
-        logs[name] = read_source(name, opened, kept.setdefault(name, []))
-    if cluster:
-        for name, opened in cluster.sources().items():
-            logs[name] = cluster.read(name, opened, kept.setdefault(name, []))
-    return overall.judge_all(logs, expect, cluster.places if cluster else {}), kept
+    return overall.judge_all(logs, expect, places), kept
 
 
 def run(options: dict[str, Any], keep: bool) -> dict[str, Any]:
-    """Look until the judgement is final or the time is over, and return it."""
+    """Judge until the judgement is final or the time is over, and return it."""
     expect = overall.expectation(options["expect"] or {})
     deadline = time.monotonic() + options["timeout"]
     while True:
         try:
-            cluster = Pods(options["kubeconfig"], options["context"], options["pods"]) if options["pods"] else None
-            result, kept = look(cluster, options["files"], options["text"], expect)
+            result, kept = judge_once(options, expect)
             over = overall.final(result)
-        except SourceError as error:
+        except (SourceError, ClusterError) as error:
             result, kept, over = overall.nothing_read(str(error)), {}, False
         if over or time.monotonic() >= deadline:
             break
@@ -370,12 +320,12 @@ def main() -> None:
     """Judge, and fail when the expectation is not met."""
     module = AnsibleModule(
         argument_spec={
-            "pods": {"type": "dict", "options": pods_spec()},
+            "pods": {"type": "dict", "options": PODS_SPEC},
             "kubeconfig": {"type": "path"},
             "context": {"type": "str"},
             "files": {"type": "list", "elements": "str", "default": []},
             "text": {"type": "str"},
-            "expect": {"type": "dict", "options": expect_spec()},
+            "expect": {"type": "dict", "options": EXPECT_SPEC},
             "timeout": {"type": "int", "default": 0},
             "interval": {"type": "int", "default": 5},
             "evidence_dir": {"type": "path"},

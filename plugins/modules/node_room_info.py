@@ -65,42 +65,25 @@ msg:
 """
 
 import time
-import traceback
 from typing import Any
 
-from ansible.module_utils.basic import AnsibleModule, missing_required_lib
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.client import Cluster, ClusterError
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.node_room import Room, able, rooms
-
-try:
-    from kubernetes import client, config
-    from kubernetes.client.exceptions import ApiException
-    from urllib3.exceptions import HTTPError
-
-    KUBERNETES_ERROR = None
-except ImportError:
-    KUBERNETES_ERROR = traceback.format_exc()
-
 
 POLL_SECONDS = 5
 
 
-class Cluster:
-    """The two questions that the module asks the API."""
-
-    def __init__(self, kubeconfig: str, context: str) -> None:
-        api = config.new_client_from_config(config_file=kubeconfig, context=context)
-        self._core, self._plain = client.CoreV1Api(api), api.sanitize_for_serialization
-
-    def rooms(self) -> list[Room]:
-        nodes, pods = self._core.list_node(), self._core.list_pod_for_all_namespaces()
-        return rooms(self._plain(nodes.items), self._plain(pods.items))
+def read_rooms(cluster: Cluster) -> list[Room]:
+    """Return what the nodes offer and who holds it; raises ClusterError, and ValueError for an unreadable quantity."""
+    return rooms(cluster.nodes(), cluster.all_pods())
 
 
 def wait(cluster: Cluster, wanted: dict[str, dict[str, int]], timeout: int) -> list[Room]:
     """Return the nodes as they are when those that are wanted are able, or the time is over."""
     deadline = time.monotonic() + timeout
     while True:
-        found = cluster.rooms()
+        found = read_rooms(cluster)
         if able(found, wanted) or time.monotonic() >= deadline:
             return found
         time.sleep(POLL_SECONDS)
@@ -127,16 +110,12 @@ def main() -> None:
         supports_check_mode=True,
     )
     result: dict[str, Any] = {"changed": False, "nodes": [], "msg": ""}
-    if KUBERNETES_ERROR is not None:
-        result["msg"] = missing_required_lib("kubernetes")
-        module.fail_json(exception=KUBERNETES_ERROR, **result)
     options = module.params
     try:
         cluster = Cluster(options["kubeconfig"], options["context"])
         found = wait(cluster, options["wanted"], options["wait_timeout"])
-    except (ApiException, HTTPError, config.ConfigException, OSError, ValueError) as error:
-        why = " ".join(str(error).split())[:300]
-        result["msg"] = f"The API of context {options['context']} gave no answer: {why}"
+    except (ClusterError, ValueError) as error:
+        result["msg"] = str(error)
         module.fail_json(**result)
     module.exit_json(**(result | {"nodes": [room.as_dict() for room in found], "msg": message(found)}))
 

@@ -86,21 +86,12 @@ tcp_bytes:
   type: int
 """
 
-import traceback
 from typing import Any
 
-from ansible.module_utils.basic import AnsibleModule, missing_required_lib
-from ansible_collections.gb10.cluster.plugins.module_utils._kube import pod_logs as pods
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.client import Cluster, ClusterError
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.pod_logs import SELECTION_SPEC, find_containers
 from ansible_collections.gb10.cluster.plugins.module_utils._rdma import counters
-
-try:
-    import kubernetes
-    import kubernetes.stream
-    import urllib3
-
-    KUBERNETES_ERROR = None
-except ImportError:
-    KUBERNETES_ERROR = traceback.format_exc()
 
 
 def script(options: dict[str, Any]) -> list[str]:
@@ -115,16 +106,9 @@ def of_host(module: AnsibleModule, options: dict[str, Any]) -> dict[str, Any]:
 
 
 def of_pods(options: dict[str, Any]) -> dict[str, Any]:
-    """Return the counters of every matching pod, as its own containers see them."""
-    client = kubernetes.config.new_client_from_config(config_file=options["kubeconfig"], context=options["context"])
-    wanted = pods.PodLogs(**options["pods"])
-    api = kubernetes.client.CoreV1Api(client)
-    return {
-        name: counters.parse_counters(
-            b"".join(pods.run_in_pod(kubernetes, client, wanted, name, script(options))).decode()
-        )
-        for name in pods.pod_names(api, wanted)
-    }
+    """Return the counters of every matching pod, as its own containers see them; raises ClusterError."""
+    containers = find_containers(Cluster(options["kubeconfig"], options["context"]), **options["pods"])
+    return {each.pod: counters.parse_counters(each.run(script(options)).stdout) for each in containers}
 
 
 def main() -> None:
@@ -137,14 +121,7 @@ def main() -> None:
             "interfaces": {"type": "list", "elements": "str", "default": []},
             "agree_with": {"type": "str", "choices": ["rdma", "tcp"]},
             "min_bytes": {"type": "int", "default": 1000000},
-            "pods": {
-                "type": "dict",
-                "options": {
-                    "namespace": {"type": "str", "required": True},
-                    "label_selector": {"type": "str", "required": True},
-                    "container": {"type": "str", "default": ""},
-                },
-            },
+            "pods": {"type": "dict", "options": SELECTION_SPEC},
             "kubeconfig": {"type": "path"},
             "context": {"type": "str"},
             "before": {"type": "dict"},
@@ -154,17 +131,10 @@ def main() -> None:
     options = module.params
     result: dict[str, Any] = {"changed": False, "sources": {}, "moved": {}, "rdma_bytes": 0, "tcp_bytes": 0}
     result["agrees"] = None
-    if options["pods"] and KUBERNETES_ERROR is not None:
-        module.fail_json(msg=missing_required_lib("kubernetes"), exception=KUBERNETES_ERROR, **result)
-    failures: tuple[type[Exception], ...] = (OSError,)
-    if options["pods"]:
-        failures += (kubernetes.client.ApiException, kubernetes.config.ConfigException, urllib3.exceptions.HTTPError)
     try:
         result["sources"] = of_pods(options) if options["pods"] else of_host(module, options)
-    except failures as error:
-        module.fail_json(msg=f"The counters can't be read: {getattr(error, 'reason', None) or error}", **result)
-    if not result["sources"]:
-        module.fail_json(msg=f"No pod matches {options['pods']['label_selector']}", **result)
+    except ClusterError as error:
+        module.fail_json(msg=str(error), **result)
     if options["before"] is not None:
         result["moved"] = {
             name: {kind: counters.delta(options["before"].get(name, {}).get(kind, {}), own[kind]) for kind in own}

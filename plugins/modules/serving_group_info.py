@@ -104,27 +104,19 @@ msg:
 """
 
 import time
-import traceback
 from dataclasses import replace
 from io import BytesIO
 from typing import Any
 
-from ansible.module_utils.basic import AnsibleModule, missing_required_lib
+from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gb10.cluster.plugins.module_utils._kube import group_status as status
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.client import Cluster, ClusterError
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.labels import INSTANCE, RANK
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.log import NcclLog
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.verdict import report_on
 
-try:
-    from kubernetes import client, config
-    from kubernetes.client.exceptions import ApiException
-    from urllib3.exceptions import HTTPError
-
-    KUBERNETES_ERROR = None
-except ImportError:
-    KUBERNETES_ERROR = traceback.format_exc()
-
 POLL_SECONDS = 2
+CONTAINER = "sglang"
 # NCCL speaks early in a log, tracebacks come last.
 READ_LINES = 500
 # SGLang prints all its arguments on one line of some thousand characters.
@@ -135,58 +127,52 @@ PROBABLE = 0.3
 SERVER_ERROR = 500
 
 
-class Cluster:
-    """The few questions that the module asks the API; answers are the API's plain JSON."""
+class Members:
+    """The pods of one group and what the API tells about them; every method but ``answers`` raises ClusterError."""
 
-    def __init__(self, options: dict[str, Any]) -> None:
-        api = config.new_client_from_config(config_file=options["kubeconfig"], context=options["context"])
-        self._core, self._plain = client.CoreV1Api(api), api.sanitize_for_serialization
-        self._namespace = options["namespace"]
-        self._selector = f"{INSTANCE}={options['instance']},{RANK}"
+    def __init__(self, cluster: Cluster, namespace: str, instance: str) -> None:
+        self._cluster, self._namespace = cluster, namespace
+        self._selector = f"{INSTANCE}={instance},{RANK}"
 
-    def pods(self) -> list[dict[str, Any]]:
-        found = self._core.list_namespaced_pod(self._namespace, label_selector=self._selector)
-        return list(self._plain(found.items))
-
-    def events(self) -> list[dict[str, Any]]:
-        found = self._core.list_namespaced_event(self._namespace, field_selector="type=Warning")
-        return list(self._plain(found.items))
+    def group(self, ranks: int) -> status.Group:
+        """Return the state of the group."""
+        pods = self._cluster.pods(self._namespace, self._selector)
+        return status.read_group(pods, self._cluster.warnings(self._namespace), ranks)
 
     def log(self, rank: status.Rank) -> list[str]:
         """Return the end of a rank's log, of its last crash where the container already runs again."""
         for previous in (True, False) if rank.restarts else (False,):
             try:
-                text = self._core.read_namespaced_pod_log(
-                    rank.pod, self._namespace, container="sglang", tail_lines=READ_LINES, previous=previous
-                )
-            except ApiException:
+                lines = self._cluster.log_end(self._namespace, rank.pod, CONTAINER, READ_LINES, previous)
+            except ClusterError as error:
+                if not error.status:
+                    raise
                 continue
-            # The kubelet answers 200 with this text when the container's log is gone.
-            if text and not str(text).startswith("unable to retrieve container logs"):
-                return str(text).splitlines()
+            if lines:
+                return lines
         return []
 
     def answers(self, rank: status.Rank) -> bool:
         """Tell whether the kubelet of a rank's node can be asked: the API server passes the question on to it."""
         try:
-            self._core.read_namespaced_pod_log(rank.pod, self._namespace, container="sglang", tail_lines=1)
-        except ApiException as error:
-            return bool(error.status and error.status < SERVER_ERROR)
+            self._cluster.log_end(self._namespace, rank.pod, CONTAINER, 1)
+        except ClusterError as error:
+            return 0 < error.status < SERVER_ERROR
         return True
 
 
-def with_lost(cluster: Cluster, group: status.Group) -> status.Group:
+def with_lost(members: Members, group: status.Group) -> status.Group:
     """Return the group, its ranks marked whose node does not answer: it may still count as ready for a minute."""
-    silent = [rank for rank in group.ranks if rank.node and not cluster.answers(rank)]
+    silent = [rank for rank in group.ranks if rank.node and not members.answers(rank)]
     lost = {rank.pod: replace(rank, ready=False, lost=True, trouble="its node does not answer") for rank in silent}
     return replace(group, ranks=[lost.get(rank.pod, rank) for rank in group.ranks])
 
 
-def wait(cluster: Cluster, ranks: int, timeout: int) -> status.Group:
+def wait(members: Members, ranks: int, timeout: int) -> status.Group:
     """Return the group's state when it is ready, hopeless or out of time."""
     deadline = time.monotonic() + timeout
     while True:
-        group = status.read_group(cluster.pods(), cluster.events(), ranks)
+        group = members.group(ranks)
         if group.ready or group.hopeless or time.monotonic() >= deadline:
             return group
         time.sleep(POLL_SECONDS)
@@ -229,20 +215,18 @@ def main() -> None:
     options = module.params
     result: dict[str, Any] = {"changed": False, "ready": False, "ranks": [], "missing": [], "logs": {}}
     result |= {"causes": [], "waited": 0.0}
-    if KUBERNETES_ERROR is not None:
-        module.fail_json(msg=missing_required_lib("kubernetes"), exception=KUBERNETES_ERROR, **result)
     started = time.monotonic()
     try:
-        cluster = Cluster(options)
-        group = wait(cluster, options["ranks"], options["wait_timeout"])
+        cluster = Cluster(options["kubeconfig"], options["context"])
+        members = Members(cluster, options["namespace"], options["instance"])
+        group = wait(members, options["ranks"], options["wait_timeout"])
         if options["restarted"]:
-            group = with_lost(cluster, group)
+            group = with_lost(members, group)
         again = [rank for rank in group.ranks if options["restarted"] and rank.restarts and rank.ready]
         troubled = again if group.ready else group.troubled() + again
-        logs = {rank: cluster.log(rank) for rank in troubled if rank.phase == "Running" and not rank.lost}
-    except (ApiException, HTTPError, config.ConfigException, OSError) as error:
-        why = " ".join(str(error).split())[:300]
-        module.fail_json(msg=f"The API of context {options['context']} gave no answer: {why}", **result)
+        logs = {rank: members.log(rank) for rank in troubled if rank.phase == "Running" and not rank.lost}
+    except ClusterError as error:
+        module.fail_json(msg=str(error), **result)
     waited = round(time.monotonic() - started, 1)
     causes = [cause for rank, log in logs.items() for cause in nccl_causes(rank, log)]
     shown = {rank.pod: [line[:WIDTH] for line in log[-options["log_lines"] :]] for rank, log in logs.items() if log}

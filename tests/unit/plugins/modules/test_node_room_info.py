@@ -5,9 +5,14 @@
 
 from __future__ import annotations
 
+import json
+from typing import Any
+
 import pytest
+from ansible.module_utils.testing import patch_module_args
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.node_room import Holder, Room
 from ansible_collections.gb10.cluster.plugins.modules import node_room_info
+from kube_samples import FakeApi, pod
 
 GPU = {"nvidia.com/gpu": 1}
 
@@ -18,7 +23,7 @@ class Cluster:
     def __init__(self) -> None:
         self.looks = 0
 
-    def rooms(self) -> list[Room]:
+    def read(self, _cluster: Any) -> list[Room]:
         self.looks += 1
         trouble = "" if self.looks > 2 else "kubelet stopped posting"
         return [Room("node-a", "spark1", trouble, False, GPU if self.looks > 4 else {}, [])]
@@ -43,20 +48,24 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
     ids=["nothing wanted", "ready", "with its devices", "no time", "too little time", "absent"],
 )
-def test_it_waits_for_nodes_that_restart(wanted: dict[str, dict[str, int]], timeout: int, looks: int) -> None:
+def test_it_waits_for_nodes_that_restart(
+    monkeypatch: pytest.MonkeyPatch, wanted: dict[str, dict[str, int]], timeout: int, looks: int
+) -> None:
     cluster = Cluster()
-    node_room_info.wait(cluster, wanted, timeout)
+    monkeypatch.setattr(node_room_info, "read_rooms", cluster.read)
+    node_room_info.wait(Any, wanted, timeout)
     assert cluster.looks == looks
 
 
-def test_what_is_held_is_no_reason_to_wait() -> None:
+def test_what_is_held_is_no_reason_to_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     class Full(Cluster):
-        def rooms(self) -> list[Room]:
+        def read(self, _cluster: Any) -> list[Room]:
             self.looks += 1
             return [Room("spark1", "spark1", "", True, GPU, [Holder("gb10-serving", "one-0-0", "one", GPU)])]
 
     cluster = Full()
-    node_room_info.wait(cluster, {"spark1": GPU}, 60)
+    monkeypatch.setattr(node_room_info, "read_rooms", cluster.read)
+    node_room_info.wait(Any, {"spark1": GPU}, 60)
     assert cluster.looks == 1
 
 
@@ -73,3 +82,33 @@ def test_every_holder_is_a_line() -> None:
         "spark1: gb10-serving/one-0-0 holds 1 nvidia.com/gpu, 1 rdma/gb10",
         "spark1: notebooks/jupyter holds 1 nvidia.com/gpu",
     ]
+
+
+def run(capsys: pytest.CaptureFixture[str]) -> tuple[int, dict[str, Any]]:
+    with patch_module_args({"kubeconfig": "/none", "context": "gb10"}), pytest.raises(SystemExit) as stop:
+        node_room_info.main()
+    return int(stop.value.code or 0), json.loads(capsys.readouterr().out)
+
+
+def test_the_module_reads_nodes_and_pods_of_the_api(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    holder = pod("one-0-0")
+    holder["metadata"]["namespace"] = "gb10-serving"
+    holder["spec"] = {"nodeName": "spark1", "containers": [{"resources": {"limits": {"nvidia.com/gpu": "1"}}}]}
+    ready = {"conditions": [{"type": "Ready", "status": "True"}], "allocatable": {"nvidia.com/gpu": "1", "cpu": "8"}}
+    api = FakeApi(pods=[holder], nodes=[{"metadata": {"name": "spark1"}, "status": ready}])
+    api.install(monkeypatch)
+    status, result = run(capsys)
+    assert (status, result["msg"]) == (0, "spark1: gb10-serving/one-0-0 holds 1 nvidia.com/gpu")
+    assert result["nodes"][0]["offers"] == {"nvidia.com/gpu": 1}
+    api.nodes[0]["status"]["allocatable"]["nvidia.com/gpu"] = "1.5"
+    status, failed = run(capsys)
+    assert (status, "1.5" in failed["msg"]) == (1, True)
+    assert set(result) == set(failed) - {"failed"}
+
+
+def test_an_api_that_does_not_answer_fails(capsys: pytest.CaptureFixture[str]) -> None:
+    status, result = run(capsys)
+    assert (status, result["nodes"]) == (1, [])
+    assert result["msg"].startswith("can't use context gb10 of kubeconfig /none")

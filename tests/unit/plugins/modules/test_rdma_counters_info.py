@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import yaml
 from ansible.module_utils.testing import patch_module_args
-from ansible_collections.gb10.cluster.plugins.module_utils._nccl import environment_pod as env_pod
 from ansible_collections.gb10.cluster.plugins.modules import nccl_env_info, rdma_counters_info
+from kube_samples import FakeApi, pod
 
 
 def run(module: Any, capsys: pytest.CaptureFixture[str], **arguments: Any) -> tuple[int, dict[str, Any]]:
@@ -94,13 +94,37 @@ def test_the_examples_of_the_environment_run_as_they_are_written(
     alone, in_pods = examples(nccl_env_info)
     status, result = run(nccl_env_info, capsys, **alone)
     assert (status, result["findings"]) == (0, [])
-    asked: list[str] = []
-
-    def of_pods(options: dict[str, Any]) -> dict[str, env_pod.PodEnv]:
-        asked.append(options["pods"]["label_selector"])
-        return {"gemma-0-0": env_pod.parse("#env\nNCCL_DEBUG=INFO\n#etc\nNCCL_IB_DISABLE=1\n#hcas\nrocep1s0f0v0\n")}
-
-    monkeypatch.setattr(nccl_env_info, "of_pods", of_pods)
+    shown = "#env\nNCCL_DEBUG=INFO\n#etc\nNCCL_IB_DISABLE=1\n#hcas\nrocep1s0f0v0\n"
+    api = FakeApi(pods=[pod("gemma-0-0")], command=lambda _pod, _command: (0, shown, "")).install(monkeypatch)
     status, result = run(nccl_env_info, capsys, **in_pods)
-    assert (status, asked) == (1, ["gb10.cluster/instance=gemma-4-31b-it,gb10.cluster/rank"])
+    assert (status, api.asked[0]["label_selector"]) == (1, "gb10.cluster/instance=gemma-4-31b-it,gb10.cluster/rank")
     assert [(f["rule"], f["where"]) for f in result["findings"]] == [("nccl.env.disabled", "gemma-0-0")]
+
+
+def test_pods_are_sources_of_their_own(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    moved = {"a": 100, "b": 300}
+    line = "infiniband/rocep1s0f0v0/ports/1/counters/port_xmit_data {}\n"
+    FakeApi(pods=[pod("b"), pod("a")], command=lambda name, _command: (0, line.format(moved[name]), "")).install(
+        monkeypatch
+    )
+    pods = {"namespace": "gb10-serving", "label_selector": "x=y"}
+    status, before = run(rdma_counters_info, capsys, pods=pods)
+    assert (status, before["msg"]) == (0, "2 sources read")
+    assert {name: own["rdma"]["rocep1s0f0v0"]["xmit_bytes"] for name, own in before["sources"].items()} == {
+        "a": 400,
+        "b": 1200,
+    }
+    moved["a"] = 600
+    _status, after = run(rdma_counters_info, capsys, pods=pods, before=before["sources"])
+    assert after["rdma_bytes"] == 2000
+
+
+@pytest.mark.parametrize("module", [nccl_env_info, rdma_counters_info])
+def test_pods_that_cannot_be_read_fail_with_the_usual_keys(
+    module: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    FakeApi().install(monkeypatch)
+    status, result = run(module, capsys, pods={"namespace": "gb10-serving", "label_selector": "x=y"})
+    assert status == 1
+    assert result["msg"].startswith("no pod of namespace gb10-serving matches x=y")
+    assert set(yaml.safe_load(module.RETURN)) <= set(result)

@@ -5,11 +5,16 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
+import kubernetes
 import pytest
+from ansible.module_utils.testing import patch_module_args
 from ansible_collections.gb10.cluster.plugins.module_utils._kube import group_status as status
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.client import Cluster
 from ansible_collections.gb10.cluster.plugins.modules import serving_group_info as info
+from kube_samples import FakeApi
 
 # Lines of a pod whose VF has no IPv4 address, in NCCL 2.28.9's words.
 NO_GID = [
@@ -34,19 +39,17 @@ def pod(ready: bool, restarts: int = 0) -> dict[str, Any]:
     }
 
 
-class Cluster:
+class Members:
     """Shows one list of pods after the other, then the last for ever."""
 
     def __init__(self, *shown: list[dict[str, Any]]) -> None:
         self.shown = list(shown)
         self.looks = 0
 
-    def pods(self) -> list[dict[str, Any]]:
+    def group(self, ranks: int) -> status.Group:
         self.looks += 1
-        return self.shown.pop(0) if len(self.shown) > 1 else self.shown[0]
-
-    def events(self) -> list[dict[str, Any]]:
-        return []
+        pods = self.shown.pop(0) if len(self.shown) > 1 else self.shown[0]
+        return status.read_group(pods, [], ranks)
 
 
 @pytest.fixture(autouse=True)
@@ -57,7 +60,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_rank_whose_node_does_not_answer_is_lost_though_it_counts_as_ready() -> None:
-    class Silent(Cluster):
+    class Silent(Members):
         def answers(self, rank: status.Rank) -> bool:
             return rank.node != "spark1"
 
@@ -68,37 +71,35 @@ def test_a_rank_whose_node_does_not_answer_is_lost_though_it_counts_as_ready() -
 
 
 @pytest.mark.parametrize(("code", "answers"), [(400, True), (404, True), (500, False), (502, False), (0, False)])
-def test_only_a_failing_server_means_that_the_node_does_not_answer(code: int, answers: bool) -> None:
-    class Core:
-        def read_namespaced_pod_log(self, *_words: Any, **_options: Any) -> str:
-            raise info.ApiException(status=code)
-
-    cluster = info.Cluster.__new__(info.Cluster)
-    cluster._core, cluster._namespace = Core(), "gb10-serving"
-    assert cluster.answers(status.read_group([pod(True)], [], 1).ranks[0]) is answers
+def test_only_a_failing_server_means_that_the_node_does_not_answer(
+    monkeypatch: pytest.MonkeyPatch, code: int, answers: bool
+) -> None:
+    FakeApi(logs={"g-0-0": kubernetes.client.ApiException(status=code)}).install(monkeypatch)
+    members = info.Members(Cluster(None, None), "gb10-serving", "g")
+    assert members.answers(status.read_group([pod(True)], [], 1).ranks[0]) is answers
 
 
 def test_it_waits_until_the_group_is_ready() -> None:
-    cluster = Cluster([], [pod(False)], [pod(True)])
+    cluster = Members([], [pod(False)], [pod(True)])
     assert info.wait(cluster, 1, 60).ready
     assert cluster.looks == 3
 
 
 def test_it_stops_when_waiting_is_in_vain() -> None:
-    cluster = Cluster([pod(False)], [pod(False, restarts=2)])
+    cluster = Members([pod(False)], [pod(False, restarts=2)])
     group = info.wait(cluster, 1, 3600)
     assert group.hopeless
     assert cluster.looks == 2
 
 
 def test_it_gives_up_in_time() -> None:
-    cluster = Cluster([pod(False)])
+    cluster = Members([pod(False)])
     assert not info.wait(cluster, 1, 10).ready
     assert cluster.looks == 6
 
 
 def test_it_only_looks_without_a_time() -> None:
-    cluster = Cluster([pod(False)])
+    cluster = Members([pod(False)])
     assert not info.wait(cluster, 1, 0).ready
     assert cluster.looks == 1
 
@@ -116,3 +117,32 @@ def test_the_message_names_rank_cause_and_remedy() -> None:
 def test_a_log_without_nccl_has_no_cause() -> None:
     rank = status.Rank(0, "g-0-0", "spark1", "Running", False, False, 0, "")
     assert info.nccl_causes(rank, ["hello"]) == []
+
+
+def run(capsys: pytest.CaptureFixture[str], **more: Any) -> tuple[int, dict[str, Any]]:
+    given = {"kubeconfig": "/none", "context": "gb10", "namespace": "gb10-serving", "instance": "g", "ranks": 1}
+    with patch_module_args(given | more), pytest.raises(SystemExit) as stop:
+        info.main()
+    return int(stop.value.code or 0), json.loads(capsys.readouterr().out)
+
+
+def test_the_module_quotes_the_crashed_container_of_a_group_that_failed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = "\n".join(NO_GID)
+    api = FakeApi(pods=[pod(False, restarts=2)], logs={"g-0-0": ["", log]})
+    api.install(monkeypatch)
+    code, result = run(capsys, wait_timeout=60, log_lines=1)
+    assert (code, result["ready"], result["logs"]) == (1, False, {"g-0-0": [NO_GID[-1][:240]]})
+    assert result["causes"][0]["id"] == "qp_unreachable"
+    assert [ask["previous"] for ask in api.asked if "previous" in ask] == [True, False]
+    api.pods = [pod(True)]
+    code, ready = run(capsys, wait_timeout=60)
+    assert (code, ready["ready"], ready["logs"]) == (0, True, {})
+    assert set(ready) == set(result) - {"failed"}
+
+
+def test_an_api_that_does_not_answer_fails_with_its_reason(capsys: pytest.CaptureFixture[str]) -> None:
+    code, result = run(capsys)
+    assert (code, result["ranks"]) == (1, [])
+    assert result["msg"].startswith("can't use context gb10 of kubeconfig /none")

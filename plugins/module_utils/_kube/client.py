@@ -1,0 +1,169 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The Kubernetes API of one context: plain JSON for answers, one kind of error. Private to the collection."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+from ansible.module_utils.basic import missing_required_lib
+
+try:
+    import kubernetes
+    import kubernetes.stream
+    import urllib3
+
+    MISSING = ""
+except ImportError:
+    MISSING = missing_required_lib("kubernetes")
+
+Json = dict[str, Any]
+
+# Seconds that the API may take to answer a list or the end of a log.
+_TIMEOUT = 60
+_REMEDIES = {
+    0: "Check that the API server runs and that this machine reaches it: kubectl cluster-info",
+    401: "Renew the credentials in the kubeconfig; role k3s_server writes them again",
+    403: "Give the kubeconfig's user this permission; kubectl auth can-i --list shows those that it has",
+    404: "Check that it exists; it may have been deleted meanwhile",
+}
+
+
+class ClusterError(Exception):
+    """What could not be done, why, and the remedy; ``status`` is the HTTP status, 0 when no answer came."""
+
+    def __init__(self, text: str, status: int = 0) -> None:
+        super().__init__(text)
+        self.status = status
+
+
+class Ran(NamedTuple):
+    """What a command in a pod returned."""
+
+    status: int
+    stdout: str
+    stderr: str
+
+
+@contextmanager
+def explained(what: str) -> Iterator[None]:
+    """Turn what the client raises into a ClusterError, without headers and bodies; ``what`` is a verb phrase."""
+    try:
+        yield
+    except kubernetes.config.ConfigException as error:
+        remedy = "Check the path and the context: kubectl config get-contexts"
+        raise ClusterError(f"can't {what}: {_first_line(error)}. {remedy}") from error
+    except kubernetes.client.ApiException as error:
+        # A web socket that is refused has the status in its text only.
+        found = re.match(r"Handshake status (\d+) ([\w ]+)", str(error.reason or ""))
+        status, reason = (int(found[1]), found[2]) if found else (error.status or 0, error.reason)
+        text = f"can't {what} ({f'{status}: ' if status else ''}{_first_line(reason)})"
+        raise ClusterError(f"{text}. {_REMEDIES.get(status, 'Look at the log of the API server')}", status) from error
+    except (OSError, ValueError, urllib3.exceptions.HTTPError) as error:
+        raise ClusterError(f"can't {what}: {type(error).__name__}: {_first_line(error)}. {_REMEDIES[0]}") from error
+
+
+def _first_line(error: object) -> str:
+    return str(error).strip().partition("\n")[0][:300]
+
+
+class Cluster:
+    """The requests that this collection's modules make; every method raises ClusterError."""
+
+    def __init__(self, kubeconfig: str | None, context: str | None) -> None:
+        if MISSING:
+            raise ClusterError(MISSING)
+        with explained(f"use context {context or '(the current one)'} of kubeconfig {kubeconfig or '(the default)'}"):
+            self._client = kubernetes.config.new_client_from_config(config_file=kubeconfig, context=context)
+        self._core = kubernetes.client.CoreV1Api(self._client)
+
+    def pods(self, namespace: str, selector: str) -> list[Json]:
+        """Return the pods of a namespace that have these labels."""
+        what = f"list the pods of namespace {namespace}"
+        return self._items(what, self._core.list_namespaced_pod, namespace, label_selector=selector)
+
+    def all_pods(self) -> list[Json]:
+        """Return the pods of all namespaces."""
+        return self._items("list the pods of all namespaces", self._core.list_pod_for_all_namespaces)
+
+    def nodes(self) -> list[Json]:
+        """Return the nodes."""
+        return self._items("list the nodes", self._core.list_node)
+
+    def warnings(self, namespace: str) -> list[Json]:
+        """Return the events of a namespace that warn."""
+        what = f"list the events of namespace {namespace}"
+        return self._items(what, self._core.list_namespaced_event, namespace, field_selector="type=Warning")
+
+    def log_end(self, namespace: str, pod: str, container: str, lines: int, previous: bool = False) -> list[str]:
+        """Return the last lines of a container's log; none when the kubelet no longer has it."""
+        with self.open_log(namespace, pod, container, tail_lines=lines, previous=previous) as read:
+            text = b"".join(iter(lambda: read(1 << 20), b"")).decode("utf-8", "replace")
+        # The kubelet answers 200 with this text when the container's log is gone.
+        return [] if text.startswith("unable to retrieve container logs") else text.splitlines()
+
+    @contextmanager
+    def open_log(self, namespace: str, pod: str, container: str, **options: Any) -> Iterator[Callable[[int], bytes]]:
+        """Yield ``read(n)`` on a container's log; nothing is loaded before it is asked for."""
+        what = f"read the log of pod {pod}"
+        with explained(what):
+            response: Any = self._core.read_namespaced_pod_log(
+                pod, namespace, container=container, _preload_content=False, **options
+            )
+
+        def read(size: int) -> bytes:
+            with explained(what):
+                return bytes(response.read(size))
+
+        try:
+            yield read
+        finally:
+            response.close()
+            response.release_conn()
+
+    def stream(self, namespace: str, pod: str, container: str, command: list[str]) -> Iterator[bytes]:
+        """Run a command in a pod and yield its output in pieces."""
+        with explained(f"run a command in pod {pod}"):
+            channel = self._channel(namespace, pod, container, command, stderr=False)
+            while channel.is_open():
+                channel.update(timeout=5)
+                if piece := channel.read_stdout(timeout=0):
+                    yield piece.encode()
+            if rest := channel.read_stdout(timeout=0):
+                yield rest.encode()
+            channel.close()
+
+    def run(self, namespace: str, pod: str, container: str, command: list[str]) -> Ran:
+        """Run a command in a pod to its end."""
+        with explained(f"run a command in pod {pod}"):
+            channel = self._channel(namespace, pod, container, command, stderr=True)
+            channel.run_forever()
+            ran = Ran(channel.returncode, channel.read_stdout(timeout=0), channel.read_stderr(timeout=0))
+            channel.close()
+        return ran
+
+    def _channel(self, namespace: str, pod: str, container: str, command: list[str], stderr: bool) -> Any:
+        # stream() turns the client that it is given into a web-socket client, so it gets one of its own.
+        own = kubernetes.client.CoreV1Api(kubernetes.client.ApiClient(self._client.configuration))
+        return kubernetes.stream.stream(
+            own.connect_get_namespaced_pod_exec,
+            pod,
+            namespace,
+            container=container,
+            command=command,
+            stdout=True,
+            stderr=stderr,
+            stdin=False,
+            tty=False,
+            _preload_content=False,
+        )
+
+    def _items(self, what: str, call: Callable[..., Any], *words: str, **options: str) -> list[Json]:
+        with explained(what):
+            response = call(*words, _preload_content=False, _request_timeout=_TIMEOUT, **options)
+            return list(json.loads(response.data)["items"])

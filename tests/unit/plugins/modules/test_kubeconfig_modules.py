@@ -1,0 +1,71 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The modules that write a kubeconfig and that ask whether its cluster answers."""
+
+from __future__ import annotations
+
+import json
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from ansible.module_utils.testing import patch_module_args
+from ansible_collections.gb10.cluster.plugins.modules import api_info, kubeconfig
+
+SOURCE = {
+    "clusters": [{"name": "default", "cluster": {"server": "https://127.0.0.1:6443"}}],
+    "users": [{"name": "default", "user": {"token": "secret"}}],
+}
+
+
+def run(module: Any, capsys: pytest.CaptureFixture[str], **arguments: Any) -> tuple[int, dict[str, Any]]:
+    with patch_module_args(arguments), pytest.raises(SystemExit) as stop:
+        module.main()
+    return int(stop.value.code or 0), json.loads(capsys.readouterr().out)
+
+
+def test_a_cluster_comes_into_the_file_and_goes_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "kube" / "config"
+    wanted = {
+        "path": str(path),
+        "context": "gb10",
+        "server": "https://10.0.0.1:6443",
+        "content": yaml.safe_dump(SOURCE),
+    }
+    status, result = run(kubeconfig, capsys, **wanted, _ansible_check_mode=True)
+    assert (status, result["changed"], path.exists()) == (0, True, False)
+    status, result = run(kubeconfig, capsys, **wanted)
+    assert (status, result["changed"], result["contexts"]) == (0, True, ["gb10"])
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert "secret" not in json.dumps(result["diff"])
+    assert run(kubeconfig, capsys, **wanted)[1]["changed"] is False
+    path.chmod(0o644)
+    assert run(kubeconfig, capsys, **wanted)[1]["changed"] is True
+    status, result = run(kubeconfig, capsys, path=str(path), context="gb10", state="absent")
+    assert (status, result["contexts"]) == (0, [])
+
+
+def test_a_file_that_is_no_kubeconfig_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "config"
+    path.write_text("clusters: 5\n")
+    status, result = run(kubeconfig, capsys, path=str(path), context="gb10", state="absent")
+    assert (status, path.read_text()) == (1, "clusters: 5\n")
+    assert "repair or move the file" in result["msg"]
+
+
+def test_an_api_that_listens_is_reachable(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"https://127.0.0.1:{server.getsockname()[1]}"
+        path = tmp_path / "config"
+        run(kubeconfig, capsys, path=str(path), context="gb10", server=address, content=yaml.safe_dump(SOURCE))
+        status, result = run(api_info, capsys, kubeconfig=str(path), context="gb10")
+        assert (status, result["reachable"], result["server"]) == (0, True, address)
+    status, result = run(api_info, capsys, kubeconfig=str(path), context="gb10")
+    assert (status, result["reachable"]) == (1, False)
+    assert run(api_info, capsys, kubeconfig=str(path), context="gb10", required=False)[0] == 0
+    status, result = run(api_info, capsys, kubeconfig=str(path), context="other")
+    assert (status, result["server"]) == (1, "")
+    assert "has no context other" in result["msg"]

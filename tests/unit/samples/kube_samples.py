@@ -1,0 +1,121 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A Kubernetes API that answers as a cluster does, under the real client's names."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+import kubernetes
+import kubernetes.stream
+import pytest
+
+Json = dict[str, Any]
+# What a command in a pod leaves: status, standard output, standard error.
+Ran = tuple[int, str, str]
+
+
+class Response(io.BytesIO):
+    """What the client returns with ``_preload_content=False``."""
+
+    @property
+    def data(self) -> bytes:
+        return self.getvalue()
+
+    def release_conn(self) -> None:
+        self.close()
+
+
+class Channel:
+    """A web socket on which a command has already written everything."""
+
+    def __init__(self, ran: Ran) -> None:
+        self.returncode, self._out, self._err = ran
+        self._open = True
+
+    def is_open(self) -> bool:
+        return self._open
+
+    def update(self, timeout: float | None = None) -> None:
+        del timeout
+        self._open = False
+
+    def run_forever(self, timeout: float | None = None) -> None:
+        self.update(timeout)
+
+    def read_stdout(self, timeout: float) -> str:
+        del timeout
+        text, self._out = self._out, ""
+        return text
+
+    def read_stderr(self, timeout: float) -> str:
+        del timeout
+        return self._err
+
+    def close(self) -> None:
+        self._open = False
+
+
+def pod(name: str, labels: dict[str, str] | None = None) -> Json:
+    """Return a pod with the containers of a rank."""
+    containers = [{"name": "sglang"}, {"name": "sidecar"}]
+    return {"metadata": {"name": name, "labels": labels or {}}, "spec": {"containers": containers}}
+
+
+@dataclass
+class FakeApi:
+    """Pods, nodes, events, logs and commands; a list of logs is what one reading after the other finds.
+
+    ``asked`` has every request in its order. An exception in place of an answer is raised.
+    """
+
+    pods: list[Json] | Exception = field(default_factory=list)
+    nodes: list[Json] = field(default_factory=list)
+    events: list[Json] = field(default_factory=list)
+    logs: dict[str, list[str] | Exception] = field(default_factory=dict)
+    command: Callable[[str, list[str]], Ran] = lambda _pod, _command: (0, "", "")
+    asked: list[Json] = field(default_factory=list)
+
+    def list_namespaced_pod(self, namespace: str, *, label_selector: str, **_options: Any) -> Response:
+        self.asked.append({"namespace": namespace, "label_selector": label_selector})
+        if isinstance(self.pods, Exception):
+            raise self.pods
+        return Response(json.dumps({"items": self.pods}).encode())
+
+    def list_pod_for_all_namespaces(self, **_options: Any) -> Response:
+        return Response(json.dumps({"items": self.pods}).encode())
+
+    def list_node(self, **_options: Any) -> Response:
+        return Response(json.dumps({"items": self.nodes}).encode())
+
+    def list_namespaced_event(self, _namespace: str, **_options: Any) -> Response:
+        return Response(json.dumps({"items": self.events}).encode())
+
+    def read_namespaced_pod_log(self, name: str, _namespace: str, **options: Any) -> Response:
+        self.asked.append({"pod": name} | {key: value for key, value in options.items() if key[0] != "_"})
+        log = self.logs[name]
+        if isinstance(log, Exception):
+            raise log
+        return Response((log.pop(0) if len(log) > 1 else log[0]).encode())
+
+    def connect_get_namespaced_pod_exec(self) -> None:
+        """Stand for the request that ``stream`` makes."""
+
+    def stream(self, _call: Any, name: str, _namespace: str, *, command: list[str], **_options: Any) -> Channel:
+        self.asked.append({"pod": name, "command": command})
+        return Channel(self.command(name, command))
+
+    def install(self, monkeypatch: pytest.MonkeyPatch) -> FakeApi:
+        """Put this API in the place of every cluster."""
+        client = SimpleNamespace(configuration=None)
+        monkeypatch.setattr(kubernetes.config, "new_client_from_config", lambda **_options: client)
+        monkeypatch.setattr(kubernetes.client, "ApiClient", lambda _configuration: client)
+        monkeypatch.setattr(kubernetes.client, "CoreV1Api", lambda _client: self)
+        monkeypatch.setattr(kubernetes.stream, "stream", self.stream)
+        return self
