@@ -1,0 +1,149 @@
+#!/usr/bin/env python3
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Write the tables of variables into the pages; ``--check`` only compares.
+
+They come from the roles' argument specs and defaults and from meta/shared_variables.yml.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+from _collection import ROOT
+from _markers import update_files
+
+SHARED = ROOT / "meta" / "shared_variables.yml"
+# A default that is longer is not readable in a table.
+LONGEST_DEFAULT = 70
+
+_CODE = re.compile(r"\b(?:C|V|O|RV|M|P|E)\(((?:[^()\\]|\\.)*)\)")
+_EMPHASIS = re.compile(r"\b([IB])\(((?:[^()\\]|\\.)*)\)")
+_TEMPLATE = re.compile(r"\{\{ ((?:(?!\}\}).)*) \}\}")
+_FALLBACK = re.compile(r"\{\{ (gb10_\w+) \| default\((.*?)\) \}\}")
+
+
+def roles() -> list[str]:
+    return sorted(path.parent.parent.name for path in ROOT.glob("roles/*/meta/argument_specs.yml"))
+
+
+def entry_points(role: str) -> dict[str, dict[str, Any]]:
+    """The options of every entry point of a role, main first."""
+    specs = _load(ROOT / "roles" / role / "meta" / "argument_specs.yml")["argument_specs"]
+    return {
+        point: specs[point].get("options") or {} for point in sorted(specs, key=lambda name: (name != "main", name))
+    }
+
+
+def defaults(role: str) -> dict[str, Any]:
+    path = ROOT / "roles" / role / "defaults" / "main.yml"
+    return _load(path) or {} if path.exists() else {}
+
+
+def shared() -> list[dict[str, Any]]:
+    """The groups of variables that belong to no role alone."""
+    return list(_load(SHARED))
+
+
+def _load(path: Path) -> Any:
+    return yaml.safe_load(path.read_text(encoding="utf-8"))
+
+
+def markdown(text: str | Iterable[str]) -> str:
+    """A description with Ansible's markup as Markdown on one line."""
+    line = " ".join((text if isinstance(text, str) else " ".join(text)).split())
+    line = _CODE.sub(lambda match: f"`{_unescaped(match[1])}`", line)
+    return _EMPHASIS.sub(lambda match: ("*" if match[1] == "I" else "**").join(["", _unescaped(match[2]), ""]), line)
+
+
+def _unescaped(text: str) -> str:
+    return re.sub(r"\\(.)", r"\1", text)
+
+
+def shown_default(value: Any) -> str:
+    """A default as a reader wants to see it: a fallback in words, nothing that does not fit into a table."""
+    if isinstance(value, str):
+        template = " ".join(value.split())
+        if match := _FALLBACK.fullmatch(template):
+            fallback = shown_default(yaml.safe_load(match[2]))
+            return f"`{match[1]}`, else {fallback or 'empty'}"
+        whole = _TEMPLATE.fullmatch(template)
+        text = whole[1] if whole else template
+    elif value is None:
+        return ""
+    else:
+        text = yaml.safe_dump(value, default_flow_style=True, width=10**6, sort_keys=False, allow_unicode=True)
+        text = text.removesuffix("...\n").strip()
+    if not text:
+        return ""
+    return f"`{text}`" if len(text) <= LONGEST_DEFAULT else "see `defaults/main.yml`"
+
+
+def meaning(option: Mapping[str, Any]) -> str:
+    text = markdown(option["description"])
+    if option.get("choices"):
+        names = (str(choice).lower() if isinstance(choice, bool) else str(choice) for choice in option["choices"])
+        text += f" One of {', '.join(f'`{name}`' for name in names)}."
+    return text
+
+
+def table(columns: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    head = list(columns)
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+
+
+def role_tables(role: str) -> str:
+    """All variables of a role: those of ``main``, then what other entry points read beyond them."""
+    values, told, parts = defaults(role), set(), []
+    for point, options in entry_points(role).items():
+        new = {name: option for name, option in options.items() if name not in told}
+        told |= set(new)
+        rows = [
+            [f"`{name}`", _default_of(option, values.get(name, option.get("default"))), meaning(option)]
+            for name, option in new.items()
+        ]
+        if rows:
+            parts += [] if point == "main" else [f"`tasks_from: {point}` also reads:"]
+            parts.append(table(["variable", "default", "meaning"], rows))
+    return "\n\n".join(parts) or "This role has no variables."
+
+
+def _default_of(option: Mapping[str, Any], value: Any) -> str:
+    return "required" if option.get("required") else shown_default(value)
+
+
+def shared_table(group: Mapping[str, Any]) -> str:
+    rows = []
+    for name, variable in group["variables"].items():
+        where = variable["where"] + (f", sets `{variable['sets']}`" if "sets" in variable else "")
+        rows.append([f"`{name}`", where, _default_of(variable, variable.get("default")), meaning(variable)])
+    return table(["variable", "where", "default", "meaning"], rows)
+
+
+def pages() -> dict[Path, dict[str, str]]:
+    """Every page with generated parts, and these."""
+    groups = {group["id"]: group for group in shared()}
+    common = "\n\n".join(f"### {group['title']}\n\n{shared_table(group)}" for group in groups.values())
+    by_role = "\n\n".join(f"### [{role}](../roles/{role}/README.md)\n\n{role_tables(role)}" for role in roles())
+    result = {ROOT / "roles" / role / "README.md": {"variables": role_tables(role)} for role in roles()}
+    result[ROOT / "docs" / "variables.md"] = {"shared": common, "roles": by_role}
+    result[ROOT / "docs" / "fabric.md"] = {"fabric variables": shared_table(groups["fabric"])}
+    return result
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--check", action="store_true", help="only say which pages are out of date")
+    return update_files(pages(), check=parser.parse_args().check)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

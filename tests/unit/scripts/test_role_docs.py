@@ -1,0 +1,85 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The generated tables, and the agreement of specs, defaults and shared variables that they are written from."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import role_docs
+from _markers import MarkerMissing, with_parts
+from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.parse import VARIABLES
+
+ROOT = Path(__file__).resolve().parents[3]
+SHARED = {name: variable for group in role_docs.shared() for name, variable in group["variables"].items()}
+INTERNAL = {"gb10_assumed_vf_count", "gb10_fabric_plan", "gb10_serving_plan", "gb10_preflight"}
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Reads C(/metrics) of V(a\\)b) and O(bench_url).", "Reads `/metrics` of `a)b` and `bench_url`."),
+        ("Only I(now) and B(always).", "Only *now* and **always**."),
+        (["First.", "Second\n  line."], "First. Second line."),
+        ("NCCL (log) stays.", "NCCL (log) stays."),
+    ],
+)
+def test_markup_becomes_markdown(text: str | list[str], expected: str) -> None:
+    assert role_docs.markdown(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ("{{ gb10_namespace | default('gb10-serving') }}", "`gb10_namespace`, else `gb10-serving`"),
+        ("{{ gb10_models_dir | default('') }}", "`gb10_models_dir`, else empty"),
+        ("{{ groups['gb10_nodes'] }}", "`groups['gb10_nodes']`"),
+        ("{{ bench_results_dir }}/profiles", "`{{ bench_results_dir }}/profiles`"),
+        ("", ""),
+        (None, ""),
+        (True, "`true`"),
+        ([], "`[]`"),
+        ({"limits": {"cpu": 1}}, "`{limits: {cpu: 1}}`"),
+        (["x" * 90], "see `defaults/main.yml`"),
+    ],
+)
+def test_defaults_are_shown_in_words(value: Any, expected: str) -> None:
+    assert role_docs.shown_default(value) == expected
+
+
+def test_a_page_without_markers_is_named() -> None:
+    with pytest.raises(MarkerMissing, match=r"page\.md lacks the markers"):
+        with_parts("text\n", {"variables": "x"}, "page.md")
+
+
+def test_only_the_text_between_markers_is_replaced() -> None:
+    page = "a\n<!-- v: begin (by x) -->\nold\n<!-- v: end -->\nz\n"
+    assert with_parts(page, {"v": "new"}, "page.md") == "a\n<!-- v: begin (by x) -->\nnew\n<!-- v: end -->\nz\n"
+
+
+@pytest.mark.parametrize("role", role_docs.roles())
+def test_specs_and_defaults_say_the_same(role: str) -> None:
+    values = role_docs.defaults(role)
+    told = {
+        name: option["default"]
+        for options in role_docs.entry_points(role).values()
+        for name, option in options.items()
+        if "default" in option
+    }
+    assert told == values
+
+
+@pytest.mark.parametrize("role", role_docs.roles())
+def test_shared_variables_are_declared_with_the_default_that_the_role_takes(role: str) -> None:
+    for name, value in role_docs.defaults(role).items():
+        for variable, fallback in re.findall(r"(gb10_\w+) \| default\((.*?)\)", str(value)):
+            expected = SHARED[variable].get("default", "")
+            assert fallback in (repr(expected), str(expected).lower()), f"{name}: {variable}"
+
+
+def test_the_planner_reads_no_undeclared_variable() -> None:
+    assert {name for name in VARIABLES if name.startswith("gb10_")} - INTERNAL <= set(SHARED)
