@@ -69,22 +69,14 @@ environments:
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import (
-    format_findings,
-    has_errors,
-    sort_findings,
-)
+from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import format_findings, has_errors
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.client import Cluster, ClusterError
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.pod_logs import SELECTION_SPEC, find_containers
-from ansible_collections.gb10.cluster.plugins.module_utils._nccl import environment_pod as env_pod
-from ansible_collections.gb10.cluster.plugins.module_utils._nccl.environment import lint_env
-
-
-def of_pods(options: dict[str, Any]) -> dict[str, env_pod.PodEnv]:
-    """Return what NCCL sees in every matching pod; raises ClusterError."""
-    command = ["/bin/sh", "-c", env_pod.SCRIPT, "sh", options["sysfs_root"]]
-    containers = find_containers(Cluster(options["kubeconfig"], options["context"]), **options["pods"])
-    return {each.pod: env_pod.parse(each.run(command).stdout) for each in containers}
+from ansible_collections.gb10.cluster.plugins.module_utils._nccl.environment_pod import (
+    PodEnv,
+    lint_environments,
+    read_environments,
+)
 
 
 def main() -> None:
@@ -104,27 +96,17 @@ def main() -> None:
     )
     options = module.params
     result: dict[str, Any] = {"changed": False, "findings": [], "environments": {}}
-    found: dict[str, env_pod.PodEnv] = {}
+    found: dict[str, PodEnv] = {}
     if options["env"] is not None:
-        found[""] = env_pod.PodEnv({key: str(value) for key, value in options["env"].items()})
+        found[""] = PodEnv({key: str(value) for key, value in options["env"].items()})
     if options["pods"]:
         try:
-            found |= of_pods(options)
+            cluster = Cluster(options["kubeconfig"], options["context"])
+            found |= read_environments(find_containers(cluster, **options["pods"]), options["sysfs_root"])
         except ClusterError as error:
             module.fail_json(msg=str(error), **result)
-    findings = [
-        finding
-        for name, seen in found.items()
-        for finding in lint_env(
-            seen.effective,
-            expect_rdma=options["expect_rdma"],
-            hcas=seen.hcas,
-            netdevs=seen.netdevs,
-            nccl_version=options["nccl_version"],
-            where=name,
-        )
-    ]
-    result["findings"] = [finding.as_dict() for finding in sort_findings(findings)]
+    findings = lint_environments(found, options["expect_rdma"], options["nccl_version"])
+    result["findings"] = [finding.as_dict() for finding in findings]
     result["environments"] = {name: seen.effective for name, seen in found.items()}
     result["msg"] = format_findings(findings) or "nothing is wrong with the NCCL environment"
     if has_errors(findings):

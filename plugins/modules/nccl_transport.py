@@ -221,25 +221,22 @@ kept:
 """
 
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gb10.cluster.plugins.module_utils._kube.client import Cluster, ClusterError
-from ansible_collections.gb10.cluster.plugins.module_utils._kube.pod_logs import (
-    SELECTION_SPEC,
-    PodContainer,
-    find_containers,
-)
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.client import Cluster
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.pod_logs import SELECTION_SPEC, find_containers
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl import overall
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.expectation import Expectation
-from ansible_collections.gb10.cluster.plugins.module_utils._nccl.sources import (
-    SourceError,
-    Sources,
-    keep_evidence,
-    local_sources,
-    read_source,
+from ansible_collections.gb10.cluster.plugins.module_utils._nccl.live import (
+    Judgement,
+    judge_sources,
+    judge_until_final,
+    pod_sources,
 )
+from ansible_collections.gb10.cluster.plugins.module_utils._nccl.sources import keep_evidence, local_sources
 
 EXPECT_SPEC: dict[str, dict[str, Any]] = {
     "networks": {"type": "list", "elements": "str", "default": []},
@@ -261,56 +258,29 @@ PODS_SPEC: dict[str, dict[str, Any]] = SELECTION_SPEC | {
 }
 
 
-def pod_sources(containers: list[PodContainer], options: dict[str, Any]) -> Sources:
-    """Return the logs of pods, and the files in them that NCCL writes to."""
-    since = {"since_seconds": options["since_seconds"]} if options["since_seconds"] else {}
-    # A device such as /dev/stdout is the container's output, which is read anyway.
-    file = "" if options["log_file"].startswith(("/dev/", "/proc/")) else options["log_file"]
-    pattern = file.replace("%h", "*").replace("%p", "*")
-    return {
-        each.pod: [
-            each.open_log(previous=options["previous"], **since),
-            *([each.open_files(pattern)] if pattern else []),
-        ]
-        for each in containers
-    }
-
-
-def judge_once(options: dict[str, Any], expect: Expectation) -> tuple[dict[str, Any], dict[str, list[bytes]]]:
-    """Read and judge everything once; return the judgement and the lines that it rests on.
-
-    Raises SourceError and ClusterError.
-    """
+def judge_once(options: dict[str, Any], expect: Expectation) -> Judgement:
+    """Read and judge everything once; raise SourceError and ClusterError."""
     sources = local_sources(options["files"], options["text"])
     places: dict[str, int | None] = {}
     if wanted := options["pods"]:
-        names = ("namespace", "label_selector", "container", "rank_label")
         cluster = Cluster(options["kubeconfig"], options["context"])
-        containers = find_containers(cluster, **{name: wanted[name] for name in names})
+        containers = find_containers(
+            cluster, wanted["namespace"], wanted["label_selector"], wanted["container"], wanted["rank_label"]
+        )
         places = {each.pod: each.place for each in containers}
-        sources |= pod_sources(containers, wanted)
-    kept: dict[str, list[bytes]] = {name: [] for name in sources}
-    logs = {name: read_source(name, opened, kept[name]) for name, opened in sources.items()}
-    for name in places:
-        # The processes of a pod's log are the pod's own, whatever host the lines name.
-        for process in [*logs[name].processes, *logs[name].earlier]:
-            process.pod = name
-    return overall.judge_all(logs, expect, places), kept
+        since = {"since_seconds": wanted["since_seconds"]} if wanted["since_seconds"] else {}
+        sources |= pod_sources(containers, wanted["log_file"], previous=wanted["previous"], **since)
+    return judge_sources(sources, expect, places)
 
 
 def run(options: dict[str, Any], keep: bool) -> dict[str, Any]:
     """Judge until the judgement is final or the time is over, and return it."""
-    expect = overall.expectation(options["expect"] or {})
-    deadline = time.monotonic() + options["timeout"]
-    while True:
-        try:
-            result, kept = judge_once(options, expect)
-            over = overall.final(result)
-        except (SourceError, ClusterError) as error:
-            result, kept, over = overall.nothing_read(str(error)), {}, False
-        if over or time.monotonic() >= deadline:
-            break
-        time.sleep(options["interval"])
+    result, kept = judge_until_final(
+        partial(judge_once, options, overall.expectation(options["expect"] or {})),
+        options["timeout"],
+        time.monotonic,
+        partial(time.sleep, options["interval"]),
+    )
     directory = options["evidence_dir"]
     written = keep_evidence(Path(directory), result, kept) if directory and keep else []
     return result | {"kept": written}

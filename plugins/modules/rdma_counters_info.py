@@ -135,24 +135,16 @@ def main() -> None:
         result["sources"] = of_pods(options) if options["pods"] else of_host(module, options)
     except ClusterError as error:
         module.fail_json(msg=str(error), **result)
+    result["msg"] = f"{len(result['sources'])} sources read"
     if options["before"] is not None:
-        result["moved"] = {
-            name: {kind: counters.delta(options["before"].get(name, {}).get(kind, {}), own[kind]) for kind in own}
-            for name, own in result["sources"].items()
-        }
-    for own in result["moved"].values():
-        result["rdma_bytes"] += counters.moved_bytes(own["rdma"], options["devices"])
-        result["tcp_bytes"] += counters.moved_bytes(own["net"], options["interfaces"])
-    told = [f"{name}: {counters.describe(own['rdma'])}" for name, own in result["moved"].items()]
-    result["msg"] = "; ".join(told) or f"{len(result['sources'])} sources read"
-    if options["agree_with"] and options["before"] is not None:
-        moved = result["rdma_bytes"], result["tcp_bytes"]
-        against = counters.contradiction(options["agree_with"], *moved, options["min_bytes"])
-        if max(moved) >= options["min_bytes"]:
-            result["agrees"] = not against
-        result["msg"] = against or result["msg"]
-        if result["agrees"] is False:
-            module.fail_json(**result)
+        moved = counters.moved_since(options["before"], result["sources"], options["devices"], options["interfaces"])
+        result |= {"moved": moved.sources, "rdma_bytes": moved.rdma_bytes, "tcp_bytes": moved.tcp_bytes}
+        result["msg"] = moved.msg
+        if options["agree_with"]:
+            result["agrees"], against = counters.agreement(options["agree_with"], moved, options["min_bytes"])
+            result["msg"] = against or moved.msg
+    if result["agrees"] is False:
+        module.fail_json(**result)
     module.exit_json(**result)
 
 

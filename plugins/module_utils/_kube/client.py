@@ -24,8 +24,8 @@ except ImportError:
 
 Json = dict[str, Any]
 
-# Seconds that the API may take to answer a list or the end of a log.
-_TIMEOUT = 60
+# Seconds that a connection to the API, and its answer to a list, may take.
+_TIMEOUT = (5, 60)
 _REMEDIES = {
     0: "Check that the API server runs and that this machine reaches it: kubectl cluster-info",
     401: "Renew the credentials in the kubeconfig; role k3s_server writes them again",
@@ -138,11 +138,20 @@ class Cluster:
                 yield rest.encode()
             channel.close()
 
-    def run(self, namespace: str, pod: str, container: str, command: list[str]) -> Ran:
-        """Run a command in a pod to its end."""
+    def run(
+        self,
+        namespace: str,
+        pod: str,
+        container: str,
+        command: list[str],
+        waiting: Callable[[], None] = lambda: None,
+    ) -> Ran:
+        """Run a command in a pod to its end; ``waiting`` is called every few seconds until then."""
         with explained(f"run a command in pod {pod}"):
             channel = self._channel(namespace, pod, container, command, stderr=True)
-            channel.run_forever()
+            while channel.is_open():
+                channel.update(timeout=5)
+                waiting()
             ran = Ran(channel.returncode, channel.read_stdout(timeout=0), channel.read_stderr(timeout=0))
             channel.close()
         return ran

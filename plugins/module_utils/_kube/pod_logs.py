@@ -45,9 +45,9 @@ class PodContainer:
 
         yield read
 
-    def run(self, command: list[str]) -> Ran:
-        """Run a command in it to its end."""
-        return self.cluster.run(self.namespace, self.pod, self.container, command)
+    def run(self, command: list[str], waiting: Callable[[], None] = lambda: None) -> Ran:
+        """Run a command in it to its end; ``waiting`` is called every few seconds until then."""
+        return self.cluster.run(self.namespace, self.pod, self.container, command, waiting)
 
 
 def find_containers(

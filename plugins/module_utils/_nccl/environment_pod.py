@@ -5,9 +5,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from .environment import effective_env, parse_conf
+from .._common.findings import Finding, sort_findings
+from .._kube.pod_logs import PodContainer
+from .environment import effective_env, lint_env, parse_conf
 
 # Other variables (tokens among them) never leave the container.
 _NAMES = "^(NCCL_[A-Z0-9_]*|GLOO_SOCKET_IFNAME|CUDA_LAUNCH_BLOCKING)="
@@ -36,8 +39,8 @@ class PodEnv:
         return effective_env(self.own, self.conf, self.etc)
 
 
-def parse(text: str) -> PodEnv:
-    """Read what SCRIPT printed; unknown lines are ignored."""
+def parse_environment(text: str) -> PodEnv:
+    """Return what SCRIPT printed; unknown lines are ignored."""
     parts: dict[str, list[str]] = {"env": [], "conf": [], "etc": [], "hcas": [], "netdevs": []}
     current: list[str] = []
     for line in text.splitlines():
@@ -48,4 +51,28 @@ def parse(text: str) -> PodEnv:
     texts = {name: "\n".join(lines) for name, lines in parts.items()}
     return PodEnv(
         parse_conf(texts["env"]), parse_conf(texts["conf"]), parse_conf(texts["etc"]), parts["hcas"], parts["netdevs"]
+    )
+
+
+def read_environments(containers: Iterable[PodContainer], sysfs_root: str) -> dict[str, PodEnv]:
+    """Return what NCCL sees in every container, by pod; raise ClusterError."""
+    command = ["/bin/sh", "-c", SCRIPT, "sh", sysfs_root]
+    return {each.pod: parse_environment(each.run(command).stdout) for each in containers}
+
+
+def lint_environments(
+    environments: Mapping[str, PodEnv], expect_rdma: bool, nccl_version: str | None = None
+) -> list[Finding]:
+    """Return everything that is wrong with these environments, worst first."""
+    return sort_findings(
+        finding
+        for name, seen in environments.items()
+        for finding in lint_env(
+            seen.effective,
+            expect_rdma=expect_rdma,
+            hcas=seen.hcas,
+            netdevs=seen.netdevs,
+            nccl_version=nccl_version,
+            where=name,
+        )
     )

@@ -80,8 +80,8 @@ def nothing_read(why: str) -> dict[str, Any]:
     return judge_all({}, Expectation()) | {"failures": [why], "msg": why}
 
 
-def final(result: Mapping[str, Any]) -> bool:
-    """Tell whether waiting longer could not turn this judgement into a better one: a transport is proved, and wrong."""
+def is_final(result: Mapping[str, Any]) -> bool:
+    """Tell whether waiting longer cannot change the verdict: it satisfies, or a wrong transport is proved."""
     proved = result["evidence"] == "channels" and result["transport_class"] in ("tcp", "mixed")
     return bool(result["satisfied"] or proved or result["verdict"] == "error")
 

@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 # {device: {name: value}}; bytes for xmit_bytes and rcv_bytes, events for everything else
@@ -72,6 +73,35 @@ def moved_bytes(moved: Mapping[str, Mapping[str, int]], devices: Iterable[str] =
     wanted = set(devices) or moved.keys() - {"lo"}
     chosen = {device: moved[device] for device in wanted if device in moved}
     return sum(counters.get(name, 0) for counters in chosen.values() for name in names)
+
+
+@dataclass(frozen=True)
+class Moved:
+    """What moved between two readings: the counters of every source, the bytes by kind, and one line that says so."""
+
+    sources: dict[str, dict[str, Counters]]
+    rdma_bytes: int
+    tcp_bytes: int
+    msg: str
+
+
+def moved_since(
+    before: Mapping[str, Any], after: Mapping[str, Any], devices: Sequence[str] = (), interfaces: Sequence[str] = ()
+) -> Moved:
+    """Return what moved between two readings of the same sources, over some devices and interfaces or over all."""
+    moved = {
+        name: {kind: delta(before.get(name, {}).get(kind, {}), own[kind]) for kind in own}
+        for name, own in after.items()
+    }
+    rdma = sum(moved_bytes(own["rdma"], devices) for own in moved.values())
+    tcp = sum(moved_bytes(own["net"], interfaces) for own in moved.values())
+    return Moved(moved, rdma, tcp, "; ".join(f"{name}: {describe(own['rdma'])}" for name, own in moved.items()))
+
+
+def agreement(transport_class: str, moved: Moved, least: int) -> tuple[bool | None, str]:
+    """Return whether the counters agree with a verdict, None when too little moved to tell, and why they do not."""
+    against = contradiction(transport_class, moved.rdma_bytes, moved.tcp_bytes, least)
+    return None if max(moved.rdma_bytes, moved.tcp_bytes) < least else not against, against
 
 
 def contradiction(transport_class: str, rdma: int, tcp: int, least: int) -> str:

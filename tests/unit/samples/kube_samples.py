@@ -46,9 +46,6 @@ class Channel:
         del timeout
         self._open = False
 
-    def run_forever(self, timeout: float | None = None) -> None:
-        self.update(timeout)
-
     def read_stdout(self, timeout: float) -> str:
         del timeout
         text, self._out = self._out, ""

@@ -140,7 +140,8 @@ def test_documentation_names_every_option_and_result() -> None:
     documented = set(yaml.safe_load(nccl_transport.RETURN))
     assert documented | {"msg", "changed"} == set(
         nccl_transport.run(
-            {**dict.fromkeys(("pods", "text", "evidence_dir")), "files": [], "expect": {}, "timeout": 0}, False
+            {**dict.fromkeys(("pods", "text", "evidence_dir")), "files": [], "expect": {}, "timeout": 0, "interval": 0},
+            False,
         )
     ) | {"changed"}
 

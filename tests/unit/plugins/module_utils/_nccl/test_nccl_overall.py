@@ -8,7 +8,7 @@ import io
 import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.expectation import Expectation, judge
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.log import NcclLog
-from ansible_collections.gb10.cluster.plugins.module_utils._nccl.overall import expectation, final, judge_all
+from ansible_collections.gb10.cluster.plugins.module_utils._nccl.overall import expectation, is_final, judge_all
 
 
 def log(*lines: str) -> NcclLog:
@@ -60,10 +60,10 @@ def test_sources_must_agree_and_the_weakest_evidence_counts() -> None:
 
 
 def test_waiting_ends_when_nothing_can_get_better() -> None:
-    assert final(judge_all({"a": log(*BOTH)}, Expectation()))
-    assert final(judge_all({"a": log(BOTH[0].replace("IB", "Socket"))}, Expectation()))
-    assert not final(judge_all({"a": log("Using network IB")}, Expectation()))
-    assert not final(judge_all({}, Expectation()))
+    assert is_final(judge_all({"a": log(*BOTH)}, Expectation()))
+    assert is_final(judge_all({"a": log(BOTH[0].replace("IB", "Socket"))}, Expectation()))
+    assert not is_final(judge_all({"a": log("Using network IB")}, Expectation()))
+    assert not is_final(judge_all({}, Expectation()))
 
 
 def test_expectations_are_checked() -> None:

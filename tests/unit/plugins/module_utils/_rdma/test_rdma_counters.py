@@ -59,7 +59,7 @@ def test_a_pod_s_environment_and_conf_files() -> None:
         "#env\nNCCL_DEBUG=INFO\n#conf\n# mine\nNCCL_NET=IB\n\n#etc\nNCCL_NET=Socket\nNCCL_IB_DISABLE=1\n\n"
         "#hcas\nrocep1s0f0v0\n#netdevs\nlo\nnet1\n"
     )
-    seen = env_pod.parse(text)
+    seen = env_pod.parse_environment(text)
     assert seen.effective == {"NCCL_DEBUG": "INFO", "NCCL_NET": "IB", "NCCL_IB_DISABLE": "1"}
     assert (seen.hcas, seen.netdevs) == (["rocep1s0f0v0"], ["lo", "net1"])
     assert "TOKEN" not in env_pod.SCRIPT

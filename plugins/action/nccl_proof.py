@@ -1,0 +1,68 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Prove a group's transport from the controller; an action, since it shows its progress while it works."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ansible.errors import AnsibleActionFail
+from ansible.utils.display import Display
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.client import Cluster, ClusterError
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.labels import INSTANCE, RANK
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.pod_logs import find_containers
+from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import ControllerAction
+from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.options import from_options
+from ansible_collections.gb10.cluster.plugins.plugin_utils._proof.proof import (
+    LARGEST_BUFFER,
+    Progress,
+    Proof,
+    Settings,
+)
+
+
+class ActionModule(ControllerAction):
+    """Carry out ``gb10.cluster.nccl_proof``."""
+
+    ROLE = "nccl_verify"
+
+    def act(self, options: Mapping[str, Any], task_vars: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the proof; failed when the transport is not proved, skipped in check mode where there is no group."""
+        plan = options["plan"]
+        _refuse(plan, options)
+        selector = f"{INSTANCE}={plan['instance']},{RANK}"
+        check_mode = bool(self._task.check_mode)
+        try:
+            cluster = Cluster(options["kubeconfig"], options["kube_context"])
+            containers = find_containers(cluster, options["namespace"], selector, "sglang", RANK)
+        except ClusterError as error:
+            if check_mode:
+                return {"changed": False, "skipped": True, "msg": f"there is no group to prove: {error}"}
+            raise AnsibleActionFail(f"{error} Run playbook serve first where the group is not deployed") from error
+        if len(containers) != len(plan["ranks"]) and not check_mode:
+            raise AnsibleActionFail(
+                f"{len(containers)} of {len(plan['ranks'])} ranks of {plan['instance']} run in namespace "
+                f"{options['namespace']}, and a part of a group proves nothing. Run playbook serve, or serve_status to "
+                "see what is missing"
+            )
+        directory = f"transport-{plan['instance']}-{plan.get('transport', 'roce')}"
+        settings = from_options(Settings, options, evidence=Path(options["results_dir"]) / directory)
+        progress = Progress(Display().display, time.monotonic, time.sleep)
+        proved = Proof(containers, plan, settings, progress, active=not check_mode).prove()
+        return {"changed": False, "failed": not proved["satisfied"], "msg": proved["msg"], "proof": proved}
+
+
+def _refuse(plan: Mapping[str, Any], options: Mapping[str, Any]) -> None:
+    if not plan.get("ranks"):
+        raise AnsibleActionFail(
+            "there is no serving plan to verify. Run role serving_plan before role nccl_verify, as playbook verify does"
+        )
+    if options["bandwidth_bytes"] > LARGEST_BUFFER:
+        raise AnsibleActionFail(
+            f"nccl_verify_bandwidth_bytes is {options['bandwidth_bytes']}, more than 4 GB. A GB10 takes the buffer "
+            "from the memory that serves, and 16 GB froze one. Set 1 GB or less: bandwidth does not grow beyond it"
+        )

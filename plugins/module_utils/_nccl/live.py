@@ -1,0 +1,55 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Judge the logs of running pods, again and again until the judgement is final. Private to the collection."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from .._kube.client import ClusterError
+from .._kube.pod_logs import PodContainer
+from .expectation import Expectation
+from .overall import is_final, judge_all, nothing_read
+from .sources import SourceError, Sources, read_source
+
+Judgement = tuple[dict[str, Any], dict[str, list[bytes]]]
+"""The result of ``judge_all``, and the NCCL lines of each source that it rests on."""
+
+
+def pod_sources(containers: Iterable[PodContainer], log_file: str = "", **options: Any) -> Sources:
+    """Return the logs of pods, with the files there that ``NCCL_DEBUG_FILE`` names; ``options`` are the API's."""
+    # A device such as /dev/stdout is the container's output, which is read anyway.
+    file = "" if log_file.startswith(("/dev/", "/proc/")) else log_file
+    pattern = file.replace("%h", "*").replace("%p", "*")
+    return {
+        each.pod: [each.open_log(**options), *([each.open_files(pattern)] if pattern else [])] for each in containers
+    }
+
+
+def judge_sources(sources: Sources, expect: Expectation, places: Mapping[str, int | None]) -> Judgement:
+    """Read and judge all sources; those in ``places`` are pods. Raise SourceError and ClusterError."""
+    kept: dict[str, list[bytes]] = {name: [] for name in sources}
+    logs = {name: read_source(name, opened, kept[name]) for name, opened in sources.items()}
+    for name in places:
+        # The processes of a pod's log are the pod's own, whatever host the lines name.
+        for process in [*logs[name].processes, *logs[name].earlier]:
+            process.pod = name
+    return judge_all(logs, expect, places), kept
+
+
+def judge_until_final(
+    judge: Callable[[], Judgement], timeout: float, now: Callable[[], float], pause: Callable[[], None]
+) -> Judgement:
+    """Judge until waiting longer cannot change the verdict, or the time is over; unreadable logs are judged as such."""
+    deadline = now() + timeout
+    while True:
+        try:
+            result, kept = judge()
+            over = is_final(result)
+        except (SourceError, ClusterError) as error:
+            result, kept, over = nothing_read(str(error)), {}, False
+        if over or now() >= deadline:
+            return result, kept
+        pause()

@@ -1,0 +1,277 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Prove what the ranks of a serving group talk over, step by step. Private to the collection."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import format_findings, has_errors
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.client import ClusterError
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.pod_logs import PodContainer
+from ansible_collections.gb10.cluster.plugins.module_utils._nccl.environment_pod import (
+    lint_environments,
+    read_environments,
+)
+from ansible_collections.gb10.cluster.plugins.module_utils._nccl.live import (
+    judge_sources,
+    judge_until_final,
+    pod_sources,
+)
+from ansible_collections.gb10.cluster.plugins.module_utils._nccl.overall import expectation, nothing_read
+from ansible_collections.gb10.cluster.plugins.module_utils._nccl.sources import keep_evidence
+from ansible_collections.gb10.cluster.plugins.module_utils._rdma import counters
+
+LARGEST_BUFFER = 4 * 10**9
+# The ranks of an all-reduce run at the same time and in the background of their pods; each writes its output here.
+_OUTPUT = "/tmp/gb10-all-reduce"
+_QUIET_SECONDS = 30
+Json = dict[str, Any]
+
+
+class NotProved(Exception):
+    """Why the proof failed and what to do, in one message."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The options of role nccl_verify that the proof needs, and ``evidence``, the directory for what it rests on."""
+
+    evidence: Path
+    expect: Json
+    tokens: int
+    runs: int
+    request_timeout: int
+    timeout: int
+    interval: int
+    counters: bool
+    min_bytes: int
+    sysfs_root: str
+    environment: bool
+    bandwidth_bytes: int
+    bandwidth_port: int
+    min_busbw: Json
+    remarks: str = ""
+
+
+@dataclass
+class Progress:
+    """Shows each step, and a line every half minute while one goes on."""
+
+    show: Callable[[str], None]
+    now: Callable[[], float]
+    sleep: Callable[[float], None]
+    _step: str = ""
+    _begun: float = 0.0
+    _shown: float = 0.0
+
+    def begin(self, step: str) -> None:
+        """Show that a step begins."""
+        self._step, self._begun = step, self.now()
+        self._shown = self._begun
+        self.show(step)
+
+    def alive(self) -> None:
+        """Show that the step goes on, when nothing was shown for a while."""
+        if self.now() - self._shown >= _QUIET_SECONDS:
+            self._shown = self.now()
+            self.show(f"{self._step}: {self._shown - self._begun:.0f} s so far")
+
+    def pause(self, seconds: float) -> None:
+        """Wait, and show that the step goes on."""
+        self.sleep(seconds)
+        self.alive()
+
+
+def full_expectation(plan: Mapping[str, Any], wished: Mapping[str, Any]) -> Json:
+    """Return what the logs have to show: the plan's expectation, and on top of it what the role was given."""
+    own = {
+        "complete": True,
+        # One node needs no network; the plan's gdr says what must be on, not what must be off.
+        "allow_intra": int(plan["expect"]["nodes"]) < 2,
+        "gdr": True if plan["expect"].get("gdr") else None,
+    }
+    return {**plan["expect"], **own, **wished}
+
+
+@dataclass
+class Proof:
+    """One proof of one group: what is found in it, step by step."""
+
+    containers: Sequence[PodContainer]
+    plan: Mapping[str, Any]
+    settings: Settings
+    progress: Progress
+    active: bool = True
+    judged: Json = field(default_factory=lambda: nothing_read("the logs were not judged"))
+    measured: list[Json] = field(default_factory=list)
+    bandwidth: Json | None = None
+    counted: Json = field(default_factory=lambda: {"agrees": None, "rdma_bytes": 0, "tcp_bytes": 0, "msg": ""})
+    findings: list[Json] = field(default_factory=list)
+    kept: list[str] = field(default_factory=list)
+    _before: Json = field(default_factory=dict)
+    _steps: set[str] = field(default_factory=set)
+
+    def prove(self) -> Json:
+        """Take all steps, and return everything that was found; the keys are the same whether it is proved or not."""
+        why = ""
+        try:
+            self._judge_environment()
+            self._read_counters_before()
+            self._generate()
+            self._judge_logs()
+            self._compare_counters()
+            self._measure_bandwidth()
+        except (NotProved, ClusterError) as error:
+            why = self._explained(str(error))
+        return {
+            "satisfied": not why,
+            "msg": why or self.judged["msg"],
+            **{key: self.judged[key] for key in ("verdict", "transport_class", "evidence", "nccl_versions", "ranks")},
+            "causes": self.judged["causes"],
+            "measured": sorted(self.measured, key=lambda run: run["tokens_per_second"]),
+            "bandwidth": self.bandwidth,
+            "counters": self.counted,
+            "findings": self.findings,
+            "evidence_files": self.kept,
+        }
+
+    def _judge_environment(self) -> None:
+        if not self.settings.environment:
+            return
+        self.progress.begin("Judge the NCCL environment of every rank")
+        expect = full_expectation(self.plan, self.settings.expect)
+        over_rdma = "Socket" not in expect.get("networks", ()) and int(expect["nodes"]) > 1
+        found = lint_environments(read_environments(self.containers, self.settings.sysfs_root), over_rdma)
+        self.findings = [finding.as_dict() for finding in found]
+        if has_errors(found):
+            raise NotProved(format_findings(found))
+
+    def _read_counters_before(self) -> None:
+        if self.settings.counters and self.active:
+            self._before = self._counters()
+
+    def _counters(self) -> Json:
+        command = ["/bin/sh", "-c", counters.SCRIPT, "sh", self.settings.sysfs_root, "/sys"]
+        return {each.pod: counters.parse_counters(each.run(command).stdout) for each in self.containers}
+
+    def _generate(self) -> None:
+        """Let the ranks talk: connections of NCCL 2.22 and later appear only with traffic."""
+        wanted, port = self.settings, str(self.plan["service"]["port"])
+        command = ["python3", "/opt/gb10/generate_probe.py", "--port", port, "--measure", str(wanted.tokens)]
+        command += ["--timeout", str(wanted.request_timeout)]
+        head = next(each for each in self.containers if each.pod == self.plan["ranks"][0]["pod"])
+        for number in range(wanted.runs if self.active else 0):
+            self.progress.begin(f"Send generation {number + 1} of {wanted.runs} through pod {head.pod}")
+            ran = head.run(command, self.progress.alive)
+            if ran.status:
+                why = (ran.stderr or ran.stdout).strip()[-400:]
+                raise NotProved(f"the group did not answer a generation of {wanted.tokens} tokens: {why}")
+            self.measured.append(json.loads(ran.stdout.strip().splitlines()[-1]))
+
+    def _judge_logs(self) -> None:
+        self.progress.begin("Judge every rank by its log")
+        self._steps.add("logs")
+        expect = expectation(full_expectation(self.plan, self.settings.expect))
+        log_file = self.plan.get("nccl_log") or ""
+        self.judged, lines = judge_until_final(
+            lambda: judge_sources(
+                pod_sources(self.containers, log_file), expect, {each.pod: each.place for each in self.containers}
+            ),
+            self.settings.timeout,
+            self.progress.now,
+            lambda: self.progress.pause(self.settings.interval),
+        )
+        if self.active:
+            self.kept = keep_evidence(self.settings.evidence, self.judged, lines)
+        if not self.judged["satisfied"]:
+            raise NotProved(self.judged["msg"])
+
+    def _compare_counters(self) -> None:
+        if not self._before:
+            return
+        self.progress.begin("Compare the counters with the verdict")
+        self._steps.add("counters")
+        verdict, kind = self.judged["verdict"], self.judged["transport_class"]
+        moved = self._moved()
+        if kind not in ("rdma", "tcp"):
+            return
+        agrees, against = counters.agreement(kind, moved, self.settings.min_bytes)
+        self.counted |= {"agrees": agrees, "msg": against or moved.msg}
+        if agrees is None:
+            raise NotProved(
+                f"the log says {verdict}, and the counters can't confirm it: {against}. Raise nccl_verify_tokens, or "
+                "set nccl_verify_counters to false where the pods see no counters"
+            )
+        if not agrees:
+            raise NotProved(f"{against}. Trust the counters: the bytes took another way than the log says")
+
+    def _moved(self) -> counters.Moved:
+        networks = [network for rank in self.plan["ranks"] for network in rank["networks"]]
+        devices = sorted({network.get("rdma_device") for network in networks} - {None})
+        interfaces = sorted({network["interface"] for network in networks})
+        moved = counters.moved_since(self._before, self._counters(), devices, interfaces)
+        self.counted |= {"rdma_bytes": moved.rdma_bytes, "tcp_bytes": moved.tcp_bytes, "msg": moved.msg}
+        return moved
+
+    def _measure_bandwidth(self) -> None:
+        size, ranks = self.settings.bandwidth_bytes, self.plan["ranks"]
+        if not size or len(ranks) < 2 or not self.active:
+            return
+        self.progress.begin(f"Measure an all-reduce of {size} bytes between the pods")
+        by_pod = {each.pod: each for each in self.containers}
+        for rank in ranks:
+            by_pod[rank["pod"]].run(["sh", "-c", self._all_reduce(rank["rank"])])
+        outputs = [self._output(by_pod[rank["pod"]]) for rank in ranks]
+        bad = sorted({text.strip()[-400:] for text in outputs if text.rstrip().split("\n")[-1] != "ended 0"})
+        if bad:
+            raise NotProved(f"the all-reduce could not be measured: {'; '.join(bad)}")
+        # NCCL's own lines may stand before the figures of rank 0.
+        figures = [line for line in outputs[0].splitlines() if line.startswith("{")]
+        self.bandwidth = json.loads(figures[-1])
+        floor = float(self.settings.min_busbw.get(self.judged["transport_class"], 0))
+        busbw, correct = float(self.bandwidth["busbw"]), self.bandwidth["correct"]
+        if busbw < floor or not correct:
+            raise NotProved(
+                f"an all-reduce of {size} bytes over {self.judged['verdict']} reached {busbw} GB/s on the bus, "
+                f"{floor} or more was expected, and its sums are {'right' if correct else 'WRONG'}. The transport is "
+                "proved, so look at its speed: playbook fabric_check, firmware after a replug, MTU at both ends"
+            )
+
+    def _all_reduce(self, rank: int) -> str:
+        place = self.plan["rendezvous"]["address"]
+        return (
+            f"rm -f {_OUTPUT}; {{ timeout {self.settings.request_timeout} python3 /opt/gb10/all_reduce_bandwidth.py"
+            f" --rank {rank} --ranks {len(self.plan['ranks'])} --address {place} --port {self.settings.bandwidth_port}"
+            f" --bytes {self.settings.bandwidth_bytes}; echo ended $?; }} > {_OUTPUT} 2>&1 < /dev/null &"
+        )
+
+    def _output(self, container: PodContainer) -> str:
+        """Return what an all-reduce printed, when it has ended or its time is over."""
+        deadline = self.progress.now() + self.settings.request_timeout + 5
+        while True:
+            text = container.run(["cat", _OUTPUT]).stdout
+            if "\nended " in f"\n{text}" or self.progress.now() >= deadline:
+                return text
+            self.progress.pause(1)
+
+    def _explained(self, why: str) -> str:
+        """Return why the proof failed, with what logs and counters say: they know most of what failed elsewhere."""
+        if self._before and "counters" not in self._steps:
+            try:
+                self._moved()
+            except ClusterError as error:
+                self.counted["msg"] = str(error)
+        if "logs" not in self._steps:
+            try:
+                self._judge_logs()
+            except (NotProved, ClusterError) as error:
+                why = f"{error}. Before that: {why}"
+        remarks = f" Fabric, from inside the pods: {self.settings.remarks}." if self.settings.remarks else ""
+        seen = self.counted["msg"] or "not read"
+        return f"{why}. Counters: {seen}.{remarks} Evidence: {self.settings.evidence}"

@@ -1,0 +1,221 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The proof of a group of two pods, with each of its steps failing in turn."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import kubernetes
+import pytest
+import yaml
+from ansible.errors import AnsibleActionFail
+from ansible_collections.gb10.cluster.plugins.action import nccl_proof
+from ansible_collections.gb10.cluster.plugins.plugin_utils._proof import proof
+from kube_samples import FakeApi, Ran, pod
+
+ROOT = Path(__file__).resolve().parents[4]
+REAL = ROOT / "tests" / "unit" / "fixtures" / "nccl" / "real"
+NETWORK = {"rdma_device": "rocep1s0f0v0", "interface": "net1"}
+PLAN = {
+    "instance": "g",
+    "transport": "roce",
+    "expect": {"networks": ["IB", "IBext*"], "ranks": 2, "nodes": 2, "min_devices": 1},
+    "ranks": [{"rank": rank, "pod": f"g-{rank}-0", "networks": [NETWORK]} for rank in (0, 1)],
+    "service": {"port": 30000},
+    "rendezvous": {"address": "10.100.0.1"},
+    "nccl_log": "/dev/stdout",
+}
+OPTIONS = {
+    "plan": PLAN,
+    "kubeconfig": "/none",
+    "kube_context": "gb10",
+    "namespace": "gb10-serving",
+    "expect": {},
+    "tokens": 64,
+    "runs": 2,
+    "request_timeout": 300,
+    "timeout": 0,
+    "interval": 3,
+    "counters": True,
+    "min_bytes": 1000,
+    "sysfs_root": "/sys",
+    "environment": True,
+    "bandwidth_bytes": 0,
+    "bandwidth_port": 20001,
+    "min_busbw": {"rdma": 0, "tcp": 0},
+    "remarks": "",
+}
+IB = "\n".join(
+    f"g-{{rank}}-0:40:40 [0] NCCL INFO {line}"
+    for line in (
+        "NCCL version 2.28.9+cuda13.0",
+        "ncclCommInitRankConfig comm 0x1 rank {rank} nranks 2 cudaDev 0 nvmlDev 0 busId f01000 commId 0x7 - Init START",
+        "comm 0x1 rank {rank} nRanks 2 nNodes 2 localRanks 1 localRank 0 MNNVL 0",
+        "ncclCommInitRank comm 0x1 rank {rank} nranks 2 cudaDev 0 nvmlDev 0 busId f01000 commId 0x7 - Init COMPLETE",
+        "Channel 00/0 : 1[0] -> 0[0] [receive] via NET/IB/0",
+        "Connected all rings, use ring PXN 0 GDR 0",
+    )
+)
+
+
+@dataclass
+class Pods:
+    """What commands in the pods print: a generation moves bytes, an all-reduce ends at the second look."""
+
+    env: str = "NCCL_DEBUG=INFO"
+    rdma: int = 4_000_000
+    tcp: int = 0
+    answer: Ran = (0, '{"tokens": 64, "tokens_per_second": 20.5, "first_token_seconds": 0.2}\n', "")
+    busbw: float = 20.0
+    end: str = "ended 0"
+    made: int = 0
+    looks: int = 0
+    asked: list[str] = field(default_factory=list)
+
+    def __call__(self, name: str, command: list[str]) -> Ran:
+        text = " ".join(command)
+        self.asked.append(text)
+        if "generate_probe" in text:
+            self.made += 1
+            return self.answer
+        if "port_xmit" in text or "/class/infiniband/*/ports" in text:
+            path = "infiniband/rocep1s0f0v0/ports/1/counters/port_xmit_data"
+            return 0, f"{path} {self.made * self.rdma // 4}\nnet/net1/statistics/tx_bytes {self.made * self.tcp}\n", ""
+        if text == "cat /tmp/gb10-all-reduce":
+            self.looks += 1
+            figures = json.dumps({"busbw": self.busbw, "algbw": self.busbw, "correct": True})
+            return 0, f"NCCL version\n{figures}\n{self.end}\n" if self.looks > 1 else "", ""
+        return 0, f"#env\n{self.env}\n", ""
+
+
+@pytest.fixture
+def prove(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[str, Any]]:
+    """Run the action on pods with the given logs and answers; the clock only moves when the action waits."""
+    now = [0.0]
+    monkeypatch.setattr(nccl_proof.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(nccl_proof.time, "sleep", lambda seconds: now.__setitem__(0, now[0] + seconds))
+
+    def run(
+        pods: Pods | None = None,
+        logs: dict[str, Any] | None = None,
+        names: tuple[str, ...] = ("g-0-0", "g-1-0"),
+        check_mode: bool = False,
+        **options: Any,
+    ) -> dict[str, Any]:
+        listed = [pod(name, {"gb10.cluster/rank": name.split("-")[1]}) for name in names]
+        texts = logs or {f"g-{rank}-0": [IB.format(rank=rank)] for rank in (0, 1)}
+        FakeApi(pods=listed, logs=texts, command=pods or Pods()).install(monkeypatch)
+        action = nccl_proof.ActionModule.__new__(nccl_proof.ActionModule)
+        action._task = SimpleNamespace(check_mode=check_mode)
+        return action.act(OPTIONS | {"results_dir": str(tmp_path)} | options, {})
+
+    return run
+
+
+def test_a_sound_group_is_proved_by_log_and_counters(prove: Any, tmp_path: Path) -> None:
+    pods = Pods()
+    result = prove(pods, bandwidth_bytes=1000, min_busbw={"rdma": 12})
+    proved = result["proof"]
+    assert (result["failed"], proved["satisfied"], proved["verdict"]) == (False, True, "ib")
+    assert result["msg"] == "2 ranks talk over NET/IB/0, proved by channels"
+    assert proved["counters"] | {"msg": ""} == {"agrees": True, "rdma_bytes": 16_000_000, "tcp_bytes": 0, "msg": ""}
+    assert [run["tokens"] for run in proved["measured"]] == [64, 64]
+    assert proved["bandwidth"]["busbw"] == 20.0
+    assert sum("--bytes 1000;" in text and "--rank 1" in text for text in pods.asked) == 1
+    assert (tmp_path / "transport-g-roce" / "transport.json").exists()
+
+
+FAILURES = {
+    "environment": (
+        {"pods": Pods(env="NCCL_DEBUG=INFO\nNCCL_IB_DISABLE=1")},
+        ["NCCL_IB_DISABLE = '1'", "Counters: not read", "Evidence: "],
+    ),
+    "no answer": (
+        {"pods": Pods(answer=(1, "", "not ready: HTTP 503\n"))},
+        [
+            "the group did not answer a generation of 64 tokens: not ready: HTTP 503",
+            "Counters: g-0-0: rocep1s0f0v0 sent",
+        ],
+    ),
+    "log": (
+        {"logs": {"g-0-0": [IB.format(rank=0)], "g-1-0": [(REAL / "twohosts-socket.rank1.log").read_text()]}},
+        ["NCCL transport mixed", "g-1-0 NET/Socket/0 x10", "gb10_rdma_mode=privileged"],
+    ),
+    "counters": (
+        {"pods": Pods(rdma=0, tcp=50_000_000)},
+        ["the log says RDMA, but the RDMA devices moved 0 bytes and the interfaces 200000000", "Trust the counters"],
+    ),
+    "too little": ({"pods": Pods(rdma=4)}, ["the counters can't confirm it", "Raise nccl_verify_tokens"]),
+    "slow": (
+        {"pods": Pods(busbw=2.8), "bandwidth_bytes": 1000, "min_busbw": {"rdma": 12}},
+        ["reached 2.8 GB/s on the bus, 12.0 or more was expected", "sums are right"],
+    ),
+    "no PyTorch": (
+        {"pods": Pods(end="the image has no PyTorch\nended 3"), "bandwidth_bytes": 1000},
+        ["the all-reduce could not be measured", "no PyTorch"],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FAILURES)
+def test_every_step_that_fails_says_why_and_keeps_the_keys(prove: Any, name: str) -> None:
+    given, words = FAILURES[name]
+    result = prove(**given, remarks="net1 has MTU 1500")
+    assert result["failed"]
+    assert [word for word in words if word not in result["msg"]] == [], result["msg"]
+    assert "Fabric, from inside the pods: net1 has MTU 1500." in result["msg"]
+    assert set(result["proof"]) == set(prove()["proof"])
+
+
+def test_a_group_that_died_is_explained_by_its_logs_first(prove: Any) -> None:
+    gone = kubernetes.client.ApiException(status=500, reason="container not found")
+    forced = (REAL / "twohosts-netib-forced.rank0.log").read_text()
+
+    def dead(name: str, command: list[str]) -> Ran:
+        if "generate_probe" in " ".join(command):
+            raise gone
+        return Pods()(name, command)
+
+    result = prove(dead, logs={"g-0-0": [forced], "g-1-0": [forced]})
+    assert result["msg"].startswith("NCCL transport error: ")
+    assert "Before that: can't run a command in pod g-0-0 (500: container not found)" in result["msg"]
+
+
+def test_a_group_that_is_not_whole_is_refused(prove: Any) -> None:
+    with pytest.raises(AnsibleActionFail, match="1 of 2 ranks of g run in namespace gb10-serving"):
+        prove(names=("g-0-0",))
+    with pytest.raises(AnsibleActionFail, match=r"no pod of namespace gb10-serving .* Run playbook serve first"):
+        prove(names=())
+    with pytest.raises(AnsibleActionFail, match="there is no serving plan to verify"):
+        prove(plan={})
+    with pytest.raises(AnsibleActionFail, match="more than 4 GB"):
+        prove(bandwidth_bytes=16 * 10**9)
+
+
+def test_check_mode_sends_nothing_and_keeps_nothing(prove: Any, tmp_path: Path) -> None:
+    pods = Pods()
+    result = prove(pods, check_mode=True)
+    assert (result["failed"], result["proof"]["counters"]["agrees"], pods.made) == (False, None, 0)
+    assert list(tmp_path.iterdir()) == []
+    assert prove(names=(), check_mode=True)["skipped"] is True
+
+
+def test_long_work_shows_a_line_every_half_minute() -> None:
+    now, shown = [0.0], list[str]()
+    progress = proof.Progress(shown.append, lambda: now[0], lambda seconds: now.__setitem__(0, now[0] + seconds))
+    progress.begin("Send a generation")
+    for _ in range(14):
+        progress.pause(5)
+    assert shown == ["Send a generation", "Send a generation: 30 s so far", "Send a generation: 60 s so far"]
+
+
+def test_documentation_names_every_key_of_the_result(prove: Any) -> None:
+    documented = yaml.safe_load((ROOT / "plugins/modules/nccl_proof.py").read_text().split('RETURN = r"""')[1][:-4])
+    assert set(documented["proof"]["contains"]) == set(prove()["proof"])
