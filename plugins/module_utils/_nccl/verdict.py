@@ -63,7 +63,9 @@ def _infer_nodes(processes: Iterable[Process]) -> None:
                 groups.setdefault((comm.shared_id, comm.nranks), []).append((process.host, comm))
     for (_unused, nranks), members in groups.items():
         hosts = {host for host, _unused in members}
-        complete = {comm.rank for _unused, comm in members} == set(range(nranks))
+        ranks = {comm.rank for _unused, comm in members}
+        # compared by length first: a torn line may say any number of ranks, and a set of billions takes all memory
+        complete = len(ranks) == nranks and ranks == set(range(nranks))
         devices = {comm.device for _unused, comm in members}
         if len(hosts) > 1 or (complete and len(devices) == nranks and "" not in devices):
             for _unused, comm in members:
