@@ -20,19 +20,17 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._output.record import
     parse_recording,
 )
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report.rows import Report, from_published
-from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile import resolve
-from ansible_collections.gb10.cluster.plugins.plugin_utils._sweep.plan import OVERLAY_KEYS, Resolved, cell_name
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sweep.engine import engine_of
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sweep.plan import Resolved, cell_name
 
 
 def resolver(profile: Mapping[str, Any]) -> Callable[[Mapping[str, Any]], Resolved]:
     """Return what says which engine SGLang makes of a change of the profile; it raises ValueError."""
 
     def as_sglang(overlay: Mapping[str, Any]) -> Resolved:
-        over = {k: v for k, v in overlay.items() if k in OVERLAY_KEYS - {"preset", "sglang_version", "transport"}}
-        resolved = resolve(profile, overlay.get("preset"), overlay.get("sglang_version"), over)
-        # a preset's status repeats what the table says; only what else is known can confirm it
-        findings = [finding for finding in resolved.findings if finding.rule != "profile.broken"]
-        return Resolved(f"{resolved.engine}|{overlay.get('transport', 'roce')}", findings)
+        key, resolved = engine_of(profile, overlay)
+        # A preset's status repeats what the table says; only what else is known can confirm it.
+        return Resolved(key, [finding for finding in resolved.findings if finding.rule != "profile.broken"])
 
     return as_sglang
 

@@ -1,12 +1,11 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Plan a sweep on the controller: what there is to measure, what is left of it, and what has no sense."""
+"""Plan a sweep on the controller: which cells there are, which are left, and which are invalid."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -17,14 +16,13 @@ from ansible_collections.gb10.cluster.plugins.module_utils._common.findings impo
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import ControllerAction
 from ansible_collections.gb10.cluster.plugins.plugin_utils._paths import SWEEPS
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.profile import repositories, revisions
-from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile import ResolvedProfile, resolve
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile import ResolvedProfile
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile_checks import override_findings
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile_files import load_profile, override_problems
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sweep.action import read_journal
-from ansible_collections.gb10.cluster.plugins.plugin_utils._sweep.plan import Resolved, plan
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sweep.engine import engine_of, serving_of
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sweep.plan import Resolved, SweepPlan, plan
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sweep.progress import current, estimate_s, remaining
-
-NOT_LAID_OVER = frozenset({"preset", "sglang_version", "transport"})
 
 
 def _find(name: str, directories: list[str]) -> Path:
@@ -37,53 +35,67 @@ def _find(name: str, directories: list[str]) -> Path:
     raise AnsibleActionFail(f"sweep = {name!r}: there is no such file. Name a path, or one of: {shipped}")
 
 
-def _key(resolved: ResolvedProfile, transport: str) -> str:
-    """Return what tells two cells apart: the engine, and what it runs in, of which SGLang knows nothing."""
-    env = {name: value for name, value in resolved.env.items() if not name.startswith("SGLANG_")}
-    return "|".join([resolved.engine, transport, resolved.image, json.dumps(env, sort_keys=True)])
+class _Resolver:
+    """Resolves the cells of one sweep, and keeps what they became and what is wrong with the file."""
+
+    def __init__(self, path: Path, profile: Mapping[str, Any], sglang_version: str) -> None:
+        self.profile, self.path, self.sglang_version = profile, path, sglang_version
+        self.made: dict[str, ResolvedProfile] = {}
+        self.wrong: dict[str, Finding | None] = {}
+
+    def __call__(self, overlay: Mapping[str, Any]) -> Resolved:
+        found = override_findings(override_problems(serving_of(overlay)["overrides"]), str(self.path))
+        self.wrong |= {str(finding): finding for finding in found}
+        if found:
+            return Resolved("", found)
+        try:
+            key, resolved = engine_of(self.profile, overlay, self.sglang_version)
+        except ValueError as error:
+            self.wrong[str(error)] = None
+            return Resolved("")
+        self.made[key] = resolved
+        return Resolved(key, resolved.findings)
+
+
+def _refuse(path: Path, planned: SweepPlan, resolver: _Resolver) -> None:
+    """Raise AnsibleActionFail with every finding at once when the file is invalid or no cell can run."""
+    findings = [*planned.findings, *filter(None, resolver.wrong.values())]
+    unknown = [text for text, finding in resolver.wrong.items() if finding is None]
+    if has_errors(findings) or unknown:
+        said = filter(None, [format_findings(findings), *unknown])
+        raise AnsibleActionFail(f"The sweep {path} is invalid; nothing was measured.\n" + "\n".join(said))
+    if not planned.count("run"):
+        errors = [r for c in planned.cells for r in c.reasons if r["severity"] == "error"]
+        reasons = {str(Finding(**error)) for error in errors}
+        raise AnsibleActionFail(f"{path}: SGLang refuses every cell:\n" + "\n".join(sorted(reasons)))
+
+
+def _unfinished(left: Sequence[Mapping[str, Any]]) -> str:
+    """Return what to say at the end of a run that could not finish the sweep, or nothing."""
+    if not left:
+        return ""
+    return (
+        f"{len(left)} cells are left: the cluster failed under them, somebody else used the server, or a stop rule "
+        f"ended the run. Run the same command again; it goes on with {left[0]['id']}."
+    )
 
 
 class ActionModule(ControllerAction):
     """Carry out ``gb10.cluster.sweep_plan``."""
 
     def act(self, options: Mapping[str, Any], task_vars: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the plan; fail with every finding at once when the file or no cell makes sense."""
+        """Return the plan; fail with every finding at once when the file is invalid or no cell can run."""
         path = _find(options["sweep"], options["sweep_dirs"])
         sweep = yaml.safe_load(path.read_text(encoding="utf-8"))
+        if not isinstance(sweep, dict):
+            raise AnsibleActionFail(f"{path} is not a sweep: it has no keys. Write profile, axes and workloads.")
         profile = load_profile(str(sweep.get("profile")), options["profile_dirs"])
-
-        made: dict[str, ResolvedProfile] = {}
-        unknown: dict[str, None] = {}
-        wrong: dict[str, Finding] = {}
-
-        def as_sglang(overlay: Mapping[str, Any]) -> Resolved:
-            over = {k: v for k, v in overlay.items() if k not in NOT_LAID_OVER}
-            found = override_findings(override_problems(over), str(path))
-            wrong.update((str(finding), finding) for finding in found)
-            if found:
-                return Resolved("", found)
-            try:
-                resolved = resolve(profile, overlay.get("preset"), overlay.get("sglang_version"), over)
-            except ValueError as error:
-                unknown[str(error)] = None
-                return Resolved("")
-            key = _key(resolved, overlay.get("transport", "roce"))
-            made[key] = resolved
-            return Resolved(key, resolved.findings)
-
-        planned = plan(sweep, as_sglang)
-        findings = [*planned.findings, *wrong.values()]
-        if has_errors(findings):
-            raise AnsibleActionFail(f"{path} makes no sense:\n{format_findings(findings)}")
-        if unknown:
-            raise AnsibleActionFail(f"{path} makes no sense:\n" + "\n".join(unknown))
-        if not planned.count("run"):
-            errors = [r for c in planned.cells for r in c.reasons if r["severity"] == "error"]
-            reasons = {str(Finding(**error)) for error in errors}
-            raise AnsibleActionFail(f"{path}: SGLang refuses every cell:\n" + "\n".join(sorted(reasons)))
+        resolver = _Resolver(path, profile, options["sglang_version"])
+        planned = plan(sweep, resolver)
+        _refuse(path, planned, resolver)
         cells = [c.as_dict() for c in planned.cells]
         records = current(read_journal(options["journal"]), {"cells": cells, "workloads": sweep["workloads"]})
-        left = remaining(cells, records)
+        left = [c | {"serving": serving_of(c["overlay"], options["sglang_version"])} for c in remaining(cells, records)]
         minutes = float(sweep.get("cell_minutes", 30))
         seconds = estimate_s(cells, records, 60 * minutes)
         return {
@@ -96,8 +108,9 @@ class ActionModule(ControllerAction):
             "cell_minutes": minutes,
             "cells": cells,
             "remaining": left,
-            "models": sorted({name for c in left for name in repositories(made[c["key"]])}),
-            "revisions": {name: wanted for c in left for name, wanted in revisions(made[c["key"]]).items()},
+            "unfinished": _unfinished(left),
+            "models": sorted({name for c in left for name in repositories(resolver.made[c["key"]])}),
+            "revisions": {name: at for c in left for name, at in revisions(resolver.made[c["key"]]).items()},
             "estimate_s": seconds,
             "msg": f"{len(cells)} cells: {planned.count('run')} to measure, {planned.count('invalid')} that "
             f"SGLang refuses, {planned.count('duplicate')} that are the engine of another"

@@ -10,21 +10,34 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from ansible.release import __version__ as ansible_version
 from ansible.utils.display import Display
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import ControllerAction
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sweep import journal
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sweep.action import read_journal
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sweep.evidence import from_results
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sweep.origin import collection_version, commit
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sweep.progress import (
     baseline,
     current,
     identity,
     last_plan,
     progress_line,
+    single_cell,
     stop_reason,
 )
-from ansible_collections.gb10.cluster.plugins.plugin_utils._sweep.record import concluded, took_s
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sweep.record import conclude, took_s
 
 DISPLAY = Display()
+
+
+def _origin(task_vars: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "inventory": list(task_vars.get("ansible_inventory_sources") or []),
+        "commit": commit(),
+        "collection": collection_version(),
+        "ansible": ansible_version,
+    }
 
 
 class ActionModule(ControllerAction):
@@ -36,31 +49,29 @@ class ActionModule(ControllerAction):
         recorded = read_journal(path)
         now = datetime.now(UTC)
         record: dict[str, Any] = {"at": now.isoformat(timespec="seconds"), **options["record"]}
-        result: dict[str, Any] = {
-            "changed": True,
-            "record": record,
-            "stop": "",
-            "baseline": {},
-            "msg": f"{record.get('kind')}",
-        }
         plan = last_plan(recorded)
         records = current(recorded, plan)
-        if record.get("kind") == "plan":
+        kind = record.get("kind")
+        result: dict[str, Any] = {"changed": True, "stop": "", "baseline": {}, "msg": f"{kind}"}
+        if kind == "plan":
+            if "server" in record:
+                record |= single_cell(record.pop("server"), record.pop("preset", ""))
             result["changed"] = any(record.get(part) != plan.get(part) for part in ("cells", "workloads"))
-        elif record.get("kind") == "start":
+        elif kind == "start":
             result["stop"] = stop_reason(options["stop"], records, now, record.get("run"))
             result["changed"] = not result["stop"]
             result["baseline"] = baseline(records)
             line = progress_line(str(record["cell"]), plan["cells"], records, 60 * options["cell_minutes"])
             result["msg"] = f"{record['cell']} does not start: {result['stop']}" if result["stop"] else line
             DISPLAY.display(result["msg"])
-        elif record.get("kind") == "result":
-            record = concluded(record, options["ranks"], options["logs"])
-            record |= identity(str(record["cell"]), plan)
-            record["took_s"] = took_s(str(record["cell"]), records, now)
+        elif kind == "result":
+            record.setdefault("cell", plan["cells"][0]["id"] if plan["cells"] else "")
+            record |= conclude(from_results(options["evidence"]), _origin(task_vars))
+            record |= identity(record["cell"], plan)
+            record["took_s"] = took_s(record["cell"], records, now)
             why = (record.get("failure") or {}).get("line", "")
-            result |= {"record": record, "msg": f"{record['cell']}: {record['status']}" + (f": {why}" if why else "")}
+            result["msg"] = f"{record['cell']}: {record['status']}" + (f": {why}" if why else "")
             DISPLAY.display(result["msg"])
         if result["changed"] and not self._task.check_mode:
             journal.append(path, record)
-        return result
+        return result | {"record": record}

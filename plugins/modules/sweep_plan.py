@@ -12,8 +12,9 @@ short_description: Plan a sweep of server settings
 version_added: 0.1.0
 author: The gb10.cluster authors (@gb10)
 description:
-  - Takes the product of a sweep's axes, refuses cells that SGLang would refuse, folds cells of which SGLang makes one
-    engine, and leaves out what the journal says is done, with the same resolved engine and the same workloads.
+  - Takes the product of a sweep's axes and refuses the cells that SGLang would refuse. Of several cells that SGLang
+    resolves to one engine it measures the first.
+  - A cell is left out when the journal has its result for the same engine and the same workloads.
   - Runs on the controller and touches no host.
 extends_documentation_fragment: [gb10.cluster.readonly]
 options:
@@ -31,8 +32,12 @@ options:
     type: list
     elements: path
     default: []
+  sglang_version:
+    description: Release of SGLang for the cells that name none; empty takes the preset's.
+    type: str
+    default: ""
   journal:
-    description: The sweep's result log; it need not exist yet.
+    description: The sweep's journal; it need not exist yet.
     type: path
     required: true
 """
@@ -51,7 +56,7 @@ cells:
   type: list
   elements: dict
 remaining:
-  description: The cells that are still to be measured, in order.
+  description: The cells that are still to be measured, in order. C(serving) is what role serving_plan needs for each.
   returned: success
   type: list
   elements: dict
@@ -69,6 +74,10 @@ revisions:
   description: Branch, tag or commit of each of them, the last cell's where cells differ.
   returned: success
   type: dict
+unfinished:
+  description: What to say when a run ends here, with the next cell; empty when no cell is left.
+  returned: success
+  type: str
 stop:
   description: The sweep's stop rules.
   returned: success

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-_COLLECTION = Path(__file__).resolve().parents[2]
-PROFILES = _COLLECTION / "profiles"
-SWEEPS = _COLLECTION / "sweeps"
-ROLES = _COLLECTION / "roles"
-MODULES = _COLLECTION / "plugins" / "modules"
+COLLECTION = Path(__file__).resolve().parents[2]
+PROFILES = COLLECTION / "profiles"
+SWEEPS = COLLECTION / "sweeps"
+ROLES = COLLECTION / "roles"
+MODULES = COLLECTION / "plugins" / "modules"

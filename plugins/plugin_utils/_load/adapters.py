@@ -18,10 +18,10 @@ from typing import Any
 
 from ansible_collections.gb10.cluster.plugins.module_utils._host import system
 
-from .cell import Workload
 from .client import Target
 from .judge import WORST_FIRST, judge, status_of
 from .stats import RequestRecord, spread, summarise
+from .workload import Workload
 
 PROGRAMS = {"sglang": "python3", "llama-benchy": "llama-benchy", "aiperf": "aiperf"}
 RESULT = {"sglang": "sglang.jsonl", "llama-benchy": "benchy.json", "aiperf": "profile_export_aiperf.json"}

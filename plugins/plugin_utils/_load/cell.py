@@ -22,6 +22,7 @@ from .._sglang.metrics import Scrape, difference, parse_metrics
 from .client import UNREADABLE, Budget, Busy, Request, Target, fetch, run_level
 from .judge import WORST_FIRST, fingerprint_of, judge, status_of
 from .stats import RequestRecord, spread, summarise
+from .workload import Workload
 
 QUESTIONS = (
     "Explain the CAP theorem to a new colleague, with one example for each choice that it forces.",
@@ -56,38 +57,6 @@ FILLER = [
     "written",
     "down",
 ]
-
-
-@dataclass(frozen=True)
-class Workload:
-    """What one cell asks of the server.
-
-    ``forced`` makes every request decode to ``max_tokens`` (``ignore_eos`` and ``min_tokens``): natural stops end a
-    cell after a second when the model has little to say. ``requests`` of 0 means one a stream. ``duration_s`` or
-    ``token_budget`` end a repetition by themselves: all streams stay busy until then, and are cut.
-    """
-
-    concurrency: int
-    max_tokens: int = 3072
-    context_tokens: int = 0
-    requests: int = 0
-    duration_s: float = 0.0
-    token_budget: int = 0
-    forced: bool = False
-    warmup: int = 1
-    repetitions: int = 1
-    seed: int = 1
-    draft_tokens: int | None = None
-
-    @property
-    def limited(self) -> bool:
-        """Tell whether a budget ends the repetitions."""
-        return self.duration_s > 0 or self.token_budget > 0
-
-    @property
-    def name(self) -> str:
-        """Return a short name: context and concurrency."""
-        return f"c{self.context_tokens}-n{self.concurrency}"
 
 
 def prompt(workload: Workload, repetition: int, index: int) -> str:

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal, get_args
 
 from .._output.fingerprint import FAR, divergence, fingerprint
 from .._output.garbage import Garbage
@@ -14,8 +14,9 @@ from .._output.guard import judge_text
 from .._output.record import Recording, judge_cell
 from .stats import RequestRecord
 
-WORST_FIRST = ("garbage", "eager", "failed", "infrastructure", "shared", "ok")
+Status = Literal["garbage", "eager", "failed", "infrastructure", "shared", "ok"]
 """States of a measurement, the one that decides first; only ``ok`` may be ranked."""
+WORST_FIRST: tuple[Status, ...] = get_args(Status)
 
 
 def _recording(record: RequestRecord) -> Recording:
@@ -62,8 +63,8 @@ def judge(
     return found
 
 
-def status_of(records: Sequence[RequestRecord], garbage: Sequence[Garbage]) -> str:
-    """Return ``ok``, ``garbage``, ``eager``, ``infrastructure`` or ``failed``; only ``ok`` may be ranked."""
+def status_of(records: Sequence[RequestRecord], garbage: Sequence[Garbage]) -> Status:
+    """Return the state of a repetition by its requests and by the signs of garbage in them."""
     if any(g.kind != "eager_regime" for g in garbage):
         return "garbage"
     if any(r.error_class == "infrastructure" for r in records):

@@ -12,7 +12,7 @@ from typing import Any
 
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding
 
-from .._load.cell import Workload
+from .._load.workload import Workload
 from .._serving.env import TRANSPORTS
 from .._sglang.owned import TOPOLOGY_FLAGS
 

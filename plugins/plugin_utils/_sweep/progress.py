@@ -16,11 +16,12 @@ from dataclasses import fields
 from datetime import datetime
 from typing import Any
 
-from .._load.cell import Workload
+from .._load.workload import Workload
+from .failure import CellStatus
 from .plan import cell_name
 
-NOT_FINAL = frozenset({"infrastructure", "shared"})
-"""States that say nothing about the cell: the cluster broke, or somebody else used the server. It runs again."""
+NOT_FINAL: frozenset[CellStatus] = frozenset({"infrastructure", "shared"})
+"""States that say nothing about the setting: the cluster failed, or others used the server. The cell runs again."""
 
 
 def workloads_id(workloads: Sequence[Mapping[str, Any]]) -> str:
@@ -33,6 +34,14 @@ def workloads_id(workloads: Sequence[Mapping[str, Any]]) -> str:
 def last_plan(records: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
     """Return the plan that the last run began with, or an empty one."""
     return next((r for r in reversed(records) if r.get("kind") == "plan"), {"cells": [], "workloads": []})
+
+
+def single_cell(server: str, preset: str) -> dict[str, Any]:
+    """Return name and cells of the plan for one running server: the group of a preset, or only a host name."""
+    labels = {"preset": preset} if preset else {"server": server}
+    name = f"{server}-{preset}" if preset else server
+    cell = {"id": name, "labels": labels, "overlay": {"preset": preset} if preset else {}, "status": "run"}
+    return {"sweep": f"bench-{server}", "cells": [cell]}
 
 
 def identity(cell: str, plan: Mapping[str, Any]) -> dict[str, str]:
@@ -54,7 +63,7 @@ def _results(records: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     return [r for r in records if r.get("kind") == "result"]
 
 
-def remaining(cells: Sequence[Mapping[str, Any]], records: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+def remaining(cells: Sequence[dict[str, Any]], records: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return the cells that still have to run: a cell is done once a record ends it, however it ended."""
     done = {r["cell"] for r in _results(records) if r.get("status") not in NOT_FINAL}
     return [c for c in cells if c["status"] == "run" and c["id"] not in done]

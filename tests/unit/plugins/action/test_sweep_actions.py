@@ -45,15 +45,16 @@ def plan(tmp_path: Path) -> dict[str, Any]:
 
 
 def record(tmp_path: Path, kind: str, **more: Any) -> dict[str, Any]:
-    extra = {k: more.pop(k) for k in ("ranks", "logs", "stop") if k in more}
+    extra = {k: more.pop(k) for k in ("stop", "evidence") if k in more}
     options = {"journal": str(tmp_path / "j.jsonl"), "record": {"kind": kind, "run": "one", **more}, **extra}
     return {"gb10.cluster.sweep_record": options}
 
 
-def measured(rate: float, status: str = "ok") -> list[dict[str, Any]]:
+def measured(rate: float, status: str = "ok", **group: Any) -> dict[str, Any]:
     runs = [{"status": status, "garbage": [], "figures": {"peak_tok_s": rate + i / 10}} for i in range(3)]
     one = {"workload": {"name": "c0-n4"}, "status": status, "runs": runs, "peak_tok_s": {"mean": rate}}
-    return [one | {"fingerprint": {"characters": 9, "pairs": {}}}]
+    cells = [one | {"fingerprint": {"characters": 9, "pairs": {}}}]
+    return {"server": {"server_info": {}}, "measured": {"cells": cells}, "group": group}
 
 
 def test_a_sweep_is_planned_recorded_resumed_reported_and_compared(tmp_path: Path) -> None:
@@ -72,18 +73,16 @@ def test_a_sweep_is_planned_recorded_resumed_reported_and_compared(tmp_path: Pat
         kept,
         kept,
         record(tmp_path, "start", cell=first),
-        record(tmp_path, "result", cell=first, measurements=measured(100)),
+        record(tmp_path, "result", cell=first, evidence=measured(100)),
         record(tmp_path, "start", cell=second),
         record(
             tmp_path,
             "result",
             cell=second,
-            measurements=measured(0, "infrastructure"),
-            ranks=dead,
-            logs={"p-0": [line]},
+            evidence=measured(0, "infrastructure", ranks=dead, logs={"p-0": [line]}),
         ),
         record(tmp_path, "start", cell=third),
-        record(tmp_path, "result", cell=third, measurements=broken),
+        record(tmp_path, "result", cell=third, evidence=broken),
         record(tmp_path, "start", cell=third, stop={"infrastructure": 1}),
         plan(tmp_path),
     )
@@ -147,7 +146,7 @@ def test_other_workloads_are_measured_anew(tmp_path: Path) -> None:
     (planned,) = play(tmp_path, sweep_file(tmp_path, base=base, axes=axes))
     first = planned["remaining"][0]["id"]
     about = {part: planned[part] for part in ("cells", "workloads")}
-    ended = record(tmp_path, "result", cell=first, measurements=measured(100))
+    ended = record(tmp_path, "result", cell=first, evidence=measured(100))
     play(tmp_path, record(tmp_path, "plan", **about), ended)
     again, longer = (
         play(tmp_path, sweep_file(tmp_path, base=base, axes=axes, workloads=[{"concurrency": 1, **more}]))[0]
@@ -156,6 +155,20 @@ def test_other_workloads_are_measured_anew(tmp_path: Path) -> None:
     assert [len(answer["remaining"]) for answer in (again, longer)] == [1, 2]
     (anew,) = play(tmp_path, record(tmp_path, "plan", cells=longer["cells"], workloads=longer["workloads"]))
     assert anew["changed"]
+
+
+def test_a_cell_that_cannot_be_planned_is_recorded_with_its_task_and_the_sweep_goes_on(tmp_path: Path) -> None:
+    file = sweep_file(tmp_path, base={"preset": "winner", "sglang_version": "0.5.10"}, axes={"page_size": [1, 16]})
+    own = {"bench_sweep": file["gb10.cluster.sweep_plan"]["sweep"], "bench_results_dir": str(tmp_path / "results")}
+    own |= {"bench_kubeconfig": str(tmp_path / "none"), "serving_plan_kubeconfig": str(tmp_path / "none")}
+    play(tmp_path, {"include_role": {"name": "gb10.cluster.bench", "tasks_from": "sweep"}, "vars": own})
+    records = [json.loads(line) for line in (tmp_path / "results/mine.jsonl").read_text().splitlines()]
+    assert [r["kind"] for r in records] == ["plan", *["start", "result"] * 2]
+    for ended in records[2::2]:
+        assert (ended["status"], ended["stage"], ended["task"]) == ("failed", "serve", "Plan the group")
+        assert "can't be planned" in ended["reason"]
+        assert ended["environment"]["collection"] and ended["environment"]["arguments"] == []
+    assert (tmp_path / "results/mine.html").is_file()
 
 
 def test_check_mode_plans_and_writes_nothing(tmp_path: Path) -> None:

@@ -3,23 +3,29 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from ansible_collections.gb10.cluster.plugins.plugin_utils._sweep.record import concluded, measured_status, took_s
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sweep.evidence import Evidence, environment, from_results
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sweep.record import conclude, measured_status, took_s
 
 DEAD = [{"rank": 1, "pod": "x-1-0", "restarts": 1, "trouble": ""}]
 ILLEGAL = {"x-1-0": ["INFO", "torch.AcceleratorError: CUDA error: an illegal instruction was encountered", "bye"]}
 
 
-def measured(*states: str) -> dict[str, Any]:
-    return {"kind": "result", "cell": "a", "measurements": [{"status": s} for s in states]}
+def measured(*states: str) -> Evidence:
+    return Evidence(server={}, measurements=[{"status": s} for s in states])
+
+
+def concluded(evidence: Evidence, ranks: list[dict[str, Any]], logs: dict[str, list[str]]) -> dict[str, Any]:
+    return conclude(replace(evidence, ranks=ranks, logs=logs), {})
 
 
 def test_the_worst_measurement_decides() -> None:
-    assert measured_status(measured("ok", "ok")["measurements"]) == "ok"
-    assert measured_status(measured("ok", "infrastructure", "garbage")["measurements"]) == "garbage"
+    assert measured_status(measured("ok", "ok").measurements) == "ok"
+    assert measured_status(measured("ok", "infrastructure", "garbage").measurements) == "garbage"
     assert measured_status([]) == "failed"
 
 
@@ -101,10 +107,9 @@ def test_a_rank_that_the_kernel_killed_had_no_memory() -> None:
 
 
 def test_a_cell_that_never_was_measured_is_classified_by_what_failed() -> None:
-    record = {"kind": "result", "cell": "a", "status": "failed", "reason": "Group x is not ready after 300 s."}
-    assert concluded(record, [], {})["status"] == "timeout"
-    proof = record | {"reason": "rank 1 on spark2: NET/Socket, IB was expected"}
-    assert concluded(proof, [], {})["status"] == "failed"
+    late = concluded(Evidence(failed=True, task="Wait", reason="Group x is not ready after 300 s."), [], {})
+    assert (late["status"], late["stage"], late["task"]) == ("timeout", "serve", "Wait")
+    assert concluded(Evidence(failed=True, reason="no port is left"), [], {})["status"] == "failed"
 
 
 @pytest.mark.parametrize(
@@ -119,9 +124,10 @@ def test_a_cell_that_never_was_measured_is_classified_by_what_failed() -> None:
 def test_a_transport_that_is_not_proved_is_a_class_of_its_own(
     reason: str, ranks: list[dict[str, Any]], status: str
 ) -> None:
-    record = {"kind": "result", "cell": "a", "status": "failed", "stage": "transport", "reason": reason}
-    ended = concluded(record, ranks, ILLEGAL if ranks else {})
-    assert ended["status"] == status
+    evidence = Evidence(server={}, verify=True, failed=True, reason=reason)
+    ended = concluded(evidence, ranks, ILLEGAL if ranks else {})
+    assert (ended["status"], ended["stage"]) == (status, "transport")
+    assert ended["environment"]["transport"] == {"satisfied": False, "msg": reason}
     assert ended["failure"]["line"] in (reason, ILLEGAL["x-1-0"][1])
 
 
@@ -136,3 +142,87 @@ def test_a_cell_takes_as_long_as_since_its_last_start() -> None:
     ]
     assert took_s("a", records, datetime(2026, 6, 1, 23, 5, tzinfo=UTC)) == 300
     assert took_s("b", records, datetime(2026, 6, 1, 23, 5, tzinfo=UTC)) is None
+
+
+PLAN = {
+    "sglang_version": "0.5.10",
+    "image": "registry/sglang:0.5.10",
+    "profile": "p",
+    "preset": "mtp",
+    "ranks": [
+        {
+            "node": node,
+            "argv": ["sglang", "serve", f"--rank={rank}"],
+            "networks": [{"name": "rail0", "rdma_device": "rocep1"}, {"name": "rail1", "rdma_device": "rocep2"}],
+        }
+        for rank, node in enumerate(("spark1", "spark2"))
+    ],
+}
+PROOF = {"satisfied": True, "msg": "2 ranks on ib", "nccl_versions": ["2.28.9"]}
+RESULTS = {
+    "plan": PLAN,
+    "mtu": 9000,
+    "pods": {
+        "resources": [
+            {"status": {"containerStatuses": [{"name": "sglang", "imageID": "x@sha256:1"}, {"name": "gateway"}]}},
+            {"status": {"containerStatuses": [{"name": "sglang", "imageID": "x@sha256:1"}]}},
+            {"status": {}},
+        ]
+    },
+    "kernels": {"results": [{"stdout_lines": ["6.17.0", "no NVIDIA driver"]}, {"failed": True, "msg": "no pod"}]},
+    "server": {"server_info": {"tp_size": 2}},
+    "verify": True,
+    "proof": PROOF,
+    "measured": {"cells": [{"status": "ok"}]},
+    "failure": {},
+    "group": {"ranks": [{"rank": 0}], "logs": {"x-0-0": ["INFO"]}},
+}
+
+
+def test_the_record_of_a_cell_says_what_was_asked_for_and_what_was_seen() -> None:
+    record = conclude(from_results(RESULTS), {"commit": "abc1"})
+    assert record["status"] == "ok" and "stage" not in record
+    assert record["measurements"] == [{"status": "ok"}]
+    assert record["environment"] == {
+        "sglang": "0.5.10",
+        "image": "registry/sglang:0.5.10",
+        "profile": "p/mtp",
+        "arguments": ["sglang", "serve", "--rank=0"],
+        "nodes": ["spark1", "spark2"],
+        "networks": ["rail0", "rail1"],
+        "rdma_devices": ["rocep1", "rocep2"],
+        "mtu": 9000,
+        "commit": "abc1",
+        "image_id": ["x@sha256:1"],
+        "kernel_and_driver": ["6.17.0, no NVIDIA driver"],
+        "server": {"tp_size": 2},
+        "nccl": ["2.28.9"],
+        "transport": PROOF,
+    }
+
+
+@pytest.mark.parametrize(
+    ("lacking", "verify", "stage"),
+    [
+        ({"server": {"failed": True, "msg": "no answer"}}, True, "serve"),
+        ({"server": {}, "pods": {}, "kernels": {}, "plan": {}, "group": {"failed": True}}, True, "serve"),
+        ({"proof": {}}, True, "transport"),
+        ({"proof": {}, "server": {"server_info": {}}}, True, "transport"),
+        ({"proof": {}}, False, "measure"),
+        ({}, True, "measure"),
+    ],
+)
+def test_a_cell_fails_in_the_first_stage_that_left_no_evidence(
+    lacking: dict[str, Any], verify: bool, stage: str
+) -> None:
+    failure = {"task": "Some task", "msg": "no port is left"}
+    results = RESULTS | {"measured": {}, "verify": verify, "failure": failure} | lacking
+    record = conclude(from_results(results), {})
+    assert (record["stage"], record["task"], record["reason"]) == (stage, "Some task", "no port is left")
+    assert record["status"] == ("transport" if stage == "transport" else "failed")
+    if stage == "transport":
+        assert record["environment"]["transport"] == {"satisfied": False, "msg": "no port is left"}
+
+
+def test_a_server_of_which_only_the_address_is_known_was_asked_for_nothing() -> None:
+    assert environment(Evidence(server={"tp_size": 1}), {"commit": "abc1"}) == {"server": {"tp_size": 1}}

@@ -1,0 +1,33 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Which engine a cell of a sweep is, and what role serving_plan needs to serve it. Private to the collection."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from .._sglang.profile import ResolvedProfile, resolve
+
+
+def serving_of(overlay: Mapping[str, Any], sglang_version: str = "") -> dict[str, Any]:
+    """Return preset, version, transport and overrides of role serving_plan for a cell; the version is the default."""
+    chosen = {"preset": "", "sglang_version": sglang_version, "transport": "roce"}
+    overrides = {key: value for key, value in overlay.items() if key not in chosen}
+    return {key: overlay.get(key, default) for key, default in chosen.items()} | {"overrides": overrides}
+
+
+def engine_of(
+    profile: Mapping[str, Any], overlay: Mapping[str, Any], sglang_version: str = ""
+) -> tuple[str, ResolvedProfile]:
+    """Return a key that is equal for two cells exactly when they are one engine, and the resolved profile.
+
+    SGLang's own settings are in ``ResolvedProfile.engine``; transport, image and other variables are added here.
+    Raises ValueError for an unknown preset or version.
+    """
+    cell = serving_of(overlay, sglang_version)
+    resolved = resolve(profile, cell["preset"] or None, cell["sglang_version"] or None, cell["overrides"])
+    env = {name: value for name, value in resolved.env.items() if not name.startswith("SGLANG_")}
+    return "|".join([resolved.engine, cell["transport"], resolved.image, json.dumps(env, sort_keys=True)]), resolved

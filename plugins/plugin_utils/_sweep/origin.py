@@ -1,0 +1,29 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Which release of the collection measured a cell. Private to the collection."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import yaml
+from ansible_collections.gb10.cluster.plugins.module_utils._host import system
+
+from .._paths import COLLECTION
+
+
+def collection_version(root: Path = COLLECTION) -> str:
+    """Return the collection's version: an installed collection has MANIFEST.json, a checkout has galaxy.yml."""
+    manifest = root / "MANIFEST.json"
+    if manifest.is_file():
+        return str(json.loads(manifest.read_text(encoding="utf-8"))["collection_info"]["version"])
+    return str(yaml.safe_load((root / "galaxy.yml").read_text(encoding="utf-8"))["version"])
+
+
+def commit(root: Path = COLLECTION) -> str:
+    """Return the commit of a checkout, or nothing for an installed collection."""
+    if not (root / ".git").exists():
+        return ""
+    return system.run(["git", "-C", str(root), "rev-parse", "HEAD"], check=False).stdout.strip()
