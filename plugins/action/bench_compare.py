@@ -9,11 +9,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ansible.errors import AnsibleActionFail
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import ControllerAction
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report.rank import comparison_lines, regressions
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report.rows import from_records
-from ansible_collections.gb10.cluster.plugins.plugin_utils._sweep.action import read_journal
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sweep.action import existing_journal
 
 
 class ActionModule(ControllerAction):
@@ -23,10 +22,7 @@ class ActionModule(ControllerAction):
         """Return the table; failed when a row is worse or missing."""
         reports = []
         for side in ("before", "after"):
-            file = Path(options[side])
-            if not file.is_file():
-                raise AnsibleActionFail(f"{side} = {file}: no such journal. Name one that a sweep wrote (.jsonl).")
-            reports.append(from_records(file.stem, read_journal(file)))
+            reports.append(from_records(Path(options[side]).stem, existing_journal(options[side])))
         rows = regressions(reports[0], reports[1], options["tolerance"])
         bad = [r for r in rows if r["verdict"] in ("worse", "missing")]
         lines = comparison_lines(rows)

@@ -19,7 +19,7 @@ from ansible.errors import AnsibleActionFail
 from ansible.utils.display import Display
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import ControllerAction
 from ansible_collections.gb10.cluster.plugins.plugin_utils._load.adapters import command, missing, parse, result_of
-from ansible_collections.gb10.cluster.plugins.plugin_utils._load.cell import Server, Workload, idle, measure
+from ansible_collections.gb10.cluster.plugins.plugin_utils._load.cell import Server, idle, measure
 from ansible_collections.gb10.cluster.plugins.plugin_utils._load.client import HAVE_AIOHTTP, UNREADABLE, Busy, Target
 from ansible_collections.gb10.cluster.plugins.plugin_utils._load.info import (
     draft_tokens,
@@ -27,6 +27,7 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._load.info import (
     served_model,
     server_info,
 )
+from ansible_collections.gb10.cluster.plugins.plugin_utils._load.workload import Workload
 
 DISPLAY = Display()
 

@@ -89,13 +89,18 @@ class ActionModule(ControllerAction):
         sweep = yaml.safe_load(path.read_text(encoding="utf-8"))
         if not isinstance(sweep, dict):
             raise AnsibleActionFail(f"{path} is not a sweep: it has no keys. Write profile, axes and workloads.")
-        profile = load_profile(str(sweep.get("profile")), options["profile_dirs"])
+        try:
+            profile = load_profile(str(sweep.get("profile")), options["profile_dirs"])
+        except ValueError as error:
+            raise AnsibleActionFail(f"{path}: {error}") from error
         resolver = _Resolver(path, profile, options["sglang_version"])
         planned = plan(sweep, resolver)
         _refuse(path, planned, resolver)
         cells = [c.as_dict() for c in planned.cells]
         records = current(read_journal(options["journal"]), {"cells": cells, "workloads": sweep["workloads"]})
-        left = [c | {"serving": serving_of(c["overlay"], options["sglang_version"])} for c in remaining(cells, records)]
+        left = [
+            {**c, "serving": serving_of(c["overlay"], options["sglang_version"])} for c in remaining(cells, records)
+        ]
         minutes = float(sweep.get("cell_minutes", 30))
         seconds = estimate_s(cells, records, 60 * minutes)
         return {

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from ansible_collections.gb10.cluster.plugins.module_utils._common.tables import align
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sweep.plan import cell_name
 
 
@@ -35,7 +36,7 @@ def bench_lines(cells: Sequence[Mapping[str, Any]]) -> list[str]:
                 cell["status"] + (f": {cell['reason']}" if cell.get("reason") else ""),
             ]
         )
-    return _align(rows)
+    return align(rows)
 
 
 def sweep_lines(cells: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -47,12 +48,7 @@ def sweep_lines(cells: Sequence[Mapping[str, Any]]) -> list[str]:
         if cell["status"] == "duplicate":
             why = f"the same engine as {names.get(cell['duplicate_of'], cell['duplicate_of'])}"
         rows.append([names[cell["id"]], cell["status"], why])
-    return _align(rows)
-
-
-def _align(rows: Sequence[Sequence[str]]) -> list[str]:
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))] if rows else []
-    return ["  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in rows]
+    return align(rows)
 
 
 class FilterModule:

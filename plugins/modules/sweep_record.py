@@ -40,8 +40,8 @@ options:
     description:
       - For a result, the registered results of the cell's tasks. A task that did not run is left out or empty.
       - C(plan) is the serving plan, C(mtu) that of the fabric, C(verify) whether the transport is verified.
-      - C(pods) is the result of M(kubernetes.core.k8s_info), C(kernels) that of M(kubernetes.core.k8s_exec) in each pod,
-        C(server) and C(measured) those of M(gb10.cluster.load_cell), C(group) that of
+      - C(pods) is the result of M(kubernetes.core.k8s_info), C(kernels) that of M(kubernetes.core.k8s_exec) in each
+        pod, C(server) and C(measured) those of M(gb10.cluster.load_cell), C(group) that of
         M(gb10.cluster.serving_group_info), and C(proof) that of role nccl_verify.
       - C(failure) has C(task) and C(msg) of the task that failed.
     type: dict

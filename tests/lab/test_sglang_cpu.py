@@ -105,7 +105,7 @@ def test_a_sweep_of_real_engines_ends_in_a_report(cluster: Site) -> None:
     # No NCCL, so no transport to prove; and what random weights say is no language to judge.
     odd = {"bench_verify_transport": False, "bench_judge_output": False}
     output = cluster.play("sweep", **VALUES, **odd, sweep=str(CHECKOUT / "tests/lab/fixtures/cpu-four.yml"))
-    print(output[output.rfind("Sweep | Show what a reader") :][:2000])
+    print(output[output.rfind("Sweep | Show the winners") :][:2000])
     records = [json.loads(line) for line in (cluster.lab.results / "cpu-four.jsonl").read_text().splitlines()]
     plan = next(record for record in records if record["kind"] == "plan")["cells"]
     assert Counter(cell["status"] for cell in plan) == {"run": 4, "duplicate": 1}

@@ -97,7 +97,7 @@ def test_twelve_cells_end_right_although_the_controller_is_killed_twice_and_inte
     end_while_it_measures(cluster, 3, signal.SIGKILL)
     interrupted = [r["cell"] for r in journal(cluster) if r["kind"] == "start"]
     output = cluster.play("sweep", sweep=str(SWEEP))
-    print(output[output.find("TASK [gb10.cluster.bench : Sweep | Show what a reader") :][:1500])
+    print(output[output.find("TASK [gb10.cluster.bench : Sweep | Show the winners") :][:1500])
 
     records = journal(cluster)
     ended = [r for r in records if r["kind"] == "result"]

@@ -55,7 +55,10 @@ READ_FILES = {
     "plugin_utils._sglang.patches",
     "plugin_utils._sglang.profile_files",
     "plugin_utils._sglang.rules",
+    "plugin_utils._sweep.action",
+    "plugin_utils._sweep.failure",
     "plugin_utils._sweep.journal",
+    "plugin_utils._sweep.origin",
 }
 IO_MODULES = {"asyncio", "concurrent", "http", "os", "platform", "random", "shutil", "signal", "socket", "subprocess"}
 IO_MODULES |= {"tempfile", "threading", "time", "urllib"}

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
+from ansible_collections.gb10.cluster.plugins.module_utils._common.tables import align
+
 from .._load.stats import distinguishable, spread
 from .rows import PEAK, Report, Row
 
@@ -106,8 +108,7 @@ def comparison_lines(rows: Sequence[Mapping[str, Any]]) -> list[str]:
         shown = f"{after:.5g}" if after else "-"
         figure = COMPARED[row["figure"]][0]
         lines.append([row["row"], row["workload"], figure, f"{row['before']:.5g}", shown, change, row["verdict"]])
-    widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
-    return ["  ".join(c.ljust(w) for c, w in zip(line, widths, strict=True)).rstrip() for line in lines]
+    return align(lines)
 
 
 def noise_floor(report: Report) -> dict[str, float]:

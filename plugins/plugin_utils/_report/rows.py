@@ -3,8 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Turn the records of a sweep, or a published table, into the tables of a report. Private to the collection.
 
-Everything here is data in, data out; `_bench_rank` judges it, `_bench_table`, `_bench_sections`, `_bench_html` and
-`_bench_plots` show it.
+Pure. `rank` compares the rows; `table`, `setup` and `sections` say what a report contains; `html` and `plots` show it.
 """
 
 from __future__ import annotations

@@ -19,3 +19,12 @@ def read_journal(path: str | Path) -> list[dict[str, Any]]:
         return journal.read(Path(path)).records
     except journal.JournalDamaged as error:
         raise AnsibleActionFail(str(error)) from error
+
+
+def existing_journal(path: str | Path) -> list[dict[str, Any]]:
+    """Return the records of a journal that must be there. Raise AnsibleActionFail, naming those beside it."""
+    file = Path(path)
+    if not file.is_file():
+        others = ", ".join(sorted(p.name for p in file.parent.glob("*.jsonl"))) or "no journal"
+        raise AnsibleActionFail(f"{path}: there is no such journal. Name one that a sweep wrote; there is: {others}.")
+    return read_journal(file)

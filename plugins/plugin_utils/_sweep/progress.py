@@ -63,7 +63,7 @@ def _results(records: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     return [r for r in records if r.get("kind") == "result"]
 
 
-def remaining(cells: Sequence[dict[str, Any]], records: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def remaining(cells: Sequence[Mapping[str, Any]], records: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """Return the cells that still have to run: a cell is done once a record ends it, however it ended."""
     done = {r["cell"] for r in _results(records) if r.get("status") not in NOT_FINAL}
     return [c for c in cells if c["status"] == "run" and c["id"] not in done]

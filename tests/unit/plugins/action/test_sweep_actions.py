@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -21,7 +22,7 @@ PLAYBOOK = Path(sys.executable).with_name("ansible-playbook")
 SWEEP = str(ROOT / "tests/lab/fixtures/lab-twelve.yml")
 
 
-def play(tmp_path: Path, *tasks: dict[str, Any], check: bool = True) -> list[dict[str, Any]]:
+def play(tmp_path: Path, *tasks: dict[str, Any], check: bool = True, cwd: Path = ROOT) -> list[dict[str, Any]]:
     """Run tasks on localhost; return their results in order, as the journal of a callback has them."""
     registered = [task | {"name": f"Task {i}", "register": f"task{i}"} for i, task in enumerate(tasks)]
     names = [f"task{i}" for i in range(len(tasks))]
@@ -34,7 +35,8 @@ def play(tmp_path: Path, *tasks: dict[str, Any], check: bool = True) -> list[dic
     }
     book = tmp_path / "book.yml"
     book.write_text(yaml.safe_dump([{"hosts": "localhost", "gather_facts": False, "tasks": [block]}]))
-    done = subprocess.run([PLAYBOOK, book], cwd=ROOT, capture_output=True, text=True, check=False)
+    environment = {**os.environ, "ANSIBLE_COLLECTIONS_PATH": str(ROOT / "collections")}
+    done = subprocess.run([PLAYBOOK, book], cwd=cwd, env=environment, capture_output=True, text=True, check=False)
     assert (done.returncode == 0) is check, done.stdout + done.stderr
     found: list[dict[str, Any]] = json.loads(out.read_text())
     return found
@@ -171,6 +173,15 @@ def test_a_cell_that_cannot_be_planned_is_recorded_with_its_task_and_the_sweep_g
     assert (tmp_path / "results/mine.html").is_file()
 
 
+def test_results_go_below_the_current_directory_not_the_playbooks(tmp_path: Path) -> None:
+    here = tmp_path / "here"
+    here.mkdir()
+    options = {"journal": "results/j.jsonl", "record": {"kind": "plan", "server": "one", "workloads": []}}
+    report = {"journals": ["results/j.jsonl"], "dest": "results/j"}
+    play(tmp_path, {"gb10.cluster.sweep_record": options}, {"gb10.cluster.bench_report": report}, cwd=here)
+    assert {path.name for path in (here / "results").iterdir()} == {"j.jsonl", "j.html", "j.md", "j.json"}
+
+
 def test_check_mode_plans_and_writes_nothing(tmp_path: Path) -> None:
     task = record(tmp_path, "start", cell="a") | {"check_mode": True}
     play(tmp_path, task)
@@ -181,7 +192,11 @@ def test_check_mode_plans_and_writes_nothing(tmp_path: Path) -> None:
     ("task", "said"),
     [
         ({"gb10.cluster.sweep_plan": {"sweep": "nosuch", "journal": "j"}}, "Name a path, or one of: gemma-4-26b-b300"),
-        ({"gb10.cluster.bench_compare": {"before": "/nowhere", "after": "/nowhere"}}, "no such journal"),
+        ({"gb10.cluster.bench_compare": {"before": "/nowhere", "after": "/nowhere"}}, "there is no such journal"),
+        (
+            {"gb10.cluster.bench_report": {"journals": ["tests/unit/nothere.jsonl"], "dest": "nothere"}},
+            "nothere.jsonl: there is no such journal. Name one that a sweep wrote; there is: no journal.",
+        ),
     ],
 )
 def test_what_is_missing_is_named(tmp_path: Path, task: dict[str, Any], said: str) -> None:
