@@ -16,7 +16,7 @@ import sys
 from collections.abc import Iterator
 
 from . import cleanup, deps, hosts, image, network, sysctl
-from .lab import CHECKOUT, Host, Lab, hosts_of
+from .lab import CHECKOUT, HOST_KINDS, Host, Lab, hosts_of
 from .podman import Podman
 from .shell import LabError, say
 
@@ -53,6 +53,9 @@ def _parser() -> argparse.ArgumentParser:
     up.add_argument("--nodes", type=int, default=4, help="GPU nodes beside the control host (default 4)")
     up.add_argument("--kubernetes", action=argparse.BooleanOptionalAction, default=None,
                     help="have the Kubernetes parts ready in the cache (default: if they can be had)")  # fmt: skip
+    up.add_argument("--hosts", choices=HOST_KINDS, default=os.environ.get("GB10_LAB_HOSTS") or HOST_KINDS[1],
+                    help="spark: a machine as delivered, with NetworkManager; kind: with systemd-networkd "
+                         "(default: $GB10_LAB_HOSTS, else %(default)s)")  # fmt: skip
     add("down", _down, "remove the lab without a trace")
     status = add("status", _status, "tell what runs")
     status.add_argument("--json", action="store_true", help="for programs")
@@ -103,6 +106,8 @@ def _up(options: argparse.Namespace) -> int:
         known = lab.describe()
         old = hosts_of(int(str(known["nodes"]))) if known else []
         healthy = bool(old) and len(_alive(lab)) == len(old)
+        if healthy and known and known["hosts"] != options.hosts:
+            raise LabError(f"lab {lab.name} runs with --hosts {known['hosts']}; remove it with `lab/labctl down` first")
         if healthy and len(old) == len(wanted):
             say(f"lab {lab.name} runs already: {len(wanted)} hosts")
             return 0
@@ -121,12 +126,13 @@ def _up(options: argparse.Namespace) -> int:
         else:
             network.create(lab)
             hosts.make_keys(lab)
-        network.connect(lab, new)
+        network.connect(lab, new, options.hosts)
         hosts.write_ssh(lab, wanted)
-        hosts.start(lab, podman, new, name, everybody=wanted)
-        hosts.introduce(lab, new, to=old)
+        hosts.start(lab, podman, new, name, everybody=wanted, kind=options.hosts)
+        hosts.introduce(lab, podman, new, to=old)
         hosts.write_inventory(lab, wanted)
-        lab.finish({"name": lab.name, "state": str(lab.state), "nodes": options.nodes, "kubernetes": kubernetes})
+        lab.finish({"name": lab.name, "state": str(lab.state), "nodes": options.nodes, "kubernetes": kubernetes,
+                    "hosts": options.hosts})  # fmt: skip
     say(f"up: control 10.99.0.10, spark1…{options.nodes} 10.99.0.11…. Try: lab/labctl run -- ansible all -m ping")
     return 0
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import json
+import secrets
 import shutil
 import sys
 import time
@@ -14,7 +15,7 @@ import uuid
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from .lab import CHECKOUT, CONTROLLER, RAILS, Host, Lab
+from .lab import CHECKOUT, CONTROLLER, RAILS, USER, Host, Lab
 from .podman import Podman
 from .shell import LabError, command, say
 
@@ -22,13 +23,18 @@ TOTAL_VFS = 4
 # what containerd and kubelet write must not lie on the container's own overlay: overlay on overlay fails
 BIND_MOUNTED = ("/var/lib/rancher", "/var/lib/containerd", "/var/lib/kubelet")
 _READY_S = 90
+_WANTS = "etc/systemd/system/{target}.wants/{unit}"
+_UNITS = {
+    "spark": (("multi-user.target", "NetworkManager.service"),),
+    "kind": (("multi-user.target", "systemd-networkd.service"), ("sockets.target", "systemd-networkd.socket")),
+}
 
 
-def start(lab: Lab, podman: Podman, hosts: Sequence[Host], image: str, *, everybody: Sequence[Host]) -> None:
+def start(lab: Lab, podman: Podman, hosts: Sequence[Host], image: str, *, everybody: Sequence[Host], kind: str) -> None:
     """Start hosts and wait until each runs and answers ssh. They know the names of ``everybody``."""
     (lab.run / "cp").mkdir(exist_ok=True)
     with concurrent.futures.ThreadPoolExecutor(max_workers=4) as pool:
-        _all(pool, lambda host: _start_one(lab, podman, host, everybody, image), hosts)
+        _all(pool, lambda host: _start_one(lab, podman, host, everybody, image, kind), hosts)
     say(f"{len(hosts)} hosts started; waiting for ssh")
     wait(lab, hosts)
 
@@ -50,21 +56,25 @@ def container(lab: Lab, host: Host) -> str:
     return lab.netns(host)
 
 
-def _start_one(lab: Lab, podman: Podman, host: Host, hosts: Sequence[Host], image: str) -> None:
+def _start_one(lab: Lab, podman: Podman, host: Host, hosts: Sequence[Host], image: str, kind: str) -> None:
     directory = lab.host_dir(host)
     volumes = [f"{CHECKOUT / 'lab' / 'hosts'}:/opt/gb10-lab/hosts:ro", f"{lab.cache}:/opt/gb10-lab-cache:ro"]
     for path in BIND_MOUNTED:
         own = directory / path.lstrip("/")
         own.mkdir(parents=True)
         volumes.append(f"{own}:{path}")
+    settings = directory / "host"
+    settings.mkdir()
+    (settings / "login").write_text(f"{USER}:{lab.become_password.read_text()}\n")
+    (settings / "login").chmod(0o600)
+    (settings / "kind").write_text(kind)
+    volumes.append(f"{settings}:/opt/gb10-lab/host:ro")
     if host.is_node:
-        settings = directory / "host"
-        settings.mkdir()
         (settings / "host.json").write_text(
             json.dumps({"name": host.name, "number": host.number, "total_vfs": TOTAL_VFS, "rails": RAILS}, indent=2)
         )
-        volumes += [f"{settings}:/opt/gb10-lab/host:ro", f"/run/netns/{lab.name}:/opt/gb10-lab/switch.netns"]
-    _write_files(lab, host, hosts, directory / "root")
+        volumes.append(f"/run/netns/{lab.name}:/opt/gb10-lab/switch.netns")
+    _write_files(lab, host, hosts, kind, directory / "root")
     podman(
         "create", f"--name={container(lab, host)}", f"--hostname={host.name}", "--privileged",
         # podman's own systemd mode would mount the machine's whole systemd hierarchy (cgroup v1) into every host,
@@ -80,34 +90,65 @@ def _start_one(lab: Lab, podman: Podman, host: Host, hosts: Sequence[Host], imag
     podman("start", container(lab, host))
 
 
-def _write_files(lab: Lab, host: Host, hosts: Sequence[Host], root: Path) -> None:
+def _write_files(lab: Lab, host: Host, hosts: Sequence[Host], kind: str, root: Path) -> None:
     """The files in which one host differs from the image."""
     names = "".join(f"{other.address} {other.name}\n" for other in hosts)
     files = {
         "etc/hosts": (f"127.0.0.1 localhost\n::1 localhost ip6-localhost\n{CONTROLLER} controller\n{names}", 0o644),
-        # the installer's file: what a role for the fabric must leave alone
-        "etc/netplan/50-cloud-init.yaml": (
-            "network:\n  version: 2\n  ethernets:\n    mgmt0:\n"
-            f"      addresses: [{host.address}/24]\n      routes: [{{to: default, via: {CONTROLLER}}}]\n",
-            0o600,
-        ),
         "etc/ssh/ssh_host_ed25519_key": ((lab.state / "ssh" / "host_ed25519").read_text(), 0o600),
         "etc/machine-id": (f"{uuid.uuid4().hex}\n", 0o444),
-        "root/.ssh/authorized_keys": (lab.key.with_suffix(".pub").read_text(), 0o600),
+        f"home/{USER}/.ssh/authorized_keys": (lab.key.with_suffix(".pub").read_text(), 0o600),
+        **{name: (text, 0o600) for name, text in _netplan(host, kind).items()},
     }
     for name, (text, mode) in files.items():
         path = root / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
         path.chmod(mode)
-    (root / "root").chmod(0o700)
-    (root / "root" / ".ssh").chmod(0o700)
+    for path in (root / "home" / USER, root / "home" / USER / ".ssh"):
+        path.chmod(0o700)
+    for target, unit in _UNITS[kind]:
+        link = root / _WANTS.format(target=target, unit=unit)
+        link.parent.mkdir(parents=True, exist_ok=True)
+        link.symlink_to(f"/usr/lib/systemd/system/{unit}")
+
+
+def _netplan(host: Host, kind: str) -> dict[str, str]:
+    """Return the netplan files that a host is delivered with; a role for the fabric must leave them alone."""
+    management = f"      addresses: [{host.address}/24]\n      routes: [{{to: default, via: {CONTROLLER}}}]\n"
+    start = "network:\n  version: 2\n"
+    if kind == "kind":
+        return {"etc/netplan/50-cloud-init.yaml": f"{start}  ethernets:\n    mgmt0:\n{management}"}
+    identity = str(uuid.uuid4())
+    files = {
+        "etc/netplan/01-network-manager-all.yaml": f"{start}  renderer: NetworkManager\n",
+        # the form in which Ubuntu's NetworkManager stores a connection
+        f"etc/netplan/90-NM-{identity}.yaml": (
+            f"{start}  ethernets:\n    NM-{identity}:\n      renderer: NetworkManager\n      match: {{name: mgmt0}}\n"
+            f"{management}      networkmanager: {{uuid: {identity}, name: Wired connection 1}}\n"
+        ),
+    }
+    if host.is_node:
+        # what NVIDIA's playbook for two connected Sparks leaves: static addresses on one host, DHCP on the next
+        ports = "".join(
+            f"    {rail['pf']}: "
+            + (
+                "{dhcp4: true}\n"
+                if host.number % 2 == 0
+                else f"{{addresses: [192.168.{100 + index}.{host.number}/24]}}\n"
+            )
+            for index, rail in enumerate(RAILS)
+        )
+        files["etc/netplan/40-cx7.yaml"] = f"{start}  ethernets:\n{ports}"
+    return files
 
 
 def make_keys(lab: Lab) -> None:
     """Make the user's key and the one that all hosts of the lab share."""
     directory = lab.key.parent
     directory.mkdir(mode=0o700)
+    lab.become_password.touch(mode=0o600)
+    lab.become_password.write_text(secrets.token_urlsafe(12))
     for name in ("id_ed25519", "host_ed25519"):
         comment = f"{lab.name} {name}"
         command(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", comment, "-f", str(directory / name)])
@@ -120,7 +161,7 @@ def write_ssh(lab: Lab, hosts: Sequence[Host]) -> None:
     lab.known_hosts.write_text("".join(f"{host.name},{host.address} {public}\n" for host in hosts))
     blocks = "".join(f"Host {host.name}\n  HostName {host.address}\n" for host in hosts)
     (directory / "config").write_text(
-        f"{blocks}Host *\n  User root\n  IdentityFile {lab.key}\n  IdentitiesOnly yes\n  BatchMode yes\n"
+        f"{blocks}Host *\n  User {USER}\n  IdentityFile {lab.key}\n  IdentitiesOnly yes\n  BatchMode yes\n"
         f"  UserKnownHostsFile {lab.known_hosts}\n  GlobalKnownHostsFile /dev/null\n  LogLevel ERROR\n"
     )
 
@@ -151,11 +192,11 @@ def discard(lab: Lab, podman: Podman, host: Host) -> None:
         shutil.rmtree(lab.host_dir(host))
 
 
-def introduce(lab: Lab, new: Sequence[Host], to: Sequence[Host]) -> None:
+def introduce(lab: Lab, podman: Podman, new: Sequence[Host], to: Sequence[Host]) -> None:
     """Tell running hosts the names of new ones."""
     lines = "".join(f"{host.address} {host.name}\\n" for host in new)
     for host in to:
-        ssh(lab, host, f"printf '{lines}' >> /etc/hosts")
+        podman("exec", container(lab, host), "sh", "-c", f"printf '{lines}' >> /etc/hosts")
 
 
 def inside(lab: Lab) -> list[str]:

@@ -28,6 +28,9 @@ RAILS = (
     },
 )
 MAX_NODES = 64
+USER = "gb10"
+# "spark": a machine as delivered, NetworkManager renders netplan's files; "kind": systemd-networkd renders them
+HOST_KINDS = ("spark", "kind")
 MARKER = ".gb10-lab"
 
 
@@ -103,6 +106,11 @@ class Lab:
     def key(self) -> Path:
         """Private ssh key of the lab's user."""
         return self.state / "ssh" / "id_ed25519"
+
+    @property
+    def become_password(self) -> Path:
+        """File with the sudo password of the hosts' user."""
+        return self.state / "become-password"
 
     @property
     def known_hosts(self) -> Path:

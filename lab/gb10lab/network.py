@@ -25,14 +25,14 @@ def create(lab: Lab) -> None:
     _batch(lab.name, _switches())
 
 
-def connect(lab: Lab, hosts: Sequence[Host]) -> None:
+def connect(lab: Lab, hosts: Sequence[Host], kind: str) -> None:
     """Make the hosts' namespaces with their interfaces, cabled to the lab's bridges."""
     for host in hosts:
         # not by `ip -batch`: after `netns add` the rest of a batch would run in the new namespace
         command(["ip", "netns", "add", lab.netns(host)])
     _batch(lab.name, [line for host in hosts for line in _cables(lab, host)])
     for host in hosts:
-        _batch(lab.netns(host), _interfaces(host))
+        _batch(lab.netns(host), _interfaces(host, kind))
 
 
 def _switches() -> list[str]:
@@ -63,14 +63,11 @@ def _cables(lab: Lab, host: Host) -> list[str]:
     return lines
 
 
-def _interfaces(host: Host) -> list[str]:
-    lines = [
-        "link set lo up",
-        "link set mgmt0 up",
-        f"address add {host.address}/24 dev mgmt0",
+def _interfaces(host: Host, kind: str) -> list[str]:
+    lines = ["link set lo up", "link set mgmt0 up"]
+    if kind == "kind":
         # K3s wants a default route; the controller's namespace forwards nothing
-        f"route add default via {CONTROLLER} dev mgmt0",
-    ]
+        lines += [f"address add {host.address}/24 dev mgmt0", f"route add default via {CONTROLLER} dev mgmt0"]
     return lines + ([f"link set {rail['pf']} up" for rail in RAILS] if host.is_node else [])
 
 

@@ -15,6 +15,8 @@ import uuid
 from pathlib import Path
 
 SETTINGS = Path("/opt/gb10-lab/host/host.json")
+LOGIN = Path("/opt/gb10-lab/host/login")
+KIND = Path("/opt/gb10-lab/host/kind")
 SWITCH = "/opt/gb10-lab/switch.netns"
 
 
@@ -43,6 +45,15 @@ def _show_hidden_mount() -> None:
     subprocess.run(["mount", "--bind", "/etc/hostname", hidden], check=True)
 
 
+def _make_login() -> None:
+    """Give the ordinary user a sudo password and the home that ``podman cp`` left to root; at the first boot only."""
+    user, _colon, _password = LOGIN.read_text().partition(":")
+    hashes = dict(line.split(":")[:2] for line in Path("/etc/shadow").read_text().splitlines())
+    if hashes[user].startswith("!"):
+        subprocess.run(["chpasswd"], input=LOGIN.read_text(), text=True, check=True)
+        subprocess.run(["chown", "-R", f"{user}:{user}", f"/home/{user}"], check=True)
+
+
 def main() -> None:
     """Shared mounts for kubelet on every host; the fabric's beginning on nodes."""
     # kubelet's mount propagation needs what systemd does on real machines but not in containers
@@ -51,6 +62,11 @@ def main() -> None:
     subprocess.run(["udevadm", "trigger", "--action=add", "--subsystem-match=net"], check=True)
     _new_boot_id()
     _show_hidden_mount()
+    _make_login()
+    if KIND.read_text() == "spark":
+        # NetworkManager gives mgmt0 its address at every boot; Docker's installation leaves this policy
+        ip("address", "flush", "dev", "mgmt0")
+        subprocess.run(["iptables", "-P", "FORWARD", "DROP"], check=True)
     if not SETTINGS.exists():
         return
     host = json.loads(SETTINGS.read_text())

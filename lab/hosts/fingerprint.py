@@ -24,7 +24,7 @@ from pathlib import Path
 ROOTS = ("/etc", "/usr/local", "/var/lib", "/root", "/opt")
 # these change by themselves
 VOLATILE = re.compile(
-    r"^(/opt/gb10-lab|/root/\.ansible|/var/lib/systemd/|/var/lib/(private|dbus)\b|/etc/machine-id$|/etc/\.(pwd|updated)"
+    r"^(/opt/gb10-lab|/root/\.ansible|/var/lib/systemd/|/var/lib/(private|dbus|NetworkManager)\b|/etc/machine-id$|/etc/\.(pwd|updated)"
     r"|/etc/(passwd|group|shadow|gshadow)-$|/etc/ld\.so\.cache$|/var/lib/(apt|dpkg)/|/var/lib/apt$)"
 )
 PER_INTERFACE = ("rp_filter", "arp_ignore", "arp_announce", "forwarding")
@@ -82,7 +82,7 @@ def units() -> Iterator[str]:
     argv = ("systemctl", "list-units", "--type=service,timer", "--state=active", "--plain", "--no-legend")
     for line in _output(*argv).splitlines():
         name = line.split()[0]
-        if not name.startswith(("systemd-", "user@", "user-runtime-dir@", "ssh")):
+        if not name.startswith(("systemd-", "user@", "user-runtime-dir@", "ssh", "NetworkManager-dispatcher")):
             yield f"unit {name}"
 
 
