@@ -15,7 +15,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 
-from . import cleanup, deps, hosts, image, network, sysctl
+from . import cleanup, deps, faults, hosts, image, network, sysctl
 from .lab import CHECKOUT, HOST_KINDS, Host, Lab, hosts_of
 from .podman import Podman
 from .shell import LabError, say
@@ -67,6 +67,9 @@ def _parser() -> argparse.ArgumentParser:
     execute.add_argument("words", nargs=argparse.REMAINDER)
     reboot = add("reboot", _reboot, "restart a host: its VFs, addresses and /run are gone, its disk stays")
     reboot.add_argument("host")
+    fault = add("fault", _fault, f"switch a fault on, until the lab goes: fault HOST NAME. {faults.text()}")
+    fault.add_argument("host")
+    fault.add_argument("name", choices=[*faults.OF_HOST, faults.ONE_DOMAIN[0]])
     return parser
 
 
@@ -251,4 +254,17 @@ def _reboot(options: argparse.Namespace) -> int:
     Podman(lab, images=image.store(lab))("restart", "--time=0", hosts.container(lab, host))
     hosts.wait(lab, [host])
     say(f"{host.name} is back")
+    return 0
+
+
+def _fault(options: argparse.Namespace) -> int:
+    deps.require_root()
+    lab = Lab.here()
+    if options.name == faults.ONE_DOMAIN[0]:
+        _running(lab)
+        faults.join_rails(lab)
+        return 0
+    name = hosts.container(lab, _find(lab, options.host))
+    _what, script = faults.OF_HOST[options.name]
+    Podman(lab, images=image.store(lab))("exec", name, "bash", "-euc", script)
     return 0

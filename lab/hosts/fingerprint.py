@@ -62,7 +62,8 @@ def network() -> Iterator[str]:
             value = Path("/proc/sys/net/ipv4/conf", link["ifname"], name).read_text().strip()
             yield f"setting {link['ifname']} {name} = {value}"
     for line in _output("ip", "-4", "route", "show", "table", "all").splitlines():
-        yield f"route {' '.join(line.split())}"
+        # NetworkManager numbers its routes in the order in which it activates connections
+        yield f"route {' '.join(re.sub(r' metric [0-9]+', '', line).split())}"
     for line in _output("ip", "rule", "show").splitlines():
         yield f"rule {' '.join(line.split())}"
 

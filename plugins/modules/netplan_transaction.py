@@ -16,8 +16,11 @@ description:
     as one transaction.
   - The new configuration is read by the real C(netplan generate) in a temporary root first. Then the host is armed with
     an undo that a systemd timer starts after O(undo_timeout) seconds, and a reboot at once, and only then anything is
-    changed. Links, addresses, MTU, RoCE v2 GIDs and the management link are checked; when a check fails the old state
+    changed. Links, addresses, MTU and RoCE v2 GIDs are checked, the default gateways are pinged, and addresses, routes,
+    rules and name servers of all other interfaces are compared with those before. When a check fails, the old state
     comes back at once.
+  - Only the fabric's interfaces are reconfigured; C(netplan apply) is not used. Where NetworkManager renders netplan's
+    files, systemd-networkd is started for the fabric's interfaces and NetworkManager leaves them alone.
   - The change holds only when a second call with O(state=confirmed) comes in time. Make it over a new connection, since
     that proves that the management link is alive.
   - A VF that a pod holds is left alone, its address lives in the pod.
@@ -38,12 +41,14 @@ attributes:
 options:
   state:
     description:
+      - V(checked) only reads. It fails where the plan names an interface that must not be touched or netplan refuses
+        the files that the host has now, and warns of other netplan files and DHCP leases on the fabric's interfaces.
       - V(applied) leads to the plan.
       - V(confirmed) keeps the change whose O(transaction) is given.
       - V(restored) goes back to the state before the last confirmed change.
       - V(absent) goes back to the state before the first change and forgets all changes once it is confirmed.
     type: str
-    choices: [applied, confirmed, restored, absent]
+    choices: [checked, applied, confirmed, restored, absent]
     default: applied
   pfs:
     description: The PFs with C(name), as the fabric plan lists them for a host.
@@ -148,8 +153,14 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import format_findings, has_errors
-from ansible_collections.gb10.cluster.plugins.module_utils._host import system
-from ansible_collections.gb10.cluster.plugins.module_utils._netplan import interfaces, transaction, undo
+from ansible_collections.gb10.cluster.plugins.module_utils._host import network_manager, system
+from ansible_collections.gb10.cluster.plugins.module_utils._netplan import (
+    interfaces,
+    others,
+    renderer,
+    transaction,
+    undo,
+)
 from ansible_collections.gb10.cluster.plugins.module_utils._rdma import gids
 
 
@@ -164,32 +175,50 @@ class Transaction:
         self.last = self.state.outcome()
         self.paths = {kind: Path(self.params[f"{kind}_path"]) for kind in ("netplan", "sysctl")}
 
-    def apply(self) -> None:
-        """Lead to the plan."""
+    def desired(self, vfs_may_come: bool) -> list[interfaces.Interface]:
+        """Return the plan's interfaces; raise HostError where something stops the change before anything is written."""
         try:
             desired = interfaces.interfaces(self.params["pfs"], self.params["vfs"], self.params["mtu"])
         except (KeyError, TypeError, ValueError) as error:
             raise system.HostError(f"Nothing was changed: pfs and vfs are not a host's fabric plan: {error}") from error
-        self.undo_leftover()
         links = system.links()
         held = self.result["held"] = transaction.held_vfs(desired, links)
-        protected = transaction.protected_interfaces(self.params["management_interfaces"], links)
-        findings = interfaces.check(desired, links, protected, held, self.module.check_mode)
+        protected = others.protected_interfaces(self.params["management_interfaces"], links)
+        findings = interfaces.check(desired, links, protected, held, vfs_may_come)
         self.result["findings"] = [finding.as_dict() for finding in findings]
         if has_errors(findings):
             raise system.HostError("Nothing was changed, the old state holds.\n" + format_findings(findings))
+        return desired
+
+    def check_host(self) -> None:
+        """Look at the host before the VFs are made."""
+        desired = self.desired(vfs_may_come=True)
+        files = {p: p.read_text(encoding="utf-8") for p in renderer.netplan_files() if p != self.paths["netplan"]}
+        for finding in interfaces.leftovers(desired, system.links(), files):
+            self.result["findings"].append(finding.as_dict())
+            self.module.warn(str(finding))
+        transaction.validate({})
+        self.result["msg"] = "netplan accepts the files of this host, and the plan touches no interface of others"
+
+    def apply(self) -> None:
+        """Lead to the plan."""
+        self.undo_leftover()
+        desired = self.desired(vfs_may_come=self.module.check_mode)
+        held = self.result["held"]
         sysctls = interfaces.sysctls(desired)
         change = transaction.Change(
             what="fabric plan",
             files={
                 self.paths["netplan"]: interfaces.render_netplan(desired),
                 self.paths["sysctl"]: interfaces.render_sysctl(desired),
+                **drop_ins([interface.name for interface in desired]),
             },
             sysctls=sysctls,
             links=[interface.name for interface in desired],
             restore_links={},
             restore_sysctls={},
             timeout=self.params["undo_timeout"],
+            networkd=True,
         )
 
         def differences() -> list[str]:
@@ -227,6 +256,7 @@ class Transaction:
             restore_links=links,
             restore_sysctls=sysctls,
             timeout=self.params["undo_timeout"],
+            networkd=chosen[0].networkd,
             forget=forget,
         )
         self.perform(change, list, always=True)
@@ -247,9 +277,7 @@ class Transaction:
             return
         if self.last.get("outcome") == "undone":
             self.module.warn(f"The change before this one ({self.last['what']}, {self.last['at']}): {self.last['why']}")
-        self.result["transaction"] = transaction.execute(
-            self.state, change, self.params["management_interfaces"], differences, self.params["settle_timeout"]
-        )
+        self.result["transaction"] = transaction.execute(self.state, change, differences, self.params["settle_timeout"])
         self.result["msg"] = f"Applied and checked; undone in {change.timeout} s unless it is confirmed"
 
     def undo_leftover(self) -> None:
@@ -261,6 +289,13 @@ class Transaction:
                 )
             note = undo.undo(self.state, "a new run found it unconfirmed")
             self.module.warn(f"An earlier network change was never confirmed: {note}")
+
+
+def drop_ins(names: list[str]) -> dict[Path, str | None]:
+    """Return what lets systemd-networkd run beside NetworkManager; nothing for a host without the latter."""
+    if not system.is_active(network_manager.SERVICE) and not renderer.NM_DROP_IN.exists():
+        return {}
+    return {renderer.NM_DROP_IN: network_manager.unmanaged(names), renderer.NETWORKD_DROP_IN: renderer.NETWORKD_KEEPS}
 
 
 def diff(change: transaction.Change, differences: list[str]) -> dict[str, str]:
@@ -281,7 +316,7 @@ def main() -> None:
         argument_spec={
             "state": {
                 "type": "str",
-                "choices": ["applied", "confirmed", "restored", "absent"],
+                "choices": ["checked", "applied", "confirmed", "restored", "absent"],
                 "default": "applied",
             },
             "pfs": {"type": "list", "elements": "dict", "default": []},
@@ -309,7 +344,9 @@ def main() -> None:
     }
     call = Transaction(module, result)
     try:
-        if module.params["state"] == "applied":
+        if module.params["state"] == "checked":
+            call.check_host()
+        elif module.params["state"] == "applied":
             call.apply()
         elif module.params["state"] == "confirmed":
             if not module.check_mode:
@@ -321,7 +358,10 @@ def main() -> None:
         result.update(msg=str(error), changed=False)
         module.fail_json(**result)
     except OSError as error:
-        result["msg"] = f"{error.filename}: {error.strerror}; if anything was begun, the host's own timer undoes it"
+        result["msg"] = (
+            f"{error.filename}: {error.strerror}. This module changes files in /etc and needs root: set become. "
+            "If the change had begun, the host's own timer takes it back"
+        )
         module.fail_json(**result)
     module.exit_json(**result)
 

@@ -122,14 +122,16 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import format_findings, has_errors
-from ansible_collections.gb10.cluster.plugins.module_utils._host import system
+from ansible_collections.gb10.cluster.plugins.module_utils._host import network_manager, system
 from ansible_collections.gb10.cluster.plugins.module_utils._host import unit as host_unit
 from ansible_collections.gb10.cluster.plugins.module_utils._sriov import virtual_functions as sriov
 
 CONFIG = Path("/etc/gb10/sriov.json")
+# Without it NetworkManager starts DHCP on every new VF, before netplan's file for it exists.
+NM_DROP_IN = network_manager.DIRECTORY / "conf.d/60-gb10-sriov.conf"
 
 
-def boot_unit(timeout: int, pf_count: int) -> host_unit.HostUnit:
+def boot_unit(timeout: int, pf_count: int, vfs: list[sriov.Vf]) -> host_unit.HostUnit:
     """Return the unit that does at boot what this module does now."""
     return host_unit.HostUnit(
         name="gb10-sriov",
@@ -138,6 +140,9 @@ def boot_unit(timeout: int, pf_count: int) -> host_unit.HostUnit:
         config=CONFIG,
         arguments=str(CONFIG),
         timeout=timeout * max(1, pf_count) * 2 + 60,
+        extra={NM_DROP_IN: network_manager.unmanaged([vf.netdev for vf in vfs])}
+        if network_manager.DIRECTORY.is_dir()
+        else {},
     )
 
 
@@ -210,7 +215,7 @@ def converge(module: AnsibleModule, result: dict[str, Any]) -> None:
     states = sriov.observe(sysfs, pfs, vfs or [sriov.Vf(**vf) for vf in config.get("vfs", [])])
     findings = sriov.check(pfs, states, module.params["force"])
     todo = sriov.steps(pfs, vfs, states)
-    unit = boot_unit(module.params["boot_timeout"], len(pfs))
+    unit = boot_unit(module.params["boot_timeout"], len(pfs), vfs)
     persist = module.params["state"] == "present" and module.params["persist"]
     origin = {**{state.name: state.numvfs for state in states.values()}, **config.get("origin", {})}
     text = sriov.configuration(module.params["sysfs_root"], pfs, vfs, origin, module.params["boot_timeout"])
@@ -233,9 +238,11 @@ def converge(module: AnsibleModule, result: dict[str, Any]) -> None:
         # The configuration goes first: it remembers the origin, also when a later step fails.
         if persist and outdated:
             unit.install(text)
+            network_manager.reload()
         sriov.apply(sysfs, todo, module.params["timeout"])
         if not persist and outdated:
             unit.remove()
+            network_manager.reload()
         result["pfs"] = report(sriov.observe(sysfs, pfs, vfs))
     total = sum(pf.vf_count for pf in pfs)
     result["msg"] = f"{total} virtual functions on {len(pfs)} ports, {len(todo)} writes"

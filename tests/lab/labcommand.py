@@ -42,9 +42,10 @@ class LabCommand:
         assert not check or done.returncode == 0, f"labctl {' '.join(words)}: {done.returncode}\n{done.stderr}"
         return done.stdout
 
-    def up(self, nodes: int = 1, *, kubernetes: bool = False) -> None:
+    def up(self, nodes: int = 1, *, kubernetes: bool = False, hosts: str = "") -> None:
         """Start the lab, or add nodes to it; with Kubernetes its packages are brought first, which may take long."""
-        self("up", "--nodes", str(nodes), "--kubernetes" if kubernetes else "--no-kubernetes", timeout=1800)
+        kind = ["--hosts", hosts] if hosts else []
+        self("up", "--nodes", str(nodes), "--kubernetes" if kubernetes else "--no-kubernetes", *kind, timeout=1800)
 
     def shell(self, host: str, script: str) -> str:
         """Run a script of bash on a host; it fails with its first failing command."""

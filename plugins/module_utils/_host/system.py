@@ -58,6 +58,11 @@ def run_json(argv: Sequence[str]) -> Any:
     return json.loads(run(argv).stdout or "[]")
 
 
+def is_active(unit: str) -> bool:
+    """Tell whether a systemd unit runs."""
+    return run(["systemctl", "is-active", "--quiet", unit], check=False).returncode == 0
+
+
 def links(netns: Path | None = None) -> dict[str, dict[str, Any]]:
     """Return ``ip -j -d address`` of this or another network namespace, keyed by interface name."""
     prefix = ["nsenter", f"--net={netns}"] if netns else []

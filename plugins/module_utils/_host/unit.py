@@ -6,7 +6,8 @@
 from __future__ import annotations
 
 import shutil
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from . import system
@@ -39,6 +40,7 @@ class HostUnit:
     """A oneshot that runs ``module`` before network-pre.target, as long as its configuration file exists.
 
     Default dependencies are off: they would order it after basic.target, for which systemd-networkd doesn't wait.
+    ``extra`` are further files with their content, which come and go with the unit.
     """
 
     name: str
@@ -50,6 +52,7 @@ class HostUnit:
     remain: bool = True
     units: Path = system.UNIT_DIRECTORY
     library: Path = system.HOST_LIBRARY
+    extra: Mapping[Path, str] = field(default_factory=dict)
 
     @property
     def unit_path(self) -> Path:
@@ -76,6 +79,7 @@ class HostUnit:
         code = system.package_files(self.module, self.library)
         return {
             **{path: (source, 0o644) for path, source in code.items()},
+            **{path: (content, 0o644) for path, content in self.extra.items()},
             self.config: (configuration, 0o600),
             self.unit_path: (text, 0o644),
         }
@@ -95,7 +99,7 @@ class HostUnit:
 
     def present(self) -> list[Path]:
         """Return what remove() would delete."""
-        return [path for path in (self.unit_path, self.config, self._own_code()) if path.exists()]
+        return [path for path in (self.unit_path, self.config, self._own_code(), *self.extra) if path.exists()]
 
     def remove(self) -> None:
         """Disable the unit and delete its files; code that another unit of ours still uses stays."""

@@ -5,9 +5,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from ipaddress import ip_address
+from pathlib import Path
 from typing import Any
 
 from .._common.findings import Finding
@@ -113,7 +115,8 @@ def check(
                     "interface",
                     interface.name,
                     protected[interface.name],
-                    "Name the ConnectX port in gb10_fabric_pfs of this host; the management link is never touched",
+                    "If this is the management link, name the ConnectX port in gb10_fabric_pfs of this host. If it is "
+                    "a ConnectX port, take the route or the DHCP server on the fabric away: `ip route show default`",
                 )
             )
         is_vf = bool(interface.addresses)
@@ -130,6 +133,43 @@ def check(
                     else "Name this host's PF in gb10_fabric_pfs; `ip link` lists them",
                 )
             )
+    return findings
+
+
+def leftovers(
+    desired: Iterable[Interface], links: Mapping[str, Mapping[str, Any]], files: Mapping[Path, str]
+) -> list[Finding]:
+    """Return what else configures the fabric's interfaces: other netplan files, and DHCP servers.
+
+    netplan merges all files, so that addresses of NVIDIA's 40-cx7.yaml come beside the fabric's.
+    """
+    findings = []
+    for interface in desired:
+        named = re.compile(rf"""^\s+["']?{re.escape(interface.name)}["']?:""", re.MULTILINE)
+        findings += [
+            Finding(
+                "warning",
+                "netplan.leftover",
+                "netplan file",
+                str(path),
+                f"it also configures {interface.name}, and netplan adds its addresses to those of the fabric",
+                f"If nothing else needs it: sudo mv {path} {path}.disabled, then run this again",
+            )
+            for path, text in files.items()
+            if named.search(text)
+        ]
+        findings += [
+            Finding(
+                "warning",
+                "netplan.lease",
+                interface.name,
+                f"{entry['local']}/{entry['prefixlen']}",
+                "a DHCP server on the fabric gave this address, and may give a default route that replaces the host's",
+                "Turn the DHCP server of the switch or of the other host off; the fabric's addresses are static",
+            )
+            for entry in links.get(interface.name, {}).get("addr_info", [])
+            if entry.get("dynamic") and entry.get("family", "inet") == "inet"
+        ]
     return findings
 
 

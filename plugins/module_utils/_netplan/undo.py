@@ -22,10 +22,12 @@ from pathlib import Path
 from typing import Any
 
 from .._host import system, unit
+from . import others, renderer
 
 STATE_DIRECTORY = Path("/var/lib/gb10/netplan")
 TIMER = "gb10-netplan-undo-timer"
 PROC_SYS = Path("/proc/sys")
+SETTLE_S = 15  # NetworkManager takes seconds to give a port its old profile back
 
 
 @dataclass(frozen=True)
@@ -39,7 +41,10 @@ class LinkState:
 
 @dataclass(frozen=True)
 class Manifest:
-    """One change: its files with their old content (None: there was none), and what links and sysctls were before."""
+    """One change: its files with their old content (None: there was none), and what else there was before.
+
+    ``others`` is what others.observe() saw of the other interfaces, ``networkd`` whether systemd-networkd ran.
+    """
 
     id: str
     what: str
@@ -48,6 +53,8 @@ class Manifest:
     links: dict[str, LinkState]
     sysctls: dict[str, str]
     forget: bool = False
+    others: tuple[str, ...] = ()
+    networkd: bool = True
 
     def text(self) -> str:
         """Return the manifest as JSON."""
@@ -64,6 +71,7 @@ def load(path: Path) -> Manifest | None:
     data["links"] = {
         name: LinkState(link["mtu"], link["up"], tuple(link["addresses"])) for name, link in data["links"].items()
     }
+    data["others"] = tuple(data.get("others", ()))
     return Manifest(**data)
 
 
@@ -161,6 +169,9 @@ def disarm(state: State, manifest: Manifest, outcome: str, why: str) -> None:
     state.pending.unlink(missing_ok=True)
     for name in manifest.files:
         kept(Path(name)).unlink(missing_ok=True)
+    directory = renderer.NETWORKD_DROP_IN.parent  # Debian and Ubuntu do not ship it
+    if directory.is_dir() and not any(directory.iterdir()):
+        directory.rmdir()
     system.run(["systemctl", "stop", f"{TIMER}.timer"], check=False)
     state.unit.remove()
     if outcome == "confirmed" and manifest.forget:
@@ -197,9 +208,15 @@ def undo(state: State, why: str) -> str:
             return "no network change is pending"
         for name, old in manifest.files.items():
             put_back(Path(name), old)
-        trouble = activate()
-        trouble += restore_runtime(manifest.links, manifest.sysctls)
-        note = f"{why}; the old state is back" + (f", but: {'; '.join(trouble)}" if trouble else "")
+        booting = renderer.is_booting()
+        trouble = renderer.activate(list(manifest.links), manifest.networkd)
+        if booting:
+            note = f"{why}; the old files are back before the network starts"
+        else:
+            trouble += settle(manifest)
+            note = f"{why}; " + (
+                f"the old files are back, but: {'; '.join(trouble)}" if trouble else "the old state is back"
+            )
         disarm(state, manifest, "undone", note)
     return note
 
@@ -213,17 +230,34 @@ def put_back(path: Path, old: str | None) -> None:
     else:
         system.write_atomic(path, old, 0o600)
     path.with_name(f".{path.name}.gb10-new").unlink(missing_ok=True)
-    system.sync_directory(path.parent)
+    if path.parent.is_dir():
+        system.sync_directory(path.parent)
 
 
-def activate() -> list[str]:
-    """Make netplan's files take effect; before systemd-networkd has started, generating them is enough."""
-    running = system.run(["systemctl", "is-active", "--quiet", "systemd-networkd"], check=False).returncode == 0
-    try:
-        system.run(["netplan", "apply" if running else "generate"], timeout=300)
-    except system.HostError as error:
-        return [str(error)]
-    return []
+def settle(manifest: Manifest) -> list[str]:
+    """Wait for the old state, help where it does not come by itself, and return what differs from it in the end."""
+
+    def differences() -> list[str]:
+        return link_differences(manifest.links) + others.differences(manifest.others, others.observe(manifest.links))
+
+    system.wait_for(lambda: not differences(), SETTLE_S)
+    return restore_runtime(manifest.links, manifest.sysctls) + differences()
+
+
+def link_differences(links: Mapping[str, LinkState]) -> list[str]:
+    """Return how the fabric's interfaces that are here differ from an earlier state."""
+    present = system.links()
+    found = []
+    for name, old in links.items():
+        link = present.get(name)
+        if link is not None:
+            now = link_state(link)
+            found += (
+                [f"{name} has {now}, before {old}"]
+                if (now.mtu, set(now.addresses)) != (old.mtu, set(old.addresses))
+                else []
+            )
+    return found
 
 
 def restore_runtime(links: Mapping[str, LinkState], sysctls: Mapping[str, str]) -> list[str]:
@@ -234,7 +268,7 @@ def restore_runtime(links: Mapping[str, LinkState], sysctls: Mapping[str, str]) 
         link = present.get(name)
         if link is None:
             continue
-        now = addresses(link)
+        now = others.addresses(link)
         commands = [["address", "del", address, "dev", name] for address in now if address not in old.addresses]
         commands += [["address", "replace", address, "dev", name] for address in old.addresses if address not in now]
         if link.get("mtu") != old.mtu:
@@ -252,10 +286,9 @@ def restore_runtime(links: Mapping[str, LinkState], sysctls: Mapping[str, str]) 
     return trouble
 
 
-def addresses(link: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the lasting addresses of an interface as ``ip -j address`` shows it."""
-    lasting = [entry for entry in link.get("addr_info", []) if entry.get("scope") == "global"]
-    return tuple(f"{entry['local']}/{entry['prefixlen']}" for entry in lasting)
+def link_state(link: Mapping[str, Any]) -> LinkState:
+    """Return what ``ip -j address`` says of an interface."""
+    return LinkState(int(link.get("mtu", 0)), "UP" in link.get("flags", []), others.addresses(link))
 
 
 if __name__ == "__main__":

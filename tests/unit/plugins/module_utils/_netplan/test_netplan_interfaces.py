@@ -3,6 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -86,6 +87,22 @@ def test_a_vf_may_be_in_a_pod_or_come_later() -> None:
     assert interfaces.check(DESIRED, there, {}, {"enp1s0f0v0": "pod a/b"}, False) == []
     assert interfaces.check(DESIRED, there, {}, {}, True) == []
     assert [finding.rule for finding in interfaces.check(DESIRED, {}, {}, {}, True)] == ["netplan.pf.missing"]
+
+
+def test_other_netplan_files_and_leases_on_the_fabric_are_reported() -> None:
+    leased = {"local": "192.168.177.5", "prefixlen": 24, "dynamic": True}
+    links = {**GOOD, "enp1s0f0np0": {**link(), "addr_info": [leased]}}
+    files = {
+        Path("/etc/netplan/40-cx7.yaml"): "network:\n  ethernets:\n    enp1s0f0np0: {dhcp4: true}\n",
+        Path("/etc/netplan/50-site.yaml"): "network:\n  ethernets:\n    enp1s0f0np01: {}\n    # enp1s0f0np0:\n",
+    }
+    found = interfaces.leftovers(DESIRED, links, files)
+    assert [(finding.rule, finding.value) for finding in found] == [
+        ("netplan.leftover", "/etc/netplan/40-cx7.yaml"),
+        ("netplan.lease", "192.168.177.5/24"),
+    ]
+    assert "sudo mv /etc/netplan/40-cx7.yaml /etc/netplan/40-cx7.yaml.disabled" in found[0].remedy
+    assert interfaces.leftovers(DESIRED, GOOD, {}) == []
 
 
 def test_no_deviation_when_all_is_as_planned() -> None:

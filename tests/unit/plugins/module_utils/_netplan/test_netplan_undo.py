@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._host import system
 from ansible_collections.gb10.cluster.plugins.module_utils._host import unit as host_unit
-from ansible_collections.gb10.cluster.plugins.module_utils._netplan import undo
+from ansible_collections.gb10.cluster.plugins.module_utils._netplan import others, renderer, undo
 from ansible_collections.gb10.cluster.plugins.module_utils._netplan.undo import LinkState, Manifest, State
 
+BEFORE = LinkState(1500, False, ())
 LINK = {"mtu": 9000, "flags": ["UP"], "addr_info": [{"local": "10.100.0.1", "prefixlen": 24, "scope": "global"}]}
 
 
@@ -30,6 +31,8 @@ class Machine:
         self.file = tmp_path / "etc/60-gb10-fabric.yaml"
         self.file.parent.mkdir()
         self.fails = ""
+        self.booting = False
+        self.others: tuple[str, ...] = ("address 10.99.0.11/24 of mgmt0",)
 
     def run(self, argv: Sequence[str], *, check: bool = True, timeout: float = 0) -> subprocess.CompletedProcess[str]:
         text = " ".join(argv)
@@ -38,10 +41,16 @@ class Machine:
             raise system.HostError(f"{text}: exit status 1")
         return subprocess.CompletedProcess(argv, 0, "", "")
 
+    def activate(self, names: Sequence[str], networkd: bool) -> list[str]:
+        self.ran.append(f"activate {' '.join(names)} {networkd}")
+        return ["netplan: exit status 1"] if self.fails == "activate" else []
+
     def arm(self, old: str | None) -> Manifest:
         if old is not None:
             self.file.write_text(old)
-        manifest = Manifest("id-1", "test", 60, {str(self.file): old}, {"enp1s0f0v0": LinkState(1500, False, ())}, {})
+        manifest = Manifest(
+            "id-1", "test", 60, {str(self.file): old}, {"enp1s0f0v0": BEFORE}, {}, False, self.others, False
+        )
         self.state.directory.mkdir(exist_ok=True)
         undo.arm(self.state, manifest)
         return manifest
@@ -52,6 +61,10 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
     made = Machine(tmp_path)
     monkeypatch.setattr(system, "run", made.run)
     monkeypatch.setattr(system, "links", lambda netns=None: {"enp1s0f0v0": LINK})
+    monkeypatch.setattr(renderer, "activate", made.activate)
+    monkeypatch.setattr(renderer, "is_booting", lambda: made.booting)
+    monkeypatch.setattr(others, "observe", lambda fabric: made.others)
+    monkeypatch.setattr(undo, "SETTLE_S", 0)
     return made
 
 
@@ -74,14 +87,36 @@ def test_arming_starts_the_clock_and_prepares_for_a_reboot(machine: Machine) -> 
 def test_undo_brings_the_old_file_and_link_state_back(machine: Machine, old: str | None) -> None:
     machine.arm(old)
     change(machine)
-    assert "the old state is back" in undo.undo(machine.state, "too late")
+    note = undo.undo(machine.state, "too late")
+    assert "the old files are back, but: enp1s0f0v0 has" in note  # commands have no effect here
     assert (machine.file.read_text() if machine.file.exists() else None) == old
-    assert "netplan apply" in machine.ran
+    assert "activate enp1s0f0v0 False" in machine.ran
     assert "ip address del 10.100.0.1/24 dev enp1s0f0v0" in machine.ran
     assert "ip link set dev enp1s0f0v0 mtu 1500" in machine.ran
     assert "ip link set dev enp1s0f0v0 down" in machine.ran
     assert machine.state.outcome()["outcome"] == "undone"
     assert [path.name for path in machine.file.parent.iterdir()] == ([machine.file.name] if old else [])
+
+
+def test_the_old_state_is_back_only_when_everything_was_compared(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = {"mtu": 1500, "flags": [], "addr_info": []}
+    monkeypatch.setattr(system, "links", lambda netns=None: {"enp1s0f0v0": old})
+    machine.arm("old")
+    assert undo.undo(machine.state, "too late") == "too late; the old state is back"
+    machine.arm("old")
+    machine.others = ()
+    assert undo.undo(machine.state, "too late") == (
+        "too late; the old files are back, but: other interfaces: the address 10.99.0.11/24 of mgmt0 is gone"
+    )
+
+
+def test_at_boot_the_note_claims_nothing_of_a_network_that_has_not_started(machine: Machine) -> None:
+    machine.arm("old")
+    machine.booting = True
+    assert undo.undo(machine.state, "restarted") == "restarted; the old files are back before the network starts"
+    assert not [command for command in machine.ran if command.startswith("ip ")]
 
 
 def test_undo_without_a_pending_change_does_nothing(machine: Machine) -> None:
@@ -110,8 +145,8 @@ def test_confirming_too_late_says_that_the_old_state_holds(machine: Machine) -> 
 def test_undo_goes_on_when_netplan_fails_and_says_so(machine: Machine) -> None:
     machine.arm("old")
     change(machine)
-    machine.fails = "netplan apply"
-    assert "but: netplan apply: exit status 1" in undo.undo(machine.state, "too late")
+    machine.fails = "activate"
+    assert "but: netplan: exit status 1" in undo.undo(machine.state, "too late")
     assert machine.file.read_text() == "old"
 
 
@@ -129,7 +164,9 @@ def test_an_undo_that_cannot_be_armed_leaves_nothing(machine: Machine) -> None:
 
 
 def test_manifest_survives_its_file(tmp_path: Path) -> None:
-    manifest = Manifest("a", "b", 1, {"/x": None}, {"e": LinkState(9000, True, ("10.0.0.1/24",))}, {"k": "1"}, True)
+    manifest = Manifest(
+        "a", "b", 1, {"/x": None}, {"e": LinkState(9000, True, ("10.0.0.1/24",))}, {"k": "1"}, True, ("x",), False
+    )
     (tmp_path / "m.json").write_text(manifest.text())
     found: Any = undo.load(tmp_path / "m.json")
     assert found == manifest

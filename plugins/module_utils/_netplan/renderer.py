@@ -1,0 +1,131 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Make netplan's files effective on named interfaces only. Private to the collection.
+
+``netplan apply`` (1.1.2, cli/commands/apply.py) reconfigures every interface and restarts NetworkManager. Here
+``netplan generate`` writes into a temporary root, and only what belongs to the named interfaces is taken from there.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from .._host import network_manager, system
+
+NETPLAN_DIRECTORIES = ("lib/netplan", "etc/netplan", "run/netplan")
+# Of one interface, and the udev rules by which netplan tells NetworkManager what to manage.
+INTERFACE_FILES = (
+    "run/systemd/network/10-netplan-{}.network",
+    "run/systemd/network/10-netplan-{}.link",
+    "run/NetworkManager/system-connections/netplan-{}.nmconnection",
+)
+UDEV_RULES = "run/udev/rules.d/90-netplan.rules"
+NETWORKD = "systemd-networkd.service"
+# systemd-networkd that starts beside NetworkManager deletes policy rules and routes of others, such as Tailscale's,
+# unless it is told not to (networkd.conf(5)).
+NETWORKD_DROP_IN = Path("/etc/systemd/networkd.conf.d/60-gb10-fabric.conf")
+NETWORKD_KEEPS = "[Network]\nManageForeignRoutingPolicyRules=no\nManageForeignRoutes=no\nManageForeignNextHops=no\n"
+NM_DROP_IN = network_manager.DIRECTORY / "conf.d/60-gb10-fabric.conf"
+
+
+def netplan_files(root: Path = Path("/")) -> list[Path]:
+    """Return all of the host's netplan files."""
+    return [path for directory in NETPLAN_DIRECTORIES for path in sorted((root / directory).glob("*.yaml"))]
+
+
+@contextmanager
+def generated(files: Mapping[Path, str | None], root: Path = Path("/")) -> Iterator[Path]:
+    """Let ``netplan generate`` read the host's files, with ``files`` in place of theirs; yield where its output is.
+
+    Raises HostError with netplan's own message. The directory is in /run, so that a full disk does not matter.
+    """
+    with tempfile.TemporaryDirectory(prefix="gb10-netplan-", dir=root / "run") as temporary:
+        output = Path(temporary)
+        for source in netplan_files(root):
+            copy = output / source.relative_to(root)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(source, copy)
+        for path, content in files.items():
+            copy = output / path.relative_to("/")
+            if content is None:
+                copy.unlink(missing_ok=True)
+            elif path.suffix == ".yaml":
+                system.write_atomic(copy, content, 0o600)
+        try:
+            system.run(["netplan", "generate", "--root-dir", temporary], timeout=120)
+        except system.HostError as error:
+            raise system.HostError(str(error).replace(temporary, "")) from error
+        yield output
+
+
+def is_booting() -> bool:
+    """Tell whether the network has not started yet, so that generating netplan's files is enough."""
+    return not (
+        system.is_active(NETWORKD) or system.is_active(network_manager.SERVICE) or system.is_active("network.target")
+    )
+
+
+def activate(names: Collection[str], networkd: bool, root: Path = Path("/")) -> list[str]:
+    """Make netplan's present files effective on these interfaces; return what went wrong.
+
+    ``networkd`` tells whether systemd-networkd has to run afterwards. Before the network has started, at boot, all of
+    netplan's files are generated and the services find them.
+    """
+    try:
+        if is_booting():
+            system.run(["netplan", "generate"], timeout=120)
+            return []
+        with generated({}, root) as output:
+            for name in names:
+                for pattern in INTERFACE_FILES:
+                    take(output, root, pattern.format(name))
+                if (output / INTERFACE_FILES[2].format(name)).exists():
+                    # NetworkManager keeps what it finds on a port as an "external" connection, instead of its profile.
+                    system.run(["ip", "address", "flush", "dev", name], check=False)
+            take(output, root, UDEV_RULES)
+        present = [name for name in names if (root / "sys/class/net" / name).exists()]
+        reload_udev(present)
+        network_manager.reload()
+        if system.is_active(network_manager.SERVICE):
+            system.run(["nmcli", "connection", "reload"])
+            for name in present if not networkd else []:
+                # NetworkManager reads udev's NM_UNMANAGED only when an interface appears (seen with 1.52).
+                system.run(["nmcli", "device", "set", name, "managed", "yes"], check=False)
+        if not networkd:
+            system.run(["systemctl", "stop", "systemd-networkd.socket", NETWORKD])
+        elif not system.is_active(NETWORKD):
+            system.run(["systemctl", "start", NETWORKD])
+        else:
+            system.run(["networkctl", "reload"])
+            system.run(["networkctl", "reconfigure", *present])
+    except (system.HostError, OSError) as error:
+        return [str(error)]
+    return []
+
+
+def take(output: Path, root: Path, name: str) -> None:
+    """Make one generated file of the host the same as netplan's new output, with its owner and mode."""
+    new, old = output / name, root / name
+    if not new.exists():
+        old.unlink(missing_ok=True)
+    elif not old.exists() or old.read_bytes() != new.read_bytes():
+        old.parent.mkdir(parents=True, exist_ok=True)
+        staged = old.with_name(f".{old.name}.gb10-new")
+        shutil.copy2(new, staged)
+        info = new.stat()
+        os.chown(staged, info.st_uid, info.st_gid)
+        staged.replace(old)
+
+
+def reload_udev(names: Collection[str]) -> None:
+    """Let udev apply netplan's rules to these interfaces."""
+    system.run(["udevadm", "control", "--reload"])
+    if names:
+        paths = [f"/sys/class/net/{name}" for name in names]
+        system.run(["udevadm", "trigger", "--settle", "--action=change", *paths], check=False)

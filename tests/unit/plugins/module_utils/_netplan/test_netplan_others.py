@@ -1,0 +1,101 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible_collections.gb10.cluster.plugins.module_utils._host import system
+from ansible_collections.gb10.cluster.plugins.module_utils._netplan import others
+
+
+def link(*addresses: str, **more: Any) -> dict[str, Any]:
+    found = [{"local": a.split("/")[0], "prefixlen": int(a.split("/")[1]), "scope": "global"} for a in addresses]
+    return {"flags": ["UP", "LOWER_UP"], "addr_info": found, **more}
+
+
+LINKS = {
+    "mgmt0": link("10.99.0.11/24", "fd00::7/64"),
+    "enp1s0f0v0": link("10.100.0.1/24"),
+    "cali1": link(link_netnsid=1),
+}
+ROUTES = """\
+default via 10.99.0.1 dev mgmt0 proto static metric 102
+10.100.0.0/24 dev enp1s0f0v0 proto kernel scope link
+10.42.0.9 dev cali1 scope link
+fd00::/64 dev mgmt0 proto ra metric 100 expires 86390sec pref medium
+local 10.99.0.11 dev mgmt0 table local
+"""
+
+
+@pytest.fixture
+def routes(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    text = [ROUTES]
+
+    def run(argv: Sequence[str], **_options: object) -> subprocess.CompletedProcess[str]:
+        said = {"route": text[0] if "-4" in argv else "", "rule": "52: from 198.51.100.7 lookup 52\n"}
+        return subprocess.CompletedProcess(list(argv), 0, said[argv[2]], "")
+
+    monkeypatch.setattr(system, "run", run)
+    monkeypatch.setattr(system, "links", lambda: LINKS)
+    monkeypatch.setattr(others, "RESOLVER_FILES", ())
+    return text
+
+
+@pytest.mark.usefixtures("routes")
+def test_everything_but_the_fabric_and_pods_is_observed() -> None:
+    assert others.observe(["enp1s0f0v0"]) == (
+        "interface mgmt0 that is up",
+        "address 10.99.0.11/24 of mgmt0",
+        "address fd00::7/64 of mgmt0",
+        "route default via 10.99.0.1 dev mgmt0 proto static metric 102",
+        "route fd00::/64 dev mgmt0 proto ra metric 100 pref medium",
+        "rule 52: from 198.51.100.7 lookup 52",
+    )
+
+
+def test_what_is_gone_and_a_new_default_route_are_differences(routes: list[str]) -> None:
+    before = others.observe(["enp1s0f0v0"])
+    routes[0] = (
+        "default via 192.168.177.1 dev enp1s0f0v0 proto dhcp\ndefault via 10.0.0.1 dev wlan0\n1.2.3.0/24 dev x\n"
+    )
+    found = others.differences(before, others.observe([]))
+    assert found == [
+        "other interfaces: the route default via 10.99.0.1 dev mgmt0 proto static metric 102 is gone",
+        "other interfaces: the route fd00::/64 dev mgmt0 proto ra metric 100 pref medium is gone",
+        "other interfaces: a new route default via 192.168.177.1 dev enp1s0f0v0 proto dhcp",
+        "other interfaces: a new route default via 10.0.0.1 dev wlan0",
+    ]
+
+
+@pytest.mark.usefixtures("routes")
+def test_the_name_servers_belong_to_the_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "resolv.conf").write_text("# a comment\nnameserver 192.0.2.53\n")
+    monkeypatch.setattr(others, "RESOLVER_FILES", (tmp_path / "resolv.conf", tmp_path / "absent"))
+    assert others.observe([])[-1] == "DNS setting nameserver 192.0.2.53"
+
+
+def test_the_session_is_found_behind_sudo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for pid, parent, environment in (
+        (os.getpid(), 7, "HOME=/root"),
+        (7, 1, "SSH_CONNECTION=10.0.0.1 50 10.99.0.11 22"),
+    ):
+        (tmp_path / str(pid)).mkdir()
+        (tmp_path / str(pid) / "status").write_text(f"Name:\tsh\nPPid:\t{parent}\n")
+        (tmp_path / str(pid) / "environ").write_text(environment + "\0")
+    assert others.session_address(tmp_path) == "10.99.0.11"
+    assert others.session_address(tmp_path / "absent") == ""
+    routes = [{"dev": "wlan0"}, {"dev": "enp1s0f0v0", "gateway": "192.168.177.1", "protocol": "dhcp"}]
+    monkeypatch.setattr(others, "default_routes", lambda: routes)
+    monkeypatch.setattr(others, "session_address", lambda: "10.99.0.11")
+    assert others.protected_interfaces(["bmc0"], LINKS) == {
+        "wlan0": "it carries the default route of this host",
+        "enp1s0f0v0": "it carries the default route of this host, which the DHCP server 192.168.177.1 gave it",
+        "mgmt0": "this Ansible session comes in through it",
+        "bmc0": "the inventory names it as management interface",
+    }

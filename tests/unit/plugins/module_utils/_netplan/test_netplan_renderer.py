@@ -1,0 +1,114 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""netplan's output reaches only the named interfaces, and each renderer is told what is needed."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from ansible_collections.gb10.cluster.plugins.module_utils._host import system
+from ansible_collections.gb10.cluster.plugins.module_utils._netplan import renderer
+
+PORT, MANAGEMENT = (f"run/systemd/network/10-netplan-{name}.network" for name in ("enp1s0f0np0", "mgmt0"))
+PROFILE = "run/NetworkManager/system-connections/netplan-enp1s0f0np0.nmconnection"
+
+
+class Machine:
+    """A host's root, the units that run on it, and what ``netplan generate`` would write."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.ran: list[str] = []
+        self.active = {"NetworkManager.service", "network.target"}
+        self.output: dict[str, str] = {}
+        self.refuses = ""
+        (root / "run").mkdir()
+        (root / "sys/class/net/enp1s0f0np0").mkdir(parents=True)
+
+    def run(self, argv: Sequence[str], *, check: bool = True, timeout: float = 0) -> subprocess.CompletedProcess[str]:
+        if argv[:2] == ["systemctl", "is-active"]:
+            return subprocess.CompletedProcess(argv, 0 if argv[-1] in self.active else 3, "", "")
+        self.ran.append(" ".join(argv))
+        if argv[0] == "netplan" and "--root-dir" in argv:
+            if self.refuses:
+                raise system.HostError(f"{argv[-1]}/etc/netplan/90-NM-1.yaml: {self.refuses}")
+            for name, text in self.output.items():
+                self.put(name, text, Path(argv[-1]))
+        return subprocess.CompletedProcess(argv, 0, "", "")
+
+    def put(self, name: str, text: str, root: Path | None = None) -> None:
+        path = (root or self.root) / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+    def activate(self, networkd: bool = True) -> list[str]:
+        return renderer.activate(["enp1s0f0np0"], networkd, self.root)
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
+    made = Machine(tmp_path)
+    monkeypatch.setattr(system, "run", made.run)
+    return made
+
+
+def test_only_files_of_the_named_interfaces_are_taken_and_networkd_is_started(machine: Machine) -> None:
+    machine.put(MANAGEMENT, "old")
+    machine.put(PROFILE, "old")
+    machine.output = {MANAGEMENT: "new", PORT: "new"}
+    assert machine.activate() == []
+    assert (machine.root / MANAGEMENT).read_text() == "old"
+    assert (machine.root / PORT).read_text() == "new"
+    assert not (machine.root / PROFILE).exists()
+    assert "systemctl start systemd-networkd.service" in machine.ran
+    assert "nmcli general reload conf" in machine.ran
+    assert not [command for command in machine.ran if "reconfigure" in command or "netplan apply" in command]
+
+
+def test_a_running_networkd_reconfigures_only_the_named_interfaces(machine: Machine) -> None:
+    machine.active = {"systemd-networkd.service", "network.target"}
+    machine.output = {PORT: "new"}
+    assert machine.activate() == []
+    assert machine.ran[-2:] == ["networkctl reload", "networkctl reconfigure enp1s0f0np0"]
+    assert not [command for command in machine.ran if command.startswith("nmcli")]
+
+
+def test_going_back_to_network_manager_stops_networkd_and_frees_the_port(machine: Machine) -> None:
+    machine.active.add("systemd-networkd.service")
+    machine.put(PORT, "old")
+    machine.output = {PROFILE: "profile"}
+    assert machine.activate(networkd=False) == []
+    assert not (machine.root / PORT).exists()
+    assert (machine.root / PROFILE).read_text() == "profile"
+    assert "ip address flush dev enp1s0f0np0" in machine.ran
+    assert machine.ran[-2:] == [
+        "nmcli device set enp1s0f0np0 managed yes",
+        "systemctl stop systemd-networkd.socket systemd-networkd.service",
+    ]
+
+
+def test_at_boot_generating_is_enough(machine: Machine) -> None:
+    machine.active = set()
+    assert machine.activate() == []
+    assert machine.ran == ["netplan generate"]
+
+
+def test_a_refusal_names_the_hosts_own_file_and_leaves_everything(machine: Machine) -> None:
+    machine.put(PORT, "old")
+    machine.refuses = "unknown key 'uuid'"
+    assert machine.activate() == ["/etc/netplan/90-NM-1.yaml: unknown key 'uuid'"]
+    assert (machine.root / PORT).read_text() == "old"
+    assert not list((machine.root / "run").glob("gb10-netplan-*"))
+
+
+def test_new_content_is_read_in_place_of_the_hosts_own(machine: Machine) -> None:
+    machine.put("etc/netplan/60-gb10-fabric.yaml", "old")
+    machine.put("etc/netplan/50-site.yaml", "site")
+    files = {Path("/etc/netplan/60-gb10-fabric.yaml"): None, Path("/etc/netplan/61-new.yaml"): "new"}
+    with renderer.generated(files, machine.root) as output:
+        found = {path.name: path.read_text() for path in (output / "etc/netplan").iterdir()}
+    assert found == {"50-site.yaml": "site", "61-new.yaml": "new"}

@@ -1,0 +1,199 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The module's main(), with a host that follows the files that are written."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+import subprocess
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible.module_utils import basic
+from ansible.module_utils.testing import patch_module_args
+from ansible_collections.gb10.cluster.plugins.module_utils._host import system
+from ansible_collections.gb10.cluster.plugins.module_utils._host import unit as host_unit
+from ansible_collections.gb10.cluster.plugins.module_utils._netplan import others, renderer, transaction, undo
+from ansible_collections.gb10.cluster.plugins.modules import netplan_transaction
+
+PLAN = {"pfs": [{"name": "enp1s0f0np0"}], "vfs": [{"netdev": "enp1s0f0v0", "address": "10.100.0.1", "prefix": 24}]}
+
+
+class Host:
+    """Interfaces that get the MTU and addresses of the netplan file when it is made effective."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.netplan, self.sysctl = directory / "etc/60-fabric.yaml", directory / "etc/60-fabric.conf"
+        self.follows, self.loses, self.refuses = True, "", ""
+        self.others = ["address 10.99.0.11/24 of mgmt0"]
+        self.ports: dict[str, dict[str, Any]] = {"enp1s0f0np0": port(1500), "enp1s0f0v0": port(1500)}
+
+    def run(self, argv: Sequence[str], **_options: object) -> subprocess.CompletedProcess[str]:
+        if argv[0] == "netplan" and self.refuses:
+            raise system.HostError(self.refuses)
+        if argv[:3] == ["ip", "address", "del"]:
+            self.ports[argv[-1]]["addr_info"] = []
+        if argv[:3] == ["ip", "link", "set"] and "mtu" in argv:
+            self.ports[argv[4]]["mtu"] = int(argv[-1])
+        return subprocess.CompletedProcess(list(argv), 0, "", "")
+
+    def activate(self, names: Collection[str], _networkd: bool) -> list[str]:
+        text = self.netplan.read_text() if self.netplan.exists() else ""
+        if self.follows and text:
+            for name, part in zip(names, text.split("renderer")[1:], strict=True):
+                mtu, addresses = re.search(r"mtu: (\d+)", part), re.findall(r"- (\S+)/(\d+)", part)
+                assert mtu
+                self.ports[name] = port(int(mtu[1]), *addresses)
+        self.others = [] if self.loses else self.others
+        return []
+
+    def call(self, check_mode: bool = False, **params: Any) -> dict[str, Any]:
+        paths = {"netplan_path": str(self.netplan), "sysctl_path": str(self.sysctl), "settle_timeout": 0}
+        arguments = {**PLAN, **paths, "check_gids": False, **params, "_ansible_check_mode": check_mode}
+        with patch_module_args(arguments), pytest.raises(Stopped) as stopped:
+            netplan_transaction.main()
+        return stopped.value.result
+
+
+def port(mtu: int, *addresses: tuple[str, str]) -> dict[str, Any]:
+    found = [{"local": local, "prefixlen": int(prefix), "scope": "global"} for local, prefix in addresses]
+    return {"mtu": mtu, "operstate": "UP", "flags": ["UP"], "addr_info": found}
+
+
+class Stopped(Exception):
+    """The end of a module, with its result."""
+
+    def __init__(self, result: dict[str, Any]) -> None:
+        super().__init__(json.dumps(result))
+        self.result = result
+
+
+@pytest.fixture
+def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Host:
+    made = Host(tmp_path)
+    made.netplan.parent.mkdir()
+
+    def stop(module: basic.AnsibleModule, **result: Any) -> None:
+        raise Stopped(result)
+
+    def fail(module: basic.AnsibleModule, **result: Any) -> None:
+        raise Stopped({**result, "failed": True})
+
+    original = undo.State
+
+    def state() -> undo.State:
+        found = original(tmp_path / "state")
+        places = {"units": tmp_path / "units", "library": tmp_path / "library"}
+        found.unit = host_unit.HostUnit(**{**found.unit.__dict__, **places})
+        return found
+
+    monkeypatch.setattr(basic.AnsibleModule, "exit_json", stop)
+    monkeypatch.setattr(basic.AnsibleModule, "fail_json", fail)
+    monkeypatch.setattr(netplan_transaction.undo, "State", state)
+    monkeypatch.setattr(undo, "SETTLE_S", 0)
+    monkeypatch.setattr(transaction, "SETTLE_S", 0)
+    # Changes are sorted by the second and this; the test makes two in one second.
+    numbers = itertools.count()
+    monkeypatch.setattr(transaction.secrets, "token_hex", lambda _size: f"{next(numbers):04x}")
+    monkeypatch.setattr(transaction, "PROC_SYS", tmp_path / "proc")
+    monkeypatch.setattr(undo, "PROC_SYS", tmp_path / "proc")
+    monkeypatch.setattr(system, "run", made.run)
+    monkeypatch.setattr(system, "links", lambda netns=None: {**made.ports, "mgmt0": port(1500, ("10.99.0.11", "24"))})
+    monkeypatch.setattr(renderer, "activate", made.activate)
+    monkeypatch.setattr(renderer, "netplan_files", lambda *_root: sorted(made.netplan.parent.glob("*.yaml")))
+    monkeypatch.setattr(renderer, "is_booting", lambda: False)
+    monkeypatch.setattr(renderer, "NM_DROP_IN", tmp_path / "etc/nm.conf")
+    monkeypatch.setattr(renderer, "NETWORKD_DROP_IN", tmp_path / "networkd.conf.d/60-fabric.conf")
+    monkeypatch.setattr(others, "default_routes", lambda: [{"dev": "mgmt0", "gateway": "10.99.0.1"}])
+    monkeypatch.setattr(others, "observe", lambda fabric: tuple(made.others))
+    return made
+
+
+def test_a_change_is_applied_confirmed_and_then_nothing_is_left_to_do(host: Host) -> None:
+    applied = host.call()
+    assert applied["changed"]
+    assert "mtu: enp1s0f0np0 has 1500, planned 9000" in applied["differences"]
+    assert "networkd" in host.netplan.read_text()
+    assert "enp1s0f0v0" in (host.directory / "etc/nm.conf").read_text()
+    assert host.call(state="confirmed", transaction=applied["transaction"])["msg"] == "The change holds"
+    again = host.call()
+    assert (again["changed"], again["msg"]) == (False, "Files and live state are as planned")
+
+
+def test_check_mode_only_tells(host: Host) -> None:
+    told = host.call(check_mode=True)
+    assert told["changed"]
+    assert not host.netplan.exists()
+    assert not (host.directory / "state").exists()
+
+
+def test_a_check_that_fails_takes_the_change_back(host: Host) -> None:
+    host.follows = False
+    said = host.call()
+    assert said["failed"]
+    assert "address: enp1s0f0v0 lacks 10.100.0.1/24" in said["msg"]
+    assert said["msg"].endswith("a check failed; the old state is back")
+    assert not host.netplan.exists()
+
+
+def test_a_loss_on_another_interface_is_named_and_not_called_undone(host: Host) -> None:
+    host.loses = "the address"
+    said = host.call()
+    assert "other interfaces: the address 10.99.0.11/24 of mgmt0 is gone" in said["msg"]
+    assert "the old files are back, but" in said["msg"]
+    assert "the old state is back" not in said["msg"]
+
+
+def test_files_that_netplan_refused_before_are_named_before_anything_is_changed(host: Host) -> None:
+    host.refuses = "/etc/netplan/90-NM-1.yaml:3:5: Error in network definition"
+    said = host.call()
+    assert said["failed"]
+    assert "netplan already refuses the files that this host has now: /etc/netplan/90-NM-1.yaml" in said["msg"]
+    assert not host.netplan.exists()
+
+
+def test_the_first_look_changes_nothing_and_finds_both_reasons(host: Host) -> None:
+    del host.ports["enp1s0f0v0"]
+    host.netplan.with_name("40-cx7.yaml").write_text("network:\n  ethernets:\n    enp1s0f0np0: {dhcp4: true}\n")
+    checked = host.call(state="checked")
+    assert (checked["changed"], host.netplan.exists()) == (False, False)
+    assert [finding["rule"] for finding in checked["findings"]] == ["netplan.leftover"]
+    host.refuses = "/etc/netplan/90-NM-1.yaml: Error in network definition"
+    assert "netplan already refuses" in host.call(state="checked")["msg"]
+    assert "it carries the default route" in host.call(state="checked", pfs=[{"name": "mgmt0"}])["msg"]
+
+
+def test_the_management_interface_is_refused(host: Host) -> None:
+    said = host.call(pfs=[{"name": "mgmt0"}])
+    assert said["findings"][0]["rule"] == "netplan.management"
+    assert "it carries the default route of this host" in said["msg"]
+
+
+def test_reset_goes_back_to_the_beginning_and_forgets(host: Host) -> None:
+    for mtu in (9000, 8000):
+        host.call(state="confirmed", transaction=host.call(mtu=mtu)["transaction"])
+    gone = host.call(state="absent")
+    assert gone["changed"]
+    assert not host.netplan.exists()
+    assert host.ports["enp1s0f0v0"] == port(1500)
+    host.call(state="confirmed", transaction=gone["transaction"])
+    assert not (host.directory / "state").exists()
+    assert host.call(state="absent")["msg"] == "This host has no change to go back from"
+
+
+def test_a_file_that_may_not_be_written_is_explained(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    def denied(*_arguments: object) -> None:
+        raise PermissionError(13, "Permission denied", "/usr/local/lib/gb10")
+
+    monkeypatch.setattr(transaction, "execute", denied)
+    assert host.call()["msg"].startswith("/usr/local/lib/gb10: Permission denied. This module changes files in /etc")
+
+
+def test_parameters_that_are_no_plan_change_nothing(host: Host) -> None:
+    assert "Nothing was changed: pfs and vfs are not" in host.call(vfs=[{"netdev": "x"}])["msg"]
