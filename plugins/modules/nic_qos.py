@@ -129,7 +129,7 @@ def asked(params: dict[str, Any]) -> rdma_qos.Qos:
 
 def converge(module: AnsibleModule, result: dict[str, Any]) -> None:
     """Bring all ports to the desired state and fill in the result."""
-    config = json.loads(system.read_text(CONFIG) or "{}")
+    config = system.read_state(CONFIG)
     origin = {port: rdma_qos.from_dict(data) for port, data in config.get("origin", {}).items()}
     present = module.params["state"] == "present"
     if present:
@@ -163,7 +163,7 @@ def converge(module: AnsibleModule, result: dict[str, Any]) -> None:
             system.run(command)
         if not present and outdated:
             unit.remove()
-    what = "RoCE has its lossless class" if present else "nothing of ours is left"
+    what = "RoCE has its lossless class" if present else "all QoS settings of this collection were removed"
     result["msg"] = f"{len(goals)} ports, {len(todo)} commands: {what}"
 
 
@@ -184,8 +184,8 @@ def main() -> None:
     result: dict[str, Any] = {"changed": False, "msg": "", "commands": []}
     try:
         converge(module, result)
-    except system.HostError as error:
-        module.fail_json(**{**result, "changed": False, "msg": str(error)})
+    except (system.HostError, OSError) as error:
+        module.fail_json(**{**result, "changed": False, "msg": system.explain(error)})
     module.exit_json(**result)
 
 

@@ -186,12 +186,6 @@ def report(states: dict[str, sriov.PfState]) -> list[dict[str, Any]]:
     return found
 
 
-def read_config() -> dict[str, Any]:
-    """Return what an earlier run left on the host, or nothing."""
-    text = system.read_text(CONFIG)
-    return json.loads(text) if text else {}
-
-
 def desired(module: AnsibleModule, config: dict[str, Any]) -> tuple[list[sriov.Pf], list[sriov.Vf]]:
     """Return the PFs and VFs that this run should lead to."""
     if module.params["state"] == "absent":
@@ -209,7 +203,7 @@ def desired(module: AnsibleModule, config: dict[str, Any]) -> tuple[list[sriov.P
 
 def converge(module: AnsibleModule, result: dict[str, Any]) -> None:
     """Bring the host to the desired state and fill in the result."""
-    config = read_config()
+    config = system.read_state(CONFIG)
     pfs, vfs = desired(module, config)
     sysfs = sriov.Sysfs(Path(module.params["sysfs_root"]))
     states = sriov.observe(sysfs, pfs, vfs or [sriov.Vf(**vf) for vf in config.get("vfs", [])])
@@ -266,9 +260,8 @@ def main() -> None:
     result: dict[str, Any] = {"changed": False, "msg": "", "pfs": [], "steps": [], "findings": []}
     try:
         converge(module, result)
-    except system.HostError as error:
-        result.update(msg=str(error), changed=False)
-        module.fail_json(**result)
+    except (system.HostError, OSError) as error:
+        module.fail_json(**{**result, "changed": False, "msg": system.explain(error)})
     module.exit_json(**result)
 
 

@@ -87,8 +87,16 @@ def holder_of(netdev: str, mac: str, pci: str, found: Iterable[Holder]) -> Holde
 
 
 def _inode(path: Path) -> int | None:
+    """Return the inode by which namespaces are told apart, None where there is none.
+
+    Raise HostError for a user that may not look: an interface inside a pod would be reported as missing.
+    """
     try:
         return path.stat().st_ino
+    except PermissionError as error:
+        if system.root_remedy():
+            raise system.HostError(system.explain(error, path)) from error
+        return None
     except OSError:
         return None
 

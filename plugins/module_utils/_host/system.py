@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The few things that every change to a host needs. Private to the collection.
+"""Commands, files and errors for modules that change a host. Private to the collection.
 
 This file is also copied to hosts (see package_files), where units run it without Ansible: standard library only.
 """
@@ -9,9 +9,13 @@ This file is also copied to hosts (see package_files), where units run it withou
 from __future__ import annotations
 
 import ast
+import contextlib
+import errno
 import importlib.util
 import json
 import os
+import pwd
+import re
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -23,10 +27,42 @@ T = TypeVar("T")
 HOST_LIBRARY = Path("/usr/local/lib")
 HOST_PACKAGE = "gb10"
 UNIT_DIRECTORY = Path("/etc/systemd/system")
+# iproute2 and nsenter; systemd, which asks polkit
+DENIED = re.compile(r"not permitted|permission denied|authentication (is )?required|access denied", re.IGNORECASE)
 
 
 class HostError(Exception):
-    """A command or file of this host did not do what it should; the text is fit for a user."""
+    """A command or file of this host did not do what it should; the text is meant for the user."""
+
+
+def explain(error: OSError | HostError, path: Path | str = "") -> str:
+    """Return for the user what failed, and the remedy where the error number tells one."""
+    if isinstance(error, HostError):
+        return str(error)
+    name = str(path or error.filename or "a file of the host")
+    remedies = {
+        errno.EROFS: f"Its file system is read-only: `findmnt -T {name}` shows it, and `dmesg` shows disk errors.",
+        errno.ENOSPC: f"Free some space: `df -h {name}` shows the file system.",
+    }
+    if error.errno in (errno.EACCES, errno.EPERM):
+        remedy = root_remedy() or f"Root was refused too: see `lsattr {name}` and the mount options."
+    else:
+        remedy = remedies.get(error.errno or 0, "")
+    return f"{name}: {error.strerror or error}. {remedy}".strip()
+
+
+def root_remedy() -> str:
+    """Return how to become root; an empty string for root."""
+    if os.geteuid() == 0:
+        return ""
+    try:
+        user = pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:
+        user = str(os.geteuid())
+    return (
+        f"The task ran as user {user}, but needs root: set `become: true` for the host, and run ansible-playbook with"
+        " -K if sudo asks for a password."
+    )
 
 
 def run(argv: Sequence[str], *, check: bool = True, timeout: float = 60) -> subprocess.CompletedProcess[str]:
@@ -45,11 +81,14 @@ def run(argv: Sequence[str], *, check: bool = True, timeout: float = 60) -> subp
         )
     except FileNotFoundError as error:
         raise HostError(f"{argv[0]}: command not found on this host; install the package that has it") from error
+    except OSError as error:
+        raise HostError(explain(error, argv[0])) from error
     except subprocess.TimeoutExpired as error:
         raise HostError(f"{' '.join(argv)}: no answer within {timeout:.0f} s") from error
     if check and done.returncode != 0:
         said = (done.stderr.strip() or done.stdout.strip()).replace("\n", "; ")
-        raise HostError(f"{' '.join(argv)}: exit status {done.returncode}: {said}")
+        remedy = root_remedy() if DENIED.search(said) else ""
+        raise HostError(f"{' '.join(argv)}: exit status {done.returncode}: {said}. {remedy}".removesuffix(". "))
     return done
 
 
@@ -88,19 +127,41 @@ def read_text(path: Path) -> str | None:
         return None
 
 
+def read_state(path: Path) -> dict[str, Any]:
+    """Return the JSON object that an earlier run left in a file; empty only where there is no such file.
+
+    Raise HostError for a file that can't be read: what the host had before the first change would be forgotten.
+    """
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        raise HostError(explain(error, path)) from error
+    except ValueError as error:
+        found = error
+    if not isinstance(found, dict):
+        raise HostError(
+            f"{path}: not a JSON object, so what this host had before the first change is unknown. Restore the file"
+            " from a backup, or delete it to take the present state as the one before."
+        )
+    return found
+
+
 def stage(path: Path, content: str, mode: int) -> Path:
-    """Write ``content`` durably to a hidden neighbour of ``path``; renaming it over ``path`` then needs no space."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    """Write ``content`` durably to a hidden file beside ``path``; renaming it over ``path`` then needs no space."""
     staged = path.with_name(f".{path.name}.gb10-new")
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         with os.fdopen(os.open(staged, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode), "w", encoding="utf-8") as handle:
             os.fchmod(handle.fileno(), mode)
             handle.write(content)
             handle.flush()
             os.fsync(handle.fileno())
     except OSError as error:
-        staged.unlink(missing_ok=True)
-        raise HostError(f"{path}: can't be written: {error.strerror}") from error
+        with contextlib.suppress(OSError):
+            staged.unlink(missing_ok=True)
+        raise HostError(f"Cannot write {explain(error, path)}") from error
     return staged
 
 

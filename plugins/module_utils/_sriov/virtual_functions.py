@@ -111,8 +111,9 @@ class Sysfs:
         try:
             (self.device(pf) / "sriov_numvfs").write_text(str(count), encoding="ascii")
         except OSError as error:
+            said = system.explain(error, self.device(pf) / "sriov_numvfs")
             raise system.HostError(
-                f"{pf}: the driver refused sriov_numvfs = {count}: {error.strerror}; dmesg has the reason"
+                f"{pf}: sriov_numvfs = {count} was refused. {said} The driver's reason is in `dmesg`."
             ) from error
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,6 +15,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._host import system
 from ansible_collections.gb10.cluster.plugins.module_utils._host import unit as host_unit
 from ansible_collections.gb10.cluster.plugins.module_utils._rdma import qos
 from ansible_collections.gb10.cluster.plugins.modules import nic_qos
+from module_runs import become_nobody, refuse_writes, run_module
 
 BEFORE = {"lo": (frozenset({5}), {26: 2}), "gone0": (frozenset(), {})}
 
@@ -23,7 +23,8 @@ BEFORE = {"lo": (frozenset({5}), {26: 2}), "gone0": (frozenset(), {})}
 class Machine:
     """Ports with classes behind ``dcb``, and everything else that the module runs."""
 
-    def __init__(self) -> None:
+    def __init__(self, root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        self.root, self.capsys = root, capsys
         self.pfc = {port: lossless for port, (lossless, _classes) in BEFORE.items()}
         self.dscp = {port: dict(classes) for port, (_lossless, classes) in BEFORE.items()}
 
@@ -45,12 +46,17 @@ class Machine:
                     self.dscp[port] |= pairs
                 case "app", "del":
                     self.dscp[port] = {k: v for k, v in self.dscp[port].items() if (k, v) not in pairs.items()}
+        if argv[:2] == ["systemctl", "enable"]:
+            wanted = self.root / "units/multi-user.target.wants" / argv[-1]
+            wanted.parent.mkdir(parents=True, exist_ok=True)
+            wanted.unlink(missing_ok=True)
+            wanted.symlink_to(f"../{argv[-1]}")
         return subprocess.CompletedProcess(list(argv), 0, said, "")
 
 
 @pytest.fixture
-def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
-    made = Machine()
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Machine:
+    made = Machine(tmp_path, capsys)
 
     def unit(timeout: int, count: int) -> host_unit.HostUnit:
         return host_unit.HostUnit(
@@ -64,60 +70,66 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
     return made
 
 
-def call(tmp_path: Path, check_mode: bool = False, **changes: Any) -> dict[str, Any]:
-    params = {"state": "present", "ports": ["lo", "gone0"], "lossless_class": 3, "roce_dscp": 26, "cnp_class": 6}
-    module: Any = SimpleNamespace(
-        params={**params, "cnp_dscp": 48, "boot_timeout": 60, **changes}, check_mode=check_mode
-    )
-    result: dict[str, Any] = {"changed": False, "msg": "", "commands": []}
-    nic_qos.converge(module, result)
-    # what `systemctl enable` would have made
-    wanted = tmp_path / "units/multi-user.target.wants/gb10-qos.service"
-    if (tmp_path / "qos.json").exists() and not wanted.is_symlink():
-        wanted.parent.mkdir(parents=True, exist_ok=True)
-        wanted.symlink_to("../gb10-qos.service")
+def call(machine: Machine, status: int = 0, check: bool = False, **changes: Any) -> dict[str, Any]:
+    options = {"ports": ["lo", "gone0"], **changes}
+    found, result = run_module(nic_qos, machine.capsys, check=check, **options)
+    assert found == status, result["msg"]
     return result
 
 
 def test_classes_are_set_once_and_check_mode_only_tells(machine: Machine, tmp_path: Path) -> None:
-    told = call(tmp_path, check_mode=True)
+    told = call(machine, check=True)
     assert told["changed"]
     assert len(told["commands"]) == 6
     assert machine.pfc["lo"] == {5}
     assert not (tmp_path / "qos.json").exists()
-    assert call(tmp_path)["commands"] == told["commands"]
+    assert call(machine)["commands"] == told["commands"]
     assert machine.pfc == {"lo": {3}, "gone0": {3}}
     assert machine.dscp == {"lo": {26: 3, 48: 6}, "gone0": {26: 3, 48: 6}}
-    assert call(tmp_path)["changed"] is False
+    assert call(machine)["changed"] is False
 
 
-def test_another_dscp_gives_the_first_one_back(machine: Machine, tmp_path: Path) -> None:
-    call(tmp_path)
-    call(tmp_path, roce_dscp=24)
+def test_another_dscp_gives_the_first_one_back(machine: Machine) -> None:
+    call(machine)
+    call(machine, roce_dscp=24)
     assert machine.dscp["lo"] == {26: 2, 24: 3, 48: 6}
-    call(tmp_path, state="absent")
+    call(machine, state="absent")
     assert machine.dscp["lo"] == {26: 2}
 
 
 def test_absent_goes_back_to_what_there_was_and_forgets(machine: Machine, tmp_path: Path) -> None:
-    assert call(tmp_path, state="absent")["changed"] is False
-    call(tmp_path)
+    assert call(machine, state="absent")["changed"] is False
+    call(machine)
     del machine.pfc["gone0"]
-    assert call(tmp_path, state="absent")["changed"]
+    assert call(machine, state="absent")["changed"]
     assert (machine.pfc["lo"], machine.dscp["lo"]) == BEFORE["lo"]
     assert not (tmp_path / "qos.json").exists()
     assert not (tmp_path / "library/gb10").exists()
-    assert call(tmp_path, state="absent")["changed"] is False
+    assert call(machine, state="absent")["changed"] is False
 
 
-def test_a_port_without_classes_stops_everything(machine: Machine, tmp_path: Path) -> None:
-    with pytest.raises(system.HostError, match="mgmt0: its classes can't be read"):
-        call(tmp_path, ports=["lo", "mgmt0"])
+def test_a_port_without_classes_stops_everything(machine: Machine) -> None:
+    result = call(machine, 1, ports=["lo", "mgmt0"])
+    assert "mgmt0: its classes can't be read" in result["msg"]
+    assert result["changed"] is False
     assert machine.pfc["lo"] == {5}
 
 
 @pytest.mark.parametrize("wrong", [{"lossless_class": 8}, {"roce_dscp": 64}, {"roce_dscp": 48}])
-def test_numbers_that_cannot_be_are_told(machine: Machine, tmp_path: Path, wrong: dict[str, int]) -> None:
-    with pytest.raises(system.HostError, match="Nothing was changed"):
-        call(tmp_path, **wrong)
+def test_numbers_that_cannot_be_are_told(machine: Machine, wrong: dict[str, int]) -> None:
+    assert "Nothing was changed" in call(machine, 1, **wrong)["msg"]
+    assert machine.pfc["lo"] == {5}
+
+
+def test_a_user_without_become_is_told_so(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    become_nobody(monkeypatch)
+    refuse_writes(monkeypatch)
+    result = call(machine, 1)
+    assert "ran as user ansible" in result["msg"]
+    assert machine.pfc["lo"] == {5}
+
+
+def test_an_unreadable_memory_of_the_first_state_stops_the_run(machine: Machine) -> None:
+    (machine.root / "qos.json").write_text("{")
+    assert "qos.json: not a JSON object" in call(machine, 1)["msg"]
     assert machine.pfc["lo"] == {5}

@@ -3,28 +3,22 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any
 
 import pytest
-from ansible.module_utils.testing import patch_module_args
 from ansible_collections.gb10.cluster.plugins.modules import pf_info, roce_gid_info
+from module_runs import run_module
 from sysfs_samples import mlx5_vf, pci_function
-
-
-def run(module: Any, capsys: pytest.CaptureFixture[str], **arguments: Any) -> tuple[int, dict[str, Any]]:
-    with patch_module_args(arguments), pytest.raises(SystemExit) as stop:
-        module.main()
-    return int(stop.value.code or 0), json.loads(capsys.readouterr().out)
 
 
 def test_success_and_failure_have_the_same_keys(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     mlx5_vf(tmp_path)
     expect = {"rdma_device": "rocep1s0f0v0", "address": "10.100.0.1"}
-    status, good = run(roce_gid_info, capsys, sysfs_root=str(tmp_path), expect=[expect], mtu=9000)
+    status, good = run_module(roce_gid_info, capsys, sysfs_root=str(tmp_path), expect=[expect], mtu=9000)
     assert (status, good["satisfied"], good["expected"][0]["index"]) == (0, True, 3)
-    status, bad = run(roce_gid_info, capsys, sysfs_root=str(tmp_path), expect=[{**expect, "address": "10.100.0.2"}])
+    status, bad = run_module(
+        roce_gid_info, capsys, sysfs_root=str(tmp_path), expect=[{**expect, "address": "10.100.0.2"}]
+    )
     assert (status, bad["satisfied"], bad["changed"]) == (1, False, False)
     assert set(bad) - {"failed"} == set(good)
     assert "gid.absent" in bad["msg"]
@@ -32,13 +26,13 @@ def test_success_and_failure_have_the_same_keys(tmp_path: Path, capsys: pytest.C
 
 def test_without_expectation_it_only_lists(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     mlx5_vf(tmp_path, address=None)
-    status, result = run(roce_gid_info, capsys, sysfs_root=str(tmp_path))
+    status, result = run_module(roce_gid_info, capsys, sysfs_root=str(tmp_path))
     assert (status, result["satisfied"], len(result["devices"])) == (0, True, 1)
 
 
 def test_pf_info_sets_the_planner_s_facts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pci_function(tmp_path, "enp1s0f0np0", "0000:01:00.0", total_vfs=8)
-    status, result = run(pf_info, capsys, sysfs_root=str(tmp_path))
+    status, result = run_module(pf_info, capsys, sysfs_root=str(tmp_path))
     assert status == 0
     assert result["ansible_facts"]["gb10_pf_totalvfs"] == {"enp1s0f0np0": 8}
     assert result["msg"] == "1 physical functions: enp1s0f0np0"

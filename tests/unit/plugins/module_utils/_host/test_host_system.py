@@ -5,12 +5,15 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._host import system
+from module_runs import become_nobody
 
 BOOT_MODULES = ["_sriov.virtual_functions", "_netplan.undo", "_rdma.qos"]
 
@@ -38,3 +41,32 @@ def test_only_what_a_unit_imports_is_installed(tmp_path: Path) -> None:
 def test_a_module_that_does_not_exist_is_named() -> None:
     with pytest.raises(system.HostError, match=r"_rdma\.nothing: its source is missing"):
         system.package_files("_rdma.nothing")
+
+
+@pytest.mark.parametrize(
+    ("number", "root", "words"),
+    [
+        (errno.EACCES, False, "ran as user ansible, but needs root: set `become: true`"),
+        (errno.EPERM, True, "Root was refused too: see `lsattr /etc/x`"),
+        (errno.EROFS, True, "findmnt -T /etc/x"),
+        (errno.ENOSPC, True, "df -h /etc/x"),
+        (errno.EIO, True, "/etc/x: Input/output error."),
+    ],
+)
+def test_a_refused_file_is_explained(monkeypatch: pytest.MonkeyPatch, number: int, root: bool, words: str) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    if not root:
+        become_nobody(monkeypatch)
+    assert words in system.explain(OSError(number, os.strerror(number), "/etc/x"))
+
+
+def test_a_command_that_needs_root_says_so_to_a_user_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    command = ["sh", "-c", "echo RTNETLINK answers: Operation not permitted >&2; exit 2"]
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    with pytest.raises(system.HostError, match=r"Operation not permitted$"):
+        system.run(command)
+    become_nobody(monkeypatch)
+    with pytest.raises(system.HostError, match="ran as user ansible"):
+        system.run(command)
+    with pytest.raises(system.HostError, match=r"exit status 3: other$"):
+        system.run(["sh", "-c", "echo other; exit 3"])
