@@ -1,38 +1,27 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Filters that schedule and judge the checks between hosts; each is documented in its YAML file."""
+"""Filters that schedule the checks between hosts and judge their results; each is documented in its YAML file."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from ansible_collections.gb10.cluster.plugins.module_utils._fabric_check import matrix
+from ansible_collections.gb10.cluster.plugins.module_utils._fabric_check import results
+from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric import check_matrix
 
 
-def fabric_matrix(hostvars: Mapping[str, Any], hosts: list[str], variable: str) -> dict[str, Any]:
+def fabric_matrix(hostvars: Mapping[str, Any], hosts: list[str], variable: str) -> results.Verdict:
     """Judge the registered fabric_ping results of all hosts."""
-    results = {host: (hostvars[host].get(variable) or {}).get("results") for host in hosts}
-    return matrix.summarize(results, hosts)
+    return check_matrix.ping_verdict(
+        {host: (hostvars[host].get(variable) or {}).get("results") for host in hosts}, hosts
+    )
 
 
-def fabric_bandwidth_matrix(hostvars: Mapping[str, Any], hosts: list[str], variable: str) -> dict[str, Any]:
+def fabric_bandwidth_matrix(hostvars: Mapping[str, Any], hosts: list[str], variable: str) -> results.Verdict:
     """Judge the fabric_bandwidth results that every client collected in a list."""
-    results = [result for host in hosts for result in hostvars[host].get(variable) or []]
-    return matrix.summarize_bandwidth(results, hosts)
-
-
-def fabric_rounds(hosts: list[str]) -> list[dict[str, dict[str, str]]]:
-    """Return rounds of ``{host: {partner, side}}`` in which every host has one partner."""
-    return [
-        {
-            name: {"partner": partner, "side": side}
-            for one, two in pairs
-            for name, partner, side in ((one, two, "server"), (two, one, "client"))
-        }
-        for pairs in matrix.rounds(hosts)
-    ]
+    return check_matrix.bandwidth_verdict([one for host in hosts for one in hostvars[host].get(variable) or []], hosts)
 
 
 class FilterModule:
@@ -43,5 +32,5 @@ class FilterModule:
         return {
             "fabric_bandwidth_matrix": fabric_bandwidth_matrix,
             "fabric_matrix": fabric_matrix,
-            "fabric_rounds": fabric_rounds,
+            "fabric_rounds": check_matrix.meetings,
         }

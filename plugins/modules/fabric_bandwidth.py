@@ -121,7 +121,7 @@ pair:
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gb10.cluster.plugins.module_utils._fabric_check import bandwidth, matrix
+from ansible_collections.gb10.cluster.plugins.module_utils._fabric_check import bandwidth
 from ansible_collections.gb10.cluster.plugins.module_utils._host import system
 
 
@@ -155,10 +155,10 @@ def main() -> None:
             result["msg"] = f"{len(lanes)} servers wait for {client}"
         else:
             measured, trouble = bandwidth.measure(params["program"], lanes, params["duration"])
-            good, verdict = matrix.judge_bandwidth(measured, params["half_floor"], params["full_floor"])
+            good, verdict = bandwidth.judge_bandwidth(measured, params["half_floor"], params["full_floor"])
             result.update(ok=good, measured=measured, msg="\n".join([f"{client} → {server}: {verdict}", *trouble]))
-    except system.HostError as error:
-        module.fail_json(**{**result, "ok": False, "msg": str(error)})
+    except (system.HostError, OSError) as error:
+        module.fail_json(**{**result, "ok": False, "msg": system.explain(error)})
     module.exit_json(**result)
 
 

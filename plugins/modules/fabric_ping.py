@@ -14,6 +14,8 @@ author: The gb10.cluster authors (@gb10)
 description:
   - Pings the VF of the same rail and index on every other host of the fabric plan, with the largest payload that the
     MTU allows and fragmentation forbidden (8972 bytes for MTU 9000).
+  - Compares the MAC address in the neighbour table with the planned one afterwards. A peer that answers with the MAC of
+    its other VF passes every ping, but RoCE goes to the wrong function.
   - A VF that a pod holds is pinged from inside that pod's network namespace; the result names the pod.
   - A direction that fails is a result with its broken layer, not a failure of the module. Judge the results of all
     hosts with the filter P(gb10.cluster.fabric_matrix#filter).
@@ -30,7 +32,7 @@ attributes:
   platform:
     support: full
     platforms: linux
-    description: Needs iproute2, iputils-ping and util-linux on the host.
+    description: Needs root, iproute2, iputils-ping and util-linux on the host.
 options:
   plan:
     description: The fabric plan.
@@ -45,7 +47,7 @@ options:
     type: bool
     default: false
   count:
-    description: Packets a direction.
+    description: Packets per direction.
     type: int
     default: 3
   wait:
@@ -69,7 +71,7 @@ msg:
   returned: always
 results:
   description:
-    - One entry a peer, rail and VF with C(ok), C(layer) (V(sriov), V(link), V(address), V(mtu), V(ethernet), V(ip) or
+    - One entry per peer, rail and VF with C(ok), C(layer) (V(sriov), V(link), V(address), V(mtu), V(ethernet), V(ip) or
       empty), C(reason), C(rtt_ms), and C(where), which is V(host) or the pod that has the VF.
   type: list
   elements: dict
@@ -98,16 +100,16 @@ def main() -> None:
     params = module.params
     result: dict[str, Any] = {"changed": False, "msg": "", "results": []}
     if params["host"] not in params["plan"].get("hosts", {}):
-        module.fail_json(**{**result, "msg": f"{params['host']} is not in the fabric plan; run the role fabric_plan"})
+        reason = f"{params['host']} is not in the fabric plan, so its VFs are unknown."
+        result["msg"] = f"{reason} Run role fabric_plan first, with this host in group gb10_nodes."
+        module.fail_json(**result)
     try:
-        wanted = probe.targets(params["plan"], params["host"])
-        reached = probe.probe_all(wanted, params["pods_only"], params["count"], params["wait"])
-    except system.HostError as error:
-        module.fail_json(**{**result, "msg": str(error)})
+        reached = probe.probe_all(params["plan"], params["host"], params["pods_only"], params["count"], params["wait"])
+    except (system.HostError, OSError) as error:
+        module.fail_json(**{**result, "msg": system.explain(error)})
     passed = sum(not one.layer for one in reached)
-    module.exit_json(
-        changed=False, msg=f"{passed} of {len(reached)} directions pass", results=[one.as_dict() for one in reached]
-    )
+    result |= {"msg": f"{passed} of {len(reached)} directions pass", "results": [one.as_dict() for one in reached]}
+    module.exit_json(**result)
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ from .._rdma import gids
 # " 65536      115421           0.00               97.51                0.185985": bytes, count, peak, average, rate
 RESULT_LINE = re.compile(r"^\s*\d+\s+\d+\s+[\d.]+\s+([\d.]+)\s+[\d.]+\s*$", re.MULTILINE)
 NOT_YET_LISTENING = "Couldn't connect"
+DEGRADED_GBPS = 20.0  # measured: a ConnectX-7 of a GB10 that came up degraded moves about 13 Gb/s with a healthy link
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,7 @@ class Lane:
 def lanes(
     plan: Mapping[str, Any], host: str, server: str, client: str, vf_index: int, port: int, sysfs_root: str
 ) -> list[Lane]:
-    """Return one lane a rail that both hosts have. Raise HostError where this host has no GID for its address."""
+    """Return one lane per rail that both hosts have. Raise HostError where this host has no GID for its address."""
     ends = {
         name: {vf["rail"]: vf for vf in plan["hosts"][name]["vfs"] if vf["vf_index"] == vf_index}
         for name in (server, client)
@@ -111,3 +112,32 @@ def measure(program: str, every: Sequence[Lane], duration: int) -> tuple[dict[st
 
     with ThreadPoolExecutor(max_workers=max(1, len(every))) as pool:
         return dict(pool.map(one, every)), trouble
+
+
+def judge_bandwidth(measured: Mapping[str, float | None], half_floor: float, full_floor: float) -> tuple[bool, str]:
+    """Judge the Gb/s of the rails of one pair, measured at the same time; None is a rail that moved nothing.
+
+    Tells a degraded ConnectX (all rails crawl though links are up) from a fabric that uses one half only.
+    """
+    values = {rail: value or 0.0 for rail, value in sorted(measured.items())}
+    shown = ", ".join(f"{rail} {value:.1f}" for rail, value in values.items()) + " Gb/s"
+    dead = ", ".join(rail for rail, value in values.items() if value == 0.0)
+    crawling = ", ".join(rail for rail, value in values.items() if 0.0 < value < min(DEGRADED_GBPS, half_floor))
+    slow = ", ".join(rail for rail, value in values.items() if value < half_floor)
+    verdicts = [
+        (not values, "no rail in common, so nothing was measured"),
+        (
+            not any(values.values()),
+            f"no RDMA traffic at all ({shown}): see the errors below; if pings pass, a firewall or an ACL of the switch"
+            " drops UDP 4791",
+        ),
+        (bool(dead), f"half-rail: {dead} moved nothing while the other half works ({shown})"),
+        (
+            bool(crawling),
+            f"degraded: {crawling} crawls although the link is healthy ({shown}): unplug the power of both hosts for"
+            " a minute, a restart is not enough",
+        ),
+        (bool(slow), f"slow: {slow} below {half_floor:g} Gb/s ({shown})"),
+        (len(values) > 1 and sum(values.values()) < full_floor, f"slow: together below {full_floor:g} Gb/s ({shown})"),
+    ]
+    return next(((False, text) for wrong, text in verdicts if wrong), (True, shown))

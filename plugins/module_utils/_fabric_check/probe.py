@@ -9,13 +9,13 @@ import re
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Literal
+from typing import Any, cast
 
 from .._host import netns, system
+from .results import Layer, PingResult
 
-HEADERS = 28  # IPv4 header 20 bytes, ICMP header 8: MTU 9000 leaves 8972 bytes of payload
+HEADERS = 28  # bytes: IPv4 header 20, ICMP header 8; MTU 9000 leaves 8972 bytes of payload
 ROUND_TRIP = re.compile(r"^(?:rtt|round-trip) min/avg/max\S* = [\d.]+/([\d.]+)/", re.MULTILINE)
-Layer = Literal["", "sriov", "link", "address", "mtu", "ethernet", "ip"]
 
 
 @dataclass(frozen=True)
@@ -31,6 +31,7 @@ class Target:
     source: str
     prefix: int
     address: str
+    peer_mac: str
     mtu: int
 
     @property
@@ -58,10 +59,11 @@ class Reached:
     reason: str
     rtt_ms: float | None = None
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> PingResult:
         """Return plain data with the target's keys at the top."""
         data = asdict(self)
-        return {**data.pop("target"), "payload": self.target.payload, "ok": not self.layer, **data}
+        merged = {**data.pop("target"), "payload": self.target.payload, "ok": not self.layer, **data}
+        return cast(PingResult, merged)
 
 
 def targets(plan: Mapping[str, Any], host: str) -> list[Target]:
@@ -80,6 +82,7 @@ def targets(plan: Mapping[str, Any], host: str) -> list[Target]:
                     own["address"],
                     own["prefix"],
                     vf["address"],
+                    vf["mac"],
                     plan["mtu"],
                 )
                 for vf in other["vfs"]
@@ -125,14 +128,40 @@ def before_sending(target: Target, place: Place | None) -> tuple[Layer, str]:
     return "", ""
 
 
-def after_failure(target: Target, small_passes: bool, neighbour: str) -> tuple[Layer, str]:
-    """Name the layer of a lost packet from what a small packet and the neighbour table tell."""
+def planned_macs(plan: Mapping[str, Any]) -> dict[str, str]:
+    """Return which VF has each MAC of the plan, in words."""
+    return {
+        vf["mac"].lower(): f"{vf['netdev']} of {host} ({vf['rail']}, VF {vf['vf_index']})"
+        for host, planned in plan["hosts"].items()
+        for vf in planned["vfs"]
+    }
+
+
+def wrong_mac(target: Target, found: str, owners: Mapping[str, str]) -> str:
+    """Return what is wrong with the MAC that answered for the target's address; empty for the planned or no MAC.
+
+    With both rails in one broadcast domain either VF of a host answers ARP for both addresses unless arp_ignore is
+    set: pings pass all the same, and RoCE goes to the wrong function.
+    """
+    if found.lower() in ("", target.peer_mac.lower()):
+        return ""
+    owner = owners.get(found.lower(), f"no planned function ({found})")
+    return (
+        f"{target.address} answers with the MAC of {owner}, planned is {target.peer_mac} of {target.peer}: RoCE goes to"
+        f" the wrong function, although pings pass. If {target.peer} owns that MAC, its arp_ignore is not 1: run role"
+        " netplan, or where a pod holds the VF role multus, and restart the pod. Otherwise find the machine that has"
+        " this address"
+    )
+
+
+def after_failure(target: Target, small_passes: bool, state: str) -> tuple[Layer, str]:
+    """Return the broken layer of a lost packet; ``state`` is that of the peer in the neighbour table."""
     if small_passes:
         return "mtu", (
-            f"56 bytes pass, {target.payload} don't: {target.peer}'s VF or port, or the switch (L2MTU), is below"
-            f" {target.mtu}"
+            f"56 bytes pass, {target.payload} don't: the MTU of {target.peer}'s VF or port, or the switch's L2MTU, is"
+            f" below {target.mtu}"
         )
-    if neighbour in ("", "FAILED", "INCOMPLETE"):
+    if state in ("", "FAILED", "INCOMPLETE"):
         return "ethernet", (
             f"{target.address} answers no ARP: {target.peer}'s VF has no address or no carrier, or the cable is in"
             " another cage, VLAN or switch"
@@ -140,26 +169,38 @@ def after_failure(target: Target, small_passes: bool, neighbour: str) -> tuple[L
     return "ip", f"{target.address} answers ARP but no ping: a firewall on {target.peer}, or an address used twice"
 
 
-def probe(target: Target, place: Place | None, count: int, wait: int) -> Reached:
-    """Ping one target with the full size and without fragmentation; on failure find the layer."""
+def probe(target: Target, place: Place | None, owners: Mapping[str, str], count: int, wait: int) -> Reached:
+    """Ping one target with the full size and without fragmentation, and find the broken layer.
+
+    ``owners`` is what planned_macs() returns.
+    """
     where = place.where if place else "nowhere"
     layer, reason = before_sending(target, place)
     if layer or place is None:
         return Reached(target, where, layer, reason)
+    small_passes = False
     reached = reach(target, place, count, wait)
+    if reached is None:
+        small_passes = ping(target, place, 56, 1, wait).returncode == 0
+        # a busy link may lose packets; an MTU that is too small loses the second try as well
+        reached = reach(target, place, count, wait) if small_passes else None
+        if reached:
+            reached = replace(reached, reason=f"passes, but a first try lost all {count} packets")
+    neighbour = find_neighbour(target, place)
+    mistaken = wrong_mac(target, str(neighbour.get("lladdr", "")), owners)
+    if mistaken:
+        return Reached(target, where, "ethernet", mistaken, reached.rtt_ms if reached else None)
     if reached:
         return reached
-    small = ping(target, place, 56, 1, wait)
-    # packets may get lost on a busy way; an MTU that is too small loses the second try as well
-    reached = reach(target, place, count, wait) if small.returncode == 0 else None
-    if reached:
-        return replace(reached, reason=f"passes, but a first try lost all {count} packets")
-    shown = system.run_json(
-        [*place.command, "ip", "-j", "neighbour", "show", "to", target.address, "dev", place.link["ifname"]]
-    )
-    state = str((shown[0].get("state") or [""])[0]) if shown else ""
-    layer, reason = after_failure(target, small.returncode == 0, state)
+    layer, reason = after_failure(target, small_passes, str((neighbour.get("state") or [""])[0]))
     return Reached(target, where, layer, reason)
+
+
+def find_neighbour(target: Target, place: Place) -> Mapping[str, Any]:
+    """Return the peer's entry of the neighbour table; empty where there is none."""
+    command = ["ip", "-j", "neighbour", "show", "to", target.address, "dev", place.link["ifname"]]
+    shown = system.run_json([*place.command, *command])
+    return shown[0] if shown else {}
 
 
 def reach(target: Target, place: Place, count: int, wait: int) -> Reached | None:
@@ -198,10 +239,11 @@ def ping(target: Target, place: Place, payload: int, count: int, wait: int) -> A
     )
 
 
-def probe_all(wanted: list[Target], pods_only: bool, count: int, wait: int) -> list[Reached]:
-    """Probe all targets, sixteen at a time; with ``pods_only`` just the VFs that a pod holds."""
+def probe_all(plan: Mapping[str, Any], host: str, pods_only: bool, count: int, wait: int) -> list[Reached]:
+    """Probe all targets of a host, sixteen at a time; with ``pods_only`` just the VFs that a pod holds."""
+    wanted, owners = targets(plan, host), planned_macs(plan)
     places = locate(wanted)
     if pods_only:
         wanted = [target for target in wanted if target.netdev in places and places[target.netdev].where != "host"]
     with ThreadPoolExecutor(max_workers=16) as pool:
-        return list(pool.map(lambda target: probe(target, places.get(target.netdev), count, wait), wanted))
+        return list(pool.map(lambda target: probe(target, places.get(target.netdev), owners, count, wait), wanted))

@@ -12,7 +12,9 @@ from ansible_collections.gb10.cluster.plugins.module_utils._fabric_check import 
 from ansible_collections.gb10.cluster.plugins.module_utils._fabric_check.probe import Place, Target
 from ansible_collections.gb10.cluster.plugins.module_utils._host import system
 
-TARGET = Target("a", "b", "rail0", 0, "enp1s0f0v0", "02:00:00:00:00:01", "10.100.0.1", 24, "10.100.0.2", 9000)
+PEER, OTHER_RAIL = "02:00:00:00:00:02", "02:00:00:01:00:02"
+OWNERS = {PEER: "enp1s0f0v0 of b (rail0, VF 0)", OTHER_RAIL: "enP2p1s0f0v0 of b (rail1, VF 0)"}
+TARGET = Target("a", "b", "rail0", 0, "enp1s0f0v0", "02:00:00:00:00:01", "10.100.0.1", 24, "10.100.0.2", PEER, 9000)
 LINK: dict[str, Any] = {"ifname": "enp1s0f0v0", "mtu": 9000, "operstate": "UP", "addr_info": [{"local": "10.100.0.1"}]}
 
 
@@ -64,7 +66,8 @@ def test_a_second_try_passes_and_says_so(monkeypatch: pytest.MonkeyPatch) -> Non
         return subprocess.CompletedProcess(argv, next(codes), "rtt min/avg/max/mdev = 0.1/0.250/0.4/0.1 ms", "")
 
     monkeypatch.setattr(system, "run", run)
-    found = probe.probe(TARGET, Place("host", (), LINK), 3, 1)
+    monkeypatch.setattr(system, "run_json", lambda _argv: [{"lladdr": PEER, "state": ["REACHABLE"]}])
+    found = probe.probe(TARGET, Place("host", (), LINK), OWNERS, 3, 1)
     assert (found.layer, found.rtt_ms) == ("", 0.25)
     assert "lost all 3 packets" in found.reason
 
@@ -92,10 +95,33 @@ def test_the_layer_of_a_lost_packet(
     monkeypatch.setattr(system, "run", run)
     monkeypatch.setattr(system, "run_json", lambda argv: [{"state": [state]}] if state else [])
     place = Place("pod a/b", ("nsenter", "--net=/run/netns/cni-1"), {**LINK, "ifname": "net1"})
-    found = probe.probe(TARGET, place, 3, 1)
+    found = probe.probe(TARGET, place, OWNERS, 3, 1)
     assert found.layer == layer
     assert found.as_dict()["where"] == "pod a/b"
     assert found.rtt_ms == (None if layer else 0.25)
     assert ran[0][:2] == ["nsenter", "--net=/run/netns/cni-1"]
     assert ran[0][5:9] == ["-M", "do", "-s", "8972"]
     assert ran[0][ran[0].index("-I") + 1] == "net1"
+
+
+@pytest.mark.parametrize(
+    ("found", "owner"), [(OTHER_RAIL, "enP2p1s0f0v0 of b"), ("AA:00:00:00:00:01", "no planned function")]
+)
+@pytest.mark.parametrize("code", [0, 1])
+def test_a_peer_that_answers_with_another_mac_fails_though_pings_pass(
+    monkeypatch: pytest.MonkeyPatch, found: str, owner: str, code: int
+) -> None:
+    def run(argv: Sequence[str], **_options: object) -> subprocess.CompletedProcess[str]:
+        return subprocess.CompletedProcess(argv, code, "rtt min/avg/max/mdev = 0.1/0.250/0.4/0.1 ms", "")
+
+    monkeypatch.setattr(system, "run", run)
+    monkeypatch.setattr(system, "run_json", lambda _argv: [{"lladdr": found, "state": ["REACHABLE"]}])
+    reached = probe.probe(TARGET, Place("host", (), LINK), OWNERS, 3, 1)
+    assert (reached.layer, reached.as_dict()["ok"]) == ("ethernet", False)
+    assert f"answers with the MAC of {owner}" in reached.reason
+    assert PEER in reached.reason
+
+
+def test_the_owner_of_every_planned_mac_is_known() -> None:
+    macs = probe.planned_macs(plan())
+    assert macs["02:00:00:00:00:01"].startswith("rail1v0 of c")

@@ -6,9 +6,8 @@ from __future__ import annotations
 from itertools import combinations
 from typing import Any
 
-import pytest
-from ansible_collections.gb10.cluster.plugins.module_utils._fabric_check import bandwidth, matrix
-from ansible_collections.gb10.cluster.plugins.module_utils._fabric_check.matrix import judge_bandwidth
+from ansible_collections.gb10.cluster.plugins.module_utils._fabric_check.bandwidth import judge_bandwidth
+from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric import check_matrix as matrix
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -42,7 +41,7 @@ def every(hosts: str, broken: str = "") -> dict[str, list[dict[str, Any]]]:
 
 
 def test_all_good() -> None:
-    found = matrix.summarize(every("abc"), "abc")
+    found = matrix.ping_verdict(every("abc"), "abc")
     assert found["ok"]
     assert found["table"][1].split() == ["a", "-", "1/1", "1/1"]
 
@@ -50,24 +49,24 @@ def test_all_good() -> None:
 def test_a_direction_that_lost_packets_passes_and_is_named() -> None:
     results = every("ab")
     results["a"][0]["reason"] = "passes, but a first try lost all 3 packets"
-    found = matrix.summarize(results, "ab")
+    found = matrix.ping_verdict(results, "ab")
     assert found["ok"]
     assert found["msg"].endswith("a → b rail0 VF 0: passes, but a first try lost all 3 packets")
 
 
 def test_a_host_that_said_nothing_is_a_failure() -> None:
-    found = matrix.summarize({"a": every("ab")["a"]}, "ab")
+    found = matrix.ping_verdict({"a": every("ab")["a"]}, "ab")
     assert not found["ok"]
     assert "b: gave no result" in found["msg"]
 
 
 def test_nothing_checked_is_no_pass_but_a_single_host_is() -> None:
-    assert not matrix.summarize({"a": [], "b": []}, "ab")["ok"]
-    assert matrix.summarize({"a": []}, "a")["ok"]
+    assert not matrix.ping_verdict({"a": [], "b": []}, "ab")["ok"]
+    assert matrix.ping_verdict({"a": []}, "a")["ok"]
 
 
 def test_a_dead_end_is_named_once() -> None:
-    found = matrix.summarize(every("abcd", broken="c"), "abcd")
+    found = matrix.ping_verdict(every("abcd", broken="c"), "abcd")
     assert not found["ok"]
     lines = [line for line in found["msg"].splitlines() if "because of" in line]
     assert lines == ["c rail0 VF 0: no pair with it works (link): because of link"]
@@ -77,41 +76,8 @@ def test_a_dead_end_is_named_once() -> None:
 def test_a_single_direction_is_named_with_its_layer() -> None:
     results = every("abc")
     results["a"][0] = result("a", "b", "mtu")
-    found = matrix.summarize(results, "abc")
+    found = matrix.ping_verdict(results, "abc")
     assert "a → b rail0 VF 0 (mtu): because of mtu" in found["msg"]
-
-
-@pytest.mark.parametrize(
-    ("measured", "good", "word"),
-    [
-        ({"rail0": 97.5, "rail1": 97.4}, True, "97.5"),
-        ({"rail0": 97.5, "rail1": None}, False, "half-rail: rail1"),
-        ({"rail0": 13.1, "rail1": 12.9}, False, "degraded: rail0, rail1"),
-        ({"rail0": 13.1, "rail1": 97.0}, False, "degraded: rail0"),
-        ({"rail0": 60.0, "rail1": 97.0}, False, "slow: rail0"),
-        ({"rail0": None, "rail1": None}, False, "no RDMA traffic at all"),
-        ({"rail0": 97.5}, True, "97.5"),
-        ({}, False, "nothing was measured"),
-    ],
-)
-def test_bandwidth_verdicts(measured: dict[str, float | None], good: bool, word: str) -> None:
-    found, text = judge_bandwidth(measured, 90, 180)
-    assert found is good
-    assert word in text
-
-
-def test_both_halves_together_have_a_floor() -> None:
-    assert judge_bandwidth({"rail0": 91.0, "rail1": 91.0}, 90, 190)[0] is False
-
-
-def test_average_of_perftest() -> None:
-    output = """
- #bytes     #iterations    BW peak[Gb/sec]    BW average[Gb/sec]   MsgRate[Mpps]
- 65536      115421           0.00               97.51 \t\t     0.185985
----------------------------------------------------------------------------------------
-"""
-    assert bandwidth.parse_average(output) == 97.51
-    assert bandwidth.parse_average("Couldn't connect to 10.100.0.1:18515") is None
 
 
 def pair(client: str, server: str, **rails: float) -> dict[str, object]:
@@ -125,7 +91,7 @@ def test_bandwidth_of_all_pairs_is_one_matrix() -> None:
         pair("spark3", "spark1", rail0=97.5, rail1=0.0),
         pair("spark3", "spark2", rail0=96.0, rail1=96.0),
     ]
-    found = matrix.summarize_bandwidth(results, ["spark1", "spark2", "spark3"])
+    found = matrix.bandwidth_verdict(results, ["spark1", "spark2", "spark3"])
     assert found["ok"] is False
     assert found["table"] == [
         "Gb/s from \\ to  spark1     spark2",
@@ -138,7 +104,7 @@ def test_bandwidth_of_all_pairs_is_one_matrix() -> None:
 
 
 def test_a_pair_that_was_not_measured_is_no_pass() -> None:
-    found = matrix.summarize_bandwidth([pair("b", "a", rail0=97.0)], ["a", "b", "c"])
+    found = matrix.bandwidth_verdict([pair("b", "a", rail0=97.0)], ["a", "b", "c"])
     assert found["ok"] is False
     assert "a and c: not measured" in found["msg"]
-    assert matrix.summarize_bandwidth([], ["a"])["ok"] is True
+    assert matrix.bandwidth_verdict([], ["a"])["ok"] is True

@@ -1,0 +1,60 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the modules fabric_ping and fabric_bandwidth return, and the verdicts on it. Private to the collection."""
+
+from __future__ import annotations
+
+from typing import Literal, TypedDict
+
+Layer = Literal["", "sriov", "link", "address", "mtu", "ethernet", "ip"]
+"""The lowest layer that is broken; empty when the peer answered the full size."""
+
+Side = Literal["server", "client"]
+"""What a host does while bandwidth is measured."""
+
+
+class PingResult(TypedDict):
+    """One direction between two hosts on one VF index of one rail; ``where`` is ``host``, ``nowhere`` or a pod."""
+
+    host: str
+    peer: str
+    rail: str
+    vf_index: int
+    netdev: str
+    mac: str
+    source: str
+    prefix: int
+    address: str
+    peer_mac: str
+    mtu: int
+    payload: int
+    ok: bool
+    where: str
+    layer: Layer
+    reason: str
+    rtt_ms: float | None
+
+
+class BandwidthResult(TypedDict):
+    """The Gb/s of the rails between a client and a server (``pair``); None for a rail that moved nothing."""
+
+    pair: list[str]
+    measured: dict[str, float | None]
+    ok: bool
+    msg: str
+
+
+class Meeting(TypedDict):
+    """What one host does in one round of bandwidth measurements."""
+
+    partner: str
+    side: Side
+
+
+class Verdict(TypedDict):
+    """The verdict on all pairs of hosts; ``table`` is a matrix as lines of text."""
+
+    ok: bool
+    table: list[str]
+    msg: str

@@ -1,0 +1,125 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Judge the results of all hosts: one matrix, one line per cause, bandwidth verdicts. Private to the collection."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import combinations
+
+from ansible_collections.gb10.cluster.plugins.module_utils._common.tables import align
+from ansible_collections.gb10.cluster.plugins.module_utils._fabric_check.results import (
+    BandwidthResult,
+    Meeting,
+    PingResult,
+    Verdict,
+)
+
+
+def rounds(hosts: Iterable[str]) -> list[list[tuple[str, str]]]:
+    """Return a round-robin schedule: one partner at most per host and round, every pair once."""
+    ring: list[str | None] = [*sorted(hosts)]
+    if len(ring) % 2:
+        ring.append(None)
+    schedule = []
+    for _turn in range(len(ring) - 1):
+        half = len(ring) // 2
+        pairs = zip(ring[:half], reversed(ring[half:]), strict=True)
+        schedule.append([(one, two) for one, two in pairs if one is not None and two is not None])
+        ring = [ring[0], ring[-1], *ring[1:-1]]
+    return schedule
+
+
+def meetings(hosts: Iterable[str]) -> list[dict[str, Meeting]]:
+    """Return the rounds as ``{host: {partner, side}}``."""
+    found: list[dict[str, Meeting]] = []
+    for pairs in rounds(hosts):
+        found.append({one: {"partner": two, "side": "server"} for one, two in pairs})
+        found[-1] |= {two: {"partner": one, "side": "client"} for one, two in pairs}
+    return found
+
+
+def ping_verdict(results: Mapping[str, Sequence[PingResult] | None], hosts: Iterable[str]) -> Verdict:
+    """Judge the ping results of every host of the play.
+
+    A host without results fails the verdict, and so do several hosts between which nothing was checked.
+    """
+    expected = sorted(hosts)
+    everything = [result for host in expected for result in results.get(host) or []]
+    failed = sum(not result["ok"] for result in everything)
+    reasons = [f"{host}: gave no result" for host in expected if results.get(host) is None] + blame(everything)
+    if not everything and len(expected) > 1:
+        reasons.append("no direction was checked: the hosts have no VF of the same rail and index, or no pod holds one")
+    table = matrix(everything)
+    head = (
+        f"{failed} of {len(everything)} directions fail"
+        if failed or reasons
+        else f"{len(everything)} directions on all rails and VFs pass with full-size packets"
+    )
+    lossy = [f"{describe(result)}: {result['reason']}" for result in everything if result["ok"] and result["reason"]]
+    return {"ok": not failed and not reasons, "table": table, "msg": "\n".join([head, *reasons, *table, *lossy])}
+
+
+def matrix(results: Iterable[PingResult]) -> list[str]:
+    """Return a table, senders down and receivers across; a cell counts VFs that pass and names the broken layers."""
+    cells: dict[tuple[str, str], list[PingResult]] = {}
+    for result in results:
+        cells.setdefault((result["host"], result["peer"]), []).append(result)
+    return tabulate("from \\ to", {pair: cell(found) for pair, found in cells.items()})
+
+
+def tabulate(corner: str, cells: Mapping[tuple[str, str], str]) -> list[str]:
+    """Return the lines of a table with the first of each pair down and the second across; ``-`` where nothing is."""
+    down, across = sorted({pair[0] for pair in cells}), sorted({pair[1] for pair in cells})
+    return align([[corner, *across], *([one, *(cells.get((one, other), "-") for other in across)] for one in down)])
+
+
+def cell(results: Sequence[PingResult]) -> str:
+    """Return ``8/8`` or ``7/8 mtu``."""
+    layers: Counter[str] = Counter(result["layer"] for result in results if not result["ok"])
+    return " ".join([f"{len(results) - layers.total()}/{len(results)}", *sorted(layers)])
+
+
+def describe(result: PingResult) -> str:
+    """Return the direction of a result in words."""
+    return f"{result['host']} → {result['peer']} {result['rail']} VF {result['vf_index']}"
+
+
+def blame(results: Sequence[PingResult]) -> list[str]:
+    """Return one line per cause: an end that fails with every peer is named once instead of once per pair."""
+    lines = []
+    explained: set[int] = set()
+    ends = sorted({(result["host"], result["rail"], result["vf_index"]) for result in results})
+    for host, rail, index in ends:
+        touching = [
+            (number, result)
+            for number, result in enumerate(results)
+            if (result["rail"], result["vf_index"]) == (rail, index) and host in (result["host"], result["peer"])
+        ]
+        if len(touching) > 2 and all(not result["ok"] for _, result in touching):
+            own = next(result for _, result in touching if result["host"] == host)
+            lines.append(f"{host} {rail} VF {index}: no pair with it works ({own['layer']}): {own['reason']}")
+            explained |= {number for number, _ in touching}
+    for number, result in enumerate(results):
+        if not result["ok"] and number not in explained:
+            lines.append(f"{describe(result)} ({result['layer']}): {result['reason']}")
+    return lines
+
+
+def bandwidth_verdict(results: Iterable[BandwidthResult], hosts: Iterable[str]) -> Verdict:
+    """Judge the fabric_bandwidth results of all clients; a pair of ``hosts`` that was not measured is a failure."""
+    measured = {frozenset(result["pair"]): result for result in results}
+    missing = [pair for pair in combinations(sorted(hosts), 2) if frozenset(pair) not in measured]
+    slow = [result["msg"] for result in measured.values() if not result["ok"]]
+    reasons = [*sorted(slow), *(f"{one} and {other}: not measured" for one, other in missing)]
+    cells = {
+        (result["pair"][0], result["pair"][1]): f"{sum(value or 0.0 for value in result['measured'].values()):.1f}"
+        + ("" if result["ok"] else " slow")
+        for result in measured.values()
+    }
+    table = tabulate("Gb/s from \\ to", cells)
+    head = f"{len(measured) - len(slow)} of {len(measured) + len(missing)} pairs reach the floors"
+    shown = [result["msg"] for result in measured.values() if result["ok"]]
+    return {"ok": not reasons, "table": table, "msg": "\n".join([head, *reasons, *table, *sorted(shown)])}

@@ -1,0 +1,90 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible_collections.gb10.cluster.plugins.module_utils._host import system
+from ansible_collections.gb10.cluster.plugins.modules import fabric_bandwidth
+from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.plan import plan_fabric
+from fabric_samples import fabric
+from module_runs import become_nobody, run_module
+from sysfs_samples import mlx5_vf
+
+# one rail: the sample sysfs has the GID of its first VF
+PLAN = plan_fabric(
+    fabric(
+        2,
+        gb10_fabric_vf_count=1,
+        gb10_fabric_rails=[{"name": "rail0", "pf": "enp1s0f0np0", "network": "10.100.0.0/16"}],
+    )
+)[0].as_dict()
+ENDS = {"plan": PLAN, "host": "spark1", "partner": "spark2", "full_floor": 90}
+RESULT = " 65536      115421           0.00               97.51                0.185985\n"
+
+
+@pytest.fixture
+def ran(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """A host with the GID of its planned address; perftest prints 97.51 Gb/s."""
+    mlx5_vf(tmp_path)
+    commands: list[list[str]] = []
+
+    def run(argv: Sequence[str], **_options: Any) -> subprocess.CompletedProcess[str]:
+        commands.append(list(argv))
+        return subprocess.CompletedProcess(argv, 0, RESULT, "")
+
+    monkeypatch.setattr(system, "run", run)
+    return commands
+
+
+def test_a_client_measures_every_rail(tmp_path: Path, ran: list[list[str]], capsys: pytest.CaptureFixture[str]) -> None:
+    status, result = run_module(fabric_bandwidth, capsys, **ENDS, side="client", sysfs_root=str(tmp_path))
+    assert (status, result["ok"], result["measured"]) == (0, True, {"rail0": 97.51})
+    assert result["pair"] == ["spark1", "spark2"]
+    assert ran[0][-1] == "10.100.0.2"
+    assert ran[0][1:5] == ["-d", "rocep1s0f0v0", "-x", "3"]
+
+
+def test_a_rail_below_its_floor_is_a_result(
+    tmp_path: Path, ran: list[list[str]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    status, result = run_module(
+        fabric_bandwidth, capsys, **ENDS, side="client", half_floor=98, sysfs_root=str(tmp_path)
+    )
+    assert (status, result["ok"]) == (0, False)
+    assert "slow: rail0 below 98 Gb/s" in result["msg"]
+
+
+def test_a_server_starts_units_that_end_by_themselves(
+    tmp_path: Path, ran: list[list[str]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    status, result = run_module(fabric_bandwidth, capsys, **ENDS, side="server", sysfs_root=str(tmp_path))
+    assert (status, result["pair"]) == (0, ["spark2", "spark1"])
+    assert "--property=RuntimeMaxSec=65" in ran[1]
+
+
+def test_an_address_without_gid_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    mlx5_vf(tmp_path, address=None)
+    status, result = run_module(fabric_bandwidth, capsys, **ENDS, side="client", sysfs_root=str(tmp_path))
+    assert (status, result["ok"]) == (1, False)
+    assert "gid.absent" in result["msg"]
+
+
+def test_a_user_without_become_is_told_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mlx5_vf(tmp_path)
+    become_nobody(monkeypatch)
+
+    def run(argv: Sequence[str], **_options: Any) -> subprocess.CompletedProcess[str]:
+        return subprocess.CompletedProcess(argv, 1, "", "Failed to start transient service unit: Access denied")
+
+    monkeypatch.setattr(subprocess, "run", run)
+    status, result = run_module(fabric_bandwidth, capsys, **ENDS, side="server", sysfs_root=str(tmp_path))
+    assert status == 1
+    assert "ran as user ansible" in result["msg"]
