@@ -34,15 +34,19 @@ def play(machines: Vms, *arguments: str, playbook: Path = FABRIC, ok: bool = Tru
 
 
 def cni(machines: Vms, vm: Vm, command: str) -> None:
-    """Do what Multus does for a pod with VF 0: call host-device with the configuration of our own NAD."""
+    """Do what Multus does for a pod with VF 0: call the plugins of our own NAD one after the other."""
     network = {"nad": "gb10-rail0-vf0", "rail": "rail0", "device": "enp1s0v0"}
     config = json.loads(nad(network, "gb10-serving")["spec"]["config"])
-    config["runtimeConfig"] = {"ips": [f"10.100.0.{vm.number}/24"]}
-    machines.ssh(
-        vm,
-        f"CNI_COMMAND={command} CNI_CONTAINERID=pod CNI_NETNS=/run/netns/cni-pod CNI_IFNAME=net1 CNI_PATH=/usr/lib/cni"
-        f" /usr/lib/cni/host-device <<< '{json.dumps(config)}'",
-    )
+    plugins = [{**plugin, "cniVersion": config["cniVersion"], "name": config["name"]} for plugin in config["plugins"]]
+    plugins[0]["runtimeConfig"] = {"ips": [f"10.100.0.{vm.number}/24"]}
+    done: dict[str, object] = {}
+    for plugin in plugins if command == "ADD" else reversed(plugins):
+        said = machines.ssh(
+            vm,
+            f"CNI_COMMAND={command} CNI_CONTAINERID=pod CNI_NETNS=/run/netns/cni-pod CNI_IFNAME=net1"
+            f" CNI_PATH=/usr/lib/cni /usr/lib/cni/{plugin['type']} <<< '{json.dumps({**plugin, **done})}'",
+        )
+        done = {"prevResult": json.loads(said)} if command == "ADD" else {}
 
 
 def gids(machines: Vms) -> list[str]:

@@ -14,7 +14,7 @@ from typing import Any
 from .children import log
 from .settings import StandInError
 
-PAUSE = "docker.io/rancher/mirrored-pause:3.6"
+PAUSE = "docker.io/rancher/mirrored-pause:3.10.2"
 _CTR = ["ctr", "--address=/run/k3s/containerd/containerd.sock", "--namespace=k8s.io"]
 _UNPACKERS = {".zst": "zstd", ".gz": "gzip", ".tgz": "gzip", ".tzst": "zstd"}
 

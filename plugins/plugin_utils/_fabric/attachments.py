@@ -15,6 +15,9 @@ from ansible_collections.gb10.cluster.plugins.module_utils._kube.labels import M
 NETWORKS = "k8s.v1.cni.cncf.io/networks"
 NETWORK_STATUS = "k8s.v1.cni.cncf.io/network-status"
 RESOURCE_NAME = "k8s.v1.cni.cncf.io/resourceName"
+# An interface that enters a pod loses the host's sysctls. Where both rails share a broadcast domain, either VF would
+# then answer ARP for both addresses, and RoCE would go to the wrong one. IFNAME is the plugin's own placeholder.
+SYSCTLS = {"net.ipv4.conf.IFNAME.arp_ignore": "1", "net.ipv4.conf.IFNAME.arp_announce": "2"}
 Manifest = dict[str, Any]
 
 
@@ -23,10 +26,9 @@ def nad(network: Mapping[str, Any], namespace: str, resource_prefix: str = "") -
 
     host-device names the VF's netdev; with ``resource_prefix`` the SR-IOV device plugin picks the VF and Multus hands
     its PCI address over instead. ``ips`` must be a declared capability: Multus passes a pod's addresses on only then.
+    The chained ``tuning`` lets each VF answer ARP for its own address only.
     """
-    config: dict[str, Any] = {
-        "cniVersion": "1.0.0",
-        "name": network["nad"],
+    device: dict[str, Any] = {
         "type": "host-device",
         "capabilities": {"ips": True},
         "ipam": {"type": "static"},
@@ -37,10 +39,15 @@ def nad(network: Mapping[str, Any], namespace: str, resource_prefix: str = "") -
         "labels": {MANAGED_BY: OWNER, RAIL: network["rail"]},
     }
     if resource_prefix:
-        config["capabilities"]["deviceID"] = True
+        device["capabilities"]["deviceID"] = True
         metadata["annotations"] = {RESOURCE_NAME: sriov_resource(network["nad"], resource_prefix)}
     else:
-        config["device"] = network["device"]
+        device["device"] = network["device"]
+    config = {
+        "cniVersion": "1.0.0",
+        "name": network["nad"],
+        "plugins": [device, {"type": "tuning", "sysctl": SYSCTLS}],
+    }
     return {
         "apiVersion": "k8s.cni.cncf.io/v1",
         "kind": "NetworkAttachmentDefinition",

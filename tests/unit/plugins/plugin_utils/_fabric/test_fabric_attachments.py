@@ -24,6 +24,13 @@ PLAN: dict[str, Any] = {
 }
 
 
+# values are strings, as the plugin's type map[string]string wants them
+ARP = {
+    "type": "tuning",
+    "sysctl": {"net.ipv4.conf.IFNAME.arp_ignore": "1", "net.ipv4.conf.IFNAME.arp_announce": "2"},
+}
+
+
 def status(*entries: tuple[str, str]) -> str:
     return json.dumps([{"interface": name, "ips": [address]} for name, address in entries])
 
@@ -31,20 +38,24 @@ def status(*entries: tuple[str, str]) -> str:
 def test_a_host_device_attachment() -> None:
     first, second = networks.nads(PLAN, "ns")
     assert first["metadata"]["name"] == "gb10-rail0-vf0"
-    assert json.loads(first["spec"]["config"]) == {
-        "cniVersion": "1.0.0",
-        "name": "gb10-rail0-vf0",
+    device = {
         "type": "host-device",
         "device": "enp1s0f0v0",
         "capabilities": {"ips": True},
         "ipam": {"type": "static"},
     }
-    assert json.loads(second["spec"]["config"])["device"] == "enP2p1s0f0v0"
+    assert json.loads(first["spec"]["config"]) == {
+        "cniVersion": "1.0.0",
+        "name": "gb10-rail0-vf0",
+        "plugins": [device, ARP],
+    }
+    assert json.loads(second["spec"]["config"])["plugins"][0]["device"] == "enP2p1s0f0v0"
 
 
 def test_a_resource_of_the_sriov_plugin_instead_of_a_name() -> None:
     first = networks.nads(PLAN, "ns", "gb10.cluster")[0]
-    config = json.loads(first["spec"]["config"])
+    config, tuning = json.loads(first["spec"]["config"])["plugins"]
+    assert tuning == ARP
     assert first["metadata"]["annotations"] == {networks.RESOURCE_NAME: "gb10.cluster/gb10_rail0_vf0"}
     assert "device" not in config
     assert config["capabilities"] == {"ips": True, "deviceID": True}

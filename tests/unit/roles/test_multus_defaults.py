@@ -1,0 +1,65 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The defaults of role multus: the image that runs, and the CNI plugins that the attachments name."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible.parsing.dataloader import DataLoader
+from ansible.template import Templar
+from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.attachments import nads
+from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.plan import plan_fabric
+from fabric_samples import fabric
+
+ROLE = Path(__file__).resolve().parents[3] / "roles" / "multus"
+NAME = "ghcr.io/k8snetworkplumbingwg/multus-cni"
+
+
+def variables(**changes: Any) -> dict[str, Any]:
+    loader = DataLoader()
+    files = [
+        loader.load_from_file(str(ROLE / part / "main.yml"), trusted_as_template=True) for part in ("defaults", "vars")
+    ]
+    return {**files[0], **files[1], **changes}
+
+
+def value(name: str, **changes: Any) -> Any:
+    known = variables(**changes)
+    return Templar(loader=DataLoader(), variables=known).template(known[name])
+
+
+@pytest.mark.parametrize(
+    ("changes", "image"),
+    [
+        ({}, "v4.3.1-thick@sha256:a357"),
+        ({"multus_image": f"{NAME}:v4.3.0-thick"}, "v4.3.0-thick@sha256:a922"),
+        ({"multus_image": f"{NAME}:v4.3.0", "multus_image_digest": "sha256:b"}, "v4.3.0@sha256:b"),
+        ({"multus_image_verified": True}, "v4.3.1-thick"),
+    ],
+)
+def test_the_image_is_pinned_unless_an_air_gap_directory_vouches_for_it(changes: dict[str, Any], image: str) -> None:
+    shown = value("__multus_image", **changes)
+    assert shown.startswith(f"{NAME}:{image}")
+    assert ("@" in shown) is ("@" in image)
+
+
+def test_another_image_needs_a_digest_from_its_user() -> None:
+    assert value("multus_image_digest", multus_image=f"{NAME}:v4.4.0") == ""
+
+
+def test_every_plugin_of_the_attachments_is_installed() -> None:
+    plan = plan_fabric(fabric(1, gb10_fabric_topology="single"))[0].as_dict()
+    configs = [json.loads(manifest["spec"]["config"]) for manifest in nads(plan, "ns")]
+    used = {name for config in configs for plugin in config["plugins"] for name in names(plugin)}
+    assert used == set(value("multus_cni_plugins"))
+    lab = (ROLE.parents[1] / "lab" / "kubernetes" / "prepare").read_text(encoding="utf-8")
+    assert all(f'"{name}"' in lab for name in used)
+
+
+def names(plugin: dict[str, Any]) -> set[str]:
+    return {plugin["type"], *([plugin["ipam"]["type"]] if "ipam" in plugin else [])}
