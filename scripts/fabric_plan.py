@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import textwrap
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ from _collection import IMPORT_ROOT
 sys.path.insert(0, IMPORT_ROOT)
 
 from _inventory import Inventory, InventoryError
-from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding, format_findings, has_errors
+from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding, has_errors, sort_findings
 from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.parse import VARIABLES
 from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.plan import format_plan, plan_fabric
 
@@ -133,7 +134,7 @@ def main(arguments: list[str] | None = None) -> int:
         type=int,
         default=4,
         metavar="N",
-        help="VFs a PF is assumed to offer where gb10_pf_totalvfs isn't declared (default: 4, as documented for GB10)",
+        help="VFs assumed for each PF where gb10_pf_totalvfs isn't declared (default: 4, as documented for GB10)",
     )
     options = parser.parse_args(arguments)
     try:
@@ -150,7 +151,9 @@ def main(arguments: list[str] | None = None) -> int:
     else:
         print(format_plan(plan))
         if findings:
-            print(f"\n{format_findings(findings)}")
+            print()
+            for finding in sort_findings(findings):
+                print(textwrap.fill(str(finding), 120, subsequent_indent="  ", break_on_hyphens=False))
     return 1 if has_errors(findings) else 0
 
 

@@ -18,11 +18,12 @@ class ActionModule(ControllerAction):
     """Reads C(gb10_*) of the given hosts; the plan becomes a fact of every host of the play."""
 
     def act(self, options: Mapping[str, Any], task_vars: Mapping[str, Any]) -> dict[str, Any]:
-        """Return plan, table and findings; failed, without a fact, when a finding is an error."""
+        """Return plan, table and findings; failed with the findings alone when one is an error."""
         variables, findings = fabric_variables(options["hosts"], task_vars)
         plan, found = plan_fabric(variables)
         findings += found
         fact = {**plan.as_dict(), "findings": [finding.as_dict() for finding in findings]}
-        facts = {"gb10_fabric_plan": fact}
-        result = plan_result("The fabric", has_errors(findings), findings, facts, "The fabric is planned.")
-        return result | {"plan": fact, "table": format_plan(plan)}
+        failed = has_errors(findings)
+        result = plan_result("The fabric", failed, findings, {"gb10_fabric_plan": fact}, "The fabric is planned.")
+        # a plan that must not be used would only bury the findings in Ansible's output
+        return result if failed else result | {"plan": fact, "table": format_plan(plan)}

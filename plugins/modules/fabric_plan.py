@@ -36,9 +36,8 @@ EXAMPLES = r"""
 RETURN = r"""
 plan:
   description:
-    - The plan, with C(schema), C(mtu), C(scheme), C(topology), C(rails), C(networks), C(hosts) and C(findings).
-    - On failure, as much of it as could be computed.
-  returned: always
+    - The plan with C(schema), C(mtu), C(scheme), C(topology), C(rails), C(networks), C(hosts) and C(findings).
+  returned: success
   type: dict
   sample:
     schema: 1
@@ -79,8 +78,8 @@ findings:
   type: list
   elements: dict
 table:
-  description: The plan for people, a VF a line.
-  returned: always
+  description: The plan as text, with one line per host and rail.
+  returned: success
   type: str
 msg:
   description: One sentence, or all findings when the fabric can't be planned.

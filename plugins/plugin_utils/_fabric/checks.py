@@ -15,6 +15,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._common.terms import 
 from ansible_collections.gb10.cluster.plugins.module_utils._host.interfaces import NETDEV_MAX, vf_netdev
 
 from .model import Fabric, Host, HostPlan, Plan, Port, Rail
+from .reader import some_of
 from .subnets import check_networks
 
 IPV6_MIN_MTU = 1280  # RFC 8200: below it IPv6, and so the link-local GID, is gone from the netdev
@@ -32,6 +33,7 @@ def check_fabric(fabric: Fabric) -> list[Finding]:
     """Return everything that is wrong between hosts, rails, subnets, hardware and management."""
     return [
         *_check_node_ids(fabric),
+        *_check_management(fabric),
         *_check_ports(fabric),
         *_check_mtu(fabric),
         *_check_topology(fabric),
@@ -45,7 +47,7 @@ def _check_node_ids(fabric: Fabric) -> Iterator[Finding]:
         by_id[host.node_id].append(host.name)
     for node_id, names in by_id.items():
         if len(names) > 1:
-            reason = f"the same number on {', '.join(names)}, so they would have the same addresses"
+            reason = f"the same number on {some_of(names)}, so they would have the same addresses"
             yield _finding("node_id.duplicate", "gb10_node_id", node_id, reason, "Give each host its own.", names[-1])
     for host in fabric.hosts:
         for port in host.ports:
@@ -60,6 +62,23 @@ def _check_node_ids(fabric: Fabric) -> Iterator[Finding]:
                     "Use a smaller number, or a shorter gb10_fabric_subnet_prefix and a larger block.",
                     host.name,
                 )
+
+
+def _check_management(fabric: Fabric) -> Iterator[Finding]:
+    by_place: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for host in fabric.hosts:
+        if host.management_address:
+            by_place[host.management_address, host.management_port].append(host.name)
+    for (address, _), names in by_place.items():
+        if len(names) > 1:
+            reason = f"the same on {some_of(names)}, so one machine would be set up several times and others never"
+            remedy = "Give each host the address of its own machine."
+            yield _finding("management.duplicate", "ansible_host", address, reason, remedy, names[-1])
+    unknown = [host.name for host in fabric.hosts if not host.management_interface]
+    if unknown:
+        reason = f"not declared for {some_of(unknown)}, so a mistake that takes it for the fabric would not be noticed"
+        remedy = "Set it to the interface of Ansible's connection and of K3s, for example enP7s7."
+        yield _finding("management.undeclared", "gb10_management_interface", None, reason, remedy, severity="warning")
 
 
 def _check_ports(fabric: Fabric) -> Iterator[Finding]:
@@ -82,7 +101,7 @@ def _check_ports(fabric: Fabric) -> Iterator[Finding]:
 def _check_port(host: Host, port: Port) -> Iterator[Finding]:
     key = f"gb10_fabric_pfs.{port.rail.name}"
     if port.name == host.management_interface:
-        reason = "the management interface; the fabric's set-up would cut the host off"
+        reason = "the management interface; setting up the fabric would disconnect the host"
         yield _finding("pf.management", key, port.name, reason, "Name a ConnectX PF.", host.name)
     longest = vf_netdev(port.name, max(port.vf_count - 1, 0))
     if len(longest) > NETDEV_MAX:
@@ -243,7 +262,7 @@ def _check_evenness(plan: Plan) -> Iterator[Finding]:
             counts[pf.rail][pf.vf_count].append(name)
     for rail, by_count in counts.items():
         if len(by_count) > 1:
-            shown = "; ".join(f"{count} on {', '.join(names)}" for count, names in sorted(by_count.items()))
-            reason = "an instance can use as many VFs as its poorest node has"
-            remedy = "Set one gb10_fabric_vf_count, or let it be."
+            shown = "; ".join(f"{count} on {some_of(names)}" for count, names in sorted(by_count.items()))
+            reason = "an instance uses the same VF index on every node, so the host with the fewest VFs limits it"
+            remedy = "Set the same gb10_fabric_vf_count for all hosts, or ignore this."
             yield _finding("vf_count.uneven", f"VFs of {rail}", shown, reason, remedy, severity="info")

@@ -73,6 +73,7 @@ def read_host(reader: Reader, name: str, values: Mapping[str, Any], rails: tuple
         ports=ports,
         management_interface=_text(values.get("gb10_management_interface")),
         management_address=_text(values.get("ansible_host")),
+        management_port=str(values.get("ansible_port") or ""),
     )
 
 

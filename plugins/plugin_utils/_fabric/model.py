@@ -60,6 +60,7 @@ class Host:
     ports: tuple[Port, ...]
     management_interface: str | None = None
     management_address: str | None = None
+    management_port: str = ""
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._common.terms import 
 
 from .hosts import RDMA_DEVICE, read_host, read_pf_name
 from .model import SCHEMES, TOPOLOGIES, Fabric, Rail
-from .reader import Reader, listed
+from .reader import Reader, listed, some_of
 
 # one value for the whole fabric: hosts must agree on it
 GROUP_VARIABLES = (
@@ -40,6 +40,7 @@ HOST_VARIABLES = (
     "gb10_management_interface",
     "gb10_management_networks",
     "ansible_host",
+    "ansible_port",
 )
 # what a host says about its own hardware: gathered facts, or declared where a host can't be asked
 FACT_VARIABLES = ("gb10_pf_totalvfs", "gb10_pf_max_mtu", "gb10_pf_rdma", "gb10_pf_pci", "gb10_assumed_vf_count")
@@ -63,8 +64,8 @@ def parse_fabric(variables: Mapping[str, Mapping[str, Any]]) -> tuple[Fabric, li
             "vf_count.assumed",
             "gb10_fabric_vf_count",
             "auto",
-            f"{count} VFs a PF are assumed, for these hosts were not asked: {', '.join(unasked)}",
-            "A run asks the hosts it visits; declare gb10_pf_totalvfs to plan without asking.",
+            f"{count} VFs per PF are assumed for hosts that this run did not ask: {some_of(unasked)}",
+            "Nothing to do in a run with --limit; declare gb10_pf_totalvfs to plan without asking.",
             severity="info",
         )
     management: dict[IPv4Network | IPv6Network, None] = {}
@@ -99,7 +100,7 @@ def _group_values(reader: Reader, variables: Mapping[str, Mapping[str, Any]]) ->
             if value is not None:
                 values.setdefault(key, value)
         if len(said) > 1:
-            shown = "; ".join(f"{', '.join(names)}: {value}" for value, names in said.items())
+            shown = "; ".join(f"{some_of(names)}: {value}" for value, names in said.items())
             reader.add(
                 "group_value.differs",
                 key,

@@ -14,6 +14,7 @@ from ipaddress import IPv4Network, IPv6Network
 from typing import Any
 
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding, sort_findings
+from ansible_collections.gb10.cluster.plugins.module_utils._common.tables import align
 from ansible_collections.gb10.cluster.plugins.module_utils._host.interfaces import vf_netdev
 
 from .checks import check_fabric, check_plan
@@ -48,7 +49,7 @@ def plan_fabric(variables: Mapping[str, Mapping[str, Any]]) -> tuple[Plan, list[
 
 
 def build_plan(fabric: Fabric) -> Plan:
-    """Compute the plan of a parsed fabric. VFs that don't fit their rail's block are left out (and found elsewhere)."""
+    """Compute the plan of a parsed fabric. VFs that don't fit their rail's block are left out; a check reports them."""
     hosts: dict[str, HostPlan] = {}
     networks: dict[str, NetworkPlan] = {}
     for host in sorted(fabric.hosts, key=lambda h: (h.node_id, h.name)):
@@ -135,19 +136,24 @@ def _rail_dict(rail: Rail) -> dict[str, Any]:
 
 
 def format_plan(plan: Plan) -> str:
-    """Return the plan as a table, one VF a line, with a heading that says what holds for all of them."""
-    head = ("host", "id", "rail", "VF", "netdev", "RDMA device", "address", "MAC", "NAD")
-    rows = [head]
+    """Return the plan as a table with one line per host and rail, below a line that says what holds for all of them."""
+    rows: list[tuple[str, ...]] = [("host", "id", "rail", "PF", "RDMA device", "VFs", "addresses")]
     for name, host in plan.hosts.items():
-        for vf in host.vfs:
-            address = f"{vf.address}/{vf.prefix}" + (f" {vf.address6}/{vf.prefix6}" if vf.address6 else "")
-            rows.append(
-                (name, str(host.node_id), vf.rail, str(vf.vf_index), vf.netdev, vf.rdma_device, address, vf.mac, vf.nad)
-            )
-    widths = [max(len(row[column]) for row in rows) for column in range(len(head))]
-    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+        for pf in host.pfs:
+            vfs = [vf for vf in host.vfs if vf.rail == pf.rail]
+            known = (name, str(host.node_id), pf.rail, pf.name, pf.rdma_device, str(len(vfs)))
+            rows.append((*known, _ends([f"{vf.address}/{vf.prefix}" for vf in vfs])))
+            addresses6 = [f"{vf.address6}/{vf.prefix6}" for vf in vfs if vf.address6]
+            if addresses6:
+                rows.append((*[""] * len(known), _ends(addresses6)))
+    total = sum(len(host.vfs) for host in plan.hosts.values())
     title = (
-        f"{len(plan.hosts)} hosts, {len(plan.rails)} rails, {len(rows) - 1} VFs, {len(plan.networks)} NADs; "
+        f"{len(plan.hosts)} hosts, {len(plan.rails)} rails, {total} VFs, {len(plan.networks)} NADs; "
         f"MTU {plan.mtu}, {plan.scheme}, {plan.topology}"
     )
-    return "\n".join([title, *lines])
+    return "\n".join([title, *align(rows)])
+
+
+def _ends(texts: list[str]) -> str:
+    """Return the first and the last text."""
+    return " … ".join(dict.fromkeys([*texts[:1], *texts[-1:]]))

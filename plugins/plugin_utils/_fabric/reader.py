@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from typing import Any
@@ -19,10 +19,10 @@ _INTEGER = re.compile(r"-?(0|[1-9]\d*)")
 
 @dataclass
 class Reader:
-    """Collects findings while values are read."""
+    """Reads values and collects findings about them."""
 
     findings: list[Finding] = field(default_factory=list)
-    # VF counts that were assumed, with the hosts they were assumed for: one finding tells of all
+    # hosts by the VF count that was assumed for them, so that one finding names all of them
     assumed: dict[int, dict[str, None]] = field(default_factory=dict)
 
     def add(
@@ -32,7 +32,7 @@ class Reader:
         self.findings.append(Finding(severity, f"fabric.{rule}", key, value, reason, remedy, where, "inventory"))
 
     def integer(self, value: Any) -> int | None:
-        """Return a whole number (an INI inventory and ``-e`` give text), or None. A truth value is not a number."""
+        """Return a whole number, also from text (``-e`` and INI inventories give that), or None; no booleans."""
         if isinstance(value, int) and not isinstance(value, bool):
             return int(value)
         if isinstance(value, str) and _INTEGER.fullmatch(value):
@@ -54,7 +54,12 @@ class Reader:
             return None
         if "/" not in text:
             self.add(
-                f"{rule}.invalid", key, value, "no prefix length", "Write address/prefix, as 10.100.0.0/16.", where
+                f"{rule}.invalid",
+                key,
+                value,
+                "no prefix length",
+                "Write address/prefix, for example 10.100.0.0/16.",
+                where,
             )
             return None
         try:
@@ -63,11 +68,19 @@ class Reader:
             try:
                 wanted = ip_network(text, strict=False)
             except ValueError:
-                self.add(f"{rule}.invalid", key, value, str(error), "Write address/prefix, as 10.100.0.0/16.", where)
+                self.add(
+                    f"{rule}.invalid", key, value, str(error), "Write address/prefix, for example 10.100.0.0/16.", where
+                )
             else:
                 reason = "an address inside a network, not a network"
                 self.add(f"{rule}.host_bits", key, value, reason, f"Write {wanted}.", where)
         return None
+
+
+def some_of(names: Iterable[str]) -> str:
+    """Return up to four names, of more the first and the last with their number."""
+    known = list(names)
+    return ", ".join(known) if len(known) <= 4 else f"{known[0]} … {known[-1]} ({len(known)} hosts)"
 
 
 def listed(value: Any) -> Sequence[Any]:

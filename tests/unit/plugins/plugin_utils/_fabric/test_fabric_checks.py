@@ -97,6 +97,8 @@ CONFLICTS: list[tuple[str, Break]] = [
     ("node_id.range", host("gb10_node_id", -3)),
     ("node_id.range", host("gb10_node_id", 1 << 20)),
     ("node_id.duplicate", host("gb10_node_id", 1)),
+    ("management.duplicate", host("ansible_host", "192.168.10.11")),
+    ("management.undeclared", unset("gb10_management_interface")),
     ("rails.none", group("gb10_fabric_rails", [])),
     ("rails.none", group("gb10_fabric_rails", {"name": "rail0"})),
     ("rail.invalid", group("gb10_fabric_rails", ["rail0"])),
@@ -216,7 +218,7 @@ def test_firmware_without_vfs_comes_with_the_command_to_type() -> None:
 
 
 def test_the_list_is_long_and_the_sample_is_right() -> None:
-    assert len({rule for rule, _unused in CONFLICTS}) >= 60
+    assert len({rule for rule, _ in CONFLICTS}) >= 60
     assert broken(4) == []
 
 
@@ -245,7 +247,24 @@ INDEPENDENT = [
 @given(chosen=st.sets(st.integers(0, len(INDEPENDENT) - 1), min_size=2))
 def test_all_conflicts_come_at_once(chosen: set[int]) -> None:
     conflicts = [INDEPENDENT[number] for number in chosen]
-    assert {rule for rule, _unused in conflicts} <= rules(broken(6, *conflicts))
+    assert {rule for rule, _ in conflicts} <= rules(broken(6, *conflicts))
+
+
+def test_two_machines_behind_one_address_differ_by_their_port() -> None:
+    variables = fabric(2, ansible_host="127.0.0.1")
+    for port, values in enumerate(variables.values(), 2201):
+        values["ansible_port"] = port
+    assert plan_fabric(variables)[1] == []
+
+
+def test_many_hosts_are_counted_instead_of_listed() -> None:
+    variables = fabric(16)
+    for values in list(variables.values())[1:]:
+        del values["gb10_pf_totalvfs"]
+        values["gb10_assumed_vf_count"] = 4
+    (found,) = plan_fabric(variables)[1]
+    assert "spark10 … spark9 (15 hosts)" in found.reason
+    assert len(str(found)) < 300
 
 
 def test_a_mac_collision_of_two_rails_is_found() -> None:

@@ -156,19 +156,19 @@ def test_single_and_direct_and_the_largest_switch() -> None:
     assert plan(fabric(300, gb10_fabric_subnet_prefix=23)).hosts["spark300"].vfs[1].address == "10.100.3.44"
 
 
-def test_the_table_shows_every_vf_and_what_holds_for_all() -> None:
-    lines = format_plan(plan(fabric(2, gb10_fabric_vf_count=1))).splitlines()
-    assert lines[0] == "2 hosts, 2 rails, 4 VFs, 2 NADs; MTU 9000, subnet-per-vf, switch"
-    assert lines[1].split()[:4] == ["host", "id", "rail", "VF"]
-    assert lines[3].split() == [
-        "spark1",
-        "1",
-        "rail1",
-        "0",
-        "enP2p1s0f0v0",
-        "roceP2p1s0f0v0",
-        "10.101.0.1/24",
-        vf_mac("gb10", "rail1", 1, 0),
-        "gb10-rail1-vf0",
-    ]
+def test_the_table_has_a_line_per_host_and_rail() -> None:
+    lines = format_plan(plan(fabric(2))).splitlines()
+    assert lines[0] == "2 hosts, 2 rails, 16 VFs, 8 NADs; MTU 9000, subnet-per-vf, switch"
+    assert lines[1].split() == ["host", "id", "rail", "PF", "RDMA", "device", "VFs", "addresses"]
+    assert lines[3].split("  ")[-1] == "10.101.0.1/24 … 10.101.3.1/24"
+    assert lines[3].split()[:6] == ["spark1", "1", "rail1", "enP2p1s0f0np0", "roceP2p1s0f0", "4"]
     assert len(lines) == 2 + 4
+
+
+def test_the_table_of_sixteen_hosts_fits_a_terminal() -> None:
+    variables = fabric(16, gb10_fabric_scheme="subnet-per-vf")
+    for values in variables.values():
+        values["gb10_fabric_rails"][0]["network6"] = "fd00:10:100::/48"
+    lines = format_plan(plan(variables)).splitlines()
+    assert len(lines) == 2 + 16 * 3
+    assert max(map(len, lines)) <= 120
