@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import time
 
 import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._host.interfaces import rdma_name, vf_netdev
@@ -172,3 +173,17 @@ def test_the_table_of_sixteen_hosts_fits_a_terminal() -> None:
     lines = format_plan(plan(variables)).splitlines()
     assert len(lines) == 2 + 16 * 3
     assert max(map(len, lines)) <= 120
+
+
+def test_planning_grows_at_most_linearly_with_the_hosts() -> None:
+    def per_host(count: int) -> float:
+        variables = fabric(count, gb10_fabric_subnet_prefix=23)
+        seconds = []
+        for _ in range(5):
+            started = time.process_time()
+            plan_fabric(variables)[0].as_dict()
+            seconds.append(time.process_time() - started)
+        return min(seconds) / count
+
+    # quadratic growth would be 4; a busy machine needs some tolerance
+    assert per_host(256) / per_host(64) < 2
