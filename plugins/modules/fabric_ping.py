@@ -107,8 +107,8 @@ def main() -> None:
         reached = probe.probe_all(params["plan"], params["host"], params["pods_only"], params["count"], params["wait"])
     except (system.HostError, OSError) as error:
         module.fail_json(**{**result, "msg": system.explain(error)})
-    passed = sum(not one.layer for one in reached)
-    result |= {"msg": f"{passed} of {len(reached)} directions pass", "results": [one.as_dict() for one in reached]}
+    passed = sum(one["ok"] for one in reached)
+    result |= {"msg": f"{passed} of {len(reached)} directions pass", "results": reached}
     module.exit_json(**result)
 
 

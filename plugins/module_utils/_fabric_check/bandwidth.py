@@ -58,20 +58,9 @@ def parse_average(output: str) -> float | None:
 
 
 def command(program: str, lane: Lane, duration: int) -> list[str]:
-    """Return what both ends have in common; ``program`` is ib_write_bw or ib_send_bw."""
-    return [
-        program,
-        "-d",
-        lane.rdma_device,
-        "-x",
-        str(lane.gid_index),
-        "-p",
-        str(lane.port),
-        "-F",
-        "--report_gbits",
-        "-D",
-        str(duration),
-    ]
+    """Return the command of both ends; ``program`` is ib_write_bw or ib_send_bw."""
+    options = f"-d {lane.rdma_device} -x {lane.gid_index} -p {lane.port} -F --report_gbits -D {duration}"
+    return [program, *options.split()]
 
 
 def serve(program: str, every: Sequence[Lane], duration: int) -> None:
@@ -79,16 +68,8 @@ def serve(program: str, every: Sequence[Lane], duration: int) -> None:
     for lane in every:
         unit = f"gb10-bandwidth-{lane.port}"
         system.run(["systemctl", "stop", f"{unit}.service"], check=False)
-        system.run(
-            [
-                "systemd-run",
-                "--quiet",
-                "--collect",
-                f"--unit={unit}",
-                f"--property=RuntimeMaxSec={duration + 60}",
-                *command(program, lane, duration),
-            ]
-        )
+        options = ["--quiet", "--collect", f"--unit={unit}", f"--property=RuntimeMaxSec={duration + 60}"]
+        system.run(["systemd-run", *options, *command(program, lane, duration)])
 
 
 def measure(program: str, every: Sequence[Lane], duration: int) -> tuple[dict[str, float | None], list[str]]:

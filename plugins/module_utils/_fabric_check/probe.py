@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any, cast
 
 from .._host import netns, system
@@ -29,7 +29,6 @@ class Target:
     netdev: str
     mac: str
     source: str
-    prefix: int
     address: str
     peer_mac: str
     mtu: int
@@ -49,46 +48,32 @@ class Place:
     link: Mapping[str, Any]
 
 
-@dataclass(frozen=True)
-class Reached:
-    """The result for one target; ``layer`` is empty when the peer answered the full size."""
-
-    target: Target
-    where: str
-    layer: Layer
-    reason: str
-    rtt_ms: float | None = None
-
-    def as_dict(self) -> PingResult:
-        """Return plain data with the target's keys at the top."""
-        data = asdict(self)
-        merged = {**data.pop("target"), "payload": self.target.payload, "ok": not self.layer, **data}
-        return cast(PingResult, merged)
-
-
 def targets(plan: Mapping[str, Any], host: str) -> list[Target]:
     """Return what ``host`` has to reach: the VF of the same rail and index on every other host of the plan."""
     found = []
     for own in plan["hosts"][host]["vfs"]:
+        known = {key: own[key] for key in ("rail", "vf_index", "netdev", "mac")}
         for peer, other in sorted(plan["hosts"].items()):
             found += [
                 Target(
-                    host,
-                    peer,
-                    own["rail"],
-                    own["vf_index"],
-                    own["netdev"],
-                    own["mac"],
-                    own["address"],
-                    own["prefix"],
-                    vf["address"],
-                    vf["mac"],
-                    plan["mtu"],
+                    **known,
+                    host=host,
+                    peer=peer,
+                    source=own["address"],
+                    address=vf["address"],
+                    peer_mac=vf["mac"],
+                    mtu=plan["mtu"],
                 )
                 for vf in other["vfs"]
                 if peer != host and (vf["rail"], vf["vf_index"]) == (own["rail"], own["vf_index"])
             ]
     return found
+
+
+def result(target: Target, where: str, layer: Layer, reason: str, rtt_ms: float | None = None) -> PingResult:
+    """Return plain data about one target; ``layer`` is empty when the peer answered the full size."""
+    found = {"payload": target.payload, "ok": not layer, "where": where, "layer": layer, "reason": reason}
+    return cast(PingResult, {**asdict(target), **found, "rtt_ms": rtt_ms})
 
 
 def locate(wanted: Iterable[Target]) -> dict[str, Place]:
@@ -169,31 +154,30 @@ def after_failure(target: Target, small_passes: bool, state: str) -> tuple[Layer
     return "ip", f"{target.address} answers ARP but no ping: a firewall on {target.peer}, or an address used twice"
 
 
-def probe(target: Target, place: Place | None, owners: Mapping[str, str], count: int, wait: int) -> Reached:
+def probe(target: Target, place: Place | None, owners: Mapping[str, str], count: int, wait: int) -> PingResult:
     """Ping one target with the full size and without fragmentation, and find the broken layer.
 
     ``owners`` is what planned_macs() returns.
     """
-    where = place.where if place else "nowhere"
     layer, reason = before_sending(target, place)
     if layer or place is None:
-        return Reached(target, where, layer, reason)
+        return result(target, place.where if place else "nowhere", layer, reason)
     small_passes = False
-    reached = reach(target, place, count, wait)
-    if reached is None:
-        small_passes = ping(target, place, 56, 1, wait).returncode == 0
+    answer = ping(target, place, target.payload, count, wait)
+    if answer is None:
+        small_passes = ping(target, place, 56, 1, wait) is not None
         # a busy link may lose packets; an MTU that is too small loses the second try as well
-        reached = reach(target, place, count, wait) if small_passes else None
-        if reached:
-            reached = replace(reached, reason=f"passes, but a first try lost all {count} packets")
+        answer = ping(target, place, target.payload, count, wait) if small_passes else None
+        reason = f"passes, but a first try lost all {count} packets"
+    round_trip = ROUND_TRIP.search(answer or "")
+    rtt_ms = float(round_trip.group(1)) if round_trip else None
     neighbour = find_neighbour(target, place)
     mistaken = wrong_mac(target, str(neighbour.get("lladdr", "")), owners)
     if mistaken:
-        return Reached(target, where, "ethernet", mistaken, reached.rtt_ms if reached else None)
-    if reached:
-        return reached
-    layer, reason = after_failure(target, small_passes, str((neighbour.get("state") or [""])[0]))
-    return Reached(target, where, layer, reason)
+        layer, reason = "ethernet", mistaken
+    elif answer is None:
+        layer, reason = after_failure(target, small_passes, str((neighbour.get("state") or [""])[0]))
+    return result(target, place.where, layer, reason, rtt_ms)
 
 
 def find_neighbour(target: Target, place: Place) -> Mapping[str, Any]:
@@ -203,43 +187,14 @@ def find_neighbour(target: Target, place: Place) -> Mapping[str, Any]:
     return shown[0] if shown else {}
 
 
-def reach(target: Target, place: Place, count: int, wait: int) -> Reached | None:
-    """Ping one target with the full size; None where nothing came back."""
-    full = ping(target, place, target.payload, count, wait)
-    if full.returncode != 0:
-        return None
-    rtt = ROUND_TRIP.search(full.stdout)
-    return Reached(target, place.where, "", "", float(rtt.group(1)) if rtt else None)
+def ping(target: Target, place: Place, payload: int, count: int, wait: int) -> str | None:
+    """Return what ping printed, None where no answer came; it is bound to the VF, so no other rail can be used."""
+    options = f"-n -q -M do -s {payload} -c {count} -i 0.2 -W {wait} -I {place.link['ifname']} {target.address}"
+    done = system.run([*place.command, "ping", *options.split()], check=False, timeout=count * (wait + 1) + 10)
+    return done.stdout if done.returncode == 0 else None
 
 
-def ping(target: Target, place: Place, payload: int, count: int, wait: int) -> Any:
-    """Run one ping bound to the VF, so that no other rail can answer for it."""
-    return system.run(
-        [
-            *place.command,
-            "ping",
-            "-n",
-            "-q",
-            "-M",
-            "do",
-            "-s",
-            str(payload),
-            "-c",
-            str(count),
-            "-i",
-            "0.2",
-            "-W",
-            str(wait),
-            "-I",
-            place.link["ifname"],
-            target.address,
-        ],
-        check=False,
-        timeout=count * (wait + 1) + 10,
-    )
-
-
-def probe_all(plan: Mapping[str, Any], host: str, pods_only: bool, count: int, wait: int) -> list[Reached]:
+def probe_all(plan: Mapping[str, Any], host: str, pods_only: bool, count: int, wait: int) -> list[PingResult]:
     """Probe all targets of a host, sixteen at a time; with ``pods_only`` just the VFs that a pod holds."""
     wanted, owners = targets(plan, host), planned_macs(plan)
     places = locate(wanted)

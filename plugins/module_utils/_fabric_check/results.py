@@ -24,7 +24,6 @@ class PingResult(TypedDict):
     netdev: str
     mac: str
     source: str
-    prefix: int
     address: str
     peer_mac: str
     mtu: int

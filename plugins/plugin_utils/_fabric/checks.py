@@ -54,14 +54,9 @@ def _check_node_ids(fabric: Fabric) -> Iterator[Finding]:
             largest = fabric.slot_size(port.rail) - 2
             if host.node_id > largest:
                 prefix = fabric.slot_prefix(port.rail)
-                yield _finding(
-                    "node_id.range",
-                    "gb10_node_id",
-                    host.node_id,
-                    f"a /{prefix} subnet of {port.rail.name} has room for 1 … {largest}",
-                    "Use a smaller number, or a shorter gb10_fabric_subnet_prefix and a larger block.",
-                    host.name,
-                )
+                reason = f"a /{prefix} subnet of {port.rail.name} has room for 1 … {largest}"
+                remedy = "Use a smaller number, or a shorter gb10_fabric_subnet_prefix and a larger block."
+                yield _finding("node_id.range", "gb10_node_id", host.node_id, reason, remedy, host.name)
 
 
 def _check_management(fabric: Fabric) -> Iterator[Finding]:
@@ -155,13 +150,8 @@ def _check_topology(fabric: Fabric) -> Iterator[Finding]:
         for rail in fabric.rails:
             if len(members[rail.name]) != 2:
                 reason = f"a cable of a ring joins 2 hosts, this rail has {len(members[rail.name])}"
-                yield _finding(
-                    "topology.cable",
-                    f"gb10_fabric_rails.{rail.name}",
-                    members[rail.name],
-                    reason,
-                    "Set its hosts: [a, b].",
-                )
+                remedy = "Set its hosts: [a, b]."
+                yield _finding("topology.cable", f"gb10_fabric_rails.{rail.name}", members[rail.name], reason, remedy)
         joined = {frozenset(names) for names in members.values()}
         for pair in combinations(sorted(host.name for host in fabric.hosts), 2):
             if frozenset(pair) not in joined:

@@ -28,14 +28,9 @@ RDMA_DEVICE = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,59}")  # IB_DEVICE_NAME_MAX is
 def read_pf_name(reader: Reader, key: str, value: Any, where: str) -> str | None:
     name = str(value)
     if not is_interface_name(name):
-        reader.add(
-            "pf.name",
-            key,
-            value,
-            f"not the name of a network interface ({NETDEV_MAX} characters at most)",
-            "Take the PF's name from `ip link`, for example enp1s0f0np0.",
-            where,
-        )
+        reason = f"not the name of a network interface ({NETDEV_MAX} characters at most)"
+        remedy = "Take the PF's name from `ip link`, for example enp1s0f0np0."
+        reader.add("pf.name", key, value, reason, remedy, where)
         return None
     if is_vlan_name(name):
         reason = "the name of a VLAN interface, which has no VFs"
@@ -56,14 +51,9 @@ def read_host(reader: Reader, name: str, values: Mapping[str, Any], rails: tuple
         chosen = {}
     for rail_name in chosen:
         if rail_name not in {rail.name for rail in rails}:
-            reader.add(
-                "rail.unknown",
-                f"gb10_fabric_pfs.{rail_name}",
-                chosen[rail_name],
-                "no such rail",
-                f"Declared rails: {', '.join(rail.name for rail in rails) or 'none'}.",
-                name,
-            )
+            reason = "no such rail"
+            remedy = f"Declared rails: {', '.join(rail.name for rail in rails) or 'none'}."
+            reader.add("rail.unknown", f"gb10_fabric_pfs.{rail_name}", chosen[rail_name], reason, remedy, name)
     ports = tuple(p for rail in rails if (p := _port(reader, name, values, rail, chosen)) is not None)
     if node_id is None:
         return None
@@ -98,15 +88,9 @@ def _port(reader: Reader, host: str, values: Mapping[str, Any], rail: Rail, chos
     key = f"gb10_fabric_pfs.{rail.name}"
     wanted: Any = chosen.get(rail.name, rail.pf)
     if wanted is None:
-        reader.add(
-            "rail.absent",
-            key,
-            None,
-            "the host is declared without this rail, so it has part of the others' bandwidth",
-            "Nothing to do if that is so; else name its PF.",
-            host,
-            "warning",
-        )
+        reason = "the host is declared without this rail, so it has part of the others' bandwidth"
+        remedy = "Nothing to do if that is so; else name its PF."
+        reader.add("rail.absent", key, None, reason, remedy, host, "warning")
         return None
     # the rail's own RDMA name belongs to its default PF
     rdma = rail.pf_rdma if wanted == rail.pf else None
@@ -118,37 +102,21 @@ def _port(reader: Reader, host: str, values: Mapping[str, Any], rail: Rail, chos
         return None
     device = str(rdma) if rdma else rdma_name(pf)
     if device is None or not RDMA_DEVICE.fullmatch(device):
-        reader.add(
-            "rdma.unknown",
-            key,
-            pf,
-            "the RDMA device's name doesn't follow from the PF's",
-            f"Write {{name: {pf}, rdma_device: …}}; `rdma link` shows it.",
-            host,
-        )
+        reason = "the RDMA device's name doesn't follow from the PF's"
+        remedy = f"Write {{name: {pf}, rdma_device: …}}; `rdma link` shows it."
+        reader.add("rdma.unknown", key, pf, reason, remedy, host)
         return None
     reported = _facts(values, "gb10_pf_rdma").get(pf)
     if reported is not None and reported != device:
-        reader.add(
-            "rdma.differs",
-            key,
-            device,
-            f"the host calls the RDMA device beside {pf} {reported}",
-            f"Write {{name: {pf}, rdma_device: {reported}}}, if the name is to stay.",
-            host,
-            "warning",
-        )
+        reason = f"the host calls the RDMA device beside {pf} {reported}"
+        remedy = f"Write {{name: {pf}, rdma_device: {reported}}}, if the name is to stay."
+        reader.add("rdma.differs", key, device, reason, remedy, host, "warning")
     total = reader.integer(_facts(values, "gb10_pf_totalvfs").get(pf))
     if _asked(values) and total is None:
         reported = ", ".join(sorted(values["gb10_pf_totalvfs"])) or "none"
-        reader.add(
-            "pf.unknown",
-            key,
-            pf,
-            f"the host has no such PF (it has: {reported})",
-            f"Set gb10_fabric_pfs of the host to {{{rail.name}: PF name}}.",
-            host,
-        )
+        reason = f"the host has no such PF (it has: {reported})"
+        remedy = f"Set gb10_fabric_pfs of the host to {{{rail.name}: PF name}}."
+        reader.add("pf.unknown", key, pf, reason, remedy, host)
     return Port(
         rail=rail,
         name=pf,
@@ -184,24 +152,14 @@ def _vf_count(reader: Reader, host: str, values: Mapping[str, Any], pf: str, tot
             reader.assumed.setdefault(assumed, {})[host] = None
             return assumed
         if not _asked(values):
-            reader.add(
-                "vf_count.unknown",
-                "gb10_fabric_vf_count",
-                "auto",
-                f"{pf} has not said how many VFs it can have",
-                "Run role fabric_plan on the host, or set a number.",
-                host,
-            )
+            reason = f"{pf} has not said how many VFs it can have"
+            remedy = "Run role fabric_plan on the host, or set a number."
+            reader.add("vf_count.unknown", "gb10_fabric_vf_count", "auto", reason, remedy, host)
         return 0
     number = reader.integer(wanted)
     if number is None or not 0 < number <= VF_MAX:
-        reader.add(
-            "vf_count.invalid",
-            "gb10_fabric_vf_count",
-            wanted,
-            f"neither auto nor 1 … {VF_MAX}",
-            "Set auto for as many as the PF offers.",
-            host,
-        )
+        reason = f"neither auto nor 1 … {VF_MAX}"
+        remedy = "Set auto for as many as the PF offers."
+        reader.add("vf_count.invalid", "gb10_fabric_vf_count", wanted, reason, remedy, host)
         return 0
     return number

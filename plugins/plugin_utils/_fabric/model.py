@@ -12,14 +12,16 @@ from __future__ import annotations
 import hashlib
 from dataclasses import asdict, dataclass
 from ipaddress import IPv4Address, IPv4Network, IPv6Network
-from typing import Any
+from typing import Any, Literal, get_args
 
 from ansible_collections.gb10.cluster.plugins.module_utils._common.terms import DEFAULT_MTU
 from ansible_collections.gb10.cluster.plugins.module_utils._host.interfaces import port_stem
 
 SCHEMA = 1
-SCHEMES = ("subnet-per-vf", "subnet-per-rail")
-TOPOLOGIES = ("switch", "direct", "ring", "single")
+Scheme = Literal["subnet-per-vf", "subnet-per-rail"]
+SCHEMES: tuple[Scheme, ...] = get_args(Scheme)
+Topology = Literal["switch", "direct", "ring", "single"]
+TOPOLOGIES: tuple[Topology, ...] = get_args(Topology)
 
 
 @dataclass(frozen=True)
@@ -39,7 +41,7 @@ class Rail:
 class Port:
     """The PF by which one host is on one rail.
 
-    ``total_vfs``, ``max_mtu`` (bytes) and ``pci`` (address) are the hardware's own word, None when it was not asked.
+    ``total_vfs``, ``max_mtu`` (bytes) and ``pci`` (address) are what the hardware reported, None when it was not asked.
     """
 
     rail: Rail
@@ -70,8 +72,8 @@ class Fabric:
     hosts: tuple[Host, ...]
     rails: tuple[Rail, ...]
     mtu: int = DEFAULT_MTU
-    scheme: str = "subnet-per-vf"
-    topology: str = "switch"
+    scheme: Scheme = "subnet-per-vf"
+    topology: Topology = "switch"
     subnet_prefix: int = 24
     mac_seed: str = "gb10"
     management_networks: tuple[IPv4Network | IPv6Network, ...] = ()
@@ -85,6 +87,16 @@ class Fabric:
     def slot_size(self, rail: Rail) -> int:
         """Return how many addresses one VF index of ``rail`` owns; node ids 1 … size - 2 fit."""
         return 1 << (32 - self.slot_prefix(rail))
+
+
+@dataclass(frozen=True)
+class RailPlan:
+    """A rail with the blocks that its subnets are cut from."""
+
+    name: str
+    index: int
+    network: str
+    network6: str | None
 
 
 @dataclass(frozen=True)
@@ -122,8 +134,8 @@ class HostPlan:
     """One host's share of the plan."""
 
     node_id: int
-    pfs: tuple[PfPlan, ...]
-    vfs: tuple[VfPlan, ...]
+    pfs: list[PfPlan]
+    vfs: list[VfPlan]
 
 
 @dataclass(frozen=True)
@@ -144,30 +156,15 @@ class Plan:
     """The whole fabric, complete before anything is written."""
 
     mtu: int
-    scheme: str
-    topology: str
-    rails: tuple[dict[str, Any], ...]
-    networks: tuple[NetworkPlan, ...]
+    scheme: Scheme
+    topology: Topology
+    rails: list[RailPlan]
+    networks: list[NetworkPlan]
     hosts: dict[str, HostPlan]
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain data in the documented shape, without ``findings``."""
-        return {
-            "schema": SCHEMA,
-            "mtu": self.mtu,
-            "scheme": self.scheme,
-            "topology": self.topology,
-            "rails": list(self.rails),
-            "networks": [asdict(network) for network in self.networks],
-            "hosts": {
-                name: {
-                    "node_id": host.node_id,
-                    "pfs": [asdict(pf) for pf in host.pfs],
-                    "vfs": [asdict(vf) for vf in host.vfs],
-                }
-                for name, host in self.hosts.items()
-            },
-        }
+        return {"schema": SCHEMA, **asdict(self)}
 
 
 def vf_mac(seed: str, rail: str, node_id: int, vf_index: int) -> str:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from ipaddress import IPv4Network, IPv6Network
-from typing import Any
+from typing import Any, TypeVar
 
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding
 from ansible_collections.gb10.cluster.plugins.module_utils._common.terms import DEFAULT_MTU
@@ -46,6 +46,7 @@ HOST_VARIABLES = (
 FACT_VARIABLES = ("gb10_pf_totalvfs", "gb10_pf_max_mtu", "gb10_pf_rdma", "gb10_pf_pci", "gb10_assumed_vf_count")
 VARIABLES = GROUP_VARIABLES + HOST_VARIABLES + FACT_VARIABLES
 
+Choice = TypeVar("Choice", bound=str)
 RAIL_KEYS = {"name", "pf", "pf_rdma", "network", "network6", "hosts"}
 
 _RAIL_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,40}[a-z0-9])?")
@@ -60,14 +61,9 @@ def parse_fabric(variables: Mapping[str, Mapping[str, Any]]) -> tuple[Fabric, li
     rails = _rails(reader, group.get("gb10_fabric_rails"), set(variables))
     hosts = tuple(h for name in sorted(variables) if (h := read_host(reader, name, variables[name], rails)) is not None)
     for count, unasked in reader.assumed.items():
-        reader.add(
-            "vf_count.assumed",
-            "gb10_fabric_vf_count",
-            "auto",
-            f"{count} VFs per PF are assumed for hosts that this run did not ask: {some_of(unasked)}",
-            "Nothing to do in a run with --limit; declare gb10_pf_totalvfs to plan without asking.",
-            severity="info",
-        )
+        reason = f"{count} VFs per PF are assumed for hosts that this run did not ask: {some_of(unasked)}"
+        remedy = "Nothing to do in a run with --limit; declare gb10_pf_totalvfs to plan without asking."
+        reader.add("vf_count.assumed", "gb10_fabric_vf_count", "auto", reason, remedy, severity="info")
     management: dict[IPv4Network | IPv6Network, None] = {}
     for name in sorted(variables):
         for item in listed(variables[name].get("gb10_management_networks")):
@@ -101,13 +97,9 @@ def _group_values(reader: Reader, variables: Mapping[str, Mapping[str, Any]]) ->
                 values.setdefault(key, value)
         if len(said) > 1:
             shown = "; ".join(f"{some_of(names)}: {value}" for value, names in said.items())
-            reader.add(
-                "group_value.differs",
-                key,
-                shown,
-                "hosts of one fabric have different values",
-                f"Set {key} once, in group_vars of the whole cluster.",
-            )
+            reason = "hosts of one fabric have different values"
+            remedy = f"Set {key} once, in group_vars of the whole cluster."
+            reader.add("group_value.differs", key, shown, reason, remedy)
     return values
 
 
@@ -120,12 +112,13 @@ def _number(reader: Reader, group: Mapping[str, Any], key: str, default: int, ru
     return number
 
 
-def _choice(reader: Reader, group: Mapping[str, Any], key: str, choices: tuple[str, ...], rule: str) -> str:
+def _choice(reader: Reader, group: Mapping[str, Any], key: str, choices: tuple[Choice, ...], rule: str) -> Choice:
     value = group.get(key, choices[0])
-    if value not in choices:
-        reader.add(rule, key, value, "no such choice", f"Use one of {', '.join(choices)}.")
-        return choices[0]
-    return str(value)
+    for choice in choices:
+        if value == choice:
+            return choice
+    reader.add(rule, key, value, "no such choice", f"Use one of {', '.join(choices)}.")
+    return choices[0]
 
 
 def _seed(reader: Reader, group: Mapping[str, Any]) -> str:
@@ -149,13 +142,9 @@ def _cluster_networks(reader: Reader, group: Mapping[str, Any]) -> tuple[IPv4Net
 
 def _rails(reader: Reader, declared: Any, known_hosts: set[str]) -> tuple[Rail, ...]:
     if not isinstance(declared, (list, tuple)) or not declared:
-        reader.add(
-            "rails.none",
-            "gb10_fabric_rails",
-            declared,
-            "no rail is declared",
-            "Give a list of {name, pf, network}, one a rail; see docs/fabric.md.",
-        )
+        reason = "no rail is declared"
+        remedy = "Give a list of {name, pf, network}, one a rail; see docs/fabric.md."
+        reader.add("rails.none", "gb10_fabric_rails", declared, reason, remedy)
         return ()
     rails: dict[str, Rail] = {}
     for index, item in enumerate(declared):
@@ -163,13 +152,9 @@ def _rails(reader: Reader, declared: Any, known_hosts: set[str]) -> tuple[Rail, 
         if rail is None:
             continue
         if rail.name in rails:
-            reader.add(
-                "rail.duplicate",
-                f"gb10_fabric_rails[{index}].name",
-                rail.name,
-                "a rail of this name was declared before",
-                "Give each rail a name of its own.",
-            )
+            reason = "a rail of this name was declared before"
+            remedy = "Give each rail a name of its own."
+            reader.add("rail.duplicate", f"gb10_fabric_rails[{index}].name", rail.name, reason, remedy)
             continue
         rails[rail.name] = rail
     return tuple(rails.values())
@@ -191,13 +176,9 @@ def _rail(reader: Reader, index: int, item: Any, known_hosts: set[str]) -> Rail 
         return None
     name = str(item["name"])
     if not _RAIL_NAME.fullmatch(name):
-        reader.add(
-            "rail.name",
-            f"{key}.name",
-            name,
-            "not usable in the name of a Kubernetes object",
-            "Use lower-case letters, digits and dashes, 42 at most, as rail0.",
-        )
+        reason = "not usable in the name of a Kubernetes object"
+        remedy = "Use lower-case letters, digits and dashes, 42 at most, as rail0."
+        reader.add("rail.name", f"{key}.name", name, reason, remedy)
     network = reader.network(f"{key}.network", item["network"])
     network6 = (
         None
@@ -205,13 +186,9 @@ def _rail(reader: Reader, index: int, item: Any, known_hosts: set[str]) -> Rail 
         else reader.network(f"{key}.network6", item["network6"], rule="network6")
     )
     if isinstance(network, IPv6Network):
-        reader.add(
-            "network.family",
-            f"{key}.network",
-            str(network),
-            "IPv6, but the GIDs that NCCL picks come from IPv4",
-            "Put an IPv4 block here and the IPv6 block into network6.",
-        )
+        reason = "IPv6, but the GIDs that NCCL picks come from IPv4"
+        remedy = "Put an IPv4 block here and the IPv6 block into network6."
+        reader.add("network.family", f"{key}.network", str(network), reason, remedy)
     if isinstance(network6, IPv4Network):
         reader.add(
             "network6.family", f"{key}.network6", str(network6), "IPv4", "Give an IPv6 ULA block, as fd00:10:100::/48."

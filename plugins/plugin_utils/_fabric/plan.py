@@ -27,6 +27,7 @@ from .model import (
     Plan,
     Port,
     Rail,
+    RailPlan,
     VfPlan,
     nad_name,
     slot_address,
@@ -65,13 +66,16 @@ def build_plan(fabric: Fabric) -> Plan:
                 vfs.append(vf)
                 if vf.nad not in networks:
                     networks[vf.nad] = _plan_network(fabric, rail, vf)
-        hosts[host.name] = HostPlan(host.node_id, tuple(pfs), tuple(vfs))
+        hosts[host.name] = HostPlan(host.node_id, pfs, vfs)
     return Plan(
         mtu=fabric.mtu,
         scheme=fabric.scheme,
         topology=fabric.topology,
-        rails=tuple(_rail_dict(rail) for rail in fabric.rails),
-        networks=tuple(sorted(networks.values(), key=lambda n: (n.rail_index, n.vf_index, n.nad))),
+        rails=[
+            RailPlan(rail.name, rail.index, str(rail.network), str(rail.network6) if rail.network6 else None)
+            for rail in fabric.rails
+        ],
+        networks=sorted(networks.values(), key=lambda n: (n.rail_index, n.vf_index, n.nad)),
         hosts=hosts,
     )
 
@@ -127,12 +131,6 @@ def _plan_network(fabric: Fabric, rail: Rail, vf: VfPlan) -> NetworkPlan:
         subnet=str(vf_subnet(fabric, rail, vf.vf_index)),
         subnet6=None if subnet6 is None else str(subnet6),
     )
-
-
-def _rail_dict(rail: Rail) -> dict[str, Any]:
-    known: dict[str, Any] = {"name": rail.name, "index": rail.index, "network": str(rail.network)}
-    known["network6"] = None if rail.network6 is None else str(rail.network6)
-    return known
 
 
 def format_plan(plan: Plan) -> str:

@@ -43,24 +43,14 @@ class Reader:
         """Return the network in ``value``, or None after noting what is wrong with it."""
         text = str(value)
         if _LEADING_ZERO.search(text):
-            self.add(
-                f"{rule}.leading_zero",
-                key,
-                value,
-                "an octet with a leading zero is octal to some parsers, decimal to others",
-                "Write the octets without leading zeros, 10.100.1.0 for 10.100.01.0.",
-                where,
-            )
+            reason = "an octet with a leading zero is octal to some parsers, decimal to others"
+            remedy = "Write the octets without leading zeros, 10.100.1.0 for 10.100.01.0."
+            self.add(f"{rule}.leading_zero", key, value, reason, remedy, where)
             return None
         if "/" not in text:
-            self.add(
-                f"{rule}.invalid",
-                key,
-                value,
-                "no prefix length",
-                "Write address/prefix, for example 10.100.0.0/16.",
-                where,
-            )
+            reason = "no prefix length"
+            remedy = "Write address/prefix, for example 10.100.0.0/16."
+            self.add(f"{rule}.invalid", key, value, reason, remedy, where)
             return None
         try:
             return ip_network(text)

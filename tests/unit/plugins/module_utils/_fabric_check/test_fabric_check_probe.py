@@ -14,7 +14,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._host import system
 
 PEER, OTHER_RAIL = "02:00:00:00:00:02", "02:00:00:01:00:02"
 OWNERS = {PEER: "enp1s0f0v0 of b (rail0, VF 0)", OTHER_RAIL: "enP2p1s0f0v0 of b (rail1, VF 0)"}
-TARGET = Target("a", "b", "rail0", 0, "enp1s0f0v0", "02:00:00:00:00:01", "10.100.0.1", 24, "10.100.0.2", PEER, 9000)
+TARGET = Target("a", "b", "rail0", 0, "enp1s0f0v0", "02:00:00:00:00:01", "10.100.0.1", "10.100.0.2", PEER, 9000)
 LINK: dict[str, Any] = {"ifname": "enp1s0f0v0", "mtu": 9000, "operstate": "UP", "addr_info": [{"local": "10.100.0.1"}]}
 
 
@@ -68,8 +68,8 @@ def test_a_second_try_passes_and_says_so(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(system, "run", run)
     monkeypatch.setattr(system, "run_json", lambda _argv: [{"lladdr": PEER, "state": ["REACHABLE"]}])
     found = probe.probe(TARGET, Place("host", (), LINK), OWNERS, 3, 1)
-    assert (found.layer, found.rtt_ms) == ("", 0.25)
-    assert "lost all 3 packets" in found.reason
+    assert (found["layer"], found["rtt_ms"]) == ("", 0.25)
+    assert "lost all 3 packets" in found["reason"]
 
 
 @pytest.mark.parametrize(
@@ -96,9 +96,9 @@ def test_the_layer_of_a_lost_packet(
     monkeypatch.setattr(system, "run_json", lambda argv: [{"state": [state]}] if state else [])
     place = Place("pod a/b", ("nsenter", "--net=/run/netns/cni-1"), {**LINK, "ifname": "net1"})
     found = probe.probe(TARGET, place, OWNERS, 3, 1)
-    assert found.layer == layer
-    assert found.as_dict()["where"] == "pod a/b"
-    assert found.rtt_ms == (None if layer else 0.25)
+    assert found["layer"] == layer
+    assert found["where"] == "pod a/b"
+    assert found["rtt_ms"] == (None if layer else 0.25)
     assert ran[0][:2] == ["nsenter", "--net=/run/netns/cni-1"]
     assert ran[0][5:9] == ["-M", "do", "-s", "8972"]
     assert ran[0][ran[0].index("-I") + 1] == "net1"
@@ -117,9 +117,9 @@ def test_a_peer_that_answers_with_another_mac_fails_though_pings_pass(
     monkeypatch.setattr(system, "run", run)
     monkeypatch.setattr(system, "run_json", lambda _argv: [{"lladdr": found, "state": ["REACHABLE"]}])
     reached = probe.probe(TARGET, Place("host", (), LINK), OWNERS, 3, 1)
-    assert (reached.layer, reached.as_dict()["ok"]) == ("ethernet", False)
-    assert f"answers with the MAC of {owner}" in reached.reason
-    assert PEER in reached.reason
+    assert (reached["layer"], reached["ok"]) == ("ethernet", False)
+    assert f"answers with the MAC of {owner}" in reached["reason"]
+    assert PEER in reached["reason"]
 
 
 def test_the_owner_of_every_planned_mac_is_known() -> None:
