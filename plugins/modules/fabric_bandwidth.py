@@ -18,7 +18,7 @@ description:
 attributes:
   check_mode:
     support: none
-    description: Would have nothing to tell without sending traffic.
+    description: Skipped, because it measures nothing without sending traffic.
   diff_mode:
     support: none
     description: Changes nothing that lasts.
@@ -28,7 +28,7 @@ attributes:
   platform:
     support: full
     platforms: linux
-    description: Needs perftest and systemd on the host.
+    description: Needs root, perftest and systemd on the host.
 options:
   plan:
     description: The fabric plan.
@@ -79,7 +79,7 @@ options:
 """
 
 EXAMPLES = r"""
-- name: Wait for spark2
+- name: Start the server that spark2 measures against
   gb10.cluster.fabric_bandwidth:
     plan: "{{ ansible_facts['gb10_fabric_plan'] }}"
     host: spark1

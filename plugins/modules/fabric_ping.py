@@ -19,20 +19,8 @@ description:
   - A VF that a pod holds is pinged from inside that pod's network namespace; the result names the pod.
   - A direction that fails is a result with its broken layer, not a failure of the module. Judge the results of all
     hosts with the filter P(gb10.cluster.fabric_matrix#filter).
-attributes:
-  check_mode:
-    support: full
-    description: Changes nothing in either mode.
-  diff_mode:
-    support: none
-    description: Changes nothing.
-  idempotent:
-    support: full
-    description: Changes nothing.
-  platform:
-    support: full
-    platforms: linux
-    description: Needs root, iproute2, iputils-ping and util-linux on the host.
+  - Needs root, iproute2, iputils-ping and util-linux on the host.
+extends_documentation_fragment: [gb10.cluster.readonly]
 options:
   plan:
     description: The fabric plan.

@@ -13,13 +13,13 @@ version_added: 0.1.0
 author: The gb10.cluster authors (@gb10)
 description:
   - Lets the ports trust DSCP, puts the DSCPs of RoCE and of its congestion notifications (CNP) into classes of their
-    own, and pauses the class of RoCE instead of dropping it (PFC), no other class.
+    own, and turns PFC on for the class of RoCE only, so that it pauses instead of dropping.
   - Remembers what every port had before the first change; O(state=absent) goes back to exactly that.
   - Useful only on a switch with the same classes, and with C(NCCL_IB_TC=106), which marks NCCL's packets with DSCP 26.
 attributes:
   check_mode:
     support: full
-    description: Tells what would change without changing it.
+    description: Returns what would change without changing it.
   diff_mode:
     support: full
     description: Shows the classes of every port before and after.
@@ -29,13 +29,13 @@ attributes:
   platform:
     support: full
     platforms: linux
-    description: Needs C(dcb) of iproute2 5.11 or newer, systemd and Python 3.11 or newer on the host.
+    description: Needs root, C(dcb) of iproute2 5.11 or newer, systemd and Python 3.11 or newer on the host.
 options:
   state:
     description:
       - V(present) sets the classes.
-      - V(absent) goes back to what the ports had before the first change and removes the boot unit. Where nothing was
-        changed it does nothing, and doesn't even need C(dcb).
+      - V(absent) goes back to what the ports had before the first change and removes the boot unit. It does
+        nothing, and does not need C(dcb), where nothing was changed.
     type: str
     choices: [present, absent]
     default: present
@@ -135,7 +135,7 @@ def converge(module: AnsibleModule, result: dict[str, Any]) -> None:
     if present:
         wanted = asked(module.params)
         goals = dict.fromkeys(module.params["ports"], wanted)
-        # a DSCP that this run is the first to touch belongs to what was before, too
+        # the state before includes a DSCP that this run is the first to change
         for port in goals:
             before = rdma_qos.observe(port, wanted.classes)
             known = origin.get(port, before)
@@ -143,7 +143,7 @@ def converge(module: AnsibleModule, result: dict[str, Any]) -> None:
         goals = {port: rdma_qos.Qos(wanted.lossless, {**origin[port].classes, **wanted.classes}) for port in goals}
         text = rdma_qos.configuration(wanted, origin, goals, module.params["boot_timeout"])
     else:
-        # a port that is gone has taken its classes along
+        # a port that no longer exists has no classes to restore
         goals, text = {port: qos for port, qos in origin.items() if Path("/sys/class/net", port).exists()}, ""
     unit = boot_unit(module.params["boot_timeout"], len(goals))
     now = {port: rdma_qos.observe(port, goal.classes) for port, goal in goals.items()}

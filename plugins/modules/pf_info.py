@@ -39,7 +39,7 @@ ansible_facts:
   returned: always
   type: dict
 msg:
-  description: What was found, in a sentence.
+  description: What was found.
   returned: always
   type: str
 """

@@ -14,13 +14,13 @@ author: The gb10.cluster authors (@gb10)
 description:
   - Brings the number of virtual functions (VFs) of every named physical function (PF) and their MAC addresses to what
     the fabric plan says, all PFs of a host in one call.
-  - A different number of VFs can only be reached through 0, which destroys the VFs that pods are using. So the change
-    is refused, naming pod and network namespace, while one is away from the host.
-  - Firmware is never changed; where it offers no VFs the message has the command for it.
+  - The number of VFs can only be changed through 0, which destroys the VFs that pods are using. The change is refused,
+    with pod and network namespace, while another network namespace has a VF.
+  - Firmware is never changed. Where it offers no VFs, the message has the command that turns them on.
 attributes:
   check_mode:
     support: full
-    description: Tells what would change without changing it.
+    description: Returns what would change without changing it.
   diff_mode:
     support: full
     description: Shows VF counts, MAC addresses and files before and after.
@@ -30,7 +30,7 @@ attributes:
   platform:
     support: full
     platforms: linux
-    description: Needs iproute2, systemd and Python 3.11 or newer on the host.
+    description: Needs root, iproute2, systemd and Python 3.11 or newer on the host.
 options:
   state:
     description:
@@ -42,14 +42,14 @@ options:
   pfs:
     description:
       - The PFs with their number of VFs.
-      - C(ansible_facts.gb10_fabric_plan) has this list a host; further keys of its entries are ignored.
+      - C(ansible_facts.gb10_fabric_plan) has this list for each host; further keys of its entries are ignored.
     type: list
     elements: dict
     default: []
   vfs:
     description:
       - The VFs with C(pf), C(vf_index), C(netdev) (the name that udev gives) and C(mac).
-      - C(ansible_facts.gb10_fabric_plan) has this list a host; further keys of its entries are ignored.
+      - C(ansible_facts.gb10_fabric_plan) has this list for each host; further keys of its entries are ignored.
     type: list
     elements: dict
     default: []
@@ -147,7 +147,7 @@ def boot_unit(timeout: int, pf_count: int, vfs: list[sriov.Vf]) -> host_unit.Hos
 
 
 def describe(step: sriov.Step) -> str:
-    """Return a step as a person would say it."""
+    """Return a step in words."""
     if step.action == "numvfs":
         return f"{step.pf}: sriov_numvfs = {step.value}"
     return f"{step.pf} VF {step.vf_index} ({step.netdev}): MAC {step.value}"

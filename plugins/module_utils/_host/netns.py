@@ -14,7 +14,7 @@ from typing import Any
 from . import system
 
 NETNS_DIRECTORIES = (Path("/run/netns"), Path("/var/run/docker/netns"))
-# libcni keeps what every ADD returned, K8S_POD_NAME among its arguments, until DEL
+# libcni keeps the arguments (K8S_POD_NAME) and the result of every ADD here until DEL
 CNI_CACHES = (Path("/var/lib/cni/results"), Path("/var/lib/rancher/k3s/agent/cni/results"))
 
 
@@ -60,7 +60,7 @@ def holders(
         try:
             inside = system.links(path)
         except system.HostError:
-            continue  # a process that ended meanwhile took its namespace along
+            continue  # the process ended meanwhile, and its namespace with it
         found.append(
             Holder(
                 path,

@@ -93,7 +93,7 @@ def run(argv: Sequence[str], *, check: bool = True, timeout: float = 60) -> subp
 
 
 def run_json(argv: Sequence[str]) -> Any:
-    """Run a command that prints JSON; nothing printed counts as an empty list, as iproute2 means it."""
+    """Run a command that prints JSON; iproute2 prints nothing for an empty list."""
     return json.loads(run(argv).stdout or "[]")
 
 

@@ -59,7 +59,7 @@ def parse_counters(text: str) -> dict[str, Counters]:
 
 
 def delta(before: Mapping[str, Mapping[str, int]], after: Mapping[str, Mapping[str, int]]) -> Counters:
-    """Return what each device moved between two looks; a counter that went back started anew and counts from zero."""
+    """Return what each device moved between two readings; a counter that decreased was reset and counts from zero."""
     moved: Counters = {}
     for device, counters in after.items():
         old = before.get(device, {})

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Read RDMA devices, their ports and GID tables from sysfs, and judge them. Private to the collection.
 
-A queue pair over RoCE v2 leaves from a GID. The kernel adds the GID ``::ffff:a.b.c.d`` when the netdev gets the address
+A queue pair over RoCE v2 starts from a GID. The kernel adds the GID ``::ffff:a.b.c.d`` when the netdev gets the address
 a.b.c.d; without it only link-local GIDs exist, and ``ibv_modify_qp`` fails with "Network is unreachable" as soon as the
 peer isn't on the same link.
 """
@@ -174,7 +174,7 @@ def check_expected(
             findings.append(_finding("device_missing", name, None, reason, remedy))
         else:
             findings += _check_port(device, mtu)
-        # a missing address is an address that is wrong, not one that needs no GID
+        # an item without an address is an error
         for address in (str(item.get("address")), *filter(None, [item.get("address6")])):
             index, found = (None, []) if device is None else _check_address(device, address)
             findings += found

@@ -3,9 +3,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Give a port the classes of lossless RoCE, from Ansible and again at every boot. Private to the collection.
 
-Works through ``dcb`` of iproute2, since what it sets belongs to the kernel: priority flow control (PFC) for one class,
-and a class for two DSCPs. mlx5 trusts DSCP instead of VLAN priorities from the first such entry on and stops with the
-last one (mlx5e_dcbnl_ieee_setapp and _delapp in Linux drivers/net/ethernet/mellanox/mlx5/core/en_dcbnl.c).
+Uses ``dcb`` of iproute2, whose settings the kernel keeps: priority flow control (PFC) for one class, and a class for
+each of two DSCPs. mlx5 trusts DSCP instead of VLAN priorities as long as such an entry exists
+(mlx5e_dcbnl_ieee_setapp and _delapp in Linux drivers/net/ethernet/mellanox/mlx5/core/en_dcbnl.c).
 """
 
 from __future__ import annotations

@@ -65,7 +65,7 @@ def read_pfs(sysfs_root: str, link_json: str = "[]") -> list[Pf]:
 
 
 def _is_connectx_pf(device: Path) -> bool:
-    """Tell a PF whose firmware hides SR-IOV: then the attribute doesn't even exist, and the PF offers none."""
+    """Tell whether this is a ConnectX PF; where its firmware has SR-IOV off, it has no sriov_totalvfs."""
     return read_text(device / "vendor") == MELLANOX and not (device / "physfn").exists()
 
 

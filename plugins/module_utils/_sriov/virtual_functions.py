@@ -3,9 +3,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Bring SR-IOV virtual functions to the planned state, from Ansible and again at every boot. Private to the collection.
 
-At boot ``gb10-sriov.service`` runs ``python3 -m gb10._sriov /etc/gb10/sriov.json`` before network-pre.target, so that
-netplan finds the VFs. netplan's own ``virtual-function-count`` isn't used: its unit of the 1.1 series doesn't wait for
-the PF, and after 2 of 2 measured reboots the VFs were gone; it knows no MACs of VFs either.
+At boot ``gb10-sriov.service`` runs this file before network-pre.target, so that netplan finds the VFs. netplan's own
+``virtual-function-count`` isn't used: its unit of the 1.1 series doesn't wait for the PF, and after 2 of 2 measured
+reboots the VFs were gone. It cannot set the MACs of VFs either.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .._common.findings import Finding
 from .._host import netns, system
 
 PCI_ADDRESS = re.compile(r"^[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$")
-UNKNOWN_HOLDER = "unknown: in no network namespace, so its driver is unbound or a virtual machine has it"
+UNKNOWN_HOLDER = "unknown: in no network namespace; its driver is not bound, or a virtual machine has it"
 SOURCE = "kernel Documentation/PCI/pci-iov-howto.rst"
 
 
@@ -46,7 +46,7 @@ class Vf:
 
 @dataclass(frozen=True)
 class VfState:
-    """What the host has now; ``netdev`` is empty while the VF is away, ``holder`` then tells with whom.
+    """What the host has now; ``netdev`` is empty while another network namespace has the VF, and ``holder`` names it.
 
     ``mac`` is the interface's own, ``admin_mac`` the one that the PF forces, None where the kernel can't tell.
     """
@@ -151,7 +151,7 @@ def observe(sysfs: Sysfs, pfs: Iterable[Pf], vfs: Iterable[Vf]) -> dict[str, PfS
 
 
 def check(pfs: Iterable[Pf], states: dict[str, PfState], force: bool) -> list[Finding]:
-    """Return all that must stop the change, before anything is written."""
+    """Return what makes the change impossible or harmful, before anything is written."""
     findings = []
     for pf in pfs:
         state = states[pf.name]
@@ -164,7 +164,7 @@ def check(pfs: Iterable[Pf], states: dict[str, PfState], force: bool) -> list[Fi
             remedy = "Look at `ip link`; name this host's PF in gb10_fabric_pfs"
             report("pf.missing", "pf", pf.name, "this host has no such interface", remedy)
         elif pf.vf_count and not state.totalvfs:
-            remedy = f"Run `{command}{pf.vf_count}` on the host and power-cycle it; this collection flashes nothing"
+            remedy = f"Run `{command}{pf.vf_count}` on the host, then power-cycle it; firmware is not changed here"
             reason = "the firmware offers no virtual functions"
             report("firmware.disabled", f"{pf.name} sriov_totalvfs", state.totalvfs, reason, remedy)
         elif pf.vf_count > (state.totalvfs or 0):
@@ -179,7 +179,7 @@ def check(pfs: Iterable[Pf], states: dict[str, PfState], force: bool) -> list[Fi
                         f"{pf.name} VF {index}",
                         vf.holder or UNKNOWN_HOLDER,
                         f"a change from {state.numvfs} to {pf.vf_count} VFs destroys all of them, also this one",
-                        "Stop that pod first, or set sriov_force to true and lose its network",
+                        "Stop the pod first, or set sriov_force to true: the pod then loses its network",
                     )
     return findings
 
@@ -218,7 +218,6 @@ def apply(sysfs: Sysfs, todo: Iterable[Step], timeout: float) -> None:
 
 def change_count(sysfs: Sysfs, step: Step, timeout: float) -> None:
     """Write sriov_numvfs and wait until the driver confirms it."""
-
     count, device = int(step.value), sysfs.device(step.pf)
 
     def confirmed() -> bool:

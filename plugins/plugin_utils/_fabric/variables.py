@@ -36,11 +36,11 @@ def _variables(host: str, hostvars: Mapping[str, Any], findings: list[Finding]) 
     values: dict[str, Any] = {}
     for key in VARIABLES:
         try:
-            # what the host says of itself beats what was declared for it
+            # what the host reports takes precedence over what was declared for it
             value = facts.get(key) if key in FACT_VARIABLES else None
             values[key] = plain(hostvars.get(key) if value is None else value)
         except AnsibleError as error:
-            remedy = "Give it a value that can be read without this."
+            remedy = "Correct the template, or write the value itself."
             findings.append(Finding("error", "fabric.value.template", key, None, str(error), remedy, host))
     return {key: value for key, value in values.items() if value is not None}
 
@@ -55,9 +55,9 @@ def plain(value: Any) -> Any:
 
 
 def _assume_for_absent(variables: dict[str, dict[str, Any]], present: list[str]) -> None:
-    """Let hosts that this run doesn't visit (C(--limit)) have as many VFs as the poorest PF of those it does.
+    """Assume for hosts that this run does not visit (--limit) as many VFs as the PF with the fewest offers here.
 
-    Their addresses don't depend on it; only how many of them are listed does.
+    Their addresses do not depend on it, only how many of them are listed.
     """
     reported = [n for values in variables.values() for n in (values.get("gb10_pf_totalvfs") or {}).values() if n]
     for host, values in variables.items():
