@@ -6,6 +6,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gb10.cluster.plugins.modules import pf_info, roce_gid_info
 from module_runs import run_module
 from sysfs_samples import mlx5_vf, pci_function
@@ -36,3 +37,12 @@ def test_pf_info_sets_the_planner_s_facts(tmp_path: Path, capsys: pytest.Capture
     assert status == 0
     assert result["ansible_facts"]["gb10_pf_totalvfs"] == {"enp1s0f0np0": 8}
     assert result["msg"] == "1 physical functions: enp1s0f0np0"
+
+
+def test_pf_info_without_sysfs_and_iproute2_finds_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(AnsibleModule, "get_bin_path", lambda *_: None)
+    status, result = run_module(pf_info, capsys, sysfs_root=str(tmp_path / "nowhere"))
+    assert (status, result["pfs"], result["msg"]) == (0, [], "0 physical functions: none")
+    assert result["ansible_facts"]["gb10_pf_totalvfs"] == {}
