@@ -116,7 +116,7 @@ findings:
 """
 
 import json
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -168,10 +168,12 @@ def planned(states: dict[str, sriov.PfState], steps: list[sriov.Step]) -> dict[s
     for step in steps:
         state = after[step.pf]
         if step.action == "numvfs":
-            after[step.pf] = replace(state, numvfs=int(step.value), vfs={})
+            after[step.pf] = sriov.PfState(state.name, state.pci, state.present, state.totalvfs, int(step.value), {})
         else:
             vfs = {**state.vfs, step.vf_index: sriov.VfState(step.netdev, step.value, None)}
-            after[step.pf] = replace(state, vfs=dict(sorted(vfs.items())))
+            after[step.pf] = sriov.PfState(
+                state.name, state.pci, state.present, state.totalvfs, state.numvfs, dict(sorted(vfs.items()))
+            )
     return after
 
 

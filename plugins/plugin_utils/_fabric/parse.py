@@ -143,7 +143,7 @@ def _cluster_networks(reader: Reader, group: Mapping[str, Any]) -> tuple[IPv4Net
 def _rails(reader: Reader, declared: Any, known_hosts: set[str]) -> tuple[Rail, ...]:
     if not isinstance(declared, (list, tuple)) or not declared:
         reason = "no rail is declared"
-        remedy = "Give a list of {name, pf, network}, one a rail; see docs/fabric.md."
+        remedy = "Give a list of {name, pf, network}, one per rail; see docs/fabric.md."
         reader.add("rails.none", "gb10_fabric_rails", declared, reason, remedy)
         return ()
     rails: dict[str, Rail] = {}

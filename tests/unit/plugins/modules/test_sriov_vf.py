@@ -61,7 +61,7 @@ class Machine:
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
     made = Machine(tmp_path)
 
-    def unit(timeout: int, _count: int) -> host_unit.HostUnit:
+    def unit(timeout: int, *_: object) -> host_unit.HostUnit:
         return host_unit.HostUnit(
             "gb10-sriov", "", "_sriov.virtual_functions", tmp_path / "sriov.json", "", timeout,
             units=tmp_path / "units", library=tmp_path / "library",

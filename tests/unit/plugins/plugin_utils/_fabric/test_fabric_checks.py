@@ -192,13 +192,11 @@ def broken(count: int, *conflicts: tuple[str, Break]) -> list[Finding]:
     variables = fabric(count)
     for rule, change in conflicts:
         change(variables)
-        PARTNERS.get(rule, lambda _unused: None)(variables)
+        PARTNERS.get(rule, lambda _: None)(variables)
     return plan_fabric(variables)[1]
 
 
-@pytest.mark.parametrize(
-    ("rule", "change"), CONFLICTS, ids=[f"{n}-{rule}" for n, (rule, _unused) in enumerate(CONFLICTS)]
-)
+@pytest.mark.parametrize(("rule", "change"), CONFLICTS, ids=[f"{n}-{rule}" for n, (rule, _) in enumerate(CONFLICTS)])
 def test_a_conflict_is_found_and_told_with_its_remedy(rule: str, change: Break) -> None:
     found = [f for f in broken(4, (rule, change)) if f.rule == f"fabric.{rule}"]
     assert found
