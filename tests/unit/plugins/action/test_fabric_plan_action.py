@@ -21,7 +21,8 @@ PLAYBOOK = Path(sys.executable).with_name("ansible-playbook")
 def play(directory: Path, variables: Variables, *arguments: str) -> subprocess.CompletedProcess[str]:
     for number, pf in enumerate(("enp1s0f0np0", "enP2p1s0f0np0")):
         pci_function(directory / "sys", pf, f"000{number}:01:00.0", total_vfs=4)
-    local = {"ansible_connection": "local", "gb10_sysfs_root": str(directory / "sys")}
+    local = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
+    local["gb10_sysfs_root"] = str(directory / "sys")
     hosts = {name: {**values, **local} for name, values in variables.items()}
     (directory / "hosts.yml").write_text(yaml.safe_dump({"gb10_nodes": {"hosts": hosts}}))
     keep = {
