@@ -32,7 +32,7 @@ def read(name: str) -> str:
     return data.decode("utf-8", errors="replace")
 
 
-def judge(names: list[str], batch: bool) -> list[dict[str, Any]]:
+def judge_files(names: list[str], batch: bool) -> list[dict[str, Any]]:
     """Return ``{file, ok, findings}`` for every file; with ``batch`` each also carries what the files show together."""
     recordings = [parse_recording(read(name)) for name in names]
     together = judge_cell(recordings) if batch else []
@@ -53,7 +53,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--batch", action="store_true", help="the files are the requests of one cell: compare them too")
     options = parser.parse_args(argv)
     try:
-        report = judge(options.files, options.batch)
+        report = judge_files(options.files, options.batch)
     except OSError as error:
         print(f"output_guard: {error.filename}: {error.strerror}. Name files that can be read.", file=sys.stderr)
         return 2

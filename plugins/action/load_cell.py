@@ -18,7 +18,7 @@ from typing import Any
 from ansible.errors import AnsibleActionFail
 from ansible.utils.display import Display
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import ControllerAction
-from ansible_collections.gb10.cluster.plugins.plugin_utils._load.adapters import command, missing, parse, result_of
+from ansible_collections.gb10.cluster.plugins.plugin_utils._load.adapters import cell_of, command, missing, result_of
 from ansible_collections.gb10.cluster.plugins.plugin_utils._load.cell import Server, idle, measure
 from ansible_collections.gb10.cluster.plugins.plugin_utils._load.client import HAVE_AIOHTTP, UNREADABLE, Busy, Target
 from ansible_collections.gb10.cluster.plugins.plugin_utils._load.info import (
@@ -95,15 +95,15 @@ class ActionModule(ControllerAction):
         base: dict[str, Any] = {"workload": {"name": workload.name}, "client": client, "judged": False}
         with tempfile.TemporaryDirectory(prefix="gb10-client-") as out:
             DISPLAY.display(f"{prefix}{workload.name} with {client}")
-            words = command(client, target, workload, Path(out))
+            runs = [command(client, target, workload, Path(out))] * (workload.repetitions if client == "sglang" else 1)
             env = {**os.environ, "OPENAI_API_KEY": target.api_key or ""}
-            for _unused in range(workload.repetitions if client == "sglang" else 1):
+            for words in runs:
                 done = subprocess.run(words, env=env, capture_output=True, text=True, check=False)
                 if done.returncode:
                     why = (done.stderr or done.stdout).strip()[-600:]
                     return base | {"status": "failed", "reason": f"{client}: {why}"}
             try:
-                return parse(client, result_of(client, Path(out)), workload)
+                return cell_of(client, result_of(client, Path(out)), workload)
             except (OSError, ValueError, KeyError) as error:
                 return base | {"status": "failed", "reason": f"{client}'s result can't be read: {error}"}
 

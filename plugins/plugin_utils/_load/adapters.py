@@ -18,9 +18,10 @@ from typing import Any
 
 from ansible_collections.gb10.cluster.plugins.module_utils._host import system
 
+from .cell import summary_of
 from .client import Target
-from .judge import WORST_FIRST, judge, status_of
-from .stats import RequestRecord, spread, summarise
+from .judge import signs_of_garbage, status_of
+from .stats import RequestRecord, summarise
 from .workload import Workload
 
 PROGRAMS = {"sglang": "python3", "llama-benchy": "llama-benchy", "aiperf": "aiperf"}
@@ -46,17 +47,8 @@ def command(client: str, target: Target, workload: Workload, out: Path) -> list[
         words += ["--extra-body", "return_token_ids=false", "--format", "json"]
         words += ["--save-result", str(out / RESULT[client])]
         return [*words, "--exact-tg"] if workload.forced else words
-    words = [
-        "aiperf",
-        "profile",
-        "--url",
-        target.url,
-        "--model",
-        target.model,
-        "--endpoint-type",
-        "chat",
-        "--streaming",
-    ]
+    words = ["aiperf", "profile", "--url", target.url, "--model", target.model, "--endpoint-type", "chat"]
+    words += ["--streaming"]
     words += ["--concurrency", str(workload.concurrency), "--request-count", str(requests), "--isl", str(inputs)]
     words += ["--osl", str(workload.max_tokens), "--random-seed", str(workload.seed), "--artifact-dir", str(out)]
     return [*words, "--extra-inputs", "ignore_eos:true"] if workload.forced else words
@@ -95,7 +87,7 @@ def _from_sglang(text: str, workload: Workload) -> list[dict[str, Any]]:
                 moment += gap
                 record.chunk_times.append(moment)
             records.append(record)
-        garbage = judge(records, {})
+        garbage = signs_of_garbage(records, {})
         figures = summarise(records) | {"wall_s": entry["duration"], "wall_tok_s": entry["output_throughput"]}
         runs.append(
             {
@@ -147,29 +139,12 @@ def _mean(metric: Mapping[str, Any] | None) -> float | None:
     return None if metric is None else float(metric["mean"])
 
 
-def parse(client: str, text: str, workload: Workload) -> dict[str, Any]:
+def cell_of(client: str, text: str, workload: Workload) -> dict[str, Any]:
     """Return the cell's record from the client's result file. Raises ValueError or KeyError when it is another's."""
     read = {"sglang": _from_sglang, "llama-benchy": _from_benchy, "aiperf": _from_aiperf}[client]
     runs = read(text, workload)
-    good = [r for r in runs if r["status"] == "ok"]
-
-    def over(*path: str) -> dict[str, Any]:
-        found: list[Any] = [r["figures"] for r in good]
-        for key in path:
-            found = [f[key] for f in found]
-        return spread([f for f in found if f is not None])
-
-    return {
-        "workload": asdict(workload) | {"name": workload.name},
-        "client": client,
-        "judged": client == "sglang",
-        "status": min((r["status"] for r in runs), key=WORST_FIRST.index, default="failed"),
-        "peak_tok_s": over("peak_tok_s"),
-        "wall_tok_s": over("wall_tok_s"),
-        "ttft_s": over("ttft_s", "p50"),
-        "itl_s": over("itl_s", "p50"),
-        "runs": runs,
-    }
+    about = {"workload": asdict(workload) | {"name": workload.name}, "client": client, "judged": client == "sglang"}
+    return about | summary_of(runs) | {"runs": runs}
 
 
 def result_of(client: str, out: Path) -> str:

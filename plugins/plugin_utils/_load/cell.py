@@ -15,48 +15,24 @@ import random
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import cache
 from typing import Any
 
+import yaml
+
 from .._output.garbage import Garbage
+from .._paths import SWEEPS
 from .._sglang.metrics import Scrape, difference, parse_metrics
 from .client import UNREADABLE, Budget, Busy, Request, Target, fetch, run_level
-from .judge import WORST_FIRST, fingerprint_of, judge, status_of
-from .stats import RequestRecord, spread, summarise
+from .judge import WORST_FIRST, fingerprint_of, signs_of_garbage, status_of
+from .stats import RequestRecord, figure_at, spread, summarise
 from .workload import Workload
 
-QUESTIONS = (
-    "Explain the CAP theorem to a new colleague, with one example for each choice that it forces.",
-    "Compare TCP and UDP for sending tensors between two machines, and say when each of them wins.",
-    "Describe how a hash table grows, and what a lookup costs while it does.",
-    "Write a Python function that merges overlapping intervals, then walk through it with an example.",
-    "What happens between pressing Enter in a browser's address bar and the first pixel of the page?",
-    "Explain public key cryptography without formulas, then name two ways in which people break it in practice.",
-    "How does a B-tree keep its height small, and why do databases prefer it to a binary tree?",
-    "Tell the story of a packet that is lost on a congested link, from the packet's point of view.",
-    "Give a careful argument for and against microservices for a team of five people.",
-    "Explain how garbage collection by generations works and what it assumes about objects.",
-    "Derive the formula for the sum of the first n squares and check it for n = 4.",
-    "What is the difference between concurrency and parallelism? Give one example of each from daily life.",
-)
 
-# One common English word is close to one token for every tokenizer in use; the server's own count is what is reported.
-FILLER = [
-    "the",
-    "node",
-    "sends",
-    "a",
-    "page",
-    "to",
-    "its",
-    "peer",
-    "and",
-    "waits",
-    "until",
-    "it",
-    "has",
-    "written",
-    "down",
-]
+@cache
+def _prompts() -> dict[str, list[str]]:
+    prompts: dict[str, list[str]] = yaml.safe_load((SWEEPS / "data/prompts.yml").read_text(encoding="utf-8"))
+    return prompts
 
 
 def prompt(workload: Workload, repetition: int, index: int) -> str:
@@ -65,8 +41,9 @@ def prompt(workload: Workload, repetition: int, index: int) -> str:
     The number in front keeps the server's prefix cache from answering for the prefill.
     """
     rng = random.Random(f"{workload.seed}/{repetition}/{index}")
-    filler = " ".join(rng.choice(FILLER) for _unused in range(workload.context_tokens))
-    question = QUESTIONS[(workload.seed + index) % len(QUESTIONS)]
+    prompts = _prompts()
+    filler = " ".join(rng.choice(prompts["filler"]) for word in range(workload.context_tokens))
+    question = prompts["questions"][(workload.seed + index) % len(prompts["questions"])]
     return f"[{rng.randrange(10**9):09d}] {filler + chr(10) * 2 if filler else ''}{question}"
 
 
@@ -152,7 +129,7 @@ async def _repeat(target: Target, workload: Workload, repetition: int, known: Se
         with contextlib.suppress(*UNREADABLE):
             server = difference(before, await _scrape(target), workload.draft_tokens, seen)
             server["graphs_expected"] = known.graphs_expected
-    garbage = [] if not known.judged else judge(records, server, known.baseline)
+    garbage = [] if not known.judged else signs_of_garbage(records, server, known.baseline)
     status = status_of(records, garbage)
     foreign = _foreign(server, records, workload)
     if foreign:
@@ -171,14 +148,19 @@ async def _repeat(target: Target, workload: Workload, repetition: int, known: Se
 
 def _over(runs: Sequence[Mapping[str, Any]], *path: str) -> dict[str, float | int | None]:
     """Return the spread of one figure over the repetitions that have it."""
-    values: list[float] = []
-    for run in runs:
-        value: Any = run
-        for key in path:
-            value = value.get(key) if value else None
-        if value is not None:
-            values.append(value)
-    return spread(values)
+    return spread([value for run in runs if (value := figure_at(run, *path)) is not None])
+
+
+def summary_of(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the state of a cell's repetitions and the spread of their figures, the healthy ones' alone."""
+    good = [run for run in runs if run["status"] == "ok"]
+    return {
+        "status": min((run["status"] for run in runs), key=WORST_FIRST.index, default="failed"),
+        "peak_tok_s": _over(good, "figures", "peak_tok_s"),
+        "wall_tok_s": _over(good, "figures", "wall_tok_s"),
+        "ttft_s": _over(good, "figures", "ttft_s", "p50"),
+        "itl_s": _over(good, "figures", "itl_s", "p50"),
+    }
 
 
 async def measure(
@@ -206,11 +188,7 @@ async def measure(
     return {
         "workload": asdict(workload) | {"name": workload.name},
         "judged": known.judged,
-        "status": min((r["status"] for r in runs), key=WORST_FIRST.index),
-        "peak_tok_s": _over(good, "figures", "peak_tok_s"),
-        "wall_tok_s": _over(good, "figures", "wall_tok_s"),
-        "ttft_s": _over(good, "figures", "ttft_s", "p50"),
-        "itl_s": _over(good, "figures", "itl_s", "p50"),
+        **summary_of(runs),
         "prefill_tok_s": _over(good, "figures", "prefill_tok_s", "p50"),
         "tokens_counted_by": sorted({by for r in good for by in r["figures"]["tokens_counted_by"]}),
         "accept_length": _over(good, "server", "accept_length"),

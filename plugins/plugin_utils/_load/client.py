@@ -17,7 +17,7 @@ import socket
 import struct
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -278,7 +278,6 @@ async def run_level(
     concurrency: int,
     guarded: bool = True,
     budget: Budget | None = None,
-    on_done: Callable[[RequestRecord], None] | None = None,
 ) -> list[RequestRecord]:
     """Send the requests, at most ``concurrency`` at a time, and return their records in the order they were given.
 
@@ -297,14 +296,12 @@ async def run_level(
                 record = await _run_one(session, sockets, target, request, index, guarded, budget)
                 if record.finish_reason != "budget" or record.chunk_times:
                     records.append(record)
-                if on_done:
-                    on_done(record)
                 if budget.over.is_set():
                     return
                 if record.error_class == "infrastructure" and budget.limited:
                     return
 
-        workers = [asyncio.ensure_future(worker()) for _unused in range(concurrency)]
+        workers = [asyncio.ensure_future(worker()) for stream in range(concurrency)]
         limit = asyncio.ensure_future(_ends(budget))
         try:
             await asyncio.wait([limit, asyncio.ensure_future(_all(workers))], return_when=asyncio.FIRST_COMPLETED)

@@ -35,7 +35,7 @@ def fingerprint_of(records: Sequence[RequestRecord]) -> dict[str, Any]:
     return fingerprint([r.reasoning + "\n" + r.content for r in records if not r.error_class])
 
 
-def judge(
+def signs_of_garbage(
     records: Sequence[RequestRecord], server: Mapping[str, Any], baseline: Mapping[str, Any] | None = None
 ) -> list[Garbage]:
     """Return every sign of broken output, twin requests, decoding without graphs, text far from the baseline's."""

@@ -11,7 +11,8 @@ count it; ``wall_tok_s`` is tokens over the cell's wall time.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -73,26 +74,24 @@ class RequestRecord:
         return kept | {"ttft_s": self.ttft, "itl_s": self.itl, "tok_s": self.tok_s, "characters": len(self.content)}
 
 
-def percentile(values: Sequence[float], percent: float) -> float | None:
-    """Return the given percentile by linear interpolation, or None of nothing."""
-    if not values:
-        return None
-    ordered = sorted(values)
-    place = (len(ordered) - 1) * percent / 100
-    low = int(place)
-    high = min(low + 1, len(ordered) - 1)
-    return ordered[low] + (ordered[high] - ordered[low]) * (place - low)
+def figure_at(record: Mapping[str, Any], *path: str) -> float | None:
+    """Return the number at a path of keys, None where any of them is missing."""
+    value: Any = record
+    for key in path:
+        value = value.get(key) if value else None
+    return None if value is None else float(value)
 
 
 def spread(values: Sequence[float]) -> dict[str, float | int | None]:
     """Return count, mean, standard deviation, extremes and percentiles of the values."""
+    cuts = statistics.quantiles(values, n=100, method="inclusive") if len(values) > 1 else [*values] * 99
     return {
         "n": len(values),
         "mean": statistics.fmean(values) if values else None,
         "stdev": statistics.stdev(values) if len(values) > 1 else None,
         "min": min(values, default=None),
         "max": max(values, default=None),
-        **{f"p{p}": percentile(values, p) for p in PERCENTILES},
+        **{f"p{p}": cuts[p - 1] if cuts else None for p in PERCENTILES},
     }
 
 
@@ -103,16 +102,12 @@ def summarise(records: Sequence[RequestRecord]) -> dict[str, Any]:
     ends = [r.chunk_times[-1] for r in good if r.chunk_times]
     wall = max(ends) - min(r.sent for r in good) if ends else 0.0
     tokens = sum(r.output_tokens for r in good)
-    failures: dict[str, int] = {}
-    for record in records:
-        if not record.ok:
-            kind = record.error_class or ("garbage" if record.garbage else "no_tokens")
-            failures[kind] = failures.get(kind, 0) + 1
+    failures = Counter(r.error_class or ("garbage" if r.garbage else "no_tokens") for r in records if not r.ok)
     return {
         "requests": len(records),
         "ok": len(good),
         "failed": len(records) - len(good),
-        "failures": failures,
+        "failures": dict(failures),
         "output_tokens": tokens,
         "tokens_counted_by": sorted({r.counted_by for r in good}),
         "wall_s": wall,
@@ -122,10 +117,7 @@ def summarise(records: Sequence[RequestRecord]) -> dict[str, Any]:
         "itl_s": spread([r.itl for r in good if r.itl is not None]),
         "tok_s": spread(rates),
         "prefill_tok_s": spread([r.prefill_tok_s for r in good if r.prefill_tok_s is not None]),
-        "finish_reasons": {
-            reason: sum((r.finish_reason or "none") == reason for r in good)
-            for reason in sorted({r.finish_reason or "none" for r in good})
-        },
+        "finish_reasons": dict(sorted(Counter(r.finish_reason or "none" for r in good).items())),
     }
 
 

@@ -17,7 +17,6 @@ ITEM = re.compile(r"^[ \t]*(?:\d{1,4}[.)]|[-*\u2022])(?!\S)[ \t]*(.*)$", re.MULT
 CODE = re.compile(r"[<>{};=|]")
 DIGITS = re.compile(r"\d+")
 STUTTER = re.compile(r"\b([^\W\d_]{2,})(?:[ \t]+\1\b){2,}", re.IGNORECASE)
-DOUBLE = re.compile(r"\b([^\W\d_]+)[ \t]+\1\b", re.IGNORECASE)
 
 LONGEST_COUNTER = 18
 """Digits of the longest number that may be a counter."""
@@ -93,7 +92,7 @@ def _items(text: str) -> Garbage | None:
     items = [(m.start(), m.group(1).strip()) for m in ITEM.finditer(text)]
     if len(items) < 20:
         return None
-    common, count = Counter(item for _unused, item in items).most_common(1)[0]
+    common, count = Counter(item for start, item in items).most_common(1)[0]
     answer = 0 < len(common.split()) <= 2
     if count >= len(items) - 1 >= 60 if answer else count >= max(20, 0.6 * len(items)):
         at = next(start for start, item in items if item == common)
@@ -134,7 +133,4 @@ def find_stutter(text: str) -> Garbage | None:
             hits[0].start(),
             f"{len(hits)} words are said three or more times in a row, first {hits[0].group()[:40]!r}",
         )
-    doubles = list(DOUBLE.finditer(text))
-    if len(doubles) >= 20 and len(doubles) >= 0.2 * words and len({d.group(1).lower() for d in doubles}) >= 5:
-        return Garbage("stutter", doubles[0].start(), f"{len(doubles)} of {words} words are said twice in a row")
     return None

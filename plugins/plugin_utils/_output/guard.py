@@ -10,7 +10,7 @@ since ``!`` is no word; everything here works on characters.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from .flood import find_flood, find_stutter
@@ -149,8 +149,3 @@ class StreamGuard:
         if set(chunk) <= DATA_CHARACTERS or "\\x" in chunk:
             return 5 * self._same_limit
         return 4 * self._same_limit if len(chunk) == 1 and chunk.isalpha() else self._same_limit
-
-
-def judge_all(texts: Iterable[str]) -> list[list[Garbage]]:
-    """Return the findings of each text, in order."""
-    return [judge_text(text) for text in texts]

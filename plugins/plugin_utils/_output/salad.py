@@ -86,7 +86,7 @@ def _without_grammar(text: str) -> Garbage | None:
     prose = _prose(text)
     if len(prose) < ENOUGH_WORDS or any(script(w[0]) in ("CJK", "THAI", "LAO", "KHMER", "MYANMAR") for w in prose):
         return None
-    common = sum(n for _unused, n in Counter(prose).most_common(10)) / len(prose)
+    common = sum(count for word, count in Counter(prose).most_common(10)) / len(prose)
     if common < 0.08:
         reason = f"the ten commonest of {len(prose)} words make {common:.0%}: no language repeats its own so rarely"
         return Garbage("word_salad", 0, reason)

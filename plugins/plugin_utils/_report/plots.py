@@ -77,7 +77,7 @@ def heat_map(report: Report) -> str | None:
     workload = max(report.workloads, key=shape)
     down = list(dict.fromkeys(r.labels[names[0]] for r in rows))
     across = list(dict.fromkeys(" / ".join(r.labels[n] for n in names[1:]) for r in rows))
-    grid = [[float("nan")] * len(across) for _unused in down]
+    grid = [[float("nan")] * len(across) for row in down]
     for row in rows:
         value = row.mean(workload) if row.status == "ok" else None
         if value is not None:
@@ -112,7 +112,7 @@ def by_column(report: Report, column: str, title: str, unit: str) -> str | None:
 
 def against(report: Report, column: str, title: str, y: str) -> str | None:
     """Draw a figure against the context, a line a row and concurrency; nothing where there is but one context."""
-    rows = [r for r in _best(report) if any(c == column for _unused, c in r.figures)]
+    rows = [r for r in _best(report) if any(key[1] == column for key in r.figures)]
     lines: dict[str, list[tuple[int, float]]] = {}
     for row in rows:
         for (workload, name), values in row.figures.items():
@@ -142,7 +142,7 @@ def acceptance(report: Report) -> str | None:
     figure, axes = _axes("Accept length against draft steps", "draft steps", "tokens a verify step")
     for workload, known in points.items():
         axes.plot(*zip(*sorted(known), strict=True), marker="o", label=workload)
-    axes.set_xticks(sorted({n for known in points.values() for n, _unused in known}))
+    axes.set_xticks(sorted({point[0] for known in points.values() for point in known}))
     axes.legend(fontsize=8)
     return _svg(figure)
 

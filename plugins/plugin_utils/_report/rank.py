@@ -13,7 +13,7 @@ from typing import Any
 
 from ansible_collections.gb10.cluster.plugins.module_utils._common.tables import align
 
-from .._load.stats import distinguishable, spread
+from .._load.stats import distinguishable
 from .rows import PEAK, Report, Row
 
 COMPARED = {PEAK: ("peak tok/s", 1), "wall_tok_s": ("wall tok/s", 1), "ttft_s": ("TTFT s", -1), "itl_s": ("ITL s", -1)}
@@ -117,14 +117,11 @@ def noise_floor(report: Report) -> dict[str, float]:
     Rows with one ``key`` are repetitions of each other, whatever their labels say; broken output is none of them.
     """
     floors: dict[str, float] = {}
-    rows = sorted((r for r in report.ranked if r.key), key=lambda r: r.key)
-    for _unused, group in itertools.groupby(rows, key=lambda r: r.key):
-        twins = list(group)
+    for row in (r for r in engines(report) if r.key):
         for workload in report.workloads:
-            values = [v for r in twins for v in r.rates.get(workload, [])]
-            mean = spread(values)["mean"]
-            if len(values) > 1 and mean:
-                floors[workload] = max(floors.get(workload, 0.0), (max(values) - min(values)) / mean)
+            values = pooled(report, row, workload)
+            if len(values) > 1 and fmean(values):
+                floors[workload] = max(floors.get(workload, 0.0), (max(values) - min(values)) / fmean(values))
     return floors
 
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from .._load.stats import spread
+from .._load.stats import figure_at, spread
 from .._sweep.plan import cell_name
 from .._sweep.progress import current, last_plan
 
@@ -111,13 +111,6 @@ class Report:
         return next(iter([*named, *self.ranked]), None)
 
 
-def _at(run: Mapping[str, Any], path: Sequence[str]) -> float | None:
-    value: Any = run
-    for key in path:
-        value = value.get(key) if value else None
-    return None if value is None else float(value)
-
-
 def _summed(counts: Sequence[Mapping[str, int]]) -> dict[str, int]:
     return {key: sum(c.get(key, 0) for c in counts) for key in dict.fromkeys(k for c in counts for k in c)}
 
@@ -139,7 +132,7 @@ def _measured(row: Row, record: Mapping[str, Any]) -> None:
         row.rates[workload] = [run["figures"][PEAK] for run in good if run["figures"][PEAK]]
         row.requests[workload] = [r["tok_s"] for run in good for r in run.get("requests", []) if r.get("tok_s")]
         for column, path in PLACES.items():
-            values = [v for run in good if (v := _at(run, path)) is not None]
+            values = [v for run in good if (v := figure_at(run, *path)) is not None]
             if values:
                 row.figures[workload, column] = values
         figures = [run["figures"] for run in runs]

@@ -30,7 +30,7 @@ FIGURES = tuple(column for column in SHOWN if column != PEAK)
 
 def _shown(row: Row, workload: str, column: str) -> str:
     """Return mean and standard deviation of a column, in brackets where the row does not count."""
-    _unused, factor, form = SHOWN[column]
+    factor, form = SHOWN[column][1:]
     figures = spread([factor * v for v in row.values(workload, column)])
     mean, deviation = figures["mean"], figures["stdev"]
     if mean is None:
@@ -88,7 +88,7 @@ def figures_table(report: Report) -> list[list[str]]:
     base = report.baseline.name if report.baseline else ""
     head = ["workload", "cell", f"Δ to {base}", *(SHOWN[c][0] for c in columns), "ok/failed", "ended by"]
     lines = []
-    for workload in dict.fromkeys([*report.workloads, *(w for r in report.rows for w, _unused in r.figures)]):
+    for workload in dict.fromkeys([*report.workloads, *(key[0] for r in report.rows for key in r.figures)]):
         for row in report.rows:
             cells = [_change(report, row, workload), *(_shown(row, workload, c) for c in columns)]
             cells += [_counted(row.outcomes.get(workload, {})), _ended(row.finishes.get(workload, {}))]

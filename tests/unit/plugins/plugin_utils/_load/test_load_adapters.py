@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from ansible_collections.gb10.cluster.plugins.plugin_utils._load.adapters import (
     RESULT,
+    cell_of,
     command,
     missing,
-    parse,
     result_of,
 )
-from ansible_collections.gb10.cluster.plugins.plugin_utils._load.cell import Workload
 from ansible_collections.gb10.cluster.plugins.plugin_utils._load.client import Target
+from ansible_collections.gb10.cluster.plugins.plugin_utils._load.workload import Workload
 from output_corpus import prose
 
 TARGET = Target("http://127.0.0.1:30000", "m")
@@ -41,12 +41,12 @@ def sglang(texts: list[str]) -> str:
 
 
 def test_sglangs_requests_become_a_cell_and_are_judged() -> None:
-    cell = parse("sglang", sglang([prose(9, i) for i in range(4)]), WORKLOAD)
+    cell = cell_of("sglang", sglang([prose(9, i) for i in range(4)]), WORKLOAD)
     assert (cell["status"], cell["judged"], cell["client"]) == ("ok", True, "sglang")
     assert cell["peak_tok_s"]["mean"] == pytest.approx(4 / 0.05, rel=0.01)
     assert cell["wall_tok_s"]["mean"] == 66.7
     assert cell["ttft_s"]["mean"] == pytest.approx(0.515)
-    collapsed = parse("sglang", sglang(["!" * 100] * 4), WORKLOAD)
+    collapsed = cell_of("sglang", sglang(["!" * 100] * 4), WORKLOAD)
     assert collapsed["status"] == "garbage"
     assert collapsed["peak_tok_s"]["n"] == 0
 
@@ -55,10 +55,10 @@ def test_benchys_means_become_a_cell_that_nobody_judged() -> None:
     metric = {"mean": 20.0, "std": 0.1}
     run = {"concurrency": 4, "context_size": 512, "tg_req_throughput": metric, "is_context_prefill_phase": False}
     run |= {"tg_throughput": {"mean": 76.0, "std": 1.0}, "e2e_ttft": {"mean": 480.0, "std": 3.0}}
-    cell = parse("llama-benchy", json.dumps({"version": "0.4.0", "benchmarks": [run]}), WORKLOAD)
+    cell = cell_of("llama-benchy", json.dumps({"version": "0.4.0", "benchmarks": [run]}), WORKLOAD)
     assert (cell["status"], cell["judged"]) == ("ok", False)
     assert (cell["peak_tok_s"]["mean"], cell["wall_tok_s"]["mean"], cell["ttft_s"]["mean"]) == (80.0, 76.0, 0.48)
-    assert parse("llama-benchy", json.dumps({"benchmarks": []}), WORKLOAD)["status"] == "failed"
+    assert cell_of("llama-benchy", json.dumps({"benchmarks": []}), WORKLOAD)["status"] == "failed"
 
 
 def test_aiperfs_summary_becomes_a_cell() -> None:
@@ -68,9 +68,9 @@ def test_aiperfs_summary_becomes_a_cell() -> None:
         "time_to_first_token": {"unit": "ms", "p50": 500.0},
         "inter_token_latency": {"unit": "ms", "p50": 50.0},
     }
-    cell = parse("aiperf", json.dumps(data), WORKLOAD)
+    cell = cell_of("aiperf", json.dumps(data), WORKLOAD)
     assert (cell["peak_tok_s"]["mean"], cell["wall_tok_s"]["mean"], cell["itl_s"]["mean"]) == (80.0, 75.0, 0.05)
-    failed = parse("aiperf", json.dumps(data | {"error_request_count": {"avg": 2}}), WORKLOAD)
+    failed = cell_of("aiperf", json.dumps(data | {"error_request_count": {"avg": 2}}), WORKLOAD)
     assert failed["status"] == "failed"
 
 

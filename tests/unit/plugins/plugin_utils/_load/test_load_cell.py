@@ -12,14 +12,14 @@ import pytest
 from aiohttp import web
 from ansible_collections.gb10.cluster.plugins.plugin_utils._load.cell import (
     Server,
-    Workload,
     measure,
     prompt,
     requests_of,
 )
 from ansible_collections.gb10.cluster.plugins.plugin_utils._load.client import Busy, Target
-from ansible_collections.gb10.cluster.plugins.plugin_utils._load.judge import judge
+from ansible_collections.gb10.cluster.plugins.plugin_utils._load.judge import signs_of_garbage
 from ansible_collections.gb10.cluster.plugins.plugin_utils._load.stats import RequestRecord
+from ansible_collections.gb10.cluster.plugins.plugin_utils._load.workload import Workload
 from output_corpus import prose
 
 
@@ -119,7 +119,7 @@ def test_requests_in_step_are_a_sign_unless_their_limit_made_them_so(
     content: bool, finish: str, kinds: set[str]
 ) -> None:
     records = [thought(i, prose(6, i) * content, "", finish) for i in range(1, 5)]
-    assert {g.kind for g in judge(records, {})} == kinds
+    assert {g.kind for g in signs_of_garbage(records, {})} == kinds
 
 
 @pytest.mark.parametrize("concurrency", [1, 4])
@@ -130,7 +130,7 @@ def test_a_model_may_still_be_thinking_where_it_is_cut(concurrency: int, finish:
     records = [thought(i, "", prose(6 + i, i), finish) for i in range(1, concurrency + 1)]
     for i, record in enumerate(records):
         record.output_tokens += i
-    assert {g.kind for g in judge(records, {})} == kinds
+    assert {g.kind for g in signs_of_garbage(records, {})} == kinds
 
 
 class Probed(Stub):

@@ -7,7 +7,6 @@ import pytest
 from ansible_collections.gb10.cluster.plugins.plugin_utils._load.stats import (
     RequestRecord,
     distinguishable,
-    percentile,
     spread,
     summarise,
 )
@@ -52,8 +51,10 @@ def test_a_cell_without_a_success_has_no_rate() -> None:
 
 
 def test_percentiles_and_spread() -> None:
-    assert percentile([], 50) is None
-    assert percentile([1.0, 2.0, 3.0, 4.0], 50) == 2.5
+    assert spread([])["p50"] is None
+    assert spread([7.0])["p99"] == 7.0
+    assert spread([1.0, 2.0, 3.0, 4.0])["p50"] == 2.5
+    assert spread([float(i) for i in range(11)])["p90"] == 9.0
     assert spread([2.0])["stdev"] is None
     assert spread([1.0, 3.0])["mean"] == 2.0
 
