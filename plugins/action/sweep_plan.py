@@ -118,7 +118,6 @@ class ActionModule(ControllerAction):
             "revisions": {name: at for c in left for name, at in revisions(resolver.made[c["key"]]).items()},
             "estimate_s": seconds,
             "msg": f"{len(cells)} cells: {planned.count('run')} to measure, {planned.count('invalid')} that "
-            f"SGLang refuses, {planned.count('duplicate')} that are the engine of another"
-            f"{f' (as are {planned.twins} of the refused)' if planned.twins else ''}; {len(left)} left, about "
+            f"SGLang refuses, {planned.count('duplicate')} that are the engine of another; {len(left)} left, about "
             f"{seconds / 3600:.1f} h",
         }

@@ -24,6 +24,8 @@ REASONING_KEYS = ("reasoning_content", "reasoning", "thinking")
 RATE_KEYS = ("tokens_per_sec", "tokens_per_second", "tok_s", "tps", "toks_per_s")
 COUNT_KEYS = ("output_tokens", "completion_tokens", "n_tokens")
 NO_CONTENT_KEYS = ("content_tokens_est", "content_tokens")
+KNOWN_KEYS = {*TEXT_KEYS, *REASONING_KEYS, *RATE_KEYS, *COUNT_KEYS, "choices", "message", "finish_reason", "usage"}
+"""A JSON object without any of these is an answer in JSON, not a recording."""
 
 
 @dataclass
@@ -122,20 +124,7 @@ def parse_recording(text: str) -> Recording:
         if not isinstance(value, (dict, str)):
             return Recording(content=text)
         values.append(value)
-    known = {
-        *TEXT_KEYS,
-        *REASONING_KEYS,
-        *RATE_KEYS,
-        *COUNT_KEYS,
-        "choices",
-        "delta",
-        "message",
-        "finish_reason",
-        "usage",
-    }
-    if not values or any(
-        isinstance(v, dict) and not known & set(_flatten(v) | v) and not known & set(v) for v in values[:1]
-    ):
+    if not values or (isinstance(values[0], dict) and not KNOWN_KEYS & {*values[0], *_flatten(values[0])}):
         return Recording(content=text)
     recording = Recording(structured=True)
     for value in values:
@@ -146,11 +135,8 @@ def parse_recording(text: str) -> Recording:
 def judge_recording(recording: Recording) -> list[Garbage]:
     """Return every sign that this request's output is broken: in what it says, and in how it arrived."""
     if recording.stats_only and not recording.content and not recording.reasoning:
-        return (
-            [Garbage("no_content", 0, "the server counted no content tokens")]
-            if recording.content_tokens_missing
-            else []
-        )
+        missing = recording.content_tokens_missing
+        return [Garbage("no_content", 0, "the server counted no content tokens")] if missing else []
     if not recording.structured:
         return judge_text(recording.content)
     found: list[Garbage] = []
@@ -184,13 +170,8 @@ def judge_cell(recordings: Sequence[Recording]) -> list[Garbage]:
     (common, count), *others = Counter(texts).most_common()
     acquitted = bool(others) and all(texts) and all(rec.finish_reason != "stop" for rec in recordings)
     if len(rates) == len(recordings) >= 3 and len(set(rates)) == 1 and len(counts) == 1 and not acquitted:
-        found.append(
-            Garbage(
-                "identical_statistics",
-                0,
-                f"all {len(rates)} requests ran at {rates[0]} tok/s with the same number of tokens",
-            )
-        )
+        same = f"all {len(rates)} requests ran at {rates[0]} tok/s with the same number of tokens"
+        found.append(Garbage("identical_statistics", 0, same))
     if count > len(recordings) / 2 and len(common) >= 40:
         found.append(Garbage("identical_output", 0, f"{count} of {len(recordings)} requests gave the same text"))
     if found and all(rec.finish_reason == "length" for rec in recordings):

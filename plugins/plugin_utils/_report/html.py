@@ -8,39 +8,10 @@ from __future__ import annotations
 import html
 from collections.abc import Sequence
 
+from .._paths import SWEEPS
 from .rows import Report
 from .sections import Section, sections
 from .table import headlines, table
-
-STYLE = """
-:root { color-scheme: light; --line: #d0d4da; --quiet: #59636e; --good: #116329; --bad: #a40e26; }
-body { font: 16px/1.5 system-ui, sans-serif; max-width: 62rem; margin: 0 auto; padding: 1rem; color: #1f2328; }
-h1 { font-size: 1.5rem; line-height: 1.25; }
-h2 { font-size: 1.15rem; margin-top: 2rem; }
-h3 { font-size: 1rem; margin: 1.5rem 0 .3rem; overflow-wrap: anywhere; }
-.scroll { overflow-x: auto; }
-table { border-collapse: collapse; font-size: .85rem; font-variant-numeric: tabular-nums; }
-th, td { border-bottom: 1px solid var(--line); padding: .3rem .6rem; text-align: left; vertical-align: top; }
-th { white-space: nowrap; }
-tr.out td, .quiet { color: var(--quiet); }
-td.wide { min-width: 14rem; overflow-wrap: anywhere; }
-figure { margin: 1rem 0; }
-li { overflow-wrap: anywhere; }
-svg { max-width: 100%; height: auto; }
-pre { background: #f6f8fa; padding: .7rem; white-space: pre-wrap; overflow-wrap: anywhere; }
-.verdict { font-weight: 600; }
-.good { color: var(--good); }
-.bad { color: var(--bad); }
-@media print {
-  body { max-width: none; padding: 0; font-size: 10pt; }
-  .scroll { overflow: visible; }
-  table { font-size: 7pt; overflow-wrap: anywhere; }
-  th { white-space: normal; }
-  th, td { padding: .15rem .3rem; }
-  h2, h3 { break-after: avoid; }
-  figure, tr { break-inside: avoid; }
-}
-"""
 
 
 def _e(value: object) -> str:
@@ -85,11 +56,12 @@ def _report(report: Report, svgs: Sequence[str]) -> str:
 def page(reports: Sequence[tuple[Report, Sequence[str]]]) -> str:
     """Return the page of the reports with their pictures."""
     title = reports[0][0].title if len(reports) == 1 else "Reports"
+    style = (SWEEPS / "data/report.css").read_text(encoding="utf-8")
     return "\n".join(
         [
             '<!doctype html><html lang="en"><head><meta charset="utf-8">',
             '<meta name="viewport" content="width=device-width, initial-scale=1">',
-            f"<title>{_e(title)}</title><style>{STYLE}</style></head><body>",
+            f"<title>{_e(title)}</title><style>{style}</style></head><body>",
             *(_report(report, svgs) for report, svgs in reports),
             "</body></html>\n",
         ]

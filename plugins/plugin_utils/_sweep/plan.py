@@ -60,11 +60,6 @@ class SweepPlan:
         """Return how many cells have the status."""
         return sum(c.status == status for c in self.cells)
 
-    @property
-    def twins(self) -> int:
-        """Return how many of the refused cells are the engine of another."""
-        return sum(c.status == "invalid" and c.duplicate_of is not None for c in self.cells)
-
 
 def cell_name(labels: Mapping[str, str]) -> str:
     """Return the labels as one short text; a bare number or switch keeps the name of its axis."""
@@ -100,7 +95,7 @@ def plan(sweep: Mapping[str, Any], resolve: Callable[[Mapping[str, Any]], Resolv
 
     ``resolve`` takes a cell's overlay on the sweep's ``base`` and returns what SGLang makes of it. The first of
     several cells with one key runs, the others are its duplicates: the published 36-cell matrix spent 12 of its
-    cells on engines that it had already measured. A refused cell too names the one whose engine it would be.
+    cells on engines that it had already measured.
     """
     result = SweepPlan(str(sweep.get("name", "sweep")), [], check(sweep))
     if has_errors(result.findings):
@@ -117,22 +112,14 @@ def plan(sweep: Mapping[str, Any], resolve: Callable[[Mapping[str, Any]], Resolv
     for entry in sweep.get("include") or []:
         overlay = merge(base, {k: v for k, v in entry.items() if k in OVERLAY_KEYS})
         result.cells.append(_cell({k: label_of(v) for k, v in entry.get("labels", {}).items()}, overlay))
-    first: dict[str, Cell] = {}
+    first: dict[str, str] = {}
     for cell in result.cells:
         resolved = resolve(cell.overlay)
         cell.key, cell.reasons = resolved.key, [f.as_dict() for f in resolved.findings]
-        twin = first.get(cell.key)
         if has_errors(resolved.findings):
             cell.status = "invalid"
-        elif twin is not None and twin.status == "run":
-            cell.status = "duplicate"
+        elif cell.key in first:
+            cell.status, cell.duplicate_of = "duplicate", first[cell.key]
         else:
-            twin = None
-        if twin is None:
-            first[cell.key] = cell
-        else:
-            cell.duplicate_of = twin.id
+            first[cell.key] = cell.id
     return result
-
-
-__all__ = ["OVERLAY_KEYS", "Cell", "Resolved", "SweepPlan", "cell_name", "check", "merge", "plan"]

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding
-from ansible_collections.gb10.cluster.plugins.plugin_utils._sweep.file import overlay_of
-from ansible_collections.gb10.cluster.plugins.plugin_utils._sweep.plan import Resolved, SweepPlan, check, plan
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sweep.file import check, overlay_of
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sweep.plan import Resolved, SweepPlan, plan
 
 SWEEP: dict[str, Any] = {
     "name": "nemotron",
@@ -154,14 +154,13 @@ def test_everything_that_is_wrong_is_said_at_once_with_what_may_have_been_meant(
     assert len(said) == 15
 
 
-def test_a_refused_cell_names_the_one_whose_engine_it_would_be() -> None:
+def test_a_refused_cell_is_no_original_and_no_duplicate() -> None:
     sweep = {"profile": "p", "workloads": [{"concurrency": 1}], "axes": {"graphs": [1, 2, 3, 4]}}
     refused = [Finding("error", "r", "graphs", 1, "is refused", "")]
     made = plan(sweep, lambda o: Resolved("one", refused if o["server_args"]["graphs"] < 3 else ()))
     assert [c.status for c in made.cells] == ["invalid", "invalid", "run", "duplicate"]
     ids = [c.id for c in made.cells]
-    assert [c.duplicate_of for c in made.cells] == [None, ids[0], None, ids[2]]
-    assert made.twins == 1
+    assert [c.duplicate_of for c in made.cells] == [None, None, None, ids[2]]
 
 
 def test_a_stop_rule_that_does_not_exist_is_named() -> None:
