@@ -354,15 +354,9 @@ def main() -> None:
             result.update(changed=True, msg="The change holds", transaction=module.params["transaction"])
         else:
             call.go_back(forget=module.params["state"] == "absent")
-    except system.HostError as error:
-        result.update(msg=str(error), changed=False)
-        module.fail_json(**result)
-    except OSError as error:
-        result["msg"] = (
-            f"{error.filename}: {error.strerror}. This module changes files in /etc and needs root: set become. "
-            "If the change had begun, the host's own timer takes it back"
-        )
-        module.fail_json(**result)
+    except (system.HostError, OSError) as error:
+        # A change that had begun is taken back by the host's own timer.
+        module.fail_json(**{**result, "changed": False, "msg": system.explain(error)})
     module.exit_json(**result)
 
 

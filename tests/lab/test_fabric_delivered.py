@@ -59,7 +59,7 @@ def test_a_file_that_netplan_refused_before_is_named_before_a_vf_is_made(site: S
 
 def test_a_user_without_become_is_told_so_before_a_vf_is_made(site: Site) -> None:
     said = " ".join(site.play("fabric", check=False, ansible_become=False, **VFS).split())
-    assert "needs root: set become" in said
+    assert "needs root: set `become: true`" in said
     assert "v0" not in site.lab.shell("spark1", "ls /sys/class/net")
 
 

@@ -37,7 +37,7 @@ def test_a_run_with_nothing_to_do_has_few_tasks(cluster: Site) -> None:
     recap = re.findall(r"ok=(\d+) +changed=(\d+) .*skipped=(\d+)", cluster.play("fabric"))
     assert len(recap) == 2
     # each task costs a round trip to every host
-    assert all(int(ok) + int(skipped) < 15 and changed == "0" for ok, changed, skipped in recap)
+    assert all(int(ok) + int(skipped) < 18 and changed == "0" for ok, changed, skipped in recap)
 
 
 def test_ipv6_addresses_come_beside_ipv4_and_go_again(cluster: Site) -> None:

@@ -192,7 +192,8 @@ def test_a_file_that_may_not_be_written_is_explained(host: Host, monkeypatch: py
         raise PermissionError(13, "Permission denied", "/usr/local/lib/gb10")
 
     monkeypatch.setattr(transaction, "execute", denied)
-    assert host.call()["msg"].startswith("/usr/local/lib/gb10: Permission denied. This module changes files in /etc")
+    monkeypatch.setattr(system, "root_remedy", lambda: "Set become.")
+    assert host.call()["msg"] == "/usr/local/lib/gb10: Permission denied. Set become."
 
 
 def test_parameters_that_are_no_plan_change_nothing(host: Host) -> None:
