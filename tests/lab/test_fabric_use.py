@@ -5,9 +5,7 @@
 
 from __future__ import annotations
 
-import json
 import re
-import sys
 from collections.abc import Callable
 
 import pytest
@@ -26,11 +24,11 @@ def cluster(make_lab: Callable[[], LabCommand]) -> Site:
 
 def test_the_plan_is_a_table(cluster: Site) -> None:
     said = " ".join(cluster.play("fabric", "--tags", "plan").split())
-    done = cluster.lab.run(sys.executable, "scripts/fabric_plan.py", "--json", str(cluster.lab.state / "inventory"))
-    for host in json.loads(done.stdout)["hosts"].values():
-        for vf in host["vfs"]:
-            assert vf["mac"] in said
-            assert vf["address"] in said
+    for number in (1, 2):
+        for rail, pf, device in ((0, "enp1s0f0np0", "rocep1s0f0"), (1, "enP2p1s0f0np0", "roceP2p1s0f0")):
+            assert f"spark{number} {number} rail{rail} {pf} {device}" in said
+            assert f"10.10{rail}.0.{number}/24" in said
+    assert list(cluster.lab.results.glob("fabric-plan*")) == []
 
 
 def test_a_run_with_nothing_to_do_has_few_tasks(cluster: Site) -> None:
