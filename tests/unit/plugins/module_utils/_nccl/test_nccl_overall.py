@@ -126,5 +126,6 @@ def test_every_communicator_has_its_own_verdict() -> None:
 
 
 def test_a_torn_number_of_ranks_costs_no_memory() -> None:
-    line = "ncclCommInitRank comm 0x1 rank 0 nranks 212345678901234 cudaDev 0 nvmlDev 0 busId 6000 commId 0x1 - Init COMPLETE"
+    line = "ncclCommInitRank comm 0x1 rank 0 nranks 212345678901234 cudaDev 0 nvmlDev 0 busId 6000 commId 0x1 - Init"
+    line += " COMPLETE"
     assert not judge(log(line), "x").satisfied
