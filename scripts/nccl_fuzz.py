@@ -2,9 +2,9 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Throw mutated NCCL logs at the transport verdict: no exception, and no pass without a channel line.
+"""Judge mutated NCCL logs: no exception, and no pass without a channel line and a finished communicator.
 
-The unit tests run a few hundred; this runs 100,000 or as many as asked for, and prints the seed of what it finds.
+The unit tests run a few hundred; this runs 100,000 or as many as asked for, and prints the seed of each failure.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ import argparse
 import importlib
 import sys
 import time
-from pathlib import Path
 from random import Random
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT / "tests" / "unit" / "samples"), str(ROOT / "collections")]
+from _collection import IMPORT_ROOT, ROOT
+
+sys.path[:0] = [str(ROOT / "tests" / "unit" / "samples"), IMPORT_ROOT]
 
 
 def main() -> int:
@@ -27,8 +27,6 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=0, help="stop after so long; 0 runs all")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
-    # conftest makes the collection importable, as pytest does it before it loads the tests' helpers.
-    importlib.import_module("conftest")
     helpers = importlib.import_module("nccl_mutations")
     logs, started, found, done = helpers.seeds(), time.monotonic(), 0, 0
     for done in range(1, options.count + 1):

@@ -2,7 +2,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Say which transport NCCL took, from its logs; needs Python 3.11 and nothing else.
+"""Tell which transport NCCL took, from its logs; needs Python 3.11 and nothing else.
 
 nccl_verdict.py rank0.log rank1.log.gz          # exit status 0 only if every file proves RDMA
 kubectl logs my-pod | nccl_verdict.py --json -
@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
+import signal
 import sys
 from pathlib import Path
 
@@ -20,16 +22,20 @@ from _collection import IMPORT_ROOT
 
 sys.path.insert(0, IMPORT_ROOT)
 
-from ansible_collections.gb10.cluster.plugins.module_utils._nccl.expectation import Expectation, judge
+from ansible_collections.gb10.cluster.plugins.module_utils._common.terms import EVIDENCE
+from ansible_collections.gb10.cluster.plugins.module_utils._nccl.expectation import Expectation, judge_log
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.log import NcclLog
-from ansible_collections.gb10.cluster.plugins.module_utils._nccl.sources import open_log
-from ansible_collections.gb10.cluster.plugins.module_utils._nccl.verdict import EVIDENCE, Report
+from ansible_collections.gb10.cluster.plugins.module_utils._nccl.sources import UNREADABLE, open_log, unpacked
+from ansible_collections.gb10.cluster.plugins.module_utils._nccl.verdict import Report
 
 
 def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     """Read the command line."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n", maxsplit=1)[0])
-    parser.add_argument("files", nargs="+", metavar="FILE", help="log, plain or gzip; - is standard input")
+    parser = argparse.ArgumentParser(
+        description=(__doc__ or "").split("\n\n", maxsplit=1)[0],
+        epilog="Exit status: 0 every file satisfies the expectation, 1 one does not, 2 one cannot be read.",
+    )
+    parser.add_argument("files", nargs="+", metavar="FILE", help="log, plain, gzip, xz or bzip2; - is standard input")
     parser.add_argument("--json", action="store_true", help="print a list with one object a file")
     parser.add_argument(
         "--expect",
@@ -43,18 +49,16 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--min-devices", type=int, default=0, help="devices that every rank must use")
     parser.add_argument("--balance", type=float, default=0.0, help="smallest share of the least used device, 0 to 1")
     parser.add_argument("--gdr", action=argparse.BooleanOptionalAction, default=None, help="GPUDirect RDMA on or off")
-    parser.add_argument("--complete", action="store_true", help="every communicator must have finished its set-up")
+    parser.add_argument("--complete", action="store_true", help="a communicator must be seen to finish its set-up")
     parser.add_argument("--allow-intra", action="store_true", help="a job that never leaves its node is fine")
     parser.add_argument("--allow-unknown", action="store_true", help="a log that says nothing is fine")
     return parser.parse_args(arguments)
 
 
 def judge_file(name: str, expect: Expectation) -> Report:
-    """Read and judge one file; raises OSError when it cannot be read."""
-    if name == "-":
-        return judge(NcclLog().read(sys.stdin.buffer.read), name, expect)
-    with open_log(Path(name)) as stream:
-        return judge(NcclLog().read(stream.read), name, expect)
+    """Read and judge one file; raises UNREADABLE."""
+    with unpacked(sys.stdin.buffer) if name == "-" else open_log(Path(name)) as stream:
+        return judge_log(NcclLog().read(stream.read), name, expect)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -76,9 +80,10 @@ def main(arguments: list[str] | None = None) -> int:
     for name in options.files:
         try:
             report = judge_file(name, expect)
-        except (OSError, EOFError) as error:
+        except UNREADABLE as error:
             print(f"{name}: {error}", file=sys.stderr)
             status = 2
+            results.append({"file": name, "verdict": "unknown", "satisfied": False, "error": str(error)})
             continue
         status = max(status, 0 if report.satisfied else 1)
         results.append({"file": name, **report.as_dict()})
@@ -90,5 +95,16 @@ def main(arguments: list[str] | None = None) -> int:
     return status
 
 
+def run() -> int:
+    """Judge; a reader that has seen enough (``| head``) ends the output quietly."""
+    try:
+        status = main()
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 128 + signal.SIGPIPE
+    return status
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run())

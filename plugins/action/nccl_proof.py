@@ -42,7 +42,7 @@ class ActionModule(ControllerAction):
         except ClusterError as error:
             if check_mode:
                 return {"changed": False, "skipped": True, "msg": f"there is no group to prove: {error}"}
-            raise AnsibleActionFail(f"{error} Run playbook serve first where the group is not deployed") from error
+            raise AnsibleActionFail(f"{error}. Run playbook serve first where the group is not deployed") from None
         if len(containers) != len(plan["ranks"]) and not check_mode:
             raise AnsibleActionFail(
                 f"{len(containers)} of {len(plan['ranks'])} ranks of {plan['instance']} run in namespace "

@@ -184,6 +184,12 @@ satisfied:
   description: Whether O(expect) is met; the module fails when not.
   returned: always
   type: bool
+healthy:
+  description:
+    - Whether no rank logged an error that stopped NCCL, then or later.
+    - An error after the channels leaves the verdict as it is; RV(causes) names it.
+  returned: always
+  type: bool
 complete:
   description: Whether every communicator that was begun finished its set-up.
   returned: always

@@ -113,7 +113,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._kube import group_st
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.client import Cluster, ClusterError
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.labels import INSTANCE, RANK
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.log import NcclLog
-from ansible_collections.gb10.cluster.plugins.module_utils._nccl.verdict import report_on
+from ansible_collections.gb10.cluster.plugins.module_utils._nccl.verdict import make_report
 
 POLL_SECONDS = 2
 CONTAINER = "sglang"
@@ -182,7 +182,7 @@ def nccl_causes(rank: status.Rank, log: list[str]) -> list[dict[str, Any]]:
     """Return what NCCL's lines of a rank point to."""
     read = NcclLog()
     read.read(BytesIO("\n".join(log).encode()).read)
-    causes = [cause for cause in report_on(read, rank.pod).causes if cause["confidence"] >= PROBABLE]
+    causes = [cause for cause in make_report(read, rank.pod).causes if cause["confidence"] >= PROBABLE]
     return [{**cause, "rank": rank.rank, "node": rank.node} for cause in causes]
 
 

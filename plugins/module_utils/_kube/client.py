@@ -69,7 +69,7 @@ def explained(what: str) -> Iterator[None]:
 
 
 def _first_line(error: object) -> str:
-    return str(error).strip().partition("\n")[0][:300]
+    return str(error).strip().partition("\n")[0][:300].rstrip(".")
 
 
 class Cluster:

@@ -219,7 +219,7 @@ CATALOGUE: tuple[Cause, ...] = (
     Cause(
         "mtu_differs",
         "note",
-        r"(?!)",
+        "",
         "the ends of connections have different MTUs: large messages then hang or run out of retries",
         "Set one MTU (9000) on interfaces, VFs and switch",
         0.5,
@@ -244,6 +244,23 @@ CATALOGUE: tuple[Cause, ...] = (
         r"Cuda failure|Failed to CUDA|no CUDA-capable|unhandled cuda error",
         "CUDA failed; the network is not to blame",
         "Look at the GPU and driver first",
+    ),
+    Cause(
+        "watchdog",
+        "failure",
+        r"Watchdog caught collective operation timeout",
+        "a collective did not end in time: a rank hangs, died, or waits for another one",
+        "Look at the first rank that stopped; raise --dist-timeout only when it was busy loading or compiling",
+        0.4,
+    ),
+    Cause(
+        "ofi_reg_mr",
+        "failure",
+        r"NET/OFI .*(?:[Mm]emory registration|fi_mr_reg\w*|[Rr]egister memory|regMr).*(?:fail|[Ee]rror|RC:)|"
+        r"NET/OFI (?:Unable|Failed) to register memory",
+        "libfabric refused to register memory: locked memory or registration slots are used up",
+        "Run privileged or with IPC_LOCK, or set LimitMEMLOCK=infinity for the container runtime",
+        0.6,
     ),
     Cause(
         "duplicate_gpu", "failure", r"Duplicate GPU detected", "two ranks use one GPU", "Give every rank its own GPU"

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from .._common.findings import Finding, Severity, sort_findings
 from .._common.versions import Version
 from .environment_names import FIRST, FOREIGN_PREFIXES, INTEGERS, KNOWN, LAST
+from .networks import is_tcp
 
 _INTEGER = re.compile(r"[+-]?(0[xX][0-9a-fA-F]+|\d+)$")
 _NETDEV = re.compile(r"(en|eth|wl|ww|br|bond|docker|cni|flannel|net\d|lo$)")
@@ -112,14 +113,14 @@ def _transport(ctx: _Context) -> Iterator[Finding]:
         yield ctx.finding(
             "error", "disabled", "NCCL_IB_DISABLE", reason, "Remove it; look in /etc/nccl.conf and the image too"
         )
-    if ctx.expect_rdma and net is not None and net.lower() in ("socket", "fastsocket"):
+    if ctx.expect_rdma and net is not None and is_tcp(net):
         yield ctx.finding(
             "error", "socket", "NCCL_NET", "RDMA is expected, and this forces TCP", "Remove it, or write IB"
         )
     if net and net.upper().startswith("IB") and off:
         reason = "one variable demands IB and the other takes it away: initialisation fails"
         yield ctx.finding("error", "contradiction", "NCCL_NET", reason, "Remove NCCL_IB_DISABLE or NCCL_NET")
-    if not ctx.expect_rdma and net and net.lower() not in ("socket", "fastsocket"):
+    if not ctx.expect_rdma and net and not is_tcp(net):
         yield ctx.finding(
             "error", "rdma", "NCCL_NET", "TCP is expected, and this forces another network", "Write Socket"
         )

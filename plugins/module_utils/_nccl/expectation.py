@@ -1,17 +1,18 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Hold a report against an expectation and say in words what is missing. Private to the collection."""
+"""Compare a report with an expectation, and say in words what is missing. Private to the collection."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 
+from .._common.terms import EVIDENCE, Evidence
 from .catalogue import BY_ID
 from .log import NcclLog
-from .verdict import EVIDENCE, Report, begun, promise, report_on, seen_ranks, shown, speaks
+from .networks import SOCKETS, matches
+from .verdict import Report, absent_ranks, begun, make_report, promise, seen_ranks, shown, speaks
 
 
 @dataclass(frozen=True)
@@ -23,7 +24,7 @@ class Expectation:
     """
 
     networks: tuple[str, ...] = ()
-    evidence: str = "channels"
+    evidence: Evidence = "channels"
     ranks: int = 0
     nodes: int = 0
     min_devices: int = 0
@@ -34,9 +35,9 @@ class Expectation:
     allow_unknown: bool = False
 
 
-def judge(log: NcclLog, source: str, expect: Expectation | None = None) -> Report:
+def judge_log(log: NcclLog, source: str, expect: Expectation | None = None) -> Report:
     """Judge what was read from one source; ``failures`` of the report tell why it does not satisfy."""
-    report = report_on(log, source)
+    report = make_report(log, source)
     report.failures = [text for check in _CHECKS for text in check(report, expect or Expectation())]
     return report
 
@@ -46,7 +47,10 @@ def _transport(report: Report, expect: Expectation) -> list[str]:
     if verdict == "intra":
         return [] if expect.allow_intra else ["all channels stay on one node, so nothing is proved about the network"]
     if verdict == "unknown":
-        return [] if expect.allow_unknown else ["nothing in the log says which transport NCCL took"]
+        if expect.allow_unknown:
+            return []
+        quoted = f"; {report.quotations} lines quote several statements and prove nothing" if report.quotations else ""
+        return [f"nothing in the log says which transport NCCL took{quoted}"]
     if verdict == "error":
         return ["NCCL failed before it took a transport"]
     failures = []
@@ -54,7 +58,7 @@ def _transport(report: Report, expect: Expectation) -> list[str]:
     if verdict == "mixed":
         failures.append(f"ranks or communicators use different transports ({', '.join(sorted(names))})")
     elif expect.networks:
-        wrong = sorted(n for n in names if not any(fnmatchcase(n, pattern) for pattern in expect.networks))
+        wrong = sorted(n for n in names if not matches(n, expect.networks))
         if wrong:
             failures.append(f"{', '.join(wrong)} where {', '.join(expect.networks)} is expected")
     elif kind != "rdma":
@@ -65,26 +69,39 @@ def _transport(report: Report, expect: Expectation) -> list[str]:
 
 
 def _sound(report: Report, expect: Expectation) -> list[str]:
-    if report.verdict.evidence != "channels" or report.verdict.verdict == "intra":
+    verdict, failures = report.verdict, []
+    if verdict.evidence in ("none", "failure"):
         return []
-    failures = []
-    if not report.channels:
-        failures.append("only collectives inside the network (CollNet) are seen, and no channel between ranks")
+    if verdict.evidence == "channels" and verdict.verdict != "intra":
+        failures += _sound_channels(report)
     started = begun(report.processes)
-    unfinished = [comm for comm in started if not comm.finished]
-    if started and (len(unfinished) == len(started) or (expect.complete and unfinished)):
-        failures.append(f"{len(unfinished)} of {len(started)} communicators never finished their set-up")
-    broken = sorted(
-        {h for p in report.processes for h in p.hits if BY_ID[h].kind in ("fatal", "init")} - {"gid_changed"}
-    )
+    unfinished = sum(not comm.finished for comm in started) + sum(p.abandoned for p in report.processes)
+    if unfinished:
+        failures.append(f"{unfinished} of {len(started)} communicators never finished their set-up")
+    elif expect.complete and not any(p.has_finished for p in report.processes):
+        failures.append("no communicator is seen to finish its set-up")
+    if report.silent_start:
+        failures.append("NCCL was started again and says nothing since (NCCL_DEBUG below INFO): these lines are old")
+    broken = {h for h in report.troubles if BY_ID[h].kind != "failure"} - {"gid_changed"}
     if broken:
-        failures.append(f"the transport failed later ({', '.join(broken)})")
-    if any(p.channels for p in report.processes) and all(p.stays_on_node for p in report.processes if p.channels):
-        failures.append("the channels run between ranks of one node, which proves nothing about the fabric")
-    torn = [text for p in report.processes for text in p.torn if _may_hide_tcp(text)]
-    if torn and report.verdict.transport_class == "rdma" and not expect.networks:
+        failures.append(f"the transport failed later ({', '.join(sorted(broken))})")
+    if verdict.transport_class == "rdma" and any(_may_hide_tcp(text) for p in report.processes for text in p.torn):
         failures.append("a torn channel line may hide TCP; read the log again")
     return failures
+
+
+def _sound_channels(report: Report) -> list[str]:
+    if not report.channels:
+        return ["only collectives inside the network (CollNet) are seen, and no channel between ranks"]
+    talking = [p for p in report.processes if p.channels]
+    if all(p.stays_on_node for p in talking):
+        return ["the channels run between ranks of one node, which proves nothing about the fabric"]
+    if not any(p.pid and p.has_finished for p in talking):
+        return [
+            "no process with a name (host:pid) is seen to finish the set-up of a communicator, so the channel lines "
+            "may be quoted; read the log from the start of the server"
+        ]
+    return absent_ranks(report.processes)
 
 
 def _numbers(report: Report, expect: Expectation) -> list[str]:
@@ -115,4 +132,4 @@ _CHECKS: tuple[Callable[[Report, Expectation], list[str]], ...] = (_transport, _
 
 def _may_hide_tcp(text: str) -> bool:
     name = text.rpartition("NET/")[2] if "NET/" in text else ""
-    return any(full.startswith(name) for full in ("Socket", "FastSocket"))
+    return any(full.startswith(name) for full in SOCKETS)

@@ -14,6 +14,7 @@ from .bulk import ChannelBlocks
 from .model import Communicator, Process
 from .read import NOTHING, Reading, Via, read_statement, read_via
 from .scan import CHUNK, NOBODY, Origin
+from .starts import infer_nodes, set_aside
 
 
 class NcclLog:
@@ -23,7 +24,11 @@ class NcclLog:
         self.processes: list[Process] = []
         self.earlier: list[Process] = []
         self.version = ""
+        # Statements that came as one string, and whether NCCL was started again and says nothing since.
+        self.quotations = 0
+        self.silent_start = False
         self._by_key: dict[tuple[str, str, str], Process] = {}
+        self._by_pid: dict[tuple[str, str], list[Process]] = {}
         self._heads: dict[bytes, tuple[Process, Origin]] = {}
         self._channels = ChannelBlocks(self._lines, self._counted)
         self._readings: dict[bytes, Reading] = {}
@@ -120,6 +125,7 @@ class NcclLog:
             self._heads[head] = known
         self._clock += 1
         known[0].last = self._clock
+        self.silent_start = False
         return known
 
     def _process(self, origin: Origin) -> Process:
@@ -129,8 +135,12 @@ class NcclLog:
             process = Process(origin.pod, origin.host, origin.pid, first=self._clock + 1)
             self._by_key[key] = process
             self.processes.append(process)
-            if origin.host:
+            if origin.host and len(self._hosts) < says.CACHE:
                 self._hosts.add(origin.host)
+            alike = self._by_pid.setdefault((origin.pod, origin.pid), [])
+            # Lines are glued to those of few neighbours; without a limit a hostile log makes this search long.
+            if len(alike) < says.NEIGHBOURS:
+                alike.append(process)
         self._clock += 1
         process.last = self._clock
         return process
@@ -139,14 +149,17 @@ class NcclLog:
         """Return the process whose host stands there with another line's end before it, or without its own start."""
         if not origin.pid or (origin.pod, origin.host, origin.pid) in self._by_key:
             return None
-        for host in self._hosts:
-            process = self._by_key.get((origin.pod, host, origin.pid))
-            if process and (origin.host.endswith(host) or host.endswith(origin.host)):
+        for process in self._by_pid.get((origin.pod, origin.pid), ()):
+            runs = process.host and self._by_key.get((process.pod, process.host, process.pid)) is process
+            if runs and (origin.host.endswith(process.host) or process.host.endswith(origin.host)):
                 return process
         return None
 
     def _pieces(self, line: bytes) -> None:
         """Take a line that may hold several statements, or a part of one."""
+        if scan.is_quotation(line):
+            self.quotations += 1
+            return
         for origin, level, text in scan.split_line(line):
             if not level and origin == NOBODY:
                 self._without_prefix(text)
@@ -154,8 +167,9 @@ class NcclLog:
             # Only in lines that ran into each other: whole lines of two hosts may well have one process number.
             process = self._torn_host(origin) or self._process(origin)
             if level == "INFO":
+                self.silent_start = False
                 self._said(process, origin, read_statement(text), line)
-            elif cause := causes.find(line.decode("utf-8", "replace")):
+            elif cause := causes.find_cause(line.decode("utf-8", "replace")):
                 process.hit(cause, scan.quoted(line))
 
     def _said(self, process: Process, origin: Origin, reading: Reading, line: bytes) -> None:
@@ -173,6 +187,9 @@ class NcclLog:
     def _without_prefix(self, text: str) -> None:
         """Take what a line without ``NCCL INFO`` still proves: versions, errors, and channel statements."""
         if found := says.VERSION.search(text) or says.NAMED_VERSION.search(text):
+            # A start with NCCL_DEBUG=VERSION or WARN prints this line alone, without a prefix.
+            if text.lstrip().startswith("NCCL version"):
+                self.silent_start = any(process.has_finished for process in self.processes)
             self.version = self.version or found[1]
         if found := says.CHANNEL.search(text):
             self._channel(self._process(NOBODY), "", read_via(found[1]))
@@ -181,8 +198,7 @@ class NcclLog:
             self._process(NOBODY).add_channel(found[1], found[2], 1)
         elif self.processes and says.TORN.search(text):
             self._torn(self._process(NOBODY), "", text)
-        looks_bad = "NCCL error" in text or "NCCL WARN" in text or "NET plugin" in text or "Error: network" in text
-        if looks_bad and (cause := causes.find(text)):
+        if any(word in text for word in says.TROUBLE) and (cause := causes.find_cause(text)):
             self._process(NOBODY).hit(cause, text.strip()[:400])
 
     def _restarted(self, process: Process, origin: Origin, mark: str, version: str) -> Process:
@@ -195,9 +211,10 @@ class NcclLog:
             return process
         self.processes.remove(process)
         self.earlier.append(process)
+        del self.earlier[: -says.CACHE]
         # The writer of a torn line is known under another key than its own.
         origin = origin._replace(pod=process.pod, host=process.host)
-        self._by_key = {key: known for key, known in self._by_key.items() if known is not process}
+        self._by_key.pop((process.pod, process.host, process.pid or f"dev{origin.device}"), None)
         self._heads.clear()
         fresh = self._process(origin)
         fresh.marks[mark] = 1
@@ -221,7 +238,10 @@ class NcclLog:
 
     def _init(self, process: Process, tid: str, values: tuple[str, int, int, str, str, bool]) -> None:
         identity, rank, nranks, device, shared, start = values
-        comm = self._communicator(process, tid, identity, rank, nranks, fresh=start)
+        known = process.communicators.get(identity)
+        # An address is used again when a communicator begins there, or is complete a second time.
+        again = known is not None and (known.started if start else known.complete)
+        comm = self._communicator(process, tid, identity, rank, nranks, fresh=again)
         comm.started, comm.complete = comm.started or start, comm.complete or not start
         comm.device = device or comm.device
         comm.shared_id = shared or comm.shared_id
@@ -246,21 +266,21 @@ class NcclLog:
         self, process: Process, tid: str, identity: str, rank: int, nranks: int, fresh: bool = False
     ) -> Communicator:
         comm = process.communicators.get(identity)
-        if comm is None or (fresh and comm.started and comm.finished):
+        if comm is None or fresh:
             comm = Communicator(identity, rank, nranks)
             self._forget(process, identity)
             process.communicators[identity] = comm
         comm.rank, comm.nranks = rank, nranks
-        comm.network = comm.network or process.pending_network.pop(tid, "")
+        comm.network = process.pending_network.pop(tid, "") or comm.network
         process.current[tid] = comm
         return comm
 
     def _forget(self, process: Process, identity: str) -> None:
-        """Let go of a communicator whose address is used again, and of the oldest finished one of very many."""
+        """Let go of a communicator whose address is used again, and of the oldest one of very many."""
         old = process.communicators.pop(identity, None)
         if old is None and len(process.communicators) >= says.COMMUNICATORS:
-            first = next((name for name, comm in process.communicators.items() if comm.finished), None)
-            old = process.communicators.pop(first) if first else None
+            old = process.communicators.pop(next(iter(process.communicators)))
+            process.abandoned += old.started and not old.finished and old.nranks > 1
         if old is not None and old.crosses_nodes and not old.mnnvl:
             process.crossed = True
 
@@ -279,26 +299,10 @@ class NcclLog:
         """Return the network's name without the host of the line that ran into it (``Socketspark1``)."""
         if name in says.KNOWN_NAMES or says.IBEXT.fullmatch(name):
             return name
-        for host in self._hosts:
-            if host and name.endswith(host) and len(name) > len(host):
-                return name[: -len(host)]
-        return name
+        return next((name[:end] for end in range(1, len(name)) if name[end:] in self._hosts), name)
 
     def finish(self) -> NcclLog:
-        """Set aside the starts that a later process on the same GPU replaced, with all their ranks; return self."""
-        last: dict[tuple[str, str, str], Process] = {}
-        over: dict[str, int] = {}
-        for process in sorted(self.processes, key=lambda p: p.first):
-            for gpu in process.gpus if process.host or process.pod else ():
-                before = last.get((process.pod, process.host, gpu))
-                # Ranks of one communicator run side by side, however their logs were put together.
-                if before and before.last < process.first and not before.groups & process.groups:
-                    before.replaced = True
-                    over |= dict.fromkeys(before.groups, process.first)
-                last[process.pod, process.host, gpu] = process
-        for process in [*self.processes]:
-            begun_after = min((over[group] for group in process.groups & over.keys()), default=0)
-            if process.replaced or process.last < begun_after:
-                self.processes.remove(process)
-                self.earlier.append(process)
+        """Set aside earlier starts, and fill in what only the whole log tells; return self."""
+        self.processes, self.earlier = set_aside(self.processes, self.earlier)
+        infer_nodes(self.processes)
         return self

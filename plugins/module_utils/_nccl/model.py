@@ -40,7 +40,8 @@ class Hit:
     count: int = 1
 
 
-@dataclass(slots=True)
+# Compared by identity: two ranks may well say the same of themselves.
+@dataclass(slots=True, eq=False)
 class Communicator:
     """One communicator as one rank sees it; 0 and empty where the log does not say."""
 
@@ -86,7 +87,7 @@ class Communicator:
         }
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Process:
     """One start of one process that speaks NCCL (``host:pid``), with all of its communicators."""
 
@@ -110,7 +111,9 @@ class Process:
     marks: Counter[str] = field(default_factory=Counter)
     current: dict[str, Communicator] = field(default_factory=dict)
     pending_network: dict[str, str] = field(default_factory=dict)
+    # Of communicators that were forgotten: one crossed nodes, and so many were begun and never finished.
     crossed: bool = False
+    abandoned: int = 0
     replaced: bool = False
     # {MTU as verbs number it: the first line that says so}
     mtus: dict[int, str] = field(default_factory=dict)
@@ -139,13 +142,18 @@ class Process:
 
     @property
     def groups(self) -> set[str]:
-        """Return what its communicators share with other ranks' ones."""
+        """Return the commId values, which the ranks of a communicator share."""
         return {comm.shared_id for comm in self.communicators.values()} - {""}
 
     @property
     def gpus(self) -> set[str]:
         """Return the GPUs that its communicators are on."""
         return {comm.device for comm in self.communicators.values()} - {""}
+
+    @property
+    def has_finished(self) -> bool:
+        """Tell whether a communicator of several ranks came to the end of its set-up."""
+        return any(comm.finished and comm.nranks > 1 for comm in self.communicators.values())
 
     @property
     def main(self) -> Communicator | None:
@@ -164,8 +172,15 @@ class Process:
         return not self.crossed and bool(known) and all(crosses is False for crosses in known)
 
     @property
+    def inside(self) -> bool:
+        """Tell whether its ranks are known to reach their peers without a network (NVLink across nodes is none)."""
+        return bool(self.intra) and (
+            self.stays_on_node or (any(c.mnnvl for c in self.communicators.values()) and not self.leaves_node)
+        )
+
+    @property
     def leaves_node(self) -> bool:
-        """Tell whether a communicator is known to cross nodes by a network (NVLink across nodes is none)."""
+        """Tell whether a communicator is known to cross nodes by a network."""
         return self.crossed or any(
             c.crosses_nodes and not (c.mnnvl and self.intra) for c in self.communicators.values()
         )

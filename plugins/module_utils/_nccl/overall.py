@@ -9,10 +9,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from .._common.terms import EVIDENCE
 from .causes import mtu_differs
-from .expectation import Expectation, judge
+from .expectation import Expectation, judge_log
 from .log import NcclLog
-from .verdict import EVIDENCE, Report, Verdict, decide, seen_ranks, shown
+from .verdict import Report, Verdict, absent_ranks, decide, seen_ranks, shown
 
 _RANK_FIRST = {"error": 0, "mixed": 1, "socket": 2, "unknown": 3}
 
@@ -38,7 +39,7 @@ def judge_all(
     ``places`` is the place in the group that each source was given, where it has one.
     """
     single = replace(expect, ranks=0, nodes=0)
-    reports = [judge(log, name, single) for name, log in logs.items()]
+    reports = [judge_log(log, name, single) for name, log in logs.items()]
     processes = [process for report in reports for process in report.processes]
     verdict = _verdict(reports, decide(processes))
     failures = [f"{_who(report)}: {text}" for report in reports for text in report.failures]
@@ -53,6 +54,8 @@ def judge_all(
     nodes = max((comm["nodes"] for entry in ranks for comm in entry["communicators"]), default=0)
     if nodes < expect.nodes:
         failures.append(f"{nodes} of {expect.nodes} nodes were seen in one communicator")
+    absent = absent_ranks(processes) if verdict.evidence == "channels" else []
+    failures += [text for text in absent if not any(text in failure for failure in failures)]
     failures += _misplaced(reports, places or {})
     if not reports:
         failures.append("there was no log to read")
@@ -65,6 +68,7 @@ def judge_all(
         "transport_class": verdict.transport_class,
         "evidence": verdict.evidence,
         "satisfied": not failures,
+        "healthy": bool(reports) and not any(report.troubles for report in reports),
         "complete": bool(reports) and all(report.complete for report in reports),
         "failures": failures,
         "ranks": ranks,
@@ -99,7 +103,7 @@ def _verdict(reports: list[Report], together: Verdict) -> Verdict:
 
 def _misplaced(reports: list[Report], places: Mapping[str, int | None]) -> list[str]:
     """Return which sources run other ranks than their place says; only a communicator of all of them can tell."""
-    ranks = {report.source: sorted({rank for _unused, rank in seen_ranks(report.processes)}) for report in reports}
+    ranks = {report.source: sorted({rank for _, rank in seen_ranks(report.processes)}) for report in reports}
     total = sum(map(len, ranks.values()))
     wrong = []
     for report in reports:
@@ -126,7 +130,9 @@ def _message(
         networks = sorted(
             {f"NET/{net}/{dev}" for r in reports for net, devices in r.channels.items() for dev in devices}
         )
-        return f"{count} ranks talk over {', '.join(networks) or verdict.verdict}, proved by {verdict.evidence}"
+        troubles = sorted({trouble for report in reports for trouble in report.troubles})
+        later = f"; not healthy: {', '.join(troubles)}" if troubles else ""
+        return f"{count} ranks talk over {', '.join(networks) or verdict.verdict}, proved by {verdict.evidence}{later}"
     because = next((cause for cause in causes if cause["confidence"] >= 0.3), None)
     more = f" (and {len(failures) - 1} more)" if len(failures) > 1 else ""
     text = f"NCCL transport {verdict.verdict}: {failures[0]}{more}"

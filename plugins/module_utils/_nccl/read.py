@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from . import causes
 from . import statements as says
+from .networks import SOCKETS
 
 
 class Via(NamedTuple):
@@ -62,7 +63,7 @@ def read_statement(text: str) -> Reading:
         return Reading("torn", text)
     mtu = says.MTU.search(text) if " mtu " in text else None
     reading = Reading("mtu", int(mtu[1]), once) if mtu else Reading(once=once)
-    cause = causes.find(text)
+    cause = causes.find_cause(text)
     return reading._replace(cause=cause) if cause else NOTHING if reading == NOTHING else reading
 
 
@@ -78,7 +79,7 @@ def _nodes(found: re.Match[str]) -> tuple[str, int, int, int, int, bool]:
 
 def _banner(found: re.Match[str]) -> tuple[bool, list[str]]:
     listed = found[2].partition("; OOB")[0]
-    socket = found[1] == "Socket"
+    socket = found[1] in SOCKETS
     return socket, (says.IF_DEVICE if socket else says.IB_DEVICE).findall(listed)
 
 

@@ -16,15 +16,17 @@ CHUNK = 1 << 20
 # NCCL cuts its own lines at 1024 bytes; a longer one is a log inside of a JSON string, or no text at all.
 _LONGEST = 1 << 18
 
-# "NCCL INFO …" and statements whose prefix was torn off; one literal first letter keeps the search at memchr's speed.
-_HIT = re.compile(rb"N(?:CCL (?:INFO|WARN|version|error)|ET(?:/[A-Za-z]| plugin))")
+# "NCCL INFO …", statements whose prefix was torn off, and PyTorch's watchdog (ProcessGroupNCCL.cpp); one literal first
+# letter keeps the search at memchr's speed.
+_HIT = re.compile(rb"N(?:CCL(?: (?:INFO|WARN|ATTN|version|error)|\.cpp:)|ET(?:/[A-Za-z]| plugin))")
 _RCCL = re.compile(rb"RCCL version[^\n]*")
 # Bytes after a line in which its burst goes on, and the bytes that a burst grows by, doubled each time.
 _NEAR, _BURST = 256, 1024
 
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _ESCAPED = {"&gt;": ">", "&lt;": "<", "\\u003e": ">", "\\u003c": "<", "\\t": "\t", "\\u001b": "\x1b", "\\/": "/"}
-_LEVEL = re.compile(r"NCCL (INFO|WARN)\b ?")
+# ATTN came with NCCL 2.32.
+_LEVEL = re.compile(r"NCCL (INFO|WARN|ATTN)\b ?")
 # host:pid:tid [cudaDev] at the end of what stands before "NCCL INFO"; the host may be empty, numeric or redacted.
 _ORIGIN = re.compile(r"([^\s:\"'|()\[\]{}]*):(\d+):(\d+)(?:[ \t]*\[(-?\d+)\])?")
 _TIME = re.compile(rb"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d[0-9.,]*(?:Z|[+-]\d\d:?\d\d)?")
@@ -43,7 +45,7 @@ class Origin(NamedTuple):
 
 
 class Statement(NamedTuple):
-    """One NCCL statement: ``level`` is INFO, WARN or empty (no prefix: torn, stripped, or printed bare)."""
+    """One NCCL statement: ``level`` is INFO, WARN, ATTN or empty (no prefix: torn, stripped, or printed bare)."""
 
     origin: Origin
     level: str
@@ -122,6 +124,16 @@ def plain(line: bytes) -> str:
         for escape, character in _ESCAPED.items():
             text = text.replace(escape, character)
     return _ANSI.sub("", text) if "\x1b" in text else text
+
+
+def is_quotation(line: bytes) -> bool:
+    """Tell whether a line holds several statements as one string, as a prompt or a log in JSON does.
+
+    NCCL writes a real line's end after each statement. Lines of ranks that ran into each other have none between them.
+    """
+    last = max(line.rfind(b"NCCL INFO "), line.rfind(b"NCCL WARN "))
+    first = min((at for at in (line.find(b"NCCL INFO "), line.find(b"NCCL WARN ")) if at >= 0), default=last)
+    return first < last and any(end in line[first:last] for end in (b"\\n", b"\\u000a", b"\\x0a"))
 
 
 def quoted(line: bytes) -> str:

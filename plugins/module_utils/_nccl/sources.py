@@ -5,9 +5,13 @@
 
 from __future__ import annotations
 
+import bz2
+import codecs
 import gzip
 import json
+import lzma
 import re
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from io import BytesIO
@@ -20,7 +24,10 @@ from .log import NcclLog
 Opened = AbstractContextManager[Callable[[int], bytes]]
 Sources = dict[str, list[Opened]]
 
-_GZIP = b"\x1f\x8b"
+_PACKED = ((b"\x1f\x8b", gzip.open), (b"\xfd7zXZ\x00", lzma.open), (b"BZh", bz2.open))
+_ZSTD = b"\x28\xb5\x2f\xfd"
+UNREADABLE = (OSError, EOFError, UnicodeError, lzma.LZMAError, zlib.error)
+"""What reading a damaged or missing log raises."""
 _KEPT_BYTES = 4 << 20
 
 
@@ -28,11 +35,25 @@ class SourceError(Exception):
     """A log that can't be read; its text is one sentence."""
 
 
+def unpacked(stream: BinaryIO) -> BinaryIO:
+    """Return a log's plain bytes, whatever it is packed in by its first bytes; raise OSError for zstd.
+
+    ``stream`` must be able to ``peek``, as files and standard input are.
+    """
+    magic = stream.peek(6)[:6]  # type: ignore[attr-defined]
+    for start, open_packed in _PACKED:
+        if magic.startswith(start):
+            return cast(BinaryIO, open_packed(stream))
+    if magic.startswith(_ZSTD):
+        raise OSError("it is compressed with zstd, which Python before 3.14 can't read. Unpack it: zstd -d FILE")
+    if magic.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return cast(BinaryIO, codecs.EncodedFile(stream, "utf-8", "utf-16"))
+    return stream
+
+
 def open_log(path: Path) -> BinaryIO:
-    """Open a log, plain or gzip by its first bytes, whatever its name; raises OSError."""
-    with path.open("rb") as stream:
-        magic = stream.read(2)
-    return cast(BinaryIO, gzip.open(path, "rb")) if magic == _GZIP else path.open("rb", buffering=0)
+    """Open a log, packed or not, whatever its name; raises OSError."""
+    return unpacked(path.open("rb"))
 
 
 def expand(patterns: Iterable[str]) -> tuple[list[Path], list[str]]:
@@ -88,7 +109,7 @@ def read_source(name: str, opened: Iterable[Opened], kept: list[bytes]) -> NcclL
         for stream in opened:
             with stream as read:
                 log.read(read, keep=keep)
-    except (OSError, EOFError) as error:
+    except UNREADABLE as error:
         raise SourceError(f"{name} can't be read: {error}") from error
     return log
 

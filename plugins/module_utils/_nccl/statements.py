@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The forms of NCCL's statements, 2.3 to 2.31, RCCL and plugins. Private to the collection.
+"""The forms of NCCL's statements, 2.3 to 2.32, RCCL and plugins. Private to the collection.
 
 Each was taken from NVIDIA/nccl's sources or a public log; tests/unit/fixtures/nccl/cases.txt has a line for each.
 """
@@ -10,18 +10,20 @@ from __future__ import annotations
 
 import re
 
+from .networks import SOCKETS
+
 # "Channel 00/0 : 0[0] -> 1[1] [send] via NET/IB/0/GDRDMA", "Ring 00 : 1 -> 0 [receive] via NET/IB/0"
 CHANNEL = re.compile(r"\d+(?:/\d+)? ?: ?-?\d+(?:\[[^\]]*\])? -> -?\d+(?:\[[^\]]*\])?(?: \[\w+\])? via (.*)$", re.S)
 NET = re.compile(r"NET/([A-Za-z][^/:\n\"\\]{0,40})/(\d+)")
 COLLNET = re.compile(r"via COLLNET/([A-Za-z][^/:\n\"\\]{0,40})/(\d+)")
-TCP_FRAGMENT = re.compile(r"via NET/((?:Fast)?Socket)/(\d+)")
+TCP_FRAGMENT = re.compile(rf"via NET/({'|'.join(SOCKETS)})/(\d+)")
 TORN = re.compile(r"(?:via )NET/([A-Za-z]?[^/\s]*)$|via(?: N(?:E(?:T)?)?)?$|(?:\[send\]|\[receive\])(?: v(?:i)?)?$")
 INTRA = re.compile(r"(P2P/(?:direct pointer|\w+)|SHM|direct shared memory|direct pointer)")
 SELECTED = re.compile(
     r"(?:Using (?:network|internal Network)|Assigned NET plugin) "
     r"(NCCL RDMA Plugin(?: v\d+)?|[A-Za-z][\w.+-]*(?: Libfabric)?)"
 )
-BANNER = re.compile(r"NET/(\w*IB\w*|Socket) ?: Using(.*)$")
+BANNER = re.compile(rf"NET/(\w*IB\w*|{'|'.join(SOCKETS)}) ?: Using(.*)$")
 IB_DEVICE = re.compile(r"([A-Za-z][\w.+-]*):\d+(?:/|:rail|$)")
 IF_DEVICE = re.compile(r"\[\d+\]([^\s:\[\]]+)")
 # The enumeration of verbs: 3 is 1024 bytes, 5 is 4096.
@@ -39,11 +41,14 @@ VERSION = re.compile(r"[NR]CCL version ?:? ?v?(\d+\.\d+(?:\.\d+)?[^\s\"\\,;)]*)"
 NAMED_VERSION = re.compile(r"\bnccl==(\d+\.\d+\.\d+)")
 # A process prints each of these once; a second one is another start under the same name.
 ONCE = ("NCCL version", "cudaDriverVersion")
-KNOWN_NAMES = ("Socket", "FastSocket", "IB", "gIB", "AWS Libfabric", "Libfabric", "UCX", "SPCX", "IB-CAST")
+KNOWN_NAMES = (*SOCKETS, "IB", "gIB", "AWS Libfabric", "Libfabric", "UCX", "SPCX", "IB-CAST")
 IBEXT = re.compile(r"IBext(?:_v\d+)?")
 # First letters of frequent statements that say nothing about the transport.
 BORING = frozenset({b"Trees ", b"P2P Ch", b"thread", b"Could ", b"Check ", b"[Proxy", b"Init t", b"New pr", b"CC Off"})
 FAST = frozenset({b"NET/", b"P2P/"})
+# Words of a line without NCCL's prefix that may tell a cause.
+TROUBLE = ("NCCL error", "NCCL WARN", "NCCL.cpp:", "NET plugin", "Error: network")
 CACHE = 4096
+NEIGHBOURS = 16
 # A program that makes and destroys communicators for days must not fill the memory.
 COMMUNICATORS = 256

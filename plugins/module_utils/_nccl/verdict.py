@@ -9,43 +9,39 @@ Channel lines prove, a selection promises, a device list allows, and silence pro
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field
-from fnmatch import fnmatchcase
 from typing import Any
 
+from .._common.terms import EVIDENCE, Evidence, TransportClass
 from .catalogue import BY_ID
 from .causes import ranked
 from .log import NcclLog
 from .model import Channels, Communicator, Process, merge_channels
-
-EVIDENCE = ("none", "failure", "banner", "selection", "channels")
-_RDMA = ("IB", "IBext*", "IB-*", "IB_*", "gIB", "*Libfabric", "SPCX*", "AINIC*", "NCCL RDMA Plugin*", "SHARP")
-_TCP = ("Socket", "FastSocket", "GPUDirectTCPX*", "FasTrak*")
-_TCP_PROVIDERS = ("tcp", "sockets", "udp", "net")
+from .networks import RDMA, TCP_PROVIDERS, is_tcp, matches
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What one log, or one process of it, proves."""
+    """What one log, or one process of it, proves; ``verdict`` names the network, as ``name_verdict`` does."""
 
     verdict: str
-    transport_class: str
-    evidence: str
+    transport_class: TransportClass
+    evidence: Evidence
 
 
 UNKNOWN = Verdict("unknown", "unknown", "none")
 
 
-def transport_class(network: str, process: Process | None = None) -> str:
+def transport_class(network: str, process: Process | None = None) -> TransportClass:
     """Return ``rdma``, ``tcp`` or ``unknown`` for the name that NCCL prints for a network."""
-    if any(fnmatchcase(network, pattern) for pattern in _TCP):
+    if is_tcp(network):
         return "tcp"
-    if network.endswith("Libfabric") and process and process.provider.partition(";")[0] in _TCP_PROVIDERS:
-        return "tcp"
-    if any(fnmatchcase(network, pattern) for pattern in _RDMA):
+    if matches(network, RDMA):
         return "rdma"
-    # UCX and unknown plugins may be TCP underneath; reading GPU memory directly they are not.
+    # UCX, libfabric and unknown plugins may be TCP underneath; reading GPU memory directly they are not.
+    if network.endswith("Libfabric") and process and process.provider:
+        return "tcp" if process.provider.partition(";")[0] in TCP_PROVIDERS else "rdma"
     return "rdma" if process and process.gdr else "unknown"
 
 
@@ -54,25 +50,7 @@ def name_verdict(network: str) -> str:
     return {"IB": "ib", "Socket": "socket"}.get(network, f"plugin:{network}")
 
 
-def _infer_nodes(processes: Iterable[Process]) -> None:
-    """Fill in the number of nodes where NCCL is too old to print it, from who took part."""
-    groups: dict[tuple[str, int], list[tuple[str, Communicator]]] = {}
-    for process in processes:
-        for comm in process.communicators.values():
-            if comm.nranks > 1 and not comm.nodes and process.host:
-                groups.setdefault((comm.shared_id, comm.nranks), []).append((process.host, comm))
-    for (_unused, nranks), members in groups.items():
-        hosts = {host for host, _unused in members}
-        ranks = {comm.rank for _unused, comm in members}
-        # compared by length first: a torn line may say any number of ranks, and a set of billions takes all memory
-        complete = len(ranks) == nranks and ranks == set(range(nranks))
-        devices = {comm.device for _unused, comm in members}
-        if len(hosts) > 1 or (complete and len(devices) == nranks and "" not in devices):
-            for _unused, comm in members:
-                comm.nodes = len(hosts)
-
-
-def promise(process: Process) -> tuple[str, list[str]]:
+def promise(process: Process) -> tuple[Evidence, list[str]]:
     """Return the best evidence below channels of a process, and the networks it names."""
     if process.stays_on_node:
         return "none", []
@@ -86,10 +64,10 @@ def promise(process: Process) -> tuple[str, list[str]]:
     return ("banner", ["Socket"]) if process.socket_devices else ("none", [])
 
 
-def judge_communicator(comm: Communicator, process: Process) -> Verdict:
+def communicator_verdict(comm: Communicator, process: Process) -> Verdict:
     """Return what one communicator of a process proves by itself."""
     names = Counter({network: sum(devices.values()) for network, devices in comm.channels.items()})
-    level = "channels"
+    level: Evidence = "channels"
     if not names:
         if comm.nranks == 1 or comm.crosses_nodes is False or not comm.network:
             return UNKNOWN
@@ -104,10 +82,10 @@ def _kinds(process: Process) -> set[str]:
     return {BY_ID[identity].kind for identity in process.hits}
 
 
-def _proved(processes: Iterable[Process]) -> tuple[Counter[str], set[str]]:
+def _proved(processes: Iterable[Process]) -> tuple[Counter[str], set[TransportClass]]:
     """Return the networks that channel lines name, with their counts, and their classes."""
     names: Counter[str] = Counter()
-    classes: set[str] = set()
+    classes: set[TransportClass] = set()
     for process in processes:
         found = {network: sum(devices.values()) for network, devices in process.channels.items()} or process.collnet
         for network, count in found.items():
@@ -119,40 +97,47 @@ def _proved(processes: Iterable[Process]) -> tuple[Counter[str], set[str]]:
 def decide(processes: list[Process]) -> Verdict:
     """Return what these processes prove together; the worst of them counts."""
     names, classes = _proved(processes)
-    if names:
-        level = "channels"
-    elif any("init" in _kinds(process) for process in processes):
-        return Verdict("error", "unknown", "failure")
-    else:
-        promises = [promise(process) for process in processes]
-        intra = any(process.intra for process in processes)
-        crossing = any(process.leaves_node for process in processes)
-        if intra and not crossing:
-            return Verdict("intra", "intra", "channels")
-        level = max((level for level, _unused in promises), key=EVIDENCE.index, default="none")
+    level: Evidence = "channels"
+    if not names:
+        if any("init" in _kinds(process) for process in processes):
+            return Verdict("error", "unknown", "failure")
+        if any(process.intra for process in processes) and not any(process.leaves_node for process in processes):
+            return Verdict("intra", "intra", "channels") if _is_intra(processes) else UNKNOWN
+        level = max((promise(process)[0] for process in processes), key=EVIDENCE.index, default="none")
         if level in ("none", "banner") and any(_kinds(p) & {"fatal", "failure"} for p in processes):
             return Verdict("error", "unknown", "failure")
-    for process in processes:
-        for comm in process.communicators.values():
-            # A communicator across nodes that has not talked yet must not have selected another kind either.
-            # The name may be torn; what is not known is no other kind.
-            kind = transport_class(comm.network, process)
-            idle = comm.crosses_nodes and not comm.channels and not (comm.mnnvl and process.intra)
-            if idle and comm.network and kind != "unknown":
-                names[comm.network] += 1
-                classes.add(kind)
-        # A rank that only selected its network must not have selected another kind than the one that is in use.
-        own, networks = promise(process)
-        silent = not process.channels and not (process.intra and not process.leaves_node)
-        if silent and own != "none" and own in (level, "selection"):
-            for network in networks:
-                names[network] += 1
-                classes.add(transport_class(network, process))
+    for network, process in _promised(processes, level):
+        names[network] += 1
+        classes.add(transport_class(network, process))
     if not names:
         return UNKNOWN
     if len(classes) > 1:
         return Verdict("mixed", "mixed", level)
     return Verdict(name_verdict(names.most_common(1)[0][0]), classes.pop(), level)
+
+
+def _is_intra(processes: list[Process]) -> bool:
+    """Tell whether paths inside nodes are all there is: on several hosts, or behind a torn line, may be a network."""
+    if any(process.torn for process in processes):
+        return False
+    hosts = {process.host for process in processes if process.intra or process.communicators}
+    return len(hosts) < 2 or all(process.inside for process in processes if process.intra or process.communicators)
+
+
+def _promised(processes: list[Process], level: Evidence) -> Iterator[tuple[str, Process]]:
+    """Yield the networks that were selected and not yet used: they must not be of another kind than those in use."""
+    lists_ib = any(process.ib_devices for process in processes)
+    for process in processes:
+        for comm in process.communicators.values():
+            # An unrecognised network name, which may be torn, does not count as a different transport.
+            idle = comm.crosses_nodes is not False and not comm.channels and not process.inside
+            if idle and comm.network and transport_class(comm.network, process) != "unknown":
+                yield comm.network, process
+        own, networks = promise(process)
+        # NCCL 2.4 prints the Socket banner first, whatever it finds later.
+        too_early = own == "banner" and networks == ["Socket"] and lists_ib and "no_rdma_device" not in process.hits
+        if not process.channels and not process.inside and own != "none" and own in (level, "selection"):
+            yield from ((network, process) for network in networks if not too_early)
 
 
 @dataclass
@@ -166,12 +151,19 @@ class Report:
     earlier: list[Process]
     version: str
     causes: list[dict[str, Any]]
+    silent_start: bool = False
+    quotations: int = 0
     failures: list[str] = field(default_factory=list)
 
     @property
     def satisfied(self) -> bool:
         """Tell whether the expectation is met."""
         return not self.failures
+
+    @property
+    def troubles(self) -> list[str]:
+        """Return the causes that stopped NCCL, now or later: the transport is proved all the same."""
+        return sorted({h for p in self.processes for h in p.hits if BY_ID[h].kind in ("init", "fatal", "failure")})
 
     @property
     def complete(self) -> bool:
@@ -184,7 +176,7 @@ class Report:
         on = shown(self.channels) or self.verdict.evidence
         head = f"{self.source}: {self.verdict.verdict} ({on})"
         if self.satisfied:
-            return head
+            return head + (f", not healthy: {', '.join(self.troubles)}" if self.troubles else "")
         cause = next((c for c in self.causes if c["confidence"] >= 0.3), None)
         because = f". Probable cause: {cause['summary']}. {cause['remedy']}" if cause else ""
         return f"{head}: {'; '.join(self.failures)}{because}"
@@ -197,6 +189,7 @@ class Report:
             "transport_class": self.verdict.transport_class,
             "evidence": self.verdict.evidence,
             "satisfied": self.satisfied,
+            "healthy": not self.troubles,
             "failures": self.failures,
             "channels": self.channels,
             "gdr_channels": sum(process.gdr for process in self.processes),
@@ -210,13 +203,35 @@ class Report:
         }
 
 
-def report_on(log: NcclLog, source: str) -> Report:
-    """Say what the log of one source proves, without expecting anything of it."""
-    _infer_nodes(log.processes)
+def make_report(log: NcclLog, source: str) -> Report:
+    """Return what the log of one source proves, without expecting anything of it."""
     version = next((p.version for p in log.processes if p.version), log.version)
-    channels = merge_channels(log.processes)
-    verdict = decide(log.processes)
-    return Report(source, verdict, channels, log.processes, log.earlier, version, ranked(log.processes, source))
+    return Report(
+        source,
+        decide(log.processes),
+        merge_channels(log.processes),
+        log.processes,
+        log.earlier,
+        version,
+        ranked(log.processes, source),
+        log.silent_start,
+        log.quotations,
+    )
+
+
+def absent_ranks(processes: Iterable[Process]) -> list[str]:
+    """Return which ranks of a job of several hosts are not there; one host's log need not have the others' ranks."""
+    groups: dict[tuple[str, int], tuple[set[str], set[int]]] = {}
+    for process in processes:
+        if (main := process.main) and process.host:
+            hosts, ranks = groups.setdefault((main.shared_id, main.nranks), (set(), set()))
+            hosts.add(process.host)
+            ranks |= {c.rank for c in process.communicators.values() if c.nranks == main.nranks}
+    return [
+        f"{len(ranks)} of {nranks} ranks of a communicator were seen"
+        for (_, nranks), (hosts, ranks) in groups.items()
+        if len(hosts) > 1 and len(ranks) < nranks
+    ]
 
 
 def begun(processes: Iterable[Process]) -> list[Communicator]:
@@ -269,6 +284,6 @@ def _rank(process: Process, source: str) -> dict[str, Any]:
         "gdr_channels": process.gdr,
         "nccl_version": process.version,
         "communicators": [
-            comm.as_dict() | asdict(judge_communicator(comm, process)) for comm in process.communicators.values()
+            comm.as_dict() | asdict(communicator_verdict(comm, process)) for comm in process.communicators.values()
         ],
     }

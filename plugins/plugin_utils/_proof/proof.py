@@ -23,6 +23,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._nccl.live import (
     judge_until_final,
     pod_sources,
 )
+from ansible_collections.gb10.cluster.plugins.module_utils._nccl.networks import is_tcp
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.overall import expectation, nothing_read
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.sources import keep_evidence
 from ansible_collections.gb10.cluster.plugins.module_utils._rdma import counters
@@ -146,7 +147,7 @@ class Proof:
             return
         self.progress.begin("Judge the NCCL environment of every rank")
         expect = full_expectation(self.plan, self.settings.expect)
-        over_rdma = "Socket" not in expect.get("networks", ()) and int(expect["nodes"]) > 1
+        over_rdma = not any(map(is_tcp, expect.get("networks", ()))) and int(expect["nodes"]) > 1
         found = lint_environments(read_environments(self.containers, self.settings.sysfs_root), over_rdma)
         self.findings = [finding.as_dict() for finding in found]
         if has_errors(found):

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.log import NcclLog
-from ansible_collections.gb10.cluster.plugins.module_utils._nccl.verdict import report_on
+from ansible_collections.gb10.cluster.plugins.module_utils._nccl.verdict import make_report
 
 ROOT = Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(ROOT / "lab" / "sglang"))
@@ -38,7 +38,7 @@ RAILS = [device("rocep1s0f0v0"), device("roceP2p1s0f0v0")]
 def judged(text: str) -> Any:
     log = NcclLog()
     log.read(BytesIO(text.encode()).read)
-    return report_on(log, "pod")
+    return make_report(log, "pod")
 
 
 def run(env: dict[str, str], devices: list[Any]) -> None:

@@ -10,7 +10,7 @@ import re
 from pathlib import Path
 from random import Random
 
-from ansible_collections.gb10.cluster.plugins.module_utils._nccl.expectation import judge
+from ansible_collections.gb10.cluster.plugins.module_utils._nccl.expectation import judge_log
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.log import NcclLog
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.verdict import Report
 
@@ -33,7 +33,7 @@ WORDS = (
 
 def read(data: bytes) -> Report:
     """Judge a log with the default expectation."""
-    return judge(NcclLog().read(io.BytesIO(data).read), "log")
+    return judge_log(NcclLog().read(io.BytesIO(data).read), "log")
 
 
 def seeds() -> list[bytes]:
@@ -71,12 +71,15 @@ def mutate(data: bytes, other: bytes, chance: Random) -> bytes:
 
 # What a pass has to rest on, looked for in another way than the reader does it.
 RDMA_CHANNEL = re.compile(rb"via NET/[A-Za-z][^/\n]*/\d")
+FINISHED = re.compile(rb"Init COMPLETE|Connected all")
 
 
 def broken_promise(data: bytes, report: Report) -> str:
     """Return what is wrong with a judgement, whatever the log is, or an empty string."""
     if report.satisfied and not RDMA_CHANNEL.search(data):
         return "a pass without a channel line"
+    if report.satisfied and not FINISHED.search(data):
+        return "a pass without a communicator that was set up"
     if report.satisfied and (report.verdict.transport_class, report.verdict.evidence) != ("rdma", "channels"):
         return f"a pass with {report.verdict}"
     if report.satisfied is bool(report.failures):

@@ -5,15 +5,22 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import json
+import lzma
 import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[3]
 TCP = ROOT / "tests" / "unit" / "fixtures" / "nccl" / "real" / "twohosts-socket.rank0.log"
-IB = b"s1:1:1 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[0] [send] via NET/IB/0\n"
+IB = (
+    b"s1:1:1 [0] NCCL INFO comm 0x1 rank 0 nranks 2 cudaDev 0 busId f000 - Init COMPLETE\n"
+    b"s1:1:1 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[0] [send] via NET/IB/0\n"
+)
 KEYS = {"file", "verdict", "transport_class", "evidence", "channels", "nccl_version", "causes"}
 
 
@@ -55,3 +62,35 @@ def test_a_file_that_cannot_be_read_is_no_pass(tmp_path: Path) -> None:
     done = run(str(tmp_path / "missing.log"), "-", given=IB)
     assert done.returncode == 2
     assert b"missing.log" in done.stderr
+    (tmp_path / "torn.gz").write_bytes(gzip.compress(IB * 50)[:-20])
+    done = run("--json", str(tmp_path / "torn.gz"), str(tmp_path / "missing.log"), "-", given=IB)
+    found = json.loads(done.stdout)
+    assert [(entry["satisfied"], "error" in entry) for entry in found] == [(False, True), (False, True), (True, False)]
+
+
+@pytest.mark.parametrize(
+    "data",
+    [gzip.compress(IB), lzma.compress(IB), bz2.compress(IB), IB.decode().encode("utf-16")],
+    ids=["gzip", "xz", "bzip2", "utf-16"],
+)
+def test_packed_logs_are_read_from_files_and_standard_input(tmp_path: Path, data: bytes) -> None:
+    (tmp_path / "log").write_bytes(data)
+    assert run(str(tmp_path / "log")).returncode == 0
+    assert run("-", given=data).returncode == 0
+
+
+def test_zstd_is_named() -> None:
+    done = run("-", given=b"\x28\xb5\x2f\xfd\x00\x00")
+    assert done.returncode == 2
+    assert b"compressed with zstd" in done.stderr
+
+
+def test_help_has_the_exit_status_and_a_closed_pipe_is_quiet(tmp_path: Path) -> None:
+    assert b"Exit status: 0 every file" in run("--help").stdout
+    (tmp_path / "log").write_bytes(IB)
+    command = [sys.executable, str(ROOT / "scripts" / "nccl_verdict.py"), *[str(tmp_path / "log")] * 2000]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as child:
+        assert child.stdout and child.stderr
+        child.stdout.readline()
+        child.stdout.close()
+        assert child.stderr.read() == b""

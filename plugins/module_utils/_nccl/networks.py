@@ -1,0 +1,27 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the names of NCCL's networks stand for. Private to the collection."""
+
+from __future__ import annotations
+
+from fnmatch import fnmatchcase
+
+SOCKETS = ("Socket", "FastSocket")
+"""NCCL's own TCP transport and Google's plugin for it."""
+TCP = (*SOCKETS, "GPUDirectTCPX*", "FasTrak*")
+"""Patterns of the networks that are TCP, whatever the process says about them."""
+RDMA = ("IB", "IBext*", "IB-*", "IB_*", "gIB", "SPCX*", "AINIC*", "NCCL RDMA Plugin*", "SHARP")
+"""Patterns of the networks that are RDMA. Libfabric is not among them: its provider decides."""
+TCP_PROVIDERS = ("tcp", "sockets", "udp", "net")
+"""Providers of libfabric that are TCP or UDP."""
+
+
+def matches(network: str, patterns: tuple[str, ...]) -> bool:
+    """Tell whether a network's name matches one of these glob patterns."""
+    return any(fnmatchcase(network, pattern) for pattern in patterns)
+
+
+def is_tcp(network: str) -> bool:
+    """Tell whether a network is TCP by its name; NCCL_NET accepts the name in any case."""
+    return matches(network, TCP) or network.lower() in {name.lower() for name in SOCKETS}

@@ -1,0 +1,244 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Logs that must not pass, or must not fail: each was judged wrongly once."""
+
+from __future__ import annotations
+
+import io
+import json
+import time
+
+import pytest
+from ansible_collections.gb10.cluster.plugins.module_utils._nccl.expectation import Expectation, judge_log
+from ansible_collections.gb10.cluster.plugins.module_utils._nccl.log import NcclLog
+from ansible_collections.gb10.cluster.plugins.module_utils._nccl.overall import judge_all
+from ansible_collections.gb10.cluster.plugins.module_utils._nccl.verdict import Report
+
+INTRA = Expectation(allow_intra=True)
+
+
+def read(text: str) -> NcclLog:
+    return NcclLog().read(io.BytesIO(text.encode()).read)
+
+
+def judge(text: str, expect: Expectation | None = None) -> Report:
+    return judge_log(read(text), "log", expect)
+
+
+def said(*lines: str, host: str = "s1", pid: int = 1) -> str:
+    return "".join(f"{host}:{pid}:{pid} [0] NCCL INFO {line}\n" for line in lines)
+
+
+def init(what: str, comm: str = "0x1", rank: int = 0, nranks: int = 2, shared: str = "0x7", device: int = 0) -> str:
+    return (
+        f"ncclCommInitRank comm {comm} rank {rank} nranks {nranks} cudaDev {device} nvmlDev {device} busId f{device}00"
+        f" commId {shared} - Init {what}"
+    )
+
+
+def nodes(count: int, comm: str = "0x1", rank: int = 0, nranks: int = 2) -> str:
+    return f"comm {comm} rank {rank} nRanks {nranks} nNodes {count} localRanks 1 localRank 0 MNNVL 0"
+
+
+def channel(network: str = "IB", device: int = 0) -> str:
+    return f"Channel 00/0 : 0[0] -> 1[0] [send] via NET/{network}/{device}"
+
+
+P2P = "Channel 00/0 : 0[0] -> 1[0] via P2P/CUMEM"
+DONE = (init("START"), nodes(2), init("COMPLETE"))
+SOUND = said(*DONE, channel())
+
+
+def test_the_sound_log_passes() -> None:
+    assert judge(SOUND).satisfied
+    assert judge(SOUND, Expectation(networks=("IB",), nodes=2, complete=True)).satisfied
+
+
+NO_PASS = {
+    "a torn line that may be TCP, with the network named": (
+        SOUND + said("Channel 00/0 : 0[0] -> 1[0] [send] via NET/So", pid=2),
+        Expectation(networks=("IB", "IBext*")),
+        "a torn channel line may hide TCP",
+    ),
+    "a selection of a communicator that never finished": (
+        said("Using network IB", init("START"), nodes(2)),
+        Expectation(evidence="selection"),
+        "1 of 1 communicators never finished",
+    ),
+    "a selection before a fatal error": (
+        said("Using network IB", *DONE)
+        + "s1:1:1 [0] transport/net_ib.cc:9 NCCL WARN NET/IB : Got completion from peer 10.0.0.2<1> with error 12, o\n",
+        Expectation(evidence="selection"),
+        "completion_retry",
+    ),
+    "an unfinished communicator beside a finished one": (
+        said(*DONE, channel(), init("START", comm="0x2", shared="0x8")),
+        Expectation(),
+        "1 of 2 communicators never finished",
+    ),
+    "paths inside nodes of a job on two hosts": (
+        said(P2P) + said(P2P, host="s2"),
+        INTRA,
+        "nothing in the log says which transport",
+    ),
+    "paths inside a node and a torn network line": (
+        said(init("COMPLETE"), P2P, "Channel 01/0 : 0[0] -> 1[0] [send] via NE"),
+        INTRA,
+        "nothing in the log says which transport",
+    ),
+    "libfabric without its provider": (
+        said(*DONE, channel("AWS Libfabric")),
+        Expectation(),
+        "not known to be RDMA",
+    ),
+    "63 of 64 ranks": (
+        "".join(
+            said(init("COMPLETE", rank=rank, nranks=64), channel(), host=f"s{rank // 8}", pid=rank)
+            for rank in range(63)
+        ),
+        Expectation(),
+        "63 of 64 ranks of a communicator were seen",
+    ),
+    "an earlier run over IB, then a start that says nothing": (
+        SOUND + "NCCL version 2.28.9+cuda13.0\nINFO:     Uvicorn running on http://127.0.0.1:30000\n",
+        Expectation(),
+        "NCCL was started again and says nothing since",
+    ),
+    "a selection of TCP while the number of nodes is unknown": (
+        said(init("COMPLETE"), channel(), "Using network Socket", init("COMPLETE", comm="0x2", shared="0x8")),
+        Expectation(),
+        "different transports (IB)",
+    ),
+    "an address that is used again, now for TCP": (
+        said("Using network IB", *DONE, channel(), "Using network Socket", *DONE),
+        Expectation(),
+        "different transports",
+    ),
+    "channel lines without a prefix": (
+        "Channel 00/0 : 0[0] -> 1[0] [send] via NET/IB/0\n" * 4,
+        Expectation(),
+        "may be quoted",
+    ),
+    "channel lines of a process that never built anything": (
+        said(channel(), pid=9) + said(*DONE),
+        Expectation(),
+        "may be quoted",
+    ),
+    "FastSocket's banner": (
+        said("NET/FastSocket : Using [0]eth0:10.0.0.1<0>"),
+        Expectation(evidence="banner"),
+        "socket is TCP",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", NO_PASS)
+def test_no_pass(name: str) -> None:
+    log, expect, why = NO_PASS[name]
+    report = judge(log, expect)
+    assert not report.satisfied
+    assert any(why in text for text in report.failures), report.failures
+
+
+def test_a_server_that_prints_its_earlier_log_as_a_string_proves_nothing() -> None:
+    quoted = json.dumps({"prompt": SOUND}) + "\n"
+    assert judge(quoted).verdict.verdict == "unknown"
+    assert "lines quote several statements and prove nothing" in judge(quoted).failures[0]
+    tcp = said(*DONE, channel("Socket"))
+    assert judge(tcp + quoted).as_dict()["verdict"] == "socket"
+    assert judge(SOUND + json.dumps({"prompt": tcp}) + "\n").satisfied
+
+
+def test_docker_writes_one_statement_per_string() -> None:
+    lines = [json.dumps({"log": f"{line}\n", "stream": "stdout"}) + "\n" for line in SOUND.splitlines()]
+    assert judge("".join(lines)).satisfied
+
+
+def test_the_socket_banner_of_2_4_contradicts_nothing() -> None:
+    both = said("NET/Socket : Using [0]eth0:10.0.0.1<0>", "NET/IB : Using [0]mlx5_0:1/IB ; OOB eth0:10.0.0.1<0>")
+    early = said("NET/Socket : Using [0]eth0:10.0.0.2<0>", pid=2)
+    assert judge(both + early, Expectation(evidence="banner")).verdict.verdict == "ib"
+    gone = said("NET/IB : No device found.", pid=2)
+    assert judge(both + early + gone, Expectation(evidence="banner")).verdict.verdict == "mixed"
+
+
+def test_containers_with_one_name_are_ranks_and_no_restart() -> None:
+    """``docker run --hostname worker``: every container has host worker and process 1."""
+    start = ("NCCL version 2.28.9+cuda13.0", "cudaDriverVersion 13000")
+    log = said(*start, init("START", rank=0), channel("Socket"), host="worker")
+    log += said(*start, init("START", rank=1), init("COMPLETE", rank=1), channel(), host="worker")
+    report = judge(log)
+    assert (report.verdict.verdict, len(report.earlier), report.satisfied) == ("mixed", 0, False)
+    assert report.channels == {"IB": {"0": 1}, "Socket": {"0": 1}}
+
+
+def test_a_start_with_another_commid_is_a_restart() -> None:
+    start = ("NCCL version 2.28.9+cuda13.0", "cudaDriverVersion 13000")
+    log = said(*start, *DONE, channel("Socket"))
+    log += said(*start, init("START", shared="0x8"), init("COMPLETE", shared="0x8"), channel())
+    report = judge(log)
+    assert (report.satisfied, len(report.earlier)) == (True, 1)
+
+
+def test_one_rank_of_a_job_may_have_a_log_of_its_own() -> None:
+    assert judge(said(init("COMPLETE", nranks=64), channel())).satisfied
+
+
+def test_absent_ranks_are_missed_over_all_sources() -> None:
+    logs = {
+        f"rank{rank}": read(said(init("COMPLETE", rank=rank, nranks=3), channel(), host=f"s{rank}")) for rank in (0, 1)
+    }
+    assert judge_all(logs, Expectation())["failures"] == ["2 of 3 ranks of a communicator were seen"]
+
+
+def test_an_error_after_the_channels_leaves_the_transport_and_takes_health() -> None:
+    later = {
+        "nccl_error": "ncclRemoteError: NCCL error in: ProcessGroupNCCL.cpp:77, remote process exited\n",
+        "peer_gone": "s1:1:9 [0] misc/socket.cc:49 NCCL WARN socketProgress: Connection closed by remote peer s2<1>\n",
+        "watchdog": "[rank0]:[E] ProcessGroupNCCL.cpp:616] [Rank 0] Watchdog caught collective operation timeout\n",
+        "ofi_reg_mr": "s1:1:9 [0] NCCL WARN NET/OFI Unable to register memory (type = 1) for device 0. RC: -12\n",
+    }
+    for cause, line in later.items():
+        report = judge(SOUND + line)
+        assert (report.verdict.verdict, report.satisfied, report.as_dict()["healthy"]) == ("ib", True, False), cause
+        assert report.troubles == [cause]
+        assert f"not healthy: {cause}" in report.msg
+    assert judge(SOUND).as_dict()["healthy"] is True
+
+
+def test_nccl_2_32_is_read() -> None:
+    log = "s1:1:1 [0] plugin/net.cc:229 (ncclNetPluginInit) NCCL ATTN Failed to initialize NET plugin IBext_v11\n"
+    log += "s1:1:1 [0] rma/socket.cc:12 (rmaInit) NCCL WARN RMA/Socket : no interface for RMA\n"
+    log += said("RMA/Plugin: Could not find: librma.so", "net.cc:79 (ncclNetInit) -> 3", *DONE)
+    split = (
+        "ncclCommSplit comm 0x2 rank 0 nranks 2 cudaDev 0 nvmlDev 0 busId f000 parent 0x1 childCount 1 color 5 key 0"
+    )
+    log += said(f"{split} commId 0x9 - Init START", f"{split} commId 0x9 - Init COMPLETE", channel())
+    report = judge(log)
+    assert report.satisfied, report.failures
+    assert set(report.processes[0].hits) == {"plugin_failed"}
+    assert report.processes[0].groups == {"0x7", "0x9"}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "s1:1:1 [0] NCCL INFO comm 0x{0:x} rank 0 nranks 2 cudaDev 0 busId f commId 0x{0:x} - Init START\n",
+        "s{0}:1:1 [0] NCCL INFO Using network Sockets{0}:2:2 [0] NCCL INFO Using network Socket\n",
+        "s1:{0}:1 [0] NCCL INFO NCCL version 2.28.9\n",
+        "s1:1:1 [0] NCCL INFO comm 0x1 rank 0 nranks 2 - Init START\ns1:1:1 [0] NCCL INFO NCCL version 2.28.9+{0}\n",
+        "s1:1:1 [0] NCCL INFO Got completion {0} ibv error found set to WARN\n",
+    ],
+    ids=["unfinished communicators", "hosts", "processes", "restarts", "causes"],
+)
+def test_cost_grows_with_the_log_and_no_faster(line: str) -> None:
+    def cost(count: int) -> float:
+        data = "".join(line.format(number) for number in range(count)).encode()
+        started = time.process_time()
+        judge_log(NcclLog().read(io.BytesIO(data).read), "log")
+        return time.process_time() - started
+
+    cost(100)
+    # Twice the cost per line leaves room for noise; 20 s for 4 MiB were 15 times.
+    assert cost(16_000) < 16 * max(cost(2_000), 0.02)
