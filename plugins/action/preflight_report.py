@@ -1,20 +1,21 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Judge what all hosts said of themselves, on the controller, in one report."""
+"""Judge the facts of all hosts on the controller, in one report."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import has_errors
+from ansible_collections.gb10.cluster.plugins.module_utils._preflight.checklist import Host, Settings
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import ControllerAction
+from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.options import from_options
 from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.model import Plan
 from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.plan import plan_fabric
 from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.variables import fabric_variables, plain
-from ansible_collections.gb10.cluster.plugins.plugin_utils._preflight.report import format_report, judge
-from ansible_collections.gb10.cluster.plugins.plugin_utils._preflight.rules import Settings, Subject
+from ansible_collections.gb10.cluster.plugins.plugin_utils._preflight.report import check_hosts, format_report
 
 
 class ActionModule(ControllerAction):
@@ -24,16 +25,11 @@ class ActionModule(ControllerAction):
         """Return the findings and the report; failed when a finding is an error."""
         variables, planning = fabric_variables(options["nodes"], task_vars)
         plan, found = plan_fabric(variables)
-        subjects = [_subject(host, task_vars, plan, options) for host in task_vars["ansible_play_hosts_all"]]
-        settings = Settings(
-            min_free_gib=options["min_free_gib"],
-            min_rate_gbps=options["min_rate_gbps"],
-            min_pcie_gbps=options["min_pcie_gbps"],
-            rdma_mode=options["rdma_mode"],
-            severities=options["severities"],
-        )
-        findings = judge(subjects, settings, [*planning, *found])
-        report = format_report(subjects, findings)
+        settings = from_options(Settings, options)
+        names = task_vars["ansible_play_hosts_all"]
+        hosts = [_host(name, task_vars, plan, options["servers"], settings) for name in names]
+        findings = check_hosts(hosts, options["severities"], [*planning, *found])
+        report = format_report(hosts, findings)
         failed = has_errors(findings)
         return {
             "changed": False,
@@ -43,16 +39,23 @@ class ActionModule(ControllerAction):
         }
 
 
-def _subject(host: str, task_vars: Mapping[str, Any], plan: Plan, options: Mapping[str, Any]) -> Subject:
-    hostvars = task_vars["hostvars"][host]
-    facts = (hostvars.get("ansible_facts") or {}).get("gb10_preflight")
-    planned = plan.hosts.get(host)
-    return Subject(
-        name=host,
+def _host(name: str, task_vars: Mapping[str, Any], plan: Plan, servers: Sequence[str], settings: Settings) -> Host:
+    hostvars = task_vars["hostvars"]
+    mine, first = hostvars[name], hostvars[servers[0]] if servers else {}
+    facts = (mine.get("ansible_facts") or {}).get("gb10_preflight")
+    planned = plan.hosts.get(name)
+    return Host(
+        name=name,
         facts=None if facts is None else plain(facts),
+        server=name in servers,
+        embedded_etcd=name in servers and len(servers) > 1,
+        version=mine.get("k3s_version") or "",
+        kubelet_args=tuple(mine.get("k3s_kubelet_args") or ()),
+        # as role k3s takes it: its option, else the address of the first server
+        api_host=mine.get("k3s_api_host") or first.get("ansible_host") or "",
+        management_interface=mine.get("gb10_management_interface"),
         pfs=tuple(pf.name for pf in planned.pfs) if planned else (),
         vfs={vf.netdev: vf.mac for vf in planned.vfs} if planned else {},
         mtu=plan.mtu,
-        server=host in options["servers"],
-        management_interface=hostvars.get("gb10_management_interface"),
+        settings=settings,
     )

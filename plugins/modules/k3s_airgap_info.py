@@ -67,14 +67,17 @@ def main() -> None:
         },
         supports_check_mode=True,
     )
-    found = airgap.read(Path(module.params["path"]), module.params["arch"])
+    try:
+        found = airgap.read_airgap(Path(module.params["path"]), module.params["arch"])
+    except OSError as error:
+        advice = "Make it readable for the user who runs Ansible"
+        module.fail_json(msg=f"{error}. {advice}.", changed=False, binary="", images=[], findings=[])
     result: dict[str, Any] = {
         "changed": False,
         "binary": found.binary,
         "images": list(found.images),
         "findings": [finding.as_dict() for finding in found.findings],
-        "msg": findings.format_findings(found.findings)
-        or f"{1 + len(found.images)} files are what their checksums say.",
+        "msg": findings.format_findings(found.findings) or f"{1 + len(found.images)} files match their checksums.",
     }
     if findings.has_errors(found.findings):
         module.fail_json(**result)

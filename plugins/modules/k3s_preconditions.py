@@ -10,22 +10,23 @@ module: k3s_preconditions
 short_description: Check whether K3s can be put on a host
 version_added: 0.1.0
 description:
-  - Looks at cgroups, swap, ports, the default route, the clock and earlier installations before anything is changed.
+  - Applies the part of preflight's checklist that holds for every node, before anything is changed. It looks at user,
+    cgroups, ports, default route, firewall, clock, the API's name and earlier installations.
   - Fails with all findings at once when one of them is an error. It never changes the host.
 author: The gb10.cluster authors (@gb10)
 extends_documentation_fragment: [gb10.cluster.readonly]
 options:
   role:
-    description: What the host is to become.
+    description: What the host will be.
     type: str
     choices: [server, agent]
     required: true
   version:
-    description: The K3s release that is wanted, such as V(v1.36.4+k3s1).
+    description: The K3s release to install, such as V(v1.36.4+k3s1).
     type: str
     required: true
   kubelet_args:
-    description: The arguments that the kubelet is going to get, each as V(key=value).
+    description: The arguments that the kubelet will get, each as V(key=value).
     type: list
     elements: str
     default: []
@@ -33,26 +34,25 @@ options:
     description: Whether the servers keep their state in the embedded etcd, which needs two more ports.
     type: bool
     default: false
-  reference_epoch:
-    description: Seconds since 1970 on the controller; V(0) skips the comparison of the clocks.
+  api_host:
+    description: Name or address of the API as nodes reach it.
+    type: str
+    default: ""
+  controller_time:
+    description: Seconds since 1970 on the controller, just before the task; without it the clocks are not compared.
     type: float
-    default: 0
-  clock_skew:
-    description: How many seconds the host's clock may differ.
-    type: float
-    default: 60
   upgrading:
-    description: Whether another installed version is about to be replaced on purpose.
+    description: Whether another installed version is replaced on purpose.
     type: bool
     default: false
+  severities:
+    description: Rule names with the severity that they shall have, V(error), V(warning), V(info) or V(off).
+    type: dict
+    default: {}
   binary:
     description: Where an installed K3s is looked for.
     type: path
     default: /usr/local/bin/k3s
-  root:
-    description: The directory below which everything is read.
-    type: path
-    default: /
 """
 
 EXAMPLES = r"""
@@ -78,21 +78,17 @@ installed_version:
   type: str
 """
 
-import time
-from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gb10.cluster.plugins.module_utils._common import findings as common_findings
-from ansible_collections.gb10.cluster.plugins.module_utils._k3s import host
-
-
-def installed_version(module: AnsibleModule, binary: str) -> str:
-    """Ask the installed binary for its version; an empty string when there is none that answers."""
-    if not Path(binary).exists():
-        return ""
-    _status, output, _errors = module.run_command([binary, "--version"])
-    return host.parse_k3s_version_output(output)
+from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import (
+    format_findings,
+    has_errors,
+    sort_findings,
+)
+from ansible_collections.gb10.cluster.plugins.module_utils._preflight.checklist import Host, check_node, weigh_findings
+from ansible_collections.gb10.cluster.plugins.module_utils._preflight.commands import runner
+from ansible_collections.gb10.cluster.plugins.module_utils._preflight.facts import Roots, read_host
 
 
 def main() -> None:
@@ -102,37 +98,36 @@ def main() -> None:
             "version": {"type": "str", "required": True},
             "kubelet_args": {"type": "list", "elements": "str", "default": []},
             "embedded_etcd": {"type": "bool", "default": False},
-            "reference_epoch": {"type": "float", "default": 0},
-            "clock_skew": {"type": "float", "default": 60},
+            "api_host": {"type": "str", "default": ""},
+            "controller_time": {"type": "float"},
             "upgrading": {"type": "bool", "default": False},
+            "severities": {"type": "dict", "default": {}},
             "binary": {"type": "path", "default": "/usr/local/bin/k3s"},
-            "root": {"type": "path", "default": "/"},
         },
         supports_check_mode=True,
     )
     options = module.params
-    try:
-        state = host.read_host(Path(options["root"]), installed_version(module, options["binary"]), time.time())
-        findings = host.judge(
-            state,
-            role=options["role"],
-            version=options["version"],
-            kubelet_args=options["kubelet_args"],
-            embedded_etcd=options["embedded_etcd"],
-            reference_epoch=options["reference_epoch"],
-            clock_skew=options["clock_skew"],
-            upgrading=options["upgrading"],
-        )
-    except ValueError as error:
-        module.fail_json(msg=str(error), findings=[], installed=False, installed_version="")
+    facts = read_host(Roots(), [], runner(module), options["controller_time"], options["binary"])
+    host = Host(
+        name="",
+        facts=facts,
+        server=options["role"] == "server",
+        embedded_etcd=options["role"] == "server" and options["embedded_etcd"],
+        version=options["version"],
+        upgrading=options["upgrading"],
+        kubelet_args=tuple(options["kubelet_args"]),
+        api_host=options["api_host"],
+    )
+    installed = any(facts["kubernetes"]["units"].values())
     result: dict[str, Any] = {
         "changed": False,
-        "findings": [finding.as_dict() for finding in common_findings.sort_findings(findings)],
-        "installed": any(state.units.values()),
-        "installed_version": state.installed_version,
-        "msg": common_findings.format_findings(findings) or "K3s can be installed here.",
+        "installed": installed,
+        "installed_version": facts["kubernetes"]["version"],
     }
-    if common_findings.has_errors(findings):
+    findings = sort_findings(weigh_findings(check_node(host), options["severities"]))
+    result["findings"] = [finding.as_dict() for finding in findings]
+    result["msg"] = format_findings(findings) or "K3s can be installed here."
+    if has_errors(findings):
         module.fail_json(**result)
     module.exit_json(**result)
 

@@ -48,7 +48,7 @@ stale:
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gb10.cluster.plugins.module_utils._k3s import host
+from ansible_collections.gb10.cluster.plugins.module_utils._k3s import service
 
 
 def main() -> None:
@@ -63,12 +63,12 @@ def main() -> None:
     code, output, error = module.run_command([*command, f"{module.params['name']}.service"])
     if code != 0:
         module.fail_json(msg=f"systemctl show failed: {error.strip()}", changed=False, active=False, stale=False)
-    properties = host.parse_properties(output)
+    properties = service.parse_properties(output)
     changed = [Path(name).stat().st_ctime for name in module.params["files"] if Path(name).is_file()]
     module.exit_json(
         changed=False,
         active=properties.get("ActiveState") == "active",
-        stale=host.is_stale(properties, changed),
+        stale=service.is_stale(properties, changed),
     )
 
 

@@ -10,7 +10,8 @@ module: preflight_info
 short_description: Read everything that preflight judges from a host
 version_added: 0.1.0
 description:
-  - Reads system, kernel, PCIe, firmware, ports, RDMA, cgroup, clock, space, listeners and network namespaces.
+  - Reads user, system, kernel, GPU, PCIe, firmware, ports, RDMA, cgroup, clock, space, netplan, firewall, listeners,
+    network namespaces and an installed Kubernetes.
   - Changes nothing and judges nothing; M(gb10.cluster.preflight_report) does, for all hosts together.
 author: The gb10.cluster authors (@gb10)
 extends_documentation_fragment: [gb10.cluster.readonly]
@@ -25,6 +26,10 @@ options:
       - Seconds since 1970 on the controller, just before the task; without it the host's clock is not compared.
       - The time that the task needs to start counts as an offset, so a few seconds mean nothing.
     type: float
+  k3s_binary:
+    description: Where an installed K3s is looked for.
+    type: path
+    default: /usr/local/bin/k3s
   sysfs_root:
     description: Where sysfs is mounted.
     type: path
@@ -74,6 +79,7 @@ msg:
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.gb10.cluster.plugins.module_utils._preflight.commands import runner
 from ansible_collections.gb10.cluster.plugins.module_utils._preflight.facts import Roots, read_host
 from ansible_collections.gb10.cluster.plugins.module_utils._sriov.physical_functions import pf_facts, read_pfs
 
@@ -92,18 +98,12 @@ def main() -> None:
     spec: dict[str, Any] = {f"{name}_root": {"type": "path", "default": path} for name, path in ROOTS.items()}
     spec["paths"] = {"type": "list", "elements": "str", "default": ["/var/lib"]}
     spec["controller_time"] = {"type": "float"}
+    spec["k3s_binary"] = {"type": "path", "default": "/usr/local/bin/k3s"}
     module = AnsibleModule(argument_spec=spec, supports_check_mode=True)
-
-    def run(command: list[str]) -> str:
-        program = module.get_bin_path(command[0])
-        if program is None:
-            return ""
-        status, output, _error = module.run_command([program, *command[1:]])
-        return str(output) if status == 0 else ""
-
-    roots = Roots(**{name: module.params[f"{name}_root"] for name in ROOTS})
-    facts = read_host(roots, module.params["paths"], run, module.params["controller_time"])
-    ports = pf_facts(read_pfs(roots.sysfs, run(["ip", "-d", "-j", "link", "show"])))
+    params, run = module.params, runner(module)
+    roots = Roots(**{name: params[f"{name}_root"] for name in ROOTS})
+    facts = read_host(roots, params["paths"], run, params["controller_time"], params["k3s_binary"])
+    ports = pf_facts(read_pfs(roots.sysfs, run(["ip", "-d", "-j", "link", "show"]).output))
     module.exit_json(
         changed=False,
         ansible_facts={"gb10_preflight": facts, **ports},

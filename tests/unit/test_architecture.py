@@ -73,7 +73,7 @@ SHIPS: dict[str, set[str]] = {
     "fabric_ping": {"_common", "_fabric_check", "_host"},
     "k3s_airgap_info": {"_common", "_k3s"},
     "k3s_leftovers": {"_common", "_k3s"},
-    "k3s_preconditions": {"_common", "_host", "_k3s", "_preflight"},
+    "k3s_preconditions": {"_common", "_host", "_k3s", "_preflight", "_rdma", "_sriov"},
     "k3s_service_info": {"_common", "_k3s"},
     "k3s_upgrade_plan": {"_common", "_k3s"},
     "kubeconfig": {"_common", "_kube"},

@@ -50,7 +50,7 @@ def _fits(name: str, arch: str) -> bool:
     return not any(other in name for other in _ARCHES if other != arch)
 
 
-def read(directory: Path, arch: str) -> Airgap:
+def read_airgap(directory: Path, arch: str) -> Airgap:
     """Read and verify the directory: every file that would be used must have a right checksum.
 
     Checksums come from all ``sha256sum*.txt`` files in it, as K3s publishes them.

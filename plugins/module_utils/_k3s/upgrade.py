@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from .._common.findings import Finding
-from .host import parse_k3s_version
+from .service import parse_k3s_version
 
 Action = Literal["stop-group", "upgrade", "release", "start-group", "verify"]
 # Written on namespace and nodes while an upgrade is under way, so that the cluster itself remembers where it stood.

@@ -8,82 +8,69 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
-from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import (
-    Finding,
-    Severity,
-    format_findings,
-    sort_findings,
+from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding, sort_findings
+from ansible_collections.gb10.cluster.plugins.module_utils._preflight.checklist import (
+    PRIVILEGES,
+    SEVERITIES,
+    Host,
+    weigh_findings,
 )
+from ansible_collections.gb10.cluster.plugins.module_utils._preflight.facts import Facts
 
-from .rules import RULES, Settings, Subject, finding, judge_host
-
-SEVERITIES = ("error", "warning", "info", "off")
-
-
-def judge(subjects: Sequence[Subject], settings: Settings, others: Iterable[Finding] = ()) -> list[Finding]:
-    """Return the findings of all hosts, between them, and ``others`` (the plan's), as the settings weigh them."""
-    found = [*others, *_compare(subjects)]
-    for subject in subjects:
-        found += judge_host(subject, settings)
-    return sort_findings([*_unknown_rules(settings), *_weigh(found, settings.severities)])
+from .rules import BETWEEN_HOSTS, RULES, UNKNOWN_RULE, check_host
 
 
-def _weigh(findings: Iterable[Finding], severities: Mapping[str, str]) -> Iterator[Finding]:
-    for one in findings:
-        severity = severities.get(one.rule, one.severity)
-        if severity in ("error", "warning", "info"):
-            yield replace(one, severity=cast(Severity, severity))
-        elif severity != "off":
-            yield one
+def check_hosts(hosts: Sequence[Host], severities: Mapping[str, str], others: Iterable[Finding] = ()) -> list[Finding]:
+    """Return the findings of all hosts, between them, and ``others`` (the plan's), with the user's severities.
+
+    A host without privileges comes first, since nothing else of it is known.
+    """
+    found = [*others, *_compare_hosts(hosts), *(one for host in hosts for one in check_host(host))]
+    found = sort_findings([*_check_severities(severities), *weigh_findings(found, severities)])
+    return sorted(found, key=lambda one: one.rule != PRIVILEGES.name)
 
 
-def _unknown_rules(settings: Settings) -> Iterator[Finding]:
-    rule = "preflight.settings.unknown_rule"
-    for name, severity in settings.severities.items():
+def _check_severities(severities: Mapping[str, str]) -> Iterator[Finding]:
+    for name, severity in severities.items():
         if name not in RULES:
-            reason, remedy = "no such rule of preflight", "Correct it; docs/fabric.md lists the rules."
-            yield finding(rule, "preflight_severities", name, reason, remedy, "")
+            yield UNKNOWN_RULE.finding("", {"value": name, "what": "rule", "known": "the rules in docs/fabric.md"})
         elif severity not in SEVERITIES:
-            remedy = f"Use one of {', '.join(SEVERITIES)}."
-            yield finding(rule, f"preflight_severities.{name}", severity, "no such severity", remedy, "")
+            fault = {"key": f"preflight_severities.{name}", "value": severity, "what": "severity"}
+            yield UNKNOWN_RULE.finding("", {**fault, "known": ", ".join(SEVERITIES)})
 
 
-def _compare(subjects: Sequence[Subject]) -> Iterator[Finding]:
-    """Find what should be the same on all hosts and isn't: ranks on unlike hosts hang in ways that are hard to read."""
-    nodes = [subject for subject in subjects if subject.pfs and subject.facts is not None]
+def _compare_hosts(hosts: Iterable[Host]) -> Iterator[Finding]:
+    """Yield what should be the same on all GPU nodes and is not."""
     kernels: dict[str, list[str]] = defaultdict(list)
     drivers: dict[str, list[str]] = defaultdict(list)
     firmware: dict[str, list[str]] = defaultdict(list)
-    for node in nodes:
-        facts = node.facts or {}
-        kernels[str(facts["kernel"])].append(node.name)
-        drivers[str(facts["gpu_driver"])].append(node.name)
-        for pf in facts["pfs"]:
-            if pf["name"] in node.pfs and pf["firmware"]:
-                firmware[pf["firmware"]].append(f"{node.name} {pf['name']}")
-    for rule, key, values in (
-        ("preflight.os.kernel_differs", "kernel", kernels),
-        ("preflight.gpu.driver_differs", "NVIDIA driver", drivers),
-        ("preflight.firmware.differs", "NIC firmware", firmware),
-    ):
+    for host in hosts:
+        if host.facts is None or not host.pfs:
+            continue
+        kernels[str(host.facts["kernel"])].append(host.name)
+        drivers[str(host.facts["gpu_driver"])].append(host.name)
+        for pf in host.facts["pfs"]:
+            if pf["name"] in host.pfs and pf["firmware"]:
+                firmware[pf["firmware"]].append(f"{host.name} {pf['name']}")
+    for rule, values in zip(BETWEEN_HOSTS, (kernels, drivers, firmware), strict=True):
         if len(values) > 1:
             shown = "; ".join(f"{value} on {', '.join(names)}" for value, names in sorted(values.items()))
-            yield finding(rule, key, shown, "not the same everywhere", "Bring all hosts to one version.", "")
+            yield rule.finding("", {"value": shown})
 
 
-def format_report(subjects: Sequence[Subject], findings: Sequence[Finding]) -> str:
-    """Return the report: a line a host with what its planned ports are, then all findings, worst first."""
+def format_report(hosts: Sequence[Host], findings: Sequence[Finding]) -> str:
+    """Return the report: one line per host and per planned port, then all findings, worst first."""
     lines = []
-    for subject in subjects:
-        mine = [one for one in findings if one.where == subject.name]
+    for host in hosts:
+        mine = [one for one in findings if one.where == host.name]
         counts = [_counted(mine, word) for word in ("error", "warning") if any(one.severity == word for one in mine)]
-        lines.append(f"{subject.name}: {_system(subject.facts)}; {', '.join(counts) or 'nothing to complain of'}")
-        lines += [f"  {_port(pf)}" for pf in (subject.facts or {}).get("pfs", []) if pf["name"] in subject.pfs]
-    lines.append(f"{len(subjects)} hosts: {_counted(findings, 'error')}, {_counted(findings, 'warning')}")
+        lines.append(f"{host.name}: {_system(host.facts)}; {', '.join(counts) or 'no errors or warnings'}")
+        lines += [f"  {_port(pf)}" for pf in (host.facts["pfs"] if host.facts else ()) if pf["name"] in host.pfs]
+    lines.append(f"{len(hosts)} hosts: {_counted(findings, 'error')}, {_counted(findings, 'warning')}")
     if findings:
-        lines.append(format_findings(_joined(findings)))
+        lines += [str(one) for one in _joined(findings)]
     return "\n".join(lines)
 
 
@@ -103,7 +90,7 @@ def _counted(findings: Iterable[Finding], severity: str) -> str:
     return f"{number} {severity}" if number == 1 else f"{number} {severity}s"
 
 
-def _system(facts: Mapping[str, Any] | None) -> str:
+def _system(facts: Facts | None) -> str:
     if facts is None:
         return "not read"
     return f"{facts['os']['name'] or 'unknown system'}, kernel {facts['kernel']}"

@@ -1,258 +1,398 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Judge what a host said of itself before anything is changed on it. Private to the collection.
+"""What a GPU node and its planned ports must be like, as rules over its facts. Private to the collection.
 
-``RULES`` is the list of all rules with their usual severity. A rule's second part is its layer, so that a finding names
-what is broken: firmware, pcie, link, rdma … A fact that is unknown is never taken as good.
+``RULES`` has all rules of preflight: these, those of every node (module_utils/_preflight/checklist.py), and those that
+compare hosts. A fact that is unknown is never taken as good.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding, Severity
+from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding
+from ansible_collections.gb10.cluster.plugins.module_utils._preflight.checklist import (
+    NODE_RULES,
+    PRIVILEGES,
+    Fault,
+    Host,
+    Rule,
+    apply_rules,
+    check_node,
+    fault_if,
+)
 
-RULES: dict[str, Severity] = {
-    "preflight.cgroup.unknown": "warning",
-    "preflight.cgroup.v1": "error",
-    "preflight.cni.stale_namespace": "error",
-    "preflight.driver.no_rdma": "error",
-    "preflight.driver.other": "warning",
-    "preflight.firmware.differs": "warning",
-    "preflight.gpu.driver_differs": "warning",
-    "preflight.gpu.no_driver": "error",
-    "preflight.host.unread": "error",
-    "preflight.iommu.off": "info",
-    "preflight.link.down": "error",
-    "preflight.link.not_active": "error",
-    "preflight.link.slow": "warning",
-    "preflight.memory.cma": "warning",
-    "preflight.memory.swap": "warning",
-    "preflight.mtu.not_yet": "info",
-    "preflight.network.management_missing": "error",
-    "preflight.network.wifi": "warning",
-    "preflight.os.kernel_differs": "warning",
-    "preflight.os.unsupported": "warning",
-    "preflight.pcie.narrow": "warning",
-    "preflight.pcie.slow": "warning",
-    "preflight.pcie.unknown": "warning",
-    "preflight.port.in_use": "error",
-    "preflight.rdma.exclusive": "error",
-    "preflight.rdma.no_device_nodes": "error",
-    "preflight.runtime.memlock": "warning",
-    "preflight.settings.unknown_rule": "error",
-    "preflight.storage.space": "error",
-    "preflight.time.skew": "warning",
-    "preflight.time.unsynchronized": "warning",
-}
-MAX_SKEW_S = 30.0  # what a slow connection adds is far below it
-# DGX OS 7 is Ubuntu 24.04; Debian 13 is what the lab runs
-SUPPORTED = {("ubuntu", "24.04"), ("debian", "13")}
-# ports of K3s (docs.k3s.io/installation/requirements); the first is the servers' only
-API_PORT = 6443
-NODE_PORTS = {6444: "K3s' load balancer", 10250: "the kubelet", 10256: "kube-proxy", 10010: "containerd's streams"}
-# NVIDIA advisory of 2026-09-13: with this kernel no contiguous memory is reserved and ibv_reg_mr fails on GB10
-CMA_KERNEL = "7.0.0-1019-nvidia"
-
-_OWNERS = re.compile(r"(k3s|kube|containerd|etcd)")
 _ENCODING = 128 / 130  # PCIe 3.0 and later
+_BUSY_PERCENT = 50
+# Bits of clocks_event_reasons.active that tell of a limit from outside the program (nvml.h, nvmlClocksEventReason…)
+_SLOWDOWNS = {0x4: "power cap", 0x8: "hardware slowdown", 0x40: "heat", 0x80: "power brake"}
+# Kernels that are known to fail: start of the release, what the facts must show besides, and why.
+BAD_KERNELS: tuple[tuple[str, Callable[[Host], bool], str], ...] = (
+    (
+        "7.0.0-1019-nvidia",
+        lambda host: host.known["cma_kib"] == 0,
+        "without contiguous memory, registering memory for RDMA fails on GB10 (NVIDIA advisory of 2026-09-13)",
+    ),
+)
 
 
-@dataclass(frozen=True)
-class Settings:
-    """What is asked of hosts. Space in GiB, rates in Gb/s; ``rdma_mode`` is how pods get RDMA (gb10_rdma_mode)."""
-
-    min_free_gib: float = 100
-    min_rate_gbps: float = 200
-    min_pcie_gbps: float = 100
-    rdma_mode: str = "privileged"
-    severities: Mapping[str, str] = field(default_factory=dict)
+def _kernel(host: Host) -> Iterator[Fault]:
+    release = host.known["kernel"] or ""
+    for start, shows, why in BAD_KERNELS:
+        if release.startswith(start) and shows(host):
+            yield {"value": release, "why": why}
 
 
-@dataclass(frozen=True)
-class Subject:
-    """A host as it is meant to be: its PFs, and the VFs ``{netdev: MAC}`` that it gets. No PFs: no GPU node."""
-
-    name: str
-    facts: Mapping[str, Any] | None
-    pfs: tuple[str, ...] = ()
-    vfs: Mapping[str, str] = field(default_factory=dict)
-    mtu: int = 9000
-    server: bool = False
-    management_interface: str | None = None
+def _power(host: Host) -> Iterator[Fault]:
+    for gpu in host.known["gpus"]:
+        limit, usual = gpu["power_limit_w"], gpu["default_power_limit_w"]
+        if limit is not None and usual is not None and limit < usual:
+            yield {"value": f"{limit:g} W", "usual": f"{usual:g}"}
 
 
-def finding(rule: str, key: str, value: object, reason: str, remedy: str, where: str) -> Finding:
-    """Return a finding with its rule's usual severity."""
-    return Finding(RULES[rule], rule, key, value, reason, remedy, where, "preflight")
+def _clock(host: Host) -> Iterator[Fault]:
+    for gpu in host.known["gpus"]:
+        clock, largest, load = gpu["clock_mhz"], gpu["max_clock_mhz"], gpu["utilization"]
+        reasons = [name for bit, name in _SLOWDOWNS.items() if int(gpu["slowdown"] or 0) & bit]
+        busy = load is not None and load >= _BUSY_PERCENT
+        slow = busy and clock is not None and largest is not None and clock < largest / 2
+        if reasons or slow:
+            shown = "unknown" if clock is None or largest is None else f"{clock:g} of {largest:g} MHz"
+            yield {"value": shown, "why": ", ".join(reasons) or f"at {load:g} % load and without a stated reason"}
 
 
-def judge_host(subject: Subject, settings: Settings) -> list[Finding]:
-    """Return everything that one host's facts say."""
-    if subject.facts is None:
-        reason = "the host could not be read in this run, so nothing is known of it"
-        return [finding("preflight.host.unread", subject.name, None, reason, "See its error above.", subject.name)]
-    return [
-        *_judge_system(subject, subject.facts),
-        *_judge_network(subject, subject.facts),
-        *(_judge_node(subject, subject.facts) if subject.pfs else ()),
-        *(_judge_runtime(subject, subject.facts, settings) if subject.pfs else ()),
-        *(
-            found
-            for pf in subject.facts["pfs"]
-            if pf["name"] in subject.pfs
-            for found in _judge_pf(subject, pf, settings)
-        ),
-    ]
+def _disks(host: Host) -> Iterator[Fault]:
+    wanted = host.settings.min_free_gib
+    for disk in host.known["disks"]:
+        if disk["free_gib"] < wanted:
+            shown = f"{disk['free_gib']:g} of {disk['total_gib']:g} GiB free"
+            yield {"value": shown, "key": disk["path"], "wanted": f"{wanted:g}"}
 
 
-def _judge_system(subject: Subject, facts: Mapping[str, Any]) -> Iterator[Finding]:
-    where = subject.name
-    system = facts["os"]
-    if (system["id"], system["version"]) not in SUPPORTED:
-        remedy = "Use DGX OS 7 (Ubuntu 24.04); others may work."
-        yield finding("preflight.os.unsupported", "os", system["name"] or None, "not a tested system", remedy, where)
-    if facts["cgroup_version"] is None:
-        remedy = "Check that cgroups are mounted."
-        yield finding("preflight.cgroup.unknown", "cgroup", None, "no cgroup hierarchy was found", remedy, where)
-    elif facts["cgroup_version"] < 2:
-        reason = "the kubelet refuses cgroup v1 unless it is told otherwise (failCgroupV1, since Kubernetes 1.35)"
-        remedy = "Boot with systemd.unified_cgroup_hierarchy=1."
-        yield finding("preflight.cgroup.v1", "cgroup", facts["cgroup_version"], reason, remedy, where)
-    if facts["time_synchronized"] is not True:
-        reason = "the clock isn't known to be synchronized; certificates and log times depend on it"
-        remedy = "Enable systemd-timesyncd or chrony, and let it reach a server."
-        yield finding("preflight.time.unsynchronized", "time", facts["time_synchronized"], reason, remedy, where)
-    if abs(facts["clock_offset_s"] or 0.0) > MAX_SKEW_S:
-        reason = (
-            "off the controller's clock; certificates may be refused, and logs of different hosts don't fit together"
-        )
-        remedy = "Set the clock, then keep it by systemd-timesyncd or chrony."
-        yield finding("preflight.time.skew", "clock", f"{facts['clock_offset_s']:+g} s", reason, remedy, where)
-
-
-def _judge_network(subject: Subject, facts: Mapping[str, Any]) -> Iterator[Finding]:
-    where = subject.name
-    wanted = {**NODE_PORTS, **({API_PORT: "the Kubernetes API"} if subject.server else {})}
-    for listener in facts["listeners"]:
-        port, process = listener["port"], listener["process"]
-        if port in wanted and not _OWNERS.match(process or ""):
-            reason = f"{process or 'an unknown process'} listens there, and {wanted[port]} needs it"
-            yield finding("preflight.port.in_use", "port", port, reason, "Stop or move that process.", where)
-    if facts["default_routes"] and facts["default_routes"][0] in facts["wifi"]:
-        reason = "the default route is Wi-Fi, so control traffic would go there"
-        remedy = "Give the wired interface the lower metric, and set gb10_management_interface."
-        yield finding("preflight.network.wifi", "default route", facts["default_routes"][0], reason, remedy, where)
-    name = subject.management_interface
-    if name and name not in facts["interfaces"]:
-        reason = f"no such interface (there are: {', '.join(facts['interfaces']) or 'none'})"
-        remedy = "Correct gb10_management_interface of the host."
-        yield finding("preflight.network.management_missing", "gb10_management_interface", name, reason, remedy, where)
-
-
-def _judge_node(subject: Subject, facts: Mapping[str, Any]) -> Iterator[Finding]:
-    where, rdma = subject.name, facts["rdma"]
-    if facts["gpu_driver"] is None:
-        remedy = "Install the NVIDIA driver of the system."
-        yield finding("preflight.gpu.no_driver", "nvidia", None, "no NVIDIA driver is loaded", remedy, where)
-    if facts["swap_kib"]:
-        reason = "GPU and CPU share the memory of a GB10; swapping makes it hang instead of failing"
-        remedy = "Run swapoff -a and remove swap from /etc/fstab."
-        yield finding("preflight.memory.swap", "swap", f"{facts['swap_kib']} KiB", reason, remedy, where)
-    if (facts["kernel"] or "").startswith(CMA_KERNEL) and facts["cma_kib"] == 0:
-        reason = "this kernel reserves no contiguous memory, and registering memory for RDMA can fail"
-        remedy = "Update the kernel (NVIDIA advisory of 2026-09-13)."
-        yield finding("preflight.memory.cma", "kernel", facts["kernel"], reason, remedy, where)
-    if not facts["iommu"]:
-        reason = "no IOMMU is active; VFs for pods don't need one, VFIO does"
-        yield finding("preflight.iommu.off", "iommu", False, reason, "Nothing to do.", where)
-    if rdma["shared_mode"] is False:
-        reason = "RDMA devices belong to one network namespace each, and host-device moves only the netdev"
-        remedy = "Run rdma system set netns shared, or set ib_core netns_mode=1."
-        yield finding("preflight.rdma.exclusive", "rdma system", "exclusive", reason, remedy, where)
-    if rdma["devices"] and not rdma["device_nodes"]:
-        reason = "there are RDMA devices but no /dev/infiniband/uverbs*, so no program can open them"
-        yield finding("preflight.rdma.no_device_nodes", "/dev/infiniband", 0, reason, "Load ib_uverbs.", where)
-
-
-def _judge_runtime(subject: Subject, facts: Mapping[str, Any], settings: Settings) -> Iterator[Finding]:
-    where = subject.name
-    for disk in facts["disks"]:
-        if disk["free_gib"] < settings.min_free_gib:
-            reason = f"less than {settings.min_free_gib:g} GiB free for image and model"
-            remedy = "Free space, or set preflight_paths and preflight_min_free_gib to what your model needs."
-            yield finding("preflight.storage.space", disk["path"], f"{disk['free_gib']} GiB", reason, remedy, where)
-    for unit, limit in facts["runtime_memlock"].items():
+def _memlock(host: Host) -> Iterator[Fault]:
+    # the other modes' pods have IPC_LOCK, or no RDMA at all
+    severity = "warning" if host.settings.rdma_mode == "restricted" else "info"
+    for unit, limit in host.known["runtime_memlock"].items():
         if limit is not None:
-            reason = "pods without IPC_LOCK can't register memory beyond it: ibv_reg_mr fails"
-            remedy = f"Set LimitMEMLOCK=infinity in a drop-in of {unit}; role k3s does for restricted pods."
-            found = finding("preflight.runtime.memlock", unit, limit, reason, remedy, where)
-            # the other modes' pods have IPC_LOCK, or no RDMA at all
-            yield found if settings.rdma_mode == "restricted" else replace(found, severity="info")
-    macs = {mac: netdev for netdev, mac in subject.vfs.items()}
-    for orphan in facts["orphan_namespaces"]:
+            yield {"value": limit, "key": unit, "unit": unit, "severity": severity}
+
+
+def _namespaces(host: Host) -> Iterator[Fault]:
+    macs = {mac: netdev for netdev, mac in host.vfs.items()}
+    for orphan in host.known["orphan_namespaces"]:
         for link in orphan["links"]:
-            held = link["alias"] if link["alias"] in subject.vfs else macs.get(link["mac"])
+            held = link["alias"] if link["alias"] in host.vfs else macs.get(link["mac"])
             if held:
-                reason = f"no process is left in it, but it holds VF {held} as {link['name']}: no pod can have it"
-                remedy = f"Run ip netns del {orphan['namespace']}; the VF comes back to the host."
-                yield finding(
-                    "preflight.cni.stale_namespace", "network namespace", orphan["namespace"], reason, remedy, where
-                )
+                yield {"value": orphan["namespace"], "namespace": orphan["namespace"], "vf": held, "link": link["name"]}
 
 
-def _judge_pf(subject: Subject, pf: Mapping[str, Any], settings: Settings) -> Iterator[Finding]:
-    name, where = pf["name"], subject.name
-    if pf["driver"] != "mlx5_core":
-        reason = "not ConnectX's driver mlx5_core"
-        yield finding("preflight.driver.other", name, pf["driver"], reason, "Name a ConnectX PF.", where)
-    if pf["rdma_device"] is None:
-        reason = "no RDMA device belongs to it"
-        remedy = "Load mlx5_ib; check that RoCE is enabled (devlink dev param, enable_roce)."
-        yield finding("preflight.driver.no_rdma", name, None, reason, remedy, where)
-    if not pf["carrier"]:
-        linked = [other["name"] for other in (subject.facts or {})["pfs"] if _spare(subject, other)]
-        reason = "no link; the rail would be idle and NCCL would use the others only"
-        remedy = "Check cable, cage and switch port."
-        if linked:
-            remedy = f"{' and '.join(linked)} has a link: if the cable is in that cage, name it in gb10_fabric_pfs."
-        yield finding("preflight.link.down", name, "down", reason, remedy, where)
-    elif pf["rdma_device"] and pf["port_state"] != "ACTIVE":
-        reason = f"the link is up, but the port of {pf['rdma_device']} isn't active, and NCCL skips it"
-        remedy = f"Bring the interface up (ip link set {name} up)."
-        yield finding("preflight.link.not_active", name, pf["port_state"], reason, remedy, where)
-    if pf["carrier"] and pf["rate_gbps"] is not None and pf["rate_gbps"] < settings.min_rate_gbps:
-        reason = f"below {settings.min_rate_gbps:g} Gb/s: a degraded NIC, a slow cable or a shaped switch port"
-        remedy = "Take the power off, not only the system; check the switch port's speed."
-        yield finding("preflight.link.slow", name, f"{pf['rate_gbps']:g} Gb/s", reason, remedy, where)
-    yield from _judge_pcie(pf, where, settings)
-    if pf["mtu"] is not None and pf["mtu"] < subject.mtu:
-        reason = f"{subject.mtu} is planned; a firmware update resets it"
-        yield finding("preflight.mtu.not_yet", name, pf["mtu"], reason, "Role netplan sets it.", where)
+def _unusable_networkd(host: Host) -> Sequence[Fault]:
+    state = host.known["network_services"]["systemd-networkd.service"].get("LoadState")
+    return fault_if(state in ("not-found", "masked"), state)
 
 
-def _spare(subject: Subject, pf: Mapping[str, Any]) -> bool:
-    """Tell a port that has a link and that no rail uses, which is what a cable in the other cage looks like."""
-    return bool(pf["carrier"]) and pf["name"] not in subject.pfs
+def _network_manager(host: Host) -> Sequence[Fault]:
+    state = host.known["network_services"]["NetworkManager.service"].get("ActiveState")
+    return fault_if(state == "active", "NetworkManager")
 
 
-def _judge_pcie(pf: Mapping[str, Any], where: str, settings: Settings) -> Iterator[Finding]:
-    name, speed, width = pf["name"], pf["pcie_gts"], pf["pcie_width"]
-    if speed is None or width is None:
-        reason = "the PCIe link's speed and width are unknown"
-        yield finding("preflight.pcie.unknown", name, None, reason, "Look at lspci -vv.", where)
-        return
-    shown = f"{speed:g} GT/s x{width}"
-    if width < (pf["pcie_max_width"] or width) or speed < (pf["pcie_max_gts"] or speed):
-        reason = f"trained below what it can do ({pf['pcie_max_gts']:g} GT/s x{pf['pcie_max_width']})"
-        remedy = "Take the power off for a minute; update the system's firmware."
-        yield finding("preflight.pcie.narrow", name, shown, reason, remedy, where)
+def _leftovers(host: Host) -> Iterator[Fault]:
+    for file in host.known["netplan"]["files"]:
+        ports = [name for name in file["interfaces"] if name in host.pfs]
+        if ports:
+            yield {"value": ", ".join(ports), "key": file["path"], "path": file["path"]}
+
+
+def _ports(find: Callable[[Host, Mapping[str, Any]], Sequence[Fault]]) -> Callable[[Host], Iterator[Fault]]:
+    """Return a function that looks at each planned port; a fault's key is the port unless it has one."""
+
+    def each(host: Host) -> Iterator[Fault]:
+        for pf in host.known["pfs"]:
+            if pf["name"] in host.pfs:
+                for fault in find(host, pf):
+                    yield {"key": pf["name"], "port": pf["name"], **fault}
+
+    return each
+
+
+def _lease(_host: Host, pf: Mapping[str, Any]) -> Sequence[Fault]:
+    leases = ", ".join(entry["address"] for entry in pf["addresses"] if entry["dynamic"])
+    return fault_if(leases, leases)
+
+
+def _down(host: Host, pf: Mapping[str, Any]) -> Sequence[Fault]:
+    # a port that has a link and that no rail uses is what a cable in the other cage looks like
+    linked = [other["name"] for other in host.known["pfs"] if other["carrier"] and other["name"] not in host.pfs]
+    do = "Check cable, cage and switch port."
+    if linked:
+        do = f"{' and '.join(linked)} has a link: if the cable is in that cage, name it in gb10_fabric_pfs."
+    return fault_if(not pf["carrier"], "down", do=do)
+
+
+def _not_active(_host: Host, pf: Mapping[str, Any]) -> Sequence[Fault]:
+    wrong = pf["carrier"] and pf["rdma_device"] and pf["port_state"] != "ACTIVE"
+    return fault_if(wrong, pf["port_state"], device=pf["rdma_device"])
+
+
+def _slow(host: Host, pf: Mapping[str, Any]) -> Sequence[Fault]:
+    rate, wanted = pf["rate_gbps"], host.settings.min_rate_gbps
+    slow = pf["carrier"] and rate is not None and rate < wanted
+    return [{"value": f"{rate:g} Gb/s", "wanted": f"{wanted:g}"}] if slow else []
+
+
+def _pcie_unknown(pf: Mapping[str, Any]) -> bool:
+    return pf["pcie_gts"] is None or pf["pcie_width"] is None
+
+
+def _narrow(_host: Host, pf: Mapping[str, Any]) -> Sequence[Fault]:
+    speed, width = pf["pcie_gts"], pf["pcie_width"]
+    best_speed, best_width = pf["pcie_max_gts"] or speed, pf["pcie_max_width"] or width
+    if _pcie_unknown(pf) or (speed >= best_speed and width >= best_width):
+        return []
+    return [{"value": f"{speed:g} GT/s x{width}", "best": f"{best_speed:g} GT/s x{best_width}"}]
+
+
+def _pcie_slow(host: Host, pf: Mapping[str, Any]) -> Sequence[Fault]:
+    if _pcie_unknown(pf):
+        return []
+    speed, width, wanted = pf["pcie_gts"], pf["pcie_width"], host.settings.min_pcie_gbps
     rate = speed * width * _ENCODING
-    if rate < settings.min_pcie_gbps:
-        reason = f"carries {rate:.0f} Gb/s at most, {settings.min_pcie_gbps:g} are wanted of a half"
-        remedy = "Update the system's firmware: early GB10 firmware gave the halves x2."
-        yield finding("preflight.pcie.slow", name, shown, reason, remedy, where)
+    return fault_if(rate < wanted, f"{speed:g} GT/s x{width}", rate=f"{rate:.0f}", wanted=f"{wanted:g}")
+
+
+GPU_NODE_RULES = (
+    Rule(
+        "preflight.gpu.no_driver",
+        "error",
+        "nvidia",
+        "no NVIDIA driver is loaded, so no model can run here",
+        "Install the NVIDIA driver of the system, and reboot.",
+        lambda host: fault_if(host.known["gpu_driver"] is None, None),
+    ),
+    Rule(
+        "preflight.gpu.no_runtime",
+        "error",
+        "nvidia-container-runtime",
+        "K3s finds no NVIDIA container runtime when it starts, so pods with a GPU would not start",
+        "Run apt-get install nvidia-container-toolkit, and restart K3s if it runs already.",
+        lambda host: fault_if(host.known["gpu_driver"] is not None and host.known["gpu_runtime"] is None, None),
+    ),
+    Rule(
+        "preflight.gpu.power_limit",
+        "warning",
+        "power limit",
+        "the GPU's usual limit is {usual} W, so it runs below what it can",
+        "Run nvidia-smi -pl {usual}, and look for what lowered it.",
+        _power,
+    ),
+    Rule(
+        "preflight.gpu.slow_clock",
+        "warning",
+        "GPU clock",
+        "the GPU is held back ({why}); a Spark on an unfit power supply stays at about 30 W and 500 to 850 MHz",
+        "Use the power supply that came with it, in a socket of its own; take the power off for a minute.",
+        _clock,
+    ),
+    Rule(
+        "preflight.kernel.known_bad",
+        "warning",
+        "kernel",
+        "this kernel is known to fail here: {why}",
+        "Update the kernel and reboot.",
+        _kernel,
+    ),
+    Rule(
+        "preflight.iommu.off",
+        "info",
+        "iommu",
+        "no IOMMU is active; VFs for pods do not need one, VFIO does",
+        "Nothing to do.",
+        lambda host: fault_if(not host.known["iommu"], False),
+    ),
+    Rule(
+        "preflight.rdma.exclusive",
+        "error",
+        "rdma system",
+        "each RDMA device belongs to one network namespace, and the host-device plugin moves only the netdev",
+        "Run rdma system set netns shared, or set ib_core netns_mode=1.",
+        lambda host: fault_if(host.known["rdma"]["shared_mode"] is False, "exclusive"),
+    ),
+    Rule(
+        "preflight.rdma.no_device_nodes",
+        "error",
+        "/dev/infiniband",
+        "there are RDMA devices but no /dev/infiniband/uverbs*, so no program can open them",
+        "Run modprobe ib_uverbs.",
+        lambda host: fault_if(host.known["rdma"]["devices"] and not host.known["rdma"]["device_nodes"], 0),
+    ),
+    Rule(
+        "preflight.storage.space",
+        "error",
+        "disk",
+        "images and model need {wanted} GiB free here",
+        "Free space, move the directory to a larger disk, or set preflight_min_free_gib to what your model needs.",
+        _disks,
+    ),
+    Rule(
+        "preflight.runtime.memlock",
+        "warning",
+        "memlock",
+        "pods without IPC_LOCK can't register memory beyond this limit: ibv_reg_mr fails",
+        "Set LimitMEMLOCK=infinity in a drop-in of {unit}; role k3s does so for restricted pods.",
+        _memlock,
+    ),
+    Rule(
+        "preflight.cni.stale_namespace",
+        "error",
+        "network namespace",
+        "no process is left in it, but it holds VF {vf} as {link}, so no pod can have that VF",
+        "Run ip netns del {namespace}; the VF comes back to the host.",
+        _namespaces,
+    ),
+    Rule(
+        "preflight.network.no_networkd",
+        "error",
+        "systemd-networkd",
+        "the fabric's interfaces are configured by systemd-networkd, and it can't run here",
+        "Run apt-get install systemd (it contains systemd-networkd), or systemctl unmask systemd-networkd.",
+        _unusable_networkd,
+    ),
+    Rule(
+        "preflight.network.manager",
+        "info",
+        "renderer",
+        "NetworkManager configures this host, as on every delivered DGX Spark; the fabric uses systemd-networkd",
+        "Nothing to do.",
+        _network_manager,
+    ),
+    Rule(
+        "preflight.netplan.invalid",
+        "error",
+        "/etc/netplan",
+        "netplan refuses the host's own files, which were like this before any change, so no change could be applied",
+        "Correct or remove the file that the message names, until sudo netplan get succeeds.",
+        lambda host: fault_if(host.known["netplan"]["error"] is not None, host.known["netplan"]["error"]),
+    ),
+    Rule(
+        "preflight.netplan.leftover",
+        "warning",
+        "netplan",
+        "this file configures ports of the fabric too (NVIDIA's playbook leaves 40-cx7.yaml), and netplan merges both",
+        "Remove the ports from {path}, or the whole file, and run sudo netplan apply.",
+        _leftovers,
+    ),
+    Rule(
+        "preflight.netplan.dhcp_lease",
+        "warning",
+        "port",
+        "a DHCP server answers on the fabric, and its default route could take the host's traffic",
+        "Switch the DHCP server off in the fabric's network, and remove dhcp4 of {port} from /etc/netplan.",
+        _ports(_lease),
+    ),
+    Rule(
+        "preflight.driver.other",
+        "warning",
+        "port",
+        "this port is not driven by ConnectX's mlx5_core, the only driver that the collection was made for",
+        "Name a ConnectX port in gb10_fabric_rails.",
+        _ports(lambda host, pf: fault_if(pf["driver"] != "mlx5_core", pf["driver"])),
+    ),
+    Rule(
+        "preflight.driver.no_rdma",
+        "error",
+        "port",
+        "no RDMA device belongs to this port",
+        "Run modprobe mlx5_ib, and check that RoCE is enabled (devlink dev param, enable_roce).",
+        _ports(lambda host, pf: fault_if(pf["rdma_device"] is None, None)),
+    ),
+    Rule(
+        "preflight.link.down",
+        "error",
+        "port",
+        "there is no link, so the rail would be idle and NCCL would use only the others",
+        "{do}",
+        _ports(_down),
+    ),
+    Rule(
+        "preflight.link.not_active",
+        "error",
+        "port",
+        "the link is up, but the port of {device} is not active, and NCCL skips it",
+        "Run ip link set {port} up.",
+        _ports(_not_active),
+    ),
+    Rule(
+        "preflight.link.slow",
+        "warning",
+        "port",
+        "the link is below {wanted} Gb/s: a degraded NIC, a slow cable or a shaped switch port",
+        "Take the power off, not only the system; check the switch port's speed.",
+        _ports(_slow),
+    ),
+    Rule(
+        "preflight.pcie.unknown",
+        "warning",
+        "port",
+        "speed and width of the PCIe link are unknown, so the rail may be limited by it",
+        "Look at LnkSta in lspci -vv.",
+        _ports(lambda host, pf: fault_if(_pcie_unknown(pf), None)),
+    ),
+    Rule(
+        "preflight.pcie.narrow",
+        "warning",
+        "port",
+        "the PCIe link is below what the port can do ({best})",
+        "Take the power off for a minute; update the system's firmware.",
+        _ports(_narrow),
+    ),
+    Rule(
+        "preflight.pcie.slow",
+        "warning",
+        "port",
+        "the PCIe link carries {rate} Gb/s at most, and each half needs {wanted}",
+        "Update the system's firmware: early GB10 firmware gave the halves x2.",
+        _ports(_pcie_slow),
+    ),
+    Rule(
+        "preflight.mtu.not_yet",
+        "info",
+        "port",
+        "MTU {planned} is planned; a firmware update resets it",
+        "Nothing to do: role netplan sets it.",
+        _ports(lambda host, pf: fault_if(pf["mtu"] is not None and pf["mtu"] < host.mtu, pf["mtu"], planned=host.mtu)),
+    ),
+)
+UNREAD = Rule(
+    "preflight.host.unread",
+    "error",
+    "host",
+    "the host could not be read in this run, so nothing is known of it",
+    "See its error above.",
+)
+UNKNOWN_RULE = Rule(
+    "preflight.settings.unknown_rule", "error", "preflight_severities", "there is no such {what}", "Use one of {known}."
+)
+# Ranks on unlike hosts hang in ways that are hard to read.
+BETWEEN_HOSTS = tuple(
+    Rule(name, "warning", key, f"the hosts have different versions of their {key}", "Bring all hosts to one version.")
+    for name, key in (
+        ("preflight.os.kernel_differs", "kernel"),
+        ("preflight.gpu.driver_differs", "NVIDIA driver"),
+        ("preflight.firmware.differs", "NIC firmware"),
+    )
+)
+RULES = {
+    rule.name: rule.severity
+    for rule in (PRIVILEGES, *NODE_RULES, *GPU_NODE_RULES, UNREAD, UNKNOWN_RULE, *BETWEEN_HOSTS)
+}
+
+
+def check_host(host: Host) -> list[Finding]:
+    """Return everything that one host's facts show."""
+    if host.facts is None:
+        return [UNREAD.finding(host.name, {"value": None, "key": host.name})]
+    found = check_node(host)
+    unprivileged = any(one.rule == PRIVILEGES.name for one in found)
+    return found if unprivileged or not host.pfs else [*found, *apply_rules(GPU_NODE_RULES, host)]

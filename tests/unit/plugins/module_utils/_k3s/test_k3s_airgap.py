@@ -19,7 +19,7 @@ def test_the_release_s_own_names(tmp_path: Path) -> None:
     fill(
         tmp_path, "k3s", "k3s-arm64", "k3s-airgap-images-amd64.tar.zst", "k3s-airgap-images-arm64.tar.zst", "multus.tar"
     )
-    amd64, arm64 = airgap.read(tmp_path, "amd64"), airgap.read(tmp_path, "arm64")
+    amd64, arm64 = airgap.read_airgap(tmp_path, "amd64"), airgap.read_airgap(tmp_path, "arm64")
     assert amd64.findings == arm64.findings == ()
     assert amd64.binary == str(tmp_path / "k3s")
     assert amd64.images == (str(tmp_path / "k3s-airgap-images-amd64.tar.zst"), str(tmp_path / "multus.tar"))
@@ -31,7 +31,7 @@ def test_everything_wrong_is_told_at_once(tmp_path: Path) -> None:
     fill(tmp_path, "multus.tar")
     (tmp_path / "multus.tar").write_text("changed", encoding="utf-8")
     (tmp_path / "mine.tar").write_text("mine", encoding="utf-8")
-    rules = [(finding.rule, finding.key) for finding in airgap.read(tmp_path, "amd64").findings]
+    rules = [(finding.rule, finding.key) for finding in airgap.read_airgap(tmp_path, "amd64").findings]
     assert rules == [
         ("k3s.airgap.binary", "k3s"),
         ("k3s.airgap.checksum.missing", "mine.tar"),
@@ -40,7 +40,9 @@ def test_everything_wrong_is_told_at_once(tmp_path: Path) -> None:
 
 
 def test_a_missing_directory(tmp_path: Path) -> None:
-    assert [finding.rule for finding in airgap.read(tmp_path / "no", "amd64").findings] == ["k3s.airgap.directory"]
+    assert [finding.rule for finding in airgap.read_airgap(tmp_path / "no", "amd64").findings] == [
+        "k3s.airgap.directory"
+    ]
 
 
 def test_sum_files_as_sha256sum_writes_them() -> None:

@@ -9,7 +9,8 @@ import time
 from pathlib import Path
 
 import pytest
-from ansible_collections.gb10.cluster.plugins.module_utils._preflight.facts import Roots, read_host
+from ansible_collections.gb10.cluster.plugins.module_utils._preflight.commands import Answer
+from ansible_collections.gb10.cluster.plugins.module_utils._preflight.facts import Facts, Roots, read_host
 from sysfs_samples import pci_function, rdma_port, write
 
 OS_RELEASE = 'ID=ubuntu\nVERSION_ID="24.04"\nPRETTY_NAME="Ubuntu 24.04.3 LTS"\n'
@@ -26,16 +27,33 @@ TCP = """\
 """
 
 
+UFW = "Status: active\n\nTo    Action  From\n--    ------  ----\n22/tcp    ALLOW  Anywhere\n53/udp  DENY  x\n"
+ACTIVE = "LoadState=loaded\nActiveState=active\n"
+IPV6_ROUTES = (
+    f"{'0' * 32} 00 {'0' * 32} 00 {'0' * 32} ffffffff 1 0 0 lo\n{'0' * 32} 00 {'0' * 32} 00 {'0' * 32} 64 1 0 0 usb0"
+)
+ADDRESSES = [
+    {"family": "inet", "local": "192.168.177.12", "prefixlen": 24, "scope": "global", "dynamic": True},
+    {"family": "inet6", "local": "fe80::1", "prefixlen": 64, "scope": "link"},
+]
+
+
 class Host:
     """A host below a directory, and the answers of its commands."""
 
     def __init__(self, top: Path) -> None:
         self.top = top
-        self.answers: dict[str, str] = {}
-        self.roots = Roots(**{name: str(top / name) for name in ("sysfs", "proc", "etc", "dev", "netns", "cgroup")})
+        self.answers: dict[str, str | Answer] = {}
+        self.roots = Roots(
+            **{name: str(top / name) for name in ("sysfs", "proc", "etc", "dev", "netns", "cgroup", "top")}
+        )
 
-    def run(self, command: list[str]) -> str:
-        return self.answers.get(" ".join(command), "")
+    def run(self, command: list[str]) -> Answer:
+        answer = self.answers.get(" ".join(command), Answer(None))
+        return Answer(0, answer) if isinstance(answer, str) else answer
+
+    def read(self, *paths: str, controller_time: float | None = None) -> Facts:
+        return read_host(self.roots, paths, self.run, controller_time)
 
 
 @pytest.fixture
@@ -50,6 +68,14 @@ def host(tmp_path: Path) -> Host:
     write(proc / "net/route", ROUTES.rstrip())
     write(proc / "net/dev", "Inter-|\n face |\n    lo: 1 2\nenP7s7: 1 2\nwlP9s9: 0 0")
     write(proc / "net/tcp", TCP.rstrip())
+    write(proc / "net/ipv6_route", IPV6_ROUTES.rstrip())
+    write(proc / "swaps", "Filename Type Size Used Priority\n/swap.img file 16777212 0 -2")
+    write(tmp_path / "etc/netplan/40-cx7.yaml", "network: {ethernets: {enp1s0f0np0: {dhcp4: true}}}")
+    write(tmp_path / "etc/netplan/90-NM-1.yaml", "network: {ethernets: {enp1s0f0np01: {}}}")
+    write(tmp_path / "etc/netplan/70-gb10.yaml", "# Written by gb10.cluster\nnetwork: {ethernets: {enp1s0f0np0: {}}}")
+    write(tmp_path / "etc/systemd/system/k3s.service", "Description=K3s server, installed by gb10.cluster")
+    write(tmp_path / "top/usr/bin/nvidia-container-runtime", "")
+    write(tmp_path / "top/etc/kubernetes/kubelet.conf", "")
     write(
         proc / "driver/nvidia/version", "NVRM version: NVIDIA UNIX Open Kernel Module for aarch64  580.95.05  Release"
     )
@@ -68,7 +94,13 @@ def host(tmp_path: Path) -> Host:
     write(sysfs / "module/ib_core/parameters/netns_mode", "Y")
     write(tmp_path / "dev/infiniband/uverbs0", "")
     made.answers = {
-        "ip -d -j link show": '[{"ifname": "enp1s0f0np0", "max_mtu": 9978}]',
+        "ip -d -j address show": json.dumps([{"ifname": "enp1s0f0np0", "max_mtu": 9978, "addr_info": ADDRESSES}, {}]),
+        "netplan get": Answer(1, "", "/etc/netplan/90-NM-1.yaml:1:2: Error in network definition\n"),
+        "ufw status": UFW,
+        "nvidia-smi --query-gpu=name,utilization.gpu,clocks.sm,clocks.max.sm,enforced.power.limit,power.default_limit,"
+        "clocks_event_reasons.active --format=csv,noheader,nounits": "NVIDIA GB10, 96, 850, 3003, [N/A], [N/A], 0x84\n",
+        "/usr/local/bin/k3s --version": "k3s version v1.36.4+k3s1 (abc)\ngo version go1.26\n",
+        "systemctl show --property=LoadState,ActiveState NetworkManager.service": ACTIVE,
         "timedatectl show --property=NTPSynchronized --value": "yes\n",
         **{
             f"systemctl show --property=ActiveState,UnitFileState,LimitMEMLOCK {unit}.service": answer
@@ -84,16 +116,37 @@ def host(tmp_path: Path) -> Host:
 
 
 def test_everything_is_read(host: Host) -> None:
-    facts = read_host(host.roots, [str(host.top / "models/not/yet")], host.run)
+    facts = host.read(str(host.top / "models/not/yet"))
+    assert facts["user"]["uid"] == os.geteuid()
     assert facts["os"] == {"id": "ubuntu", "version": "24.04", "name": "Ubuntu 24.04.3 LTS"}
     assert (facts["kernel"], facts["command_line"]) == ("6.14.0-1013-nvidia", "quiet iommu=pt")
-    assert (facts["memory_kib"], facts["swap_kib"], facts["cma_kib"]) == (125000000, 1024, 0)
+    assert (facts["memory_kib"], facts["cma_kib"]) == (125000000, 0)
+    assert facts["swap"] == [{"name": "/swap.img", "kind": "file", "kib": 16777212}]
+    assert facts["kubernetes"] == {"units": {"k3s.service": True}, "version": "v1.36.4+k3s1", "others": ["kubeadm"]}
+    assert facts["gpu_runtime"] == "/usr/bin/nvidia-container-runtime"
+    assert facts["gpus"] == [
+        {
+            "name": "NVIDIA GB10",
+            "utilization": 96,
+            "clock_mhz": 850,
+            "max_clock_mhz": 3003,
+            "power_limit_w": None,
+            "default_power_limit_w": None,
+            "slowdown": 0x84,
+        }
+    ]
+    assert facts["netplan"] == {
+        "error": "/etc/netplan/90-NM-1.yaml:1:2: Error in network definition",
+        "files": [{"path": str(host.top / "etc/netplan/40-cx7.yaml"), "interfaces": ["enp1s0f0np0"]}],
+    }
+    assert facts["network_services"]["NetworkManager.service"] == {"LoadState": "loaded", "ActiveState": "active"}
+    assert facts["firewall"] == {"active": True, "allowed": ["22/tcp"]}
     assert (facts["cgroup_version"], facts["time_synchronized"], facts["iommu"]) == (2, True, False)
     assert facts["runtime_memlock"] == {"k3s.service": 8388608, "docker.service": None}
     assert facts["gpu_driver"] == "580.95.05"
     assert facts["rdma"] == {"devices": ["rocep1s0f0"], "device_nodes": 1, "shared_mode": True}
     assert facts["interfaces"] == ["enP7s7", "lo", "wlP9s9"]
-    assert (facts["wifi"], facts["default_routes"]) == (["wlP9s9"], ["enP7s7", "wlP9s9"])
+    assert (facts["wifi"], facts["default_routes"]) == (["wlP9s9"], ["enP7s7", "wlP9s9", "usb0"])
     assert facts["listeners"] == [{"port": 10250, "process": "python3"}]
     assert facts["disks"][0]["free_gib"] > 0
     assert facts["pfs"] == [
@@ -116,29 +169,34 @@ def test_everything_is_read(host: Host) -> None:
             "pcie_width": 4,
             "pcie_max_gts": 32.0,
             "pcie_max_width": 4,
+            "addresses": [{"address": "192.168.177.12/24", "dynamic": True}],
         }
     ]
     assert json.loads(json.dumps(facts)) == facts
 
 
 def test_the_clock_is_compared_with_the_controller_s(host: Host) -> None:
-    assert read_host(host.roots, [], host.run)["clock_offset_s"] is None
-    assert abs(read_host(host.roots, [], host.run, time.time() - 3600)["clock_offset_s"] - 3600) < 60
+    assert host.read()["clock_offset_s"] is None
+    assert abs(host.read(controller_time=time.time() - 3600)["clock_offset_s"] - 3600) < 60
 
 
 def test_an_empty_host_is_unknown_and_not_an_error(tmp_path: Path) -> None:
     bare = Host(tmp_path)
-    facts = read_host(bare.roots, [], bare.run)
+    facts = bare.read()
     assert facts["kernel"] is None
     assert facts["cgroup_version"] is None
     assert facts["time_synchronized"] is None
     assert facts["rdma"] == {"devices": [], "device_nodes": 0, "shared_mode": None}
     assert facts["pfs"] == []
+    assert facts["kubernetes"] == {"units": {}, "version": "", "others": []}
+    assert facts["gpus"] == []
+    assert facts["netplan"] == {"error": None, "files": []}
+    assert facts["firewall"] == {"active": False, "allowed": []}
 
 
 def test_cgroup_version_one_has_no_list_of_controllers(host: Host) -> None:
     (host.top / "cgroup/cgroup.controllers").unlink()
-    assert read_host(host.roots, [], host.run)["cgroup_version"] == 1
+    assert host.read()["cgroup_version"] == 1
 
 
 def test_a_namespace_without_a_process_is_an_orphan(host: Host) -> None:
@@ -148,6 +206,6 @@ def test_a_namespace_without_a_process_is_an_orphan(host: Host) -> None:
     os.link(host.top / "netns/cni-alive", host.top / "proc/77/ns/net")
     links = [{"ifname": "lo"}, {"ifname": "net1", "ifalias": "enp1s0f0v0", "address": "02:95:2a:00:01:00"}]
     host.answers["ip -n cni-dead -d -j link show"] = json.dumps(links)
-    assert read_host(host.roots, [], host.run)["orphan_namespaces"] == [
+    assert host.read()["orphan_namespaces"] == [
         {"namespace": "cni-dead", "links": [{"name": "net1", "alias": "enp1s0f0v0", "mac": "02:95:2a:00:01:00"}]}
     ]

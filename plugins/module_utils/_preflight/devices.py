@@ -1,0 +1,103 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Read GPU, RDMA devices and physical functions of a host, changing nothing. Private to the collection."""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from .._rdma.gids import parse_rate, parse_state
+from .._sriov.physical_functions import Pf, read_int, read_text
+from .commands import Run
+
+_SPEED = re.compile(r"(?P<speed>[\d.]+) GT/s")
+# Where K3s searches the container toolkit's runtime when it starts, besides its PATH (k3s pkg/agent/containerd).
+RUNTIMES = ("usr/local/nvidia/toolkit/nvidia-container-runtime", "usr/bin/nvidia-container-runtime")
+_GPU_FIELDS = {
+    "name": "name",
+    "utilization": "utilization.gpu",
+    "clock_mhz": "clocks.sm",
+    "max_clock_mhz": "clocks.max.sm",
+    "power_limit_w": "enforced.power.limit",
+    "default_power_limit_w": "power.default_limit",
+    "slowdown": "clocks_event_reasons.active",
+}
+
+
+def read_gpu_driver(proc: Path) -> str | None:
+    """Return the version of the loaded NVIDIA driver."""
+    text = read_text(proc / "driver/nvidia/version") or ""
+    match = re.search(r"Kernel Module.*?\s(\d+\.\d[\d.]*)", text)
+    return match[1] if match else None
+
+
+def read_gpu_runtime(root: Path) -> str | None:
+    """Return the path of NVIDIA's container runtime, or None where K3s will not find one."""
+    return next((f"/{name}" for name in RUNTIMES if (root / name).exists()), None)
+
+
+def read_gpus(run: Run) -> list[dict[str, Any]]:
+    """Return name, load, clocks, power limits and slow-down bits of each GPU; None for what is unknown."""
+    query = ",".join(_GPU_FIELDS.values())
+    output = run(["nvidia-smi", f"--query-gpu={query}", "--format=csv,noheader,nounits"]).output
+    rows = [[cell.strip() for cell in row] for row in csv.reader(output.splitlines())]
+    return [
+        {key: cell if key == "name" else _number(cell) for key, cell in zip(_GPU_FIELDS, row, strict=True)}
+        for row in rows
+        if len(row) == len(_GPU_FIELDS)
+    ]
+
+
+def _number(cell: str) -> float | None:
+    try:
+        return float(int(cell, 16)) if cell.startswith("0x") else float(cell)
+    except ValueError:  # [N/A] on GB10 for what its power supply does not tell
+        return None
+
+
+def read_rdma(sysfs: Path, dev: Path) -> dict[str, Any]:
+    """Return RDMA devices, how many device nodes programs can open, and whether namespaces share the devices."""
+    mode = read_text(sysfs / "module/ib_core/parameters/netns_mode")
+    return {
+        "devices": sorted(path.name for path in (sysfs / "class/infiniband").glob("*")),
+        "device_nodes": len(list((dev / "infiniband").glob("uverbs*"))),
+        "shared_mode": {"Y": True, "N": False}.get(mode or ""),
+    }
+
+
+def read_ports(sysfs: Path, pfs: Iterable[Pf], addresses: Mapping[str, list[dict[str, Any]]]) -> list[dict[str, Any]]:
+    """Return driver, firmware, link, PCIe link and addresses of each physical function."""
+    return [_port(sysfs, pf) | {"addresses": addresses.get(pf.name, [])} for pf in pfs]
+
+
+def _port(sysfs: Path, pf: Pf) -> dict[str, Any]:
+    netdev = sysfs / "class/net" / pf.name
+    device = netdev / "device"
+    driver = device / "driver"
+    rdma = sysfs / "class/infiniband" / (pf.rdma_device or "-")
+    return {
+        **asdict(pf),
+        "driver": driver.readlink().name if driver.is_symlink() else None,
+        "driver_version": read_text(sysfs / "module/mlx5_core/version"),
+        "firmware": read_text(rdma / "fw_ver"),
+        "mtu": read_int(netdev / "mtu"),
+        "carrier": read_text(netdev / "carrier") == "1",
+        "speed_mbps": read_int(netdev / "speed"),
+        "port_state": parse_state(read_text(rdma / "ports/1/state")),
+        "rate_gbps": parse_rate(read_text(rdma / "ports/1/rate")),
+        "pcie_gts": _gts(read_text(device / "current_link_speed")),
+        "pcie_width": read_int(device / "current_link_width"),
+        "pcie_max_gts": _gts(read_text(device / "max_link_speed")),
+        "pcie_max_width": read_int(device / "max_link_width"),
+    }
+
+
+def _gts(text: str | None) -> float | None:
+    match = _SPEED.match(text or "")
+    return float(match["speed"]) if match else None

@@ -1,0 +1,139 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Read interfaces, routes, listeners, namespaces, netplan and firewall of a host, changing nothing. Private."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from .._sriov.physical_functions import read_text
+from .commands import Run
+
+_LISTEN = "0A"  # TCP_LISTEN in /proc/net/tcp (include/net/tcp_states.h)
+_SOCKET = re.compile(r"socket:\[(?P<inode>\d+)\]")
+_DEFAULT_ROUTE6 = "0" * 32
+OUR_NETPLAN_FILE = "Written by gb10.cluster"  # the first line of the file of role netplan
+
+
+def read_interfaces(proc: Path) -> list[str]:
+    """Return the names of all interfaces."""
+    lines = (read_text(proc / "net/dev") or "").splitlines()[2:]
+    return sorted(line.partition(":")[0].strip() for line in lines)
+
+
+def read_default_routes(proc: Path) -> list[str]:
+    """Return the interfaces of the default routes, the preferred IPv4 route first and IPv6 after IPv4."""
+    rows = [line.split() for line in (read_text(proc / "net/route") or "").splitlines()[1:]]
+    ipv4 = sorted((int(row[6]), row[0]) for row in rows if len(row) > 7 and row[1] == row[7] == "00000000")
+    rows = [line.split() for line in (read_text(proc / "net/ipv6_route") or "").splitlines()]
+    # the kernel keeps an unreachable default route on lo, which leads nowhere
+    ipv6 = sorted(
+        (int(row[5], 16), row[9])
+        for row in rows
+        if len(row) == 10 and row[0] == _DEFAULT_ROUTE6 and row[1] == "00" and row[9] != "lo"
+    )
+    return list(dict.fromkeys(name for _metric, name in [*ipv4, *ipv6]))
+
+
+def addresses_of(links_json: str) -> dict[str, list[dict[str, Any]]]:
+    """Return ``{interface: [{address, dynamic}]}`` from ``ip -d -j address show``; link-local IPv6 does not count.
+
+    ``dynamic`` is how iproute2 marks an address with a lifetime, such as one from a DHCP server.
+    """
+    return {
+        link["ifname"]: [
+            {"address": f"{info['local']}/{info['prefixlen']}", "dynamic": bool(info.get("dynamic"))}
+            for info in link.get("addr_info", [])
+            if "local" in info and info.get("scope") != "link"
+        ]
+        for link in _parsed(links_json)
+        if "ifname" in link
+    }
+
+
+def read_netplan(etc: Path, interfaces: Iterable[str], run: Run) -> dict[str, Any]:
+    """Return what is wrong with the host's netplan files (None: nothing), and which of ``interfaces`` each names.
+
+    ``netplan get`` reads and validates all files and writes none. Files of this collection are left out.
+    """
+    answer = run(["netplan", "get"])
+    files = []
+    for path in sorted((etc / "netplan").glob("*.yaml")):
+        text = read_text(path) or ""
+        words = set(re.findall(r"[\w.-]+", text))
+        named = [name for name in interfaces if name in words]
+        if named and OUR_NETPLAN_FILE not in text:
+            files.append({"path": str(path), "interfaces": named})
+    error = " ".join(answer.error.split()) or f"exit status {answer.status}"
+    return {"error": error if answer.status else None, "files": files}
+
+
+def read_firewall(run: Run) -> dict[str, Any]:
+    """Return whether ufw is active and what it lets in, as it writes it (``4791/udp``, ``Anywhere``)."""
+    lines = run(["ufw", "status"]).output.splitlines()
+    rows = (re.split(r"\s{2,}", line.strip()) for line in lines)
+    allowed = [row[0] for row in rows if len(row) > 2 and row[1].startswith("ALLOW")]
+    return {"active": "Status: active" in lines, "allowed": allowed}
+
+
+def read_listeners(proc: Path) -> list[dict[str, Any]]:
+    """Return ``{port, process}`` of every listening TCP socket in this network namespace."""
+    inodes: dict[str, int] = {}
+    for table in ("net/tcp", "net/tcp6"):
+        for line in (read_text(proc / table) or "").splitlines()[1:]:
+            words = line.split()
+            if len(words) > 9 and words[3] == _LISTEN:
+                inodes[words[9]] = int(words[1].rsplit(":", 1)[1], 16)
+    owners = _socket_owners(proc, set(inodes)) if inodes else {}
+    found = {(port, owners.get(inode)) for inode, port in inodes.items()}
+    return [{"port": port, "process": process} for port, process in sorted(found, key=lambda f: (f[0], str(f[1])))]
+
+
+def _socket_owners(proc: Path, inodes: set[str]) -> dict[str, str]:
+    owners: dict[str, str] = {}
+    for process in proc.glob("[0-9]*"):
+        try:
+            targets = [str(entry.readlink()) for entry in (process / "fd").iterdir()]
+        except OSError:  # it ended meanwhile
+            continue
+        for target in targets:
+            match = _SOCKET.fullmatch(target)
+            if match and match["inode"] in inodes:
+                owners[match["inode"]] = read_text(process / "comm") or process.name
+    return owners
+
+
+def read_orphans(proc: Path, netns: Path, run: Run) -> list[dict[str, Any]]:
+    """Return the named network namespaces in which no process lives, with the links that are stuck in them."""
+    used = set()
+    for namespace in proc.glob("[0-9]*/ns/net"):
+        try:
+            used.add(namespace.stat().st_ino)
+        except OSError:  # it ended meanwhile
+            continue
+    orphans = []
+    for path in sorted(netns.glob("*")):
+        if path.stat().st_ino not in used:
+            links = _links(run(["ip", "-n", path.name, "-d", "-j", "link", "show"]).output)
+            orphans.append({"namespace": path.name, "links": links})
+    return orphans
+
+
+def _links(text: str) -> list[dict[str, str]]:
+    return [
+        {"name": link["ifname"], "alias": link.get("ifalias", ""), "mac": link.get("address", "")}
+        for link in _parsed(text)
+        if link.get("ifname") not in (None, "lo")
+    ]
+
+
+def _parsed(text: str) -> list[Mapping[str, Any]]:
+    try:
+        return list(json.loads(text or "[]"))
+    except ValueError:
+        return []

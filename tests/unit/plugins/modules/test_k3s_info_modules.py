@@ -1,0 +1,167 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The modules of K3s that only read: what they return, and how they fail."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.gb10.cluster.plugins.module_utils._preflight import facts as preflight_facts
+from ansible_collections.gb10.cluster.plugins.modules import (
+    k3s_airgap_info,
+    k3s_preconditions,
+    k3s_service_info,
+    k3s_upgrade_plan,
+    preflight_info,
+)
+from module_runs import run_module
+
+Capture = pytest.CaptureFixture[str]
+SERVER, OLD = "server", "v1.36.4+k3s1"
+
+
+def commands_answer(monkeypatch: pytest.MonkeyPatch, *answer: Any) -> list[list[str]]:
+    """Let every command of a module answer the same; return the list of what is called."""
+    called: list[list[str]] = []
+
+    def run(_module: AnsibleModule, command: list[str], **_options: object) -> tuple[Any, ...]:
+        called.append(command)
+        return answer
+
+    monkeypatch.setattr(AnsibleModule, "run_command", run)
+    monkeypatch.setattr(AnsibleModule, "get_bin_path", lambda _module, name, *_rest: f"/usr/bin/{name}")
+    return called
+
+
+def test_airgap_files_with_their_checksums(tmp_path: Path, capsys: Capture) -> None:
+    (tmp_path / "k3s-arm64").write_bytes(b"k3s")
+    digest = hashlib.sha256(b"k3s").hexdigest()
+    (tmp_path / "sha256sum-arm64.txt").write_text(f"{digest}  k3s-arm64\n")
+    status, result = run_module(k3s_airgap_info, capsys, path=str(tmp_path), arch="arm64")
+    assert (status, result["binary"], result["images"]) == (0, str(tmp_path / "k3s-arm64"), [])
+
+
+def test_an_airgap_directory_without_its_binary_fails(tmp_path: Path, capsys: Capture) -> None:
+    status, result = run_module(k3s_airgap_info, capsys, path=str(tmp_path), arch="arm64")
+    assert (status, [finding["rule"] for finding in result["findings"]]) == (1, ["k3s.airgap.binary"])
+
+
+def test_an_airgap_directory_that_cannot_be_read_is_a_finding(
+    tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "k3s").write_bytes(b"k3s")
+    (tmp_path / "sha256sum.txt").mkdir()
+    status, result = run_module(k3s_airgap_info, capsys, path=str(tmp_path), arch="amd64")
+    assert status == 1
+    assert "Is a directory" in result["msg"]
+    assert "Make it readable" in result["msg"]
+
+
+@pytest.mark.parametrize(("started", "stale"), [(0, True), (4_000_000_000, False)])
+def test_a_service_that_runs_with_older_files(
+    tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch, started: int, stale: bool
+) -> None:
+    (tmp_path / "config.yaml").write_text("")
+    commands_answer(monkeypatch, 0, f"ActiveState=active\nExecMainStartTimestamp=@{started}\n", "")
+    files = [str(tmp_path / "config.yaml"), str(tmp_path / "missing")]
+    status, result = run_module(k3s_service_info, capsys, name="k3s", files=files)
+    assert (status, result["active"], result["stale"]) == (0, True, stale)
+
+
+def test_a_host_without_systemd_fails(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    commands_answer(monkeypatch, 1, "", "System has not been booted with systemd\n")
+    status, result = run_module(k3s_service_info, capsys, name="k3s", files=[])
+    assert status == 1
+    assert "not been booted" in result["msg"]
+
+
+def plan(capsys: Capture, version: str, installed: str = OLD) -> tuple[int, dict[str, Any]]:
+    node = {"host": "control", "server": True, "installed": installed}
+    return run_module(k3s_upgrade_plan, capsys, version=version, nodes=[node], group_running=False)
+
+
+def test_an_upgrade_is_planned(capsys: Capture) -> None:
+    status, result = plan(capsys, "v1.36.5+k3s1")
+    assert (status, result["hosts"], result["steps"][0]["after"]) == (0, ["control"], "v1.36.5+k3s1")
+    assert plan(capsys, OLD)[1]["msg"] == "Nothing to upgrade."
+
+
+@pytest.mark.parametrize(
+    ("version", "installed", "said"),
+    [("latest", OLD, "write it like"), ("v1.38.0+k3s1", OLD, "upgrade.skips_minor"), (OLD, "", "not_installed")],
+)
+def test_an_upgrade_that_cannot_be_fails(capsys: Capture, version: str, installed: str, said: str) -> None:
+    status, result = plan(capsys, version, installed)
+    assert (status, result["steps"]) == (1, [])
+    assert said in result["msg"]
+
+
+@pytest.fixture
+def fresh_host(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """Facts of a host that is ready for K3s; a test may change them."""
+    facts: dict[str, Any] = {
+        "user": {"uid": 0, "name": "root", "sudo_from": None},
+        "os": {"id": "debian", "version": "13", "name": "Debian 13"},
+        "cgroup_version": 2,
+        "time_synchronized": True,
+        "clock_offset_s": 0.0,
+        "listeners": [],
+        "kubernetes": {"units": {}, "version": "", "others": []},
+        "swap": [],
+        "default_routes": ["eth0"],
+        "wifi": [],
+        "interfaces": ["eth0"],
+        "firewall": {"active": False, "allowed": []},
+    }
+    monkeypatch.setattr(k3s_preconditions, "read_host", lambda *_arguments: facts)
+    return facts
+
+
+def test_a_host_may_get_k3s(fresh_host: dict[str, Any], capsys: Capture) -> None:
+    status, result = run_module(k3s_preconditions, capsys, role=SERVER, version=OLD)
+    assert (status, result["installed"], result["installed_version"]) == (0, False, "")
+
+
+@pytest.mark.parametrize(
+    ("changed", "options", "rule"),
+    [
+        ({"user": {"uid": 1000, "name": "nvidia", "sudo_from": None}}, {}, "preflight.user.not_root"),
+        ({}, {"api_host": "spark1.local"}, "preflight.kubernetes.api_name"),
+        ({}, {"version": "latest"}, "preflight.kubernetes.version_invalid"),
+        ({"listeners": [{"port": 2379, "process": "x"}]}, {"embedded_etcd": True}, "preflight.port.in_use"),
+    ],
+)
+def test_a_host_may_not_get_k3s(
+    fresh_host: dict[str, Any], capsys: Capture, changed: dict[str, Any], options: dict[str, Any], rule: str
+) -> None:
+    fresh_host.update(changed)
+    status, result = run_module(k3s_preconditions, capsys, **{"role": SERVER, "version": OLD} | options)
+    assert (status, [finding["rule"] for finding in result["findings"]]) == (1, [rule])
+
+
+def test_severities_of_the_host_check(fresh_host: dict[str, Any], capsys: Capture) -> None:
+    fresh_host["cgroup_version"] = 1
+    told = {"preflight.cgroup.v1": "info"}
+    assert run_module(k3s_preconditions, capsys, role="agent", version=OLD)[0] == 1
+    assert run_module(k3s_preconditions, capsys, role="agent", version=OLD, severities=told)[0] == 0
+
+
+def test_preflight_reads_a_host_below_its_roots(
+    tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commands_answer(monkeypatch, 1, "", "no")
+    monkeypatch.setattr(preflight_facts.os, "geteuid", lambda: 1000)
+    roots = {f"{name}_root": str(tmp_path / name) for name in preflight_info.ROOTS}
+    status, result = run_module(
+        preflight_info, capsys, paths=[str(tmp_path)], controller_time=time.time() - 100, **roots
+    )
+    facts = result["ansible_facts"]["gb10_preflight"]
+    assert (status, result["changed"], facts["user"]["uid"], facts["pfs"]) == (0, False, 1000, [])
+    assert 99 < facts["clock_offset_s"] < 160
+    assert facts["netplan"]["error"] == "no"
