@@ -11,7 +11,7 @@ from ansible.plugins.action import ActionBase
 
 
 class ActionModule(ActionBase):
-    """A download of hours in one task: retries of a task would count down without saying how far it is."""
+    """Shows the progress of a download of hours in one task; retries of a task would only count down."""
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
         """Return the module's last result, changed when any slice changed something."""

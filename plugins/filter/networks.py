@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import Any
 
 from ansible_collections.gb10.cluster.plugins.module_utils._common import findings
-from ansible_collections.gb10.cluster.plugins.module_utils._kube.node_room import units
 from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric import attachments
 
 
@@ -32,20 +31,6 @@ def probe_pods(
 def attachment_findings(pods: list[dict[str, Any]]) -> str:
     """Return what is wrong with the attachments of all pods, a line each; an empty string when nothing is."""
     return findings.format_findings(finding for pod in pods for finding in attachments.compare_status(pod))
-
-
-def nodes_lacking(
-    nodes: list[dict[str, Any]], resources: dict[str, int], of_node: dict[str, list[str]] | None = None
-) -> list[str]:
-    """Return the names of the nodes that offer less of a resource than asked for, or none of those of their own."""
-    lacking = set()
-    for node in nodes:
-        name = node["metadata"]["name"]
-        offered = node["status"].get("allocatable", {})
-        wanted = dict.fromkeys((of_node or {}).get(name, []), 1) | resources
-        if any(units(offered.get(resource, 0)) < least for resource, least in wanted.items()):
-            lacking.add(name)
-    return sorted(lacking)
 
 
 def daemons_behind(daemon_sets: list[dict[str, Any]]) -> list[str]:
@@ -74,7 +59,6 @@ class FilterModule:
             "probe_pods": probe_pods,
             "attachment_findings": attachment_findings,
             "daemons_behind": daemons_behind,
-            "nodes_lacking": nodes_lacking,
             "sriov_offers": attachments.sriov_offers,
             "sriov_resources": attachments.sriov_resources,
         }

@@ -45,7 +45,7 @@ images:
   type: list
   elements: str
 findings:
-  description: What is wrong, each with C(rule), C(key), C(reason) and C(remedy).
+  description: Missing and damaged files, each with C(rule), C(key), C(reason) and C(remedy).
   returned: always
   type: list
   elements: dict

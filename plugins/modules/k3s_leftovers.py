@@ -10,9 +10,9 @@ module: k3s_leftovers
 short_description: Remove what K3s leaves running and mounted when it stops
 version_added: 0.1.0
 description:
-  - Brings VFs that are still in pods back to the host under their old names, ends the containers of a stopped K3s,
-    unmounts what they had, and removes the interfaces and packet filter rules of its CNI plugins.
-  - Then the directories are removed; one that is a mount point, such as a disk of its own, is emptied and stays.
+  - Returns VFs that are still in pods to the host under their old names, kills the containers of a stopped K3s,
+    unmounts their file systems, and removes the interfaces and packet filter rules of its CNI plugins.
+  - Then removes the directories; one that is a mount point, such as a disk of its own, is emptied and stays.
   - Stop the services first; a running K3s would start everything again.
 author: The gb10.cluster authors (@gb10)
 attributes:
@@ -32,25 +32,25 @@ options:
     type: str
     default: 10.42.0.0/16
   directories:
-    description: Directories to remove with all that is in them.
+    description: Directories to remove with their content.
     type: list
     elements: path
     default: []
 """
 
 EXAMPLES = r"""
-- name: End what a stopped K3s left
+- name: Remove what a stopped K3s left
   gb10.cluster.k3s_leftovers:
 """
 
 RETURN = r"""
 returned_links:
-  description: VFs that were brought back to the host.
+  description: VFs that were returned to the host.
   returned: always
   type: list
   elements: str
 processes:
-  description: Processes of containers that were ended.
+  description: Processes of containers that were killed.
   returned: always
   type: list
   elements: int
@@ -85,11 +85,14 @@ import os
 import shutil
 import signal
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gb10.cluster.plugins.module_utils._k3s import leftovers
+
+NETNS = Path("/run/netns")
 
 
 def processes() -> tuple[dict[int, str], dict[int, int]]:
@@ -102,7 +105,7 @@ def processes() -> tuple[dict[int, str], dict[int, int]]:
             commands[int(entry.name)] = (entry / "cmdline").read_text(errors="replace").replace("\0", " ")
             parents[int(entry.name)] = int((entry / "stat").read_text(errors="replace").rsplit(")", 1)[1].split()[1])
         except OSError:
-            continue  # it ended while we looked
+            continue  # it ended meanwhile
     return commands, parents
 
 
@@ -118,23 +121,23 @@ class Cleaner:
         """Run a command that must succeed and return its output."""
         return str(self.module.run_command(list(command), check_rc=True, data=data)[1])
 
-    def bring_links_home(self) -> list[str]:
+    def return_links(self) -> list[str]:
         """Move VFs out of the pods' namespaces."""
-        home = []
-        for netns in sorted(Path("/run/netns").glob("cni-*")):
-            code, links, _error = self.module.run_command(["ip", "-netns", netns.name, "-json", "-details", "link"])
+        returned = []
+        for netns in sorted(NETNS.glob("cni-*")):
+            code, links = self.module.run_command(["ip", "-netns", netns.name, "-json", "-details", "link"])[:2]
             if code != 0:
                 continue  # the namespace is gone, its mount point is removed below
             for link in leftovers.stray_links(netns.name, links):
-                home.append(link.host_name)
+                returned.append(link.host_name)
                 if self.act:
                     inside = ["ip", "-netns", netns.name, "link", "set", "dev"]
                     self.run(*inside, link.name, "down")
                     self.run(*inside, link.name, "name", link.host_name)
                     self.run(*inside, link.host_name, "netns", "1")
-        return home
+        return returned
 
-    def end_containers(self) -> list[int]:
+    def kill_containers(self) -> list[int]:
         """Kill shims and everything below them, and wait until they are gone."""
         pids = leftovers.container_processes(*processes(), self.data_dir)
         if self.act:
@@ -149,14 +152,14 @@ class Cleaner:
         return pids
 
     def unmount(self) -> list[str]:
-        """Unmount what containers had; lazily, since a dead process may still hold one."""
+        """Unmount the file systems of containers, lazily, since a process that is ending may still use one."""
         roots = (*leftovers.MOUNT_ROOTS, self.data_dir)
         points = leftovers.mounts_below(Path("/proc/self/mounts").read_text(encoding="utf-8"), roots)
         points = [point for point in points if point != self.data_dir]  # it may be a disk of its own
         if self.act:
             for point in points:
                 self.run("umount", "--lazy", point)
-            for netns in Path("/run/netns").glob("cni-*"):
+            for netns in NETNS.glob("cni-*"):
                 netns.unlink()
         return points
 
@@ -177,12 +180,12 @@ class Cleaner:
         return found
 
     def clean_rules(self) -> list[str]:
-        """Take the rules of kube-proxy and CNI out of the packet filter and keep all others."""
+        """Remove the rules of kube-proxy and CNI from the packet filter and keep all others."""
         cleaned = []
         for tool in ("iptables", "ip6tables"):
             if self.module.get_bin_path(f"{tool}-save") is None:
                 continue
-            code, saved, _error = self.module.run_command([f"{tool}-save"])
+            code, saved = self.module.run_command([f"{tool}-save"])[:2]
             kept = leftovers.filtered_rules(saved)
             if code != 0 or kept == "".join(line + "\n" for line in saved.splitlines()):
                 continue
@@ -192,7 +195,7 @@ class Cleaner:
         return cleaned
 
     def remove_directories(self) -> list[str]:
-        """Remove the trees; what is left of a mount point is an empty directory."""
+        """Remove the trees; a mount point stays as an empty directory."""
         removed = []
         for directory in map(Path, self.module.params["directories"]):
             if not directory.is_dir() or (directory.is_mount() and not any(directory.iterdir())):
@@ -221,13 +224,22 @@ def main() -> None:
         supports_check_mode=True,
     )
     cleaner = Cleaner(module)
-    result: dict[str, Any] = {"returned_links": cleaner.bring_links_home()}
-    result["processes"] = cleaner.end_containers()
-    result["mounts"] = cleaner.unmount()
-    result["links"] = cleaner.remove_links()
-    result["routes"] = cleaner.remove_routes()
-    result["rules"] = cleaner.clean_rules()
-    result["directories"] = cleaner.remove_directories()
+    steps: dict[str, Callable[[], list[Any]]] = {
+        "returned_links": cleaner.return_links,
+        "processes": cleaner.kill_containers,
+        "mounts": cleaner.unmount,
+        "links": cleaner.remove_links,
+        "routes": cleaner.remove_routes,
+        "rules": cleaner.clean_rules,
+        "directories": cleaner.remove_directories,
+    }
+    result: dict[str, Any] = {name: [] for name in steps}
+    try:
+        for name, step in steps.items():
+            result[name] = step()
+    except OSError as error:
+        advice = "Stop the process that uses it (fuser -vm PATH shows it), and run playbook reset again"
+        module.fail_json(msg=f"{error}. {advice}.", changed=any(result.values()), **result)
     module.exit_json(changed=any(result.values()), **result)
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: k3s_preconditions
-short_description: Check whether K3s can be put on a host
+short_description: Check whether K3s can be installed on a host
 version_added: 0.1.0
 description:
   - Applies the part of preflight's checklist that holds for every node, before anything is changed. It looks at user,
@@ -26,10 +26,14 @@ options:
     type: str
     required: true
   kubelet_args:
-    description: The arguments that the kubelet will get, each as V(key=value).
+    description: Arguments of the kubelet, each as V(key=value). They win over the thresholds that the module computes.
     type: list
     elements: str
     default: []
+  data_dir:
+    description: K3s's data directory, whose disk the kubelet's eviction thresholds are computed from.
+    type: path
+    default: /var/lib/rancher/k3s
   embedded_etcd:
     description: Whether the servers keep their state in the embedded etcd, which needs two more ports.
     type: bool
@@ -46,7 +50,7 @@ options:
     type: bool
     default: false
   severities:
-    description: Rule names with the severity that they shall have, V(error), V(warning), V(info) or V(off).
+    description: Rule names with the severity to use instead of the usual, V(error), V(warning), V(info) or V(off).
     type: dict
     default: {}
   binary:
@@ -68,6 +72,11 @@ findings:
   returned: always
   type: list
   elements: dict
+kubelet_args:
+  description: Arguments of the kubelet, with eviction and image collection thresholds that suit the disk.
+  returned: always
+  type: list
+  elements: str
 installed:
   description: Whether this collection has installed K3s on the host.
   returned: always
@@ -86,9 +95,11 @@ from ansible_collections.gb10.cluster.plugins.module_utils._common.findings impo
     has_errors,
     sort_findings,
 )
-from ansible_collections.gb10.cluster.plugins.module_utils._preflight.checklist import Host, check_node, weigh_findings
+from ansible_collections.gb10.cluster.plugins.module_utils._k3s import eviction
+from ansible_collections.gb10.cluster.plugins.module_utils._preflight.checklist import check_node
 from ansible_collections.gb10.cluster.plugins.module_utils._preflight.commands import runner
 from ansible_collections.gb10.cluster.plugins.module_utils._preflight.facts import Roots, read_host
+from ansible_collections.gb10.cluster.plugins.module_utils._preflight.rule import Host, weigh_findings
 
 
 def main() -> None:
@@ -97,6 +108,7 @@ def main() -> None:
             "role": {"type": "str", "required": True, "choices": ["server", "agent"]},
             "version": {"type": "str", "required": True},
             "kubelet_args": {"type": "list", "elements": "str", "default": []},
+            "data_dir": {"type": "path", "default": "/var/lib/rancher/k3s"},
             "embedded_etcd": {"type": "bool", "default": False},
             "api_host": {"type": "str", "default": ""},
             "controller_time": {"type": "float"},
@@ -107,7 +119,7 @@ def main() -> None:
         supports_check_mode=True,
     )
     options = module.params
-    facts = read_host(Roots(), [], runner(module), options["controller_time"], options["binary"])
+    facts = read_host(Roots(), [options["data_dir"]], runner(module), options["controller_time"], options["binary"])
     host = Host(
         name="",
         facts=facts,
@@ -122,6 +134,7 @@ def main() -> None:
     result: dict[str, Any] = {
         "changed": False,
         "installed": installed,
+        "kubelet_args": eviction.kubelet_args(int(facts["disks"][0]["total_gib"] * 2**30), options["kubelet_args"]),
         "installed_version": facts["kubernetes"]["version"],
     }
     findings = sort_findings(weigh_findings(check_node(host), options["severities"]))

@@ -11,7 +11,7 @@ short_description: Tell whether K3s runs with the files that are on disk
 version_added: 0.1.0
 description:
   - Compares the start of the service with the last change of its files.
-  - A run that was interrupted between writing a file and restarting the service is found by this, however long ago.
+  - This finds a run that was interrupted between writing a file and restarting the service, however long ago.
 author: The gb10.cluster authors (@gb10)
 extends_documentation_fragment: [gb10.cluster.readonly]
 options:
@@ -28,7 +28,7 @@ options:
 """
 
 EXAMPLES = r"""
-- name: Look at the service
+- name: Compare the service with its files
   gb10.cluster.k3s_service_info:
     name: k3s-agent
     files: [/usr/local/bin/k3s, /etc/rancher/k3s/config.yaml]

@@ -10,12 +10,25 @@ module: k3s_upgrade_plan
 short_description: Plan the order of a K3s upgrade
 version_added: 0.1.0
 description:
+  - Reads from the cluster which model groups run and which marks an interrupted upgrade left.
   - Orders servers before agents, puts the stop and start of the model group around them, and leaves out what an
     interrupted run has done already.
-  - Fails with all findings at once when a node would skip a minor release or go back.
+  - Fails with all findings at once when a node would skip a minor release or be downgraded.
 author: The gb10.cluster authors (@gb10)
 extends_documentation_fragment: [gb10.cluster.readonly]
 options:
+  kubeconfig:
+    description: Kubeconfig of the cluster.
+    type: path
+    required: true
+  context:
+    description: Context in it.
+    type: str
+    required: true
+  namespace:
+    description: Namespace of the model groups.
+    type: str
+    required: true
   version:
     description: The release to upgrade to.
     type: str
@@ -30,6 +43,10 @@ options:
         description: Name of the host.
         type: str
         required: true
+      node:
+        description: Name of its node in the cluster.
+        type: str
+        required: true
       server:
         description: Whether it runs the control plane.
         type: bool
@@ -42,28 +59,19 @@ options:
         description: Whether its service still runs older files.
         type: bool
         default: false
-      marked:
-        description: Whether an upgrade has cordoned it.
-        type: bool
-        default: false
-  group_running:
-    description: Whether pods of a model group run.
-    type: bool
-    required: true
-  group_stopped:
-    description: Whether an interrupted upgrade has stopped the model group.
-    type: bool
-    default: false
 """
 
 EXAMPLES = r"""
 - name: Plan the upgrade
   gb10.cluster.k3s_upgrade_plan:
+    kubeconfig: ~/.kube/config
+    context: gb10
+    namespace: gb10-serving
     version: v1.36.5+k3s1
-    group_running: true
     nodes:
-      - {host: control, server: true, installed: v1.36.4+k3s1}
-      - {host: spark1, server: false, installed: v1.36.4+k3s1}
+      - {host: control, node: control, server: true, installed: v1.36.4+k3s1}
+      - {host: spark1, node: spark1, server: false, installed: v1.36.4+k3s1}
+  delegate_to: localhost
 """
 
 RETURN = r"""
@@ -82,21 +90,33 @@ hosts:
   returned: always
   type: list
   elements: str
+instances:
+  description: Instances of the model groups that run.
+  returned: always
+  type: list
+  elements: str
 findings:
-  description: What forbids the upgrade.
+  description: Why the upgrade is not possible.
   returned: always
   type: list
   elements: dict
 """
 
+from typing import Any
+
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gb10.cluster.plugins.module_utils._common import findings
 from ansible_collections.gb10.cluster.plugins.module_utils._k3s import upgrade
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.client import Cluster, ClusterError
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.labels import INSTANCE, UPGRADE
 
 
 def main() -> None:
     module = AnsibleModule(
         argument_spec={
+            "kubeconfig": {"type": "path", "required": True},
+            "context": {"type": "str", "required": True},
+            "namespace": {"type": "str", "required": True},
             "version": {"type": "str", "required": True},
             "nodes": {
                 "type": "list",
@@ -104,32 +124,32 @@ def main() -> None:
                 "required": True,
                 "options": {
                     "host": {"type": "str", "required": True},
+                    "node": {"type": "str", "required": True},
                     "server": {"type": "bool", "required": True},
                     "installed": {"type": "str", "required": True},
                     "stale": {"type": "bool", "default": False},
-                    "marked": {"type": "bool", "default": False},
                 },
             },
-            "group_running": {"type": "bool", "required": True},
-            "group_stopped": {"type": "bool", "default": False},
         },
         supports_check_mode=True,
     )
     options = module.params
+    result: dict[str, Any] = {"changed": False, "instances": []}
     try:
-        plan = upgrade.plan(
-            upgrade.from_dicts(options["nodes"]),
+        cluster = Cluster(options["kubeconfig"], options["context"])
+        result["instances"] = upgrade.running_instances(cluster.pods(options["namespace"], INSTANCE))
+        plan = upgrade.plan_upgrade(
+            upgrade.read_nodes(options["nodes"], cluster.nodes()),
             options["version"],
-            group_running=options["group_running"],
-            group_stopped_by_us=options["group_stopped"],
+            group_running=bool(result["instances"]),
+            group_stopped_by_us=UPGRADE in cluster.namespace_annotations(options["namespace"]),
         )
-    except ValueError as error:
-        module.fail_json(msg=str(error), changed=False, steps=[], order=[], hosts=[], findings=[])
+    except (ClusterError, ValueError) as error:
+        module.fail_json(msg=str(error), steps=[], order=[], hosts=[], findings=[], **result)
+    result.update(plan.as_dict())
     if findings.has_errors(plan.findings):
-        module.fail_json(msg=findings.format_findings(plan.findings), changed=False, **plan.as_dict())
-    module.exit_json(
-        changed=False, msg="Nothing to upgrade." if not plan.steps else f"{len(plan.steps)} steps", **plan.as_dict()
-    )
+        module.fail_json(msg=findings.format_findings(plan.findings), **result)
+    module.exit_json(msg=f"{len(plan.steps)} steps" if plan.steps else "Nothing to upgrade.", **result)
 
 
 if __name__ == "__main__":

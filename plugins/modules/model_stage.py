@@ -7,18 +7,18 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: model_stage
-short_description: Have a model's files on a node before any rank starts
+short_description: Download or check a model's files on a node
 version_added: 0.1.0
 description:
   - Downloads a model from the Hugging Face Hub or from a mirror with the same API, resumed after any interruption.
   - Checks the free space before the first byte, and every file's digest before the file gets its name.
-  - Says how far it is every O(slice_seconds). What is there survives a lost connection; run it again to go on.
+  - Reports its progress every O(slice_seconds). Files survive a lost connection; run it again to continue.
   - With O(source=local) nothing is downloaded and no digest is known. Every file that the model's own index names must
-    be there, and as large as its header says.
+    exist and have the size that its header states.
 author: The gb10.cluster authors (@gb10)
 attributes:
   check_mode:
-    description: In check mode nothing is downloaded; what would be is reported.
+    description: Downloads nothing, and reports how much would be downloaded.
     support: full
   diff_mode:
     description: There is nothing to show a difference of.
@@ -28,7 +28,7 @@ attributes:
     support: full
 options:
   source:
-    description: V(hub) downloads what is missing, V(local) only looks that the model is complete.
+    description: V(hub) downloads what is missing, V(local) only checks that the model is complete.
     type: str
     choices: [hub, local]
     default: hub
@@ -53,7 +53,7 @@ options:
     type: str
     default: ""
   skip:
-    description: Patterns of file names that are not wanted.
+    description: Patterns of file names to leave out.
     type: list
     elements: str
     default: ["*.pth", "*.gguf", "original/*"]
@@ -68,14 +68,14 @@ options:
 """
 
 EXAMPLES = r"""
-- name: Have the model on every node
+- name: Download the model to every node
   gb10.cluster.model_stage:
     repo: google/gemma-4-31B-it
     dest: /var/lib/gb10/models/google--gemma-4-31B-it
     token: "{{ sglang_hf_token }}"
   timeout: 86400
 
-- name: Look that a copied model is complete
+- name: Check that a copied model is complete
   gb10.cluster.model_stage:
     source: local
     repo: google/gemma-4-31B-it
@@ -88,11 +88,11 @@ done:
   returned: always
   type: bool
 commit:
-  description: The commit that is staged; empty where it is not known.
+  description: The commit that is staged; empty where it is unknown.
   returned: always
   type: str
 missing_bytes:
-  description: Bytes that are still to come.
+  description: Bytes that are still missing.
   returned: always
   type: int
 total_bytes:
@@ -100,7 +100,7 @@ total_bytes:
   returned: always
   type: int
 msg:
-  description: How far it is, or what is wrong and what to do.
+  description: The progress, or what is wrong and what to do.
   returned: always
   type: str
 """
@@ -123,7 +123,7 @@ def free_bytes(directory: Path) -> int:
     return state.f_bavail * state.f_frsize
 
 
-def stage(options: dict[str, Any], check_mode: bool) -> dict[str, Any]:
+def stage_from_hub(options: dict[str, Any], check_mode: bool) -> dict[str, Any]:
     """Return the module's result; raise ListingError, FetchError or OSError."""
     directory, repo = Path(options["dest"]), options["repo"]
     hub = fetch.Hub(options["url"], options["token"])
@@ -168,14 +168,14 @@ def stage(options: dict[str, Any], check_mode: bool) -> dict[str, Any]:
     return result | {"changed": True, "done": done, "missing_bytes": left, "msg": message}
 
 
-def look(options: dict[str, Any]) -> dict[str, Any]:
-    """Return the module's result for a model that somebody else put there; raise FetchError or OSError."""
+def check_local(options: dict[str, Any]) -> dict[str, Any]:
+    """Return the module's result for a model that was copied there by other means; raise FetchError or OSError."""
     directory = Path(options["dest"])
     found = weights.faults(directory)
     if found:
         more = f" and {len(found) - SHOWN_FAULTS} more" if len(found) > SHOWN_FAULTS else ""
         raise fetch.FetchError(
-            f"{directory} is no complete model: {', '.join(found[:SHOWN_FAULTS])}{more}. Copy it there again"
+            f"{directory} is not a complete model: {', '.join(found[:SHOWN_FAULTS])}{more}. Copy it there again"
         )
     total = sum(path.stat().st_size for path in directory.rglob("*") if path.is_file())
     commit = str(store.read_marker(directory).get("commit") or "")
@@ -201,13 +201,16 @@ def main() -> None:
     empty: dict[str, Any] = {"changed": False, "done": False, "commit": "", "missing_bytes": 0, "total_bytes": 0}
     local = module.params["source"] == "local"
     try:
-        module.exit_json(**(look(module.params) if local else stage(module.params, module.check_mode)))
+        module.exit_json(**(check_local(module.params) if local else stage_from_hub(module.params, module.check_mode)))
     except (fetch.FetchError, store.ListingError) as error:
         module.fail_json(msg=f"{module.params['repo']} can't be staged: {error}", **empty)
+    except PermissionError as error:
+        advice = f"Set ansible_become: true, or make {module.params['dest']} writable for the user"
+        module.fail_json(msg=f"{module.params['repo']} can't be staged: {error}. {advice}.", **empty)
     except OSError as error:
-        hub = f"Is {module.params['url']} reachable from this node? What is there is kept; run again to go on"
-        advice = "Can the files be read on this node?" if local else hub
-        module.fail_json(msg=f"{module.params['repo']} can't be staged: {error}. {advice}", **empty)
+        hub = f"Check that this node reaches {module.params['url']}, and run again: files that are there are kept"
+        advice = "Check that the files can be read on this node" if local else hub
+        module.fail_json(msg=f"{module.params['repo']} can't be staged: {error}. {advice}.", **empty)
 
 
 if __name__ == "__main__":

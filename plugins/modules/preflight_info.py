@@ -7,7 +7,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: preflight_info
-short_description: Read everything that preflight judges from a host
+short_description: Read the facts that preflight judges
 version_added: 0.1.0
 description:
   - Reads user, system, kernel, GPU, PCIe, firmware, ports, RDMA, cgroup, clock, space, netplan, firewall, listeners,
@@ -24,7 +24,7 @@ options:
   controller_time:
     description:
       - Seconds since 1970 on the controller, just before the task; without it the host's clock is not compared.
-      - The time that the task needs to start counts as an offset, so a few seconds mean nothing.
+      - The time that the task needs to start counts as an offset, so ignore a few seconds.
     type: float
   k3s_binary:
     description: Where an installed K3s is looked for.

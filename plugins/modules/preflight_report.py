@@ -7,7 +7,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: preflight_report
-short_description: Judge what all hosts said of themselves, in one report
+short_description: Judge the facts of all hosts in one report
 version_added: 0.1.0
 description:
   - Takes what M(gb10.cluster.preflight_info) read from the hosts of the play, plans the fabric of O(nodes), and judges
@@ -18,7 +18,7 @@ author: The gb10.cluster authors (@gb10)
 extends_documentation_fragment: [gb10.cluster.readonly]
 options:
   nodes:
-    description: Names of the hosts of the fabric, also of those that this run doesn't visit.
+    description: Names of the hosts of the fabric, including those that this run doesn't visit.
     type: list
     elements: str
     required: true
@@ -40,12 +40,12 @@ options:
     type: float
     default: 100
   rdma_mode:
-    description: How pods get RDMA; only V(restricted) ones are bound by the runtime's memlock limit.
+    description: How pods get RDMA; only V(restricted) pods are subject to the runtime's memlock limit.
     type: str
     choices: [privileged, ipc_lock, restricted, none]
     default: privileged
   severities:
-    description: Rule names with the severity that they shall have, V(error), V(warning), V(info) or V(off).
+    description: Rule names with the severity to use instead of the usual, V(error), V(warning), V(info) or V(off).
     type: dict
     default: {}
 """
@@ -68,7 +68,7 @@ findings:
   type: list
   elements: dict
 msg:
-  description: The report for people, a line a host and port, then all findings.
+  description: The report as text, with one line per host and port, then all findings.
   returned: always
   type: str
 """

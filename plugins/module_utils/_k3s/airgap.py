@@ -25,7 +25,7 @@ class Airgap:
 
 
 def binary_name(arch: str) -> str:
-    """Return what the release calls the binary: ``k3s`` on amd64, ``k3s-arm64`` on arm64."""
+    """Return the release's name of the binary: ``k3s`` on amd64, ``k3s-arm64`` on arm64."""
     return "k3s" if arch == "amd64" else f"k3s-{arch}"
 
 
@@ -46,7 +46,7 @@ def sha256(path: Path) -> str:
 
 
 def _fits(name: str, arch: str) -> bool:
-    """Tell whether an image archive is meant for ``arch``: one that names no architecture fits all."""
+    """Tell whether an image archive is for ``arch``; one that names no architecture is for all."""
     return not any(other in name for other in _ARCHES if other != arch)
 
 
@@ -65,8 +65,8 @@ def read_airgap(directory: Path, arch: str) -> Airgap:
             "directory",
             "k3s_airgap_dir",
             str(directory),
-            reason="there is no such directory on the controller",
-            remedy="Create it from the release, or empty k3s_airgap_dir to download",
+            reason="the directory does not exist on the controller",
+            remedy="Create it from the release, or set k3s_airgap_dir to an empty text to download",
         )
         return Airgap("", (), tuple(findings))
     sums: dict[str, str] = {}
@@ -79,7 +79,7 @@ def read_airgap(directory: Path, arch: str) -> Airgap:
             binary.name,
             None,
             reason=f"the K3s binary for {arch} is missing",
-            remedy="Put it there from the release page, with its sha256sum file",
+            remedy="Copy it there from the release page, with its sha256sum file",
         )
     images = [p for p in sorted(directory.iterdir()) if p.name.endswith(_IMAGE_SUFFIXES) and _fits(p.name, arch)]
     for path in [binary, *images]:
@@ -98,7 +98,7 @@ def read_airgap(directory: Path, arch: str) -> Airgap:
                 "checksum.wrong",
                 path.name,
                 None,
-                reason="the file is not what its checksum says",
-                remedy="Fetch it again; do not use it",
+                reason="the file does not match its checksum, so it is damaged or was replaced",
+                remedy="Download it again; do not use it",
             )
     return Airgap(str(binary) if binary.is_file() else "", tuple(map(str, images)), tuple(findings))

@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What K3s leaves behind when it stops: containers, mounts, links, rules. Found here, removed by a module. Private."""
+"""Find what K3s leaves when it stops: containers, mounts, links, rules. A module removes it. Private."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 MOUNT_ROOTS = ("/run/k3s", "/var/lib/kubelet/pods", "/var/lib/kubelet/plugins", "/run/netns/cni-")
-# Interfaces of the CNI plugins that K3s brings; a host's own never have these names.
+# Interfaces that K3s's CNI plugins create; a host's own never have these names.
 LINKS = ("cni0", "flannel.1", "flannel-v6.1", "flannel-wg", "flannel-wg-v6", "kube-ipvs0", "nodelocaldns")
-_RULE_OF_OURS = re.compile(r"KUBE-|CNI-|FLANNEL|cali-|CNI-HOSTPORT", re.IGNORECASE)
+_RULE_OF_OURS = re.compile(r"KUBE-|CNI-|FLANNEL|cali-", re.IGNORECASE)
 _OCTAL = re.compile(r"\\(\d{3})")
 
 
@@ -61,7 +61,7 @@ def stray_links(netns: str, links: str) -> list[StrayLink]:
     """Return host interfaces in a pod's namespace from the text of ``ip -json -details link``.
 
     The host-device plugin writes the host's name into the interface's alias before it renames it; nothing else in a
-    pod has an alias. A killed pod gets no CNI DEL, so its VF must be brought home by this alias.
+    pod has an alias. A killed pod gets no CNI DEL, so its VF must be returned to the host by this alias.
     """
     return [
         StrayLink(netns, link["ifname"], link["ifalias"])
@@ -71,7 +71,7 @@ def stray_links(netns: str, links: str) -> list[StrayLink]:
 
 
 def pod_routes(routes: str, cidr: str) -> list[str]:
-    """Return the destinations inside the pods' network from the text of ``ip -json route``: host-gw leaves them."""
+    """Return the destinations inside the pods' network from the text of ``ip -json route``; host-gw leaves them."""
     network = ipaddress.IPv4Network(cidr)
     destinations = [route["dst"] for route in json.loads(routes or "[]")]
     return [

@@ -1,26 +1,29 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The order of an upgrade, and what is left of one that was interrupted. Private to the collection."""
+"""The order of an upgrade, and what is left of one that was interrupted. Private to the collection.
+
+An annotation on namespace and nodes marks an upgrade that is under way, so that the cluster remembers it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from .._common.findings import Finding
+from .._kube.labels import INSTANCE, UPGRADE
 from .service import parse_k3s_version
 
 Action = Literal["stop-group", "upgrade", "release", "start-group", "verify"]
-# Written on namespace and nodes while an upgrade is under way, so that the cluster itself remembers where it stood.
 
 
 @dataclass(frozen=True)
 class Node:
-    """A host as it is found: ``installed`` is its binary's version, ``stale`` that its service still runs older files.
+    """A host: ``installed`` is its binary's version; ``stale`` is true while its service still runs older files.
 
-    ``marked`` tells that an upgrade has cordoned it and did not come back.
+    ``marked`` is true when an upgrade cordoned the node and did not finish.
     """
 
     host: str
@@ -52,7 +55,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Plan:
-    """The steps in order; nothing may be done while there are errors among the findings."""
+    """The steps in order; none where a finding is an error."""
 
     steps: tuple[Step, ...]
     findings: tuple[Finding, ...]
@@ -68,7 +71,7 @@ class Plan:
 
 
 def _check(node: Node, target: str) -> list[Finding]:
-    """Return what forbids ``target`` on this node."""
+    """Return why ``target`` is not possible on this node."""
     if not node.installed:
         return [
             Finding(
@@ -111,12 +114,11 @@ def _check(node: Node, target: str) -> list[Finding]:
     return []
 
 
-def plan(nodes: Sequence[Node], target: str, *, group_running: bool, group_stopped_by_us: bool) -> Plan:
+def plan_upgrade(nodes: Sequence[Node], target: str, *, group_running: bool, group_stopped_by_us: bool) -> Plan:
     """Return servers first, then agents, each group in the given order, with the model group stopped around them.
 
-    ``group_running`` is what the cluster has now; ``group_stopped_by_us`` is the mark of an earlier run: then the group
-    is started at the end although it does not run now. Nothing to do gives no steps. ValueError when ``target`` is no
-    version.
+    ``group_running`` is the state of the cluster. ``group_stopped_by_us`` means that an interrupted run stopped the
+    group, so that it is started at the end although it does not run now. Raise ValueError for an invalid ``target``.
     """
     parse_k3s_version(target)
     findings = [finding for node in nodes for finding in _check(node, target)]
@@ -137,15 +139,19 @@ def plan(nodes: Sequence[Node], target: str, *, group_running: bool, group_stopp
     return Plan(tuple(steps), ())
 
 
-def from_dicts(nodes: Sequence[Mapping[str, Any]]) -> list[Node]:
-    """Return the nodes of a module's option."""
+def read_nodes(hosts: Iterable[Mapping[str, Any]], cluster_nodes: Iterable[Mapping[str, Any]]) -> list[Node]:
+    """Return the hosts with what the cluster remembers of an interrupted upgrade; ``cluster_nodes`` are the API's."""
+    marked = {node["metadata"]["name"] for node in cluster_nodes if UPGRADE in _annotations(node)}
     return [
-        Node(
-            host=str(node["host"]),
-            server=bool(node["server"]),
-            installed=str(node["installed"]),
-            stale=bool(node.get("stale", False)),
-            marked=bool(node.get("marked", False)),
-        )
-        for node in nodes
+        Node(host["host"], host["server"], host["installed"], host["stale"], host["node"] in marked) for host in hosts
     ]
+
+
+def _annotations(resource: Mapping[str, Any]) -> Mapping[str, str]:
+    return resource["metadata"].get("annotations") or {}
+
+
+def running_instances(pods: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Return the instances of the model groups that these pods belong to."""
+    labels = (pod["metadata"].get("labels") or {} for pod in pods)
+    return sorted({found[INSTANCE] for found in labels if INSTANCE in found})

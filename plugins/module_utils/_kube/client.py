@@ -95,6 +95,17 @@ class Cluster:
         """Return the nodes."""
         return self._items("list the nodes", self._core.list_node)
 
+    def namespace_annotations(self, namespace: str) -> dict[str, str]:
+        """Return the annotations of a namespace; none where it does not exist."""
+        try:
+            with explained(f"read namespace {namespace}"):
+                response: Any = self._core.read_namespace(namespace, _preload_content=False, _request_timeout=_TIMEOUT)
+                return dict(json.loads(response.data)["metadata"].get("annotations") or {})
+        except ClusterError as error:
+            if error.status == 404:
+                return {}
+            raise
+
     def warnings(self, namespace: str) -> list[Json]:
         """Return the events of a namespace that warn."""
         what = f"list the events of namespace {namespace}"

@@ -20,16 +20,16 @@ _BLOCK = 1 << 20
 _HINTS = {
     401: "the token is missing or wrong",
     403: "the token's owner has not accepted the model's licence, or may not read it",
-    404: "there is no such repository, revision or file",
+    404: "the repository, revision or file does not exist",
 }
 
 
 class FetchError(RuntimeError):
-    """A download that failed for good; the text says what and why, never the token."""
+    """A download that a retry will not complete; the text says what failed and why, and never contains the token."""
 
 
-class _KeepTokenHome(urllib.request.HTTPRedirectHandler):
-    """Downloads are redirected to a content network; the token belongs to the hub alone."""
+class _KeepToken(urllib.request.HTTPRedirectHandler):
+    """Send the token to the hub only: downloads are redirected to a content network of other owners."""
 
     def redirect_request(
         self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: HTTPMessage, newurl: str
@@ -41,11 +41,11 @@ class _KeepTokenHome(urllib.request.HTTPRedirectHandler):
 
 
 class Hub:
-    """One hub or mirror; ``url`` without a slash at its end."""
+    """One hub or mirror."""
 
     def __init__(self, url: str, token: str = "", timeout: float = 60) -> None:
         self._url, self._token, self._timeout = url.rstrip("/"), token, timeout
-        self._opener = urllib.request.build_opener(_KeepTokenHome)
+        self._opener = urllib.request.build_opener(_KeepToken)
 
     def _open(self, path: str, offset: int = 0) -> Any:
         request = urllib.request.Request(f"{self._url}/{path}")
@@ -66,9 +66,9 @@ class Hub:
         return content
 
     def fetch(self, repo: str, commit: str, file: File, directory: Path, alive: Callable[[], bool]) -> bool:
-        """Download one file, going on where an earlier run ended; return False when ``alive`` said to stop.
+        """Download one file, continuing where an earlier run ended; return False when ``alive`` returned False.
 
-        The file appears under its name only when its digest is right; a wrong one is thrown away and refused.
+        The file gets its name only when its digest is right; otherwise it is deleted and FetchError is raised.
         """
         target = directory / file.name
         part = directory / (file.name + PART)
@@ -79,7 +79,7 @@ class Hub:
             done = 0
         if done < file.size:
             with self._open(f"{repo}/resolve/{commit}/{urllib.parse.quote(file.name)}", done) as answer:
-                # A server without ranges sends all of it again.
+                # A server that does not support ranges sends the whole file again.
                 resumed = done and answer.status == 206
                 with part.open("ab" if resumed else "wb") as stream:
                     while block := answer.read(_BLOCK):
@@ -109,7 +109,7 @@ def fetch_all(
     seconds: float,
     verified: Callable[[File], None],
 ) -> bool:
-    """Download files until all are there (True) or the time is up (False); ``verified`` is called for each."""
+    """Download files until all are complete (True) or the time is over (False); call ``verified`` for each."""
     deadline = time.monotonic() + seconds
     for file in files:
         if not hub.fetch(repo, commit, file, directory, lambda: time.monotonic() < deadline):

@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What of a model lies on this node and what is missing. Private to the collection.
+"""Which files of a model are on this node and which are missing. Private to the collection.
 
 The listing is the Hugging Face Hub's (``/api/models/REPO/revision/REVISION?blobs=true``), which mirrors serve too:
 ``siblings`` with ``rfilename``, ``size``, ``blobId`` (git's SHA-1) and, for large files, ``lfs.sha256``.
@@ -22,7 +22,7 @@ _BLOCK = 1 << 20
 
 
 class ListingError(ValueError):
-    """A listing that can't be used; the text says why."""
+    """An unusable listing; the text says why."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class File:
 def parse_listing(text: bytes | str, skip: Iterable[str] = ()) -> tuple[str, list[File]]:
     """Return the commit and the files of a listing; raise :class:`ListingError`.
 
-    ``skip`` are patterns of names that are not wanted (``*.pth``). A name that would leave the directory is refused.
+    ``skip`` are patterns of names to leave out (``*.pth``). A name that would leave the directory is refused.
     """
     try:
         listing = json.loads(text)
@@ -51,7 +51,7 @@ def parse_listing(text: bytes | str, skip: Iterable[str] = ()) -> tuple[str, lis
     for file in wanted:
         path = PurePosixPath(file.name)
         if path.is_absolute() or ".." in path.parts:
-            raise ListingError(f"the listing names {file.name!r}, which lies outside of the model")
+            raise ListingError(f"the listing names {file.name!r}, which is outside of the model's directory")
     if not wanted:
         raise ListingError("the listing names no files")
     return commit, wanted
@@ -77,7 +77,7 @@ def digest(path: Path, algorithm: str) -> str:
 
 
 def missing(directory: Path, files: Iterable[File], recorded: Mapping[str, str]) -> list[File]:
-    """Return the files that are not there in full; ``recorded`` are digests that were verified before, by name."""
+    """Return the files that are absent or incomplete; ``recorded`` are digests that were verified before, by name."""
     return [
         file
         for file in files
@@ -90,18 +90,18 @@ def _has_size(path: Path, size: int) -> bool:
 
 
 def needed_bytes(directory: Path, files: Iterable[File]) -> int:
-    """Return how many bytes are still to come, partial downloads counted as there."""
+    """Return how many bytes are still missing; partial downloads count as present."""
     return sum(file.size - min(file.size, partial_size(directory, file)) for file in files)
 
 
 def partial_size(directory: Path, file: File) -> int:
-    """Return how much of a file an earlier run left."""
+    """Return how many bytes of a file an earlier run downloaded."""
     part = directory / (file.name + PART)
     return part.stat().st_size if part.is_file() else 0
 
 
 def read_marker(directory: Path) -> dict[str, Any]:
-    """Return what was staged here: ``{repo, commit, complete, files: {name: digest}}``; empty when nothing was."""
+    """Return the record ``{repo, commit, complete, files: {name: digest}}`` of an earlier run, or an empty one."""
     try:
         marker = json.loads((directory / MARKER).read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -110,7 +110,7 @@ def read_marker(directory: Path) -> dict[str, Any]:
 
 
 def write_marker(directory: Path, repo: str, commit: str, files: Mapping[str, str], complete: bool) -> None:
-    """Record verified files, so that a later run need not read hundreds of gigabytes again."""
+    """Record verified files, so that a later run does not read hundreds of gigabytes again."""
     marker = {"repo": repo, "commit": commit, "complete": complete, "files": dict(sorted(files.items()))}
     temporary = directory / (MARKER + PART)
     temporary.write_text(json.dumps(marker, indent=1) + "\n", encoding="utf-8")

@@ -1,10 +1,10 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Is a model that somebody else put on this node all there? Private to the collection; standard library only.
+"""Check that a model which was copied to this node is complete. Private to the collection; standard library only.
 
-No list of digests comes with a copied directory, but it tells by itself what belongs to it: the index names every
-shard, a shard's name says how many there are, and a safetensors file begins with the place of each of its tensors.
+A copied directory has no list of digests, but its own files state what belongs to it: the index names every shard, a
+shard's name says how many there are, and a safetensors file begins with the place of each of its tensors.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from pathlib import Path
 
 WEIGHTS = ("*.safetensors", "*.bin", "*.gguf")
 _SHARD = re.compile(r"(?P<stem>.+-)(?P<number>\d+)(?P<of>-of-(?P<count>\d+)\.\w+)")  # model-00001-of-00046.safetensors
-# The format's own limit, in bytes; a larger number is no header's length.
+# The format's own limit in bytes; a larger number is not the length of a header.
 _HEADER_LIMIT = 100_000_000
 
 
 def faults(directory: Path) -> list[str]:
-    """Return what is missing or cut off, a sentence each; an empty list for a complete model. Raise OSError."""
+    """Return a sentence for each missing or truncated file; an empty list for a complete model. Raise OSError."""
     if not directory.is_dir():
-        return ["there is no such directory"]
+        return ["the directory does not exist"]
     found = [] if (directory / "config.json").is_file() else ["config.json is missing"]
     try:
         names = sorted(_expected(directory))
@@ -61,12 +61,12 @@ def _wrong(path: Path) -> str:
     try:
         whole = _safetensors_size(path)
     except (ValueError, KeyError, TypeError, AttributeError):
-        return "does not begin as a safetensors file does"
+        return "does not begin with a safetensors header"
     return "" if size == whole else f"has {size} of {whole} bytes"
 
 
 def _safetensors_size(path: Path) -> int:
-    """Return the size that a file has by its own header; raise ValueError, KeyError, … when that is no header."""
+    """Return the size that the header of a file states; raise ValueError, KeyError, … for an invalid header."""
     with path.open("rb") as stream:
         length = int.from_bytes(stream.read(8), "little")
         if not 2 <= length <= _HEADER_LIMIT:

@@ -10,17 +10,13 @@ before it installs K3s. A rule is data: its sentences, and a function that yield
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, cast
+from collections.abc import Iterator, Sequence
 
-from .._common.findings import Finding, Severity
-from .._common.terms import DEFAULT_MTU, RdmaMode
+from .._common.findings import Finding
 from .._common.versions import Version
 from .._k3s.service import EXAMPLE, parse_k3s_version
-from .facts import Facts
+from .rule import Fault, Host, Rule, apply_rules, fault_if
 
-SEVERITIES = ("error", "warning", "info", "off")
 MAX_CLOCK_SKEW_S = 60  # a slow connection adds seconds; K3s's certificates are refused when a clock is behind
 CGROUP_V1_REFUSED_FROM = (1, 35)
 # DGX OS 7 is Ubuntu 24.04; Debian 13 is what the lab runs
@@ -37,103 +33,12 @@ SWAP_AS_DELIVERED = ("/swap.img", 16 * 2**20)  # DGX OS creates this file, 16 Gi
 _PORT_OWNERS = re.compile(r"(k3s|kube|containerd|etcd)")
 
 
-@dataclass(frozen=True)
-class Settings:
-    """What is required of hosts. Space in GiB, rates in Gb/s; ``rdma_mode`` is how pods get RDMA (gb10_rdma_mode)."""
-
-    min_free_gib: float = 100
-    min_rate_gbps: float = 200
-    min_pcie_gbps: float = 100
-    rdma_mode: RdmaMode = "privileged"
-
-
-@dataclass(frozen=True)
-class Host:
-    """A host's facts (None: not read), and what the host is to become.
-
-    ``pfs`` and ``vfs`` (``{netdev: MAC}``) are those of the fabric plan; a host without PFs is no GPU node.
-    ``version`` is the wanted K3s release, empty where it is unknown.
-    """
-
-    name: str
-    facts: Facts | None
-    server: bool = False
-    embedded_etcd: bool = False
-    version: str = ""
-    upgrading: bool = False
-    kubelet_args: tuple[str, ...] = ()
-    api_host: str = ""
-    management_interface: str | None = None
-    pfs: tuple[str, ...] = ()
-    vfs: Mapping[str, str] = field(default_factory=dict)
-    mtu: int = DEFAULT_MTU
-    settings: Settings = field(default_factory=Settings)
-
-    @property
-    def known(self) -> Facts:
-        """Return the facts of a host that was read."""
-        assert self.facts is not None
-        return self.facts
-
-    @property
-    def role(self) -> str:
-        """Return what K3s calls the host."""
-        return "server" if self.server else "agent"
-
-
-Fault = Mapping[str, Any]
-"""``value`` of the finding, ``key`` where it differs from the rule's, and what the rule's sentences name in braces."""
-
-
-@dataclass(frozen=True)
-class Rule:
-    """A rule: name, usual severity, the sentences of its finding, and a function that yields a fault per finding.
-
-    The second part of the name is the layer, so that a finding tells what is broken: firmware, pcie, link, rdma …
-    """
-
-    name: str
-    severity: Severity
-    key: str
-    reason: str
-    remedy: str
-    find: Callable[[Host], Iterable[Fault]] = lambda host: ()
-
-    def finding(self, where: str, fault: Fault) -> Finding:
-        """Return the finding for one fault; the fault may carry another ``severity``."""
-        severity = fault.get("severity", self.severity)
-        reason, remedy = self.reason.format(**fault), self.remedy.format(**fault)
-        return Finding(
-            severity, self.name, fault.get("key", self.key), fault["value"], reason, remedy, where, "preflight"
-        )
-
-
-def apply_rules(rules: Iterable[Rule], host: Host) -> list[Finding]:
-    """Return the findings of all rules for a host that was read."""
-    return [rule.finding(host.name, fault) for rule in rules for fault in rule.find(host)]
-
-
 def check_node(host: Host) -> list[Finding]:
     """Return what this checklist finds on a host that was read.
 
     For a user without privileges it is that alone: what such a user reads is incomplete, so nothing else is judged.
     """
     return apply_rules([PRIVILEGES], host) or apply_rules(NODE_RULES, host)
-
-
-def weigh_findings(findings: Iterable[Finding], severities: Mapping[str, str]) -> Iterator[Finding]:
-    """Yield the findings with the severities that the user set for their rules, without those that are ``off``."""
-    for one in findings:
-        severity = severities.get(one.rule, one.severity)
-        if severity in ("error", "warning", "info"):
-            yield replace(one, severity=cast(Severity, severity))
-        elif severity != "off":
-            yield one
-
-
-def fault_if(condition: object, value: object, **names: object) -> Sequence[Fault]:
-    """Return one fault where the condition is true."""
-    return [{"value": value, **names}] if condition else []
 
 
 def _release(text: str) -> Version | None:

@@ -11,13 +11,9 @@ from dataclasses import replace
 from typing import Any
 
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding, sort_findings
-from ansible_collections.gb10.cluster.plugins.module_utils._preflight.checklist import (
-    PRIVILEGES,
-    SEVERITIES,
-    Host,
-    weigh_findings,
-)
+from ansible_collections.gb10.cluster.plugins.module_utils._preflight.checklist import PRIVILEGES
 from ansible_collections.gb10.cluster.plugins.module_utils._preflight.facts import Facts
+from ansible_collections.gb10.cluster.plugins.module_utils._preflight.rule import SEVERITIES, Host, weigh_findings
 
 from .rules import BETWEEN_HOSTS, RULES, UNKNOWN_RULE, check_host
 

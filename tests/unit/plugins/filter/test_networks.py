@@ -19,10 +19,6 @@ PLAN: dict[str, Any] = {
 }
 
 
-def node(name: str, **allocatable: str) -> dict[str, Any]:
-    return {"metadata": {"name": name}, "status": {"allocatable": allocatable}}
-
-
 def daemon(generation: int = 1, **status: int) -> dict[str, Any]:
     return {"metadata": {"name": "d", "generation": generation}, "status": {"observedGeneration": 1} | status}
 
@@ -43,14 +39,6 @@ def test_findings_as_text() -> None:
     status = json.dumps([{"interface": "net1", "ips": ["10.100.0.1"]}])
     probe["metadata"]["annotations"]["k8s.v1.cni.cncf.io/network-status"] = status
     assert FILTERS["attachment_findings"]([probe]) == ""
-
-
-def test_nodes_that_lack_a_resource() -> None:
-    nodes = [node("a", gpu="1", rdma="63"), node("b", gpu="0", rdma="63"), node("c", gpu="1")]
-    assert FILTERS["nodes_lacking"](nodes, {"gpu": 1}) == ["b"]
-    assert FILTERS["nodes_lacking"](nodes, {"gpu": 1, "rdma": 1}) == ["b", "c"]
-    assert FILTERS["nodes_lacking"](nodes, {"gpu": 2}) == ["a", "b", "c"]
-    assert FILTERS["nodes_lacking"](nodes, {}) == []
 
 
 def test_daemon_sets_that_are_behind() -> None:

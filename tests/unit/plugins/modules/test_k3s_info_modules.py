@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.client import ClusterError
 from ansible_collections.gb10.cluster.plugins.module_utils._preflight import facts as preflight_facts
 from ansible_collections.gb10.cluster.plugins.modules import (
     k3s_airgap_info,
@@ -81,17 +82,48 @@ def test_a_host_without_systemd_fails(capsys: Capture, monkeypatch: pytest.Monke
     assert "not been booted" in result["msg"]
 
 
-def plan(capsys: Capture, version: str, installed: str = OLD) -> tuple[int, dict[str, Any]]:
-    node = {"host": "control", "server": True, "installed": installed}
-    return run_module(k3s_upgrade_plan, capsys, version=version, nodes=[node], group_running=False)
+class Cluster:
+    """One node, and a model group that an interrupted upgrade has stopped."""
+
+    def __init__(self, _kubeconfig: str, context: str) -> None:
+        if context != "gb10":
+            raise ClusterError(f"can't use context {context}")
+
+    def nodes(self) -> list[dict[str, Any]]:
+        return [{"metadata": {"name": "control"}}]
+
+    def pods(self, _namespace: str, _selector: str) -> list[dict[str, Any]]:
+        return []
+
+    def namespace_annotations(self, _namespace: str) -> dict[str, str]:
+        return {"gb10.cluster/upgrade": "v1.36.5+k3s1"}
 
 
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(k3s_upgrade_plan, "Cluster", Cluster)
+
+
+def plan(capsys: Capture, version: str, installed: str = OLD, context: str = "gb10") -> tuple[int, dict[str, Any]]:
+    node = {"host": "control", "node": "control", "server": True, "installed": installed}
+    where = {"kubeconfig": "/k", "context": context, "namespace": "gb10-serving"}
+    return run_module(k3s_upgrade_plan, capsys, version=version, nodes=[node], **where)
+
+
+@pytest.mark.usefixtures("cluster")
 def test_an_upgrade_is_planned(capsys: Capture) -> None:
     status, result = plan(capsys, "v1.36.5+k3s1")
-    assert (status, result["hosts"], result["steps"][0]["after"]) == (0, ["control"], "v1.36.5+k3s1")
-    assert plan(capsys, OLD)[1]["msg"] == "Nothing to upgrade."
+    assert (status, result["hosts"], result["instances"]) == (0, ["control"], [])
+    assert [step["action"] for step in result["steps"]] == ["upgrade", "start-group", "verify"]
 
 
+@pytest.mark.usefixtures("cluster")
+def test_an_upgrade_without_the_cluster_fails(capsys: Capture) -> None:
+    status, result = plan(capsys, OLD, context="nosuch")
+    assert (status, result["msg"], result["steps"]) == (1, "can't use context nosuch", [])
+
+
+@pytest.mark.usefixtures("cluster")
 @pytest.mark.parametrize(
     ("version", "installed", "said"),
     [("latest", OLD, "write it like"), ("v1.38.0+k3s1", OLD, "upgrade.skips_minor"), (OLD, "", "not_installed")],
@@ -114,6 +146,7 @@ def fresh_host(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         "listeners": [],
         "kubernetes": {"units": {}, "version": "", "others": []},
         "swap": [],
+        "disks": [{"path": "/var/lib/rancher/k3s", "total_gib": 100.0, "free_gib": 50.0}],
         "default_routes": ["eth0"],
         "wifi": [],
         "interfaces": ["eth0"],
@@ -126,6 +159,7 @@ def fresh_host(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 def test_a_host_may_get_k3s(fresh_host: dict[str, Any], capsys: Capture) -> None:
     status, result = run_module(k3s_preconditions, capsys, role=SERVER, version=OLD)
     assert (status, result["installed"], result["installed_version"]) == (0, False, "")
+    assert "eviction-hard=imagefs.available<4096Mi,nodefs.available<4096Mi" in result["kubelet_args"]
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._models import fetch
 from ansible_collections.gb10.cluster.plugins.modules import model_stage
+from module_runs import run_module
 
 DATA = b"weights" * 1000
 FILES = {"config.json": b"{}", "model.safetensors": DATA}
@@ -59,16 +60,16 @@ def options(tmp_path: Path, **changes: Any) -> dict[str, Any]:
 
 
 def test_a_model_is_staged_once(tmp_path: Path) -> None:
-    first = model_stage.stage(options(tmp_path), check_mode=False)
+    first = model_stage.stage_from_hub(options(tmp_path), check_mode=False)
     assert (first["changed"], first["done"], first["missing_bytes"]) == (True, True, 0)
     assert Hub.asked == list(FILES)
-    second = model_stage.stage(options(tmp_path), check_mode=False)
+    second = model_stage.stage_from_hub(options(tmp_path), check_mode=False)
     assert (second["changed"], second["done"]) == (False, True)
     assert Hub.asked == list(FILES)
 
 
 def test_check_mode_downloads_nothing(tmp_path: Path) -> None:
-    result = model_stage.stage(options(tmp_path), check_mode=True)
+    result = model_stage.stage_from_hub(options(tmp_path), check_mode=True)
     assert (result["changed"], result["done"]) == (True, False)
     assert "would be downloaded" in result["msg"]
     assert not (tmp_path / "deep").exists()
@@ -76,21 +77,21 @@ def test_check_mode_downloads_nothing(tmp_path: Path) -> None:
 
 def test_a_full_disk_is_found_before_the_first_byte(tmp_path: Path) -> None:
     with pytest.raises(fetch.FetchError, match="Make room there"):
-        model_stage.stage(options(tmp_path, reserve_gb=1e9), check_mode=False)
+        model_stage.stage_from_hub(options(tmp_path, reserve_gb=1e9), check_mode=False)
     assert Hub.asked == []
 
 
 def test_a_slice_that_ends_says_how_far_it_came(tmp_path: Path) -> None:
-    result = model_stage.stage(options(tmp_path, slice_seconds=0), check_mode=False)
+    result = model_stage.stage_from_hub(options(tmp_path, slice_seconds=0), check_mode=False)
     assert (result["changed"], result["done"]) == (True, False)
     assert "to come" in result["msg"]
-    assert model_stage.stage(options(tmp_path), check_mode=False)["done"]
+    assert model_stage.stage_from_hub(options(tmp_path), check_mode=False)["done"]
 
 
 def test_a_file_that_vanished_comes_back(tmp_path: Path) -> None:
-    model_stage.stage(options(tmp_path), check_mode=False)
+    model_stage.stage_from_hub(options(tmp_path), check_mode=False)
     (Path(options(tmp_path)["dest"]) / "config.json").unlink()
-    assert model_stage.stage(options(tmp_path), check_mode=False)["done"]
+    assert model_stage.stage_from_hub(options(tmp_path), check_mode=False)["done"]
     assert Hub.asked == [*FILES, "config.json"]
 
 
@@ -98,10 +99,10 @@ def test_a_copied_model_is_looked_at_and_left_alone(tmp_path: Path) -> None:
     copied = tmp_path / "deep" / "org--tiny"
     copied.mkdir(parents=True)
     (copied / "config.json").write_text("{}")
-    with pytest.raises(fetch.FetchError, match=r"no complete model: there are no weights\. Copy it there again"):
-        model_stage.look(options(tmp_path))
+    with pytest.raises(fetch.FetchError, match=r"not a complete model: there are no weights\. Copy it there again"):
+        model_stage.check_local(options(tmp_path))
     (copied / "pytorch_model.bin").write_bytes(b"x" * 10)
-    result = model_stage.look(options(tmp_path))
+    result = model_stage.check_local(options(tmp_path))
     assert (result["changed"], result["done"], result["total_bytes"], result["commit"]) == (False, True, 12, "")
     assert Hub.asked == []
 
@@ -113,4 +114,44 @@ def test_a_few_missing_shards_stand_for_many(tmp_path: Path) -> None:
     index = {"weight_map": {str(n): f"model-{n:05}.bin" for n in range(9)}}
     (copied / "model.safetensors.index.json").write_text(json.dumps(index))
     with pytest.raises(fetch.FetchError, match=r"model-00004\.bin is missing and 4 more"):
-        model_stage.look(options(tmp_path))
+        model_stage.check_local(options(tmp_path))
+
+
+def test_main_returns_how_far_it_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    status, result = run_module(model_stage, capsys, repo="org/tiny", dest=str(tmp_path / "tiny"), reserve_gb=0)
+    assert (status, result["done"], result["commit"]) == (0, True, "c0ffee")
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (PermissionError(13, "Permission denied", "/srv/models"), "Permission denied"),
+        (fetch.FetchError("HTTP 401, the token is missing or wrong"), "token is missing"),
+    ],
+)
+def test_main_says_why_it_cannot_stage(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    error: Exception,
+    said: str,
+) -> None:
+    def fail(*_arguments: Any) -> bytes:
+        raise error
+
+    monkeypatch.setattr(Hub, "listing", fail)
+    status, result = run_module(model_stage, capsys, repo="org/tiny", dest=str(tmp_path / "tiny"))
+    assert (status, result["done"], result["changed"]) == (1, False, False)
+    assert said in result["msg"]
+
+
+def test_main_says_what_to_do_where_it_may_not_write(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: Path, *_arguments: Any, **_options: Any) -> None:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "mkdir", refuse)
+    status, result = run_module(model_stage, capsys, repo="org/tiny", dest=str(tmp_path / "tiny"), reserve_gb=0)
+    assert status == 1
+    assert "Set ansible_become: true" in result["msg"]

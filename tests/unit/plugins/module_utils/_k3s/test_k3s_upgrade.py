@@ -23,7 +23,7 @@ def actions(plan: upgrade.Plan) -> list[str]:
 
 
 def test_servers_first_and_the_group_around_all() -> None:
-    plan = upgrade.plan(CLUSTER, NEW, group_running=True, group_stopped_by_us=False)
+    plan = upgrade.plan_upgrade(CLUSTER, NEW, group_running=True, group_stopped_by_us=False)
     assert actions(plan) == [
         "stop-group",
         "upgrade control",
@@ -36,12 +36,12 @@ def test_servers_first_and_the_group_around_all() -> None:
 
 
 def test_without_a_model_only_the_nodes() -> None:
-    plan = upgrade.plan(CLUSTER, NEW, group_running=False, group_stopped_by_us=False)
+    plan = upgrade.plan_upgrade(CLUSTER, NEW, group_running=False, group_stopped_by_us=False)
     assert actions(plan) == ["upgrade control", "upgrade spark1", "upgrade spark2"]
 
 
 def test_nothing_to_do_touches_no_model() -> None:
-    assert upgrade.plan(CLUSTER, OLD, group_running=True, group_stopped_by_us=False).steps == ()
+    assert upgrade.plan_upgrade(CLUSTER, OLD, group_running=True, group_stopped_by_us=False).steps == ()
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def test_nothing_to_do_touches_no_model() -> None:
     ],
 )
 def test_what_is_refused(target: str, rule: str) -> None:
-    plan = upgrade.plan(CLUSTER, target, group_running=True, group_stopped_by_us=False)
+    plan = upgrade.plan_upgrade(CLUSTER, target, group_running=True, group_stopped_by_us=False)
     assert plan.steps == ()
     assert [(finding.rule, finding.where) for finding in plan.findings] == [
         (rule, "spark1"),
@@ -64,32 +64,32 @@ def test_what_is_refused(target: str, rule: str) -> None:
 
 
 def test_the_next_minor_is_fine() -> None:
-    assert not upgrade.plan(CLUSTER, "v1.37.0+k3s1", group_running=False, group_stopped_by_us=False).findings
+    assert not upgrade.plan_upgrade(CLUSTER, "v1.37.0+k3s1", group_running=False, group_stopped_by_us=False).findings
 
 
 def test_a_host_outside_the_cluster_is_named() -> None:
-    plan = upgrade.plan(
+    plan = upgrade.plan_upgrade(
         [*CLUSTER, upgrade.Node("spark9", False, "")], NEW, group_running=True, group_stopped_by_us=False
     )
     assert [(finding.rule, finding.where) for finding in plan.findings] == [("upgrade.not_installed", "spark9")]
 
 
 def test_resume_after_the_group_was_stopped() -> None:
-    plan = upgrade.plan(CLUSTER, NEW, group_running=False, group_stopped_by_us=True)
+    plan = upgrade.plan_upgrade(CLUSTER, NEW, group_running=False, group_stopped_by_us=True)
     assert actions(plan)[0] == "upgrade control"
     assert actions(plan)[-2:] == ["start-group", "verify"]
 
 
 def test_resume_between_binary_and_restart() -> None:
     half = [replace(CLUSTER[1], installed=NEW, stale=True, marked=True), CLUSTER[0]]
-    plan = upgrade.plan(half, NEW, group_running=False, group_stopped_by_us=True)
+    plan = upgrade.plan_upgrade(half, NEW, group_running=False, group_stopped_by_us=True)
     assert actions(plan) == ["upgrade control", "upgrade spark1", "start-group", "verify"]
 
 
 def test_resume_before_uncordon_and_before_the_group_s_start() -> None:
     done = [replace(node, installed=NEW) for node in CLUSTER]
     done[2] = replace(done[2], marked=True)
-    plan = upgrade.plan(done, NEW, group_running=False, group_stopped_by_us=True)
+    plan = upgrade.plan_upgrade(done, NEW, group_running=False, group_stopped_by_us=True)
     assert actions(plan) == ["release spark2", "start-group", "verify"]
 
 
@@ -105,10 +105,27 @@ def test_whatever_was_interrupted_comes_to_an_end(
         upgrade.Node(f"h{index}", server, NEW if new else OLD, stale, marked)
         for index, (server, new, stale, marked) in enumerate(states)
     ]
-    plan = upgrade.plan(nodes, NEW, group_running=running, group_stopped_by_us=stopped)
+    plan = upgrade.plan_upgrade(nodes, NEW, group_running=running, group_stopped_by_us=stopped)
     kinds = [nodes[int(step.host[1:])].server for step in plan.steps if step.host]
     assert kinds == sorted(kinds, reverse=True)
     if stopped or (running and any(step.action == "upgrade" for step in plan.steps)):
         assert [step.action for step in plan.steps[-2:]] == ["start-group", "verify"]
     finished = [replace(node, installed=NEW, stale=False, marked=False) for node in nodes]
-    assert upgrade.plan(finished, NEW, group_running=running, group_stopped_by_us=False).steps == ()
+    assert upgrade.plan_upgrade(finished, NEW, group_running=running, group_stopped_by_us=False).steps == ()
+
+
+def test_marks_and_instances_are_read_from_the_cluster() -> None:
+    hosts = [
+        {"host": "control", "node": "c0", "server": True, "installed": OLD, "stale": False},
+        {"host": "spark1", "node": "s1", "server": False, "installed": NEW, "stale": True},
+    ]
+    cluster_nodes = [
+        {"metadata": {"name": "c0", "annotations": {"gb10.cluster/upgrade": NEW}}},
+        {"metadata": {"name": "s1"}},
+    ]
+    assert upgrade.read_nodes(hosts, cluster_nodes) == [
+        upgrade.Node("control", True, OLD, False, True),
+        upgrade.Node("spark1", False, NEW, True, False),
+    ]
+    pods = [{"metadata": {"labels": {"gb10.cluster/instance": name}}} for name in ("b", "a", "b")] + [{"metadata": {}}]
+    assert upgrade.running_instances(pods) == ["a", "b"]

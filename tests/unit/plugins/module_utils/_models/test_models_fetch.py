@@ -151,7 +151,9 @@ def test_the_token_goes_to_the_hub_and_no_further(server: Server, files: list[st
         elsewhere.shutdown()
 
 
-@pytest.mark.parametrize(("code", "hint"), [(401, "token"), (403, "licence"), (404, "no such"), (500, "refused")])
+@pytest.mark.parametrize(
+    ("code", "hint"), [(401, "token"), (403, "licence"), (404, "does not exist"), (500, "refused")]
+)
 def test_a_refusal_says_why_and_keeps_the_token_to_itself(server: Server, code: int, hint: str) -> None:
     server.refuse = code
     with pytest.raises(fetch.FetchError, match=hint) as caught:

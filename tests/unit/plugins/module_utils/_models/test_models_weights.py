@@ -52,8 +52,8 @@ def test_a_model_in_one_file_needs_no_index(tmp_path: Path) -> None:
     [
         (lambda m: (m / SHARDS[1]).unlink(), [f"{SHARDS[1]} is missing"]),
         (lambda m: cut(m / SHARDS[1], 0), [f"{SHARDS[1]} is empty"]),
-        (lambda m: cut(m / SHARDS[2], 5), [f"{SHARDS[2]} does not begin as a safetensors file does"]),
-        (lambda m: cut(m / SHARDS[2], 40), [f"{SHARDS[2]} does not begin as a safetensors file does"]),
+        (lambda m: cut(m / SHARDS[2], 5), [f"{SHARDS[2]} does not begin with a safetensors header"]),
+        (lambda m: cut(m / SHARDS[2], 40), [f"{SHARDS[2]} does not begin with a safetensors header"]),
         (lambda m: cut(m / SHARDS[2], len(safetensors()) - 9), [f"{SHARDS[2]} has 164 of 173 bytes"]),
         (lambda m: (m / "config.json").unlink(), ["config.json is missing"]),
         (lambda m: (m / "model.safetensors.index.json").write_text("[]"), ["the index of its weights can't be read"]),
@@ -84,4 +84,4 @@ def test_other_formats_are_looked_at_for_presence_and_size(tmp_path: Path) -> No
 def test_a_directory_without_weights_or_none_at_all_is_no_model(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{}")
     assert faults(tmp_path) == ["there are no weights"]
-    assert faults(tmp_path / "gone") == ["there is no such directory"]
+    assert faults(tmp_path / "gone") == ["the directory does not exist"]

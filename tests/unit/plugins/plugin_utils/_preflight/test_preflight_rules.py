@@ -10,75 +10,13 @@ from typing import Any, cast
 
 import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding, has_errors
-from ansible_collections.gb10.cluster.plugins.module_utils._preflight.checklist import Host, Settings, check_node
+from ansible_collections.gb10.cluster.plugins.module_utils._preflight.checklist import check_node
 from ansible_collections.gb10.cluster.plugins.module_utils._preflight.facts import Facts
+from ansible_collections.gb10.cluster.plugins.module_utils._preflight.rule import Host, Settings
 from ansible_collections.gb10.cluster.plugins.plugin_utils._preflight.report import check_hosts, format_report
 from ansible_collections.gb10.cluster.plugins.plugin_utils._preflight.rules import RULES
+from preflight_samples import GOOD, PF
 
-PF = {
-    "name": "enp1s0f0np0",
-    "pci_address": "0000:01:00.0",
-    "total_vfs": 4,
-    "num_vfs": 0,
-    "rdma_device": "rocep1s0f0",
-    "max_mtu": 9978,
-    "driver": "mlx5_core",
-    "driver_version": None,
-    "firmware": "28.45.4028",
-    "mtu": 9000,
-    "carrier": True,
-    "speed_mbps": 200000,
-    "port_state": "ACTIVE",
-    "rate_gbps": 200.0,
-    "pcie_gts": 32.0,
-    "pcie_width": 4,
-    "pcie_max_gts": 32.0,
-    "pcie_max_width": 4,
-    "addresses": [],
-}
-GOOD: dict[str, Any] = {
-    "user": {"uid": 0, "name": "root", "sudo_from": "nvidia"},
-    "os": {"id": "ubuntu", "version": "24.04", "name": "Ubuntu 24.04.3 LTS"},
-    "arch": "aarch64",
-    "kernel": "6.14.0-1013-nvidia",
-    "command_line": "quiet",
-    "memory_kib": 125000000,
-    "swap": [],
-    "cma_kib": 65536,
-    "cgroup_version": 2,
-    "time_synchronized": True,
-    "clock_offset_s": 1.5,
-    "disks": [{"path": "/var/lib", "total_gib": 3700.0, "free_gib": 900.0}],
-    "iommu": True,
-    "runtime_memlock": {"k3s-agent.service": None},
-    "kubernetes": {"units": {}, "version": "", "others": []},
-    "gpu_driver": "580.95.05",
-    "gpu_runtime": "/usr/bin/nvidia-container-runtime",
-    "gpus": [
-        {
-            "name": "NVIDIA GB10",
-            "utilization": 0.0,
-            "clock_mhz": 208.0,
-            "max_clock_mhz": 3003.0,
-            "power_limit_w": 140.0,
-            "default_power_limit_w": 140.0,
-            "slowdown": 1.0,
-        }
-    ],
-    "rdma": {"devices": ["rocep1s0f0"], "device_nodes": 1, "shared_mode": True},
-    "pfs": [PF, {**PF, "name": "enP2p1s0f0np0", "rdma_device": "roceP2p1s0f0"}],
-    "interfaces": ["enP7s7", "lo", "wlP9s9"],
-    "wifi": ["wlP9s9"],
-    "default_routes": ["enP7s7", "wlP9s9"],
-    "listeners": [{"port": 22, "process": "sshd"}, {"port": 10250, "process": "k3s-agent"}],
-    "network_services": {
-        "NetworkManager.service": {"LoadState": "not-found", "ActiveState": "inactive"},
-        "systemd-networkd.service": {"LoadState": "loaded", "ActiveState": "active"},
-    },
-    "netplan": {"error": None, "files": []},
-    "firewall": {"active": False, "allowed": []},
-    "orphan_namespaces": [{"namespace": "mine", "links": [{"name": "veth0", "alias": "", "mac": "aa:bb:cc:00:00:01"}]}],
-}
 VFS = {"enp1s0f0v0": "02:95:2a:00:01:00"}
 HOST = Host(
     "spark1",
@@ -229,6 +167,7 @@ RULE_CASES: list[tuple[str, Change, Change]] = [
     ("preflight.network.management_missing", host_with(management_interface="eth7"), as_it_is),
     ("preflight.network.manager", with_networks("active"), with_networks("inactive")),
     ("preflight.network.no_default_route", with_facts(default_routes=[]), with_facts(default_routes=["usb0"])),
+    ("preflight.network.networkd_inactive", with_networks(networkd="inactive"), with_networks(networkd="active")),
     ("preflight.network.no_networkd", with_networks(load="masked"), with_networks(networkd="inactive")),
     ("preflight.network.wifi", with_facts(default_routes=["wlP9s9", "enP7s7"]), as_it_is),
     ("preflight.os.unsupported", with_facts(os={"id": "arch", "version": "", "name": "Arch Linux"}), as_it_is),

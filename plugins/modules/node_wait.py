@@ -1,0 +1,146 @@
+#!/usr/bin/python
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: node_wait
+short_description: Wait until Kubernetes nodes are ready and offer their devices
+version_added: 0.1.0
+description:
+  - Waits for nodes to join, to become ready, and to offer resources such as V(nvidia.com/gpu).
+  - Fails after O(timeout) seconds with what each node lacks, the newest Warning events, and what to do where the cause
+    is known, such as a missing container runtime. It never prints an API object.
+author: The gb10.cluster authors (@gb10)
+extends_documentation_fragment: [gb10.cluster.readonly]
+options:
+  kubeconfig:
+    description: Kubeconfig of the cluster.
+    type: path
+    required: true
+  context:
+    description: Context in it.
+    type: str
+    required: true
+  nodes:
+    description: Names of the nodes to wait for. Empty waits for all nodes that have O(label).
+    type: list
+    elements: str
+    default: []
+  label:
+    description: Label of the nodes as V(name=value), used where O(nodes) is empty.
+    type: str
+    default: ""
+  resources:
+    description: The least number of each resource that every node must offer.
+    type: dict
+    default: {}
+  of_node:
+    description: For a node's name the resources of which this node must offer one each.
+    type: dict
+    default: {}
+  namespace:
+    description: Namespace whose Warning events are shown on failure, besides those of nodes.
+    type: str
+    default: kube-system
+  timeout:
+    description: Seconds to wait.
+    type: int
+    default: 300
+"""
+
+EXAMPLES = r"""
+- name: Wait for the GPU of every node
+  gb10.cluster.node_wait:
+    kubeconfig: ~/.kube/config
+    context: gb10
+    label: gb10.cluster/gpu=true
+    resources: {nvidia.com/gpu: 1}
+  delegate_to: localhost
+"""
+
+RETURN = r"""
+lacking:
+  description: What each node still lacks, a sentence per node; empty when all are ready.
+  returned: always
+  type: list
+  elements: str
+warnings_seen:
+  description: The newest Warning events of the cluster, on failure.
+  returned: always
+  type: list
+  elements: str
+msg:
+  description: The state of the nodes, with events and what to do on failure.
+  returned: always
+  type: str
+"""
+
+import time
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.gb10.cluster.plugins.module_utils._k3s.nodes import hints, latest_warnings, missing_on_nodes
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.client import Cluster, ClusterError
+
+POLL_SECONDS = 2
+# Events of nodes are in this namespace.
+NODE_EVENTS = "default"
+
+
+def look(cluster: Cluster, options: dict[str, Any]) -> list[str]:
+    """Return what the nodes lack now. An API that does not answer, as while K3s restarts, is one of these things."""
+    key, _equals, value = options["label"].partition("=")
+    try:
+        nodes = cluster.nodes()
+    except ClusterError as error:
+        return [str(error)]
+    if not options["nodes"] and key:
+        nodes = [node for node in nodes if (node["metadata"].get("labels") or {}).get(key) == value]
+    return missing_on_nodes(nodes, options["nodes"], options["resources"], options["of_node"])
+
+
+def warnings(cluster: Cluster, namespace: str) -> list[str]:
+    """Return the newest warnings; none where the API does not answer."""
+    try:
+        return latest_warnings([*cluster.warnings(namespace), *cluster.warnings(NODE_EVENTS)])
+    except ClusterError:
+        return []
+
+
+def main() -> None:
+    module = AnsibleModule(
+        argument_spec={
+            "kubeconfig": {"type": "path", "required": True},
+            "context": {"type": "str", "required": True},
+            "nodes": {"type": "list", "elements": "str", "default": []},
+            "label": {"type": "str", "default": ""},
+            "resources": {"type": "dict", "default": {}},
+            "of_node": {"type": "dict", "default": {}},
+            "namespace": {"type": "str", "default": "kube-system"},
+            "timeout": {"type": "int", "default": 300},
+        },
+        supports_check_mode=True,
+    )
+    options = module.params
+    options["resources"] = {name: int(least) for name, least in options["resources"].items()}
+    result: dict[str, Any] = {"changed": False, "lacking": [], "warnings_seen": []}
+    deadline = time.monotonic() + options["timeout"]
+    try:
+        cluster = Cluster(options["kubeconfig"], options["context"])
+        while (lacking := look(cluster, options)) and time.monotonic() < deadline:
+            time.sleep(POLL_SECONDS)
+    except (ClusterError, ValueError) as error:
+        module.fail_json(msg=str(error), **result)
+    if not lacking:
+        module.exit_json(msg="All nodes are ready.", **result)
+    seen = warnings(cluster, options["namespace"])
+    lines = [f"After {options['timeout']} s: {'; '.join(lacking)}.", *(f"Warning event: {line}" for line in seen)]
+    advice = hints(seen) or ["Look at journalctl -u k3s or journalctl -u k3s-agent on the node."]
+    module.fail_json(msg="\n".join([*lines, *advice]), **(result | {"lacking": lacking, "warnings_seen": seen}))
+
+
+if __name__ == "__main__":
+    main()

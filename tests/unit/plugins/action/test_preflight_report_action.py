@@ -1,0 +1,64 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The report over the hosts of a play: read, unread, without privileges, and with their own settings."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+from ansible_collections.gb10.cluster.plugins.action.preflight_report import ActionModule
+from preflight_samples import GOOD
+
+OPTIONS: dict[str, Any] = {
+    "nodes": [],
+    "servers": ["control"],
+    "min_free_gib": 100.0,
+    "min_rate_gbps": 200.0,
+    "min_pcie_gbps": 100.0,
+    "rdma_mode": "privileged",
+    "severities": {},
+}
+
+
+def reported(hostvars: dict[str, Any], **facts: Any) -> dict[str, Any]:
+    """Return the result for a play over ``control``, whose facts are good but for ``facts``."""
+    read = {"gb10_preflight": copy.deepcopy(GOOD) | facts}
+    variables = {"control": {"ansible_facts": read, "ansible_host": "192.168.10.1"} | hostvars}
+    result: dict[str, Any] = ActionModule.act(
+        None, OPTIONS, {"hostvars": variables, "ansible_play_hosts_all": ["control"], "groups": {}}
+    )
+    return result
+
+
+def rules(result: dict[str, Any]) -> list[str]:
+    return [finding["rule"] for finding in result["findings"] if finding["where"] == "control"]
+
+
+def test_a_server_that_was_read() -> None:
+    assert rules(reported({})) == []
+
+
+@pytest.mark.parametrize(
+    ("hostvars", "facts", "rule"),
+    [
+        ({"ansible_facts": {}}, {}, "preflight.host.unread"),
+        ({}, {"user": {"uid": 1000, "name": "nvidia", "sudo_from": None}}, "preflight.user.not_root"),
+        ({"ansible_host": "control.local"}, {}, "preflight.kubernetes.api_name"),
+        ({"k3s_api_host": "api.local"}, {}, "preflight.kubernetes.api_name"),
+        ({"k3s_version": "latest"}, {}, "preflight.kubernetes.version_invalid"),
+        ({"gb10_management_interface": "eth7"}, {}, "preflight.network.management_missing"),
+        ({}, {"cgroup_version": 1}, "preflight.cgroup.v1"),
+    ],
+)
+def test_what_stops_the_run(hostvars: dict[str, Any], facts: dict[str, Any], rule: str) -> None:
+    result = reported(hostvars, **facts)
+    assert (rules(result), result["failed"]) == ([rule], True)
+    assert result["msg"].startswith("Not ready; nothing was changed.")
+    assert {finding["layer"] for finding in result["findings"]} >= {rule.split(".")[1]}
+
+
+def test_the_kubelet_s_arguments_of_the_host_count() -> None:
+    assert rules(reported({"k3s_kubelet_args": ["fail-cgroupv1=false"]}, cgroup_version=1)) == []

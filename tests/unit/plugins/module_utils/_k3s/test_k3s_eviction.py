@@ -1,0 +1,41 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+from __future__ import annotations
+
+import pytest
+from ansible_collections.gb10.cluster.plugins.module_utils._k3s.eviction import (
+    LARGEST_GIB,
+    eviction_threshold,
+    kubelet_args,
+)
+
+GIB = 2**30
+
+
+@pytest.mark.parametrize(
+    ("disk", "free", "high"),
+    [(20, 1, 90), (100, 4, 92), (252, 5.04, 96), (1000, 16, 96), (4000, 16, 99)],
+)
+def test_thresholds_of_disks_in_gib(disk: int, free: float, high: int) -> None:
+    assert eviction_threshold(disk * GIB) == pytest.approx(free * GIB, rel=0.01)
+    arguments = dict(argument.split("=", 1) for argument in kubelet_args(disk * GIB, []))
+    size = f"{eviction_threshold(disk * GIB) // 2**20}Mi"
+    assert arguments["eviction-hard"] == f"imagefs.available<{size},nodefs.available<{size}"
+    assert (int(arguments["image-gc-high-threshold"]), int(arguments["image-gc-low-threshold"])) == (high, high - 2)
+
+
+def test_given_arguments_win() -> None:
+    arguments = kubelet_args(1000 * GIB, ["eviction-hard=nodefs.available<5%", "fail-cgroupv1=false"])
+    assert [argument.partition("=")[0] for argument in arguments] == [
+        "eviction-minimum-reclaim",
+        "image-gc-high-threshold",
+        "image-gc-low-threshold",
+        "eviction-hard",
+        "fail-cgroupv1",
+    ]
+
+
+def test_staging_leaves_more_than_the_kubelet_needs() -> None:
+    reserve_gb = 20  # default of model_stage
+    assert reserve_gb * 10**9 > LARGEST_GIB * GIB

@@ -1,0 +1,67 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from ansible_collections.gb10.cluster.plugins.module_utils._k3s import nodes
+
+NVIDIA = (
+    "Failed to create pod sandbox: rpc error: code = Unknown desc = failed to get sandbox runtime: "
+    'no runtime for "nvidia" is configured'
+)
+
+
+def node(name: str, ready: str = "True", **offers: str) -> dict[str, Any]:
+    condition = {"type": "Ready", "status": ready, "message": "container runtime is down"}
+    return {"metadata": {"name": name}, "status": {"conditions": [condition], "allocatable": {"cpu": "4", **offers}}}
+
+
+def event(text: str, stamp: str, name: str = "gb10-gpu-plugin-x") -> dict[str, Any]:
+    about = {"kind": "Pod", "name": name}
+    return {"involvedObject": about, "reason": "FailedCreatePodSandBox", "message": text, "lastTimestamp": stamp}
+
+
+@pytest.mark.parametrize(
+    ("names", "resources", "of_node", "said"),
+    [
+        (["a"], {}, {}, []),
+        (
+            [],
+            {"gpu": 1},
+            {},
+            ["b offers 0 of 1 gpu", "c is not ready (container runtime is down) and offers 0 of 1 gpu"],
+        ),
+        (["a"], {"gpu": 1000}, {}, []),
+        (["a"], {"gpu": 1001}, {}, ["a offers 1000 of 1001 gpu"]),
+        (["a", "b"], {}, {"a": ["vf0"]}, ["a offers 0 of 1 vf0"]),
+        (["d"], {}, {}, ["d has not joined the cluster"]),
+    ],
+)
+def test_what_nodes_lack(
+    names: list[str], resources: dict[str, int], of_node: dict[str, list[str]], said: list[str]
+) -> None:
+    cluster = [node("a", gpu="1k"), node("b"), node("c", ready="False")]
+    assert nodes.missing_on_nodes(cluster, names, resources, of_node) == said
+
+
+def test_no_node_at_all_is_not_enough() -> None:
+    assert nodes.missing_on_nodes([], [], {}, {}) == ["no node has this label"]
+
+
+def test_the_newest_warnings_each_once() -> None:
+    events = [event(f"text {n}", f"2026-11-22T09:00:{n:02}Z") for n in range(9)] + [
+        event("text 8", "2026-11-22T09:00:01Z")
+    ]
+    shown = nodes.latest_warnings(events)
+    assert shown[0] == "Pod gb10-gpu-plugin-x: FailedCreatePodSandBox: text 8"
+    assert len(shown) == len(set(shown)) == nodes.SHOWN_WARNINGS
+
+
+def test_a_missing_runtime_is_named_with_its_remedy() -> None:
+    (hint,) = nodes.hints(nodes.latest_warnings([event(NVIDIA, ""), event(NVIDIA, "", "other")]))
+    assert "no container runtime nvidia" in hint
+    assert "systemctl restart k3s" in hint
+    assert nodes.hints(["Pod x: BackOff: back-off restarting failed container"]) == []

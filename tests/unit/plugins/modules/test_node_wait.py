@@ -1,0 +1,92 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Waiting for nodes: ready at once, later, or never, with the reason instead of an API object."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.client import ClusterError
+from ansible_collections.gb10.cluster.plugins.modules import node_wait
+from module_runs import run_module
+
+Capture = pytest.CaptureFixture[str]
+EVENT = {
+    "involvedObject": {"kind": "Pod", "name": "gb10-gpu-plugin-x"},
+    "reason": "FailedCreatePodSandBox",
+    "message": 'no runtime for "nvidia" is configured',
+}
+
+
+class Cluster:
+    """A cluster whose only node is ready at the third look and offers its GPU at the fifth."""
+
+    looks = 0
+
+    def __init__(self, _kubeconfig: str, _context: str) -> None:
+        Cluster.looks = 0
+
+    def nodes(self) -> list[dict[str, Any]]:
+        Cluster.looks += 1
+        if Cluster.looks == 2:
+            raise ClusterError("can't list the nodes: connection refused")
+        ready = {"type": "Ready", "status": str(Cluster.looks > 2), "message": "kubelet starts"}
+        offers = {"nvidia.com/gpu": "1"} if Cluster.looks > 4 else {}
+        labels = {"gb10.cluster/gpu": "true"}
+        return [
+            {"metadata": {"name": "a", "labels": labels}, "status": {"conditions": [ready], "allocatable": offers}},
+            {"metadata": {"name": "control"}, "status": {"conditions": [ready]}},
+        ]
+
+    def warnings(self, namespace: str) -> list[dict[str, Any]]:
+        return [EVENT] if namespace == "kube-system" else []
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr(node_wait.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(node_wait.time, "sleep", lambda seconds: now.__setitem__(0, now[0] + seconds))
+    monkeypatch.setattr(node_wait, "Cluster", Cluster)
+
+
+def wait(capsys: Capture, **options: Any) -> tuple[int, dict[str, Any]]:
+    return run_module(node_wait, capsys, **{"kubeconfig": "/k", "context": "gb10", "timeout": 60} | options)
+
+
+def test_it_waits_until_the_node_is_ready(capsys: Capture) -> None:
+    assert wait(capsys, nodes=["a"])[0] == 0
+    assert Cluster.looks == 3
+
+
+def test_it_waits_for_the_devices_of_labelled_nodes(capsys: Capture) -> None:
+    status, result = wait(capsys, label="gb10.cluster/gpu=true", resources={"nvidia.com/gpu": 1})
+    assert (status, Cluster.looks, result["lacking"]) == (0, 5, [])
+
+
+def test_a_failure_names_the_event_and_what_to_do(capsys: Capture) -> None:
+    status, result = wait(capsys, nodes=["a"], resources={"nvidia.com/gpu": 2}, timeout=20)
+    assert status == 1
+    assert result["msg"].splitlines() == [
+        "After 20 s: a offers 1 of 2 nvidia.com/gpu.",
+        'Warning event: Pod gb10-gpu-plugin-x: FailedCreatePodSandBox: no runtime for "nvidia" is configured',
+        "K3s found no container runtime nvidia when it started. Run apt-get install nvidia-container-toolkit on"
+        " the node, then systemctl restart k3s or k3s-agent.",
+    ]
+
+
+def test_without_a_known_cause_the_journal_is_named(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Cluster, "warnings", lambda _cluster, _namespace: [])
+    status, result = wait(capsys, nodes=["gone"], timeout=0)
+    assert (status, result["lacking"]) == (1, ["gone has not joined the cluster"])
+    assert "journalctl -u k3s-agent" in result["msg"]
+
+
+def test_a_kubeconfig_that_cannot_be_used_fails(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_arguments: str) -> Cluster:
+        raise ClusterError("can't use context gb10")
+
+    monkeypatch.setattr(node_wait, "Cluster", refuse)
+    assert wait(capsys)[1]["msg"] == "can't use context gb10"
