@@ -59,7 +59,8 @@ def addresses_of(links_json: str) -> dict[str, list[dict[str, Any]]]:
 def read_netplan(etc: Path, interfaces: Iterable[str], run: Run) -> dict[str, Any]:
     """Return what is wrong with the host's netplan files (None: nothing), and which of ``interfaces`` each names.
 
-    ``netplan get`` reads and validates all files and writes none. Files of this collection are left out.
+    ``netplan get`` reads and validates all files and writes none. Netplan 1.1 exits with 0 for an invalid file and says
+    ``Command failed: FILE:LINE:COLUMN: …`` on stderr. Files of this collection are left out.
     """
     answer = run(["netplan", "get"])
     files = []
@@ -69,8 +70,10 @@ def read_netplan(etc: Path, interfaces: Iterable[str], run: Run) -> dict[str, An
         named = [name for name in interfaces if name in words]
         if named and OUR_NETPLAN_FILE not in text:
             files.append({"path": str(path), "interfaces": named})
-    error = " ".join(answer.error.split()) or f"exit status {answer.status}"
-    return {"error": error if answer.status else None, "files": files}
+    said = " ".join(answer.error.split())
+    if "Command failed: " in said:
+        return {"error": said.partition("Command failed: ")[2], "files": files}
+    return {"error": (said or f"exit status {answer.status}") if answer.status else None, "files": files}
 
 
 def read_firewall(run: Run) -> dict[str, Any]:

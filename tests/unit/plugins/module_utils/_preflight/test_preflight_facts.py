@@ -28,6 +28,7 @@ TCP = """\
 
 
 UFW = "Status: active\n\nTo    Action  From\n--    ------  ----\n22/tcp    ALLOW  Anywhere\n53/udp  DENY  x\n"
+NETPLAN = "** WARNING **: too open.\nCommand failed: /etc/netplan/90-NM-1.yaml:1:2: Error in network definition\n"
 ACTIVE = "LoadState=loaded\nActiveState=active\n"
 IPV6_ROUTES = (
     f"{'0' * 32} 00 {'0' * 32} 00 {'0' * 32} ffffffff 1 0 0 lo\n{'0' * 32} 00 {'0' * 32} 00 {'0' * 32} 64 1 0 0 usb0"
@@ -95,7 +96,7 @@ def host(tmp_path: Path) -> Host:
     write(tmp_path / "dev/infiniband/uverbs0", "")
     made.answers = {
         "ip -d -j address show": json.dumps([{"ifname": "enp1s0f0np0", "max_mtu": 9978, "addr_info": ADDRESSES}, {}]),
-        "netplan get": Answer(1, "", "/etc/netplan/90-NM-1.yaml:1:2: Error in network definition\n"),
+        "netplan get": Answer(0, "", NETPLAN),
         "ufw status": UFW,
         "nvidia-smi --query-gpu=name,utilization.gpu,clocks.sm,clocks.max.sm,enforced.power.limit,power.default_limit,"
         "clocks_event_reasons.active --format=csv,noheader,nounits": "NVIDIA GB10, 96, 850, 3003, [N/A], [N/A], 0x84\n",
@@ -192,6 +193,13 @@ def test_an_empty_host_is_unknown_and_not_an_error(tmp_path: Path) -> None:
     assert facts["gpus"] == []
     assert facts["netplan"] == {"error": None, "files": []}
     assert facts["firewall"] == {"active": False, "allowed": []}
+
+
+def test_netplan_files_that_cannot_be_read_and_valid_ones(host: Host) -> None:
+    host.answers["netplan get"] = Answer(1, "", "Permission denied\n")
+    assert host.read()["netplan"]["error"] == "Permission denied"
+    host.answers["netplan get"] = Answer(0, "network: {}\n", "** WARNING **: Permissions are too open.\n")
+    assert host.read()["netplan"]["error"] is None
 
 
 def test_cgroup_version_one_has_no_list_of_controllers(host: Host) -> None:
