@@ -103,7 +103,8 @@ def activate(names: Collection[str], networkd: bool, root: Path = Path("/")) -> 
             system.run(["systemctl", "start", NETWORKD])
         else:
             system.run(["networkctl", "reload"])
-            system.run(["networkctl", "reconfigure", *present])
+            if present:
+                system.run(["networkctl", "reconfigure", *present])
     except (system.HostError, OSError) as error:
         return [str(error)]
     return []

@@ -77,6 +77,13 @@ def test_a_running_networkd_reconfigures_only_the_named_interfaces(machine: Mach
     assert not [command for command in machine.ran if command.startswith("nmcli")]
 
 
+def test_a_host_that_lost_its_ports_can_still_go_back(machine: Machine) -> None:
+    machine.active = {"systemd-networkd.service", "network.target"}
+    (machine.root / "sys/class/net/enp1s0f0np0").rmdir()
+    assert machine.activate() == []
+    assert machine.ran[-1] == "networkctl reload"
+
+
 def test_going_back_to_network_manager_stops_networkd_and_frees_the_port(machine: Machine) -> None:
     machine.active.add("systemd-networkd.service")
     machine.put(PORT, "old")
