@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Show what a group runs and what it is going to run."""
+"""Compare what a group runs with what it is going to run."""
 
 from __future__ import annotations
 
@@ -9,23 +9,24 @@ from collections.abc import Mapping
 from typing import Any
 
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import ControllerAction
-from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.diff import describe
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.diff import describe, outdated
 
 
 class ActionModule(ControllerAction):
-    """Compares two lists of objects; asks nobody and changes nothing."""
+    """Compares two lists of objects; asks no cluster and changes nothing."""
 
     def act(self, options: Mapping[str, Any], task_vars: Mapping[str, Any]) -> dict[str, Any]:
         """Return the difference, changed when there is one."""
         before, after = describe(options["live"]), describe(options["wanted"])
         if before == after:
-            message = "The group runs what is wanted."
+            message = "The group runs what the plan asks for."
         elif before:
-            message = "The group is to be replaced as a whole."
+            message = "The group differs from the plan and is going to be replaced as a whole."
         else:
             message = "The group is new."
         return {
             "changed": before != after,
+            "outdated": outdated(options["live"], options["wanted"]),
             "diff": {"before": before, "after": after, "before_header": "running", "after_header": "wanted"},
             "msg": message,
         }

@@ -13,9 +13,9 @@ from ansible_collections.gb10.cluster.plugins.module_utils._common.findings impo
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.environment import lint_env
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import ControllerAction, plan_result
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.options import from_options
-from ansible_collections.gb10.cluster.plugins.plugin_utils._serving import plan as serving_plan
-from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.profile import repositories, revisions, to_serving
-from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.types import Settings, instance_name
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.model import Plan, Settings, instance_name
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.plan import plan_group, summarize
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.profile import to_serving
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile import ResolvedProfile, resolve
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile_checks import override_findings
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile_files import load_profile, override_problems
@@ -30,21 +30,19 @@ class ActionModule(ControllerAction):
         """Return plan and findings; failed, without a fact, when a finding is an error."""
         resolved, findings = _resolve(options)
         instance = instance_name(options["instance"], options["profile"])
-        plan: dict[str, Any] = {"instance": instance, "ranks": []}
+        fact: dict[str, Any] = {"instance": instance, "ranks": [], "models_dir": options["models_dir"]}
+        done = [f"Group {instance} is planned."]
         if resolved is not None:
             profile = to_serving(resolved, options["models_dir"], options["metrics"])
             nodes = options["nodes"] or options["candidates"][: profile.nodes]
             settings = from_options(Settings, options, instance=instance, nodes=nodes)
-            plan = serving_plan.build(options["fabric"], profile, settings)
-            findings += [Finding(**finding) for finding in plan["findings"]] + _lint(plan)
-            plan["models"] = repositories(resolved)
-            plan["memory"] = resolved.memory["lines"]
-            plan["revisions"] = revisions(resolved)
-        plan["models_dir"] = options["models_dir"]
-        plan["findings"] = [finding.as_dict() for finding in findings]
-        failed = has_errors(findings) or not plan["ranks"]
-        done = "\n".join([f"Group {plan['instance']} is planned.", *serving_plan.summarize(plan)])
-        return plan_result("The group", failed, findings, {"gb10_serving_plan": plan}, done) | {"plan": plan}
+            plan, found = plan_group(options["fabric"], profile, settings)
+            findings += found + _lint(plan)
+            fact = plan.as_dict()
+            done += summarize(plan)
+        fact["findings"] = [finding.as_dict() for finding in findings]
+        failed = has_errors(findings) or not fact["ranks"]
+        return plan_result("The group", failed, findings, {"gb10_serving_plan": fact}, "\n".join(done)) | {"plan": fact}
 
 
 def _resolve(options: Mapping[str, Any]) -> tuple[ResolvedProfile | None, list[Finding]]:
@@ -68,15 +66,13 @@ def _resolve(options: Mapping[str, Any]) -> tuple[ResolvedProfile | None, list[F
     return resolved, [*wrong, *resolved.findings]
 
 
-def _lint(plan: Mapping[str, Any]) -> list[Finding]:
-    """Return what NCCL would make of each rank's environment; the same finding of all ranks is one."""
+def _lint(plan: Plan) -> list[Finding]:
+    """Return what NCCL would make of each rank's environment; a finding that all ranks share comes once."""
     found: dict[tuple[str, str], Finding] = {}
-    for entry in plan["ranks"]:
-        devices = [network["rdma_device"] for network in entry["networks"]]
-        interfaces = [network["interface"] for network in entry["networks"]]
-        expected = plan["transport"] == "roce" and bool(devices)
-        for finding in lint_env(
-            entry["env"], expect_rdma=expected, hcas=devices, netdevs=interfaces, nccl_version=None
-        ):
+    for rank in plan.ranks:
+        devices = [network.rdma_device for network in rank.networks]
+        interfaces = [network.interface for network in rank.networks]
+        expected = plan.transport == "roce" and bool(devices)
+        for finding in lint_env(rank.env, expect_rdma=expected, hcas=devices, netdevs=interfaces, nccl_version=None):
             found.setdefault((finding.rule, finding.key), finding)
     return list(found.values())

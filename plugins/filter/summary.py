@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving import summary
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.model import Plan
 
 
 def summary_lines(
@@ -19,7 +20,7 @@ def summary_lines(
     generation: dict[str, Any],
 ) -> list[str]:
     """Return the screen; ``devices`` from roce_gid_info by node, ``mtus`` from the pods by rank."""
-    return summary.summary(plan, pods, summary.gids(devices), mtus, verdict, generation)
+    return summary.summary(Plan.from_dict(plan), pods, summary.gids(devices), mtus, verdict, generation)
 
 
 class FilterModule:

@@ -26,12 +26,12 @@ attributes:
     support: full
 options:
   live:
-    description: The group's StatefulSets as the API returns them.
+    description: The group's StatefulSets or its LeaderWorkerSet, as the API returns them.
     type: list
     elements: dict
     required: true
   wanted:
-    description: The wanted objects, from P(gb10.cluster.serving_manifests#filter).
+    description: The wanted objects, from M(gb10.cluster.serving_objects).
     type: list
     elements: dict
     required: true
@@ -45,8 +45,12 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
+outdated:
+  description: Whether ranks run that have to stop before the wanted ones start; a group is replaced as a whole.
+  returned: always
+  type: bool
 msg:
-  description: Whether the group is new, to be replaced, or as wanted.
+  description: Whether the group is new, is going to be replaced, or runs what is wanted.
   returned: always
   type: str
 """

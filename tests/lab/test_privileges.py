@@ -20,7 +20,7 @@ import pytest
 import yaml
 from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric import attachments
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving import manifests, pods
-from ansible_collections.gb10.cluster.plugins.plugin_utils._serving import plan as serving_plan
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.plan import plan_group
 from labcommand import CHECKOUT, LabCommand
 from serving_samples import fabric, profile, settings
 from sitecommand import Site
@@ -142,9 +142,9 @@ def test_manifests_pass_strict_validation_and_a_second_apply_changes_nothing(
 def test_what_is_made_of_a_plan_passes_too(cluster: Site, mode: str, prefix: str) -> None:
     namespace = "gb10-level-restricted" if mode == "restricted" else "gb10-level-privileged"
     chosen = {"namespace": namespace, "rdma_mode": mode, "rdma_resources": ("rdma/gb10",), "sriov_prefix": prefix}
-    plan = serving_plan.build(fabric(), profile(), settings(**chosen))
-    assert plan["findings"] == []
-    options = pods.PodOptions(models="/srv/models", cache="/srv/cache", secrets={"HF_TOKEN": ("s", "k")})
+    plan, findings = plan_group(fabric(), profile(), settings(**chosen))
+    assert findings == []
+    options = pods.PodOptions(cache_dir="/srv/cache", secrets={"HF_TOKEN": ("s", "k")})
     objects = [
         *attachments.nads({"networks": NETWORKS}, namespace, prefix),
         attachments.probe_pod(fabric(), "spark1", namespace, "spark1", "localhost/gb10/none:none", prefix),

@@ -46,6 +46,11 @@ class Room:
         """Return plain data, ready for a module's result."""
         return asdict(self)
 
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Room:
+        """Return what :meth:`as_dict` wrote."""
+        return cls(**{**data, "holders": [Holder(**holder) for holder in data["holders"]]})
+
 
 def units(quantity: str | int) -> int:
     """Return the number that the API writes as ``63`` or ``1k``, its short form of 1000; raise ValueError for others.

@@ -13,17 +13,20 @@ from typing import Any
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding
 
 from .._sglang.owned import OWNED_FLAGS
-from .env import TRANSPORTS, check_profile_env
-from .types import Profile, Settings, select_vfs
-
-WORKLOADS = ("statefulset", "leaderworkerset")
-RDMA_MODES = ("privileged", "ipc_lock", "restricted", "none")
+from .env import check_profile_env
+from .model import Profile, Settings
 
 # The pod's label statefulset.kubernetes.io/pod-name and the hash that StatefulSets append must fit in 63 characters.
 INSTANCE_LENGTH = 45
 _INSTANCE = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 
 SECRET_FLAGS = frozenset({"--api-key", "--admin-api-key", "--ssl-keyfile-password"})
+
+
+def select_vfs(host: Mapping[str, Any], vf_index: int) -> list[Mapping[str, Any]]:
+    """Return the VFs of that index on a host of the fabric plan, in rail order."""
+    vfs: list[Mapping[str, Any]] = [vf for vf in host.get("vfs", []) if vf["vf_index"] == vf_index]
+    return sorted(vfs, key=lambda vf: int(vf["rail_index"]))
 
 
 def check(fabric: Mapping[str, Any], profile: Profile, settings: Settings) -> list[Finding]:
@@ -60,16 +63,6 @@ def _instance(settings: Settings) -> Iterator[Finding]:
 
 def _modes(settings: Settings) -> Iterator[Finding]:
     mode = settings.rdma_mode
-    if mode not in RDMA_MODES:
-        yield _error("serving.rdma.mode", "gb10_rdma_mode", mode, "no such mode", f"Use one of {', '.join(RDMA_MODES)}")
-    if settings.transport not in TRANSPORTS:
-        yield _error(
-            "serving.transport",
-            "serving_plan_transport",
-            settings.transport,
-            "no such transport",
-            f"Use one of {', '.join(TRANSPORTS)}",
-        )
     if settings.transport != "roce" or len(settings.nodes) < 2:
         return
     if mode in ("ipc_lock", "restricted") and not (settings.rdma_resources or settings.sriov_prefix):
@@ -92,15 +85,7 @@ def _modes(settings: Settings) -> Iterator[Finding]:
 
 
 def _workload(settings: Settings) -> Iterator[Finding]:
-    if settings.workload not in WORKLOADS:
-        yield _error(
-            "serving.workload",
-            "serving_plan_workload",
-            settings.workload,
-            "no such workload",
-            f"Use one of {', '.join(WORKLOADS)}",
-        )
-    elif settings.workload == "leaderworkerset" and len(settings.nodes) != 2:
+    if settings.workload == "leaderworkerset" and len(settings.nodes) != 2:
         yield _error(
             "serving.workload.ranks",
             "serving_plan_workload",

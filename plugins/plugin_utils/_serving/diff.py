@@ -49,6 +49,20 @@ def _rank(template: Mapping[str, Any], revision: str) -> Iterator[str]:
     yield f"  revision: {revision}"
 
 
+def _revisions(objects: Iterable[Mapping[str, Any]]) -> dict[tuple[str, str], str]:
+    return {
+        (item["kind"], item["metadata"]["name"]): (item["metadata"].get("annotations") or {}).get(REVISION, "")
+        for item in objects
+        if item["kind"] in WORKLOADS
+    }
+
+
+def outdated(live: Iterable[Mapping[str, Any]], wanted: Iterable[Mapping[str, Any]]) -> bool:
+    """Return whether a group runs whose workloads or whose revision are not the wanted ones."""
+    running = _revisions(live)
+    return bool(running) and running != _revisions(wanted)
+
+
 def describe(objects: Iterable[Mapping[str, Any]]) -> str:
     """Return the ranks among ``objects`` as text, rank 0 first; an empty string when there are none."""
     found = [

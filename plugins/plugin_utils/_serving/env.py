@@ -8,18 +8,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding
-
-TRANSPORTS = ("roce", "socket")
+from ansible_collections.gb10.cluster.plugins.module_utils._common.terms import Transport
 
 # The plan writes these from addresses and devices that it knows; a second value from a profile could only disagree.
 OWNED = frozenset(
     {"GLOO_SOCKET_IFNAME", "NCCL_IB_DISABLE", "NCCL_IB_HCA", "NCCL_NET", "NCCL_SOCKET_IFNAME", "SGLANG_HOST_IP"}
 )
-# NCCL reads the pod's log for the verdict only at these settings; a profile may widen, never silence them.
+# The transport verdict is read from NCCL's log, so a profile may ask for more of it, never for less.
 _LOUD = {"NCCL_DEBUG": frozenset({"INFO", "TRACE"})}
 
 
-def fabric_env(interface: str, address: str, devices: Sequence[str], transport: str, strict: bool) -> dict[str, str]:
+def fabric_env(
+    interface: str, address: str, devices: Sequence[str], transport: Transport, strict: bool
+) -> dict[str, str]:
     """Return what ties one rank to its VFs.
 
     ``interface`` is the pod's name of its first rail (``net1``), ``address`` the IPv4 address there, ``devices`` the
@@ -44,7 +45,7 @@ def fabric_env(interface: str, address: str, devices: Sequence[str], transport: 
 
 
 def log_env(log_file: str) -> dict[str, str]:
-    """Return what makes NCCL say which transport it took; ``log_file`` as NCCL_DEBUG_FILE takes it.
+    """Return what makes NCCL log its transport; ``log_file`` is the value of NCCL_DEBUG_FILE, empty for none.
 
     NCCL never flushes its standard output, which is block-buffered in a pod; a named file is line-buffered since
     2.27.3 (NCCL debug.cc), so ``/dev/stdout`` as a *file* shows each line at once and untorn.
@@ -54,13 +55,13 @@ def log_env(log_file: str) -> dict[str, str]:
 
 
 def platform_env(platform: str) -> dict[str, str]:
-    """Return the settings that a machine needs whatever runs on it."""
+    """Return the settings that a machine needs with every profile."""
     # NVLS probing hangs on GB10 with NCCL 2.30.4, and a single GPU has no NVLink peers to multicast to.
     return {"NCCL_NVLS_ENABLE": "0"} if platform == "gb10" else {}
 
 
 def check_profile_env(env: Mapping[str, str], where: str) -> list[Finding]:
-    """Return what is wrong with a profile's own environment in the light of the plan's."""
+    """Return what is wrong with variables that a profile or the user sets; ``where`` names their origin."""
     found = [
         Finding(
             "error",

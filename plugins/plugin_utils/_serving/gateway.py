@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from .model import Plan
 from .pods import SECURITY
 from .volumes import FILES
 
@@ -21,55 +22,55 @@ USER = 1000
 class Access:
     """What the user chooses about access.
 
-    ``api_key`` names the Secret whose ``api-key`` clients must show, ``tls`` one of type kubernetes.io/tls; with either
-    a gateway stands between Service and server. ``ingress`` has ``host`` and optionally ``class``, ``tls`` (a Secret)
-    and ``annotations``. ``allow_from`` are peers as a NetworkPolicy takes them; empty admits the whole cluster.
+    ``key_secret`` names the Secret whose ``api-key`` clients must show, ``tls_secret`` one of type kubernetes.io/tls;
+    with either a gateway stands between Service and server. ``ingress`` has ``host`` and optionally ``class``, ``tls``
+    (a Secret) and ``annotations``. ``allow_from`` are peers of a NetworkPolicy; empty admits the whole cluster.
     """
 
     service_type: str = "ClusterIP"
-    api_key: str = ""
-    tls: str = ""
+    key_secret: str = ""
+    tls_secret: str = ""
     ingress: Mapping[str, Any] = field(default_factory=dict)
     allow_from: Sequence[Mapping[str, Any]] = ()
 
     @property
     def guarded(self) -> bool:
         """Tell whether the group has a policy of its own; with a key, nobody may go around the gateway."""
-        return bool(self.api_key or self.allow_from)
+        return bool(self.key_secret or self.allow_from)
 
     @property
     def gateway(self) -> bool:
         """Tell whether requests pass the gateway."""
-        return bool(self.api_key or self.tls)
+        return bool(self.key_secret or self.tls_secret)
 
 
-def gateway_port(plan: Mapping[str, Any]) -> int:
+def gateway_port(plan: Plan) -> int:
     """Return the gateway's port in the head's pod: the one after the server's."""
-    return int(plan["service"]["port"]) + 1
+    return plan.service.port + 1
 
 
-def attach(spec: dict[str, Any], plan: Mapping[str, Any], access: Access, pull_policy: str) -> dict[str, Any]:
+def attach(spec: dict[str, Any], plan: Plan, access: Access, pull_policy: str) -> dict[str, Any]:
     """Return the head's pod with the gateway beside the server, or as it is when none is wanted."""
     if not access.gateway:
         return spec
     port = gateway_port(plan)
-    command = ["python3", f"{FILES}/gateway.py", "--port", str(port), "--upstream-port", str(plan["service"]["port"])]
+    command = ["python3", f"{FILES}/gateway.py", "--port", str(port), "--upstream-port", str(plan.service.port)]
     mounts = [{"name": "files", "mountPath": FILES, "readOnly": True}]
     volumes = list(spec["volumes"])
-    if access.api_key:
+    if access.key_secret:
         command += ["--key-file", f"{KEY_DIR}/api-key"]
         mounts.append({"name": "api-key", "mountPath": KEY_DIR, "readOnly": True})
         only = [{"key": "api-key", "path": "api-key"}]
         volumes.append(
-            {"name": "api-key", "secret": {"secretName": access.api_key, "items": only, "defaultMode": 0o440}}
+            {"name": "api-key", "secret": {"secretName": access.key_secret, "items": only, "defaultMode": 0o440}}
         )
-    if access.tls:
+    if access.tls_secret:
         command += ["--certificates", TLS_DIR]
         mounts.append({"name": "tls", "mountPath": TLS_DIR, "readOnly": True})
-        volumes.append({"name": "tls", "secret": {"secretName": access.tls, "defaultMode": 0o440}})
+        volumes.append({"name": "tls", "secret": {"secretName": access.tls_secret, "defaultMode": 0o440}})
     container = {
         "name": "gateway",
-        "image": plan["image"],
+        "image": plan.image,
         "imagePullPolicy": pull_policy,
         "command": command,
         "ports": [{"name": "gateway", "containerPort": port, "protocol": "TCP"}],
@@ -82,12 +83,10 @@ def attach(spec: dict[str, Any], plan: Mapping[str, Any], access: Access, pull_p
     return spec | {"containers": [*spec["containers"], container], "volumes": volumes, "securityContext": security}
 
 
-def service(
-    plan: Mapping[str, Any], meta: Mapping[str, Any], head: Mapping[str, str], access: Access
-) -> dict[str, Any]:
+def service(plan: Plan, meta: Mapping[str, Any], head: Mapping[str, str], access: Access) -> dict[str, Any]:
     """Return the Service; ``head`` selects the head's pod, since workers answer /health with 200 whatever happens."""
     target = "gateway" if access.gateway else "http"
-    port = {"name": "https" if access.tls else "http", "port": plan["service"]["port"], "targetPort": target}
+    port = {"name": "https" if access.tls_secret else "http", "port": plan.service.port, "targetPort": target}
     return {
         "apiVersion": "v1",
         "kind": "Service",
@@ -96,9 +95,9 @@ def service(
     }
 
 
-def _ingress(plan: Mapping[str, Any], meta: Mapping[str, Any], access: Access) -> dict[str, Any]:
+def _ingress(plan: Plan, meta: Mapping[str, Any], access: Access) -> dict[str, Any]:
     host = access.ingress["host"]
-    backend = {"service": {"name": plan["service"]["name"], "port": {"number": plan["service"]["port"]}}}
+    backend = {"service": {"name": plan.service.name, "port": {"number": plan.service.port}}}
     spec: dict[str, Any] = {
         "rules": [{"host": host, "http": {"paths": [{"path": "/", "pathType": "Prefix", "backend": backend}]}}]
     }
@@ -140,7 +139,7 @@ def _policy(
 
 
 def around(
-    plan: Mapping[str, Any],
+    plan: Plan,
     meta: Mapping[str, Any],
     group: Mapping[str, str],
     head: Mapping[str, str],

@@ -22,70 +22,69 @@ from ansible_collections.gb10.cluster.plugins.module_utils._kube.labels import (
     ROLE,
     VF_INDEX,
 )
-from ansible_collections.gb10.cluster.plugins.module_utils._kube.workloads import WORKLOADS
 
 from .gateway import Access, around, attach, service
+from .model import Plan, RankPlan
 from .pods import NETWORKS, PodOptions, networks_annotation, pod_spec
 from .supervisor import supervisor, supervisor_labels
 from .volumes import claimed
 
 
-def labels(plan: Mapping[str, Any]) -> dict[str, str]:
+def labels(plan: Plan) -> dict[str, str]:
     """Return the labels that every object of a group carries."""
     return {
         NAME: "sglang",
-        APP_INSTANCE: plan["instance"],
+        APP_INSTANCE: plan.instance,
         MANAGED_BY: OWNER,
-        INSTANCE: plan["instance"],
+        INSTANCE: plan.instance,
     }
 
 
-def _meta(plan: Mapping[str, Any], name: str, **more: Any) -> dict[str, Any]:
-    return {"name": name, "namespace": plan["namespace"], "labels": labels(plan), **more}
+def _meta(plan: Plan, name: str, **more: Any) -> dict[str, Any]:
+    return {"name": name, "namespace": plan.namespace, "labels": labels(plan), **more}
 
 
-def _config_map(plan: Mapping[str, Any], name: str, files: Mapping[str, str]) -> dict[str, Any]:
+def _config_map(plan: Plan, name: str, files: Mapping[str, str]) -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": _meta(plan, name), "data": dict(files)}
 
 
 def _template(
-    entry: Mapping[str, Any], plan: Mapping[str, Any], spec: Mapping[str, Any], revision: str, own: Mapping[str, str]
+    entry: RankPlan, plan: Plan, spec: Mapping[str, Any], revision: str, own: Mapping[str, str]
 ) -> dict[str, Any]:
     annotations = {REVISION: revision}
-    if entry["networks"]:
+    if entry.networks:
         annotations[NETWORKS] = networks_annotation(entry)
-        annotations[VF_INDEX] = str(plan["vf_index"])
+        annotations[VF_INDEX] = str(plan.vf_index)
     return {"metadata": {"labels": labels(plan) | dict(own), "annotations": annotations}, "spec": dict(spec)}
 
 
 def _stateful_set(
-    entry: Mapping[str, Any], plan: Mapping[str, Any], template: dict[str, Any], revision: str, own: Mapping[str, str]
+    entry: RankPlan, plan: Plan, template: dict[str, Any], revision: str, own: Mapping[str, str]
 ) -> dict[str, Any]:
     return {
         "apiVersion": "apps/v1",
         "kind": "StatefulSet",
-        "metadata": _meta(plan, entry["name"])
-        | {"labels": labels(plan) | dict(own), "annotations": {REVISION: revision}},
+        "metadata": _meta(plan, entry.name) | {"labels": labels(plan) | dict(own), "annotations": {REVISION: revision}},
         "spec": {
             "replicas": 1,
-            "serviceName": plan["service"]["name"],
+            "serviceName": plan.service.name,
             "podManagementPolicy": "Parallel",
             # A rolling update would put one new rank among old ones; the group is replaced as a whole instead.
             "updateStrategy": {"type": "OnDelete"},
-            "selector": {"matchLabels": {INSTANCE: plan["instance"], RANK: own[RANK]}},
+            "selector": {"matchLabels": {INSTANCE: plan.instance, RANK: own[RANK]}},
             "template": template,
         },
     }
 
 
 def _leader_worker_set(
-    plan: Mapping[str, Any], templates: list[dict[str, Any]], revision: str, own: Mapping[str, str]
+    plan: Plan, templates: list[dict[str, Any]], revision: str, own: Mapping[str, str]
 ) -> dict[str, Any]:
     """Return one object for a group of two: its controller recreates both when either pod restarts."""
     return {
         "apiVersion": "leaderworkerset.x-k8s.io/v1",
         "kind": "LeaderWorkerSet",
-        "metadata": _meta(plan, plan["ranks"][0]["name"])
+        "metadata": _meta(plan, plan.ranks[0].name)
         | {"labels": labels(plan) | dict(own), "annotations": {REVISION: revision}},
         "spec": {
             "replicas": 1,
@@ -101,13 +100,13 @@ def _leader_worker_set(
 
 
 def workloads(
-    plan: Mapping[str, Any], specs: list[dict[str, Any]], revision: str, guarded: Mapping[str, str]
+    plan: Plan, specs: list[dict[str, Any]], revision: str, guarded: Mapping[str, str]
 ) -> list[dict[str, Any]]:
     """Return what runs the ranks: a StatefulSet each, or one LeaderWorkerSet; ``guarded`` are labels of all."""
-    own = [{RANK: str(entry["rank"]), ROLE: entry["role"], **guarded} for entry in plan["ranks"]]
-    ranks = list(zip(plan["ranks"], specs, own, strict=True))
+    own = [{RANK: str(entry.rank), ROLE: entry.role, **guarded} for entry in plan.ranks]
+    ranks = list(zip(plan.ranks, specs, own, strict=True))
     templates = [_template(entry, plan, spec, revision, mine) for entry, spec, mine in ranks]
-    if plan["workload"] == "leaderworkerset":
+    if plan.workload == "leaderworkerset":
         return [_leader_worker_set(plan, templates, revision, own[0])]
     return [
         _stateful_set(entry, plan, template, revision, mine)
@@ -115,14 +114,14 @@ def workloads(
     ]
 
 
-def revision_of(plan: Mapping[str, Any], specs: list[dict[str, Any]], files: Mapping[str, Any]) -> str:
+def revision_of(plan: Plan, specs: list[dict[str, Any]], files: Mapping[str, Any]) -> str:
     """Return a hash of everything that makes the running group what it is: one changed rank changes all."""
-    material = json.dumps([specs, [networks_annotation(entry) for entry in plan["ranks"]], files], sort_keys=True)
+    material = json.dumps([specs, [networks_annotation(entry) for entry in plan.ranks], files], sort_keys=True)
     return hashlib.sha256(material.encode()).hexdigest()[:16]
 
 
 def render(
-    plan: Mapping[str, Any],
+    plan: Plan,
     options: PodOptions,
     files: Mapping[str, str],
     patches: Mapping[str, str],
@@ -134,7 +133,7 @@ def render(
     not among the objects: what they hold must not pass through a plan that can be printed.
     """
     access = access or Access()
-    specs = [pod_spec(entry, plan, options) for entry in plan["ranks"]]
+    specs = [pod_spec(entry, plan, options) for entry in plan.ranks]
     specs[:1] = [attach(spec, plan, access, options.pull_policy) for spec in specs[:1]]
     guarded = {GUARDED: "true"} if access.guarded else {}
     revision = revision_of(plan, specs, {"files": dict(files), "patches": dict(patches), **guarded})
@@ -142,25 +141,19 @@ def render(
         {
             "apiVersion": "v1",
             "kind": "ServiceAccount",
-            "metadata": _meta(plan, plan["instance"]),
+            "metadata": _meta(plan, plan.instance),
             "automountServiceAccountToken": False,
         },
-        _config_map(plan, f"{plan['instance']}-files", files),
+        _config_map(plan, f"{plan.instance}-files", files),
     ]
     if patches:
-        objects.append(_config_map(plan, f"{plan['instance']}-patches", patches))
-    objects += claimed(plan, labels(plan), options.models, options.cache)
-    head = {INSTANCE: plan["instance"], ROLE: "head"}
-    meta = _meta(plan, plan["service"]["name"])
+        objects.append(_config_map(plan, f"{plan.instance}-patches", patches))
+    objects += claimed(plan, labels(plan), options.cache_dir)
+    head = {INSTANCE: plan.instance, ROLE: "head"}
+    meta = _meta(plan, plan.service.name)
     objects.append(service(plan, meta, head, access))
-    objects += around(plan, meta, {INSTANCE: plan["instance"]}, head, supervisor_labels(plan), access)
+    objects += around(plan, meta, {INSTANCE: plan.instance}, head, supervisor_labels(plan), access)
     objects += workloads(plan, specs, revision, guarded)
-    if options.supervisor and len(plan["ranks"]) > 1:
+    if options.supervisor and len(plan.ranks) > 1:
         objects += supervisor(plan, options, labels(plan), {REVISION: revision})
     return objects
-
-
-def group_revision(objects: list[dict[str, Any]]) -> str:
-    """Return the revision that the workloads among ``objects`` carry, or an empty string."""
-    found = {o["metadata"]["annotations"][REVISION] for o in objects if o["kind"] in WORKLOADS}
-    return found.pop() if len(found) == 1 else ""

@@ -9,76 +9,77 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.node_room import Holder, Room
+
+from .model import Plan, RankPlan
 
 
-def obstacles(
-    plan: Mapping[str, Any], nads: Iterable[Mapping[str, Any]], rooms: Iterable[Mapping[str, Any]]
-) -> list[Finding]:
+def obstacles(plan: Plan, nads: Iterable[Mapping[str, Any]], rooms: Iterable[Room]) -> list[Finding]:
     """Return an error for everything in the cluster that keeps a rank of ``plan`` from its node.
 
     ``nads`` are the NetworkAttachmentDefinitions of the plan's namespace, ``rooms`` the nodes as module node_room_info
     returns them. A group's own pods never stand in its way: they go before their successors come.
     """
     present = {nad["metadata"]["name"] for nad in nads}
-    by_host = {room["host"]: room for room in rooms}
+    by_host = {room.host: room for room in rooms}
     found: list[Finding] = []
-    for entry in plan["ranks"]:
-        found += _missing_nads(entry, plan["namespace"], present)
-        room = by_host.get(entry["node"])
+    for entry in plan.ranks:
+        found += _missing_nads(entry, plan.namespace, present)
+        room = by_host.get(entry.node)
         found += [_absent(entry)] if room is None else [*_closed(entry, room), *_shortages(entry, room, plan)]
     return found
 
 
-def _error(rule: str, key: str, reason: str, remedy: str, entry: Mapping[str, Any]) -> Finding:
-    return Finding("error", rule, key, None, reason, remedy, f"rank {entry['rank']} on {entry['node']}")
+def _error(rule: str, key: str, reason: str, remedy: str, entry: RankPlan) -> Finding:
+    return Finding("error", rule, key, None, reason, remedy, f"rank {entry.rank} on {entry.node}")
 
 
-def _missing_nads(entry: Mapping[str, Any], namespace: str, present: set[str]) -> list[Finding]:
+def _missing_nads(entry: RankPlan, namespace: str, present: set[str]) -> list[Finding]:
     remedy = "Run playbooks/kubernetes.yml again, which defines all networks, or use another serving_plan_vf_index"
     return [
         _error(
             "serving.nad.missing",
-            network["name"],
+            network.name,
             f"namespace {namespace} has no NetworkAttachmentDefinition of this name, which the pod's"
-            f" {network['interface']} needs",
+            f" {network.interface} needs",
             remedy,
             entry,
         )
-        for network in entry["networks"]
-        if network["name"] not in present
+        for network in entry.networks
+        if network.name not in present
     ]
 
 
-def _absent(entry: Mapping[str, Any]) -> Finding:
+def _absent(entry: RankPlan) -> Finding:
     reason = "the cluster has no node with this kubernetes.io/hostname"
     remedy = "Run playbooks/kubernetes.yml, which lets the host join, or name other hosts in serving_plan_nodes"
-    return _error("serving.node.absent", entry["node"], reason, remedy, entry)
+    return _error("serving.node.absent", entry.node, reason, remedy, entry)
 
 
-def _closed(entry: Mapping[str, Any], room: Mapping[str, Any]) -> list[Finding]:
-    node, found = room["node"], []
-    if room["trouble"]:
-        reason = f"the node is not ready: {room['trouble']}"
+def _closed(entry: RankPlan, room: Room) -> list[Finding]:
+    node, found = room.node, []
+    if room.trouble:
+        reason = f"the node is not ready: {room.trouble}"
         remedy = "Bring its kubelet back (systemctl status k3s or k3s-agent there), or serve on other nodes"
         found.append(_error("serving.node.not-ready", node, reason, remedy, entry))
-    if room["cordoned"]:
+    if room.cordoned:
         reason = "the node is cordoned, so no pod may start there"
         remedy = f"Run kubectl uncordon {node} when its maintenance is over, or serve on other nodes"
         found.append(_error("serving.node.cordoned", node, reason, remedy, entry))
     return found
 
 
-def _shortages(entry: Mapping[str, Any], room: Mapping[str, Any], plan: Mapping[str, Any]) -> list[Finding]:
-    own = (plan["namespace"], plan["instance"])
+def _shortages(entry: RankPlan, room: Room, plan: Plan) -> list[Finding]:
+    own = (plan.namespace, plan.instance)
     found = []
-    for resource, needed in entry["resources"]["limits"].items():
-        total = room["offers"].get(resource, 0)
-        others = [h for h in room["holders"] if resource in h["resources"] and (h["namespace"], h["instance"]) != own]
+    for resource, needed in entry.limits.items():
+        total = room.offers.get(resource, 0)
+        others = [h for h in room.holders if resource in h.resources and (h.namespace, h.instance) != own]
         if needed > total:
             reason = f"the node offers {total} of it and the rank needs {needed}"
             remedy = "Run playbooks/kubernetes.yml, whose device plugins offer it, and look at their pods' logs"
-        elif needed > total - sum(h["resources"][resource] for h in others):
-            held = ", ".join(f"pod {h['namespace']}/{h['pod']} holds {h['resources'][resource]}" for h in others)
+        elif needed > total - sum(h.resources[resource] for h in others):
+            held = ", ".join(f"pod {h.namespace}/{h.pod} holds {h.resources[resource]}" for h in others)
             reason = f"the node offers {total} of it, the rank needs {needed}, and {held}"
             remedy = _remedy(others)
         else:
@@ -87,8 +88,8 @@ def _shortages(entry: Mapping[str, Any], room: Mapping[str, Any], plan: Mapping[
     return found
 
 
-def _remedy(others: Sequence[Mapping[str, Any]]) -> str:
-    groups = sorted({holder["instance"] for holder in others} - {""})
+def _remedy(others: Sequence[Holder]) -> str:
+    groups = sorted({holder.instance for holder in others} - {""})
     if not groups:
         return "Take that pod away, or serve on other nodes (serving_plan_nodes)"
     stops = " and ".join(f"playbooks/serve_stop.yml -e instance={group}" for group in groups)

@@ -10,14 +10,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from ansible_collections.gb10.cluster.plugins.module_utils._common.terms import RdmaMode
 from ansible_collections.gb10.cluster.plugins.module_utils._common.versions import Version
 
+from .model import Plan, RankPlan
 from .volumes import FILES, HOME, PATCHES, home_of, mounts
 
 NETWORKS = "k8s.v1.cni.cncf.io/networks"
 
 # Measured with Pod Security admission of 1.36: each mode is the widest that its namespace label still admits.
-SECURITY: dict[str, dict[str, Any]] = {
+SECURITY: dict[RdmaMode, dict[str, Any]] = {
     "privileged": {"privileged": True},
     "ipc_lock": {
         # A non-root process would not get the capability: CapEff stays 0.
@@ -40,11 +42,11 @@ _READY_SINCE = "0.5.20"
 
 @dataclass(frozen=True)
 class PodOptions:
-    """What the user may choose about the pods; times in seconds, sizes as Kubernetes writes them.
+    """What the user may choose about the pods: the options of role sglang that have the names of the fields.
 
-    ``models`` is a directory of the node that is mounted read-only at the same path, ``cache`` one that keeps compiled
-    kernels over restarts, ``logs`` one for the last logs of groups that were restarted; empty means none. ``secrets``
-    maps a variable to ``(secret, key)``.
+    Times are in seconds, sizes as Kubernetes writes them. ``cache_dir`` is a directory of the node that keeps compiled
+    kernels over restarts, ``log_dir`` one for the last logs of groups that were restarted; empty means none.
+    ``secrets`` maps a variable to ``(Secret, key)``.
     """
 
     startup_timeout: int = 3600
@@ -52,9 +54,8 @@ class PodOptions:
     shm_size: str = "16Gi"
     pull_policy: str = "IfNotPresent"
     runtime_class: str = ""
-    models: str = ""
-    cache: str = ""
-    logs: str = ""
+    cache_dir: str = ""
+    log_dir: str = ""
     host_ipc: bool = False
     readiness: str = "auto"
     secrets: Mapping[str, tuple[str, str]] = field(default_factory=dict)
@@ -63,16 +64,12 @@ class PodOptions:
     resources: Mapping[str, Any] = field(default_factory=dict)
 
 
-def networks_annotation(entry: Mapping[str, Any]) -> str:
+def networks_annotation(entry: RankPlan) -> str:
     """Return the Multus annotation of a rank: each NAD with the pod's interface name and static address."""
-    wanted = [
-        {"name": n["name"], "namespace": n["namespace"], "interface": n["interface"], "ips": n["ips"]}
-        for n in entry["networks"]
-    ]
-    return json.dumps(wanted, separators=(",", ":"))
+    return json.dumps([network.as_annotation() for network in entry.networks], separators=(",", ":"))
 
 
-def probes(entry: Mapping[str, Any], plan: Mapping[str, Any], options: PodOptions) -> dict[str, Any]:
+def probes(entry: RankPlan, plan: Plan, options: PodOptions) -> dict[str, Any]:
     """Return startup and readiness probe of a rank; there is no liveness probe, the group supervisor acts instead.
 
     A healthy head's /health takes 1.00 s and a stuck one answers 503 after 20.0 s (measured with SGLang 0.5.20), so
@@ -81,26 +78,26 @@ def probes(entry: Mapping[str, Any], plan: Mapping[str, Any], options: PodOption
     """
     health = {"httpGet": {"path": "/health", "port": "http"}, "timeoutSeconds": 25, "periodSeconds": 10}
     startup = health | {"failureThreshold": max(1, options.startup_timeout // 10)}
-    if entry["role"] == "worker":
+    if entry.role == "worker":
         return {"startupProbe": startup, "readinessProbe": health | {"failureThreshold": 3}}
     kind = options.readiness
     if kind == "auto":
-        kind = "ready" if Version.parse(plan["sglang_version"]).within(_READY_SINCE, None) else "generate"
+        kind = "ready" if Version.parse(plan.sglang_version).within(_READY_SINCE, None) else "generate"
     if kind == "ready":
         ready: dict[str, Any] = {"httpGet": {"path": "/ready", "port": "http"}, "timeoutSeconds": 5, "periodSeconds": 5}
     else:
-        command = ["python3", f"{FILES}/generate_probe.py", "--port", str(plan["service"]["port"]), "--timeout", "20"]
+        command = ["python3", f"{FILES}/generate_probe.py", "--port", str(plan.service.port), "--timeout", "20"]
         ready = {"exec": {"command": command}, "timeoutSeconds": 25, "periodSeconds": 30}
     return {"startupProbe": startup, "readinessProbe": ready | {"failureThreshold": 2}}
 
 
-def command(entry: Mapping[str, Any], plan: Mapping[str, Any]) -> list[str]:
+def command(entry: RankPlan, plan: Plan) -> list[str]:
     """Return what the container runs: the server, behind the patch hooks where the profile needs any."""
-    needed = [patch["name"] for patch in plan["patches"] if patch["needed"]]
+    needed = plan.needed_patches()
     if not needed:
-        return list(entry["argv"])
+        return list(entry.argv)
     hooks = [word for name in needed for word in ("--patch", f"{PATCHES}/{name}.py")]
-    return ["python3", f"{FILES}/patch_runner.py", *hooks, "--", *entry["argv"]]
+    return ["python3", f"{FILES}/patch_runner.py", *hooks, "--", *entry.argv]
 
 
 def _as_text(kind: str, amounts: Any) -> Any:
@@ -108,32 +105,32 @@ def _as_text(kind: str, amounts: Any) -> Any:
     return {name: str(of) for name, of in amounts.items()} if kind in {"limits", "requests"} else amounts
 
 
-def pod_spec(entry: Mapping[str, Any], plan: Mapping[str, Any], options: PodOptions) -> dict[str, Any]:
+def pod_spec(entry: RankPlan, plan: Plan, options: PodOptions) -> dict[str, Any]:
     """Return the pod of a rank, pinned to its node because its addresses are that node's."""
-    volumes, mounted = mounts(plan, options.shm_size, options.models, options.cache)
-    home = {"HOME": HOME} if home_of(plan["rdma_mode"]) == HOME else {}
-    env: list[dict[str, Any]] = [{"name": key, "value": value} for key, value in {**home, **entry["env"]}.items()]
+    volumes, mounted = mounts(plan, options.shm_size, options.cache_dir)
+    home = {"HOME": HOME} if home_of(plan.rdma_mode) == HOME else {}
+    env: list[dict[str, Any]] = [{"name": key, "value": value} for key, value in {**home, **entry.env}.items()]
     env += [
         {"name": variable, "valueFrom": {"secretKeyRef": {"name": secret, "key": key}}}
         for variable, (secret, key) in sorted(options.secrets.items())
     ]
-    limits = entry["resources"]["limits"] | dict(options.resources.get("limits", {}))
+    limits = {**entry.limits, **options.resources.get("limits", {})}
     resources = {**options.resources, "limits": limits}
     container = {
         "name": "sglang",
-        "image": plan["image"],
+        "image": plan.image,
         "imagePullPolicy": options.pull_policy,
         "command": command(entry, plan),
         "env": env,
-        "ports": [{"name": "http", "containerPort": plan["service"]["port"], "protocol": "TCP"}],
+        "ports": [{"name": "http", "containerPort": plan.service.port, "protocol": "TCP"}],
         "resources": {kind: _as_text(kind, of) for kind, of in resources.items()},
-        "securityContext": SECURITY[plan["rdma_mode"]],
+        "securityContext": SECURITY[plan.rdma_mode],
         "volumeMounts": mounted,
         **probes(entry, plan, options),
     }
     spec: dict[str, Any] = {
-        "nodeSelector": {"kubernetes.io/hostname": entry["node"]},
-        "serviceAccountName": plan["instance"],
+        "nodeSelector": {"kubernetes.io/hostname": entry.node},
+        "serviceAccountName": plan.instance,
         "automountServiceAccountToken": False,
         # SGLANG_PORT of a Service called "sglang" would be read by SGLang as its own setting.
         "enableServiceLinks": False,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from .._sglang.profile import ResolvedProfile
-from .types import Profile
+from .model import Patch, Profile
 
 METRICS = "--enable-metrics"
 DRAFT_REVISION = "speculative_draft_model_revision"
@@ -71,5 +71,8 @@ def to_serving(resolved: ResolvedProfile, models_dir: str, metrics: bool) -> Pro
         ep=resolved.topology["ep"],
         argv=tuple(argv),
         env=resolved.env,
-        patches=tuple(resolved.patches),
+        patches=tuple(Patch(**patch) for patch in resolved.patches),
+        models=tuple(repositories(resolved)),
+        revisions=revisions(resolved),
+        memory=tuple(resolved.memory["lines"]),
     )

@@ -13,18 +13,14 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ansible_collections.gb10.cluster.plugins.module_utils._common.tables import align
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.labels import RANK
+
+from .model import Plan
 
 STATUS = "k8s.v1.cni.cncf.io/network-status"
 HEADINGS = ("rank", "node", "pod", "rail", "VF", "pod interface", "address", "MTU", "GID", "transport")
 UNKNOWN = "-"
-
-
-def columns(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """Return aligned lines, headings first."""
-    table = [list(headings), *(list(row) for row in rows)]
-    widths = [max(len(row[place]) for row in table) for place in range(len(headings))]
-    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in table]
 
 
 def _attached(pod: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
@@ -57,7 +53,7 @@ def gids(devices: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[tuple[str, 
 
 
 def rows(
-    plan: Mapping[str, Any],
+    plan: Plan,
     pods: Sequence[Mapping[str, Any]],
     found: Mapping[tuple[str, str, str], str],
     mtus: Mapping[int, Sequence[str]],
@@ -66,29 +62,21 @@ def rows(
     """Return a row for every network of every rank; ``found`` is what :func:`gids` returns, ``mtus`` a list a rank."""
     by_rank = {int(pod["metadata"]["labels"][RANK]): pod for pod in pods}
     table = []
-    for entry in plan["ranks"]:
-        pod = by_rank.get(entry["rank"], {})
+    for entry in plan.ranks:
+        pod = by_rank.get(entry.rank, {})
         attached = _attached(pod)
         name = str(pod.get("metadata", {}).get("name", "no pod"))
-        transport = _transport(entry["rank"], verdict)
-        for place, network in enumerate(entry["networks"] or [{}]):
-            status = attached.get(str(network.get("interface")), {})
-            address = next(iter(status.get("ips") or []), UNKNOWN)
-            device = str(network.get("rdma_device", UNKNOWN))
-            mtu = dict(enumerate(mtus.get(entry["rank"], ()))).get(place, UNKNOWN)
-            first = [str(entry["rank"]), entry["node"], name] if place == 0 else ["", "", ""]
-            table.append(
-                [
-                    *first,
-                    str(place) if network else UNKNOWN,
-                    device,
-                    str(network.get("interface", UNKNOWN)),
-                    address,
-                    mtu,
-                    found.get((entry["node"], device, address), UNKNOWN),
-                    transport if place == 0 else "",
-                ]
-            )
+        transport = _transport(entry.rank, verdict)
+        for place, network in enumerate(entry.networks or [None]):
+            first = [str(entry.rank), entry.node, name] if place == 0 else ["", "", ""]
+            last = transport if place == 0 else ""
+            if network is None:
+                table.append([*first, *[UNKNOWN] * 6, last])
+                continue
+            address = next(iter(attached.get(network.interface, {}).get("ips") or []), UNKNOWN)
+            mtu = dict(enumerate(mtus.get(entry.rank, ()))).get(place, UNKNOWN)
+            gid = found.get((entry.node, network.rdma_device, address), UNKNOWN)
+            table.append([*first, str(place), network.rdma_device, network.interface, address, mtu, gid, last])
     return table
 
 
@@ -112,7 +100,7 @@ def conclusion(verdict: Mapping[str, Any], generation: Mapping[str, Any]) -> lis
 
 
 def summary(
-    plan: Mapping[str, Any],
+    plan: Plan,
     pods: Sequence[Mapping[str, Any]],
     found: Mapping[tuple[str, str, str], str],
     mtus: Mapping[int, Sequence[str]],
@@ -121,8 +109,8 @@ def summary(
 ) -> list[str]:
     """Return the whole screen, a line an element."""
     title = (
-        f"{plan['instance']}: profile {plan['profile']}/{plan['preset']}, SGLang {plan['sglang_version']},"
-        f" {len(plan['ranks'])} rank(s), RDMA mode {plan['rdma_mode']}"
+        f"{plan.instance}: profile {plan.profile}/{plan.preset}, SGLang {plan.sglang_version},"
+        f" {len(plan.ranks)} rank(s), RDMA mode {plan.rdma_mode}"
     )
-    table = columns(HEADINGS, rows(plan, pods, found, mtus, verdict))
+    table = align([HEADINGS, *rows(plan, pods, found, mtus, verdict)])
     return [title, "", *table, "", *conclusion(verdict, generation)]

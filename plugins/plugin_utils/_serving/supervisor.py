@@ -10,38 +10,39 @@ from typing import Any
 
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.labels import SUPERVISOR
 
+from .model import Plan
 from .pods import SECURITY, PodOptions
 from .volumes import CLAIMS, FILES
 
 LOGS = "/var/log/group"
 
 
-def logs_volume(plan: Mapping[str, Any], logs: str) -> dict[str, Any]:
-    """Return where the supervisor keeps logs: below ``logs`` on the head's node, or in its own pod.
+def logs_volume(plan: Plan, log_dir: str) -> dict[str, Any]:
+    """Return where the supervisor keeps logs: below ``log_dir`` on the head's node, or in its own pod.
 
     A pod's own directory goes with the next revision of the group. Where Pod Security forbids directories of the node
     no claim stands in: it would have to outlive its group, and nobody would ever delete its volume.
     """
-    if not logs or plan["rdma_mode"] in CLAIMS:
+    if not log_dir or plan.rdma_mode in CLAIMS:
         return {"emptyDir": {"sizeLimit": "64Mi"}}
-    return {"hostPath": {"path": f"{logs}/{plan['namespace']}/{plan['instance']}", "type": "Directory"}}
+    return {"hostPath": {"path": f"{log_dir}/{plan.namespace}/{plan.instance}", "type": "Directory"}}
 
 
-def supervisor_labels(plan: Mapping[str, Any]) -> dict[str, str]:
+def supervisor_labels(plan: Plan) -> dict[str, str]:
     """Return what selects the pod of a group's supervisor."""
-    return {SUPERVISOR: plan["instance"]}
+    return {SUPERVISOR: plan.instance}
 
 
 def supervisor(
-    plan: Mapping[str, Any], options: PodOptions, labels: Mapping[str, str], annotations: Mapping[str, str]
+    plan: Plan, options: PodOptions, labels: Mapping[str, str], annotations: Mapping[str, str]
 ) -> list[dict[str, Any]]:
     """Return service account, role, binding and deployment of the supervisor of a group.
 
     ``annotations`` change with the group, so that the supervisor starts anew with it.
     """
-    name, namespace = f"{plan['instance']}-supervisor", plan["namespace"]
+    name, namespace = f"{plan.instance}-supervisor", plan.namespace
     meta = {"name": name, "namespace": namespace, "labels": dict(labels)}
-    pods = [entry["pod"] for entry in plan["ranks"]]
+    pods = [entry.pod for entry in plan.ranks]
     group = "rbac.authorization.k8s.io"
     return [
         {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": meta, "automountServiceAccountToken": False},
@@ -66,18 +67,18 @@ def supervisor(
 
 
 def _deployment(
-    plan: Mapping[str, Any],
+    plan: Plan,
     options: PodOptions,
     meta: Mapping[str, Any],
     annotations: Mapping[str, str],
     pods: list[str],
 ) -> dict[str, Any]:
     own = supervisor_labels(plan)
-    command = ["python3", f"{FILES}/group_supervisor.py", "--namespace", plan["namespace"], "--pods", ",".join(pods)]
-    command += ["--port", str(plan["service"]["port"]), "--stuck-after", str(options.stuck_after), "--logs", LOGS]
+    command = ["python3", f"{FILES}/group_supervisor.py", "--namespace", plan.namespace, "--pods", ",".join(pods)]
+    command += ["--port", str(plan.service.port), "--stuck-after", str(options.stuck_after), "--logs", LOGS]
     spec = {
         # The head's node has the image already, and without that node there is no group to look after.
-        "nodeSelector": {"kubernetes.io/hostname": plan["ranks"][0]["node"]},
+        "nodeSelector": {"kubernetes.io/hostname": plan.ranks[0].node},
         "serviceAccountName": meta["name"],
         "automountServiceAccountToken": True,
         "enableServiceLinks": False,
@@ -86,7 +87,7 @@ def _deployment(
         "containers": [
             {
                 "name": "supervisor",
-                "image": plan["image"],
+                "image": plan.image,
                 "imagePullPolicy": options.pull_policy,
                 "command": command,
                 "resources": {"requests": {"cpu": "10m", "memory": "32Mi"}, "limits": {"memory": "128Mi"}},
@@ -98,8 +99,8 @@ def _deployment(
             }
         ],
         "volumes": [
-            {"name": "files", "configMap": {"name": f"{plan['instance']}-files"}},
-            {"name": "logs", **logs_volume(plan, options.logs)},
+            {"name": "files", "configMap": {"name": f"{plan.instance}-files"}},
+            {"name": "logs", **logs_volume(plan, options.log_dir)},
         ],
     }
     return {

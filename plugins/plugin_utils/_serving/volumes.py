@@ -8,25 +8,28 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from ansible_collections.gb10.cluster.plugins.module_utils._common.terms import RdmaMode
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.labels import NAMESPACE
+
+from .model import Plan
 
 FILES = "/opt/gb10"
 PATCHES = "/opt/gb10-patches"
 HOME = "/home/sglang"
 # Pod Security forbids directories of the node in the pods of these modes, but no claim on a volume that is one.
-CLAIMS = ("restricted", "none")
+CLAIMS: tuple[RdmaMode, ...] = ("restricted", "none")
 # Claims and volumes of this class find each other, and no provisioner of the cluster feels responsible.
 CLASS = "gb10-node-directory"
 
 
-def home_of(rdma_mode: str) -> str:
+def home_of(rdma_mode: RdmaMode) -> str:
     """Return the home directory of the server: an image has none for a user that is not root."""
     return HOME if rdma_mode == "restricted" else "/root"
 
 
-def mounts(plan: Mapping[str, Any], shm_size: str, models: str, cache: str) -> tuple[list[Any], list[Any]]:
-    """Return volumes and mounts of a rank; ``models`` and ``cache`` are directories of the node, empty means none."""
-    name, mode = plan["instance"], plan["rdma_mode"]
+def mounts(plan: Plan, shm_size: str, cache_dir: str) -> tuple[list[Any], list[Any]]:
+    """Return volumes and mounts of a rank; ``cache_dir`` is a directory of the node, empty for none."""
+    name, mode = plan.instance, plan.rdma_mode
     volumes: list[dict[str, Any]] = [
         {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": shm_size}},
         {"name": "files", "configMap": {"name": f"{name}-files"}},
@@ -35,46 +38,44 @@ def mounts(plan: Mapping[str, Any], shm_size: str, models: str, cache: str) -> t
         {"name": "shm", "mountPath": "/dev/shm"},
         {"name": "files", "mountPath": FILES, "readOnly": True},
     ]
-    if any(patch["needed"] for patch in plan["patches"]):
+    if plan.needed_patches():
         volumes.append({"name": "patches", "configMap": {"name": f"{name}-patches"}})
         mounted.append({"name": "patches", "mountPath": PATCHES, "readOnly": True})
     home = home_of(mode)
     if home == HOME:
         volumes.append({"name": "home", "emptyDir": {}})
         mounted.append({"name": "home", "mountPath": HOME})
-    if models:
-        volumes.append({"name": "models", **_directory(plan, "models", models, "Directory")})
-        mounted.append({"name": "models", "mountPath": models, "readOnly": True})
-    if cache:
-        volumes.append({"name": "cache", **_directory(plan, "cache", cache, "DirectoryOrCreate")})
+    if plan.models_dir:
+        volumes.append({"name": "models", **_directory(plan, "models", plan.models_dir, "Directory")})
+        mounted.append({"name": "models", "mountPath": plan.models_dir, "readOnly": True})
+    if cache_dir:
+        volumes.append({"name": "cache", **_directory(plan, "cache", cache_dir, "DirectoryOrCreate")})
         mounted.append({"name": "cache", "mountPath": f"{home}/.cache"})
     return volumes, mounted
 
 
-def _directory(plan: Mapping[str, Any], what: str, path: str, kind: str) -> dict[str, Any]:
-    if plan["rdma_mode"] in CLAIMS:
-        return {"persistentVolumeClaim": {"claimName": f"{plan['instance']}-{what}", "readOnly": what == "models"}}
+def _directory(plan: Plan, what: str, path: str, kind: str) -> dict[str, Any]:
+    if plan.rdma_mode in CLAIMS:
+        return {"persistentVolumeClaim": {"claimName": f"{plan.instance}-{what}", "readOnly": what == "models"}}
     return {"hostPath": {"path": path, "type": kind}}
 
 
-def claimed(plan: Mapping[str, Any], labels: Mapping[str, str], models: str, cache: str) -> list[dict[str, Any]]:
+def claimed(plan: Plan, labels: Mapping[str, str], cache_dir: str) -> list[dict[str, Any]]:
     """Return a volume and a claim for each directory of the nodes that pods of this mode may not name themselves.
 
     A volume of type local is the directory of this path on whichever of the group's nodes the pod runs.
     """
-    if plan["rdma_mode"] not in CLAIMS:
+    if plan.rdma_mode not in CLAIMS:
         return []
-    wanted = [("models", models, "ReadOnlyMany"), ("cache", cache, "ReadWriteMany")]
+    wanted = [("models", plan.models_dir, "ReadOnlyMany"), ("cache", cache_dir, "ReadWriteMany")]
     return [
         part for what, path, access in wanted if path for part in _volume_and_claim(plan, labels, what, path, access)
     ]
 
 
-def _volume_and_claim(
-    plan: Mapping[str, Any], labels: Mapping[str, str], what: str, path: str, access: str
-) -> list[dict[str, Any]]:
-    claim, volume = f"{plan['instance']}-{what}", f"{plan['namespace']}-{plan['instance']}-{what}"
-    nodes = list(dict.fromkeys(entry["node"] for entry in plan["ranks"]))
+def _volume_and_claim(plan: Plan, labels: Mapping[str, str], what: str, path: str, access: str) -> list[dict[str, Any]]:
+    claim, volume = f"{plan.instance}-{what}", f"{plan.namespace}-{plan.instance}-{what}"
+    nodes = list(dict.fromkeys(entry.node for entry in plan.ranks))
     on_nodes = {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": nodes}]}
     shared = {"accessModes": [access], "storageClassName": CLASS, "volumeMode": "Filesystem"}
     # Nobody counts the bytes of a directory; claim and volume only have to agree on a number.
@@ -84,7 +85,7 @@ def _volume_and_claim(
             "apiVersion": "v1",
             "kind": "PersistentVolume",
             # Volumes belong to no namespace, so the label tells whose this one is.
-            "metadata": {"name": volume, "labels": {**labels, NAMESPACE: plan["namespace"]}},
+            "metadata": {"name": volume, "labels": {**labels, NAMESPACE: plan.namespace}},
             "spec": {
                 **shared,
                 "capacity": size,
@@ -98,8 +99,8 @@ def _volume_and_claim(
             "kind": "PersistentVolumeClaim",
             "metadata": {
                 "name": claim,
-                "namespace": plan["namespace"],
-                "labels": {**labels, NAMESPACE: plan["namespace"]},
+                "namespace": plan.namespace,
+                "labels": {**labels, NAMESPACE: plan.namespace},
             },
             "spec": {**shared, "volumeName": volume, "resources": {"requests": size}},
         },

@@ -11,9 +11,9 @@ from difflib import get_close_matches
 from typing import Any
 
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding
+from ansible_collections.gb10.cluster.plugins.module_utils._common.terms import TRANSPORTS
 
 from .._load.workload import Workload
-from .._serving.env import TRANSPORTS
 from .._sglang.owned import TOPOLOGY_FLAGS
 
 KEYS = frozenset({"name", "profile", "base", "axes", "exclude", "include", "workloads", "stop", "cell_minutes"})

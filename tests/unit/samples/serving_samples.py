@@ -7,7 +7,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.types import Profile, Settings
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.labels import REVISION
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.workloads import WORKLOADS
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.model import Plan, Profile, Settings
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.plan import plan_group
 
 RAILS = (("rail0", "enp1s0f0", "rocep1s0f0"), ("rail1", "enP2p1s0f0", "roceP2p1s0f0"))
 
@@ -17,7 +20,7 @@ def fabric(nodes: int = 4, vf_count: int = 2) -> dict[str, Any]:
     return {
         "schema": 1,
         "mtu": 9000,
-        "rails": [{"name": name, "index": index} for index, (name, _unused, _unused) in enumerate(RAILS)],
+        "rails": [{"name": name, "index": index} for index, (name, *_) in enumerate(RAILS)],
         "hosts": {f"spark{node}": _host(node, vf_count) for node in range(1, nodes + 1)},
         "findings": [],
     }
@@ -65,3 +68,14 @@ def settings(**changes: Any) -> Settings:
     nodes = ("spark1", "spark2", "spark3", "spark4")
     values: dict[str, Any] = {"instance": "gemma-4-31b-it", "nodes": nodes, "models_dir": "/srv/models"}
     return Settings(**(values | changes))
+
+
+def plan(of_profile: dict[str, Any] | None = None, **of_settings: Any) -> Plan:
+    """Return the plan of a group on all four nodes without staged models, changed as asked."""
+    return plan_group(fabric(), profile(**(of_profile or {})), settings(**{"models_dir": "", **of_settings}))[0]
+
+
+def group_revision(objects: list[dict[str, Any]]) -> str:
+    """Return the one revision that all workloads among ``objects`` carry."""
+    (found,) = {o["metadata"]["annotations"][REVISION] for o in objects if o["kind"] in WORKLOADS}
+    return str(found)

@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._kube import group_status as status
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.manifests import render
-from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.plan import build
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.pods import PodOptions
-from serving_samples import fabric, profile, settings
+from serving_samples import plan
 
 
 def pod(rank: int, ready: bool = True, **container: Any) -> dict[str, Any]:
@@ -179,14 +178,13 @@ def test_without_a_name_no_group_is_meant() -> None:
 
 
 def test_a_group_s_first_object_is_the_account_that_tells_of_it() -> None:
-    objects = render(build(fabric(), profile(), settings()), PodOptions(), {}, {})
+    objects = render(plan(), PodOptions(), {}, {})
     assert objects[0]["kind"] == "ServiceAccount"
     assert status.unknown_group(objects[:1], "gemma-4-31b-it", "gb10-serving") == ""
 
 
 def test_holders_are_read_back_from_what_was_rendered() -> None:
-    plan = build(fabric(), profile(), settings(vf_index=1))
-    sets = [o for o in render(plan, PodOptions(), {}, {}) if o["kind"] == "StatefulSet"]
+    sets = [o for o in render(plan(vf_index=1), PodOptions(), {}, {}) if o["kind"] == "StatefulSet"]
     assert status.holders(sets) == [
         {"instance": "gemma-4-31b-it", "node": f"spark{n}", "vf_index": 1} for n in range(1, 5)
     ]

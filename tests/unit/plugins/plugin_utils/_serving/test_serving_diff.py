@@ -5,17 +5,16 @@
 
 from __future__ import annotations
 
-from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.diff import describe, flags
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.diff import describe, flags, outdated
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.gateway import Access
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.manifests import render
-from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.plan import build
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.pods import PodOptions
-from serving_samples import fabric, profile, settings
+from serving_samples import plan
 
 
 def text(**changes: object) -> str:
     options = PodOptions(secrets={"HF_TOKEN": ("s", "k")})
-    return describe(render(build(fabric(), profile(**changes), settings()), options, {}, {}))
+    return describe(render(plan(changes), options, {}, {}))
 
 
 def test_a_flag_a_line() -> None:
@@ -41,7 +40,18 @@ def test_nothing_is_nothing() -> None:
 
 
 def test_what_stands_beside_the_server_is_shown_without_its_secret() -> None:
-    guarded = Access(api_key="group-secrets")
-    shown = describe(render(build(fabric(), profile(), settings()), PodOptions(), {}, {}, guarded))
+    guarded = Access(key_secret="group-secrets")
+    shown = describe(render(plan(), PodOptions(), {}, {}, guarded))
     assert shown.count("  gateway:") == 1
     assert "    --key-file /etc/gb10/api-key/api-key" in shown
+
+
+def test_a_group_is_outdated_when_any_rank_runs_another_revision() -> None:
+    wanted = render(plan(), PodOptions(), {}, {})
+    other = render(plan(vf_index=1), PodOptions(), {}, {})
+    assert not outdated([], wanted)
+    assert not outdated(wanted, wanted)
+    assert outdated(other, wanted)
+    assert outdated([o for o in wanted if o["metadata"]["name"] != "gemma-4-31b-it-3"], wanted)
+    bare = [{"kind": "StatefulSet", "metadata": {"name": "gemma-4-31b-it-0", "labels": {}}}]
+    assert outdated(bare, wanted)

@@ -10,16 +10,15 @@ from typing import Any
 
 import pytest
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.gateway import Access
-from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.manifests import group_revision, render
-from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.plan import build
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.manifests import render
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.pods import PodOptions
-from serving_samples import fabric, profile, settings
+from serving_samples import group_revision, plan
 
-GUARDED = Access(api_key="gemma-4-31b-it-secrets", tls="wildcard")
+GUARDED = Access(key_secret="gemma-4-31b-it-secrets", tls_secret="wildcard")
 
 
 def objects(access: Access | None = None) -> list[dict[str, Any]]:
-    return render(build(fabric(), profile(), settings()), PodOptions(), {}, {}, access)
+    return render(plan(), PodOptions(), {}, {}, access)
 
 
 def one(kind: str, found: list[dict[str, Any]]) -> dict[str, Any]:
@@ -74,11 +73,11 @@ def test_with_a_key_only_the_gateway_and_the_groups_own_are_let_through() -> Non
 
 def test_named_peers_are_the_only_ones_let_in() -> None:
     peer = {"ipBlock": {"cidr": "192.0.2.0/24"}}
-    door = one("NetworkPolicy", objects(Access(allow_from=[peer])))["spec"]["ingress"][1]
+    door = one("NetworkPolicy", objects(Access(allow_from=(peer,))))["spec"]["ingress"][1]
     assert door == {"ports": [{"protocol": "TCP", "port": "http"}], "from": [peer]}
 
 
-@pytest.mark.parametrize("access", [GUARDED, Access(allow_from=[{"ipBlock": {"cidr": "192.0.2.0/24"}}])])
+@pytest.mark.parametrize("access", [GUARDED, Access(allow_from=({"ipBlock": {"cidr": "192.0.2.0/24"}},))])
 def test_a_policy_of_its_own_takes_the_group_out_of_the_namespace_s_open_door(access: Access) -> None:
     def templates(found: list[dict[str, Any]]) -> list[dict[str, str]]:
         return [o["spec"]["template"]["metadata"]["labels"] for o in found if o["kind"] == "StatefulSet"]

@@ -12,8 +12,10 @@ import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._kube import labels, workloads
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving import manifests as sm
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving import pods
-from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.plan import build
-from serving_samples import fabric, profile, settings
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.model import Patch, Plan
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.plan import plan_group
+from serving_samples import fabric, group_revision, profile, settings
+from serving_samples import plan as sample_plan
 
 FILES = {"generate_probe.py": "print()\n"}
 
@@ -21,8 +23,7 @@ FILES = {"generate_probe.py": "print()\n"}
 def rendered(
     options: pods.PodOptions | None = None, of_profile: dict[str, Any] | None = None, **changes: Any
 ) -> list[dict[str, Any]]:
-    plan = build(fabric(), profile(**(of_profile or {})), settings(**changes))
-    return sm.render(plan, options or pods.PodOptions(), FILES, {})
+    return sm.render(sample_plan(of_profile, **changes), options or pods.PodOptions(), FILES, {})
 
 
 def pod_of(objects: list[dict[str, Any]], rank: int) -> dict[str, Any]:
@@ -112,12 +113,12 @@ def test_no_probe_kills_a_long_load_and_none_gives_up_before_the_server_answers(
         assert startup["timeoutSeconds"] > 20
 
 
-DIRECTORIES = pods.PodOptions(models="/srv/models", cache="/srv/cache")
+DIRECTORIES = pods.PodOptions(cache_dir="/srv/cache")
 
 
 @pytest.mark.parametrize("mode", ["privileged", "ipc_lock"])
 def test_a_node_s_directories_are_mounted_where_the_level_allows_it(mode: str) -> None:
-    objects = rendered(DIRECTORIES, rdma_mode=mode, rdma_resources=("rdma/gb10",))
+    objects = rendered(DIRECTORIES, rdma_mode=mode, rdma_resources=("rdma/gb10",), models_dir="/srv/models")
     assert "PersistentVolume" not in {o["kind"] for o in objects}
     paths = [v["hostPath"]["path"] for v in pod_of(objects, 0)["spec"]["volumes"] if "hostPath" in v]
     assert paths == ["/srv/models", "/srv/cache"]
@@ -126,7 +127,7 @@ def test_a_node_s_directories_are_mounted_where_the_level_allows_it(mode: str) -
 
 @pytest.mark.parametrize(("mode", "home"), [("restricted", "/home/sglang"), ("none", "/root")])
 def test_a_node_s_directories_are_claimed_where_the_level_forbids_to_name_them(mode: str, home: str) -> None:
-    objects = rendered(DIRECTORIES, rdma_mode=mode, rdma_resources=("rdma/gb10",))
+    objects = rendered(DIRECTORIES, rdma_mode=mode, rdma_resources=("rdma/gb10",), models_dir="/srv/models")
     for rank in range(4):
         volumes = {v["name"]: v for v in pod_of(objects, rank)["spec"]["volumes"]}
         assert not any("hostPath" in v for v in volumes.values())
@@ -181,7 +182,7 @@ def test_the_supervisor_may_touch_its_group_s_pods_and_nothing_else() -> None:
 def test_last_logs_outlive_the_supervisor_where_a_node_s_directory_is_allowed(
     mode: str, logs: str, kept: dict[str, str] | None
 ) -> None:
-    objects = rendered(pods.PodOptions(logs=logs), rdma_mode=mode, rdma_resources=("rdma/gb10",))
+    objects = rendered(pods.PodOptions(log_dir=logs), rdma_mode=mode, rdma_resources=("rdma/gb10",))
     (deployment,) = [o for o in objects if o["kind"] == "Deployment"]
     volumes = {v["name"]: v for v in deployment["spec"]["template"]["spec"]["volumes"]}
     assert volumes["logs"].get("hostPath") == kept
@@ -190,7 +191,7 @@ def test_last_logs_outlive_the_supervisor_where_a_node_s_directory_is_allowed(
 
 
 def test_one_rank_needs_no_supervisor() -> None:
-    plan = build({}, profile(nodes=1, tp=1), settings(nodes=("b300",)))
+    plan = sample_plan({"nodes": 1, "tp": 1}, nodes=("b300",))
     assert "Deployment" not in {o["kind"] for o in sm.render(plan, pods.PodOptions(), FILES, {})}
 
 
@@ -206,7 +207,7 @@ def test_one_rank_needs_no_supervisor() -> None:
 )
 def test_any_change_gives_all_ranks_a_new_revision(change: dict[str, Any]) -> None:
     before, after = rendered(), rendered(**change)
-    assert sm.group_revision(before) != sm.group_revision(after) != ""
+    assert group_revision(before) != group_revision(after) != ""
     revisions = {o["metadata"]["annotations"][labels.REVISION] for o in after if o["kind"] == "StatefulSet"}
     assert len(revisions) == 1
 
@@ -216,11 +217,10 @@ def test_the_same_plan_gives_the_same_objects() -> None:
 
 
 def test_needed_patches_run_before_the_server_and_others_do_not() -> None:
-    patches = ({"name": "sm121", "needed": True, "path": "x"}, {"name": "old", "needed": False, "path": "y"})
-    plan = build(fabric(), profile(patches=patches), settings())
-    command = pods.command(plan["ranks"][0], plan)
+    plan = sample_plan({"patches": (Patch("sm121", "x", needed=True), Patch("old", "y", needed=False))})
+    command = pods.command(plan.ranks[0], plan)
     assert command[:5] == ["python3", "/opt/gb10/patch_runner.py", "--patch", "/opt/gb10-patches/sm121.py", "--"]
-    assert command[5:] == plan["ranks"][0]["argv"]
+    assert tuple(command[5:]) == plan.ranks[0].argv
     objects = sm.render(plan, pods.PodOptions(), FILES, {"sm121.py": "print()\n"})
     assert [o["metadata"]["name"] for o in objects if o["kind"] == "ConfigMap"] == [
         "gemma-4-31b-it-files",
@@ -243,11 +243,10 @@ def test_options_reach_the_pod() -> None:
     options = pods.PodOptions(
         runtime_class="nvidia",
         host_ipc=True,
-        models="/srv/models",
-        cache="/srv/cache",
+        cache_dir="/srv/cache",
         resources={"requests": {"cpu": 1}, "claims": [{"name": "gpu"}]},
     )
-    template = pod_of(rendered(options), 1)["spec"]
+    template = pod_of(rendered(options, models_dir="/srv/models"), 1)["spec"]
     assert (template["runtimeClassName"], template["hostIPC"]) == ("nvidia", True)
     assert {v["name"]: v["hostPath"]["path"] for v in template["volumes"] if "hostPath" in v} == {
         "models": "/srv/models",
@@ -260,13 +259,8 @@ def test_options_reach_the_pod() -> None:
     }
 
 
-def pair(**changes: Any) -> dict[str, Any]:
-    plan: dict[str, Any] = build(
-        fabric(),
-        profile(nodes=2, tp=2),
-        settings(nodes=("spark1", "spark2"), workload="leaderworkerset", **changes),
-    )
-    return plan
+def pair() -> Plan:
+    return sample_plan({"nodes": 2, "tp": 2}, nodes=("spark1", "spark2"), workload="leaderworkerset")
 
 
 def test_two_nodes_may_be_one_leader_worker_set() -> None:
@@ -279,7 +273,7 @@ def test_two_nodes_may_be_one_leader_worker_set() -> None:
     assert leader["metadata"]["labels"]["gb10.cluster/role"] == "head"
     assert worker["spec"]["nodeSelector"] == {"kubernetes.io/hostname": "spark2"}
     assert "10.100.0.2/24" in worker["metadata"]["annotations"]["k8s.v1.cni.cncf.io/networks"]
-    assert sm.group_revision(objects) == group["metadata"]["annotations"][labels.REVISION]
+    assert group_revision(objects) == group["metadata"]["annotations"][labels.REVISION]
 
 
 def test_the_supervisor_knows_the_pods_by_their_controllers_names() -> None:
@@ -289,6 +283,6 @@ def test_the_supervisor_knows_the_pods_by_their_controllers_names() -> None:
 
 
 def test_more_than_two_nodes_are_no_leader_worker_set() -> None:
-    plan = build(fabric(), profile(), settings(workload="leaderworkerset"))
-    assert "serving.workload.ranks" in {finding["rule"] for finding in plan["findings"]}
-    assert plan["ranks"] == []
+    plan, findings = plan_group(fabric(), profile(), settings(workload="leaderworkerset"))
+    assert "serving.workload.ranks" in {finding.rule for finding in findings}
+    assert plan.ranks == ()

@@ -8,11 +8,10 @@ from __future__ import annotations
 from typing import Any
 
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding
-from ansible_collections.gb10.cluster.plugins.module_utils._kube.node_room import rooms
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.node_room import Room, rooms
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving import obstacles as preflight
-from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.plan import build
 from cluster_samples import GPU, node, pod
-from serving_samples import fabric, profile, settings
+from serving_samples import plan
 
 NADS = [{"metadata": {"name": f"gb10-rail{rail}-vf{vf}"}} for rail in (0, 1) for vf in (0, 1)]
 NODES = [node(f"spark{number}") for number in range(1, 5)]
@@ -25,9 +24,8 @@ def obstacles(
     **changes: Any,
 ) -> list[Finding]:
     """Return what keeps a group of four from starting among these nodes and pods."""
-    plan = build(fabric(), profile(), settings(**changes))
-    found = [room.as_dict() for room in rooms(NODES if nodes is None else nodes, pods or [])]
-    return preflight.obstacles(plan, NADS if nads is None else nads, found)
+    found = [Room.from_dict(room.as_dict()) for room in rooms(NODES if nodes is None else nodes, pods or [])]
+    return preflight.obstacles(plan(**changes), NADS if nads is None else nads, found)
 
 
 def test_a_free_cluster_is_no_obstacle() -> None:

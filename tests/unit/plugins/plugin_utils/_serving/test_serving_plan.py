@@ -5,48 +5,45 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
-from ansible_collections.gb10.cluster.plugins.plugin_utils._serving import plan as sp
+from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.model import (
+    Expectation,
+    NetworkAttachment,
+    Plan,
+    Rendezvous,
+)
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.plan import plan_group
 from hypothesis import given
 from hypothesis import strategies as st
 from serving_samples import fabric, profile, settings
+from serving_samples import plan as sample_plan
 
 
-def rules(plan: dict[str, Any]) -> set[str]:
-    return {finding["rule"] for finding in plan["findings"]}
+def rules(findings: list[Finding]) -> set[str]:
+    return {finding.rule for finding in findings}
 
 
-def flag(argv: list[str], name: str) -> str:
+def flag(argv: tuple[str, ...], name: str) -> str:
     assert argv.count(name) == 1
     return argv[argv.index(name) + 1]
 
 
 def test_every_rank_runs_on_its_node_with_its_address() -> None:
-    plan = sp.build(fabric(), profile(), settings())
-    assert plan["findings"] == []
-    assert [entry["node"] for entry in plan["ranks"]] == ["spark1", "spark2", "spark3", "spark4"]
-    assert [entry["role"] for entry in plan["ranks"]] == ["head", "worker", "worker", "worker"]
-    third = plan["ranks"][2]
-    assert third["name"] == "gemma-4-31b-it-2"
-    assert third["networks"] == [
-        {
-            "name": "gb10-rail0-vf0",
-            "namespace": "gb10-serving",
-            "interface": "net1",
-            "ips": ["10.100.0.3/24"],
-            "rdma_device": "rocep1s0f0v0",
-        },
-        {
-            "name": "gb10-rail1-vf0",
-            "namespace": "gb10-serving",
-            "interface": "net2",
-            "ips": ["10.101.0.3/24"],
-            "rdma_device": "roceP2p1s0f0v0",
-        },
-    ]
-    assert third["env"] == {
+    plan, findings = plan_group(fabric(), profile(), settings())
+    assert findings == []
+    assert [entry.node for entry in plan.ranks] == ["spark1", "spark2", "spark3", "spark4"]
+    assert [entry.role for entry in plan.ranks] == ["head", "worker", "worker", "worker"]
+    third = plan.ranks[2]
+    assert third.name == "gemma-4-31b-it-2"
+    assert third.networks == (
+        NetworkAttachment("gb10-rail0-vf0", "gb10-serving", "net1", "10.100.0.3/24", "rocep1s0f0v0"),
+        NetworkAttachment("gb10-rail1-vf0", "gb10-serving", "net2", "10.101.0.3/24", "roceP2p1s0f0v0"),
+    )
+    assert third.env == {
         "GLOO_SOCKET_IFNAME": "net1",
         "NCCL_DEBUG": "INFO",
         "NCCL_DEBUG_FILE": "/dev/stdout",
@@ -57,85 +54,87 @@ def test_every_rank_runs_on_its_node_with_its_address() -> None:
         "NCCL_SOCKET_IFNAME": "=net1",
         "SGLANG_HOST_IP": "10.100.0.3",
     }
-    assert third["resources"] == {"limits": {"nvidia.com/gpu": 1}}
+    assert third.limits == {"nvidia.com/gpu": 1}
 
 
 def test_the_command_line_names_the_head_on_its_first_rail() -> None:
-    plan = sp.build(fabric(), profile(), settings(nodes=("spark3", "spark1", "spark4", "spark2")))
-    argv = plan["ranks"][1]["argv"]
-    assert argv[:5] == ["python3", "-m", "sglang.launch_server", "--model-path", "google/gemma-4-31B-it"]
+    plan = sample_plan(nodes=("spark3", "spark1", "spark4", "spark2"))
+    argv = plan.ranks[1].argv
+    assert argv[:5] == ("python3", "-m", "sglang.launch_server", "--model-path", "google/gemma-4-31B-it")
     assert flag(argv, "--dist-init-addr") == "10.100.0.3:20000"
     assert flag(argv, "--node-rank") == "1"
     assert flag(argv, "--nnodes") == "4"
     assert (flag(argv, "--tp-size"), flag(argv, "--pp-size"), flag(argv, "--ep-size")) == ("4", "1", "1")
     assert (flag(argv, "--host"), flag(argv, "--port")) == ("0.0.0.0", "30000")
     assert flag(argv, "--attention-backend") == "triton"
-    assert plan["rendezvous"] == {"address": "10.100.0.3", "port": 20000}
+    assert plan.rendezvous == Rendezvous("10.100.0.3", 20000)
 
 
 def test_a_directory_below_the_mounted_one_is_served_as_it_is() -> None:
-    plan = sp.build(fabric(), profile(paths=("/srv/models/tiny",)), settings())
-    assert (plan["findings"], plan["paths"]) == ([], ["/srv/models/tiny"])
+    plan, findings = plan_group(fabric(), profile(paths=("/srv/models/tiny",)), settings())
+    assert (findings, plan.paths) == ([], ("/srv/models/tiny",))
 
 
 def test_a_group_of_nodes_without_staged_models_is_warned_of() -> None:
-    (warned,) = sp.build(fabric(), profile(), settings(models_dir=""))["findings"]
-    assert (warned["severity"], warned["rule"]) == ("warning", "serving.model.unstaged")
-    assert "gb10_models_dir" in warned["remedy"]
-    one = sp.build({}, profile(nodes=1, tp=1), settings(nodes=("b300",), models_dir="", platform="other"))
-    assert one["findings"] == []
+    (warned,) = plan_group(fabric(), profile(), settings(models_dir=""))[1]
+    assert (warned.severity, warned.rule) == ("warning", "serving.model.unstaged")
+    assert "gb10_models_dir" in warned.remedy
+    one = settings(nodes=("b300",), models_dir="", platform="other")
+    assert plan_group({}, profile(nodes=1, tp=1), one)[1] == []
 
 
 def test_every_rank_is_told_the_revision_that_the_profile_pins() -> None:
-    for entry in sp.build(fabric(), profile(revision="deadbeef"), settings())["ranks"]:
-        assert flag(entry["argv"], "--revision") == "deadbeef"
-    assert "--revision" not in sp.build(fabric(), profile(), settings())["ranks"][0]["argv"]
+    for entry in sample_plan({"revision": "deadbeef"}).ranks:
+        assert flag(entry.argv, "--revision") == "deadbeef"
+    assert "--revision" not in sample_plan().ranks[0].argv
 
 
 def test_one_node_takes_no_fabric_and_meets_nobody() -> None:
     one = profile(nodes=1, tp=4)
-    plan = sp.build({}, one, settings(nodes=("b300",), gpus_per_node=4, platform="other"))
-    assert plan["findings"] == []
-    (only,) = plan["ranks"]
-    assert only["networks"] == []
-    assert only["resources"] == {"limits": {"nvidia.com/gpu": 4}}
-    assert "--dist-init-addr" not in only["argv"]
-    assert "NCCL_NVLS_ENABLE" not in only["env"]
-    assert plan["expect"] == {"networks": [], "min_devices": 0, "ranks": 4, "nodes": 1, "gdr": False}
+    plan, findings = plan_group({}, one, settings(nodes=("b300",), gpus_per_node=4, platform="other"))
+    assert findings == []
+    (only,) = plan.ranks
+    assert only.networks == ()
+    assert only.limits == {"nvidia.com/gpu": 4}
+    assert "--dist-init-addr" not in only.argv
+    assert "NCCL_NVLS_ENABLE" not in only.env
+    assert plan.expect == Expectation(ranks=4, nodes=1)
 
 
 @pytest.mark.parametrize(
     ("changes", "env", "networks"),
     [
-        ({}, None, ["IB", "IBext*"]),
-        ({"strict_transport": True}, "IB", ["IB", "IBext*"]),
-        ({"transport": "socket"}, "Socket", ["Socket"]),
+        ({}, None, ("IB", "IBext*")),
+        ({"strict_transport": True}, "IB", ("IB", "IBext*")),
+        ({"transport": "socket"}, "Socket", ("Socket",)),
     ],
 )
-def test_transport(changes: dict[str, Any], env: str | None, networks: list[str]) -> None:
-    plan = sp.build(fabric(), profile(), settings(**changes))
-    assert plan["ranks"][0]["env"].get("NCCL_NET") == env
-    assert ("NCCL_IB_HCA" in plan["ranks"][0]["env"]) is (env != "Socket")
-    assert plan["expect"]["networks"] == networks
+def test_transport(changes: dict[str, Any], env: str | None, networks: tuple[str, ...]) -> None:
+    plan = sample_plan(**changes)
+    assert plan.ranks[0].env.get("NCCL_NET") == env
+    assert ("NCCL_IB_HCA" in plan.ranks[0].env) is (env != "Socket")
+    assert plan.expect.networks == networks
 
 
 def test_a_device_plugin_s_resources_are_asked_for() -> None:
-    plan = sp.build(fabric(), profile(), settings(rdma_mode="ipc_lock", rdma_resources=("rdma/rail0", "rdma/rail1")))
-    assert plan["findings"] == []
-    assert plan["ranks"][3]["resources"]["limits"] == {"nvidia.com/gpu": 1, "rdma/rail0": 1, "rdma/rail1": 1}
+    plan, findings = plan_group(
+        fabric(), profile(), settings(rdma_mode="ipc_lock", rdma_resources=("rdma/rail0", "rdma/rail1"))
+    )
+    assert findings == []
+    assert plan.ranks[3].limits == {"nvidia.com/gpu": 1, "rdma/rail0": 1, "rdma/rail1": 1}
 
 
 def test_with_a_prefix_the_sriov_device_plugin_s_resources_are_asked_for_in_every_mode() -> None:
     for mode in ("privileged", "ipc_lock", "restricted"):
-        plan = sp.build(fabric(), profile(), settings(rdma_mode=mode, sriov_prefix="gb10.cluster"))
-        assert plan["findings"] == []
+        plan, findings = plan_group(fabric(), profile(), settings(rdma_mode=mode, sriov_prefix="gb10.cluster"))
+        assert findings == []
         wanted = {"nvidia.com/gpu": 1, "gb10.cluster/gb10_rail0_vf0": 1, "gb10.cluster/gb10_rail1_vf0": 1}
-        assert plan["ranks"][3]["resources"]["limits"] == wanted
+        assert plan.ranks[3].limits == wanted
 
 
 def test_the_user_s_environment_wins_over_the_profile_s() -> None:
-    plan = sp.build(fabric(), profile(env={"A": "1", "B": "1"}), settings(env={"B": "2"}))
-    assert (plan["ranks"][0]["env"]["A"], plan["ranks"][0]["env"]["B"]) == ("1", "2")
+    env = sample_plan({"env": {"A": "1", "B": "1"}}, env={"B": "2"}).ranks[0].env
+    assert (env["A"], env["B"]) == ("1", "2")
 
 
 WRONG: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
@@ -147,9 +146,7 @@ WRONG: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("serving.topology.world", {"tp": 2}, {}),
     ("serving.topology.ep", {"ep": 3}, {}),
     ("serving.vf.index", {}, {"vf_index": 2}),
-    ("serving.rdma.mode", {}, {"rdma_mode": "yes"}),
     ("serving.rdma.resource", {}, {"rdma_mode": "restricted"}),
-    ("serving.transport", {}, {"transport": "tcp"}),
     ("serving.port.range", {}, {"port": 80}),
     ("serving.port.clash", {}, {"port": 20000}),
     ("serving.args.owned", {"argv": ("--tp-size=4",)}, {}),
@@ -167,14 +164,15 @@ WRONG: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
 
 @pytest.mark.parametrize(("rule", "of_profile", "of_settings"), WRONG)
 def test_wrong_input_stops_the_plan(rule: str, of_profile: dict[str, Any], of_settings: dict[str, Any]) -> None:
-    plan = sp.build(fabric(), profile(**of_profile), settings(**of_settings))
-    assert rule in rules(plan)
-    assert plan["ranks"] == []
+    plan, findings = plan_group(fabric(), profile(**of_profile), settings(**of_settings))
+    assert rule in rules(findings)
+    assert plan.ranks == ()
 
 
 def test_all_findings_come_at_once() -> None:
-    plan = sp.build(fabric(), profile(tp=2), settings(instance="X", nodes=("spark1", "spark8"), port=1, vf_index=7))
-    assert rules(plan) >= {
+    wrong = settings(instance="X", nodes=("spark1", "spark8"), port=1, vf_index=7)
+    findings = plan_group(fabric(), profile(tp=2), wrong)[1]
+    assert rules(findings) >= {
         "serving.instance.name",
         "serving.nodes.count",
         "serving.nodes.unknown",
@@ -188,9 +186,8 @@ def test_all_findings_come_at_once() -> None:
 def test_a_vf_without_what_a_pod_needs(key: str) -> None:
     broken = fabric()
     broken["hosts"]["spark2"]["vfs"][0][key] = ""
-    plan = sp.build(broken, profile(), settings())
-    (finding,) = plan["findings"]
-    assert (finding["rule"], finding["where"]) == (f"serving.vf.{key}", "spark2")
+    (finding,) = plan_group(broken, profile(), settings())[1]
+    assert (finding.rule, finding.where) == (f"serving.vf.{key}", "spark2")
 
 
 def test_an_error_of_the_fabric_plan_stops_the_serving_plan() -> None:
@@ -207,18 +204,18 @@ def test_an_error_of_the_fabric_plan_stops_the_serving_plan() -> None:
             "source": "",
         }
     ]
-    assert rules(sp.build(broken, profile(), settings())) == {"fabric.address.duplicate"}
+    assert rules(plan_group(broken, profile(), settings())[1]) == {"fabric.address.duplicate"}
 
 
 def test_warnings_do_not_stop_the_plan() -> None:
-    plan = sp.build(fabric(), profile(), settings(rdma_mode="none", env={"NCCL_DEBUG": "WARN"}))
-    assert rules(plan) == {"serving.rdma.none", "serving.env.silent"}
-    assert len(plan["ranks"]) == 4
+    plan, findings = plan_group(fabric(), profile(), settings(rdma_mode="none", env={"NCCL_DEBUG": "WARN"}))
+    assert rules(findings) == {"serving.rdma.none", "serving.env.silent"}
+    assert len(plan.ranks) == 4
 
 
 def test_an_instance_may_be_planned_again_over_itself() -> None:
     held = ({"instance": "gemma-4-31b-it", "node": "spark2", "vf_index": 0},)
-    assert sp.build(fabric(), profile(), settings(taken=held))["findings"] == []
+    assert plan_group(fabric(), profile(), settings(taken=held))[1] == []
 
 
 @given(
@@ -229,17 +226,17 @@ def test_an_instance_may_be_planned_again_over_itself() -> None:
 def test_addresses_follow_the_node_never_the_rank(order: list[str], size: int, vf_index: int) -> None:
     hosts = fabric(8, 4)
     nodes = tuple(order[:size])
-    plan = sp.build(hosts, profile(nodes=size, tp=size), settings(nodes=nodes, vf_index=vf_index))
-    assert plan["findings"] == []
-    for rank, entry in enumerate(plan["ranks"]):
+    plan, findings = plan_group(hosts, profile(nodes=size, tp=size), settings(nodes=nodes, vf_index=vf_index))
+    assert findings == []
+    for rank, entry in enumerate(plan.ranks):
         node_id = hosts["hosts"][nodes[rank]]["node_id"]
-        assert [n["ips"][0] for n in entry["networks"]] == [
+        assert [n.address for n in entry.networks] == [
             f"10.100.{vf_index}.{node_id}/24",
             f"10.101.{vf_index}.{node_id}/24",
         ]
-        assert entry["env"]["SGLANG_HOST_IP"] == f"10.100.{vf_index}.{node_id}"
-        assert flag(entry["argv"], "--node-rank") == str(rank)
-    assert len({flag(entry["argv"], "--dist-init-addr") for entry in plan["ranks"]}) == 1
+        assert entry.env["SGLANG_HOST_IP"] == f"10.100.{vf_index}.{node_id}"
+        assert flag(entry.argv, "--node-rank") == str(rank)
+    assert len({flag(entry.argv, "--dist-init-addr") for entry in plan.ranks}) == 1
 
 
 @given(
@@ -249,11 +246,21 @@ def test_addresses_follow_the_node_never_the_rank(order: list[str], size: int, v
 )
 def test_groups_on_different_vf_indices_share_nothing(first: list[str], second: list[str], indices: list[int]) -> None:
     plans = [
-        sp.build(fabric(4, 4), profile(), settings(nodes=tuple(nodes), vf_index=index))
+        plan_group(fabric(4, 4), profile(), settings(nodes=tuple(nodes), vf_index=index))[0]
         for nodes, index in zip((first, second), indices[:2], strict=True)
     ]
-    addresses = [{ip for e in plan["ranks"] for n in e["networks"] for ip in n["ips"]} for plan in plans]
-    devices = [{(e["node"], n["rdma_device"]) for e in plan["ranks"] for n in e["networks"]} for plan in plans]
+    addresses = [{n.address for e in plan.ranks for n in e.networks} for plan in plans]
+    devices = [{(e.node, n.rdma_device) for e in plan.ranks for n in e.networks} for plan in plans]
     assert len(addresses[0]) == 8
     assert not addresses[0] & addresses[1]
     assert not devices[0] & devices[1]
+
+
+@pytest.mark.parametrize("nodes", [1, 2, 4])
+def test_a_plan_survives_the_way_through_a_fact(nodes: int) -> None:
+    names = tuple(f"spark{n}" for n in range(1, nodes + 1))
+    plan = sample_plan({"nodes": nodes, "tp": nodes, "models": ("a/b",), "revisions": {"a/b": "main"}}, nodes=names)
+    fact = json.loads(json.dumps(plan.as_dict()))
+    assert plan.as_dict() == fact
+    assert (fact["schema"], fact["rendezvous"] == {}) == (1, nodes == 1)
+    assert Plan.from_dict(fact | {"findings": []}) == plan

@@ -9,50 +9,46 @@ import json
 from typing import Any
 
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving import summary
-from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.plan import build
-from serving_samples import fabric, profile, settings
+from serving_samples import plan
 
-PLAN = build(fabric(), profile(), settings())
+PLAN = plan()
 
 
 def pods() -> list[dict[str, Any]]:
     return [
         {
             "metadata": {
-                "name": f"{entry['name']}-0",
-                "labels": {summary.RANK: str(entry["rank"])},
+                "name": f"{entry.name}-0",
+                "labels": {summary.RANK: str(entry.rank)},
                 "annotations": {
                     summary.STATUS: json.dumps(
                         [{"interface": "eth0", "ips": ["10.42.0.9"]}]
-                        + [
-                            {"interface": n["interface"], "ips": [n["ips"][0].partition("/")[0]]}
-                            for n in entry["networks"]
-                        ]
+                        + [{"interface": n.interface, "ips": [n.ip]} for n in entry.networks]
                     )
                 },
             }
         }
-        for entry in PLAN["ranks"]
+        for entry in PLAN.ranks
     ]
 
 
 DEVICES = {
-    entry["node"]: [
+    entry.node: [
         {
-            "name": network["rdma_device"],
+            "name": network.rdma_device,
             "ports": [
                 {
                     "gids": [
-                        {"index": 2, "type": "RoCE v1", "ipv4": network["ips"][0].partition("/")[0]},
-                        {"index": 3 + place, "type": "RoCE v2", "ipv4": network["ips"][0].partition("/")[0]},
+                        {"index": 2, "type": "RoCE v1", "ipv4": network.ip},
+                        {"index": 3 + place, "type": "RoCE v2", "ipv4": network.ip},
                         {"index": 0, "type": "RoCE v2", "ipv4": None},
                     ],
                 }
             ],
         }
-        for place, network in enumerate(entry["networks"])
+        for place, network in enumerate(entry.networks)
     ]
-    for entry in PLAN["ranks"]
+    for entry in PLAN.ranks
 }
 FOUND = summary.gids(DEVICES)
 MTUS = {rank: ["9000", "9000"] for rank in range(4)}
@@ -91,5 +87,5 @@ def test_a_wrong_transport_is_not_hidden() -> None:
 
 
 def test_one_node_has_a_row_without_a_fabric() -> None:
-    plan = build({}, profile(nodes=1, tp=1), settings(nodes=("b300",)))
-    assert len(summary.rows(plan, [], {}, {}, {})) == 1
+    one = plan({"nodes": 1, "tp": 1}, nodes=("b300",))
+    assert len(summary.rows(one, [], {}, {}, {})) == 1

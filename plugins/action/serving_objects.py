@@ -1,0 +1,55 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Render the Kubernetes objects of a serving group on the controller, where scripts and patches are files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import ControllerAction
+from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.options import from_options
+from ansible_collections.gb10.cluster.plugins.plugin_utils._paths import PROFILES, ROLES
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.gateway import Access
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.manifests import render
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.model import Plan
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.pods import PodOptions
+
+SCRIPTS = ROLES / "sglang" / "files"
+PATCHES = PROFILES / "patches"
+# Every pod has these scripts; the gateway's is only in groups that have one.
+IN_EVERY_POD = ("all_reduce_bandwidth.py", "generate_probe.py", "group_supervisor.py", "patch_runner.py")
+
+
+class ActionModule(ControllerAction):
+    """Reads a serving plan and the options of role sglang; asks no cluster and changes nothing."""
+
+    ROLE = "sglang"
+
+    def act(self, options: Mapping[str, Any], task_vars: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the objects. Values of secrets are read from the options only to see whether they are set."""
+        plan = Plan.from_dict(options["plan"])
+        if not options["patches"]:
+            plan = replace(plan, patches=())
+        secret = f"{options['instance']}-secrets"
+        secrets = {"HF_TOKEN": (secret, "hf-token")} if options["hf_token"] else {}
+        access = from_options(Access, options, key_secret=secret if options["api_key"] else "")
+        scripts = [*IN_EVERY_POD, *(["gateway.py"] if access.gateway else [])]
+        patches = plan.needed_patches()
+        objects = render(
+            plan,
+            from_options(PodOptions, options, secrets=secrets),
+            {name: _text(SCRIPTS / name) for name in scripts},
+            # The hooks import gb10_patch, which is no hook itself.
+            {f"{name}.py": _text(PATCHES / f"{name}.py") for name in ([*patches, "gb10_patch"] if patches else [])},
+            access,
+        )
+        return {"changed": False, "objects": objects}
+
+
+def _text(path: Path) -> str:
+    # The group's revision covers these texts: blank lines at the end of a file must not replace a running group.
+    return path.read_text(encoding="utf-8").rstrip() + "\n"

@@ -1,0 +1,34 @@
+#!/usr/bin/python
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: serving_objects
+short_description: Render the Kubernetes objects of a serving group
+version_added: 0.1.0
+description:
+  - Turns a serving plan and the options of the role P(gb10.cluster.sglang#role) into all objects of a group, with the
+    role's scripts and the profile's patches from the controller. The task must be one of that role.
+  - Secrets are not among the objects; pods refer to them by name.
+  - Runs on the controller; no host and no cluster is touched.
+author: The gb10.cluster authors (@gb10)
+extends_documentation_fragment: [gb10.cluster.readonly]
+options: {}
+"""
+
+EXAMPLES = r"""
+- name: Render the objects in a task of role sglang
+  gb10.cluster.serving_objects:
+  run_once: true
+"""
+
+RETURN = r"""
+objects:
+  description: All objects, in an order in which they can be created.
+  returned: success
+  type: list
+  elements: dict
+"""

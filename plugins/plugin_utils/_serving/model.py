@@ -1,0 +1,232 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the serving planner is given, and the serving plan that it makes. Private to the collection.
+
+``Profile`` and ``Settings`` are the inputs; ``Plan`` is the result. The plan is plain data only as the fact
+``gb10_serving_plan``: :meth:`Plan.as_dict` writes it and :meth:`Plan.from_dict` reads it back.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, Literal
+
+from ansible_collections.gb10.cluster.plugins.module_utils._common.terms import RdmaMode, Transport, Workload
+
+SCHEMA = 1
+Role = Literal["head", "worker"]
+
+
+def instance_name(instance: str, profile: str) -> str:
+    """Return the name of a group: the given one, or the profile's in the form that Kubernetes allows (glm-4-7)."""
+    return instance or profile.lower().replace(".", "-").replace("_", "-")
+
+
+@dataclass(frozen=True)
+class Patch:
+    """A patch hook of the profile; ``path`` is relative to the collection, ``why`` says why it is needed or not."""
+
+    name: str
+    path: str
+    needed: bool
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class Profile:
+    """What the planner needs of a resolved profile.
+
+    ``argv`` holds flags of ``sglang.launch_server`` without those that the plan writes (model, revision, parallel
+    sizes, ranks, addresses, ports). ``revision`` is empty for the hub's default branch. ``paths`` are directories that
+    the profile itself names for model and draft; ``models`` are repositories that every node needs, ``revisions``
+    their branches, tags or commits. ``memory`` is the estimate for one GPU, one line per step of the arithmetic.
+    """
+
+    name: str
+    preset: str
+    sglang_version: str
+    image: str
+    model_path: str
+    nodes: int
+    tp: int
+    pp: int
+    ep: int
+    revision: str = ""
+    paths: tuple[str, ...] = ()
+    argv: tuple[str, ...] = ()
+    env: Mapping[str, str] = field(default_factory=dict)
+    patches: tuple[Patch, ...] = ()
+    models: tuple[str, ...] = ()
+    revisions: Mapping[str, str] = field(default_factory=dict)
+    memory: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the user decides about one group: the options of role serving_plan that have the names of the fields.
+
+    ``nodes`` are in rank order; ports are those of the pod's own network namespace; ``taken`` is what running groups
+    hold, ``{instance, node, vf_index}`` each.
+    """
+
+    instance: str
+    nodes: tuple[str, ...]
+    vf_index: int = 0
+    namespace: str = "gb10-serving"
+    rdma_mode: RdmaMode = "privileged"
+    rdma_resources: tuple[str, ...] = ()
+    sriov_prefix: str = ""
+    transport: Transport = "roce"
+    strict_transport: bool = False
+    platform: str = "gb10"
+    port: int = 30000
+    rendezvous_port: int = 20000
+    gpus_per_node: int = 1
+    gpu_resource: str = "nvidia.com/gpu"
+    nccl_debug_file: str = "/dev/stdout"
+    models_dir: str = ""
+    env: Mapping[str, str] = field(default_factory=dict)
+    taken: tuple[Mapping[str, Any], ...] = ()
+    workload: Workload = "statefulset"
+
+
+@dataclass(frozen=True)
+class NetworkAttachment:
+    """One VF of a rank: ``name`` is its NAD, ``interface`` its name in the pod, ``address`` IPv4 with prefix length."""
+
+    name: str
+    namespace: str
+    interface: str
+    address: str
+    rdma_device: str
+
+    @property
+    def ip(self) -> str:
+        """Return the address without its prefix length."""
+        return self.address.partition("/")[0]
+
+    def as_annotation(self) -> dict[str, Any]:
+        """Return what Multus needs to attach the VF."""
+        return {"name": self.name, "namespace": self.namespace, "interface": self.interface, "ips": [self.address]}
+
+
+@dataclass(frozen=True)
+class RankPlan:
+    """One rank: ``name`` is its StatefulSet, ``pod`` its pod, ``limits`` numbers of devices by resource name."""
+
+    rank: int
+    role: Role
+    node: str
+    name: str
+    pod: str
+    env: Mapping[str, str]
+    networks: tuple[NetworkAttachment, ...]
+    limits: Mapping[str, int]
+    argv: tuple[str, ...] = ()
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain data in the shape of the fact."""
+        networks = [one.as_annotation() | {"rdma_device": one.rdma_device} for one in self.networks]
+        plain = {"networks": networks, "resources": {"limits": dict(self.limits)}, "argv": list(self.argv)}
+        return {key: value for key, value in asdict(self).items() if key != "limits"} | plain
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> RankPlan:
+        """Return what :meth:`as_dict` wrote."""
+        plain = {key: data[key] for key in ("rank", "role", "node", "name", "pod", "env")}
+        networks = tuple(
+            NetworkAttachment(one["name"], one["namespace"], one["interface"], one["ips"][0], one["rdma_device"])
+            for one in data["networks"]
+        )
+        return cls(**plain, networks=networks, limits=data["resources"]["limits"], argv=tuple(data["argv"]))
+
+
+@dataclass(frozen=True)
+class Service:
+    """The Service in front of the head; the head listens on the same port."""
+
+    name: str
+    port: int
+
+
+@dataclass(frozen=True)
+class Rendezvous:
+    """The address and port of the head at which the ranks of a group meet."""
+
+    address: str
+    port: int
+
+
+@dataclass(frozen=True)
+class Expectation:
+    """What the transport verdict has to find: names of NCCL networks as glob patterns, and the least number of devices.
+
+    No networks means that the group has one node, whose ranks use none.
+    """
+
+    ranks: int
+    nodes: int
+    networks: tuple[str, ...] = ()
+    min_devices: int = 0
+    gdr: bool = False
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One serving group, complete before anything is started. A plan with errors has no ranks.
+
+    ``nccl_log`` is NCCL_DEBUG_FILE of every rank, ``rendezvous`` is None for a group of one node, ``models_dir`` is a
+    directory of every node (empty where SGLang downloads the model). The other fields are those of the inputs.
+    """
+
+    instance: str
+    profile: str
+    preset: str
+    namespace: str
+    sglang_version: str
+    image: str
+    model_path: str
+    rdma_mode: RdmaMode
+    workload: Workload
+    transport: Transport
+    vf_index: int
+    nccl_log: str
+    service: Service
+    expect: Expectation
+    rendezvous: Rendezvous | None = None
+    ranks: tuple[RankPlan, ...] = ()
+    patches: tuple[Patch, ...] = ()
+    paths: tuple[str, ...] = ()
+    models: tuple[str, ...] = ()
+    revisions: Mapping[str, str] = field(default_factory=dict)
+    models_dir: str = ""
+    memory: tuple[str, ...] = ()
+
+    def needed_patches(self) -> list[str]:
+        """Return the names of the patches that this release needs, in the order in which they run."""
+        return [patch.name for patch in self.patches if patch.needed]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain data in the documented shape, without ``findings``."""
+        plain = asdict(self) | {"schema": SCHEMA, "ranks": [rank.as_dict() for rank in self.ranks]}
+        # JSON has no tuples: what a playbook reads is the same in memory and in a file.
+        written: dict[str, Any] = json.loads(json.dumps(plain | {"rendezvous": plain["rendezvous"] or {}}))
+        return written
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Plan:
+        """Return the plan that a fact holds; keys that are no field are ignored."""
+        values = {one.name: data[one.name] for one in fields(cls) if one.name in data}
+        values = {key: tuple(value) if isinstance(value, list) else value for key, value in values.items()}
+        expect = {**data["expect"], "networks": tuple(data["expect"]["networks"])}
+        values |= {
+            "service": Service(**data["service"]),
+            "expect": Expectation(**expect),
+            "rendezvous": Rendezvous(**data["rendezvous"]) if data["rendezvous"] else None,
+            "ranks": tuple(RankPlan.from_dict(rank) for rank in data["ranks"]),
+            "patches": tuple(Patch(**patch) for patch in data["patches"]),
+        }
+        return cls(**values)

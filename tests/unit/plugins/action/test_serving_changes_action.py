@@ -1,0 +1,32 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What is said of a group that runs and of the one that is wanted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from ansible_collections.gb10.cluster.plugins.action.serving_changes import ActionModule
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.manifests import render
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.pods import PodOptions
+from serving_samples import plan
+
+WANTED = render(plan(), PodOptions(), {}, {})
+OTHER = render(plan(vf_index=1), PodOptions(), {}, {})
+
+
+@pytest.mark.parametrize(
+    ("live", "changed", "outdated", "said"),
+    [
+        ([], True, False, "The group is new."),
+        (WANTED, False, False, "The group runs what the plan asks for."),
+        (OTHER, True, True, "The group differs from the plan and is going to be replaced as a whole."),
+    ],
+    ids=["new", "as wanted", "other"],
+)
+def test_changes(live: list[dict[str, Any]], changed: bool, outdated: bool, said: str) -> None:
+    result = ActionModule.act(None, {"live": live, "wanted": WANTED}, {})
+    assert (result["changed"], result["outdated"], result["msg"]) == (changed, outdated, said)
+    assert result["diff"]["after"].startswith("rank 0:")

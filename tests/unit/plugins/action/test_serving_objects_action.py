@@ -1,0 +1,82 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The objects of a group as role sglang's options ask for them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from ansible.errors import AnsibleActionFail
+from ansible_collections.gb10.cluster.plugins.action.serving_objects import ActionModule
+from ansible_collections.gb10.cluster.plugins.plugin_utils._paths import PROFILES, ROLES
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.model import Patch
+from role_samples import role_values
+from serving_samples import plan
+
+PATCHED = {"patches": (Patch("sm121-jit-arch", "x", needed=True), Patch("sm121-admissible-archs", "y", needed=False))}
+
+
+def rendered(of_profile: dict[str, Any] | None = None, **options: Any) -> dict[tuple[str, str], dict[str, Any]]:
+    """Return the objects by kind and name, for options of the role."""
+    values = role_values("sglang", plan=plan(of_profile).as_dict(), **options)
+    result = ActionModule.act(None, values, {})
+    assert result["changed"] is False
+    return {(item["kind"], item["metadata"]["name"]): item for item in result["objects"]}
+
+
+def head(objects: dict[tuple[str, str], dict[str, Any]]) -> dict[str, Any]:
+    pod: dict[str, Any] = objects["StatefulSet", "gemma-4-31b-it-0"]["spec"]["template"]["spec"]
+    return pod
+
+
+def test_the_defaults_give_every_pod_the_scripts_and_nothing_else() -> None:
+    objects = rendered()
+    scripts = objects["ConfigMap", "gemma-4-31b-it-files"]["data"]
+    assert set(scripts) == {"all_reduce_bandwidth.py", "generate_probe.py", "group_supervisor.py", "patch_runner.py"}
+    source = (ROLES / "sglang" / "files" / "generate_probe.py").read_text(encoding="utf-8")
+    assert scripts["generate_probe.py"] == source.rstrip() + "\n"
+    assert ("ConfigMap", "gemma-4-31b-it-patches") not in objects
+    assert len(head(objects)["containers"]) == 1
+    assert head(objects)["runtimeClassName"] == "nvidia"
+
+
+def test_options_reach_the_pods() -> None:
+    objects = rendered(stuck_after="99", host_ipc="true", cache_dir="/srv/cache", service_type="NodePort")
+    (supervisor,) = objects["Deployment", "gemma-4-31b-it-supervisor"]["spec"]["template"]["spec"]["containers"]
+    assert supervisor["command"][-3] == "99"
+    assert head(objects)["hostIPC"] is True
+    assert "/srv/cache" in json.dumps(head(objects)["volumes"])
+    assert objects["Service", "gemma-4-31b-it"]["spec"]["type"] == "NodePort"
+    assert ("Deployment", "gemma-4-31b-it-supervisor") not in rendered(supervisor=False)
+
+
+def test_secrets_are_named_and_never_written() -> None:
+    objects = rendered(api_key="k3y", hf_token="t0ken", tls_secret="cert")
+    text = json.dumps(list(objects.values()))
+    assert "k3y" not in text
+    assert "t0ken" not in text
+    assert "gateway.py" in objects["ConfigMap", "gemma-4-31b-it-files"]["data"]
+    variable = head(objects)["containers"][0]["env"][-1]
+    assert variable["valueFrom"]["secretKeyRef"] == {"name": "gemma-4-31b-it-secrets", "key": "hf-token"}
+    assert ("NetworkPolicy", "gemma-4-31b-it") in objects
+
+
+def test_needed_patches_come_with_what_they_import() -> None:
+    patches = rendered(PATCHED)["ConfigMap", "gemma-4-31b-it-patches"]["data"]
+    assert set(patches) == {"sm121-jit-arch.py", "gb10_patch.py"}
+    source = (PROFILES / "patches" / "gb10_patch.py").read_text(encoding="utf-8")
+    assert patches["gb10_patch.py"] == source.rstrip() + "\n"
+
+
+def test_patches_can_be_left_out() -> None:
+    objects = rendered(PATCHED, patches=False)
+    assert ("ConfigMap", "gemma-4-31b-it-patches") not in objects
+    assert "patch_runner.py" not in json.dumps(head(objects)["containers"][0]["command"])
+
+
+def test_an_unknown_service_type_is_refused() -> None:
+    with pytest.raises(AnsibleActionFail, match="sglang_service_type"):
+        rendered(service_type="Open")
