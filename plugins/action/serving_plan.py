@@ -46,7 +46,7 @@ class ActionModule(ControllerAction):
 
 
 def _resolve(options: Mapping[str, Any]) -> tuple[ResolvedProfile | None, list[Finding]]:
-    """Return the profile as the wanted release will run it, or what stands in the way."""
+    """Return the profile as the wanted release will run it, or None, and all findings about it."""
     try:
         wrong = override_findings(override_problems(options["overrides"]), "serving_plan_overrides")
         unusable = {finding.key.partition(".")[0] for finding in wrong}
@@ -57,7 +57,7 @@ def _resolve(options: Mapping[str, Any]) -> tuple[ResolvedProfile | None, list[F
         preset, version = options["preset"] or None, options["sglang_version"] or None
         resolved = resolve(raw, preset, version, overrides, platform=options["platform"])
     except ValueError as error:
-        remedy = "Correct profile, preset or version; playbook profile_new writes a start of your own"
+        remedy = "Correct profile, preset or version; playbooks/profile_new.yml writes a new profile to start from"
         reason = str(error).rstrip(".")
         return None, [Finding("error", "serving.profile", "profile", options["profile"], reason, remedy)]
     if options["images_from"]:

@@ -17,14 +17,14 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.catalogue imp
 
 
 def serving_obstacles(plan: dict[str, Any], nads: list[dict[str, Any]], rooms: list[dict[str, Any]]) -> str:
-    """Return what would keep the plan's pods from starting, a line each; an empty string when nothing would."""
+    """Return what would prevent the plan's pods from starting, one line each, or an empty string."""
     return findings.format_findings(
         obstacles.obstacles(Plan.from_dict(plan), nads, [Room.from_dict(room) for room in rooms])
     )
 
 
 def serving_differences(plan: dict[str, Any], info: dict[str, Any]) -> list[str]:
-    """Return what the running head says of itself that the plan did not ask for."""
+    """Return the settings that the running head reports with other values than the plan gave it."""
     history = load_history(PROFILES / "catalogue")
     return compare.differences(plan["ranks"][0]["argv"], info, plan["sglang_version"], history)
 

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: node_room_info
-short_description: What the nodes of a cluster offer, and who holds it
+short_description: Read the devices that the nodes of a cluster offer, and the pods that hold them
 version_added: 0.1.0
 description:
-  - Reads nodes and pods of a cluster and tells, for each node, whether pods may start there, which devices it offers
-    (GPUs, RDMA devices, VFs), and which pods hold some of them.
-  - Pods that ended, or are about to be gone, hold nothing.
-  - Nothing else of foreign pods is returned, least of all their environment.
+  - Reads nodes and pods of a cluster and returns, for each node, whether pods can start there, which devices it offers
+    (GPUs, RDMA devices, VFs), and which pods hold them.
+  - Pods that have ended or are being deleted do not count.
+  - Nothing else of the pods is returned, in particular not their environment.
 author: The gb10.cluster authors (@gb10)
 requirements:
   - kubernetes (Python library)
@@ -41,7 +41,7 @@ options:
 """
 
 EXAMPLES = r"""
-- name: Look who holds the GPUs
+- name: Find the pods that hold GPUs
   gb10.cluster.node_room_info:
     kubeconfig: ~/.kube/config
     context: gb10
@@ -59,7 +59,7 @@ nodes:
   type: list
   elements: dict
 msg:
-  description: Which pods hold devices, a line each.
+  description: Which pods hold devices, one line each.
   returned: always
   type: str
 """
@@ -80,7 +80,7 @@ def read_rooms(cluster: Cluster) -> list[Room]:
 
 
 def wait(cluster: Cluster, wanted: dict[str, dict[str, int]], timeout: int) -> list[Room]:
-    """Return the nodes as they are when those that are wanted are able, or the time is over."""
+    """Return the nodes once the wanted ones are able to serve, or when the time is over."""
     deadline = time.monotonic() + timeout
     while True:
         found = read_rooms(cluster)
@@ -90,7 +90,7 @@ def wait(cluster: Cluster, wanted: dict[str, dict[str, int]], timeout: int) -> l
 
 
 def message(found: list[Room]) -> str:
-    """Return a line for every pod that holds something."""
+    """Return one line for every pod that holds a device."""
     return "\n".join(
         f"{room.node}: {holder.namespace}/{holder.pod} holds"
         f" {', '.join(f'{count} {name}' for name, count in sorted(holder.resources.items()))}"

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: serving_changes
-short_description: Show what a serving group runs and what it is going to run
+short_description: Compare what a serving group runs with what it is going to run
 version_added: 0.1.0
 description:
-  - Writes node, image, command line, environment, networks and resources of every rank one setting a line, so that
-    C(--diff) shows exactly what is about to change. Values from Secrets are not shown.
+  - Writes node, image, command line, environment, networks and resources of every rank, one setting per line, so that
+    C(--diff) shows exactly what is going to change. Values from Secrets are not shown.
   - Reports C(changed) when the two differ. It changes nothing itself.
 author: The gb10.cluster authors (@gb10)
 attributes:
@@ -19,7 +19,7 @@ attributes:
     description: The action only compares; it does the same in check mode.
     support: full
   diff_mode:
-    description: The difference is what it is for.
+    description: The difference is the result.
     support: full
   idempotent:
     description: The same input gives the same result.

@@ -98,7 +98,7 @@ waited:
   returned: always
   type: float
 msg:
-  description: What was found, a line a rank.
+  description: What was found, one line per rank.
   returned: always
   type: str
 """
@@ -117,13 +117,13 @@ from ansible_collections.gb10.cluster.plugins.module_utils._nccl.verdict import 
 
 POLL_SECONDS = 2
 CONTAINER = "sglang"
-# NCCL speaks early in a log, tracebacks come last.
+# NCCL logs at start, tracebacks come at the end.
 READ_LINES = 500
 # SGLang prints all its arguments on one line of some thousand characters.
 WIDTH = 240
-# Below this a line is a hint among many, not a cause.
+# Below this confidence a line is only a hint.
 PROBABLE = 0.3
-# From here on an HTTP status says that the server failed, not that the question was wrong.
+# From here on an HTTP status means that the server failed, not that the request was wrong.
 SERVER_ERROR = 500
 
 
@@ -153,7 +153,7 @@ class Members:
         return []
 
     def answers(self, rank: status.Rank) -> bool:
-        """Tell whether the kubelet of a rank's node can be asked: the API server passes the question on to it."""
+        """Return whether the kubelet of a rank's node answers: the API server forwards requests for logs to it."""
         try:
             self._cluster.log_end(self._namespace, rank.pod, CONTAINER, 1)
         except ClusterError as error:
@@ -162,14 +162,14 @@ class Members:
 
 
 def with_lost(members: Members, group: status.Group) -> status.Group:
-    """Return the group, its ranks marked whose node does not answer: it may still count as ready for a minute."""
+    """Return the group; a rank whose node does not answer is marked as lost, though it counts as ready for a minute."""
     silent = [rank for rank in group.ranks if rank.node and not members.answers(rank)]
     lost = {rank.pod: replace(rank, ready=False, lost=True, trouble="its node does not answer") for rank in silent}
     return replace(group, ranks=[lost.get(rank.pod, rank) for rank in group.ranks])
 
 
 def wait(members: Members, ranks: int, timeout: int) -> status.Group:
-    """Return the group's state when it is ready, hopeless or out of time."""
+    """Return the group's state once it is ready or hopeless, or when the time is over."""
     deadline = time.monotonic() + timeout
     while True:
         group = members.group(ranks)
@@ -187,7 +187,7 @@ def nccl_causes(rank: status.Rank, log: list[str]) -> list[dict[str, Any]]:
 
 
 def report(group: status.Group, logs: dict[str, list[str]], causes: list[dict[str, Any]], head: str) -> str:
-    """Return the message: a line a rank, what the troubled ones said, and what that means."""
+    """Return the message: one line per rank, the last log lines of ranks in trouble, and the probable causes."""
     lines = [head, *group.lines()]
     for pod, log in logs.items():
         lines += [f"Last lines of {pod}:", *(f"  {line}" for line in log)]

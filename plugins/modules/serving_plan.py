@@ -12,7 +12,7 @@ version_added: 0.1.0
 description:
   - Joins a fabric plan and a profile into argv, environment, networks with addresses and resources of every rank.
   - Checks the profile against the SGLang release that it will run on, the topology against the nodes, the VFs against
-    the fabric plan and the environment against NCCL, and fails with everything at once.
+    the fabric plan and the environment against NCCL, and fails with all findings at once.
   - Reads every option of the role P(gb10.cluster.serving_plan#role) by its name, so the task must be one of that role.
   - Runs on the controller, where profiles and catalogues are; no host and no cluster is touched.
 author: The gb10.cluster authors (@gb10)
@@ -30,7 +30,7 @@ options:
     elements: str
     default: []
   taken:
-    description: What running groups hold, from P(gb10.cluster.serving_holders#filter).
+    description: The VFs that running groups hold, from P(gb10.cluster.serving_holders#filter).
     type: list
     elements: dict
     default: []
@@ -54,12 +54,12 @@ plan:
     instance: gemma-4-31b-it
     ranks: [{rank: 0, node: spark1, argv: [python3, -m, sglang.launch_server], env: {NCCL_DEBUG: INFO}}]
 findings:
-  description: Everything that is wrong or worth knowing, also on success.
+  description: All errors, warnings and remarks, also on success.
   returned: always
   type: list
   elements: dict
 msg:
-  description: A line a rank, or what is wrong, where, and what to do.
+  description: One line per rank, or all findings when the group can't be planned.
   returned: always
   type: str
 """

@@ -115,7 +115,7 @@ def test_a_key_and_a_certificate_stand_before_the_head(cluster: Site, tmp_path: 
 
 
 def test_stopping_takes_everything_away_and_gives_the_vfs_back(cluster: Site) -> None:
-    for what, said in (({}, "Say which group"), ({"profile": "glm-4.7"}, "There is no group glm-4-7.")):
+    for what, said in (({}, "No group is named"), ({"profile": "glm-4.7"}, "There is no group glm-4-7.")):
         refusal = " ".join(cluster.play("serve_stop", check=False, **what).split())
         assert said in refusal
         assert f"Namespace gb10-serving has {GROUP}." in refusal

@@ -1,9 +1,9 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What pods and events of the API say about a serving group. Private to the collection.
+"""Read the state of a serving group from its pods and events. Private to the collection.
 
-Objects are the API's JSON (camelCase). Nothing here asks the API or looks at a clock.
+Objects are the API's JSON (camelCase). Nothing here calls the API or reads a clock.
 """
 
 from __future__ import annotations
@@ -15,24 +15,24 @@ from typing import Any
 from .labels import INSTANCE, RANK, REVISION, VF_INDEX
 from .workloads import pod_templates
 
-# Waiting reasons that no further waiting heals.
+# Reasons of a waiting container that do not go away by themselves.
 _FINAL = frozenset(
     {"CreateContainerConfigError", "CreateContainerError", "ErrImageNeverPull", "InvalidImageName", "RunContainerError"}
 )
-# A crash may be a rank that came before its head; the second one is the rank's own.
+# A rank that starts before its head may crash once; a second crash is the rank's own.
 _CRASHES = 2
-# Multus is asked again by the kubelet every few seconds; by then it is no start-up race any more.
+# The kubelet retries every few seconds; after this many failures it is not a race at start.
 _SANDBOX_FAILURES = 3
-# What the kubelet writes of a container that ended while nobody watched it: its node went down under it.
+# The kubelet's reasons for a container that ended while its node was down.
 _UNWATCHED = frozenset({"Unknown", "ContainerStatusUnknown"})
 
 
 @dataclass(frozen=True)
 class Rank:
-    """One pod of a group as a person wants to read it; ``trouble`` is empty while all goes well.
+    """The state of one pod of a group; ``trouble`` says what is wrong with it, empty for nothing.
 
-    ``last_exit`` is the reason that the kubelet gives for the container's last end, such as ``OOMKilled``. ``lost``
-    tells that the rank went with its node.
+    ``last_exit`` is the kubelet's reason for the last end of the container, such as ``OOMKilled``. ``hopeless`` means
+    that waiting does not help, ``lost`` that the rank ended because its node went down.
     """
 
     rank: int
@@ -56,7 +56,7 @@ class Rank:
 
 @dataclass(frozen=True)
 class Group:
-    """All ranks together; ``hopeless`` tells that waiting longer is in vain."""
+    """All ranks of a group; ``missing`` are those without a pod."""
 
     ranks: list[Rank] = field(default_factory=list)
     missing: list[int] = field(default_factory=list)
@@ -70,7 +70,7 @@ class Group:
         return any(rank.hopeless for rank in self.ranks)
 
     def troubled(self) -> list[Rank]:
-        """Return the ranks that are worth a look, those with a reason first."""
+        """Return the ranks that are not ready, those with a reason first."""
         return sorted((r for r in self.ranks if not r.ready), key=lambda r: (not r.trouble, r.rank))
 
     def as_dict(self) -> dict[str, Any]:
@@ -78,13 +78,13 @@ class Group:
         return {"ready": self.ready, "missing": self.missing, "ranks": [asdict(rank) for rank in self.ranks]}
 
     def lines(self) -> list[str]:
-        """Return a line a rank."""
+        """Return one line per rank."""
         return [str(rank) for rank in self.ranks] + [f"rank {number}: no pod" for number in self.missing]
 
 
 def _events_of(pod: Mapping[str, Any], events: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     uid = pod["metadata"].get("uid")
-    # A pod that is made again keeps its name: only the uid tells its events from those of the one before.
+    # A recreated pod keeps its name; only the uid distinguishes its events from those of its predecessor.
     return [e for e in events if e.get("type") == "Warning" and e.get("involvedObject", {}).get("uid") == uid]
 
 
@@ -117,11 +117,11 @@ def _last_exit(container: Mapping[str, Any]) -> str:
 
 
 def read_rank(pod: Mapping[str, Any], events: Iterable[Mapping[str, Any]]) -> Rank:
-    """Return the state of a pod of the group."""
+    """Return the state of a rank from its pod and the events of its namespace."""
     status = pod.get("status", {})
     statuses = status.get("containerStatuses") or [{}]
     container: Mapping[str, Any] = next((c for c in statuses if c.get("name") == "sglang"), statuses[0])
-    # The server's own trouble comes first; then that of what stands beside it.
+    # The server's own trouble comes first, then that of the other containers.
     stuck = next((c for c in (container, *statuses) if not c.get("state", {}).get("running")), container)
     metadata = pod["metadata"]
     leaving = bool(metadata.get("deletionTimestamp"))
@@ -153,21 +153,21 @@ def read_group(pods: Iterable[Mapping[str, Any]], events: Iterable[Mapping[str, 
 
 
 def unknown_group(accounts: Iterable[Mapping[str, Any]], instance: str, namespace: str) -> str:
-    """Return why a group can't be acted on: not named, or not there; an empty string when it is.
+    """Return why there is no such group (not named, or not found), or an empty string when it exists.
 
-    ``accounts`` are the namespace's ServiceAccounts: a group's is the first of its objects to come and the last to go.
+    ``accounts`` are the namespace's ServiceAccounts: a group's is created first and deleted last of its objects.
     """
     found = {item["metadata"].get("labels", {}).get(INSTANCE, "") for item in accounts} - {""}
     if instance in found:
         return ""
-    there = f"Namespace {namespace} has {', '.join(sorted(found)) or 'no group at all'}."
+    there = f"Namespace {namespace} has {', '.join(sorted(found)) or 'no groups'}."
     if instance:
         return f"There is no group {instance}. {there}"
-    return f"Say which group: -e instance=NAME, or -e profile=NAME for the one that has its profile's name. {there}"
+    return f"No group is named. Add -e instance=NAME, or -e profile=NAME if it has its profile's name. {there}"
 
 
 def holders(workloads: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return which instance holds which VFs on which node: ``{instance, node, vf_index}`` each."""
+    """Return the VFs that running groups hold: a dictionary ``{instance, node, vf_index}`` per rank."""
     found = []
     for item in workloads:
         labels = item["metadata"].get("labels") or {}

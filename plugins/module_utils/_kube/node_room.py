@@ -1,10 +1,10 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a node offers to pods, and who holds what of it. Private to the collection.
+"""The devices that nodes offer to pods, and the pods that hold them. Private to the collection.
 
-Objects are the API's JSON (camelCase). Nothing here asks the API. Only extended resources count, such as GPUs and
-RDMA devices: their names have a slash, and the scheduler books them whole.
+Objects are the API's JSON (camelCase). Nothing here calls the API. Only extended resources count, such as GPUs and
+RDMA devices: their names have a slash, and the scheduler assigns whole numbers of them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _SCALES = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "Ki": 2**10, 
 
 @dataclass(frozen=True)
 class Holder:
-    """A pod that goes on holding ``resources``; ``instance`` is its serving group, empty for a stranger."""
+    """A pod that holds ``resources``; ``instance`` is its serving group, empty for any other pod."""
 
     namespace: str
     pod: str
@@ -33,7 +33,11 @@ class Holder:
 
 @dataclass(frozen=True)
 class Room:
-    """A node: ``host`` is its kubernetes.io/hostname, ``trouble`` why it is not ready, empty when it is."""
+    """A node and its devices.
+
+    ``host`` is its label kubernetes.io/hostname, ``trouble`` says why it is not ready, empty when it is, ``offers`` has
+    the number of devices by resource name.
+    """
 
     node: str
     host: str
@@ -59,12 +63,12 @@ def units(quantity: str | int) -> int:
     """
     match = _QUANTITY.fullmatch(str(quantity))
     if match is None or match[2] not in _SCALES:
-        raise ValueError(f"{quantity!r} is no whole number of a resource")
+        raise ValueError(f"{quantity!r} is not a whole number of a resource")
     return int(match[1]) * _SCALES[match[2]]
 
 
 def rooms(nodes: Iterable[Mapping[str, Any]], pods: Iterable[Mapping[str, Any]]) -> list[Room]:
-    """Return the nodes of a cluster with the pods that hold a device there, by name."""
+    """Return the nodes of a cluster, sorted by name, with the pods that hold their devices."""
     holders: dict[str, list[Holder]] = {}
     for pod in pods:
         booked = _booked(pod)
@@ -78,7 +82,7 @@ def rooms(nodes: Iterable[Mapping[str, Any]], pods: Iterable[Mapping[str, Any]])
 
 
 def able(found: Iterable[Room], wanted: Mapping[str, Mapping[str, int]]) -> bool:
-    """Tell whether every host of ``wanted`` is ready and offers these devices, whoever holds them now."""
+    """Return whether every host of ``wanted`` is ready and offers these devices, held or not."""
     by_host = {room.host: room for room in found}
     return all(
         host in by_host
@@ -103,8 +107,8 @@ def _room(node: Mapping[str, Any], holders: list[Holder]) -> Room:
 def _trouble(conditions: Iterable[Mapping[str, Any]]) -> str:
     ready = next((c for c in conditions if c.get("type") == "Ready"), None)
     if ready is None:
-        return "it never reported"
-    return "" if ready.get("status") == "True" else str(ready.get("message") or "it gives no reason")
+        return "its kubelet never reported"
+    return "" if ready.get("status") == "True" else str(ready.get("message") or "its kubelet gives no reason")
 
 
 def _stays(pod: Mapping[str, Any]) -> bool:
@@ -113,7 +117,7 @@ def _stays(pod: Mapping[str, Any]) -> bool:
 
 
 def _booked(pod: Mapping[str, Any]) -> dict[str, int]:
-    """Return what the scheduler books: the sum over all containers, or what the greediest init container takes."""
+    """Return what the scheduler reserves: the sum over all containers, or the largest init container if larger."""
     together: Counter[str] = Counter()
     for container in pod["spec"].get("containers") or []:
         together.update(_limits(container))

@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Workloads that run the ranks of a serving group. Private to the collection."""
+"""The kinds of workloads that run the ranks of a serving group. Private to the collection."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the actions that run on the controller have in common. Private to the collection."""
+"""The base class and the results of actions that run on the controller. Private to the collection."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class ControllerAction(ActionBase):
 def plan_result(
     what: str, failed: bool, findings: Sequence[Finding], facts: Mapping[str, Any], done: str
 ) -> dict[str, Any]:
-    """Return the result of planning ``what``: facts and warnings when it worked, else every finding and no fact."""
+    """Return the result of planning ``what``: facts and warnings on success, else all findings and no facts."""
     return {
         "changed": False,
         "failed": failed,

@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Everything that can be wrong with a serving plan before anything is written. Private to the collection."""
+"""Check the inputs of a serving plan before anything is changed. Private to the collection."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def select_vfs(host: Mapping[str, Any], vf_index: int) -> list[Mapping[str, Any]
 
 
 def check(fabric: Mapping[str, Any], profile: Profile, settings: Settings) -> list[Finding]:
-    """Return all findings of all parts, in no particular order."""
+    """Return all findings of all checks, unsorted."""
     return [
         *_instance(settings),
         *_modes(settings),
@@ -56,8 +56,8 @@ def _instance(settings: Settings) -> Iterator[Finding]:
             "serving.instance.name",
             "serving_plan_instance",
             settings.instance,
-            "Kubernetes builds object and DNS names from it",
-            f"Use lower-case letters, digits and dashes, at most {INSTANCE_LENGTH} characters",
+            "it is not a valid name, and Kubernetes builds object and DNS names from it",
+            f"Use lower-case letters, digits and dashes only, at most {INSTANCE_LENGTH} characters",
         )
 
 
@@ -70,8 +70,8 @@ def _modes(settings: Settings) -> Iterator[Finding]:
             "serving.rdma.resource",
             "serving_plan_rdma_resources",
             [],
-            f"in mode {mode} a pod gets /dev/infiniband only from a device plugin that it asks for by resource name",
-            "Name the plugin's resources, or use gb10_rdma_mode privileged",
+            f"in mode {mode} a pod gets /dev/infiniband only from a device plugin, by the name of its resource",
+            "Set the names of the plugin's resources, or use gb10_rdma_mode privileged",
         )
     if mode == "none":
         yield Finding(
@@ -103,8 +103,8 @@ def _topology(profile: Profile, settings: Settings) -> Iterator[Finding]:
             "serving.nodes.count",
             "serving_plan_nodes",
             list(settings.nodes),
-            f"{nodes} node(s) given, the profile is made for {profile.nodes}",
-            f"Give {profile.nodes} node(s) in rank order, or another preset",
+            f"{nodes} node(s) are given, but the profile is for {profile.nodes}",
+            f"Give {profile.nodes} node(s) in rank order, or use another preset",
             where=where,
         )
     twice = sorted({node for node in settings.nodes if settings.nodes.count(node) > 1})
@@ -113,7 +113,7 @@ def _topology(profile: Profile, settings: Settings) -> Iterator[Finding]:
             "serving.nodes.duplicate",
             "serving_plan_nodes",
             twice,
-            "a rank's address is its node's, so a node takes one rank of a group",
+            "each rank uses the addresses of its node, so a node can run only one rank of a group",
             "Name each node once",
         )
     world, gpus = profile.tp * profile.pp, profile.nodes * settings.gpus_per_node
@@ -123,7 +123,7 @@ def _topology(profile: Profile, settings: Settings) -> Iterator[Finding]:
             "topology",
             {"tp": profile.tp, "pp": profile.pp, "nodes": profile.nodes},
             f"tp x pp = {world} ranks, but {profile.nodes} node(s) with {settings.gpus_per_node} GPU(s) have {gpus}",
-            "Make tp x pp the number of GPUs",
+            "Choose tp and pp so that tp x pp is the number of GPUs",
             where=where,
         )
     if profile.ep < 1 or profile.tp % profile.ep:
@@ -131,7 +131,7 @@ def _topology(profile: Profile, settings: Settings) -> Iterator[Finding]:
             "serving.topology.ep",
             "topology.ep",
             profile.ep,
-            f"experts are spread inside a tensor-parallel group of {profile.tp}",
+            f"SGLang spreads the experts over a tensor-parallel group of {profile.tp}, which ep has to divide",
             "Use a divisor of tp",
             where=where,
         )
@@ -154,8 +154,8 @@ def _flags(profile: Profile) -> Iterator[Finding]:
             "serving.args.secret",
             flag,
             None,
-            "arguments are readable by everybody on the node, and SGLang prints them into its log",
-            "Leave the Service inside the cluster (ClusterIP) and put an authenticating proxy or ingress before it",
+            "everybody on the node can read the arguments of a process, and SGLang writes them to its log",
+            "Remove it from server_args and set sglang_api_key or sglang_tls_secret, which the gateway checks",
             where=where,
         )
 
@@ -169,8 +169,8 @@ def _models(profile: Profile, settings: Settings) -> Iterator[Finding]:
                 "serving.model.path",
                 "model.path",
                 path,
-                f"the pods see no directory of the node but serving_plan_models_dir ({settings.models_dir or 'none'})",
-                "Have the model below that directory on every node, or set serving_plan_models_dir to one above it",
+                f"pods see only the directory serving_plan_models_dir of the node ({settings.models_dir or 'none'})",
+                "Put the model below that directory on every node, or set serving_plan_models_dir to its parent",
                 where=where,
             )
     if not settings.models_dir and len(settings.nodes) > 1:
@@ -179,8 +179,8 @@ def _models(profile: Profile, settings: Settings) -> Iterator[Finding]:
             "serving.model.unstaged",
             "serving_plan_models_dir",
             "",
-            "every rank downloads the model by itself: a slow or full node shows only after the others wait for it",
-            "Set gb10_models_dir, a directory of every node; the model is then complete on all before any rank starts",
+            "every rank downloads the model itself, so a slow or full node is noticed only when the other ranks wait",
+            "Set gb10_models_dir, a directory of every node; all nodes then have the model before any rank starts",
             where,
         )
 
@@ -188,14 +188,14 @@ def _models(profile: Profile, settings: Settings) -> Iterator[Finding]:
 def _ports(settings: Settings) -> Iterator[Finding]:
     for key, port in (("serving_plan_port", settings.port), ("serving_plan_rendezvous_port", settings.rendezvous_port)):
         if not 1024 <= port <= 65535:
-            yield _error("serving.port.range", key, port, "no port for a server", "Use 1024 to 65535")
+            yield _error("serving.port.range", key, port, "a server cannot listen on this port", "Use 1024 to 65535")
     if settings.port == settings.rendezvous_port:
         yield _error(
             "serving.port.clash",
             "serving_plan_rendezvous_port",
             settings.rendezvous_port,
-            "the head would listen there for requests and for its ranks",
-            "Use another port than serving_plan_port",
+            "the head already listens for requests there (serving_plan_port)",
+            "Use a different port for the rendezvous of the ranks",
         )
 
 
@@ -211,7 +211,7 @@ def _fabric(fabric: Mapping[str, Any], settings: Settings) -> Iterator[Finding]:
                 "serving.nodes.unknown",
                 "serving_plan_nodes",
                 node,
-                "the fabric plan has no such host",
+                "the fabric plan does not contain this host",
                 f"Use hosts of the group gb10_nodes: {', '.join(sorted(hosts)) or 'none is planned'}",
             )
             continue
@@ -227,7 +227,7 @@ def _fabric(fabric: Mapping[str, Any], settings: Settings) -> Iterator[Finding]:
                         f"{rail} VF {settings.vf_index}",
                         vfs[rail].get(key),
                         f"the fabric plan gives this VF no {key}",
-                        "Run the fabric playbook first and look at its findings",
+                        "Run playbooks/fabric.yml and correct its findings",
                         where=node,
                     )
 
@@ -239,14 +239,14 @@ def _missing_vf(host: Mapping[str, Any], rail: str, vf_index: int, node: str) ->
         "serving.vf.index",
         "serving_plan_vf_index",
         vf_index,
-        f"{rail} has no such VF; planned are: {shown}",
+        f"{rail} has no VF of this index; planned are: {shown}",
         "Use a planned index, or raise gb10_fabric_vf_count",
         where=node,
     )
 
 
 def _taken(settings: Settings) -> Iterator[Finding]:
-    """Compare with what other running groups hold: ``{instance, node, vf_index}`` each."""
+    """Refuse VFs that other running groups hold."""
     for other in settings.taken:
         same_vf = other["node"] in settings.nodes and int(other["vf_index"]) == settings.vf_index
         if same_vf and other["instance"] != settings.instance:
@@ -254,7 +254,7 @@ def _taken(settings: Settings) -> Iterator[Finding]:
                 "serving.vf.taken",
                 "serving_plan_vf_index",
                 settings.vf_index,
-                f"instance {other['instance']} holds the VFs of this index; a pod that wants them never starts",
+                f"instance {other['instance']} holds the VFs of this index, and a pod waits forever for them",
                 "Use another serving_plan_vf_index or other nodes, or stop that instance: playbooks/serve_stop.yml"
                 f" -e instance={other['instance']}",
                 where=str(other["node"]),

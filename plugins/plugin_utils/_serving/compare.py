@@ -1,9 +1,9 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a running server says of itself against what it was asked for. Private to the collection.
+"""Compare the settings that a running server reports with those it was given. Private to the collection.
 
-SGLang rewrites about a third of what it is told without refusing it; ``/server_info`` shows what became of it.
+SGLang changes about a third of its settings without refusing them; ``/server_info`` shows the values that it uses.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .._sglang.argv import parse
 from .._sglang.catalogue import History
 from .._sglang.check import clean_argv
 
-# Names of the parser up to 0.5.13 -> names of the settings, which are the parser's own since.
+# Names of the parser in releases up to 0.5.13 -> names of the settings; later parsers use the latter.
 _RENAMED = {
     "tensor_parallel_size": "tp_size",
     "pipeline_parallel_size": "pp_size",
@@ -45,8 +45,8 @@ def _same_version(wanted: str, runs: str) -> bool:
 def differences(argv: Sequence[str], info: Mapping[str, Any], version: str, history: History) -> list[str]:
     """Return a line for every setting that the server runs with another value than it was given.
 
-    Flags that the server does not report are left out: a renamed destination is no difference that anybody can judge.
-    Raises ValueError when ``version`` is none.
+    Flags that the server does not report are left out, since their values can't be compared. Raises ValueError when
+    ``version`` is not a version.
     """
     running = {_RENAMED.get(key, key): value for key, value in info.items()}
     found = [

@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A group as text for ``--diff``: what each rank runs, one setting a line. Private to the collection."""
+"""Describe a group as text for ``--diff``: what each rank runs, one setting per line. Private to the collection."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .pods import NETWORKS
 
 
 def flags(command: Iterable[str]) -> list[str]:
-    """Return a command line with a flag and its values on each line."""
+    """Return the lines of a command, each with one flag and its values."""
     lines: list[str] = []
     for word in command:
         if word.startswith("--") or not lines:
@@ -41,7 +41,7 @@ def _rank(template: Mapping[str, Any], revision: str) -> Iterator[str]:
     for network in json.loads((template["metadata"].get("annotations") or {}).get(NETWORKS, "[]")):
         yield f"    {network['interface']}: {network['name']} {', '.join(network['ips'])}"
     limits = container.get("resources", {}).get("limits") or {}
-    # The API gives quantities back as text.
+    # The API returns quantities as text.
     yield "  limits: " + ", ".join(f"{name}={value}" for name, value in sorted(limits.items()))
     for other in beside:
         yield f"  {other['name']}:"

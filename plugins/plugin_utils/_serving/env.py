@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The environment of a rank: what NCCL, Gloo and SGLang are told about the fabric. Private to the collection."""
+"""The environment by which NCCL, Gloo and SGLang use the fabric. Private to the collection."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding
 from ansible_collections.gb10.cluster.plugins.module_utils._common.terms import Transport
 
-# The plan writes these from addresses and devices that it knows; a second value from a profile could only disagree.
+# The plan sets these from the addresses and devices of the fabric plan; another value could only be wrong.
 OWNED = frozenset(
     {"GLOO_SOCKET_IFNAME", "NCCL_IB_DISABLE", "NCCL_IB_HCA", "NCCL_NET", "NCCL_SOCKET_IFNAME", "SGLANG_HOST_IP"}
 )
@@ -21,11 +21,11 @@ _LOUD = {"NCCL_DEBUG": frozenset({"INFO", "TRACE"})}
 def fabric_env(
     interface: str, address: str, devices: Sequence[str], transport: Transport, strict: bool
 ) -> dict[str, str]:
-    """Return what ties one rank to its VFs.
+    """Return the environment that binds one rank to its VFs.
 
     ``interface`` is the pod's name of its first rail (``net1``), ``address`` the IPv4 address there, ``devices`` the
     RDMA devices of all rails in rail order. ``strict`` forbids NCCL to choose another transport, so that a rank
-    without RDMA dies at start instead of running on TCP.
+    without RDMA fails at start instead of running on TCP.
     """
     env = {
         "NCCL_SOCKET_IFNAME": f"={interface}",
@@ -33,11 +33,11 @@ def fabric_env(
         "SGLANG_HOST_IP": address,
     }
     if transport == "socket":
-        # NCCL_IB_DISABLE=1 alone would leave an external plugin (IBext) in play.
+        # NCCL_IB_DISABLE=1 alone does not stop an external plugin (IBext).
         return env | {"NCCL_NET": "Socket"}
-    # "=" asks for exact names: without it rocep1s0f0v1 also selects rocep1s0f0v10.
+    # "=" means exact names: without it rocep1s0f0v1 also selects rocep1s0f0v10.
     env["NCCL_IB_HCA"] = "=" + ",".join(devices)
-    # One virtual NIC made of both rails would hide a dead rail, and VF-only pods can't form it.
+    # Pods that have only VFs can't merge the rails into one virtual NIC, which would also hide a dead rail.
     env["NCCL_IB_MERGE_NICS"] = "0"
     if strict:
         env["NCCL_NET"] = "IB"
@@ -68,7 +68,7 @@ def check_profile_env(env: Mapping[str, str], where: str) -> list[Finding]:
             "serving.env.owned",
             key,
             env[key],
-            "the serving plan writes this variable from the addresses and devices of the fabric plan",
+            "the serving plan sets this variable from the addresses and devices of the fabric plan",
             "Remove it from the profile's env; choose the transport with serving_plan_transport",
             where,
         )
@@ -81,8 +81,8 @@ def check_profile_env(env: Mapping[str, str], where: str) -> list[Finding]:
                 "serving.env.gid_index",
                 "NCCL_IB_GID_INDEX",
                 env["NCCL_IB_GID_INDEX"],
-                "the index of a RoCE v2 GID shifts when a link bounces, and an empty value is ignored",
-                "Remove it: NCCL 2.21 and later find the RoCE v2 GID of each device by themselves",
+                "the index of a RoCE v2 GID changes when the link goes down and up, and NCCL ignores an empty value",
+                "Remove it: NCCL 2.21 and later find the RoCE v2 GID of each device themselves",
                 where,
             )
         )
@@ -92,8 +92,8 @@ def check_profile_env(env: Mapping[str, str], where: str) -> list[Finding]:
             "serving.env.silent",
             key,
             env[key],
-            "NCCL then says nothing about its transport, and no evidence is a failed verification",
-            f"Use one of {', '.join(sorted(loud))}, or leave it out",
+            "NCCL then does not log its transport, and the verification fails without that evidence",
+            f"Use one of {', '.join(sorted(loud))}, or remove it",
             where,
         )
         for key, loud in _LOUD.items()

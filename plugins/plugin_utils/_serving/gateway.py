@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Who reaches a group's head: its Service, the gateway beside it, an Ingress, a NetworkPolicy. Private."""
+"""Access to the head of a group: Service, gateway, Ingress and NetworkPolicy. Private to the collection."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ class Access:
 
     @property
     def guarded(self) -> bool:
-        """Tell whether the group has a policy of its own; with a key, nobody may go around the gateway."""
+        """Return whether the group has a NetworkPolicy of its own; with a key, nobody may bypass the gateway."""
         return bool(self.key_secret or self.allow_from)
 
     @property
     def gateway(self) -> bool:
-        """Tell whether requests pass the gateway."""
+        """Return whether requests pass through the gateway."""
         return bool(self.key_secret or self.tls_secret)
 
 
@@ -50,7 +50,7 @@ def gateway_port(plan: Plan) -> int:
 
 
 def attach(spec: dict[str, Any], plan: Plan, access: Access, pull_policy: str) -> dict[str, Any]:
-    """Return the head's pod with the gateway beside the server, or as it is when none is wanted."""
+    """Return the head's pod with the gateway as a second container, or unchanged when none is wanted."""
     if not access.gateway:
         return spec
     port = gateway_port(plan)
@@ -78,13 +78,13 @@ def attach(spec: dict[str, Any], plan: Plan, access: Access, pull_policy: str) -
         "securityContext": SECURITY["restricted"] | {"runAsUser": USER, "readOnlyRootFilesystem": True},
         "volumeMounts": mounts,
     }
-    # The group that may read the secrets' files; the gateway runs without root.
+    # The gateway does not run as root; this group may read the files of the secrets.
     security = {"fsGroup": USER, "fsGroupChangePolicy": "OnRootMismatch"} | spec.get("securityContext", {})
     return spec | {"containers": [*spec["containers"], container], "volumes": volumes, "securityContext": security}
 
 
 def service(plan: Plan, meta: Mapping[str, Any], head: Mapping[str, str], access: Access) -> dict[str, Any]:
-    """Return the Service; ``head`` selects the head's pod, since workers answer /health with 200 whatever happens."""
+    """Return the Service; ``head`` selects only the head's pod, since a stuck worker's /health still answers 200."""
     target = "gateway" if access.gateway else "http"
     port = {"name": "https" if access.tls_secret else "http", "port": plan.service.port, "targetPort": target}
     return {
@@ -121,7 +121,7 @@ def _policy(
     supervisor: Mapping[str, str],
     access: Access,
 ) -> dict[str, Any]:
-    """Leave one port of the head open, to everybody or to those named; its own group and supervisor reach all."""
+    """Open one port of the head, to everybody or to named peers; group and supervisor may reach all its ports."""
     own = [{"podSelector": {"matchLabels": dict(labels)}} for labels in (group, supervisor)]
     door: dict[str, Any] = {"ports": [{"protocol": "TCP", "port": "gateway" if access.gateway else "http"}]}
     if access.allow_from:
@@ -146,7 +146,7 @@ def around(
     supervisor: Mapping[str, str],
     access: Access,
 ) -> list[dict[str, Any]]:
-    """Return Ingress and NetworkPolicy, as far as they are wanted."""
+    """Return the Ingress and the NetworkPolicy that are wanted."""
     objects = [_ingress(plan, meta, access)] if access.ingress.get("host") else []
     if access.guarded:
         objects.append(_policy(meta, group, head, supervisor, access))

@@ -80,7 +80,7 @@ def _stateful_set(
 def _leader_worker_set(
     plan: Plan, templates: list[dict[str, Any]], revision: str, own: Mapping[str, str]
 ) -> dict[str, Any]:
-    """Return one object for a group of two: its controller recreates both when either pod restarts."""
+    """Return one object for a group of two: its controller recreates both pods when one restarts."""
     return {
         "apiVersion": "leaderworkerset.x-k8s.io/v1",
         "kind": "LeaderWorkerSet",
@@ -102,7 +102,7 @@ def _leader_worker_set(
 def workloads(
     plan: Plan, specs: list[dict[str, Any]], revision: str, guarded: Mapping[str, str]
 ) -> list[dict[str, Any]]:
-    """Return what runs the ranks: a StatefulSet each, or one LeaderWorkerSet; ``guarded`` are labels of all."""
+    """Return one StatefulSet per rank, or one LeaderWorkerSet; every pod gets the labels ``guarded``."""
     own = [{RANK: str(entry.rank), ROLE: entry.role, **guarded} for entry in plan.ranks]
     ranks = list(zip(plan.ranks, specs, own, strict=True))
     templates = [_template(entry, plan, spec, revision, mine) for entry, spec, mine in ranks]
@@ -115,7 +115,7 @@ def workloads(
 
 
 def revision_of(plan: Plan, specs: list[dict[str, Any]], files: Mapping[str, Any]) -> str:
-    """Return a hash of everything that makes the running group what it is: one changed rank changes all."""
+    """Return a hash of everything that the pods of a group run: a change of one rank changes it for all."""
     material = json.dumps([specs, [networks_annotation(entry) for entry in plan.ranks], files], sort_keys=True)
     return hashlib.sha256(material.encode()).hexdigest()[:16]
 
@@ -129,8 +129,8 @@ def render(
 ) -> list[dict[str, Any]]:
     """Return all objects of a group in the order in which they can be created.
 
-    ``files`` are the scripts that run beside the server, ``patches`` the patch hooks, both name → text. Secrets are
-    not among the objects: what they hold must not pass through a plan that can be printed.
+    ``files`` are the scripts that run beside the server, ``patches`` the patch hooks, both by file name. Secrets are
+    not among the objects, because these objects can be printed.
     """
     access = access or Access()
     specs = [pod_spec(entry, plan, options) for entry in plan.ranks]

@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What would keep a group's pods from starting, told before a running one is taken down. Private to the collection."""
+"""Find what would prevent a group from starting, before a running one is stopped. Private to the collection."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from .model import Plan, RankPlan
 
 
 def obstacles(plan: Plan, nads: Iterable[Mapping[str, Any]], rooms: Iterable[Room]) -> list[Finding]:
-    """Return an error for everything in the cluster that keeps a rank of ``plan`` from its node.
+    """Return an error for everything in the cluster that prevents a rank of ``plan`` from starting on its node.
 
     ``nads`` are the NetworkAttachmentDefinitions of the plan's namespace, ``rooms`` the nodes as module node_room_info
-    returns them. A group's own pods never stand in its way: they go before their successors come.
+    returns them. Pods of the same group are no obstacle: they stop before the new ones start.
     """
     present = {nad["metadata"]["name"] for nad in nads}
     by_host = {room.host: room for room in rooms}
@@ -35,7 +35,7 @@ def _error(rule: str, key: str, reason: str, remedy: str, entry: RankPlan) -> Fi
 
 
 def _missing_nads(entry: RankPlan, namespace: str, present: set[str]) -> list[Finding]:
-    remedy = "Run playbooks/kubernetes.yml again, which defines all networks, or use another serving_plan_vf_index"
+    remedy = "Run playbooks/kubernetes.yml again, which creates all networks, or use another serving_plan_vf_index"
     return [
         _error(
             "serving.nad.missing",
@@ -52,7 +52,7 @@ def _missing_nads(entry: RankPlan, namespace: str, present: set[str]) -> list[Fi
 
 def _absent(entry: RankPlan) -> Finding:
     reason = "the cluster has no node with this kubernetes.io/hostname"
-    remedy = "Run playbooks/kubernetes.yml, which lets the host join, or name other hosts in serving_plan_nodes"
+    remedy = "Run playbooks/kubernetes.yml, which joins the host to the cluster, or set other serving_plan_nodes"
     return _error("serving.node.absent", entry.node, reason, remedy, entry)
 
 
@@ -60,11 +60,11 @@ def _closed(entry: RankPlan, room: Room) -> list[Finding]:
     node, found = room.node, []
     if room.trouble:
         reason = f"the node is not ready: {room.trouble}"
-        remedy = "Bring its kubelet back (systemctl status k3s or k3s-agent there), or serve on other nodes"
+        remedy = "Start its kubelet again (systemctl status k3s or k3s-agent there), or serve on other nodes"
         found.append(_error("serving.node.not-ready", node, reason, remedy, entry))
     if room.cordoned:
         reason = "the node is cordoned, so no pod may start there"
-        remedy = f"Run kubectl uncordon {node} when its maintenance is over, or serve on other nodes"
+        remedy = f"Run kubectl uncordon {node} after its maintenance, or serve on other nodes"
         found.append(_error("serving.node.cordoned", node, reason, remedy, entry))
     return found
 
@@ -76,11 +76,11 @@ def _shortages(entry: RankPlan, room: Room, plan: Plan) -> list[Finding]:
         total = room.offers.get(resource, 0)
         others = [h for h in room.holders if resource in h.resources and (h.namespace, h.instance) != own]
         if needed > total:
-            reason = f"the node offers {total} of it and the rank needs {needed}"
-            remedy = "Run playbooks/kubernetes.yml, whose device plugins offer it, and look at their pods' logs"
+            reason = f"the node offers {total} and the rank needs {needed}"
+            remedy = "Run playbooks/kubernetes.yml, which installs the device plugins, and read the logs of their pods"
         elif needed > total - sum(h.resources[resource] for h in others):
             held = ", ".join(f"pod {h.namespace}/{h.pod} holds {h.resources[resource]}" for h in others)
-            reason = f"the node offers {total} of it, the rank needs {needed}, and {held}"
+            reason = f"the node offers {total}, the rank needs {needed}, and {held}"
             remedy = _remedy(others)
         else:
             continue
@@ -91,6 +91,6 @@ def _shortages(entry: RankPlan, room: Room, plan: Plan) -> list[Finding]:
 def _remedy(others: Sequence[Holder]) -> str:
     groups = sorted({holder.instance for holder in others} - {""})
     if not groups:
-        return "Take that pod away, or serve on other nodes (serving_plan_nodes)"
+        return "Delete that pod, or serve on other nodes (serving_plan_nodes)"
     stops = " and ".join(f"playbooks/serve_stop.yml -e instance={group}" for group in groups)
     return f"Stop the other group first ({stops}), or serve on other nodes (serving_plan_nodes)"

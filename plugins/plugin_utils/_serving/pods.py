@@ -18,11 +18,11 @@ from .volumes import FILES, HOME, PATCHES, home_of, mounts
 
 NETWORKS = "k8s.v1.cni.cncf.io/networks"
 
-# Measured with Pod Security admission of 1.36: each mode is the widest that its namespace label still admits.
+# Each mode has all permissions that the Pod Security level of its namespace admits (measured with Kubernetes 1.36).
 SECURITY: dict[RdmaMode, dict[str, Any]] = {
     "privileged": {"privileged": True},
     "ipc_lock": {
-        # A non-root process would not get the capability: CapEff stays 0.
+        # A process of another user would not get the capability: its CapEff stays 0.
         "runAsUser": 0,
         "allowPrivilegeEscalation": False,
         "capabilities": {"add": ["IPC_LOCK"]},
@@ -92,7 +92,7 @@ def probes(entry: RankPlan, plan: Plan, options: PodOptions) -> dict[str, Any]:
 
 
 def command(entry: RankPlan, plan: Plan) -> list[str]:
-    """Return what the container runs: the server, behind the patch hooks where the profile needs any."""
+    """Return the command of the container: the server, started after the patch hooks that the release needs."""
     needed = plan.needed_patches()
     if not needed:
         return list(entry.argv)
@@ -101,12 +101,12 @@ def command(entry: RankPlan, plan: Plan) -> list[str]:
 
 
 def _as_text(kind: str, amounts: Any) -> Any:
-    """Return quantities as controllers write them back: a number would be a change at every run."""
+    """Return quantities as text, as controllers store them: a number would be reported as a change at every run."""
     return {name: str(of) for name, of in amounts.items()} if kind in {"limits", "requests"} else amounts
 
 
 def pod_spec(entry: RankPlan, plan: Plan, options: PodOptions) -> dict[str, Any]:
-    """Return the pod of a rank, pinned to its node because its addresses are that node's."""
+    """Return the pod of a rank, pinned to its node because it uses the addresses of that node."""
     volumes, mounted = mounts(plan, options.shm_size, options.cache_dir)
     home = {"HOME": HOME} if home_of(plan.rdma_mode) == HOME else {}
     env: list[dict[str, Any]] = [{"name": key, "value": value} for key, value in {**home, **entry.env}.items()]

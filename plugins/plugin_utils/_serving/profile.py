@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""From a resolved profile to what the serving planner needs of it. Private to the collection."""
+"""Convert a resolved profile to the input of the serving planner. Private to the collection."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ DEFAULT_REVISION = "main"
 
 
 def staged_path(repository: str, models_dir: str) -> str:
-    """Return where a staged model lies: ``org/name`` becomes the directory ``org--name``."""
+    """Return the directory of a staged model: ``org/name`` becomes ``org--name``."""
     return f"{models_dir}/{repository.replace('/', '--')}"
 
 
 def _models(resolved: ResolvedProfile) -> list[str]:
-    """Return what the server loads: the model, and the draft where it is one of its own."""
+    """Return what the server loads: the model, and the draft model if it has one."""
     listed = [str(resolved.model["path"]), str(resolved.model.get("draft") or "")]
     return [name for name in dict.fromkeys(listed) if name]
 
@@ -47,8 +47,8 @@ def _replaced(argv: Sequence[str], repository: str, path: str) -> list[str]:
 def to_serving(resolved: ResolvedProfile, models_dir: str, metrics: bool) -> Profile:
     """Return the planner's view.
 
-    With ``models_dir`` models are read from there instead of being downloaded; ``metrics`` lets the server count what
-    benchmarks and monitoring read at /metrics.
+    With ``models_dir`` the server reads models from there instead of downloading them; ``metrics`` makes it provide
+    /metrics, which benchmarks and monitoring read.
     """
     path, argv = str(resolved.model["path"]), list(resolved.argv)
     if metrics and METRICS not in argv:

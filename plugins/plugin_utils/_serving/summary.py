@@ -1,10 +1,9 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The end of a run on one screen: who runs where, on what, over what, how fast. Private to the collection.
+"""Summarize a running group: nodes, VFs, addresses, transport and speed. Private to the collection.
 
-Every column is something that was read back (pod status, GID table, NCCL's log), never what was planned; what nobody
-read shows as a dash.
+All values were read back (pod status, GID table, NCCL's log); a value that was not read appears as "-".
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ def _attached(pod: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
 
 
 def _transport(rank: int, verdict: Mapping[str, Any]) -> str:
-    """Return what NCCL said for a rank, with its channels a device: ``NET/IB 0:4 1:4``."""
+    """Return what NCCL logged for a rank, with the number of channels per device: ``NET/IB 0:4 1:4``."""
     for entry in verdict.get("ranks") or []:
         if entry.get("rank") == rank:
             channels = [
@@ -41,7 +40,7 @@ def _transport(rank: int, verdict: Mapping[str, Any]) -> str:
 
 
 def gids(devices: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[tuple[str, str, str], str]:
-    """Return {(node, RDMA device, address): GID index} of every RoCE v2 GID that was found."""
+    """Return the index of every RoCE v2 GID by node, RDMA device and address."""
     return {
         (node, str(device["name"]), str(gid["ipv4"])): str(gid["index"])
         for node, found in devices.items()
@@ -59,7 +58,7 @@ def rows(
     mtus: Mapping[int, Sequence[str]],
     verdict: Mapping[str, Any],
 ) -> list[list[str]]:
-    """Return a row for every network of every rank; ``found`` is what :func:`gids` returns, ``mtus`` a list a rank."""
+    """Return a row for every network of every rank; ``found`` comes from :func:`gids`, ``mtus`` has a list per rank."""
     by_rank = {int(pod["metadata"]["labels"][RANK]): pod for pod in pods}
     table = []
     for entry in plan.ranks:
@@ -90,7 +89,7 @@ def conclusion(verdict: Mapping[str, Any], generation: Mapping[str, Any]) -> lis
             f" by {verdict.get('evidence', 'no')} evidence, {satisfied}"
         )
     else:
-        lines.append("Transport: not verified in this run; playbook verify does it")
+        lines.append("Transport: not verified in this run; run playbooks/verify.yml")
     if generation:
         lines.append(
             f"Speed: {generation['tokens_per_second']:.1f} tokens/s in one stream of {generation['tokens']} tokens,"
@@ -107,7 +106,7 @@ def summary(
     verdict: Mapping[str, Any],
     generation: Mapping[str, Any],
 ) -> list[str]:
-    """Return the whole screen, a line an element."""
+    """Return the lines of the summary."""
     title = (
         f"{plan.instance}: profile {plan.profile}/{plan.preset}, SGLang {plan.sglang_version},"
         f" {len(plan.ranks)} rank(s), RDMA mode {plan.rdma_mode}"

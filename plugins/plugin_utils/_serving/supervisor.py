@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The group supervisor's objects, with leave for exactly the pods of its group. Private to the collection."""
+"""The group supervisor's objects; its RBAC permits only the pods of its group. Private to the collection."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ LOGS = "/var/log/group"
 
 
 def logs_volume(plan: Plan, log_dir: str) -> dict[str, Any]:
-    """Return where the supervisor keeps logs: below ``log_dir`` on the head's node, or in its own pod.
+    """Return the volume for logs: a directory below ``log_dir`` on the head's node, or one of the supervisor's pod.
 
-    A pod's own directory goes with the next revision of the group. Where Pod Security forbids directories of the node
-    no claim stands in: it would have to outlive its group, and nobody would ever delete its volume.
+    A pod's own directory is lost with the next revision of the group. Where Pod Security forbids directories of the
+    node a claim does not replace it: the claim would have to outlive its group, and nobody would delete its volume.
     """
     if not log_dir or plan.rdma_mode in CLAIMS:
         return {"emptyDir": {"sizeLimit": "64Mi"}}
@@ -29,7 +29,7 @@ def logs_volume(plan: Plan, log_dir: str) -> dict[str, Any]:
 
 
 def supervisor_labels(plan: Plan) -> dict[str, str]:
-    """Return what selects the pod of a group's supervisor."""
+    """Return the labels that select the pod of a group's supervisor."""
     return {SUPERVISOR: plan.instance}
 
 
@@ -38,7 +38,7 @@ def supervisor(
 ) -> list[dict[str, Any]]:
     """Return service account, role, binding and deployment of the supervisor of a group.
 
-    ``annotations`` change with the group, so that the supervisor starts anew with it.
+    ``annotations`` change with the revision of the group, so that the supervisor restarts with it.
     """
     name, namespace = f"{plan.instance}-supervisor", plan.namespace
     meta = {"name": name, "namespace": namespace, "labels": dict(labels)}
@@ -77,7 +77,7 @@ def _deployment(
     command = ["python3", f"{FILES}/group_supervisor.py", "--namespace", plan.namespace, "--pods", ",".join(pods)]
     command += ["--port", str(plan.service.port), "--stuck-after", str(options.stuck_after), "--logs", LOGS]
     spec = {
-        # The head's node has the image already, and without that node there is no group to look after.
+        # The head's node already has the image, and without that node there is no group to supervise.
         "nodeSelector": {"kubernetes.io/hostname": plan.ranks[0].node},
         "serviceAccountName": meta["name"],
         "automountServiceAccountToken": True,

@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Directories that a rank sees: memory, scripts, models and caches of its node, a home of its own. Private."""
+"""The volumes of a rank: memory, scripts, home, and the node's models and cache. Private to the collection."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from .model import Plan
 FILES = "/opt/gb10"
 PATCHES = "/opt/gb10-patches"
 HOME = "/home/sglang"
-# Pod Security forbids directories of the node in the pods of these modes, but no claim on a volume that is one.
+# Pod Security forbids hostPath in these modes, but allows a claim that is bound to a local PersistentVolume.
 CLAIMS: tuple[RdmaMode, ...] = ("restricted", "none")
-# Claims and volumes of this class find each other, and no provisioner of the cluster feels responsible.
+# No provisioner of the cluster handles this class, so claims bind only to the volumes below.
 CLASS = "gb10-node-directory"
 
 
 def home_of(rdma_mode: RdmaMode) -> str:
-    """Return the home directory of the server: an image has none for a user that is not root."""
+    """Return the home directory of the server; images have none for a user other than root."""
     return HOME if rdma_mode == "restricted" else "/root"
 
 
@@ -61,9 +61,9 @@ def _directory(plan: Plan, what: str, path: str, kind: str) -> dict[str, Any]:
 
 
 def claimed(plan: Plan, labels: Mapping[str, str], cache_dir: str) -> list[dict[str, Any]]:
-    """Return a volume and a claim for each directory of the nodes that pods of this mode may not name themselves.
+    """Return a volume and a claim for each directory of the nodes that pods of this mode may not mount by path.
 
-    A volume of type local is the directory of this path on whichever of the group's nodes the pod runs.
+    A volume of type local is the directory of this path on the node on which the pod runs.
     """
     if plan.rdma_mode not in CLAIMS:
         return []
@@ -78,13 +78,13 @@ def _volume_and_claim(plan: Plan, labels: Mapping[str, str], what: str, path: st
     nodes = list(dict.fromkeys(entry.node for entry in plan.ranks))
     on_nodes = {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": nodes}]}
     shared = {"accessModes": [access], "storageClassName": CLASS, "volumeMode": "Filesystem"}
-    # Nobody counts the bytes of a directory; claim and volume only have to agree on a number.
+    # The size of a local volume is not enforced; claim and volume only have to have the same one.
     size = {"storage": "1Gi"}
     return [
         {
             "apiVersion": "v1",
             "kind": "PersistentVolume",
-            # Volumes belong to no namespace, so the label tells whose this one is.
+            # Volumes have no namespace, so a label names it.
             "metadata": {"name": volume, "labels": {**labels, NAMESPACE: plan.namespace}},
             "spec": {
                 **shared,

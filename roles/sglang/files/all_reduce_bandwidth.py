@@ -1,10 +1,11 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Measure the bandwidth of all-reduce between the pods of a group, with the PyTorch and the NCCL that serve in them.
+"""Measure the bandwidth of all-reduce between the pods of a group, with the PyTorch and NCCL of their image.
 
-What nccl-tests' all_reduce_perf measures, by its formulas (PERFORMANCE.md), without MPI, which cannot start ranks in
-other pods. One process a rank; the last line of rank 0 is JSON: bytes, seconds, algbw and busbw in GB/s, correct.
+It measures what all_reduce_perf of nccl-tests measures, by its formulas (PERFORMANCE.md), but without MPI, which cannot
+start ranks in other pods. One process per rank; the last line of rank 0 is JSON: bytes, seconds, algbw and busbw in
+GB/s, correct.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--iterations", type=int, default=20)
     options = parser.parse_args(arguments)
     if not 0 < options.bytes <= LIMIT:
-        parser.error(f"--bytes must be 1 to {LIMIT}: on a GB10 the buffer is taken from the memory that serves")
+        parser.error(f"--bytes must be 1 to {LIMIT}: a GB10 takes the buffer from the memory of the running server")
     return options
 
 
@@ -41,7 +42,7 @@ def bandwidth(size: int, seconds: float, ranks: int) -> dict[str, float]:
 
 
 def measure(torch: Any, options: argparse.Namespace) -> dict[str, Any]:
-    """Sum a buffer over all ranks some times; return rank 0's figures."""
+    """Sum a buffer over all ranks several times; return the figures of this rank."""
     group = torch.distributed
     group.init_process_group(
         "nccl",
@@ -54,12 +55,12 @@ def measure(torch: Any, options: argparse.Namespace) -> dict[str, Any]:
     expected = options.ranks * (options.ranks + 1) / 2
     correct = bool((buffer == expected).all())
     buffer.zero_()
-    for _unused in range(5):
+    for _ in range(5):
         group.all_reduce(buffer)
     torch.cuda.synchronize()
     group.barrier()
     started = time.perf_counter()
-    for _unused in range(options.iterations):
+    for _ in range(options.iterations):
         group.all_reduce(buffer)
     torch.cuda.synchronize()
     seconds = (time.perf_counter() - started) / options.iterations
@@ -69,12 +70,12 @@ def measure(torch: Any, options: argparse.Namespace) -> dict[str, Any]:
 
 
 def main() -> int:
-    """Measure; 3 when the image has no PyTorch or the pod no GPU."""
+    """Measure; return 3 if the image has no PyTorch or the pod has no GPU."""
     options = parse_arguments()
     try:
         torch = importlib.import_module("torch")
     except ImportError:
-        print("the image has no PyTorch, so there is nothing to measure with", file=sys.stderr)
+        print("the image has no PyTorch, which this measurement needs", file=sys.stderr)
         return 3
     if not torch.cuda.is_available():
         print("the pod has no GPU that PyTorch can use", file=sys.stderr)

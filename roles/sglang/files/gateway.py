@@ -1,10 +1,10 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Let in who has the key, and speak TLS where a certificate is given. Runs beside the head; standard library only.
+"""Check the API key of requests and terminate TLS in front of the head. Runs beside it; standard library only.
 
-SGLang's own ``--api-key`` stands in its command line, its log and its ``/server_info``. Here the key is read from a
-file at every request, so that a changed Secret counts at once, and neither it nor a request is ever logged.
+SGLang's own ``--api-key`` is visible in its command line, its log and its ``/server_info``. This program reads the key
+from a file for every request, so that a changed Secret is effective at once, and logs neither keys nor requests.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from pathlib import Path
 from typing import Any
 
 OPEN = ("/health", "/ready")
-"""Paths that need no key: they tell nothing but that the server is there."""
+"""Paths that need no key: they only tell that the server runs."""
 
 HOP = frozenset({"authorization", "connection", "host", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade"})
-"""Headers of one hop, and the key itself, which the server has no use for."""
+"""Headers of one hop, and the key, which the server does not need."""
 
 BODY_MOST = 512 * 2**20
 STUCK_AFTER = 3600
@@ -31,7 +31,7 @@ _BLOCK = 65536
 
 
 def admitted(header: str | None, key_file: Path | None) -> bool:
-    """Tell whether a request carries the key; a key that can't be read or is empty admits nobody."""
+    """Return whether a request has the key; if the key is empty or can't be read, nobody is admitted."""
     if key_file is None:
         return True
     try:
@@ -43,7 +43,7 @@ def admitted(header: str | None, key_file: Path | None) -> bool:
 
 
 class Gateway(BaseHTTPRequestHandler):
-    """Pass one request on to the server behind, and its answer back as it comes."""
+    """Forward one request to the server, and its answer back as it arrives."""
 
     protocol_version = "HTTP/1.1"
     server_version = "gb10-gateway"
@@ -57,7 +57,7 @@ class Gateway(BaseHTTPRequestHandler):
         self.send_response(status)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(body)))
-        # what the client still sends of its body would be taken for its next request
+        # Otherwise the rest of the request's body would be read as the next request.
         self.send_header("Connection", "close")
         for name, value in headers.items():
             self.send_header(name.replace("_", "-"), value)
@@ -85,7 +85,7 @@ class Gateway(BaseHTTPRequestHandler):
             behind.request(self.command, self.path, body, headers)
             answer = behind.getresponse()
         except (OSError, http.client.HTTPException):
-            self._refuse(HTTPStatus.BAD_GATEWAY, "the server behind does not answer")
+            self._refuse(HTTPStatus.BAD_GATEWAY, "the server does not answer")
             return
         with behind.sock or answer:
             self._hand_back(answer)
@@ -100,7 +100,7 @@ class Gateway(BaseHTTPRequestHandler):
         if chunked:
             self.send_header("Transfer-Encoding", "chunked")
         self.end_headers()
-        # read1 hands over what has come, so that each token of a stream leaves at once
+        # read1 returns what has arrived, so that each token of a stream is forwarded at once.
         while block := answer.read1(_BLOCK):
             self.wfile.write(b"%x\r\n%s\r\n" % (len(block), block) if chunked else block)
         if chunked:
@@ -109,11 +109,11 @@ class Gateway(BaseHTTPRequestHandler):
     do_GET = do_POST = do_PUT = do_DELETE = do_HEAD = do_OPTIONS = _pass_on
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Log nothing: requests are the users' own."""
+        """Log nothing: requests are private."""
 
 
 def serve(options: argparse.Namespace) -> None:
-    """Listen until killed."""
+    """Serve until the process is killed."""
     Gateway.upstream = ("127.0.0.1", options.upstream_port)
     Gateway.key_file = options.key_file
     server = ThreadingHTTPServer(("0.0.0.0", options.port), Gateway)
@@ -122,7 +122,7 @@ def serve(options: argparse.Namespace) -> None:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         context.load_cert_chain(options.certificates / "tls.crt", options.certificates / "tls.key")
-        # the handshake is the connection's own thread's, or one slow client would hold up all others
+        # Each connection does the handshake in its own thread, so that one slow client does not block all others.
         server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
     print(f"listening on port {options.port}, {'TLS' if options.certificates else 'plain HTTP'}", flush=True)
     server.serve_forever()
@@ -132,8 +132,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--upstream-port", type=int, required=True)
-    parser.add_argument("--key-file", type=Path, help="a file that holds the key; without it everybody is let in")
-    parser.add_argument("--certificates", type=Path, help="a directory with tls.crt and tls.key")
+    parser.add_argument("--key-file", type=Path, help="file with the key; without it everybody is admitted")
+    parser.add_argument("--certificates", type=Path, help="directory with tls.crt and tls.key")
     try:
         serve(parser.parse_args())
     except (OSError, ssl.SSLError) as error:

@@ -1,9 +1,9 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Readiness of a head: a short streamed generation must bring a token. Runs in the pod; standard library only.
+"""Readiness probe of a head: a short streamed generation must return a token. Runs in the pod; standard library only.
 
-``--measure`` times one stream instead, ``--get`` prints what a path answers; both are for the collection's own roles.
+``--measure`` times one stream instead, ``--get`` prints the answer to a GET request; the collection's roles use both.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 
 
 def chunks(host: str, port: int, timeout: float, tokens: int) -> Iterator[dict[str, Any]]:
-    """Yield the chunks of one streamed completion; raise OSError or ValueError when they don't come in time."""
+    """Yield the chunks of one streamed completion; raise OSError or ValueError if they don't arrive in time."""
     deadline = time.monotonic() + timeout
     connection = http.client.HTTPConnection(host, port, timeout=timeout)
     body = {
@@ -47,13 +47,13 @@ def text_of(chunk: dict[str, Any]) -> str:
 
 
 def first_token(host: str, port: int, timeout: float) -> None:
-    """Return when a token came."""
+    """Return after the first token; raise ValueError if there is none."""
     if not any(text_of(chunk) for chunk in chunks(host, port, timeout, 4)):
         raise ValueError("the stream ended without a token")
 
 
 def measure(host: str, port: int, timeout: float, tokens: int) -> dict[str, float]:
-    """Return tokens, tokens a second over the whole request, and seconds until the first."""
+    """Return the number of tokens, tokens per second over the whole request, and seconds until the first token."""
     started = time.monotonic()
     first = last = 0.0
     made = 0
@@ -63,7 +63,7 @@ def measure(host: str, port: int, timeout: float, tokens: int) -> dict[str, floa
             first = first or last
         made = int((chunk.get("usage") or {}).get("completion_tokens") or made)
     if not made or last <= first:
-        raise ValueError("the stream brought no tokens to count")
+        raise ValueError("the stream contained no tokens to count")
     return {
         "tokens": made,
         "tokens_per_second": round(made / (last - started), 2),

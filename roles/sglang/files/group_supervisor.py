@@ -1,12 +1,12 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Bring all ranks of a serving group down and up together when a part of it is stuck or was lost.
+"""Restart all ranks of a serving group together when the head is stuck or a rank was lost.
 
-Runs in a pod of its own with leave to read and delete exactly the group's pods; standard library only. A rank whose
-process dies is restarted by the kubelet, and the others leave by themselves within seconds: nothing to do here. What
-heals nowhere else is a frozen rank (the head answers 503 for ever and never exits) and a rank that came back to a
-group that did not notice.
+Runs in its own pod, whose RBAC permits only reading and deleting the group's pods; standard library only. If the
+process of a rank ends, the kubelet restarts it and the other ranks end by themselves within seconds. Two cases need
+this program: a frozen rank (the head answers 503 forever and never exits), and a rank that restarted without the
+others noticing.
 """
 
 from __future__ import annotations
@@ -25,11 +25,12 @@ from pathlib import Path
 from typing import Any
 
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
-# One rank that crashes is followed by the others, each at its own time and so a set of its own.
+# After one rank crashes the others follow one by one, so one failure can leave a set of logs per rank.
 KEPT_SETS = 30
 SHOWN_LINES = 20
-# What the head's scheduler counts while it works. A long prefill moves none of the counters of finished requests, but
-# realtime_tokens_total or, in releases without it, the tokens in use. Nothing here moves because a client asks.
+# Metrics that change while the head's scheduler works, and do not change because a client sends a request. A long
+# prefill changes no counter of finished requests, but realtime_tokens_total or, in releases without it, the tokens in
+# use.
 WORK = tuple(
     f"sglang:{name}"
     for name in (
@@ -44,7 +45,7 @@ WORK = tuple(
 
 @dataclass(frozen=True)
 class Seen:
-    """One pod at one moment; ``incarnation`` changes whenever its process does."""
+    """The state of one pod; ``incarnation`` changes whenever its process restarts."""
 
     name: str
     started: bool = False
@@ -55,10 +56,10 @@ class Seen:
 
 @dataclass(frozen=True)
 class Limits:
-    """Seconds: how long a head may be stuck or a group half new, and how long to wait between two restarts.
+    """How long a head may be stuck or a group partly new, and how long to wait between two restarts, in seconds.
 
-    A head is stuck while it answers 503 and its counters stand still, so ``stuck_after`` has to outlast the slowest
-    single step of a healthy one.
+    A head is stuck while it answers 503 and its counters do not change, so ``stuck_after`` has to be longer than the
+    slowest single step of a healthy head.
     """
 
     stuck_after: float = 120
@@ -70,7 +71,7 @@ class Limits:
 
 @dataclass
 class Memory:
-    """What the supervisor remembers between two looks."""
+    """What the supervisor remembers between two checks."""
 
     incarnations: tuple[str, ...] = ()
     work: str = ""
@@ -83,10 +84,10 @@ class Memory:
 
 
 def decide(seen: list[Seen], healthy: bool | None, memory: Memory, limits: Limits, now: float, work: str = "") -> str:
-    """Return why the whole group must go now, or an empty string; ``memory`` is brought up to date.
+    """Return why the whole group must restart now, or an empty string; update ``memory``.
 
-    ``healthy`` is the head's own answer, None when it was not asked because some rank has not started yet; ``work``
-    what it had done by now, empty when that is not known.
+    ``healthy`` is the head's answer, None if it was not asked because some rank has not started yet; ``work`` are its
+    metrics, empty if they are unknown.
     """
     incarnations = tuple(pod.incarnation for pod in seen)
     if all(pod.started for pod in seen) and healthy:
@@ -105,7 +106,7 @@ def decide(seen: list[Seen], healthy: bool | None, memory: Memory, limits: Limit
     changed = [now_is != was for now_is, was in zip(incarnations, memory.incarnations, strict=False)]
     part = running and any(changed) and not all(changed)
     if running and not part:
-        # Ranks that run without one of an older group among them are a group, however long they still load.
+        # Running ranks that all restarted, or none of which did, are one group, even while they are still loading.
         memory.incarnations = incarnations
     memory.part_since = (memory.part_since or now) if part else None
     if now < memory.not_before:
@@ -119,7 +120,7 @@ def decide(seen: list[Seen], healthy: bool | None, memory: Memory, limits: Limit
 
 
 def acted(memory: Memory, limits: Limits, now: float) -> float:
-    """Note a restart and return how long the next one has to wait at least."""
+    """Record a restart; return the least number of seconds until the next one."""
     pause: float = min(limits.backoff_first * 2**memory.restarts, limits.backoff_most)
     memory.restarts += 1
     memory.not_before = now + pause
@@ -129,7 +130,7 @@ def acted(memory: Memory, limits: Limits, now: float) -> float:
 
 
 def crashed(seen: list[Seen], before: dict[str, str]) -> list[str]:
-    """Return the pods whose process was restarted in place since the last look; ``before`` is brought up to date."""
+    """Return the pods whose process the kubelet restarted since the last check; update ``before``."""
     found = []
     for pod in seen:
         if not pod.incarnation:
@@ -144,7 +145,7 @@ def crashed(seen: list[Seen], before: dict[str, str]) -> list[str]:
 
 
 class Api:
-    """The few calls that the supervisor's role allows."""
+    """The API calls that the supervisor's Role permits."""
 
     def __init__(self, namespace: str) -> None:
         host, port = os.environ["KUBERNETES_SERVICE_HOST"], os.environ["KUBERNETES_SERVICE_PORT"]
@@ -172,7 +173,7 @@ class Api:
         return read_pod(name, pod)
 
     def log(self, name: str, lines: int, previous: bool) -> str:
-        """Return the end of a pod's log; with ``previous`` of the process before the one that runs."""
+        """Return the end of a pod's log, with ``previous`` that of the process before the running one."""
         query = f"container=sglang&tailLines={lines}&previous={str(previous).lower()}"
         try:
             return self._call("GET", f"/{name}/log?{query}").decode(errors="replace")
@@ -188,7 +189,7 @@ class Api:
 
 
 def read_pod(name: str, pod: dict[str, Any]) -> Seen:
-    """Return what matters of a pod; one that is leaving counts as gone."""
+    """Return the state of a pod; a pod that is being deleted counts as gone."""
     if pod["metadata"].get("deletionTimestamp"):
         return Seen(name)
     status = pod.get("status", {})
@@ -204,7 +205,7 @@ def read_pod(name: str, pod: dict[str, Any]) -> Seen:
 
 
 def head_is_healthy(address: str, port: int, timeout: float) -> bool:
-    """Ask the head itself: 200 in about a second when a token came through all ranks, 503 after 20 s when none did."""
+    """Request /health: 200 after about a second if all ranks produced a token, 503 after 20 s if not."""
     try:
         with urllib.request.urlopen(f"http://{address}:{port}/health", timeout=timeout) as answer:
             return bool(answer.status == 200)
@@ -213,7 +214,7 @@ def head_is_healthy(address: str, port: int, timeout: float) -> bool:
 
 
 def work_done(address: str, port: int) -> str:
-    """Return the head's lines about its own work, empty when it shows none (no ``--enable-metrics``, no answer)."""
+    """Return the head's metrics about its work, empty if there are none (no ``--enable-metrics``, no answer)."""
     try:
         with urllib.request.urlopen(f"http://{address}:{port}/metrics", timeout=10) as answer:
             text = answer.read().decode(errors="replace")
@@ -223,9 +224,9 @@ def work_done(address: str, port: int) -> str:
 
 
 def keep_logs(api: Api, pods: list[str], directory: Path, lines: int, previous: bool = False) -> None:
-    """Store and show the end of each pod's log: deleting a pod deletes its log, and the second crash that of the first.
+    """Save and print the end of each pod's log: it is lost when the pod is deleted or its process crashes again.
 
-    A directory that can't be written is said, and no reason to leave a group stuck.
+    If the directory can't be written, only say so: the group has to restart in any case.
     """
     stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
     texts = {name: api.log(name, lines, previous) for name in pods}
@@ -239,7 +240,7 @@ def keep_logs(api: Api, pods: list[str], directory: Path, lines: int, previous: 
             if path.name.partition("-")[0] in stamps[:-KEPT_SETS]:
                 path.unlink()
     except OSError as error:
-        say(f"the logs can't be kept: {error}")
+        say(f"the logs can't be saved: {error}")
 
 
 def say(text: str) -> None:
@@ -247,7 +248,7 @@ def say(text: str) -> None:
 
 
 def watch(api: Api, options: argparse.Namespace, limits: Limits) -> None:
-    """Look, decide, act; a failing API is waited for."""
+    """Check the group, restart it if needed, and repeat; keep trying while the API does not answer."""
     memory = Memory()
     before: dict[str, str] = {}
     while True:

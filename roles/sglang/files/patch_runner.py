@@ -1,10 +1,10 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Run patch hooks in the given order, then become the server. Runs in the pod; standard library only.
+"""Run patch hooks in the given order, then start the server. Runs in the pod; standard library only.
 
-A hook is a Python file that changes the installed packages and checks that the change took. It prints one line and
-exits 0 when it applied or was not needed, anything else stops the start: a server without a needed patch is worse.
+A hook is a Python file that changes the installed packages and verifies the change. It prints one line and exits with 0
+if the patch was applied or was not needed. Any other status stops the start: no server is better than an unpatched one.
 """
 
 from __future__ import annotations

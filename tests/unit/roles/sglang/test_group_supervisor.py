@@ -209,5 +209,5 @@ def test_a_crash_keeps_the_log_of_the_process_that_died(tmp_path: Path) -> None:
 def test_logs_that_cannot_be_kept_are_said_and_stop_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     supervisor.keep_logs(Api(), ["g-1-0"], tmp_path / "gone", 9)
     said = capsys.readouterr().out
-    assert "can't be kept" in said
+    assert "can't be saved" in said
     assert "g-1-0 9" in said

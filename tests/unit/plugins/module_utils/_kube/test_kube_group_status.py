@@ -170,11 +170,12 @@ def test_a_group_that_is_not_there_is_refused_with_those_that_are() -> None:
     assert status.unknown_group(accounts("two", "one"), "glm-4.7", "ns") == (
         "There is no group glm-4.7. Namespace ns has one, two."
     )
-    assert status.unknown_group([], "one", "ns") == "There is no group one. Namespace ns has no group at all."
+    assert status.unknown_group([], "one", "ns") == "There is no group one. Namespace ns has no groups."
 
 
 def test_without_a_name_no_group_is_meant() -> None:
-    assert status.unknown_group(accounts("gemma-4-31b-it"), "", "ns").startswith("Say which group: -e instance=NAME")
+    said = status.unknown_group(accounts("gemma-4-31b-it"), "", "ns")
+    assert said.startswith("No group is named. Add -e instance=NAME")
 
 
 def test_a_group_s_first_object_is_the_account_that_tells_of_it() -> None:

@@ -22,7 +22,7 @@ def test_quantities_are_read_as_the_api_writes_them(quantity: str | int, number:
 
 @pytest.mark.parametrize("quantity", ["", "1500m", "-1", "1.5", "1ki", "x"])
 def test_no_whole_number_is_no_number_of_devices(quantity: str) -> None:
-    with pytest.raises(ValueError, match="no whole number"):
+    with pytest.raises(ValueError, match="not a whole number"):
         units(quantity)
 
 
@@ -46,7 +46,7 @@ def test_closed_nodes_say_why() -> None:
     assert [(room.node, room.trouble, room.cordoned) for room in found] == [
         ("spark1", "kubelet stopped posting", False),
         ("spark2", "", True),
-        ("spark3", "it never reported", False),
+        ("spark3", "its kubelet never reported", False),
     ]
 
 

@@ -68,7 +68,7 @@ def test_shared_gpus_have_room_for_two() -> None:
 def test_a_node_that_offers_none_is_told_which_playbook_brings_it() -> None:
     (finding,) = obstacles([*NODES[:3], node("spark4", offers={GPU: "0"})])
     assert finding.where == "rank 3 on spark4"
-    assert "offers 0 of it" in finding.reason
+    assert "offers 0 and" in finding.reason
     assert "device plugins" in finding.remedy
 
 
