@@ -62,18 +62,6 @@ def test_only_the_text_between_markers_is_replaced() -> None:
 
 
 @pytest.mark.parametrize("role", role_docs.roles())
-def test_specs_and_defaults_say_the_same(role: str) -> None:
-    values = role_docs.defaults(role)
-    told = {
-        name: option["default"]
-        for options in role_docs.entry_points(role).values()
-        for name, option in options.items()
-        if "default" in option
-    }
-    assert told == values
-
-
-@pytest.mark.parametrize("role", role_docs.roles())
 def test_shared_variables_are_declared_with_the_default_that_the_role_takes(role: str) -> None:
     for name, value in role_docs.defaults(role).items():
         for variable, fallback in re.findall(r"(gb10_\w+) \| default\((.*?)\)", str(value)):
