@@ -19,7 +19,7 @@ import json
 import shlex
 import sys
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -34,6 +34,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._common.findings impo
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.check import Knowledge, Report, check, clean_argv
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.memory import Estimate, estimate
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.models import (
+    Model,
     facts_for,
     find,
     find_draft,
@@ -107,23 +108,29 @@ def environment(pairs: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def answer(asked: argparse.Namespace, argv: Sequence[str]) -> tuple[Report, Estimate | None]:
-    """Judge one command line and estimate its memory if the model is known; raise ValueError for a wrong question."""
-    if asked.gpus_per_node < 1:
-        raise ValueError("--gpus-per-node: a node has at least one GPU")
-    given = Facts(asked.arch, asked.draft_arch, asked.quantization, None, asked.max_context)
-    models = load_models(asked.profiles / "models")
-    facts = facts_for(models, argv, given)
-    setting = Setting(
-        gpu=asked.gpu, gpus_per_node=asked.gpus_per_node, carries=tuple(asked.carries), env=environment(asked.env)
-    )
-    report = check(Knowledge.load(asked.profiles), asked.sglang, argv, facts, setting)
+def judge_line(
+    knowledge: Knowledge, models: Mapping[str, Model], sglang: str, argv: Sequence[str], given: Facts, setting: Setting
+) -> tuple[Report, Estimate | None]:
+    """Judge one command line and estimate its memory if the model is known; raise ValueError for a wrong version."""
+    report = check(knowledge, sglang, argv, facts_for(models, argv, given), setting)
     model = find(models, report.context["model_path"])
     if model is None:
         return report, None
     draft = find_draft(models, report.context["speculative_draft_model_path"])
-    memory = estimate(model, report.context, draft, asked.gpu)
+    memory = estimate(model, report.context, draft, setting.gpu)
     return replace(report, findings=sort_findings([*report.findings, *memory.findings])), memory
+
+
+def answer(asked: argparse.Namespace, argv: Sequence[str]) -> tuple[Report, Estimate | None]:
+    """Judge the command line that was asked for; raise ValueError for a wrong question."""
+    if asked.gpus_per_node < 1:
+        raise ValueError("--gpus-per-node: a node has at least one GPU")
+    given = Facts(asked.arch, asked.draft_arch, asked.quantization, None, asked.max_context)
+    setting = Setting(
+        gpu=asked.gpu, gpus_per_node=asked.gpus_per_node, carries=tuple(asked.carries), env=environment(asked.env)
+    )
+    knowledge, models = Knowledge.load(asked.profiles), load_models(asked.profiles / "models")
+    return judge_line(knowledge, models, asked.sglang, argv, given, setting)
 
 
 def ask_release(report: Report, argv: Sequence[str], model_config: Path | None) -> dict[str, Any]:

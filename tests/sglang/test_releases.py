@@ -15,7 +15,7 @@ import pytest
 import sglang_catalogue
 from _matrix import matrix
 from ansible_collections.gb10.cluster.plugins.module_utils._common.versions import Version
-from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.argv import parse
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.argv import parse_flags
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.catalogue import Catalogue, load_history
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile import Library, merge
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile_files import find_profiles, load_profile
@@ -77,7 +77,7 @@ def test_the_verdict_is_the_parsers_own(version: str) -> None:
     for line, answer in zip(lines, ask_parser(version, lines), strict=True):
         errors = [
             str(finding)
-            for finding in parse(catalogue, HISTORY, line).findings
+            for finding in parse_flags(catalogue, HISTORY, line).findings
             if finding.severity == "error" and finding.rule not in OWN_OPINION and "reads as" not in finding.reason
         ]
         assert answer["ok"] == (not errors), (line, answer["message"], errors)

@@ -13,7 +13,7 @@ from typing import Any
 
 from ansible_collections.gb10.cluster.plugins.module_utils._common.versions import Version
 
-from .._sglang.argv import parse
+from .._sglang.argv import parse_flags
 from .._sglang.catalogue import History
 from .._sglang.check import clean_argv
 
@@ -31,7 +31,7 @@ _RENAMED = {
 def asked(argv: Sequence[str], version: str, history: History) -> dict[str, Any]:
     """Return the settings of a command line under SGLang's own names, as the release's parser stores them."""
     catalogue = history.nearest(Version.parse(version))[0]
-    stored = parse(catalogue, history, clean_argv(argv)).stored
+    stored = parse_flags(catalogue, history, clean_argv(argv)).stored
     return {_RENAMED.get(name, name): value for name, value in stored.items()}
 
 

@@ -109,7 +109,7 @@ class _Reader:
             former = self.history.known(name)
             if former is None:
                 self.report(
-                    "error",
+                    "warning",
                     "argparse.abbrev",
                     name,
                     text or None,
@@ -211,7 +211,7 @@ class _Reader:
             catalogue.version
             for catalogue in self.history.catalogues
             for other in (catalogue.options.get(item.option),)
-            if other is not None and (other.choices is None or word in [str(choice) for choice in other.choices])
+            if other is not None and word in [str(choice) for choice in other.choices or ()]
         ]
         reason = f"SGLang {self.catalogue.version} has no such choice"
         if known:
@@ -272,6 +272,6 @@ class _Reader:
                 )
 
 
-def parse(catalogue: Catalogue, history: History, argv: Sequence[str]) -> Parsed:
+def parse_flags(catalogue: Catalogue, history: History, argv: Sequence[str]) -> Parsed:
     """Judge a command line against one release; ``argv`` holds what follows ``sglang.launch_server``."""
     return _Reader(catalogue, history, [str(word) for word in argv]).run()

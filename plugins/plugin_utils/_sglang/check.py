@@ -14,15 +14,15 @@ from typing import Any
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding, has_errors, sort_findings
 from ansible_collections.gb10.cluster.plugins.module_utils._common.versions import Version
 
-from .argv import parse
+from .argv import parse_flags
 from .catalogue import History, load_history
 from .items import Parsed
 from .resolve import Change, resolved_key
-from .rules import Facts, RuleBook, Setting, judge, load_rules
+from .rules import Facts, RuleBook, Setting, judge_flags, load_rules
 from .translate import translate
 
-RENAMES = frozenset({"flag.too_new", "flag.renamed", "flag.deprecated"})
-"""What the parser says of a flag's name; a rule about the same flag says it with more reason."""
+NAMES = frozenset({"flag.too_new", "flag.renamed", "flag.deprecated", "flag.unknown", "flag.choice"})
+"""Findings of the parser about a name; a rule about the same flag explains it better."""
 
 
 @dataclass(frozen=True)
@@ -82,11 +82,11 @@ def check(
     """Judge a command line; raise ValueError when ``sglang`` is no version."""
     version = Version.parse(sglang)
     catalogue, findings = knowledge.history.nearest(version)
-    parsed = parse(catalogue, knowledge.history, argv)
+    parsed = parse_flags(catalogue, knowledge.history, argv)
     items, notes = translate(parsed.items, catalogue, knowledge.history)
     translated = [word for item in items for word in item.argv]
-    meant = _meant(parsed, parse(catalogue, knowledge.history, translated))
-    judgement = judge(catalogue, knowledge.history, version, meant, facts, setting, knowledge.rules)
+    meant = _meant(parsed, parse_flags(catalogue, knowledge.history, translated))
+    judgement = judge_flags(catalogue, knowledge.history, version, meant, facts, setting, knowledge.rules)
     if facts.arch is None:
         findings.append(
             Finding(
@@ -99,7 +99,7 @@ def check(
             )
         )
     told = {finding.key for finding in judgement.findings if finding.key.startswith("--")}
-    findings += [finding for finding in parsed.findings if finding.rule not in RENAMES or finding.key not in told]
+    findings += [finding for finding in parsed.findings if finding.rule not in NAMES or finding.key not in told]
     # what the parser refuses as unknown is reported by the parser; the translation only adds what it did
     findings = [*findings, *judgement.findings, *(n for n in notes if n.severity != "error")]
     return Report(

@@ -188,7 +188,9 @@ def resolve(
         setting.gpu,
         where,
     )
-    findings += [*report.findings, *memory.findings, *patches.findings]
+    # a command line may be pasted from anywhere; a profile outlives the release that took its abbreviations
+    judged = [replace(f, severity="error") if f.rule == "argparse.abbrev" else f for f in report.findings]
+    findings += [*judged, *memory.findings, *patches.findings]
     findings += hardware_findings(hardware, platform, where)
     findings += image_findings(chosen, image, version, where)
     return ResolvedProfile(

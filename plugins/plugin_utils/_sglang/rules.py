@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import lru_cache
@@ -30,6 +30,9 @@ GPUS: dict[str, tuple[int, bool, float]] = {
     "h100": (90, False, 79.0),
 }
 """Known GPUs: compute capability, whether CPU and GPU share the memory, and the GiB that are visible."""
+
+EVIDENCE = ("measured", "reported", "derived", "refuted")
+"""How a rule is known: seen on hardware, told by somebody, read in the source, contradicted by published launches."""
 
 _TRUE = frozenset({"1", "true", "yes", "y", "on", "t"})
 
@@ -58,7 +61,11 @@ class Setting:
 
 @dataclass(frozen=True)
 class Rule:
-    """One rule; several may share an id, for ranges of releases that behave differently."""
+    """One rule; several may share an id, for ranges of releases that behave differently.
+
+    ``flags`` are spellings that set it off, each with its counterpart in SGLang where it has one; ``tried`` counts the
+    published launches that it applied to: those that worked and those that failed.
+    """
 
     id: str
     severity: Severity
@@ -66,29 +73,42 @@ class Rule:
     reason: str
     remedy: str
     source: str
+    evidence: str
     when: str | None = None
     first: str | None = None
     last: str | None = None
-    flags: tuple[str, ...] = ()
+    flags: Mapping[str, str] = field(default_factory=dict)
     keys: tuple[str, ...] = ()
     sglang: str = ""
+    tried: tuple[int, int] = (0, 0)
 
     @classmethod
     def from_dict(cls, raw: Mapping[str, Any]) -> Rule:
         """Build a rule from an entry of the rules file; raise ValueError when it can't be one."""
-        missing = {"id", "severity", "key", "reason", "remedy", "source"} - set(raw)
+        missing = {"id", "severity", "key", "reason", "remedy", "source", "evidence"} - set(raw)
         if missing or not (raw.get("when") or raw.get("flags")):
             raise ValueError(f"rule {raw.get('id', '?')}: needs {', '.join(sorted(missing)) or 'when or flags'}")
         if raw["severity"] not in ("error", "warning", "info"):
             raise ValueError(f"rule {raw['id']}: severity is error, warning or info")
-        names = ("id", "severity", "key", "reason", "remedy", "source", "when", "sglang")
+        if raw["evidence"] not in EVIDENCE:
+            raise ValueError(f"rule {raw['id']}: evidence is one of {', '.join(EVIDENCE)}")
+        names = ("id", "severity", "key", "reason", "remedy", "source", "evidence", "when", "sglang")
+        flags, tried = raw.get("flags", {}), raw.get("tried", {})
         return cls(
             first=raw.get("from"),
             last=raw.get("to"),
-            flags=tuple(raw.get("flags", ())),
+            flags=flags if isinstance(flags, dict) else dict.fromkeys(flags, ""),
+            tried=(tried.get("works", 0), tried.get("fails", 0)),
             keys=tuple(raw.get("keys", ())),
             **{name: raw[name] for name in names if name in raw},
         )
+
+    @property
+    def told_by(self) -> str:
+        """Return how the rule is known, in words: evidence, source, and the published launches that it applied to."""
+        works, fails = self.tried
+        launches = f"; of {works + fails} published launches like this {fails} failed" if works + fails else ""
+        return f"{self.evidence}: {self.source}{launches}"
 
 
 @dataclass(frozen=True)
@@ -133,10 +153,10 @@ def _defaults(catalogue: Catalogue, history: History) -> dict[str, Any]:
 
 def _facts(context: dict[str, Any], facts: Facts, setting: Setting, book: RuleBook) -> None:
     arch = facts.arch
-    for group in ("gemma4", "nemotron", "hybrid", "multimodal", "breakable_multimodal", "mtp_builtin"):
-        context[group] = arch in book.groups[group]
+    context.update({group: arch in members for group, members in book.groups.items()})
     moe = facts.moe if facts.moe is not None else (True if arch in book.groups["moe"] else None)
     quantization = context["quantization"] or facts.quantization
+    override = _override(context["json_model_override_args"])
     capability, unified, memory = GPUS[setting.gpu]
     env = setting.env
     spec_v2_env = env.get("SGLANG_ENABLE_SPEC_V2")
@@ -158,10 +178,10 @@ def _facts(context: dict[str, Any], facts: Facts, setting: Setting, book: RuleBo
         spec_v2=None if spec_v2_env is None else spec_v2_env.lower() in _TRUE,
         pp_spec_env=env.get("SGLANG_ENABLE_PP_SPEC", "").lower() in _TRUE,
         longer_context_env=env.get("SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN", "").lower() in _TRUE,
-        max_context=_max_context(context["json_model_override_args"], facts),
+        override_readable=override is not None,
+        max_context=(override or {}).get("max_position_embeddings", facts.max_context),
         prefill_attn=context["prefill_attention_backend"] or context["attention_backend"],
         decode_attn=context["decode_attention_backend"] or context["attention_backend"],
-        no_prefill_graph=arch in book.groups["no_prefill_graph"],
     )
 
 
@@ -169,22 +189,36 @@ def _architecture(context: dict[str, Any], catalogue: Catalogue, history: Histor
     """Tell whether the release has the model's class, and which one was meant if no release has."""
     arch = context["arch"]
     context["arch_known"] = arch is None or arch in catalogue.architectures
-    context["arch_hint"] = ""
+    context["arch_hint"], context["arch_elsewhere"] = "", False
     if context["arch_known"]:
         return
     having = [str(other.version) for other in history.catalogues if arch in other.architectures]
     close = get_close_matches(arch or "", catalogue.architectures, n=1)
     meant = f" (did you mean {close[0]}?)" if close else ""
+    context["arch_elsewhere"] = bool(having)
     context["arch_hint"] = f" ({having[0]} to {having[-1]})" if having else meant
 
 
-def _max_context(override: Any, facts: Facts) -> int | None:
-    """Return the context length that the checkpoint's config allows, after an override on the command line."""
+def _override(text: Any) -> dict[str, Any] | None:
+    """Return the changes to the checkpoint's config on a command line, or None when they are not a JSON object."""
     try:
-        lifted = json.loads(override or "{}").get("max_position_embeddings")
-    except (TypeError, ValueError, AttributeError):
-        lifted = None
-    return lifted if isinstance(lifted, int) else facts.max_context
+        override = json.loads(text or "{}")
+    except (TypeError, ValueError):
+        return None
+    return override if isinstance(override, dict) else None
+
+
+def _packages(context: dict[str, Any], catalogue: Catalogue, setting: Setting) -> None:
+    """Set the versions of packages that the image carries, else those that the release's wheel pins."""
+    for key, name, limit, since in (
+        ("transformers", "transformers", "transformers_58", "5.8"),
+        ("flashinfer", "flashinfer_python", "flashinfer_0616", "0.6.16"),
+    ):
+        pinned = Version.find(catalogue.requires.get(name))
+        start = f"{key}>="
+        carried = Version.find(next((w.removeprefix(start) for w in setting.carries if w.startswith(start)), None))
+        context[key] = str(carried or pinned or "an unknown version")
+        context[limit] = any(found.within(since, None) for found in (carried, pinned) if found)
 
 
 def build_context(
@@ -205,10 +239,7 @@ def build_context(
     _architecture(context, catalogue, history)
     if context["spec_v2"] is None:
         context["spec_v2"] = version.within("0.5.11", None)
-    pins = catalogue.requires.get("transformers")
-    carried = next((word.partition(">=")[2] for word in setting.carries if word.startswith("transformers>=")), None)
-    context["transformers"] = carried or pins or "an unknown version"
-    context["transformers_58"] = any(Version.parse(found).within("5.8", None) for found in (carried, pins) if found)
+    _packages(context, catalogue, setting)
     context["sglang"] = str(version)
     changes = derive(context, version, frozenset(parsed.values))
     context["graph_state"] = "on" if context["decode_graph"] else "off"
@@ -239,22 +270,23 @@ def _finding(rule: Rule, context: Mapping[str, Any], extra: Mapping[str, Any]) -
         extra.get("value", context.get(key)),
         rule.reason.format_map(words),
         rule.remedy.format_map(words),
-        source=rule.source,
+        source=rule.told_by,
     )
 
 
-def _replacements(item: Item, catalogue: Catalogue, history: History) -> dict[str, Any]:
-    """Return the words for a rule on renamed flags: the flag, what came after it, and what the release calls it."""
+def _replacements(rule: Rule, item: Item, catalogue: Catalogue, history: History) -> dict[str, Any]:
+    """Return the words for a rule on names of flags: the flag, its successor, and what the release calls it."""
     here = spelling(item, catalogue, history)
     return {
         "flag": item.written,
         "value": " ".join(item.words) or None,
+        "counterpart": rule.flags[item.written],
         "successor": history.successor(item.written) or "the new flag",
         "predecessor": {None: "nothing does the same", "": "none, it behaves like that without"}.get(here, here),
     }
 
 
-def judge(
+def judge_flags(
     catalogue: Catalogue,
     history: History,
     version: Version,
@@ -265,18 +297,18 @@ def judge(
 ) -> Judgement:
     """Apply all rules; raise ValueError when a rule itself is wrong."""
     context, changes = build_context(catalogue, history, version, parsed, facts, setting, book)
-    applied = list(_apply(book.rules, context, version))
+    applied: list[Finding] = []
     for rule in book.rules:
-        for item in parsed.items:
-            if item.written in rule.flags and version.within(rule.first, rule.last):
-                applied.append(_finding(rule, context, _replacements(item, catalogue, history)))
+        applied += [_finding(rule, context, extra) for extra in conditions_met(rule, context, version)]
+        if version.within(rule.first, rule.last):
+            named = [item for item in parsed.items if item.written in rule.flags]
+            applied += [_finding(rule, context, _replacements(rule, item, catalogue, history)) for item in named]
     return Judgement(applied, changes, context)
 
 
-def _apply(rules: Sequence[Rule], context: Mapping[str, Any], version: Version) -> Iterable[Finding]:
-    for rule in rules:
-        if rule.when is None or not version.within(rule.first, rule.last):
-            continue
-        for extra in [{"name": key, "value": context[key]} for key in rule.keys] or [{}]:
-            if evaluate(rule.when, {**context, **extra}):
-                yield _finding(rule, context, extra)
+def conditions_met(rule: Rule, context: Mapping[str, Any], version: Version) -> list[dict[str, Any]]:
+    """Return the words of every case in which a rule's condition holds: one for each of its keys, or a single one."""
+    if rule.when is None or not version.within(rule.first, rule.last):
+        return []
+    cases = [{"name": key, "value": context[key]} for key in rule.keys] or [{}]
+    return [case for case in cases if evaluate(rule.when, {**context, **case})]

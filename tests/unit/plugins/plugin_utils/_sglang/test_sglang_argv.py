@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding
 from ansible_collections.gb10.cluster.plugins.module_utils._common.versions import Version
-from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.argv import parse
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.argv import parse_flags
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.items import Parsed
 from hypothesis import given
 from hypothesis import strategies as st
@@ -25,7 +25,7 @@ HISTORY = KNOWLEDGE.history
 def read(version: str, *words: str, model: bool = True) -> Parsed:
     """Judge words, with a model path before them unless told otherwise."""
     catalogue = HISTORY.nearest(Version.parse(version))[0]
-    return parse(catalogue, HISTORY, [*(["--model-path", "m"] if model else []), *words])
+    return parse_flags(catalogue, HISTORY, [*(["--model-path", "m"] if model else []), *words])
 
 
 def found(version: str, *words: str) -> list[Finding]:

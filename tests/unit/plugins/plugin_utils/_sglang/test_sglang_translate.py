@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._common.versions import Version
-from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.argv import parse
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.argv import parse_flags
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.catalogue import History, load_history
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile import resolve
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile_files import find_profiles, load_profile
@@ -23,7 +23,7 @@ HISTORY = KNOWLEDGE.history
 def carry(version: str, line: str, written_for: str | None = None) -> tuple[str, list[str]]:
     """Return a line in a version's spelling, and the ids of what was said about it."""
     catalogue, source = (HISTORY.nearest(Version.parse(text))[0] for text in (version, written_for or version))
-    items, notes = translate(parse(source, HISTORY, shlex.split(line)).items, catalogue, HISTORY, source)
+    items, notes = translate(parse_flags(source, HISTORY, shlex.split(line)).items, catalogue, HISTORY, source)
     return shlex.join(word for item in items for word in item.argv), [f"{n.severity}:{n.rule}" for n in notes]
 
 

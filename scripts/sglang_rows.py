@@ -1,0 +1,171 @@
+#!/usr/bin/env python3
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Compare the rules with launches whose outcome is known, yours or published ones.
+
+    scripts/sglang_rows.py tests/unit/fixtures/sglang/spark-rows.json
+    scripts/sglang_rows.py --json my-launches.json
+    scripts/sglang_rows.py --update FILE     write into rules.json on how many launches each rule was tried
+
+The file is a JSON list, or an object with a list "rows". A row has id, sglang (the version), flags (a list of words)
+and truth ("works" or "fails"); arch, draft_arch, quantization, carries, env, evidence and fork are optional, as in the
+file above. Exits 0 when every launch that worked is accepted or says that its image is a fork, 1 otherwise, 2 when the
+file is unusable.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from _collection import IMPORT_ROOT
+
+sys.path.insert(0, IMPORT_ROOT)
+
+from ansible_collections.gb10.cluster.plugins.module_utils._common.tables import align
+from ansible_collections.gb10.cluster.plugins.module_utils._common.versions import Version
+from ansible_collections.gb10.cluster.plugins.plugin_utils._paths import PROFILES
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.check import Knowledge, Report
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.models import Model, load_models
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.rules import Facts, Rule, Setting, conditions_met
+from sglang_check import judge_line
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of one launch, and everything that the collection says about it."""
+
+    id: str
+    works: bool
+    report: Report
+    evidence: str = ""
+    fork: str = ""
+
+    def told(self, *severities: str) -> tuple[str, ...]:
+        """Return the rules that applied with one of these severities, each once."""
+        return tuple(sorted({finding.rule for finding in self.report.findings if finding.severity in severities}))
+
+    @property
+    def verdict(self) -> str:
+        """Return refused, warned or silent."""
+        return "refused" if self.told("error") else "warned" if self.told("warning") else "silent"
+
+
+def load_rows(path: Path) -> list[dict[str, Any]]:
+    """Return the rows of a file; raise ValueError when it can't be used."""
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+        rows = data["rows"] if isinstance(data, dict) else data
+        wrong = [row.get("id", "?") for row in rows if row["truth"] not in ("works", "fails") or not row["flags"]]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as problem:
+        raise ValueError(f"{path}: not a list of launches with id, sglang, flags and truth: {problem!r}") from problem
+    if wrong:
+        raise ValueError(f"{path}: truth must be works or fails, and flags must not be empty: {', '.join(wrong)}")
+    return list(rows)
+
+
+def judge_row(row: Mapping[str, Any], knowledge: Knowledge, models: Mapping[str, Model]) -> Outcome:
+    """Judge one launch as ``sglang_check.py`` does; raise ValueError when its version can't be read."""
+    facts = Facts(row.get("arch"), row.get("draft_arch"), row.get("quantization"))
+    env = {key: str(value) for key, value in (row.get("env") or {}).items()}
+    setting = Setting(carries=tuple(row.get("carries") or ()), env=env)
+    report, _memory = judge_line(knowledge, models, row["sglang"], row["flags"], facts, setting)
+    return Outcome(
+        str(row["id"]),
+        row["truth"] == "works",
+        report,
+        row.get("evidence") or "",
+        row.get("fork") or "",
+    )
+
+
+def count_rules(outcomes: Sequence[Outcome]) -> dict[tuple[str, str], dict[str, int]]:
+    """Return for each rule and severity how many launches it applied to: those that worked and those that failed."""
+    counts: Counter[tuple[str, str, bool]] = Counter()
+    for outcome in outcomes:
+        counts.update({(finding.rule, finding.severity, outcome.works) for finding in outcome.report.findings})
+    named = sorted({key[:2] for key in counts})
+    return {key: {"works": counts[*key, True], "fails": counts[*key, False]} for key in named}
+
+
+def try_rule(rule: Rule, outcomes: Sequence[Outcome]) -> dict[str, int]:
+    """Return to how many launches one rule applies: those that worked and those that failed."""
+    tried = {"works": 0, "fails": 0}
+    for outcome in outcomes:
+        context, version = outcome.report.context, Version.parse(outcome.report.sglang)
+        named = version.within(rule.first, rule.last) and any(flag in rule.flags for flag in context["options"])
+        if named or conditions_met(rule, context, version):
+            tried["works" if outcome.works else "fails"] += 1
+    return tried
+
+
+def update_rules(path: Path, knowledge: Knowledge, outcomes: Sequence[Outcome]) -> None:
+    """Write the number of launches beside every rule of a rules file."""
+    data = json.loads(path.read_text(encoding="utf-8"))
+    for entry, rule in zip(data["rules"], knowledge.rules.rules, strict=True):
+        entry["tried"] = try_rule(rule, outcomes)
+    path.write_text(json.dumps(data, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def summarize(outcomes: Sequence[Outcome]) -> dict[str, Any]:
+    """Return the score as plain data."""
+    works, fails = [o for o in outcomes if o.works], [o for o in outcomes if not o.works]
+    return {
+        "works": dict(Counter(outcome.verdict for outcome in works)),
+        "fails": dict(Counter(outcome.verdict for outcome in fails)),
+        "works_refused": [{"id": o.id, "rules": o.told("error"), "fork": o.fork} for o in works if o.told("error")],
+        "fails_silent": [{"id": o.id, "evidence": o.evidence} for o in fails if o.verdict == "silent"],
+        "rules": [
+            {"rule": rule, "severity": severity, **count} for (rule, severity), count in count_rules(outcomes).items()
+        ],
+    }
+
+
+def show(score: Mapping[str, Any]) -> None:
+    """Print the score for people."""
+    for truth in ("works", "fails"):
+        counted = ", ".join(f"{number} {verdict}" for verdict, number in sorted(score[truth].items()))
+        print(f"launches with outcome {truth!r}: {counted or 'none'}")
+    for row in score["works_refused"]:
+        reason = f"; the image is a fork: {row['fork']}" if row["fork"] else ""
+        print(f"worked, but is refused by {', '.join(row['rules'])}: {row['id']}{reason}")
+    for row in score["fails_silent"]:
+        print(f"failed, and no rule speaks against it: {row['id']} ({row['evidence']})")
+    rules = [[r["rule"], r["severity"], str(r["works"]), str(r["fails"])] for r in score["rules"]]
+    print("", *align([["rule", "severity", "worked", "failed"], *rules]), sep="\n")
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Score one file."""
+    parser = argparse.ArgumentParser(description="Compare the rules with launches whose outcome is known.")
+    parser.add_argument("file", type=Path, help="JSON file of launches")
+    parser.add_argument("--profiles", type=Path, default=PROFILES, help="directory of catalogue, rules and models")
+    parser.add_argument("--update", action="store_true", help="write the counts into rules.json")
+    parser.add_argument("--json", action="store_true", help="answer as one JSON object")
+    asked = parser.parse_args(words)
+    try:
+        rows = load_rows(asked.file)
+        knowledge, models = Knowledge.load(asked.profiles), load_models(asked.profiles / "models")
+        outcomes = [judge_row(row, knowledge, models) for row in rows]
+    except ValueError as problem:
+        print(problem, file=sys.stderr)
+        return 2
+    score = summarize(outcomes)
+    if asked.update:
+        update_rules(asked.profiles / "rules.json", knowledge, outcomes)
+    elif asked.json:
+        print(json.dumps(score, indent=1))
+    else:
+        show(score)
+    return 1 if any(not row["fork"] for row in score["works_refused"]) else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,88 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The rules against launches that really happened: none that worked is refused, and few that failed pass in silence."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.models import load_models
+from sglang_cases import KNOWLEDGE, PROFILES
+from sglang_rows import Outcome, judge_row, load_rows, main, summarize, try_rule, update_rules
+
+ROWS = Path(__file__).resolve().parents[1] / "fixtures" / "sglang" / "spark-rows.json"
+
+SILENT = {
+    "nn4_tp4_ep1/sglang-0.5.13-sm121_nemotron-3-nano-omni-30b-a3b-reasoning-nvfp4_4n#11": (
+        "ended while graphs were captured with ep_size 4; the log names no cause, and Nemotron-3-Super ran like this"
+    ),
+}
+"""Launches that failed and pass without a word, with the reason why no rule can know."""
+
+ROW = {"id": "a", "sglang": "0.5.16", "flags": ["--model-path", "m"], "truth": "works"}
+
+
+@pytest.fixture(scope="module")
+def outcomes() -> list[Outcome]:
+    models = load_models(PROFILES / "models")
+    return [judge_row(row, KNOWLEDGE, models) for row in load_rows(ROWS)]
+
+
+def test_no_launch_that_worked_is_refused_but_for_its_fork(outcomes: list[Outcome]) -> None:
+    refused = summarize(outcomes)["works_refused"]
+    assert all(row["fork"] and row["rules"] == ("flag.choice",) for row in refused), refused
+    assert len(refused) == 2
+
+
+def test_launches_that_failed_are_refused_or_warned_of(outcomes: list[Outcome]) -> None:
+    score = summarize(outcomes)
+    assert {row["id"] for row in score["fails_silent"]} == set(SILENT)
+    assert score["fails"]["refused"] >= 111
+
+
+def test_an_error_never_contradicts_a_launch_that_worked() -> None:
+    assert [rule.id for rule in KNOWLEDGE.rules.rules if rule.severity == "error" and rule.tried[0]] == []
+
+
+def test_the_rules_say_on_how_many_launches_they_were_tried(outcomes: list[Outcome]) -> None:
+    for rule in KNOWLEDGE.rules.rules:
+        tried = try_rule(rule, outcomes)
+        assert rule.tried == (tried["works"], tried["fails"]), f"{rule.id}: run scripts/sglang_rows.py --update {ROWS}"
+
+
+def test_a_finding_names_evidence_and_launches(outcomes: list[Outcome]) -> None:
+    sources = {finding.rule: finding.source for outcome in outcomes for finding in outcome.report.findings}
+    assert sources["moe.fi_cutlass.quant"].startswith("measured: ")
+    assert sources["moe.fi_cutlass.quant"].endswith("; of 18 published launches like this 18 failed")
+
+
+def write(path: Path, data: Any) -> str:
+    path.write_text(json.dumps(data))
+    return str(path)
+
+
+def test_own_launches_are_scored(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    bad = {**ROW, "id": "b", "flags": [*ROW["flags"], "--attention-backend", "fa3"]}
+    assert main([write(tmp_path / "rows.json", [ROW, bad, {**ROW, "id": "c", "truth": "fails"}])]) == 1
+    printed = capsys.readouterr().out
+    assert "launches with outcome 'works': 1 refused, 1 warned" in printed
+    assert "worked, but is refused by attn.fa3_sm12x: b" in printed
+    assert main(["--json", write(tmp_path / "rows.json", {"rows": [ROW]})]) == 0
+    assert json.loads(capsys.readouterr().out)["works"] == {"warned": 1}
+
+
+@pytest.mark.parametrize("data", [[{"id": "a"}], {"no": "rows"}, [{**ROW, "truth": "?"}], [{**ROW, "sglang": "x"}]])
+def test_unusable_files_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str], data: Any) -> None:
+    assert main([write(tmp_path / "rows.json", data)]) == 2
+    assert capsys.readouterr().err
+
+
+def test_counts_are_written_beside_the_rules(tmp_path: Path, outcomes: list[Outcome]) -> None:
+    path = tmp_path / "rules.json"
+    path.write_text((PROFILES / "rules.json").read_text(encoding="utf-8"))
+    update_rules(path, KNOWLEDGE, outcomes)
+    assert path.read_text(encoding="utf-8") == (PROFILES / "rules.json").read_text(encoding="utf-8")
