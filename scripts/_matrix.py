@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Every preset of every profile against every version: accepted, translated, or refused with the reason. Private."""
+"""Check every preset of every profile on every version: accepted, translated, or refused with the reason. Private."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding, has_errors
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile import Library, ResolvedProfile, resolve
 
-ANY_IMAGE = "any"
+ANY_IMAGE = "any@sha256:any"
 """Stands for an image where a profile lists none: the flags are judged, not the list of images."""
 
 
@@ -25,15 +26,21 @@ class Cell:
     state: str
     status: str
     argv: tuple[str, ...]
-    reasons: tuple[str, ...]
+    findings: tuple[Finding, ...]
     changes: tuple[str, ...]
     engine: str
     memory: Mapping[str, Any]
 
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """Return why it is refused, in short."""
+        return tuple(f"{f.key}: {f.reason} [{f.rule}]" for f in self.findings if f.severity == "error")
+
     def as_dict(self) -> dict[str, Any]:
         """Return plain data, without the engine key."""
         names = ("profile", "preset", "sglang", "state", "status", "argv", "reasons", "changes", "memory")
-        return {name: list(value) if isinstance(value := getattr(self, name), tuple) else value for name in names}
+        plain = {name: list(value) if isinstance(value := getattr(self, name), tuple) else value for name in names}
+        return plain | {"findings": [finding.as_dict() for finding in self.findings]}
 
 
 def judge_cell(profile: Mapping[str, Any], preset: str, sglang: str, library: Library) -> Cell:
@@ -46,16 +53,16 @@ def judge_cell(profile: Mapping[str, Any], preset: str, sglang: str, library: Li
 
 
 def _cell(resolved: ResolvedProfile) -> Cell:
-    errors = [f"{f.key}: {f.reason} [{f.rule}]" for f in resolved.findings if f.severity == "error"]
+    said = tuple(f for f in resolved.findings if f.severity != "info" or f.rule == "version.nearest")
     moved = [f"{f.key}: {f.reason}" for f in resolved.findings if f.rule == "translate.changed"]
     return Cell(
         profile=resolved.name,
         preset=resolved.preset,
         sglang=resolved.sglang_version,
-        state="refused" if errors else "translated" if moved else "accepted",
+        state="refused" if has_errors(said) else "translated" if moved else "accepted",
         status=resolved.status,
         argv=tuple(resolved.argv),
-        reasons=tuple(errors),
+        findings=said,
         changes=tuple(moved),
         engine=resolved.engine,
         memory=resolved.memory,

@@ -4,10 +4,10 @@
 """Run an SGLang release's whole resolution of its arguments, as if on a GB10, with real torch and transformers.
 
 Started by ``_sglang_environment.py`` with the release, its transformers and torch on the path. Reads questions from
-standard input, a JSON object a line (``argv``, ``arch``, ``draft_arch``, ``config``), and answers each with
-``{"accepted": …, "message": …, "changes": {key: [given, becomes]}, "engine": …}``; two answers with one ``engine`` are
-one engine. The model is a directory that holds nothing but
-a ``config.json``: the one of the question, else the defaults that transformers has for the architecture.
+standard input, one JSON object per line (``argv``, ``arch``, ``draft_arch``, ``config``, ``draft_config``), and answers
+each with ``{"accepted": …, "message": …, "changes": {key: [given, becomes]}, "engine": …}``; two answers with the same
+``engine`` are one engine. The model is a directory with only a ``config.json``: the one of the question, else the
+defaults that transformers has for the architecture.
 """
 
 from __future__ import annotations
@@ -122,7 +122,9 @@ def resolve(server_args: Any, question: Mapping[str, Any], scratch: Path) -> dic
     argv[place] = str(write_model(scratch / "model", question["arch"], question.get("config")))
     draft = value_after(argv, "--speculative-draft-model-path", "--speculative-draft-model")
     if draft is not None:
-        argv[draft] = str(write_model(scratch / "draft", question.get("draft_arch") or question["arch"], None))
+        argv[draft] = str(
+            write_model(scratch / "draft", question.get("draft_arch") or question["arch"], question.get("draft_config"))
+        )
     parser = argparse.ArgumentParser()
     server_args.add_cli_args(parser)
     parsed = parser.parse_args(argv)

@@ -8,101 +8,78 @@
     scripts/fabric_plan.py --json inventory/mine > plan.json
     ansible-inventory -i inventory/mine --list | scripts/fabric_plan.py -
 
-Exits 0 when the fabric can be set up so, 1 when a finding is an error, 2 when the inventory can't be read.
+The inventory is read by the ansible-core of the Python that runs this script; with ``-`` no Ansible is needed. Exits 0
+when the fabric can be set up so, 1 when a finding is an error, 2 when the inventory can't be read.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
+import subprocess
 import sys
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import yaml
 from _collection import IMPORT_ROOT
 
 sys.path.insert(0, IMPORT_ROOT)
 
-from _inventory import Inventory, InventoryError
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding, has_errors, sort_findings
 from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.parse import VARIABLES
 from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.plan import format_plan, plan_fabric
 
-YAML_NAMES = {".yml", ".yaml", ".json", ""}
+GROUP = "gb10_nodes"
+STRICT = {
+    "ANSIBLE_DUPLICATE_YAML_DICT_KEY": "error",
+    "ANSIBLE_INVENTORY_ANY_UNPARSED_IS_FAILED": "true",
+    "ANSIBLE_NOCOLOR": "true",
+}
+"""Ansible itself goes on with the last of two equal keys, and without a file that it can't read."""
 
 
-class _Loader(yaml.SafeLoader):
-    """Reads what Ansible's YAML adds: an encrypted value is kept as text that no check takes for a value."""
+class InventoryError(ValueError):
+    """The inventory can't be read; the message says why and what to do."""
 
 
-_Loader.add_constructor("!vault", lambda loader, node: "{{ encrypted with ansible-vault }}")
-_Loader.add_constructor("!unsafe", lambda loader, node: loader.construct_scalar(node))  # type: ignore[arg-type]
-
-
-def load(path: Path) -> Any:
-    """Return the data of a YAML or JSON file."""
-    try:
-        return yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader)
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise InventoryError(f"{path}: {' '.join(str(error).split())}") from error
+def list_inventory(path: Path) -> str:
+    """Return what ``ansible-inventory --list`` prints for an inventory of any kind."""
+    if find_spec("ansible") is None:
+        raise InventoryError(
+            f"{sys.executable} has no ansible-core, which reads inventories. Run `make venv` and then this script with"
+            " .venv/bin/python, or pipe `ansible-inventory -i INVENTORY --list` into it and give - as the inventory."
+        )
+    if not path.exists():
+        raise InventoryError(f"{path}: there is no such file or directory. Give the path of your inventory.")
+    command = [sys.executable, "-m", "ansible", "inventory", "-i", str(path), "--list"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=os.environ | STRICT)
+    if done.returncode:
+        said = [line for line in done.stderr.splitlines() if line.startswith(("[", "Origin: /"))]
+        raise InventoryError("\n".join([f"{path}: Ansible can't read it. Correct the place that it names:", *said]))
+    return done.stdout
 
 
 def read_inventory(source: str) -> dict[str, dict[str, Any]]:
-    """Return ``{host: variables}`` of group gb10_nodes, from ``-``, a file or a directory."""
-    inventory = Inventory()
-    if source == "-":
-        inventory.add_list(_json(sys.stdin.read()), "standard input")
-        return inventory.merged("gb10_nodes", {}, {})
-    path = Path(source)
-    directory = path if path.is_dir() else path.parent
-    for file in sorted(_inventory_files(path)):
-        data = load(file)
-        if isinstance(data, Mapping) and "_meta" in data:
-            inventory.add_list(data, str(file))
-        else:
-            inventory.add_yaml(data, str(file))
-    return inventory.merged("gb10_nodes", _named(directory / "group_vars"), _named(directory / "host_vars"))
-
-
-def _json(text: str) -> dict[str, Any]:
+    """Return ``{host: variables}`` of group gb10_nodes, from ``-`` or the path of an inventory."""
+    text = sys.stdin.read() if source == "-" else list_inventory(Path(source))
     try:
-        data: object = json.loads(text)
-    except ValueError as error:
-        raise InventoryError(f"standard input: not JSON ({error}); pipe `ansible-inventory --list` into it") from error
-    if not isinstance(data, dict):
-        raise InventoryError("standard input: not what `ansible-inventory --list` prints")
-    return data
+        listing = json.loads(text)
+        hostvars = listing["_meta"]["hostvars"]
+        return {host: hostvars.get(host, {}) for host in hosts_of(listing, GROUP)}
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        reason = f"not what `ansible-inventory --list` prints ({type(error).__name__}: {error})"
+        raise InventoryError(f"standard input: {reason}; pipe `ansible-inventory --list` into it") from error
 
 
-def _inventory_files(path: Path) -> Iterator[Path]:
-    if not path.is_dir():
-        yield path
-        return
-    for file in path.iterdir():
-        if file.is_dir() or file.name.startswith(".") or file.suffix in {".md", ".pyc", ".bak"}:
-            continue
-        if file.suffix not in YAML_NAMES:
-            remedy = f"run: ansible-inventory -i {path} --list | scripts/fabric_plan.py -"
-            raise InventoryError(f"{file}: only YAML is read without Ansible; {remedy}")
-        yield file
-
-
-def _named(directory: Path) -> dict[str, dict[str, Any]]:
-    """Return variables by group or host: ``NAME.yml``, ``NAME`` and ``NAME/*.yml``."""
-    named: dict[str, dict[str, Any]] = {}
-    for file in sorted(directory.glob("*")):
-        parts = sorted(part for part in file.rglob("*") if part.is_file()) if file.is_dir() else [file]
-        for part in parts:
-            if part.suffix in YAML_NAMES and not part.name.startswith("."):
-                data = load(part) or {}
-                if not isinstance(data, Mapping):
-                    raise InventoryError(f"{part}: not a mapping of variables")
-                name = file.name if file.is_dir() else file.stem
-                named.setdefault(name, {}).update(data)
-    return named
+def hosts_of(listing: Mapping[str, Any], group: str) -> list[str]:
+    """Return the hosts of a group and of the groups below it, each once."""
+    body = listing.get(group, {})
+    below = [host for child in body.get("children", ()) for host in hosts_of(listing, child)]
+    return list(dict.fromkeys([*body.get("hosts", ()), *below]))
 
 
 def needed(hosts: Mapping[str, Mapping[str, Any]]) -> tuple[dict[str, dict[str, Any]], list[Finding]]:
@@ -113,7 +90,7 @@ def needed(hosts: Mapping[str, Mapping[str, Any]]) -> tuple[dict[str, dict[str, 
         chosen[host] = {}
         for key in VARIABLES:
             value = variables.get(key)
-            if "{{" in str(value) or "{%" in str(value):
+            if any(mark in str(value) for mark in ("{{", "{%", "__ansible_vault")):
                 reason = "a template or an encrypted value, which is evaluated by Ansible only"
                 remedy = "Write the value itself, or run the playbook with --tags plan."
                 findings.append(
@@ -127,7 +104,7 @@ def needed(hosts: Mapping[str, Mapping[str, Any]]) -> tuple[dict[str, dict[str, 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line; return its exit status."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("inventory", help="YAML inventory file or directory, or - for `ansible-inventory --list`")
+    parser.add_argument("inventory", help="inventory file or directory, or - for `ansible-inventory --list`")
     parser.add_argument("--json", action="store_true", help="print an object with plan and findings")
     parser.add_argument(
         "--totalvfs",

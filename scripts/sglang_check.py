@@ -2,14 +2,14 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Say what SGLang would make of a command line, without SGLang, torch or a GPU.
+"""Check a command line of sglang.launch_server, without SGLang, torch or a GPU.
 
     scripts/sglang_check.py --sglang 0.5.23 --arch Glm4MoeForCausalLM -- --model-path … --tp-size 4 --nnodes 4
     scripts/sglang_check.py --sglang 0.5.23 --json -- python3 -m sglang.launch_server --model-path …
 
 The flags are judged by the release's own parser (its catalogue) and by the collection's rules, and written in the
 release's spelling; the memory of one GPU is estimated for models that the collection knows, with the arithmetic. Exits
-0 when nothing speaks against the start, 1 when something does, 2 when the question is wrong.
+0 when no finding is an error, 1 when one is, 2 when the arguments of this script are wrong.
 """
 
 from __future__ import annotations
@@ -79,6 +79,7 @@ def options() -> argparse.ArgumentParser:
         metavar="FILE",
         help="the model's config.json for --deep; without it, the defaults that transformers has for the architecture",
     )
+    parser.add_argument("--draft-config", type=Path, metavar="FILE", help="the draft's config.json for --deep")
     parser.add_argument("--json", action="store_true", help="answer as one JSON object")
     return parser
 
@@ -133,20 +134,24 @@ def answer(asked: argparse.Namespace, argv: Sequence[str]) -> tuple[Report, Esti
     return judge_line(knowledge, models, asked.sglang, argv, given, setting)
 
 
-def ask_release(report: Report, argv: Sequence[str], model_config: Path | None) -> dict[str, Any]:
-    """Return what the release's own resolver makes of the arguments; raise ValueError when it can't be asked."""
-    question = {
+def ask_release(report: Report, argv: Sequence[str], configs: Mapping[str, Path | None]) -> dict[str, Any]:
+    """Return what the release's own resolver makes of the arguments; raise ValueError when it can't be asked.
+
+    ``configs`` are the files config.json of the model (``config``) and its draft (``draft_config``), where given.
+    """
+    question: dict[str, Any] = {
         "argv": list(argv),
         "arch": report.context["arch"] or "LlamaForCausalLM",
         "draft_arch": report.context["draft_arch"],
     }
     try:
-        if model_config is not None:
-            question["config"] = json.loads(model_config.read_text(encoding="utf-8"))
+        for key, path in configs.items():
+            if path is not None:
+                question[key] = json.loads(path.read_text(encoding="utf-8"))
         release = sglang_catalogue.unpack(report.judged_by)
         return _sglang_environment.ask(release, sglang_catalogue.CACHE, [question])[0]
     except (OSError, ValueError) as problem:
-        raise ValueError(f"--model-config: {problem}") from problem
+        raise ValueError(f"--model-config or --draft-config: {problem}") from problem
     except (sglang_catalogue.ReleaseError, _sglang_environment.SetupError) as problem:
         raise ValueError(f"--deep: {problem}") from problem
 
@@ -169,7 +174,8 @@ def main(words: Sequence[str] | None = None) -> int:
     try:
         argv = clean_argv(everything[split + 1 :])
         report, memory = answer(asked, argv)
-        deep = ask_release(report, argv, asked.model_config) if asked.deep else None
+        configs = {"config": asked.model_config, "draft_config": asked.draft_config}
+        deep = ask_release(report, argv, configs) if asked.deep else None
     except ValueError as problem:
         result: dict[str, Any] = {
             "sglang": asked.sglang,

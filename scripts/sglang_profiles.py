@@ -5,12 +5,12 @@
 """Show which profiles and presets run on which SGLang versions, and why not.
 
     scripts/sglang_profiles.py                             every preset on every version, as a table
-    scripts/sglang_profiles.py --sglang 0.5.23 --reasons    one version, with the reason of every refusal
+    scripts/sglang_profiles.py --sglang 0.5.23 --reasons    one version, with every error and warning
     scripts/sglang_profiles.py --same                       presets that SGLang would run as one engine
     scripts/sglang_profiles.py --memory glm-4.7             memory of one GPU, on the release of the profile
     scripts/sglang_profiles.py --json glm-4.7               one profile as JSON, memory included
 
-Exits 0 when every preset that isn't broken is accepted on the version it was written for, else 1.
+Exits 0 when every preset is accepted on the version for which it was written, except those of status broken; else 1.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from _collection import IMPORT_ROOT
@@ -86,13 +87,24 @@ def memory(cells: Sequence[Cell]) -> str:
     )
 
 
+def reasons(cells: Sequence[Cell]) -> list[str]:
+    """Return every error and warning once, with its source and the versions on which it was found."""
+    versions: dict[tuple[str, str], list[str]] = {}
+    for cell in cells:
+        for finding in cell.findings:
+            source = f" (source: {finding.source})" if finding.source else ""
+            told = str(replace(finding, where="")) + source
+            versions.setdefault((f"{cell.profile}/{cell.preset}", told), []).append(cell.sglang)
+    return [f"{name} on {', '.join(dict.fromkeys(found))}: {told}" for (name, told), found in versions.items()]
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Print what was asked for."""
     parser = argparse.ArgumentParser(description="Check profiles against SGLang versions.")
     parser.add_argument("names", nargs="*", metavar="PROFILE", help="profiles (default: all)")
     parser.add_argument("--dir", action="append", default=[], type=Path, help="directory of your own profiles")
     parser.add_argument("--sglang", action="append", default=[], metavar="VERSION", help="only this version")
-    parser.add_argument("--reasons", action="store_true", help="say why a preset is refused")
+    parser.add_argument("--reasons", action="store_true", help="print every error and warning, with remedy and source")
     parser.add_argument("--same", action="store_true", help="only list presets that are one engine")
     parser.add_argument("--preset", action="append", default=[], metavar="NAME", help="only this preset")
     parser.add_argument(
@@ -119,9 +131,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     else:
         print(table(cells))
     if asked.reasons:
-        for cell in cells:
-            for reason in cell.reasons:
-                print(f"{cell.profile}/{cell.preset} on {cell.sglang}: {reason}")
+        print(*reasons(cells), sep="\n")
     for line in wrong:
         print(line, file=sys.stderr)
     return 1 if wrong else 0

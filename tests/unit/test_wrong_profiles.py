@@ -71,6 +71,7 @@ WRONG: list[tuple[str, str, str | None, dict[str, Any], str, str]] = [
     (QWEN, "mtp", None, args(mamba_track_interval=2), "mamba.track", "page_size"),
     (QWEN, "mtp", None, args(speculative_eagle_topk=4), "spec.v2.topk", "SGLANG_ENABLE_SPEC_V2"),
     (GLM, "winner", "0.5.13", STOCK, "moe.nvfp4.runner", "flashinfer_cutlass"),
+    (GLM, "piecewise", None, {}, "graph.piecewise.nvfp4", "disable_piecewise_cuda_graph"),
     (GLM, "flashinfer-cutlass-flashinfer", None, {}, "moe.nvfp4.fi_cutlass.attn", "triton"),
     (GLM, "mtp-triton", None, args(speculative_eagle_topk=None), "spec.topk.required", "speculative_eagle_topk"),
     (GLM, "mtp-triton", None, args(speculative_num_steps=None), "spec.steps.required", "speculative_num_steps"),
@@ -134,7 +135,6 @@ SILENT: list[tuple[str, str, str | None, dict[str, Any], str, str]] = [
     (QWEN, "ep4", None, args(max_running_requests=None), "graph.eager_regime", "max_running_requests"),
     (QWEN, "winner", None, args(max_running_requests=32), "graph.eager_regime", "max_running_requests"),
     (NEMOTRON, "no-spec", None, args(fp4_gemm_backend="flashinfer_cudnn"), "fp4gemm.cudnn", "flashinfer_cutlass"),
-    (GLM, "piecewise", None, {}, "graph.piecewise.nvfp4", "disable_piecewise_cuda_graph"),
     (QWEN, "winner", None, args(moe_runner_backend="triton"), "moe.nvfp4.runner", "cutlass"),
 ]  # fmt: skip
 

@@ -170,7 +170,7 @@ def _parse_replacement(text: str) -> Iterable[tuple[str, str | None]]:
     head, brace, rest = name.partition("{")
     names = [name]
     if brace:
-        inner, _unused, tail = rest.partition("}")
+        inner, tail = rest.split("}", 1)
         names = [f"{head}{part}{tail}" for part in inner.split(",")]
     return [(one, value if equals else None) for one in names]
 

@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The whole judgement on a command line: the release's parser, the rules, the translation. Private."""
+"""Everything about one command line: the release's parser, the rules, the translation. Private to the collection."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Report:
 
     @property
     def accepted(self) -> bool:
-        """Tell whether nothing speaks against starting it."""
+        """Tell whether no finding is an error."""
         return not has_errors(self.findings)
 
     @cached_property
@@ -79,13 +79,13 @@ class Report:
 def check(
     knowledge: Knowledge, sglang: str, argv: Sequence[str], facts: Facts, setting: Setting, where: str = ""
 ) -> Report:
-    """Judge a command line; raise ValueError when ``sglang`` is no version."""
+    """Judge a command line; raise ValueError when ``sglang`` is not a version."""
     version = Version.parse(sglang)
     catalogue, findings = knowledge.history.nearest(version)
     parsed = parse_flags(catalogue, knowledge.history, argv)
     items, notes = translate(parsed.items, catalogue, knowledge.history)
     translated = [word for item in items for word in item.argv]
-    meant = _meant(parsed, parse_flags(catalogue, knowledge.history, translated))
+    meant = _with_translations(parsed, parse_flags(catalogue, knowledge.history, translated))
     judgement = judge_flags(catalogue, knowledge.history, version, meant, facts, setting, knowledge.rules)
     if facts.arch is None:
         findings.append(
@@ -100,7 +100,7 @@ def check(
         )
     told = {finding.key for finding in judgement.findings if finding.key.startswith("--")}
     findings += [finding for finding in parsed.findings if finding.rule not in NAMES or finding.key not in told]
-    # what the parser refuses as unknown is reported by the parser; the translation only adds what it did
+    # the parser already reported unknown flags; keep only the translation's notes
     findings = [*findings, *judgement.findings, *(n for n in notes if n.severity != "error")]
     return Report(
         sglang=str(version),
@@ -114,8 +114,8 @@ def check(
     )
 
 
-def _meant(parsed: Parsed, translated: Parsed) -> Parsed:
-    """Return what a line would be with its flags of other releases in this one's spelling, for the rules to judge."""
+def _with_translations(parsed: Parsed, translated: Parsed) -> Parsed:
+    """Return the line with the flags of other releases in this one's spelling, so that rules see their values."""
     written = {item.written for item in parsed.items}
     added = [item for item in translated.items if item.written not in written]
     if all(item.flag is not None for item in parsed.items):

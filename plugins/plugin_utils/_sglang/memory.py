@@ -63,7 +63,7 @@ def estimate(
     model: Model | None, context: Mapping[str, Any], draft: Model | None, gpu: str, where: str = ""
 ) -> Estimate:
     """Add up what is known of one GPU's memory; ``context`` is that of the rules, with defaults filled in."""
-    _capability, unified, total = GPUS[gpu]
+    unified, total = GPUS[gpu][1:]
     share = Share(max(1, int(context.get("tp_size") or 1)), max(1, int(context.get("pp_size") or 1)))
     fraction = context.get("mem_fraction_static")
     static = float(fraction) if fraction is not None else 0.87
@@ -92,7 +92,7 @@ def estimate(
         _mamba(result, model, context, share)
         _cache(result, model, context, share, drafted, inside)
     _free(result, context, inside)
-    _judge(result, context, unified, where)
+    _report_limits(result, context, unified, where)
     return result
 
 
@@ -215,7 +215,7 @@ def _free(result: Estimate, context: Mapping[str, Any], inside: bool) -> None:
     )
 
 
-def _judge(result: Estimate, context: Mapping[str, Any], unified: bool, where: str) -> None:
+def _report_limits(result: Estimate, context: Mapping[str, Any], unified: bool, where: str) -> None:
     def note(severity: Severity, what: str, key: str, reason: str, remedy: str) -> None:
         result.findings.append(Finding(severity, f"memory.{what}", key, context.get(key), reason, remedy, where))
 

@@ -107,7 +107,7 @@ class Rule:
     def told_by(self) -> str:
         """Return how the rule is known, in words: evidence, source, and the published launches that it applied to."""
         works, fails = self.tried
-        launches = f"; of {works + fails} published launches like this {fails} failed" if works + fails else ""
+        launches = f"; of the published launches, {works} that worked and {fails} that failed" if works + fails else ""
         return f"{self.evidence}: {self.source}{launches}"
 
 

@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The command line on every inventory of the repository, as its own process: it must need no Ansible."""
+"""The command line on every inventory of the repository, as its own process."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import fabric_plan
 import pytest
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -83,20 +84,47 @@ def test_a_value_for_ansible_only_says_what_to_do(tmp_path: Path, value: str) ->
     assert "--tags plan" in findings["fabric.value.template"]["remedy"]
 
 
+def test_an_ini_inventory_is_read(tmp_path: Path) -> None:
+    rails = '[{"name": "rail0", "pf": "enp1s0f0np0", "network": "10.100.0.0/16"}]'
+    hosts = "[gb10_nodes]\nspark1 gb10_node_id=1\nspark2 gb10_node_id=2\n[gb10_nodes:vars]\ngb10_fabric_vf_count=1\n"
+    (tmp_path / "hosts.ini").write_text(f"{hosts}gb10_fabric_rails={rails}\n")
+    done = run(str(tmp_path / "hosts.ini"))
+    assert done.returncode == 0, done.stderr
+    assert "2 hosts, 1 rails, 2 VFs, 1 NADs" in done.stdout
+
+
 @pytest.mark.parametrize(
-    ("name", "content", "said"),
+    ("content", "said"),
     [
-        ("hosts.yml", "gb10_nodes: [", "hosts.yml"),
-        ("hosts.yml", "- spark1", "not a mapping of groups"),
-        ("hosts.ini", "[gb10_nodes]", "ansible-inventory -i"),
+        ("gb10_nodes: [", "did not find expected node content"),
+        ("- spark1", "should be a dictionary"),
+        (HOSTS.replace("{gb10_node_id: 1}", "{gb10_node_id: 1, gb10_node_id: 3}"), "duplicate mapping key"),
     ],
 )
-def test_an_unreadable_inventory_exits_2_and_says_why(tmp_path: Path, name: str, content: str, said: str) -> None:
-    (tmp_path / name).write_text(content)
+def test_an_unreadable_inventory_exits_2_and_says_why(tmp_path: Path, content: str, said: str) -> None:
+    (tmp_path / "hosts.yml").write_text(content)
     done = run(str(tmp_path))
     assert done.returncode == 2
     assert said in done.stderr
+    assert f"Origin: {tmp_path}/hosts.yml" in done.stderr or "dictionary" in said
     assert "Traceback" not in done.stderr
+
+
+def test_an_inventory_that_is_not_there_is_named(tmp_path: Path) -> None:
+    done = run(str(tmp_path / "mine"))
+    assert (done.returncode, "no such file or directory" in done.stderr) == (2, True)
+
+
+def test_without_ansible_core_it_says_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fabric_plan, "find_spec", lambda name: None)
+    with pytest.raises(fabric_plan.InventoryError, match=r"has no ansible-core.*make venv"):
+        fabric_plan.list_inventory(tmp_path)
+
+
+def test_hosts_of_a_group_include_those_of_its_children() -> None:
+    listing = {"gb10_nodes": {"hosts": ["a"], "children": ["more"]}, "more": {"hosts": ["b", "a"]}}
+    assert fabric_plan.hosts_of(listing, "gb10_nodes") == ["a", "b"]
+    assert fabric_plan.hosts_of(listing, "missing") == []
 
 
 def test_standard_input_that_is_no_json_exits_2() -> None:

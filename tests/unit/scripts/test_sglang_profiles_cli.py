@@ -54,3 +54,12 @@ def test_a_preset_that_failed_elsewhere_is_not_called_ok() -> None:
     table = run("glm-4.7", "--sglang", "0.5.11").stdout
     marks = {line.split()[0]: line.split()[-1] for line in table.splitlines() if line.startswith("glm-4.7/")}
     assert (marks["glm-4.7/winner"], marks["glm-4.7/piecewise"]) == ("ok", "??")
+
+
+def test_reasons_name_remedy_and_source_once_with_warnings_and_versions() -> None:
+    lines = run("glm-4.7", "--preset", "piecewise", "--reasons", "--sglang", "0.5.11", "--sglang", "0.5.12").stdout
+    found = [line for line in lines.splitlines() if "[graph.piecewise.nvfp4]" in line]
+    assert len(found) == 1
+    assert found[0].startswith("glm-4.7/piecewise on 0.5.11, 0.5.12: warning: ")
+    assert "Set disable_piecewise_cuda_graph" in found[0]
+    assert "(source: measured: " in found[0]

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -48,3 +50,26 @@ def test_everything_that_a_profile_may_say_is_offered(tmp_path: Any) -> None:
     assert set(schema["properties"]) - {"image"} <= set(profile) | presets
     model = schema["properties"]["model"]["properties"]
     assert {"revision", "arch", "quantization", "weights_gb"} <= set(profile["model"]) <= set(model)
+
+
+@pytest.mark.parametrize("given", ["name=mine", "profile_name=mine"])
+def test_the_playbook_takes_profile_name_and_refuses_the_reserved_name(tmp_path: Any, given: str) -> None:
+    playbook = str(ROOT / "playbooks" / "profile_new.yml")
+    own = f"profile_new_dir={tmp_path}"
+    command = [
+        sys.executable,
+        "-m",
+        "ansible",
+        "playbook",
+        "-i",
+        "localhost,",
+        playbook,
+        "-e",
+        own,
+        "-e",
+        "repo=org/Mine",
+    ]
+    done = subprocess.run([*command, "-e", given], capture_output=True, text=True, check=False, cwd=ROOT)
+    assert (tmp_path / "mine.yml").exists() == (given == "profile_name=mine"), done.stdout + done.stderr
+    wanted = "ansible-playbook -i localhost, gb10.cluster.serve" if done.returncode == 0 else "-e profile_name=NAME"
+    assert wanted in " ".join(done.stdout.split())

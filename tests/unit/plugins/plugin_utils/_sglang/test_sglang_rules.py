@@ -209,6 +209,8 @@ CASES: list[tuple[str, str, str, str, dict[str, Any], str, str, dict[str, Any]]]
      "--disable-piecewise-cuda-graph", GLM),
     ("graph.piecewise.autooff", "warning", "0.5.10", f"{EAGLE} 4", {}, "0.5.11", f"{EAGLE} 4", {}),
     ("graph.piecewise.autooff", "info", "0.5.12", f"{EAGLE} 4", {}, "0.5.14", f"{EAGLE} 4", {}),
+    ("graph.piecewise.nvfp4", "error", "0.5.10", "", {**GLM, "patches": ()}, "0.5.10", "",
+     {**GLM, "patches": (), "carries": ("sglang#23745",)}),
     ("graph.piecewise.nvfp4", "warning", "0.5.10", "", GLM, "0.5.10", "--disable-piecewise-cuda-graph", GLM),
     ("graph.piecewise.nvfp4", "warning", "0.5.10", "", {"quantization": "modelopt_fp4"}, "0.5.9", "",
      {"quantization": "modelopt_fp4"}),
