@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Measure a running server from the controller; an action, since it shows its progress while it works."""
+"""Measure a running server from the controller. An action, because a module could not show its progress."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ DISPLAY = Display()
 
 
 async def _while_wanted(work: Any) -> Any:
-    """Await the work, and give it up when the playbook is gone: an orphan must not go on loading the server."""
+    """Await the work, and cancel it when the playbook has ended, so that nothing goes on loading the server."""
     parent = os.getppid()
     task = asyncio.ensure_future(work)
     while not (await asyncio.wait([task], timeout=1))[0]:
@@ -130,7 +130,7 @@ class ActionModule(ControllerAction):
 
 
 def _conclusion(cells: list[Mapping[str, Any]], wanted: int, strict: bool) -> dict[str, Any]:
-    """Return time, verdict and message for the cells that were measured."""
+    """Return the time, the message and whether the task failed for the cells that were measured."""
     took = {"took_s": sum(c["took_s"] for c in cells)}
     wrong = [c for c in cells if c["status"] != "ok"]
     bad = [f"{c['workload']['name']}: {c['status']} {c.get('reason', '')}".strip() for c in wrong]

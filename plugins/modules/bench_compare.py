@@ -12,8 +12,8 @@ short_description: Compare two sweeps and fail when the second is worse
 version_added: 0.1.0
 author: The gb10.cluster authors (@gb10)
 description:
-  - Puts both rates, the time to the first token and the time between tokens of two journals side by side, cell by
-    cell and workload by workload.
+  - Compares both rates, the time to the first token and the time between tokens of two journals, for each cell and
+    workload.
   - A difference counts when it is larger than the tolerance and the repetitions can tell it from noise.
   - Runs on the controller.
 extends_documentation_fragment: [gb10.cluster.readonly]
@@ -27,7 +27,7 @@ options:
     type: path
     required: true
   tolerance:
-    description: The relative difference that is still the same.
+    description: The largest relative difference that counts as equal.
     type: float
     default: 0.05
 """

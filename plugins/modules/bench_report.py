@@ -14,9 +14,9 @@ author: The gb10.cluster authors (@gb10)
 description:
   - Reads sweep journals and writes one self-contained HTML page, the same as Markdown, and JSON with every number,
     request and argument as it was recorded.
-  - Names the winner of every workload with its doubt, the noise floor, and why each excluded cell is excluded.
-  - Says on which fabric and versions the cells ran, what proved each cell's transport, how its arguments differ from
-    the first, and how to measure the same again.
+  - Names the winner of every workload and how certain it is, the noise floor, and why each excluded cell is excluded.
+  - Lists the fabric and the versions, the verdict on each cell's transport, how its arguments differ from the base,
+    and the command that measures the same again.
   - Runs on the controller.
 attributes:
   check_mode:
@@ -24,10 +24,10 @@ attributes:
     description: Writes nothing in check mode.
   diff_mode:
     support: none
-    description: A report is made anew.
+    description: A report is written again as a whole.
 options:
   journals:
-    description: Result logs, as M(gb10.cluster.sweep_record) writes them.
+    description: Journals that M(gb10.cluster.sweep_record) wrote; a missing one is an error.
     type: list
     elements: path
     required: true
@@ -67,7 +67,7 @@ files:
   type: list
   elements: str
 lines:
-  description: What a reader wants to know first.
+  description: The winners, the noise floor and the notes.
   returned: success
   type: list
   elements: str

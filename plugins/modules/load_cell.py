@@ -8,14 +8,14 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: load_cell
-short_description: Measure an OpenAI-compatible streaming server, and say when its figures mean nothing
+short_description: Measure an OpenAI-compatible streaming server, and name invalid figures
 version_added: 0.1.0
 author: The gb10.cluster authors (@gb10)
 description:
   - Sends the same prompts at a given concurrency and context, repeats them, and returns times to the first token
     and between tokens, rates, the server's own counts, and the spread over the repetitions.
   - Judges every answer while it arrives. Collapsed output, identical statistics, decoding outside the CUDA graphs
-    and a server that also serves somebody else are named in the cell's status; such a cell must not be ranked.
+    and a server that also serves others are named in the cell's status; such a cell must not be ranked.
   - Runs on the controller, which must reach the server.
 attributes:
   check_mode:
@@ -37,19 +37,19 @@ options:
     description: Bearer token.
     type: str
   timeout:
-    description: Seconds after which a silent stream is given up.
+    description: Seconds after which a silent stream fails.
     type: float
     default: 600.0
   metrics:
-    description: Read C(/metrics) around each repetition; needed for accept length and to notice others.
+    description: Read C(/metrics) around each repetition; needed for the accept length and to notice requests of others.
     type: bool
     default: true
   idle_timeout:
-    description: Seconds to wait for a server that still runs requests, before it is refused as somebody else's.
+    description: Seconds to wait for a server that still runs requests; then the cell ends as V(shared).
     type: float
     default: 60.0
   stop_at_garbage:
-    description: Leave out the workloads that follow one which means nothing.
+    description: Skip the workloads after an invalid one.
     type: bool
     default: true
   baseline:
@@ -62,8 +62,8 @@ options:
     description:
       - What sends the requests. V(sglang) is C(sglang.bench_serving); each but V(gb10) has to be installed on the
         controller, and gives its figures in the same form.
-      - Only V(gb10) and V(sglang) keep what the server said, so that it can be judged; only V(gb10) reads
-        C(/metrics) for more than whether the server is idle.
+      - Only V(gb10) and V(sglang) keep the answers, so that they can be judged. The others read C(/metrics) only to see
+        whether the server is idle.
     type: str
     choices: [gb10, sglang, llama-benchy, aiperf]
     default: gb10
@@ -72,7 +72,7 @@ options:
     type: bool
     default: true
   strict:
-    description: Fail when a cell means nothing; otherwise only say so in its status.
+    description: Fail when a cell is invalid; otherwise only its status says so.
     type: bool
     default: true
   workloads:
@@ -82,7 +82,7 @@ options:
     required: true
     suboptions:
       concurrency:
-        description: Streams at a time.
+        description: Requests that run at a time.
         type: int
         required: true
       max_tokens:
@@ -94,7 +94,7 @@ options:
         type: int
         default: 0
       requests:
-        description: Requests a repetition; V(0) means one a stream.
+        description: Requests per repetition; V(0) means one per stream.
         type: int
         default: 0
       duration_s:
@@ -123,8 +123,8 @@ options:
         default: 1
       draft_tokens:
         description:
-          - Draft tokens a verify step, to derive the accept rate from the accept length. Left out, it is what the
-            server says that it runs with.
+          - Draft tokens per verify step, to derive the accept rate from the accept length. When it is left out, the
+            server is asked.
         type: int
 """
 
@@ -143,14 +143,14 @@ EXAMPLES = r"""
 RETURN = r"""
 cells:
   description:
-    - One record a workload. C(status) is V(ok), V(garbage), V(shared), V(eager), V(failed) or V(infrastructure).
+    - One record per workload. C(status) is V(ok), V(garbage), V(shared), V(eager), V(failed) or V(infrastructure).
     - C(peak_tok_s) is the sum of the requests' own rates, C(wall_tok_s) tokens over wall time; both carry mean,
       spread and percentiles over the repetitions.
   returned: always
   type: list
   elements: dict
 server_info:
-  description: What the server says that it runs, without secrets; empty where it does not say.
+  description: The server's own settings, without secrets; empty where it does not tell them.
   returned: always
   type: dict
 took_s:
@@ -158,7 +158,7 @@ took_s:
   returned: always
   type: float
 msg:
-  description: What was measured, or which cells mean nothing and why.
+  description: What was measured, or which cells are invalid and why.
   returned: always
   type: str
 """

@@ -66,11 +66,11 @@ async def _scrape(target: Target) -> Scrape:
 
 
 async def idle(target: Target, patience_s: float) -> Scrape:
-    """Return a reading of the idle server; raise Busy when it isn't idle in time: its figures would be of both."""
+    """Return a reading of the idle server; raise Busy when it does not become idle in time."""
     deadline = time.monotonic() + patience_s
     while (scrape := await _scrape(target)).busy:
         if time.monotonic() >= deadline:
-            raise Busy(f"{target.url} already runs {scrape.busy:.0f} requests: measure when nobody else uses it")
+            raise Busy(f"{target.url} already runs {scrape.busy:.0f} requests: measure when it is idle")
         await asyncio.sleep(min(2.0, patience_s))
     return scrape
 
@@ -85,7 +85,7 @@ async def _watch(target: Target, seen: list[Scrape]) -> None:
 
 
 def _foreign(server: Mapping[str, Any], records: Sequence[RequestRecord], workload: Workload) -> str:
-    """Return what shows that somebody else used the server, or nothing.
+    """Return what shows that others used the server, or nothing.
 
     Tokens are counted, not requests: a pod's readiness is a generation of one token every few seconds. Streams that a
     budget cut go on for some tokens before the server notices.

@@ -115,3 +115,22 @@ def test_the_figures_of_one_server_are_kept_as_a_sweep_of_one_cell(
     report = {"journals": [str(journal)], "dest": str(tmp_path / "report")}
     made, same = play(tmp_path, {"gb10.cluster.bench_report": report}, {"gb10.cluster.bench_compare": both})
     assert made["changed"] and {row["verdict"] for row in same["rows"]} == {"same"}
+
+
+def test_what_prevents_a_measurement_is_named(tmp_path: Path) -> None:
+    nowhere = "http://127.0.0.1:9"
+    tasks = [
+        cell(nowhere, workloads=[{"concurency": 1}]),
+        cell(nowhere, client="aiperf"),
+        cell(nowhere, model=""),
+        cell(nowhere),
+        cell(nowhere, metrics=False, strict=True),
+        cell(nowhere) | {"check_mode": True},
+    ]
+    wrong, lacking, silent, metrics, refused, checked = play(tmp_path, *[t | {"ignore_errors": True} for t in tasks])
+    assert "concurrency found in workloads" in wrong["msg"]
+    assert "pip install aiperf" in lacking["msg"]
+    assert "Is this the server's URL?" in silent["msg"]
+    assert metrics["cells"][0]["status"] == "infrastructure" and "--enable-metrics" in metrics["msg"]
+    assert (refused["failed"], refused["cells"][0]["status"]) == (True, "infrastructure")
+    assert (checked["skipped"], checked["msg"]) == (True, "1 cells would be measured")
