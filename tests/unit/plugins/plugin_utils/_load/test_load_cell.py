@@ -27,6 +27,7 @@ class Stub:
     """A server of known behaviour: what it answers, and what its metrics say."""
 
     sentences = 6
+    lengths = 3
 
     def __init__(self, text: str = "", busy: int = 0, eager: int = 0, others: int = 0) -> None:
         self.text, self.busy, self.eager, self.others = text, busy, eager, others
@@ -47,7 +48,8 @@ class Stub:
         text = self.text or prose(self.sentences, mine)
         response = web.StreamResponse()
         await response.prepare(request)
-        words = text.split(" ")[: body["max_tokens"]]
+        # Answers differ in length: on a busy machine streams of one length can end at the same rate, which is garbage.
+        words = text.split(" ")[: body["max_tokens"] - mine % self.lengths]
         steadily = body["stream_options"].get("continuous_usage_stats")
         for number, word in enumerate(words, start=1):
             value = {"choices": [{"delta": {"content": word + " "}, "finish_reason": None}]}
