@@ -1,4 +1,4 @@
-# The commands of this repository. Every one of them can be run on a machine where nothing was installed.
+# The commands of this repository. Each of them installs what it needs.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
 
@@ -8,6 +8,7 @@ PYTHON ?= $(shell for p in python3.13 python3.12 $$HOME/.pyenv/versions/3.13*/bi
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+DEV := $(VENV)/.installed-dev
 LAB := lab/labctl
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
@@ -16,45 +17,51 @@ help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
 
 .PHONY: venv
-venv: $(STAMP) ## Create the virtual environment with everything pinned
-$(STAMP): requirements.txt requirements-dev.txt
+venv: $(STAMP) ## Create the virtual environment that deploying needs, with everything pinned
+$(STAMP): requirements.txt
 	@test -n "$(PYTHON)" || { echo "No Python >= 3.11 with venv found: install python3 and python3-venv, or set PYTHON=…"; exit 1; }
 	@echo "==> Python environment from $(PYTHON) (about a minute)"
 	$(PYTHON) -m venv --clear $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check -r requirements.txt
+	@touch $@
+
+# Test tools come on top of it, for the targets that need them.
+$(DEV): $(STAMP) requirements-dev.txt
+	@echo "==> test tools (about a minute)"
 	$(BIN)/pip install --quiet --disable-pip-version-check -r requirements-dev.txt
 	@touch $@
 
 .PHONY: lint
-lint: $(STAMP) ## Check style, types, roles, plugins and examples
+lint: $(DEV) ## Check style, types, roles, plugins, examples, generated pages and changelog
 	tests/lint
 
 .PHONY: unit
-unit: $(STAMP) ## Unit and property tests (no root, no lab)
+unit: $(DEV) ## Unit and property tests (no root, no lab)
 	$(BIN)/pytest -n auto tests/unit
 
 .PHONY: test
-test: $(STAMP) deps ## All tests: unit, lint, roles on real hosts, the demo with its faults
+test: $(DEV) deps ## Tests on both ends of the supported ansible-core range, roles on simulated hosts, the demo with its faults (lint is separate)
 	tests/all
 
 .PHONY: test-lab
-test-lab: $(STAMP) deps ## Every lab test and every molecule scenario, the long ones too
+test-lab: $(DEV) deps ## Every lab test and every molecule scenario, the long ones too
 	SCENARIOS="$(notdir $(patsubst %/molecule.yml,%,$(wildcard molecule/*/molecule.yml)))" \
 	LAB_TESTS="$(patsubst tests/lab/test_%,%,$(filter-out %sglang_cpu.py,$(wildcard tests/lab/test_*.py)))" tests/all
 
 .PHONY: deep-check
-deep-check: $(STAMP) ## Hold catalogues, rules and patches against real SGLang releases (torch and all that have a catalogue are fetched)
+deep-check: $(DEV) ## Compare catalogues, rules and patches with real SGLang releases (fetches torch and every release that has a catalogue)
 	$(BIN)/pytest tests/sglang
 
 .PHONY: test-sglang-cpu
-test-sglang-cpu: $(STAMP) deps ## Real SGLang as two ranks on the CPUs of two simulated hosts (root; about 10 minutes)
+test-sglang-cpu: $(DEV) deps ## Real SGLang as two ranks on the CPUs of two simulated hosts (root; about 10 minutes)
 	$(BIN)/pytest -s -p no:cacheprovider tests/lab/test_sglang_cpu.py
 
 .PHONY: test-vm
-test-vm: $(STAMP) ## The fabric on two virtual machines with real SR-IOV and soft-RoCE (root; about 15 minutes)
+test-vm: $(DEV) ## The fabric on two virtual machines with real SR-IOV and soft-RoCE (root; about 15 minutes)
 	$(BIN)/pytest -p no:cacheprovider -v --durations=0 tests/vm
 
 .PHONY: test-report
-test-report: $(STAMP) ## The report in a real browser, narrow, wide and in print (needs Chromium)
+test-report: $(DEV) ## The report in a real browser, narrow, wide and in print (needs Chromium)
 	$(BIN)/pytest -p no:cacheprovider tests/browser
 
 .PHONY: deps
@@ -64,14 +71,14 @@ deps: ## Install the Debian packages of the lab (asks apt, needs root)
 .PHONY: lab-up lab-down
 lab-up: $(STAMP) deps ## Start the simulated cluster: four sparks and a control node
 	$(LAB) up
-lab-down: ## Remove it without a trace
+lab-down: ## Remove the simulated cluster without a trace
 	$(LAB) down
 
 .PHONY: demo
-demo: $(STAMP) deps ## Deploy four nodes for real and say whether NCCL took RoCE; FAULT=name breaks something first
+demo: $(STAMP) deps ## Deploy four simulated nodes and verify the transport; FAULT=name breaks something first, KEEP=1 leaves the cluster running
 	lab/demo $(if $(FAULT),--fault $(FAULT))
 
 .PHONY: clean
-clean: ## Remove what the commands above made in this checkout (the lab's cache stays)
+clean: ## Remove what the commands above created in this checkout (the lab's cache stays)
 	-test ! -x $(LAB) || $(LAB) down
 	rm -rf $(VENV) .venv-2.19 .build .lab results tests/output .mypy_cache .ruff_cache .pytest_cache .hypothesis .ansible

@@ -20,6 +20,9 @@ class ActionModule(ControllerAction):
     def act(self, options: Mapping[str, Any], task_vars: Mapping[str, Any]) -> dict[str, Any]:
         """Return plan, table and findings; failed with the findings alone when one is an error."""
         variables, findings = fabric_variables(options["hosts"], task_vars)
+        if options["assume_vf_count"]:
+            for values in variables.values():
+                values.setdefault("gb10_assumed_vf_count", options["assume_vf_count"])
         plan, found = plan_fabric(variables)
         findings += found
         fact = {**plan.as_dict(), "findings": [finding.as_dict() for finding in findings]}

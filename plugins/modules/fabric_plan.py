@@ -24,6 +24,11 @@ options:
     type: list
     elements: str
     required: true
+  assume_vf_count:
+    description:
+      - VFs per PF to plan with for hosts that were not asked what their PFs offer. V(0) refuses to plan for such hosts.
+    type: int
+    default: 0
 """
 
 EXAMPLES = r"""

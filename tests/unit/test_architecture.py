@@ -20,7 +20,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("module_utils._rdma", "module_utils._nccl", "module_utils._k3s"),
     ("module_utils._netplan", "module_utils._fabric_check", "module_utils._preflight"),
     ("plugin_utils._paths", "plugin_utils._output", "plugin_utils._proof"),
-    ("plugin_utils._controller", "plugin_utils._fabric", "plugin_utils._sglang"),
+    ("plugin_utils._controller", "plugin_utils._variables", "plugin_utils._fabric", "plugin_utils._sglang"),
     ("plugin_utils._preflight", "plugin_utils._serving", "plugin_utils._load"),
     ("plugin_utils._sweep",),
     ("plugin_utils._report",),

@@ -47,11 +47,12 @@ def test_names_are_kubernetes_own() -> None:
 def test_the_playbooks_take_either_name_and_no_default(
     tmp_path: Path, playbook: str, given: dict[str, Any], meant: str
 ) -> None:
-    (play,) = yaml.safe_load((ROOT / "playbooks" / f"{playbook}.yml").read_text(encoding="utf-8"))
+    plays = yaml.safe_load((ROOT / "playbooks" / f"{playbook}.yml").read_text(encoding="utf-8"))
+    files = [str(ROOT / "playbooks" / name) for play in plays for name in play.get("vars_files", [])]
     shown = {"name": "Show", "ansible.builtin.debug": {"msg": "means <{{ sglang_instance }}>"}}
     book = tmp_path / "book.yml"
     book.write_text(
-        yaml.safe_dump([{"hosts": "localhost", "gather_facts": False, "vars": play["vars"], "tasks": [shown]}])
+        yaml.safe_dump([{"hosts": "localhost", "gather_facts": False, "vars_files": files, "tasks": [shown]}])
     )
     done = subprocess.run(
         [PLAYBOOK, book, "-e", json.dumps(given)], cwd=ROOT, capture_output=True, text=True, check=False

@@ -1,0 +1,54 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Check the inventory on the controller, before any host is touched."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from ansible.errors import AnsibleError
+from ansible.utils.vars import load_extra_vars
+from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import format_findings, has_errors
+from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import ControllerAction
+from ansible_collections.gb10.cluster.plugins.plugin_utils._variables.check import check_groups, check_variables
+from ansible_collections.gb10.cluster.plugins.plugin_utils._variables.known import Known, load_known
+
+GROUPS = ("gb10_cluster", "gb10_servers", "gb10_nodes")
+
+
+class ActionModule(ControllerAction):
+    """Reads the variables of every host of the cluster's groups; values that need facts are left to the roles."""
+
+    def act(self, options: Mapping[str, Any], task_vars: Mapping[str, Any]) -> dict[str, Any]:
+        """Return all findings; failed when one is an error."""
+        known = load_known()
+        groups = task_vars["groups"]
+        hosts = {host: None for group in GROUPS for host in groups.get(group, [])}
+        extra = load_extra_vars(self._loader)
+        findings = check_groups(groups, options["groups"])
+        findings += check_variables(known, _variables(known, hosts, task_vars["hostvars"]), extra)
+        failed = has_errors(findings)
+        return {
+            "changed": False,
+            "failed": failed,
+            "warnings": [] if failed else [str(finding) for finding in findings],
+            "msg": f"Nothing was changed.\n{format_findings(findings)}" if failed else "The inventory can be used.",
+        }
+
+
+def _variables(known: Known, hosts: Iterable[str], hostvars: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return ``{host: {name: value}}`` of the collection's variables; a value that can't be known yet is None."""
+    found: dict[str, dict[str, Any]] = {}
+    for host in hosts:
+        names = [name for name in hostvars[host] if name in known.command_line or known.owner(name)]
+        found[host] = {name: _value(hostvars[host], name) for name in names}
+    return found
+
+
+def _value(variables: Mapping[str, Any], name: str) -> Any:
+    try:
+        return variables[name]
+    except AnsibleError:
+        return None

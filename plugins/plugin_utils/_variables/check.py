@@ -1,0 +1,101 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Find variables that nothing reads and values that can't be used, before a host is touched. Private to us."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
+from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding
+
+from .known import Known, Spec
+
+# What a type can't say. The examples are current releases.
+FORMATS: Mapping[str, tuple[str, str]] = {
+    "k3s_version": (r"v\d+\.\d+\.\d+(-rc\d+)?\+k3s\d+", "v1.36.4+k3s1"),
+    "multus_cni_version": (r"v\d+\.\d+\.\d+", "v1.9.1"),
+}
+# How alike a name must be to one of ours to count as a slip of the pen.
+ALIKE = 0.8
+
+HostVariables = Mapping[str, Mapping[str, Any]]
+
+
+def check_variables(known: Known, variables: HostVariables, extra: Mapping[str, Any]) -> list[Finding]:
+    """All findings about ``{host: {name: value}}``; ``extra`` is what came with -e."""
+    found: dict[tuple[str, str], tuple[Finding, list[str]]] = {}
+    for host, values in variables.items():
+        for name, value in values.items():
+            for finding in _check(known, name, value, name in extra):
+                found.setdefault((name, str(finding)), (finding, []))[1].append(host)
+    return [_placed(finding, hosts, len(variables)) for finding, hosts in found.values()]
+
+
+def _placed(finding: Finding, hosts: list[str], of: int) -> Finding:
+    where = "all hosts" if len(hosts) == of > 1 else ", ".join(hosts)
+    return Finding(**{**finding.as_dict(), "where": where})
+
+
+def _check(known: Known, name: str, value: Any, on_command_line: bool) -> Iterator[Finding]:
+    if name in known.command_line:
+        spec = known.command_line[name]
+        if on_command_line:
+            yield from _check_value(name, value, spec)
+        else:
+            reason = "the inventory sets it, and playbooks read this name from the command line only"
+            remedy = f"Rename it to {spec['sets']}, or to something else if it is not meant for this collection."
+            yield Finding("error", "variables.bare", name, value, reason, remedy)
+    elif owner := known.owner(name):
+        names = known.names(owner)
+        if name in names:
+            yield from _check_value(name, value, names[name])
+        else:
+            yield from _check_name(name, owner, names)
+
+
+def _check_name(name: str, owner: str, names: Mapping[str, Spec]) -> Iterator[Finding]:
+    alike = difflib.get_close_matches(name, names, 1, ALIKE)
+    if alike:
+        yield Finding("error", "variables.unknown", name, None, "nothing reads it", f"Did you mean {alike[0]}?")
+    elif owner == "gb10":
+        remedy = "Remove it, or give it a name without gb10_; docs/variables.md lists all."
+        yield Finding("error", "variables.unknown", name, None, "nothing reads it", remedy)
+    else:
+        remedy = f"Remove it if it was meant for role {owner}; docs/variables.md lists its variables."
+        yield Finding("warning", "variables.unknown", name, None, f"role {owner} does not read it", remedy)
+
+
+def _check_value(name: str, value: Any, spec: Spec) -> Iterator[Finding]:
+    if value is None:
+        return
+    shown = None if spec.get("no_log") else value
+    rule = {key: spec[key] for key in ("type", "elements", "choices") if key in spec}
+    errors = ArgumentSpecValidator({name: rule}).validate({name: value}).error_messages
+    for error in errors:
+        yield Finding("error", "variables.value", name, shown, str(error), _expected(spec))
+    pattern, example = FORMATS.get(name, ("", ""))
+    if pattern and not re.fullmatch(pattern, str(value)):
+        yield Finding("error", "variables.value", name, shown, "not a release", f"Write it as {example}.")
+
+
+def _expected(spec: Spec) -> str:
+    if spec.get("choices"):
+        return f"Choose one of {', '.join(map(str, spec['choices']))}."
+    kind = {"bool": "true or false", "int": "a whole number", "float": "a number"}.get(spec["type"])
+    return f"Write {kind or 'a ' + str(spec['type'])}."
+
+
+def check_groups(groups: Mapping[str, list[str]], needed: list[str]) -> list[Finding]:
+    """One finding for every group that a playbook needs and the inventory leaves empty."""
+    remedy = "Name your inventory with -i, and put hosts into this group; the directories of inventory/ are examples."
+    reason = "no host is in this group, so there is nothing to do"
+    return [
+        Finding("error", "inventory.group", name, groups.get(name, []), reason, remedy)
+        for name in needed
+        if not groups.get(name)
+    ]

@@ -1,0 +1,59 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Read which variables the collection has: those of its roles and the shared ones. Private to the collection."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import yaml
+
+from .._paths import ROLES
+
+SHARED_VARIABLES = ROLES.parent / "meta" / "shared_variables.yml"
+
+Spec = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Known:
+    """Every variable with its spec, by who reads it."""
+
+    shared: Mapping[str, Spec]
+    command_line: Mapping[str, Spec]
+    roles: Mapping[str, Mapping[str, Spec]]
+
+    def owner(self, name: str) -> str:
+        """The prefix that claims a name: ``gb10``, a role, or nobody; ``gb10_lab_`` is the lab's own."""
+        if name.startswith("gb10_"):
+            return "" if name.startswith("gb10_lab_") else "gb10"
+        return max((role for role in self.roles if name.startswith(f"{role}_")), key=len, default="")
+
+    def names(self, owner: str) -> Mapping[str, Spec]:
+        """The variables below a prefix."""
+        return self.shared if owner == "gb10" else self.roles.get(owner, {})
+
+
+@cache
+def load_known() -> Known:
+    """Read argument specs and shared variables of this collection."""
+    shared: dict[str, Spec] = {}
+    command_line: dict[str, Spec] = {}
+    for group in _load(SHARED_VARIABLES):
+        for name, spec in group["variables"].items():
+            (command_line if spec["where"] == "command line" else shared)[name] = spec
+    roles = {}
+    for path in sorted(ROLES.glob("*/meta/argument_specs.yml")):
+        entry_points = _load(path)["argument_specs"].values()
+        roles[path.parts[-3]] = {
+            name: spec for point in entry_points for name, spec in (point.get("options") or {}).items()
+        }
+    return Known(shared, command_line, roles)
+
+
+def _load(path: Any) -> Any:
+    return yaml.load(path.read_text(encoding="utf-8"), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))

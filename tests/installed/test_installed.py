@@ -1,0 +1,113 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The collection as its users install it: built from a dirty tree, installed into an empty directory, run there."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+BIN = Path(sys.executable).parent
+# What ships, and what of a working tree must not.
+SHIPPED = ("docs", "meta", "playbooks", "plugins", "profiles", "roles", "scripts", "sweeps")
+DIRT = (
+    "results/sweep.jsonl",
+    "playbooks/results/backups/gb10.tar.gz",
+    "inventory/mine/group_vars/all.yml",
+    "inventory/4x-gb10-switch/group_vars/vault.yml",
+    "roles/k3s/defaults/vault.yml",
+    "plugins/modules/__pycache__/pf_info.cpython-313.pyc",
+    ".lab/kubeconfig",
+)
+
+
+def run(*command: str | Path, cwd: Path, collections: Path | None = None) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "ANSIBLE_NOCOLOR": "1", "HOME": str(cwd)}
+    environment.pop("ANSIBLE_CONFIG", None)
+    environment |= {"ANSIBLE_COLLECTIONS_PATH": str(collections)} if collections else {}
+    words = list(map(str, command))
+    done = subprocess.run(words, check=False, capture_output=True, text=True, cwd=cwd, env=environment, timeout=300)
+    assert done.returncode == 0, f"{' '.join(words)}\n{done.stdout}\n{done.stderr}"
+    return done
+
+
+def tracked(directory: str) -> list[str]:
+    listed = run("git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", directory, cwd=ROOT).stdout
+    return [name for name in listed.split("\0") if name and (ROOT / name).is_file()]
+
+
+@pytest.fixture(scope="module")
+def artifact(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    tree = tmp_path_factory.mktemp("tree")
+    for name in tracked("."):
+        (tree / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(ROOT / name, tree / name)
+    for name in DIRT:
+        (tree / name).parent.mkdir(parents=True, exist_ok=True)
+        (tree / name).write_text("not for others\n", encoding="utf-8")
+    out = tmp_path_factory.mktemp("artifact")
+    run(BIN / "ansible-galaxy", "collection", "build", "--output-path", out, tree, cwd=out)
+    return next(out.glob("gb10-cluster-*.tar.gz"))
+
+
+@pytest.fixture(scope="module")
+def collections(artifact: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    empty = tmp_path_factory.mktemp("installed")
+    run(BIN / "ansible-galaxy", "collection", "install", "--no-deps", "-p", empty, artifact, cwd=empty)
+    return empty
+
+
+@pytest.fixture(scope="module")
+def home(collections: Path) -> Path:
+    return collections / "ansible_collections" / "gb10" / "cluster"
+
+
+def test_the_artifact_has_all_that_ships_and_nothing_else(artifact: Path) -> None:
+    with tarfile.open(artifact) as archive:
+        names = {member.name for member in archive if member.isfile()}
+    assert names & set(DIRT) == set()
+    tops = {name.partition("/")[0] for name in names}
+    assert tops & {"tests", "lab", "molecule", "results", "benchmarks", "collections", ".ci", ".github"} == set()
+    assert [name for top in SHIPPED for name in tracked(top) if name not in names] == []
+
+
+def test_everything_has_documentation(collections: Path, home: Path) -> None:
+    doc = BIN / "ansible-doc"
+    for kind, names in (
+        ("module", [path.stem for path in (home / "plugins" / "modules").glob("*.py")]),
+        ("filter", [path.stem for path in (home / "plugins" / "filter").glob("*.yml")]),
+        ("role", [path.name for path in (home / "roles").iterdir()]),
+    ):
+        wanted = [f"gb10.cluster.{name}" for name in names]
+        shown = json.loads(run(doc, "--json", "-t", kind, *wanted, cwd=collections, collections=collections).stdout)
+        assert set(shown) == set(wanted)
+
+
+def test_every_playbook_is_found_by_its_full_name(collections: Path, home: Path) -> None:
+    playbooks = [f"gb10.cluster.{path.stem}" for path in sorted((home / "playbooks").glob("*.yml"))]
+    inventory = home / "inventory" / "4x-gb10-switch"
+    play = BIN / "ansible-playbook"
+    run(play, "--syntax-check", "-i", inventory, *playbooks, cwd=collections, collections=collections)
+
+
+def test_an_example_is_planned(collections: Path, home: Path) -> None:
+    words = ["-i", home / "inventory" / "4x-gb10-switch", "-e", "gb10_kubeconfig=/nonexistent", "-e", "preset=latency"]
+    run(BIN / "ansible-playbook", *words, "gb10.cluster.plan", cwd=collections, collections=collections)
+
+
+def test_scripts_run_beside_the_installed_collection(collections: Path, home: Path) -> None:
+    for script in sorted((home / "scripts").glob("[a-z]*.py")):
+        run(sys.executable, script, "--help", cwd=collections)
+    shown = run(
+        sys.executable, home / "scripts" / "fabric_plan.py", home / "inventory" / "2x-gb10-direct", cwd=collections
+    )
+    assert "10.101.1.2/24" in shown.stdout

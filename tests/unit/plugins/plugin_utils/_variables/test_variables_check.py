@@ -1,0 +1,93 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Names that nothing reads, values that can't be used, and groups without hosts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from ansible_collections.gb10.cluster.plugins.plugin_utils._variables.check import check_groups, check_variables
+from ansible_collections.gb10.cluster.plugins.plugin_utils._variables.known import load_known
+
+
+def messages(extra: dict[str, Any] | None = None, **variables: Any) -> list[str]:
+    hosts = {"spark1": variables, "spark2": variables}
+    return [str(finding) for finding in check_variables(load_known(), hosts, extra or {})]
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("gb10_fabirc_mtu", "Did you mean gb10_fabric_mtu?"),
+        ("gb10_quite_different", "docs/variables.md"),
+        ("sglang_wait_timout", "Did you mean sglang_wait_timeout?"),
+        ("fabric_check_bandwith", "Did you mean fabric_check_bandwidth?"),
+    ],
+)
+def test_a_misspelt_name_is_an_error_for_all_hosts_at_once(name: str, meant: str) -> None:
+    (message,) = messages(**{name: 1})
+    assert message.startswith("error: all hosts: ")
+    assert meant in message
+
+
+def test_an_unknown_name_below_a_role_may_belong_to_something_else() -> None:
+    (message,) = messages(k3s_orchestration_extra_flags="x")
+    assert message.startswith("warning: ")
+
+
+@pytest.mark.parametrize("name", ["spark_rack", "gb10_lab_state", "ansible_user"])
+def test_other_names_are_not_looked_at(name: str) -> None:
+    assert messages(**{name: "x"}) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "told"),
+    [
+        ("gb10_fabric_qos", "ture", "Write true or false."),
+        ("gb10_fabric_mtu", "nine", "Write a whole number."),
+        ("gb10_fabric_topology", "mesh", "Choose one of switch, direct, ring, single."),
+        ("k3s_version", "latest", "Write it as v1.36.4+k3s1."),
+        ("serving_plan_vf_index", "one", "Write a whole number."),
+        ("gb10_fabric_rails", "rail0", "Write a list."),
+    ],
+)
+def test_a_value_that_cannot_be_used_comes_with_what_could(name: str, value: Any, told: str) -> None:
+    (message,) = messages(**{name: value})
+    assert told in message
+    assert str(value) in message
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"gb10_fabric_mtu": "9000", "gb10_fabric_qos": "yes", "gb10_fabric_vf_count": "auto"},
+        {"gb10_fabric_vf_count": 2, "gb10_sysfs_root": None, "k3s_version": "v1.36.5-rc1+k3s2"},
+    ],
+)
+def test_values_in_the_forms_that_ansible_takes_pass(values: dict[str, Any]) -> None:
+    assert messages(**values) == []
+
+
+def test_a_secret_is_not_shown() -> None:
+    (message,) = messages(k3s_token=["s3cret"], sglang_api_key={"key": "s3cret"})[:1] or [""]
+    assert "s3cret" not in message
+
+
+def test_a_short_name_is_for_the_command_line() -> None:
+    (message,) = messages(profile="desktop")
+    assert "Rename it to serving_plan_profile" in message
+    assert messages({"profile": "glm-4.7"}, profile="glm-4.7") == []
+    assert "Choose one of roce, socket" in messages({"transport": "tcp"}, transport="tcp")[0]
+
+
+def test_one_host_is_named() -> None:
+    (finding,) = check_variables(load_known(), {"a": {"gb10_node_id": 1}, "b": {"gb10_node_id": "x"}}, {})
+    assert finding.where == "b"
+
+
+def test_every_empty_or_missing_group_is_named() -> None:
+    found = check_groups({"gb10_nodes": []}, ["gb10_servers", "gb10_nodes"])
+    assert [finding.key for finding in found] == ["gb10_servers", "gb10_nodes"]
+    assert check_groups({"gb10_nodes": ["spark1"]}, ["gb10_nodes"]) == []

@@ -1,0 +1,104 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the first play of site makes of every example inventory as it stands, and of mistakes. No host is contacted."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import role_docs
+import yaml
+
+ROOT = Path(__file__).resolve().parents[2]
+PLAYBOOK = Path(sys.executable).with_name("ansible-playbook")
+EXAMPLES = sorted(path.name for path in (ROOT / "inventory").iterdir() if path.name != "lab")
+SHOWN = "{{ [serving_plan_profile, serving_plan_transport, serving_plan_vf_index | string] | join(' ') }}"
+
+
+def play(playbook: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"), "ANSIBLE_NOCOLOR": "1"}
+    command = [str(PLAYBOOK), *arguments, str(playbook)]
+    return subprocess.run(command, check=False, capture_output=True, text=True, cwd=ROOT, env=environment, timeout=120)
+
+
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_an_example_is_planned_as_it_stands(example: str) -> None:
+    done = play(ROOT / "playbooks" / "plan.yml", "-i", f"inventory/{example}", "-e", "gb10_kubeconfig=/nonexistent")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "Plan the group" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("extra", "told"),
+    [
+        ({"profile": "gemma-4-31b"}, ["gemma-4-31b-it"]),
+        ({"serving_plan_nodes": ["spark1"]}, ["[serving.nodes.count]"]),
+        (
+            {"k3s_version": "latest", "gb10_fabric_qos": "ture", "gb10_fabirc_mtu": 9000},
+            ["v1.36.4+k3s1", "Write true or false", "Did you mean gb10_fabric_mtu?"],
+        ),
+    ],
+)
+def test_a_mistake_ends_site_before_a_host_is_contacted(extra: dict[str, object], told: list[str]) -> None:
+    values = json.dumps({"gb10_kubeconfig": "/nonexistent", **extra})
+    done = play(ROOT / "playbooks" / "site.yml", "-i", "inventory/4x-gb10-switch", "-e", values)
+    assert done.returncode != 0
+    assert all(words in done.stdout + done.stderr for words in told)
+    assert "Read the host" not in done.stdout
+
+
+@pytest.mark.parametrize("playbook", sorted((ROOT / "playbooks").glob("*.yml")), ids=lambda path: path.stem)
+def test_every_playbook_for_hosts_begins_with_the_check(playbook: Path) -> None:
+    text = playbook.read_text(encoding="utf-8")
+    if "hosts: gb10_" in text:
+        assert text.index("import_playbook: check.yml") < text.index("hosts: ")
+
+
+def test_an_inventory_that_is_not_there_is_an_error() -> None:
+    done = play(ROOT / "playbooks" / "verify.yml", "-i", "nosuch")
+    assert done.returncode != 0
+    assert "no host is in this group" in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("extra", "expected"),
+    [
+        ([], ["gemma-4-31b-it roce 0", "glm-4.7 roce 0"]),
+        (["-e", "profile=qwen3.5-397b", "-e", "vf_index=1"], ["qwen3.5-397b roce 1"]),
+        (["-e", "serving_plan_profile=x", "-e", "transport=socket"], ["x socket 0"]),
+    ],
+)
+def test_the_command_line_wins_over_the_inventory(tmp_path: Path, extra: list[str], expected: list[str]) -> None:
+    shutil.copytree(ROOT / "playbooks" / "vars", tmp_path / "vars")
+    hosts = {"h": {"hosts": {"untold": {}, "told": {"serving_plan_profile": "glm-4.7"}}}}
+    (tmp_path / "hosts.yml").write_text(json.dumps(hosts), encoding="utf-8")
+    tasks = [{"ansible.builtin.debug": {"msg": SHOWN}}]
+    plays = [{"hosts": "h", "gather_facts": False, "vars_files": ["vars/command_line.yml"], "tasks": tasks}]
+    (tmp_path / "play.yml").write_text(json.dumps(plays), encoding="utf-8")
+    done = play(tmp_path / "play.yml", "-i", str(tmp_path / "hosts.yml"), *extra)
+    shown = re.findall("msg: (.*)", done.stdout)
+    assert len(shown) == 2, done.stdout + done.stderr
+    assert sorted(set(shown)) == expected
+
+
+def test_the_command_line_falls_back_to_the_defaults_of_the_roles() -> None:
+    values = role_docs.defaults("serving_plan") | role_docs.defaults("bench")
+    for name, template in yaml.safe_load(
+        (ROOT / "playbooks/vars/command_line.yml").read_text(encoding="utf-8")
+    ).items():
+        assert template.endswith(f" | default({values[name]!r}) }}}}"), name
+
+
+def test_the_readme_lists_the_tag_of_every_stage() -> None:
+    stages = yaml.safe_load((ROOT / "playbooks" / "site.yml").read_text(encoding="utf-8"))
+    tags = {tag for stage in stages for tag in stage.get("tags", [])}
+    table = (ROOT / "README.md").read_text(encoding="utf-8").partition("| tag | runs |")[2].partition("\n\n")[0]
+    assert set(re.findall(r"^\| `(\w+)`", table, re.MULTILINE)) == tags | {"plan"}
