@@ -95,8 +95,10 @@ def test_a_second_run_changes_nothing_and_a_reboot_brings_everything_back(site: 
 def test_a_session_through_a_port_protects_it_behind_sudo(site: Site) -> None:
     """sudo removes SSH_CONNECTION, and this port has no default route."""
     site.lab.shell("spark1", "ip address add 10.99.0.111/32 dev enp1s0f0np0")
-    more = {"ansible_host": "10.99.0.111", "ansible_ssh_common_args": "-o StrictHostKeyChecking=no -F none"}
-    said = site.play("fabric", "--limit", "spark1", check=False, **VFS, **more)
+    through = {"ansible_host": "10.99.0.111", "ansible_ssh_common_args": "-o StrictHostKeyChecking=no -F none"}
+    beside = site.lab.state / "session.yml"
+    beside.write_text(json.dumps({"gb10_nodes": {"hosts": {"spark1": through}}}))
+    said = site.play("fabric", "-i", beside, check=False, **VFS)
     site.lab.shell("spark1", "ip address del 10.99.0.111/32 dev enp1s0f0np0")
     assert "this Ansible session comes in through it" in " ".join(said.split())
 
