@@ -35,8 +35,8 @@ MAY_DIFFER = r"^/opt/containerd|^/etc/hosts |^setting .* forwarding"
 # Where the control process of the upgrade is killed: while the server is drained, while the second agent restarts,
 # while the model group starts again.
 POINTS = (
-    r"Upgrade the servers one after another.*TASK \[[^\n]*Drain it\]",
-    r"Upgrade the agents one after another.*ok: \[spark2.*TASK \[[^\n]*Restart it with the new release\]",
+    r"Upgrade the servers one after another.*TASK \[[^\n]*Evict the pods\]",
+    r"Upgrade the agents one after another.*ok: \[spark2.*TASK \[[^\n]*Restart the service\]",
     r"Start the model group as a whole.*TASK \[[^\n]*Apply all objects of the group\]",
 )
 

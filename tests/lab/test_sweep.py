@@ -68,7 +68,7 @@ def while_it_measures(cluster: Site, sweep: Path, finished: int) -> Iterator[tup
         deadline = time.monotonic() + 900
         while time.monotonic() < deadline and running.poll() is None:
             ended = sum(r["kind"] == "result" for r in journal(cluster, sweep))
-            if ended >= finished and "| Measure it" in task(log):
+            if ended >= finished and "| Measure the server" in task(log):
                 break
             time.sleep(0.5)
         assert running.poll() is None, log.read_text()[-4000:]
