@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The report in a real browser: nothing runs over the edge of a phone or a desktop, nothing is fetched, it prints."""
+"""Test the report in a real browser: it fits phones and desktops, fetches nothing, and can be printed."""
 
 from __future__ import annotations
 

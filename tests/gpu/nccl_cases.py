@@ -2,11 +2,11 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Run real NCCL on two GPUs in many settings and judge each log: needs two GPUs, Python 3.11 and PyTorch, nothing else.
+"""Run real NCCL on two GPUs in many settings and judge each log. Needs two GPUs, Python 3.11 and PyTorch.
 
     python3 tests/gpu/nccl_cases.py --out DIRECTORY
 
-NCCL_HOSTID makes the two ranks believe that they are on two nodes, so they talk over a network. Prints a line a case
+NCCL_HOSTID makes NCCL treat the two ranks as two nodes, so they use a network. Prints a line per case
 and writes the logs and ``cases.json``; the exit status is 1 when a verdict is not the expected one.
 """
 

@@ -2,14 +2,14 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Run real SGLang as two ranks on two GPUs of one machine, as if on two nodes, and judge what it says of itself.
+"""Run real SGLang as two ranks on two GPUs of one machine, as on two nodes, and check its log and answers.
 
     tests/gpu/sglang_two_ranks.py [--eagle] [--logs DIR]
 
 Needs two NVIDIA GPUs and an environment in which `python3 -m sglang.launch_server --help` works; nothing is downloaded,
 the model is tiny and random. Each rank has its own NCCL_HOSTID, so NCCL treats them as two hosts and takes Socket
 (there is no RDMA between the GPUs of most machines): the verdict must be `socket`, by channel lines, on both ranks.
-Prints one JSON object; exit status 0 only when every check holds.
+Prints one JSON object; the exit status is 0 only if every check passes.
 
 Seen on 2 x H200 (SGLang 0.5.16, PyTorch 2.11, NCCL 2.28.9), 2026-11-21: ready in 101 s and 475 tok/s for one stream;
 with --eagle, kernels compiled, 46 s and 241 tok/s, accept length 1.0 since the draft is random.

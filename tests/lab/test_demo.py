@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The path of `make demo`, from untouched hosts to the verdict, and its faults; one lab, in the order of this file."""
+"""Test `make demo` from untouched hosts to the verdict, and its faults. One lab, in the order of this file."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What can go wrong while the fabric changes: after each fault a host is reachable and has the old or the new state.
+"""Inject faults while the fabric changes: afterwards a host is reachable and has the old or the new state.
 
-The old state is MTU 9000, the change under test leads to 8000.
+The old state has MTU 9000, the new one 8000.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The fabric as its user meets it: planned, run with nothing to do, and with IPv6 beside IPv4. One lab of two nodes."""
+"""Test playbook fabric: planning, a run without changes, and IPv6 together with IPv4. One lab of two nodes."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The lab's Kubernetes without Ansible: K3s's stand-in from hand-written files, Multus, devices, pods on VFs."""
+"""Test the lab's Kubernetes without Ansible: simulated K3s with handwritten files, Multus, devices, pods with VFs."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Three servers with embedded etcd under the lab's K3s stand-in: joining, losing one, restoring a snapshot."""
+"""Test three servers of the simulated K3s with embedded etcd: joining, losing one, restoring a snapshot."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A group of two run by the real controller of LeaderWorkerSets, on the lab's real Kubernetes.
+"""Test a group of two ranks with the real LeaderWorkerSet controller on the lab's real Kubernetes.
 
-One lab, in the order of this file. The controller is its project's own, built from its Go module (lab/kubernetes/lws).
+One lab, in the order of this file. The controller is built from its project's Go module (lab/kubernetes/lws).
 """
 
 from __future__ import annotations

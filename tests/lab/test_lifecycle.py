@@ -1,10 +1,10 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A cluster's whole life in one lab, in the order of this file: installed from the air gap, a node added, upgraded and
-interrupted three times, a node removed, reset. The installation runs at -vvv, and nothing secret is found anywhere.
+"""Test the life of a cluster in one lab, in the order of this file: install it from the air-gap directory, add a node,
+upgrade it with three interruptions, remove a node, reset. The installation runs with -vvv and must reveal no secret.
 
-GB10_TEST_NODES=2 does it with two nodes and a third one, in half the time.
+GB10_TEST_NODES=2 uses two nodes and a third one, and takes half the time.
 """
 
 from __future__ import annotations

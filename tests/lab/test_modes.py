@@ -1,9 +1,9 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Each RDMA mode deployed by the same play; its level proved by admission, its pods looked into, its transport gated.
+"""Deploy each RDMA mode with the same play; check its Pod Security level, its pods and its transport.
 
-One lab of two nodes that goes from mode to mode; models lie in a directory of the nodes in each of them.
+One lab of two nodes runs one mode after another; in each mode the models are in a directory of the nodes.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Three servers with embedded etcd by the product's own playbooks, two of them GPU nodes: networks of the user's own,
-the CIS settings, the embedded mirror's files, a backup that brings back what was then, and a reset.
+"""Test three servers with embedded etcd, two of them GPU nodes, with the collection's playbooks: custom networks,
+the CIS settings, the embedded mirror's files, a backup that is restored, and a reset.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Real SGLang behind the same playbook: a tiny random model as two ranks on the CPUs of two of the lab's hosts.
+"""Serve a tiny random model with real SGLang and the same playbook, as two ranks on the CPUs of two lab hosts.
 
-Its image is built once from published packages (lab/sglang-cpu). What no CPU can show is left to the other tests: NCCL,
-so the transport gate has to refuse a verdict here.
+Its image is built once from published packages (lab/sglang-cpu). A CPU cannot run NCCL,
+so the transport gate must refuse a verdict here.
 """
 
 from __future__ import annotations

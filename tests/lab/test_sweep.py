@@ -1,9 +1,9 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A sweep of twelve cells on the lab's real Kubernetes, its controller killed twice and interrupted once.
+"""Run a sweep of twelve cells on the lab's real Kubernetes; its controller is killed twice and interrupted once.
 
-Two cells are refused, three are another's engine, one dies at four requests, one collapses; five are healthy.
+Two cells are refused, three have the engine of another cell, one crashes, one has broken output, five are healthy.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Role nccl_verify on live pods: what it proves, every fault that can be made here, and the comparison with TCP.
+"""Test role nccl_verify on live pods: its proof, every fault that the lab can inject, and the comparison with TCP.
 
-One lab of two nodes, in the order of this file; every fault is undone by its test. Faults are made on the running
-group, as a hand on the cluster makes them, because the serving plan refuses to deploy most of them.
+One lab of two nodes, in the order of this file; every test removes its fault. Faults are injected by
+changing the running group, because the serving plan refuses to deploy most of them.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Give a bare virtual environment the pip that ansible-test asks for, from the package index alone.
+"""Install the pip that ansible-test needs into an empty virtual environment, from the package index.
 
-ansible-test fetches its bootstrap script from a server of its own, which a machine behind a package mirror can't reach;
-it takes a script of that name from its cache instead.
+ansible-test downloads its bootstrap script from a server that a machine behind a package mirror cannot reach.
+If its cache has a script of that name, it uses that one.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Tests against real SGLang releases, taken from the package index; they need the network on the first run."""
+"""Download real SGLang releases from the package index for these tests; the first run needs the network."""
 
 from __future__ import annotations
 

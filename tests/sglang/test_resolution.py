@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The collection's verdict and its picture of what really runs, against the releases' own handling of arguments."""
+"""Compare the collection's verdicts and predicted settings with how the releases handle the arguments."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Presets that are said to be one engine, against the releases' own resolvers: with torch, as if on a GB10."""
+"""Compare presets that should resolve to one engine with the releases' resolvers, with torch, as on a GB10."""
 
 from __future__ import annotations
 

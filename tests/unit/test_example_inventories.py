@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the first play of site makes of every example inventory as it stands, and of mistakes. No host is contacted."""
+"""Run the first play of site with every example inventory, unchanged and with mistakes. No host is contacted."""
 
 from __future__ import annotations
 

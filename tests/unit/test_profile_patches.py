@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Runtime patches on stand-ins of the files they change; tests/sglang/ runs them on the releases themselves."""
+"""Test runtime patches on simulated files; tests/sglang/ runs them on the real releases."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Profiles that can't work, each refused with the finding that says why; every trap of the sources is among them."""
+"""Test that invalid profiles are refused with the right finding, including every problem that the sources report."""
 
 from __future__ import annotations
 

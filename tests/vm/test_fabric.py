@@ -1,9 +1,9 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The fabric roles on real SR-IOV, real GID tables, real netplan, real reboots and real RDMA verbs.
+"""Test the fabric roles with real SR-IOV, GID tables, netplan, reboots and RDMA verbs.
 
-The tests build on each other, in the order of the file: every boot under emulation costs most of a minute.
+The tests build on each other, in the order of the file: because a boot under emulation takes most of a minute.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The SGLang stand-in decides as NCCL does, and says it in words that the verdict understands."""
+"""Test that the simulated SGLang decides as NCCL does and logs lines that the verdict can read."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The argument specs of every role agree with its defaults, and their choices with the collection's terms."""
+"""Test that the argument specs of every role agree with its defaults and with the collection's terms."""
 
 from __future__ import annotations
 

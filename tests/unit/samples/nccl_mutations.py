@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Ways in which logs are damaged on their way to a reader, and what may never come out of the damage."""
+"""Ways to damage logs, and verdicts that damaged logs must never get."""
 
 from __future__ import annotations
 

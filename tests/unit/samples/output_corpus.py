@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Outputs to judge: broken ones in every form that was seen or can be thought of, healthy ones that look odd."""
+"""Outputs to judge: broken ones in all known forms, and healthy ones that look unusual."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A fabric of four nodes with two rails, and a profile for it, as the planners hand them over."""
+"""A fabric of four nodes with two rails and a profile for it, in the format of the planners."""
 
 from __future__ import annotations
 

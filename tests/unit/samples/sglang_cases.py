@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Shared by the tests of the SGLang check: the collection's data, and a short way to ask."""
+"""Helpers for the tests of the SGLang check: the collection's data and a short way to run the check."""
 
 from __future__ import annotations
 

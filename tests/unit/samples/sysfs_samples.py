@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Sysfs trees as mlx5 and rdma_rxe make them, below a directory of the test."""
+"""Sysfs trees of mlx5 and rdma_rxe in a directory of the test."""
 
 from __future__ import annotations
 

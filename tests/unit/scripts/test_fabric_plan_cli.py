@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The command line on every inventory of the repository, as its own process."""
+"""Run scripts/fabric_plan.py as a process on every inventory of the repository."""
 
 from __future__ import annotations
 

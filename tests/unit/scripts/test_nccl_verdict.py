@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The verdict's command line as somebody without Ansible runs it."""
+"""Test scripts/nccl_verdict.py as a user without Ansible runs it."""
 
 from __future__ import annotations
 

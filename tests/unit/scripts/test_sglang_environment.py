@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a release asks for, as its metadata says it."""
+"""Test which packages a release requires according to its metadata."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The rules against launches that really happened: none that worked is refused, and few that failed pass in silence."""
+"""Compare the rules with published launches: none that worked is refused, and few that failed pass."""
 
 from __future__ import annotations
 

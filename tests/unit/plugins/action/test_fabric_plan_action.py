@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The role fabric_plan on two hosts whose sysfs is a directory of the test."""
+"""Run role fabric_plan on two hosts whose sysfs is a directory of the test."""
 
 from __future__ import annotations
 

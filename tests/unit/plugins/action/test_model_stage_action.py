@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A download as the user of a playbook sees it, from a hub on the loopback."""
+"""Test a model download by a playbook from a hub on the loopback interface."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What is said of a group that runs and of the one that is wanted."""
+"""Test the comparison of the running group with the wanted one."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a user lays over a preset, and the machines it is planned for, as the action judges them."""
+"""Test how the action judges a user's overrides of a preset and the hardware of the nodes."""
 
 from __future__ import annotations
 

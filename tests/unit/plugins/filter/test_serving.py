@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The playbooks that stop a group or show it mean the group that the planner makes."""
+"""Test that the playbooks that stop or show a group find the group that the planner made."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a stopped K3s left is removed once, listed in check mode, and a refusal of the system becomes a message."""
+"""Test that the leftovers of K3s are removed once, listed in check mode, and that errors become messages."""
 
 from __future__ import annotations
 

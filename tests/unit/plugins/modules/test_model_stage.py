@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Staging: nothing before the space was looked at, nothing in check mode, nothing twice."""
+"""Test staging: the free space is checked first, check mode downloads nothing, and nothing is downloaded twice."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The module's main(), with a host that follows the files that are written."""
+"""Test the module's main() with a simulated host that applies the written files."""
 
 from __future__ import annotations
 

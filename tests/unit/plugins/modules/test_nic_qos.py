@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Classes on ports: set once, changed, and taken back to what there was, also when a port has gone."""
+"""Test that classes are set once, changed, and restored, also if a port no longer exists."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Waiting for nodes: ready at once, later, or never, with the reason instead of an API object."""
+"""Test waiting for nodes that are ready at once, later or never; the reason is readable text."""
 
 from __future__ import annotations
 

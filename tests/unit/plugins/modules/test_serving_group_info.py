@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Waiting for a group: as long as it makes sense, and with reasons."""
+"""Test how long the module waits for a group, and the reasons that it reports."""
 
 from __future__ import annotations
 

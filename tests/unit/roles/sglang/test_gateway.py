@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The gateway before a real HTTP server: who is let in, and that an answer comes through as it was given."""
+"""Test the gateway in front of a real HTTP server: access, and that answers pass unchanged."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""When the supervisor restarts a group, and when it leaves it alone."""
+"""Test when the supervisor restarts a group and when it does not."""
 
 from __future__ import annotations
 

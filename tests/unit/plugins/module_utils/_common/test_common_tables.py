@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Columns line up and no line ends in blanks."""
+"""Test that columns are aligned and that no line ends in blanks."""
 
 from __future__ import annotations
 

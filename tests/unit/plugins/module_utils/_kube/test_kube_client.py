@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Answers are plain JSON, and every failure is one message with its reason and a remedy."""
+"""Test that answers are plain JSON and that every failure is one message with a reason and a remedy."""
 
 from __future__ import annotations
 

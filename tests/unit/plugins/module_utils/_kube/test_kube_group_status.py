@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What pods and events say about a group: ready, worth waiting for, or hopeless, and why."""
+"""Test the state of a group from its pods and events: ready, still starting, or failed, with the reason."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a node offers and who holds it, read from the API's nodes and pods."""
+"""Test which devices a node offers and which pods hold them."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Staging a model from a hub on the loopback: resumed, verified, the token kept home, all of it or nothing."""
+"""Test staging a model from a local hub: resumed, verified, complete or not at all, token sent only to the hub."""
 
 from __future__ import annotations
 

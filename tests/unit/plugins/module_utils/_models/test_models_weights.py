@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A copied model: complete, or which of its files is missing or cut off."""
+"""Test that missing and truncated files of a copied model are found."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Every form of NCCL's statements, every wrapper around them and every cause: cases.txt says what each must give.
+"""Test every form of NCCL's statements, every log format and every cause; cases.txt has the expected results.
 
 A case is ``### what it shows``, ``=== verdict class evidence version pass|short|fail channels [cause]`` and its log;
 ``short`` is an excerpt that lacks nothing but the set-up of a communicator, ``~`` a blank inside a word.

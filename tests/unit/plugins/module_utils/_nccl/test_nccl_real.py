@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The verdict on recorded output of NCCL 2.28.9 on two GPUs, and of SGLang 0.5.16 on the same machine."""
+"""Test the verdict on recorded output of NCCL 2.28.9 on two GPUs, and of SGLang 0.5.16 on the same machine."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Classes of a port: read from dcb's words, reached and taken back by the fewest commands."""
+"""Test that a port's classes are read from dcb's output, and set and restored with the fewest commands."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What holds of every plan that is free of errors, whatever the fabric looks like."""
+"""Test properties that every plan without errors has, for any fabric."""
 
 from __future__ import annotations
 

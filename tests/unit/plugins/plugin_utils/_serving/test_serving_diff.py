@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A group as text: every setting on a line, secrets unseen."""
+"""Test the text form of a group: one line per setting, without secrets."""
 
 from __future__ import annotations
 

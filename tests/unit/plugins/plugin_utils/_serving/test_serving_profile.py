@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The planner's view of a resolved profile: where its models are read from."""
+"""Test from where the planner reads the models of a resolved profile."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The memory estimate: against what SGLang's logs and the sources of the profiles report, and its arithmetic."""
+"""Compare the memory estimate with SGLang's logs and the profiles' sources, and test its arithmetic."""
 
 from __future__ import annotations
 

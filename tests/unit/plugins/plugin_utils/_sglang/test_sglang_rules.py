@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Every rule across flags: what sets it off, and the nearest thing that must not."""
+"""Test every rule with a command line to which it applies and a similar one to which it does not."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Names that nothing reads, values that can't be used, and groups without hosts."""
+"""Test that unknown variables, invalid values and empty groups are found."""
 
 from __future__ import annotations
 
