@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Removing a lab without relying on anything that made it: works after kill -9 at any moment, and on half a lab."""
+"""Remove a lab, also an incomplete one or one whose start was killed at any time."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _PATIENCE_S = 20.0
 
 
 def remove(lab: Lab) -> bool:
-    """Take away processes, mounts, namespaces, cgroups and files of the lab; True if there was anything.
+    """Remove processes, mounts, namespaces, cgroups and files of the lab; return True if there were any.
 
     Raises LabError naming what would not go.
     """

@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The command line of the lab."""
+"""Run the lab's command line."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ CANNOT_BE_HAD = 3
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run one command; the exit status."""
+    """Run one command and return the exit status."""
     parser = _parser()
     options = parser.parse_args(argv)
     try:
@@ -141,7 +141,7 @@ def _up(options: argparse.Namespace) -> int:
 
 
 def _begin(lab: Lab, *, say_so: bool) -> None:
-    """An empty state directory, whatever was there of this lab before."""
+    """Empty the state directory of this lab."""
     lab.claim()
     if cleanup.remove(lab) and say_so:
         say("removed what was left of an earlier lab")
@@ -150,7 +150,7 @@ def _begin(lab: Lab, *, say_so: bool) -> None:
 
 
 def _prepare_kubernetes(lab: Lab, *, required: bool) -> bool:
-    """Have the Kubernetes parts in the cache; False when they can't be had here and are not ``required``."""
+    """Prepare the Kubernetes parts in the cache; return False if they are unavailable and not ``required``."""
     lab.cache.mkdir(parents=True, exist_ok=True)
     status = subprocess.run([PREPARE], env={**os.environ, **lab.environment()}, check=False).returncode
     if status == CANNOT_BE_HAD and not required:

@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Container images without a registry or a daemon: layers and the archives that `ctr images import` takes."""
+"""Write container images without a registry or daemon, as archives for `ctr images import`."""
 
 from __future__ import annotations
 

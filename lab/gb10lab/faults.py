@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What is wrong on some machines as delivered, to switch on in a running lab. A new lab has none of it."""
+"""Faults of some machines as delivered, which can be injected into a running lab. A new lab has none."""
 
 from __future__ import annotations
 

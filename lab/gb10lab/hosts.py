@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The hosts: systemd containers that are ordinary machines to Ansible."""
+"""Run the hosts as systemd containers that look like ordinary machines to Ansible."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def start(lab: Lab, podman: Podman, hosts: Sequence[Host], image: str, *, everyb
 
 
 def wait(lab: Lab, hosts: Sequence[Host]) -> None:
-    """Wait until each host answers ssh and systemd has started everything. Raises LabError naming who did not."""
+    """Wait until each host answers ssh and systemd has started all units; raise LabError otherwise."""
     _wait_for_ssh(lab, hosts)
     with concurrent.futures.ThreadPoolExecutor(max_workers=4) as pool:
         _all(pool, lambda host: _wait_for_systemd(lab, host), hosts)
@@ -114,7 +114,7 @@ def _write_files(lab: Lab, host: Host, hosts: Sequence[Host], kind: str, root: P
 
 
 def _netplan(host: Host, kind: str) -> dict[str, str]:
-    """Return the netplan files that a host is delivered with; a role for the fabric must leave them alone."""
+    """Return the netplan files that a host is delivered with; a fabric role must not change them."""
     management = f"      addresses: [{host.address}/24]\n      routes: [{{to: default, via: {CONTROLLER}}}]\n"
     start = "network:\n  version: 2\n"
     if kind == "kind":
@@ -184,7 +184,7 @@ def write_inventory(lab: Lab, hosts: Sequence[Host]) -> None:
 
 
 def discard(lab: Lab, podman: Podman, host: Host) -> None:
-    """Take away what an interrupted `up` left of one host, if anything."""
+    """Remove the remains of one host after an interrupted `up`."""
     podman("rm", "--force", "--time=0", "--ignore", container(lab, host))
     if Path("/run/netns", lab.netns(host)).exists():
         command(["ip", "netns", "delete", lab.netns(host)])

@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The hosts' root image: Debian packages, built once by mmdebstrap, kept in the cache under a hash of its recipe."""
+"""Build the hosts' root image from Debian packages with mmdebstrap, and cache it under a hash of its recipe."""
 
 from __future__ import annotations
 

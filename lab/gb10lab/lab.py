@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a lab is called and where its files are."""
+"""Compute the name of a lab and the paths of its files."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ class Lab:
         return self.state / "ssh" / "known_hosts"
 
     def claim(self) -> None:
-        """Make the state directory ours. Raises LabError when it holds somebody else's files."""
+        """Claim the state directory. Raise LabError if it has files of another program."""
         if self.state.exists() and any(self.state.iterdir()) and not (self.state / MARKER).exists():
             raise LabError(
                 f"{self.state} is not empty and not a lab's state directory; nothing was changed. "
@@ -131,7 +131,7 @@ class Lab:
         (self.run / "state").write_text(f"{self.state}\n")
 
     def describe(self) -> dict[str, object] | None:
-        """What `up` wrote when it was done: ``{nodes, kubernetes}``; None when no lab is up."""
+        """Return what a completed `up` wrote: ``{nodes, kubernetes}``; None when no lab is up."""
         try:
             return dict(json.loads((self.run / "lab.json").read_text()))
         except (FileNotFoundError, ValueError):

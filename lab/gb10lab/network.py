@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Namespaces, switches and cables of a lab. Nothing is made in the machine's own network namespace."""
+"""Create namespaces, switches and cables of a lab, outside the machine's own network namespace."""
 
 from __future__ import annotations
 

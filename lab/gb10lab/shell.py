@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Running commands, telling progress, one error type."""
+"""Run commands and print progress; defines the error type of the lab."""
 
 from __future__ import annotations
 

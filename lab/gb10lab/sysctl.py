@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Settings of the machine's kernel that a lab changes; the last lab to go puts them back."""
+"""Change kernel settings of the machine for a lab; the last lab restores them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _KUBERNETES = (
 
 
 def prepare() -> None:
-    """Remember the settings, and allow enough inotify instances."""
+    """Save the settings and allow enough inotify instances."""
     if not _BEFORE.exists():
         found = {name: (_PROC / name).read_text() for name in (_INSTANCES, *_KUBERNETES) if (_PROC / name).exists()}
         part = _BEFORE.with_suffix(".part")
@@ -38,7 +38,7 @@ def prepare() -> None:
 
 
 def restore() -> None:
-    """Put the settings back unless another lab still runs."""
+    """Restore the settings unless another lab still runs."""
     others = [path for path in _BEFORE.parent.glob("gb10-*") if path.is_dir()]
     if not _BEFORE.exists() or others:
         return

@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""STAND-IN: brings a host of the lab to the state in which a real one begins after power-on.
+"""SIMULATED: bring a lab host to the state of a real host after power-on.
 
 The namespace outlives the container, so that what a boot forgets must be forgotten here: VFs, the PFs' addresses and
 MTU. Runs on the host as gb10-lab-boot.service, before the network.

@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""STAND-IN for a ConnectX-7's SR-IOV and RDMA on a kernel that has neither. Runs on every node of the lab.
+"""SIMULATED SR-IOV and RDMA of a ConnectX-7, for a kernel without them. Runs on every node of the lab.
 
 It keeps ``/run/gb10-lab/sys``, a tree in the shape of /sys. A number written into a PF's ``sriov_numvfs`` makes that
 many VF interfaces (veth pairs into the rail's switch) or takes them away; GIDs follow the interfaces' addresses, in

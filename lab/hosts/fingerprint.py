@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Everything on a host of the lab that a role can change, as sorted lines.
+"""Print the state of a lab host that roles can change, as sorted lines.
 
 ``--compare`` reads earlier lines from standard input and prints what differs (status 1): what --check wrongly changed,
 what a reset left behind.

@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What sysfs shows of one PF or VF: its PCI function, its interface and its RDMA device."""
+"""Build the sysfs entries of one PF or VF: PCI function, interface and RDMA device."""
 
 from __future__ import annotations
 

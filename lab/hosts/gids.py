@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The GID table of a RoCE port, as mlx5 and the kernel's ib_core fill it."""
+"""Simulate the GID table of a RoCE port, as mlx5 and the kernel's ib_core fill it."""
 
 from __future__ import annotations
 

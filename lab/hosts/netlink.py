@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Links and addresses of a network namespace by rtnetlink; quicker than ip(8), so that a poll costs nothing."""
+"""Read links and addresses of a network namespace by rtnetlink, which is faster than ip(8) and suits polling."""
 
 from __future__ import annotations
 

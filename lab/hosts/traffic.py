@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""RDMA counters: nothing here moves data by RDMA, so somebody has to say what counts as RDMA traffic.
+"""Simulate RDMA counters: no data moves by RDMA here, so programs report what counts as RDMA traffic.
 
 A program appends lines to ``/run/gb10-lab/rdma-traffic/<rdma device>``:
   ``SENT RECEIVED``   two numbers of bytes, added to the device's counters

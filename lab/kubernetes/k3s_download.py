@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""K3s's own binary and images from its release page, checked against the checksums beside them."""
+"""Download K3s's binary and images from its release page and verify their checksums."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def fetch(release: str, arch: str, cache: Path) -> Path:
 
 
 def _save(url: str, path: Path) -> str:
-    """Write what stands at a URL to a file; return its SHA-256."""
+    """Download a URL to a file; return the SHA-256 of the file."""
     digest = hashlib.sha256()
     with urllib.request.urlopen(url, timeout=30) as answer, path.open("wb") as stream:
         while block := answer.read(1 << 20):

@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Two virtual machines with an SR-IOV network card each, joined by a cable: what containers can't have.
+"""Run two virtual machines with one SR-IOV network card each, joined by a cable; containers cannot have SR-IOV.
 
 Real: SR-IOV (QEMU's igb), the kernel's GID tables, netplan, reboots, RDMA verbs and perftest. Stand-in: soft-RoCE
 instead of a ConnectX, so figures of bandwidth mean nothing. Emulated without KVM: a boot takes most of a minute.
@@ -27,7 +27,7 @@ BOOT = (
 
 
 class VmError(Exception):
-    """A virtual machine did not come up; the text has the end of its console."""
+    """A virtual machine did not boot; the text has the end of its console."""
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ class Vms:
         self.wait(boot_ids=before)
 
     def ssh(self, vm: Vm, script: str, ok: bool = True, timeout: float = 120) -> str:
-        """Run a script in a machine; its output. ``ok`` False returns an empty string where nothing came back."""
+        """Run a script in a machine and return its output; with ``ok`` False, return an empty text if there is none."""
         argv = ["ssh", *self.ssh_options(), "-p", str(vm.port), "root@127.0.0.1", script]
         try:
             done = subprocess.run(argv, capture_output=True, text=True, timeout=timeout, check=False)
@@ -152,7 +152,7 @@ class Vms:
 
 
 def free_port() -> int:
-    """Return a TCP port of the loopback that nobody uses now."""
+    """Return a free TCP port of the loopback."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A node: containerd with the air-gap images, kubelet and kube-proxy, all real."""
+"""Run a node: real containerd with the air-gap images, kubelet and kube-proxy."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Agent:
         network.start(self._settings, self._url)
 
     def _token(self) -> tuple[tokens.Token, str]:
-        """The token that this node joins with, and as whom."""
+        """Return the token with which this node joins, and its user."""
         if self._settings.role == "server":
             return tokens.parse((self._settings.server / "token").read_text().strip()), "server"
         text = self._settings.secret("token")
@@ -181,7 +181,7 @@ state = "/run/k3s/containerd"
 
 
 def reap_leftovers() -> None:
-    """End a containerd of an earlier process that was killed: two would write one database."""
+    """End the containerd of a killed process, because two would write to one database."""
     done = subprocess.run(
         ["pgrep", "-f", "containerd --config=.*/rancher/k3s/"], capture_output=True, text=True, check=False
     )

@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The processes that a K3s process consists of here, and its life under systemd."""
+"""Run the child processes of the simulated K3s and talk to systemd."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _GRACE_S = 8.0
 
 
 def log(text: str) -> None:
-    """One line to the journal."""
+    """Write one line to the journal."""
     print(f"k3s stand-in: {text}", file=sys.stderr, flush=True)
 
 
 def notify(state: str) -> None:
-    """Tell systemd, if it asked."""
+    """Notify systemd if it expects it."""
     address = os.environ.get("NOTIFY_SOCKET")
     if address:
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
@@ -49,7 +49,7 @@ def wait_for(what: str, check: Callable[[], bool], timeout: float, interval: flo
 
 
 class Children:
-    """Starts programs, ends all of them when one ends or systemd says so. Use it from the main thread only."""
+    """Start programs; end all of them when one ends or systemd asks to stop. Use it only in the main thread."""
 
     def __init__(self) -> None:
         self._running: dict[str, subprocess.Popen[bytes]] = {}
@@ -95,7 +95,7 @@ class Children:
         wait_for(what, healthy, timeout)
 
     def watch(self) -> None:
-        """Return when systemd asks to stop; StandInError when a program ends by itself."""
+        """Return when systemd asks to stop; raise StandInError when a program ends by itself."""
         try:
             while not self._stop:
                 self.check()
@@ -104,7 +104,7 @@ class Children:
             return
 
     def stop(self) -> None:
-        """End everything, the last started first; containers go on, as under K3s."""
+        """End all programs in reverse order; containers keep running, as with K3s."""
         self._stop = True
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, signal.SIG_IGN)
@@ -120,7 +120,7 @@ class Children:
 
 
 def background(name: str, work: Callable[[], None]) -> None:
-    """Run ``work`` for ever in a thread; what it raises is logged and it starts again."""
+    """Run ``work`` forever in a thread; log its exceptions and start it again."""
 
     def loop() -> None:
         while True:

@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""STAND-IN for the K3s binary in gb10.cluster's lab: starts real Kubernetes components from K3s's files and paths.
+"""SIMULATED K3s of gb10.cluster's lab: starts real Kubernetes components with K3s's files and paths.
 
 It is no K3s: no embedded Traefik, CoreDNS, ServiceLB, Helm controller, network policies or registry mirror, and the
 port of joins is 9345. Real K3s takes its place with LAB_K3S=PATH.
@@ -28,7 +28,7 @@ _COMMANDS = {
 
 
 def run(role: str, arguments: list[str]) -> int:
-    """Be a server or an agent until systemd or a failure ends it."""
+    """Run a server or an agent until systemd stops it or a failure ends it."""
     settings = load(role, arguments)
     if settings.flag("cluster-reset"):
         return tools.cluster_reset(settings)
@@ -48,7 +48,7 @@ def run(role: str, arguments: list[str]) -> int:
 
 
 def main(arguments: list[str]) -> int:
-    """The command line; the exit status."""
+    """Run the command line and return the exit status."""
     if arguments[:1] in (["--version"], ["-v"]):
         return tools.version()
     try:

@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a server does to its own cluster: deploys server/manifests, labels its node, makes K3s's RuntimeClasses."""
+"""Apply server/manifests, label the server's node, and create K3s's RuntimeClasses."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _RUNTIME_CLASSES = (
 
 
 def start(settings: Settings) -> None:
-    """Begin, in the background."""
+    """Start in the background."""
     _write_own(settings)
     background("deploy", lambda: _Deployer(settings).run())
 
@@ -55,7 +55,7 @@ class _Deployer:
         return done.returncode == 0
 
     def run(self) -> None:
-        """Apply each manifest when it is new or changed, as K3s's deploy controller does; label the own node once."""
+        """Apply each new or changed manifest, as K3s's deploy controller does; label this node once."""
         while True:
             for path in sorted((self._settings.server / "manifests").rglob("*")):
                 if path.suffix not in {".yaml", ".yml", ".json"} or path.with_name(path.name + ".skip").exists():
@@ -70,7 +70,7 @@ class _Deployer:
             time.sleep(2)
 
     def _label(self) -> bool:
-        """Roles are labels that a kubelet may not give itself."""
+        """Set the role labels, which a kubelet may not set itself."""
         roles = ["node-role.kubernetes.io/control-plane=true"]
         if self._settings.embedded_etcd:
             roles.append("node-role.kubernetes.io/etcd=true")

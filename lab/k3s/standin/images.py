@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Images: the air-gap archives, the base of every container, the mirrors of registries.yaml."""
+"""Import the air-gap archives, and configure containers' base settings and the mirrors of registries.yaml."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _UNPACKERS = {".zst": "zstd", ".gz": "gzip", ".tgz": "gzip", ".tzst": "zstd"}
 
 
 def ctr(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run containerd's own client."""
+    """Run containerd's client ctr."""
     return subprocess.run([*_CTR, *arguments], capture_output=True, text=True, check=False)
 
 
@@ -57,9 +57,9 @@ def _import(path: Path) -> None:
 
 
 def base_spec(shared: str) -> str:
-    """What every container starts from: containerd's default and the lab's sysfs, read-only, at the same path.
+    """Return the base OCI spec of all containers: containerd's default, plus the lab's sysfs read-only.
 
-    Beside it lies the directory where a program says how many bytes real hardware would have moved by RDMA.
+    It also mounts the directory in which programs record the bytes that real hardware would have moved by RDMA.
     """
     spec: dict[str, Any] = json.loads(
         subprocess.run(["ctr", "oci", "spec"], capture_output=True, text=True, check=True).stdout

@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""How a node joins: the server's small HTTPS service and the calls to it.
+"""Let nodes join: the server's small HTTPS service and its client.
 
 What K3s has and this has not: node passwords, so whoever holds the agent token may ask for any node's certificate.
 """
@@ -29,7 +29,7 @@ Handler = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 
 
 class Refused(Exception):
-    """The server said no; trying again does not help."""
+    """The server refused; trying again does not help."""
 
 
 def serve(
@@ -78,7 +78,7 @@ def serve(
             self.wfile.write(body)
 
         def log_message(self, *_: object) -> None:
-            """Requests are no news."""
+            """Do not log requests."""
 
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(serving.cert, serving.key)
@@ -109,7 +109,7 @@ class Client:
         self._context = ssl.create_default_context(cadata=self.ca.decode())
 
     def post(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Call one handler. Raises Refused when the token is not accepted, OSError when nobody answers."""
+        """Call one handler. Raises Refused when the token is not accepted, OSError when no server answers."""
         header = {"Authorization": "Basic " + base64.b64encode(self._password.encode()).decode()}
         request = urllib.request.Request(f"{self._base}{path}", json.dumps(body).encode(), header)
         try:

@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The pods' first network: what flannel in host-gw mode does, played by the bridge plugin and routes."""
+"""Configure the pods' first network with the bridge plugin and routes, like flannel in host-gw mode."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _PROTOCOL = "200"  # marks the routes made here
 
 
 def bin_dir(settings: Settings) -> Path:
-    """Where K3s keeps CNI plugins, under a name that stays the same over upgrades."""
+    """Return K3s's directory of CNI plugins, whose name stays the same across upgrades."""
     return settings.data / "data" / "cni"
 
 
 def install_plugins(settings: Settings) -> None:
-    """Link the plugins that K3s brings: absolute links, as K3s's are."""
+    """Link the plugins that K3s includes, with absolute links as in K3s."""
     bin_dir(settings).mkdir(parents=True, exist_ok=True)
     for name in _PLUGINS:
         link = bin_dir(settings) / name
@@ -36,7 +36,7 @@ def install_plugins(settings: Settings) -> None:
 
 
 def start(settings: Settings, url: str) -> None:
-    """Begin to follow the cluster's nodes, in the background."""
+    """Follow the cluster's nodes in the background."""
     background("network", lambda: _follow(settings, url))
 
 
@@ -61,7 +61,7 @@ def _address(node: dict[str, Any]) -> str:
 
 
 def _configure(settings: Settings, subnet: str) -> None:
-    """Write the CNI configuration by K3s's name; the node is ready from then on."""
+    """Write the CNI configuration under K3s's name; then the node becomes ready."""
     path = settings.agent / "etc" / "cni" / "net.d" / "10-flannel.conflist"
     text = json.dumps({
         "name": "cbr0", "cniVersion": "1.0.0",

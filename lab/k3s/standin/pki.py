@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Keys and certificates, made by the host's openssl."""
+"""Create keys and certificates with the host's openssl."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _openssl(*arguments: str | Path, extensions: str = "") -> None:
 
 
 def authority(stem: Path, name: str) -> Pair:
-    """Make an authority unless it is there."""
+    """Create a certificate authority unless it exists."""
     pair = Pair(stem)
     if not pair.cert.exists():
         stem.parent.mkdir(parents=True, exist_ok=True)
@@ -60,7 +60,7 @@ def authority(stem: Path, name: str) -> Pair:
 
 
 def service_key(path: Path) -> Path:
-    """Make the key that signs service accounts' tokens unless it is there."""
+    """Create the key that signs service account tokens unless it exists."""
     if not path.exists():
         with _umask():
             _openssl("genpkey", "-algorithm", "RSA", "-pkeyopt", "rsa_keygen_bits:2048", "-out", path)
@@ -68,7 +68,7 @@ def service_key(path: Path) -> Path:
 
 
 def certificate(stem: Path, ca: Pair, subject: str, names: Iterable[str] = ()) -> Pair:
-    """Make a certificate signed by ``ca``; again at each start, as its names may have changed."""
+    """Create a certificate signed by ``ca``, at each start, because its names may have changed."""
     pair = Pair(stem)
     stem.parent.mkdir(parents=True, exist_ok=True)
     _new(pair, subject, _leaf(names), "-CA", ca.cert, "-CAkey", ca.key)
@@ -76,7 +76,7 @@ def certificate(stem: Path, ca: Pair, subject: str, names: Iterable[str] = ()) -
 
 
 def request(stem: Path) -> str:
-    """Make a key unless it is there, and a request for it; the request as text."""
+    """Create a key unless it exists, and a request for it; return the request as text."""
     pair = Pair(stem)
     stem.parent.mkdir(parents=True, exist_ok=True)
     if not pair.key.exists():
@@ -88,7 +88,7 @@ def request(stem: Path) -> str:
 
 
 def sign(text: str, ca: Pair, subject: str, names: Iterable[str] = ()) -> str:
-    """Sign a request; its own subject and extensions are ignored."""
+    """Sign a request; ignore its subject and extensions."""
     with tempfile.NamedTemporaryFile("w", suffix=".csr") as csr, tempfile.NamedTemporaryFile("r") as out:
         csr.write(text)
         csr.flush()
@@ -115,7 +115,7 @@ def _new(pair: Pair, subject: str, extensions: str, *signer: str | Path) -> None
 
 
 class _umask:
-    """Nothing written inside may be read by others."""
+    """Let other users read nothing that is written in this context."""
 
     def __enter__(self) -> None:
         self._before = os.umask(0o077)
@@ -125,7 +125,7 @@ class _umask:
 
 
 def write_private(path: Path, text: str, mode: int = 0o600) -> None:
-    """Replace a file whose content is nobody else's business."""
+    """Replace a file that only its owner may read."""
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f".{path.name}.part")
     part.unlink(missing_ok=True)
@@ -136,5 +136,5 @@ def write_private(path: Path, text: str, mode: int = 0o600) -> None:
 
 
 def fingerprint(ca: bytes) -> str:
-    """What a token carries of the cluster's authority."""
+    """Return the hash of the cluster's CA that a token contains."""
     return hashlib.sha256(ca).hexdigest()

@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The control plane: etcd, API server, controller manager and scheduler, all real."""
+"""Run the control plane: real etcd, API server, controller manager and scheduler."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Server:
         self._initial_cluster = ""
 
     def start(self) -> None:
-        """Bring the control plane up and begin to answer joins."""
+        """Start the control plane, then accept joining nodes."""
         begun = time.monotonic()
         self._settings.server.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._settings.server.chmod(0o700)
@@ -83,7 +83,7 @@ class Server:
         return self._settings.server / "db" / ("etcd" if self._settings.embedded_etcd else "sqlite-played-by-etcd")
 
     def _bootstrap(self) -> None:
-        """Take over the first server's authorities, once, and become a member of its etcd."""
+        """Copy the first server's authorities once and join its etcd."""
         if (self._datastore / "member").exists():
             return
         given = self._settings.secret("token")
@@ -251,7 +251,7 @@ class Server:
             return False
 
     def _node_certificates(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Sign what a node needs: as the node, for its own port, as kube-proxy."""
+        """Sign a node's certificates: of the node, of its port and of kube-proxy."""
         name, addresses = str(body["name"]), [str(address) for address in body["addresses"]]
         client, server = self._ca("client-ca"), self._ca("server-ca")
         names = [name, "localhost", "127.0.0.1", *addresses]
@@ -265,7 +265,7 @@ class Server:
 
 
 def extra(settings: Settings, key: str) -> list[str]:
-    """The user's own arguments for a component: later ones win."""
+    """Return the user's arguments for a component; later ones have precedence."""
     return [f"--{argument.lstrip('-')}" for argument in settings.items(key)]
 
 

@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The settings of a K3s process: config.yaml, config.yaml.d, the command line, the environment, in K3s's order."""
+"""Read the settings of a K3s process from config.yaml, config.yaml.d, command line and environment, in K3s's order."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _ENVIRONMENT = {"K3S_URL": "server", "K3S_TOKEN": "token", "K3S_TOKEN_FILE": "to
 
 
 class StandInError(Exception):
-    """What is wrong and what to do about it; ends the process."""
+    """An error with its remedy; it ends the process."""
 
 
 def release() -> dict[str, str]:
@@ -50,7 +50,7 @@ def component(name: str) -> str:
 
 
 def node_programs() -> Path:
-    """Directory of the CNI plugins that K3s brings."""
+    """Directory of the CNI plugins that K3s includes."""
     return CACHE / release()["node"] / "bin"
 
 
@@ -97,7 +97,7 @@ class Settings:
 
     @property
     def node_ip(self) -> str:
-        """Address of the node: as set, else the one that the default route would use."""
+        """Address of the node: the configured one, otherwise the one that the default route uses."""
         given = self.text("node-ip").split(",")[0]
         if given:
             return given
@@ -125,7 +125,7 @@ class Settings:
 
     @property
     def embedded_etcd(self) -> bool:
-        """True when the datastore is etcd; else the stand-in plays SQLite, with an etcd of its own behind it."""
+        """True if the datastore is etcd; otherwise SQLite is simulated with a separate etcd."""
         started = (self.server / "db" / "etcd").is_dir()
         return self.role == "server" and (self.flag("cluster-init") or bool(self.text("server")) or started)
 
@@ -138,7 +138,7 @@ class Settings:
 
 
 def load(role: str, arguments: Sequence[str], config: Path = CONFIG) -> Settings:
-    """Read everything that K3s would read for ``k3s <role> <arguments>``."""
+    """Read all settings that K3s reads for ``k3s <role> <arguments>``."""
     values: dict[str, Any] = {key: os.environ[name] for name, key in _ENVIRONMENT.items() if os.environ.get(name)}
     given = _parse(arguments)
     config = Path(given.pop("config", os.environ.get("K3S_CONFIG_FILE") or config))

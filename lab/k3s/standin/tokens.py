@@ -17,7 +17,7 @@ _FULL = re.compile(r"^K10([0-9a-f]{64})::([^:]+):(.+)$")
 
 @dataclass(frozen=True)
 class Token:
-    """``ca_hash`` and ``user`` are empty when only the password was given."""
+    """A join token; ``ca_hash`` and ``user`` are empty if only the password was given."""
 
     password: str
     user: str = ""
@@ -25,7 +25,7 @@ class Token:
 
 
 def parse(text: str) -> Token:
-    """Read a token; StandInError when it looks like a full one and is none."""
+    """Read a token; raise StandInError if it looks like a full token and is invalid."""
     match = _FULL.match(text)
     if match:
         return Token(match[3], match[2], match[1])
@@ -35,7 +35,7 @@ def parse(text: str) -> Token:
 
 
 def establish(settings: Settings, ca: bytes) -> tuple[str, str]:
-    """The cluster's server and agent password; writes the three token files. Raises when they were others before."""
+    """Return the server and agent passwords and write the three token files. Raise if they have changed."""
     path = settings.server / "token"
     known = parse(path.read_text().strip()).password if path.exists() else ""
     given = parse(settings.secret("token")).password if settings.secret("token") else ""

@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""K3s's smaller commands."""
+"""Run K3s's other commands."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def ctr(arguments: Sequence[str]) -> int:
 
 
 def token(arguments: Sequence[str]) -> int:
-    """`k3s token`: only to say what is not played."""
+    """`k3s token`: only report that it is not simulated."""
     raise StandInError(
         f"`k3s token {' '.join(arguments)}` is not played: the tokens are in server/token and server/agent-token"
     )

@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The command line: built from the flag catalogue of a release, so that it refuses what that release refuses."""
+"""Build the command line from the flag catalogue of a release, so that it refuses the same flags."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def _option(flag: dict[str, Any]) -> dict[str, Any]:
 
 
 def version() -> str:
-    """Return the release that is played."""
+    """Return the release that is simulated."""
     return os.environ.get("SGLANG_STANDIN_VERSION", DEFAULT_VERSION)
 
 
@@ -75,7 +75,7 @@ def build_parser(release: str, catalogues: Path = CATALOGUES) -> argparse.Argume
 
 
 def parse(argv: list[str]) -> dict[str, Any]:
-    """Return the arguments under the names of 0.5.14 and later (``tp_size``); exit 2 on what the release refuses."""
+    """Return the arguments under the names of 0.5.14 and later (``tp_size``); exit 2 if they are refused."""
     values = vars(build_parser(version()).parse_args(argv))
     old = {"tensor_parallel_size": "tp_size", "pipeline_parallel_size": "pp_size", "expert_parallel_size": "ep_size"}
     return {old.get(key, key): value for key, value in values.items()}

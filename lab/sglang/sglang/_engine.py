@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The decode loop of the head: one collective a step, tokens for every running request."""
+"""Run the decode loop of the head: one collective per step, which yields tokens for every running request."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Request:
 
 @dataclass
 class Totals:
-    """What /metrics and /server_info report."""
+    """Values that /metrics and /server_info report."""
 
     requests: int = 0
     prompt_tokens: int = 0
@@ -44,7 +44,7 @@ class Totals:
 
 
 class Engine:
-    """Runs requests in batches; ``collective`` does one step on all ranks and blocks for as long as a rank is stuck."""
+    """Run requests in batches; ``collective`` makes one step on all ranks and blocks while a rank is stuck."""
 
     def __init__(
         self, args: dict[str, Any], network: str, collective: Callable[[], None], log: Callable[[str], None]
@@ -68,7 +68,7 @@ class Engine:
         self._work.set()
 
     def healthy(self, timeout: float) -> bool:
-        """Ask for one token as SGLang's /health does, which looks once a second: 1.00 s when all is well."""
+        """Request one token as SGLang's /health does. It checks once per second, so a healthy server takes 1.00 s."""
         asked = time.monotonic()
         self._health.set()
         self._work.set()

@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the pod really has: interfaces with addresses, RDMA devices with their GIDs, device nodes that open."""
+"""Read the pod's interfaces with addresses, RDMA devices with GIDs, and device nodes that it may open."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Interface:
 
 @dataclass(frozen=True)
 class Gid:
-    """One entry of a port's GID table; ``address`` is the IPv4 address that it maps, if any."""
+    """One entry of a port's GID table; ``address`` is its IPv4 address, if any."""
 
     index: int
     value: str
@@ -64,7 +64,7 @@ def interfaces() -> list[Interface]:
 
 
 def sysfs_root() -> Path:
-    """Return the tree of the lab's RDMA stand-in where there is one, else the kernel's."""
+    """Return the lab's simulated sysfs if it exists, otherwise the kernel's sysfs."""
     return Path(os.environ.get("GB10_LAB_SYSFS", _LAB_SYSFS if _LAB_SYSFS.is_dir() else "/sys"))
 
 
@@ -108,7 +108,7 @@ def _uverbs(root: Path, name: str) -> str:
 
 
 def devices(root: Path | None = None, dev: Path = Path("/dev/infiniband")) -> list[Device]:
-    """Return all RDMA devices of the host; in shared mode a pod sees them all and may open only its own."""
+    """Return all RDMA devices of the host; in shared mode a pod sees all of them and may open only its own."""
     root = root or sysfs_root()
     found: list[tuple[str, Device]] = []
     base = root / "class" / "infiniband"

@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The HTTP surface of head and workers, as far as clients, probes and the collection use it."""
+"""Serve the HTTP endpoints of head and workers that clients, probes and the collection use."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HEALTH_TIMEOUT = float(os.environ.get("SGLANG_HEALTH_CHECK_TIMEOUT", "20"))
 
 
 class Server(ThreadingHTTPServer):
-    """Knows what the handlers need; ``engine`` stays None on a worker."""
+    """An HTTP server with the data of its handlers; ``engine`` is None on a worker."""
 
     daemon_threads = True
     request_queue_size = 128
@@ -39,7 +39,7 @@ def _number(version: str) -> tuple[int, ...]:
 
 
 class Handler(BaseHTTPRequestHandler):
-    """A request; unknown paths answer 404 as FastAPI does."""
+    """Handle a request; answer unknown paths with 404, as FastAPI does."""
 
     protocol_version = "HTTP/1.1"
     server: Server
@@ -187,7 +187,7 @@ class Handler(BaseHTTPRequestHandler):
 
 
 def server_info(server: Server, engine: Engine) -> dict[str, Any]:
-    """Return the resolved arguments, the version and one internal state, without what SGLang leaks there."""
+    """Return the resolved arguments, the version and one internal state, without SGLang's secrets."""
     state = {
         "last_gen_throughput": engine.totals.throughput,
         "avg_spec_accept_length": engine.pace.tokens,
@@ -198,7 +198,7 @@ def server_info(server: Server, engine: Engine) -> dict[str, Any]:
 
 
 def metrics(server: Server) -> str:
-    """Return the Prometheus text of this rank; a worker has only the process's own."""
+    """Return the Prometheus text of this rank; a worker has only the metrics of its process."""
     engine = server.engine
     if engine is None:
         return "# STAND-IN worker\n"

@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Invented speed and invented words. The shape follows published tables so that sweeps have something to find."""
+"""Compute invented speeds and texts. They follow published tables, so that sweeps have differences to find."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ _TAKEN = 0.72
 
 @dataclass(frozen=True)
 class Pace:
-    """How fast this configuration is: seconds of one decode step and tokens that it yields for each request."""
+    """Speed of a configuration: seconds per decode step, and tokens per step and request."""
 
     base: float
     per_request: float
@@ -80,7 +80,7 @@ class Pace:
 
 
 def faults() -> dict[str, str]:
-    """Return the faults that SGLANG_STANDIN_FAULT asks for: ``name`` or ``name:value``, separated by commas."""
+    """Return the faults in SGLANG_STANDIN_FAULT: ``name`` or ``name:value``, separated by commas."""
     listed = [item for item in os.environ.get("SGLANG_STANDIN_FAULT", "").split(",") if item]
     return {name: value for name, _, value in (item.partition(":") for item in listed)}
 
@@ -90,12 +90,12 @@ def graphs_off(args: dict[str, Any]) -> bool:
 
 
 def collapses(args: dict[str, Any]) -> bool:
-    """Tell whether the output falls onto one token: the eager NVFP4 regime that was published for 0.5.10."""
+    """Return whether the output repeats one token, as published for NVFP4 without CUDA graphs on 0.5.10."""
     return "collapse" in faults() or (args.get("quantization") == "modelopt_fp4" and graphs_off(args))
 
 
 def illegal_instruction(args: dict[str, Any], batch: int) -> bool:
-    """Tell whether this batch kills a rank: flashinfer_cutlass MoE on SM121, published for four and more requests."""
+    """Return whether this batch crashes a rank, as published for flashinfer_cutlass MoE on SM121 from batch 4 on."""
     moe = args.get("moe_runner_backend") == "flashinfer_cutlass"
     return moe and args.get("quantization") == "modelopt_fp4" and batch >= 4
 
@@ -109,7 +109,7 @@ def accept_length(args: dict[str, Any]) -> float:
 
 
 def pace(args: dict[str, Any], network: str) -> Pace:
-    """Return the pace of a configuration; NET/Socket halves it, as published for four GB10 nodes."""
+    """Return the speed of a configuration; NET/Socket halves it, as published for four GB10 nodes."""
     steps = int(args.get("speculative_num_steps") or 3) if args.get("speculative_algorithm") else 0
     factor = float(os.environ.get("SGLANG_STANDIN_SPEED", "1"))
     factor *= float(faults().get("slow", "1") or 0.1)
@@ -142,5 +142,5 @@ def words(prompt: str, collapsed: bool) -> Iterator[str]:
 
 
 def natural_length(prompt: str) -> int:
-    """Return after how many tokens a request ends by itself: 939 to 1730, the range published for this model."""
+    """Return the number of tokens after which a request ends: 939 to 1730, the range published for this model."""
     return 939 + zlib.crc32(prompt.encode()[::-1]) % 792

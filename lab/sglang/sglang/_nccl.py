@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What NCCL 2.28.9 decides and prints for what a pod has. Formats: NVIDIA/nccl v2.28.9-1 and its real logs."""
+"""Decide and log as NCCL 2.28.9 does with the devices of the pod. Formats: NVIDIA/nccl v2.28.9-1 and its real logs."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ CHANNELS = 2
 
 
 class NcclError(RuntimeError):
-    """The library gives up; the message is what the caller's traceback ends in."""
+    """NCCL failed; the message is the last line of the caller's traceback."""
 
 
 class Log:
-    """NCCL's own log: level, subsystems and file as the environment asks."""
+    """NCCL's log with the level, subsystems and file of the environment."""
 
     def __init__(self, env: dict[str, str]) -> None:
         self.level = env.get("NCCL_DEBUG", "").upper()
@@ -72,7 +72,7 @@ class Log:
 
 
 def matches(name: str, spec: str) -> bool:
-    """Tell whether NCCL's device list selects a name: ``^`` excludes, ``=`` is exact, else prefixes; ports ignored."""
+    """Return whether NCCL's device list selects a name: ``^`` excludes, ``=`` is exact, else prefixes; ignore ports."""
     exclude = spec.startswith("^")
     spec = spec[1:] if exclude else spec
     exact = spec.startswith("=")
@@ -96,7 +96,7 @@ class Net:
 
 
 def choose_oob(env: dict[str, str], found: list[Interface], log: Log) -> list[Interface]:
-    """Return the interfaces for sockets; a name that matches nothing is a hard error."""
+    """Return the interfaces for sockets; raise an error if a name matches none."""
     spec = env.get("NCCL_SOCKET_IFNAME", "")
     if spec:
         log.say("ENV", f"NCCL_SOCKET_IFNAME set by environment to {spec}")
@@ -125,7 +125,7 @@ def _ib_devices(env: dict[str, str], found: list[Device], log: Log) -> list[Devi
 
 
 def select(env: dict[str, str], found: list[Interface], devices: list[Device], log: Log) -> Net:
-    """Choose the network as NCCL does and say so; raise :class:`NcclError` where NCCL aborts."""
+    """Choose and log the network as NCCL does; raise :class:`NcclError` where NCCL aborts."""
     sockets = choose_oob(env, found, log)
     oob = sockets[0]
     log.say("INIT,BOOTSTRAP", f"Bootstrap: Using {oob.name}:{oob.address}<0>")
@@ -164,7 +164,7 @@ def select(env: dict[str, str], found: list[Interface], devices: list[Device], l
 
 
 class Communicator:
-    """The lines of one communicator over the life of a rank."""
+    """Log the lines of one communicator of a rank."""
 
     def __init__(self, log: Log, net: Net, rank: int, size: int, address: str) -> None:
         self.log, self.net, self.rank, self.size = log, net, rank, size

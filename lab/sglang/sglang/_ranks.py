@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""All ranks of a group: they meet at --dist-init-addr and move bytes around a ring for every token."""
+"""Connect all ranks of a group at --dist-init-addr, and send bytes around a ring for every token."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ RING_PORT = 23456
 
 
 class Channel:
-    """JSON lines over TCP."""
+    """A TCP connection that sends and receives JSON lines."""
 
     def __init__(self, connection: socket.socket) -> None:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -34,7 +34,7 @@ class Channel:
             self._connection.sendall(json.dumps(message).encode() + b"\n")
 
     def receive(self) -> dict[str, Any]:
-        """Return the next message; raise ConnectionError when the peer is gone."""
+        """Return the next message; raise ConnectionError if the peer has closed."""
         line = self._reader.readline()
         if not line:
             raise ConnectionError("Connection closed by peer")
@@ -61,7 +61,7 @@ def _connect(address: str, port: int, source: str, deadline: float) -> socket.so
 
 
 class Ring:
-    """One TCP connection to the next rank on every rail, bound to the rails' own addresses."""
+    """One TCP connection per rail to the next rank, bound to the rail's address."""
 
     def __init__(self, rank: int, size: int, rails: list[str], devices: list[str]) -> None:
         self.rank, self.size, self.rails, self.devices = rank, size, rails, devices
@@ -70,7 +70,7 @@ class Ring:
         self._previous: list[socket.socket] = []
 
     def connect(self, peers: list[list[str]]) -> None:
-        """Connect to the addresses of the next rank, a rail each; ``peers`` is indexed by rank."""
+        """Connect to the addresses of the next rank, one per rail; ``peers`` is indexed by rank."""
         deadline = time.monotonic() + 60
         self._next = [
             _connect(theirs, RING_PORT, mine, deadline)
@@ -83,7 +83,7 @@ class Ring:
             connection.settimeout(None)
 
     def exchange(self, steps: int) -> None:
-        """Send to the next rank and receive from the one before, on all rails; blocks while a rank is frozen."""
+        """Send to the next rank and receive from the previous rank, on all rails; blocks while a rank is frozen."""
         payload = bytes(STEP_BYTES)
         for _ in range(steps):
             for connection in self._next:
@@ -98,7 +98,7 @@ class Ring:
         self._count(steps * STEP_BYTES)
 
     def _count(self, amount: int) -> None:
-        """Tell the lab's RDMA stand-in what hardware would have counted: ``<sent> <received>`` bytes a line."""
+        """Record traffic for the lab's simulated counters: ``<sent> <received>`` bytes per line."""
         for device in self.devices:
             try:
                 with (_TRAFFIC / device).open("a", encoding="ascii") as stream:
@@ -116,7 +116,7 @@ class Group:
         self.peers: list[list[str]] = []
 
     def meet(self, address: str, port: int, source: str, rails: list[str], timeout: float) -> None:
-        """Wait until all ranks are here. The head listens on the rendezvous address, which must be its own."""
+        """Wait until all ranks have joined. The head listens on the rendezvous address, which must be its own."""
         if self.rank == 0:
             self._gather(_listen(address, port), rails, timeout)
         else:
@@ -150,7 +150,7 @@ class Group:
             link.send(peers=self.peers)
 
     def order(self, **message: Any) -> None:
-        """Tell all workers what comes next."""
+        """Send the next step to all workers."""
         for link in self._channels.values():
             link.send(**message)
 
@@ -158,7 +158,7 @@ class Group:
         return self._channels[0]
 
     def answers(self, on_answer: Callable[[int, dict[str, Any]], None], on_loss: Callable[[int], None]) -> None:
-        """Read every worker in a thread of its own; ``on_loss`` is called when its connection closes."""
+        """Read every worker in a separate thread; call ``on_loss`` when its connection closes."""
 
         def read(rank: int, link: Channel) -> None:
             try:

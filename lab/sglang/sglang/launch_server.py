@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""STAND-IN for ``python3 -m sglang.launch_server``: real sockets and a real command line, no model."""
+"""SIMULATED ``python3 -m sglang.launch_server``: real sockets and a real command line, no model."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Rank:
     # --- start -------------------------------------------------------------------------------------------------
 
     def rails(self) -> list[str]:
-        """Return the addresses that this rank's traffic leaves from; a device without a usable GID has none."""
+        """Return the source addresses of this rank's traffic; a device without a usable GID has none."""
         if self.net is None:
             return []
         if self.net.name == "Socket":
@@ -69,7 +69,7 @@ class Rank:
         self.say("Init torch distributed ends. elapsed=1.60 s, mem usage=0.45 GB")
 
     def load(self) -> None:
-        """Pretend to load, visibly."""
+        """Log a simulated load."""
         seconds = float(os.environ.get("SGLANG_STANDIN_LOAD_SECONDS", "1"))
         self.say("Load weight begin. avail mem=115.20 GB")
         time.sleep(seconds)
@@ -91,7 +91,7 @@ class Rank:
         self.ring.connect(self.group.peers)
 
     def collective(self) -> None:
-        """Take one step on all ranks; returns when every worker has taken it, however long that is."""
+        """Make one step on all ranks; return after every worker has made it, without a time limit."""
         if self.size == 1:
             return
         self._step += 1
@@ -151,7 +151,7 @@ class Rank:
         self.leave(0)
 
     def worker(self) -> None:
-        """Follow the head's orders until it goes."""
+        """Follow the head's commands until it exits."""
         server = Server((str(self.args["host"]), int(self.args["port"])), self.args, self.version, None)
         threading.Thread(target=server.serve_forever, daemon=True).start()
         self.say(f"Dummy health check server started in background thread at {self.args['host']}:{self.args['port']}")
