@@ -97,7 +97,7 @@ def _check(node: Node, target: str) -> list[Finding]:
                 where=node.host,
             )
         ]
-    major, minor, *_ = have.release
+    major, minor = have.release[:2]
     if want.release[0] != major or want.release[1] > minor + 1:
         return [
             Finding(

@@ -103,7 +103,7 @@ def _verdict(reports: list[Report], together: Verdict) -> Verdict:
 
 def _misplaced(reports: list[Report], places: Mapping[str, int | None]) -> list[str]:
     """Return which sources run other ranks than their place says; only a communicator of all of them can tell."""
-    ranks = {report.source: sorted({rank for _, rank in seen_ranks(report.processes)}) for report in reports}
+    ranks = {report.source: sorted({rank for _host, rank in seen_ranks(report.processes)}) for report in reports}
     total = sum(map(len, ranks.values()))
     wrong = []
     for report in reports:

@@ -41,12 +41,12 @@ def infer_nodes(processes: Iterable[Process]) -> None:
         for comm in process.communicators.values():
             if comm.nranks > 1 and not comm.nodes and process.host:
                 groups.setdefault((comm.shared_id, comm.nranks), []).append((process.host, comm))
-    for (_, nranks), members in groups.items():
-        hosts = {host for host, _ in members}
-        ranks = {comm.rank for _, comm in members}
+    for (_shared_id, nranks), members in groups.items():
+        hosts = {host for host, _comm in members}
+        ranks = {comm.rank for _host, comm in members}
         # Compared by length first: a torn line may state any number of ranks, and a set of billions takes all memory.
         complete = len(ranks) == nranks and ranks == set(range(nranks))
-        devices = {comm.device for _, comm in members}
+        devices = {comm.device for _host, comm in members}
         if len(hosts) > 1 or (complete and len(devices) == nranks and "" not in devices):
-            for _, comm in members:
+            for _host, comm in members:
                 comm.nodes = len(hosts)

@@ -229,7 +229,7 @@ def absent_ranks(processes: Iterable[Process]) -> list[str]:
             ranks |= {c.rank for c in process.communicators.values() if c.nranks == main.nranks}
     return [
         f"{len(ranks)} of {nranks} ranks of a communicator were seen"
-        for (_, nranks), (hosts, ranks) in groups.items()
+        for (_shared_id, nranks), (hosts, ranks) in groups.items()
         if len(hosts) > 1 and len(ranks) < nranks
     ]
 

@@ -51,7 +51,8 @@ class Host:
     @property
     def known(self) -> Facts:
         """Return the facts of a host that was read."""
-        assert self.facts is not None
+        if self.facts is None:
+            raise ValueError(f"{self.name}: no facts were read")
         return self.facts
 
     @property

@@ -42,7 +42,7 @@ def parse_counters(text: str) -> dict[str, Counters]:
     rdma: Counters = {}
     net: Counters = {}
     for line in text.splitlines():
-        path, _, value = line.rpartition(" ")
+        path, _space, value = line.rpartition(" ")
         parts = path.split("/")
         if not value.isdigit() or len(parts) < 4:
             continue

@@ -98,10 +98,10 @@ def blame(results: Sequence[PingResult]) -> list[str]:
             for number, result in enumerate(results)
             if (result["rail"], result["vf_index"]) == (rail, index) and host in (result["host"], result["peer"])
         ]
-        if len(touching) > 2 and all(not result["ok"] for _, result in touching):
-            own = next(result for _, result in touching if result["host"] == host)
+        if len(touching) > 2 and all(not result["ok"] for _number, result in touching):
+            own = next(result for _number, result in touching if result["host"] == host)
             lines.append(f"{host} {rail} VF {index}: no pair with it works ({own['layer']}): {own['reason']}")
-            explained |= {number for number, _ in touching}
+            explained |= {number for number, _result in touching}
     for number, result in enumerate(results):
         if not result["ok"] and number not in explained:
             lines.append(f"{describe(result)} ({result['layer']}): {result['reason']}")

@@ -64,7 +64,7 @@ def _check_management(fabric: Fabric) -> Iterator[Finding]:
     for host in fabric.hosts:
         if host.management_address:
             by_place[host.management_address, host.management_port].append(host.name)
-    for (address, _), names in by_place.items():
+    for (address, _place), names in by_place.items():
         if len(names) > 1:
             reason = f"the same on {some_of(names)}, so one machine would be set up several times and others never"
             remedy = "Give each host the address of its own machine."

@@ -85,7 +85,7 @@ def _check_sizes(fabric: Fabric) -> Iterator[Finding]:
 
 
 def _check_rails(fabric: Fabric) -> Iterator[Finding]:
-    for (first, _, one), (second, key, other) in combinations(_blocks(fabric), 2):
+    for (first, _key, one), (second, key, other) in combinations(_blocks(fabric), 2):
         if first.name == second.name or not _overlap(one, other):
             continue
         if one == other:

@@ -65,6 +65,6 @@ def canonical(history: History, flag: Flag, value: Any) -> dict[str, Any]:
         moves: Iterable[tuple[str, str | None]] = history.forward.get(name, ())
         if not moves:
             done[key_of(newest[name].name if name in newest else name)] = current
-        elif all(constant is None for *_, constant in moves) or current not in (None, False):
+        elif all(constant is None for *_flag, constant in moves) or current not in (None, False):
             pending += [(new, current if constant is None else constant) for new, constant in moves]
     return done

@@ -64,7 +64,7 @@ class _Translator:
     def forward(self, item: Item) -> bool:
         """Follow the replacements that later releases name, as far as this release has them."""
         moves = self.history.forward.get(item.option)
-        if moves is None or not all(self.has(self._last(new)) for new, *_ in moves):
+        if moves is None or not all(self.has(self._last(new)) for new, *_constant in moves):
             return False
         for new, constant in moves:
             words = item.words if constant is None else (constant,)
