@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Find what is wrong with a fabric as a whole, before anything is written. Private to the collection."""
+"""Find errors of the fabric as a whole before anything is written. Private to the collection."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from .model import Fabric, Host, HostPlan, Plan, Port, Rail
 from .reader import some_of
 from .subnets import check_networks
 
-IPV6_MIN_MTU = 1280  # RFC 8200: below it IPv6, and so the link-local GID, is gone from the netdev
-USUAL_VFS = 4  # documented as the limit of a GB10's port
+IPV6_MIN_MTU = 1280  # RFC 8200: below this MTU the netdev has no IPv6 and so no link-local GID
+USUAL_VFS = 4  # documented limit of a GB10's port
 ROCE_4096_MTU = 4096 + ROCE_HEADER_BYTES
 
 
@@ -30,7 +30,7 @@ def _finding(
 
 
 def check_fabric(fabric: Fabric) -> list[Finding]:
-    """Return everything that is wrong between hosts, rails, subnets, hardware and management."""
+    """Return the findings about hosts, rails, subnets, hardware and management, and about their combination."""
     return [
         *_check_node_ids(fabric),
         *_check_management(fabric),
@@ -171,7 +171,7 @@ def _on(host: Host, rail: Rail) -> bool:
 
 
 def check_plan(fabric: Fabric, plan: Plan) -> list[Finding]:
-    """Return what collides in the finished plan: addresses, MACs and names, with each other and with what exists."""
+    """Return collisions of addresses, MACs and names in the finished plan, with each other or with existing ones."""
     return [*_check_addresses(fabric, plan), *_check_macs(plan), *_check_nads(plan), *_check_evenness(plan)]
 
 
@@ -203,7 +203,7 @@ def _check_addresses(fabric: Fabric, plan: Plan) -> Iterator[Finding]:
 
 
 def _distinct_ids(plan: Plan) -> Iterator[tuple[str, HostPlan]]:
-    """Yield hosts, one for each node id: what follows from equal ids is one mistake and has its own finding."""
+    """Yield one host per node id: a duplicate id has its own finding, so its consequences are not reported again."""
     seen: set[int] = set()
     for name, planned in plan.hosts.items():
         if planned.node_id not in seen:

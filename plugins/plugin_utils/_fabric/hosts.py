@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Read a host's own fabric variables: its number, and the PF it has on every rail. Private to the collection."""
+"""Read a host's own fabric variables: its number, and its PF on every rail. Private to the collection."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._host.interfaces impo
 from .model import Host, Port, Rail
 from .reader import Reader
 
-VF_MAX = 127  # the largest NUM_OF_VFS that ConnectX firmware takes for a PF
+VF_MAX = 127  # the largest NUM_OF_VFS that ConnectX firmware accepts for a PF
 NODE_ID_LIMIT = 1 << 16  # two bytes of the MAC; the subnet sets the real limit
 RDMA_DEVICE = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,59}")  # IB_DEVICE_NAME_MAX is 64, with room for vN
 
@@ -133,7 +133,7 @@ def _text(value: Any) -> str | None:
 
 
 def _asked(values: Mapping[str, Any]) -> bool:
-    """Tell whether the host's hardware has spoken, even if only to say that it has no PF."""
+    """Tell whether the host's hardware was read, also if the result was that it has no PF."""
     return isinstance(values.get("gb10_pf_totalvfs"), Mapping)
 
 

@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Find what is wrong between the subnets of a fabric and those around it. Private to the collection."""
+"""Find conflicts between the subnets of a fabric and the networks around it. Private to the collection."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SHARED = IPv4Network("100.64.0.0/10")  # RFC 6598: not routed on the Internet e
 
 
 def check_networks(fabric: Fabric) -> list[Finding]:
-    """Return overlaps, blocks that are too small, and blocks that no fabric may use."""
+    """Return overlaps, blocks that are too small, and blocks that a fabric must not use."""
     return [
         *_check_blocks(fabric),
         *_check_sizes(fabric),
