@@ -1,9 +1,9 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What NCCL's lines point to, and what to do about it. Private to the collection.
+"""Causes of NCCL failures by the log lines that show them, with remedies. Private to the collection.
 
-Texts: NVIDIA/nccl sources 2.17.1 … 2.30.7 and its network plugins; docs/transport.md says where each was seen.
+Sources: NVIDIA/nccl 2.17.1 … 2.30.7 and its network plugins; docs/transport.md says where each text was seen.
 """
 
 from __future__ import annotations
@@ -191,7 +191,7 @@ CATALOGUE: tuple[Cause, ...] = (
         "Remove the plugin, or give it its devices",
         0.5,
     ),
-    # Without a setting NCCL looks for libnccl-net.so and does not miss it.
+    # Without NCCL_NET_PLUGIN, NCCL looks for libnccl-net.so, and a missing file is harmless.
     Cause(
         "plugin_missing",
         "fallback",

@@ -1,9 +1,9 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Judge NCCL's environment before or while it is used. Private to the collection.
+"""Check NCCL's environment before or while it is used. Private to the collection.
 
-Facts: NCCL's param.cc, socket.cc, net_ib and debug.cc of 2.17.1 … 2.30.7 and its environment variable manual.
+Source: param.cc, socket.cc, net_ib and debug.cc of NCCL 2.17.1 … 2.30.7 and its manual of environment variables.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _INTEGER = re.compile(r"[+-]?(0[xX][0-9a-fA-F]+|\d+)$")
 _NETDEV = re.compile(r"(en|eth|wl|ww|br|bond|docker|cni|flannel|net\d|lo$)")
 _HCA = re.compile(r"(mlx\d|roce|ibp|ibs|bnxt|irdma|efa_|rxe|siw|hns)")
 
-# Names that people set and NCCL never reads.
+# Names that users set although NCCL never reads them.
 _NOT_NCCL = {
     "NCCL_TIMEOUT": "set the time-out where the process group is made (SGLang: --dist-timeout)",
     "NCCL_ASYNC_ERROR_HANDLING": "PyTorch reads TORCH_NCCL_ASYNC_ERROR_HANDLING",
@@ -59,7 +59,7 @@ def parse_conf(text: str) -> dict[str, str]:
 
 
 def effective_env(env: Mapping[str, str], *confs: Mapping[str, str]) -> dict[str, str]:
-    """Join the environment and the conf files in the order in which NCCL reads them; the first to name a key wins."""
+    """Merge the environment and the conf files in the order in which NCCL reads them; the first value of a key wins."""
     joined: dict[str, str] = {}
     for layer in (env, *confs):
         joined = {**layer, **joined}
@@ -141,7 +141,7 @@ def _transport(ctx: _Context) -> Iterator[Finding]:
 
 @dataclass(frozen=True)
 class _Names:
-    """A device list as NCCL writes it: ``[^][=]name[:port],…``; a bare name is a prefix, ``=`` asks for exact names."""
+    """A device list in NCCL's syntax: ``[^][=]name[:port],…``; a bare name is a prefix, ``=`` requires exact names."""
 
     negated: bool
     exact: bool
@@ -161,7 +161,7 @@ class _Names:
         return [device for device in present if named(device) != self.negated]
 
     def prefix_surprises(self, present: Sequence[str]) -> list[str]:
-        """Return devices taken only because a complete other device name is their prefix."""
+        """Return devices that match only because the full name of another device is a prefix of their name."""
         if self.exact:
             return []
         whole = [name for name in self.names if name in present]
@@ -270,10 +270,10 @@ def lint_env(
     nccl_version: str | None,
     where: str = "",
 ) -> list[Finding]:
-    """Return everything that is wrong with ``env`` for NCCL, worst first.
+    """Return all findings about ``env``, worst first.
 
-    ``hcas`` and ``netdevs`` are the RDMA devices and the interfaces that the process will see (empty when unknown);
-    ``nccl_version`` as NCCL prints it, ``where`` the rank or pod for the findings.
+    ``hcas`` and ``netdevs`` are the RDMA devices and interfaces that the process will see (empty: unknown).
+    ``nccl_version`` has the form in which NCCL prints it. ``where`` is the rank or pod that the findings name.
     """
     version = Version.find(nccl_version)
     ctx = _Context(env, expect_rdma, hcas, netdevs, version.release if version else None, where)

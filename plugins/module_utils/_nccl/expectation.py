@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Compare a report with an expectation, and say in words what is missing. Private to the collection."""
+"""Compare a report with an expectation, and describe what is missing. Private to the collection."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from .verdict import Report, absent_ranks, begun, make_report, promise, seen_ran
 
 @dataclass(frozen=True)
 class Expectation:
-    """What a log has to show. The default is RDMA, proved by channels.
+    """What a log must prove. The default is RDMA, proved by channel lines.
 
-    ``networks`` are glob patterns of network names (empty: any that is RDMA); ``balance`` is the smallest share that a
-    rank's least used device may have of the most used one; ``gdr`` None does not care.
+    ``networks`` are glob patterns of network names (empty: every RDMA network). ``balance`` is the smallest share that
+    a rank's least used device may have of its most used one. ``gdr`` None means that GPUDirect RDMA is not checked.
     """
 
     networks: tuple[str, ...] = ()
@@ -36,7 +36,7 @@ class Expectation:
 
 
 def judge_log(log: NcclLog, source: str, expect: Expectation | None = None) -> Report:
-    """Judge what was read from one source; ``failures`` of the report tell why it does not satisfy."""
+    """Judge the log of one source; ``failures`` of the report say why the expectation is not met."""
     report = make_report(log, source)
     report.failures = [text for check in _CHECKS for text in check(report, expect or Expectation())]
     return report
