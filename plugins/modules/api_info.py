@@ -36,7 +36,7 @@ options:
 """
 
 EXAMPLES = r"""
-- name: Look for the API
+- name: Check whether the API is reachable
   gb10.cluster.api_info:
     kubeconfig: ~/.kube/config
     context: gb10
@@ -101,7 +101,7 @@ def main() -> None:
         config = yaml.safe_load(path.read_text(encoding="utf-8")) if path.is_file() else None
         result["server"] = kubeconfig.server_of(config, options["context"])
     except (ValueError, KeyError, TypeError, yaml.YAMLError) as error:
-        module.fail_json(msg=f"{path} is no kubeconfig ({type(error).__name__}); repair or move it", **result)
+        module.fail_json(msg=f"{path} is not a kubeconfig ({type(error).__name__}); repair or move it", **result)
     if result["server"]:
         why = connects(result["server"], options["timeout"])
         result["msg"] = f"no answer from {result['server']}: {why}" if why else f"{result['server']} answers"

@@ -34,7 +34,7 @@ options:
 """
 
 EXAMPLES = r"""
-- name: See whether the new image is slower
+- name: Check whether the new image is slower
   gb10.cluster.bench_compare:
     before: results/gemma-4-31b-steps-0.5.11.jsonl
     after: results/gemma-4-31b-steps-0.5.12.jsonl

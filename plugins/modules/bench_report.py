@@ -54,7 +54,7 @@ options:
 """
 
 EXAMPLES = r"""
-- name: Make the report
+- name: Create the report
   gb10.cluster.bench_report:
     journals: [results/nemotron-3-super-mtp.jsonl]
     dest: results/nemotron-3-super-mtp

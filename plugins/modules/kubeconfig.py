@@ -46,7 +46,7 @@ options:
 """
 
 EXAMPLES = r"""
-- name: Keep the cluster in the kubeconfig
+- name: Add the cluster to the kubeconfig
   gb10.cluster.kubeconfig:
     path: ~/.kube/config
     context: gb10
@@ -129,7 +129,7 @@ def main() -> None:
             wanted = kubeconfig.merged(existing, entries)
     except (ValueError, KeyError, TypeError, yaml.YAMLError) as error:
         module.fail_json(
-            msg=f"{path} or the server's kubeconfig is no kubeconfig ({type(error).__name__}); repair or move the file",
+            msg=f"{path} or the server's file is not a kubeconfig ({type(error).__name__}); repair or move the file",
             **result,
         )
     loose = path.is_file() and path.stat().st_mode & 0o077 != 0

@@ -28,7 +28,7 @@ description:
 attributes:
   check_mode:
     support: full
-    description: Validates with netplan and tells what would change. VFs that do not exist yet are accepted.
+    description: Validates with netplan and reports what would change. VFs that do not exist yet are accepted.
   diff_mode:
     support: full
     description: Shows the files and the live differences.
@@ -114,7 +114,7 @@ EXAMPLES = r"""
 - name: Open a new connection
   ansible.builtin.meta: reset_connection
 
-- name: Keep the change
+- name: Confirm the change
   gb10.cluster.netplan_transaction:
     state: confirmed
     transaction: "{{ netplan_applied.transaction }}"
@@ -200,7 +200,7 @@ class Transaction:
             self.result["findings"].append(finding.as_dict())
             self.module.warn(str(finding))
         transaction.validate({})
-        self.result["msg"] = "netplan accepts the files of this host, and the plan touches no interface of others"
+        self.result["msg"] = "netplan accepts the files of this host, and the plan changes only the fabric's interfaces"
 
     def apply(self) -> None:
         """Bring the host to the plan."""

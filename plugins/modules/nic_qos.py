@@ -68,11 +68,11 @@ options:
 """
 
 EXAMPLES = r"""
-- name: Pause RoCE instead of dropping it
+- name: Configure a lossless class for RoCE
   gb10.cluster.nic_qos:
     ports: [enp1s0f0np0, enP2p1s0f0np0]
 
-- name: Go back to what the ports had
+- name: Restore the original settings of the ports
   gb10.cluster.nic_qos:
     state: absent
 """

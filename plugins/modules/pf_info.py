@@ -22,7 +22,7 @@ options:
 """
 
 EXAMPLES = r"""
-- name: Ask the host for its PFs
+- name: List the PFs of the host
   gb10.cluster.pf_info:
 """
 

@@ -53,11 +53,11 @@ options:
 """
 
 EXAMPLES = r"""
-- name: Look before
+- name: Read the counters before the transfer
   gb10.cluster.rdma_counters_info:
   register: before
 
-- name: See what moved
+- name: Compare the counters after the transfer
   gb10.cluster.rdma_counters_info:
     before: "{{ before.sources }}"
   register: after

@@ -40,7 +40,7 @@ options:
 """
 
 EXAMPLES = r"""
-- name: List what this host has
+- name: List the RDMA devices of this host
   gb10.cluster.roce_gid_info:
 
 - name: Check that every VF of the plan has the GID of its address

@@ -78,7 +78,7 @@ options:
 """
 
 EXAMPLES = r"""
-- name: Give both halves of the port four virtual functions
+- name: Create one virtual function on each half of the port
   gb10.cluster.sriov_vf:
     pfs:
       - {name: enp1s0f0np0, vf_count: 1}
@@ -87,7 +87,7 @@ EXAMPLES = r"""
       - {pf: enp1s0f0np0, vf_index: 0, netdev: enp1s0f0v0, mac: "02:67:00:00:01:00"}
       - {pf: enP2p1s0f0np0, vf_index: 0, netdev: enP2p1s0f0v0, mac: "02:67:00:01:01:00"}
 
-- name: Go back to what the host had
+- name: Restore the original number of VFs
   gb10.cluster.sriov_vf:
     state: absent
 """

@@ -44,7 +44,7 @@ options:
 """
 
 EXAMPLES = r"""
-- name: See what there is to measure
+- name: List the cells that remain to be measured
   gb10.cluster.sweep_plan:
     sweep: nemotron-3-super-mtp
     journal: results/nemotron-3-super-mtp.jsonl

@@ -115,7 +115,7 @@ def judge_bandwidth(measured: Mapping[str, float | None], half_floor: float, ful
         (bool(dead), f"half-rail: {dead} moved nothing while the other half works ({shown})"),
         (
             bool(crawling),
-            f"degraded: {crawling} crawls although the link is healthy ({shown}): unplug the power of both hosts for"
+            f"degraded: {crawling} is slow although the link is healthy ({shown}): unplug the power of both hosts for"
             " a minute, a restart is not enough",
         ),
         (bool(slow), f"slow: {slow} below {half_floor:g} Gb/s ({shown})"),

@@ -144,7 +144,7 @@ def read_state(path: Path) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise HostError(
             f"{path}: not a JSON object, so what this host had before the first change is unknown. Restore the file"
-            " from a backup, or delete it to take the present state as the one before."
+            " from a backup, or delete it if the present state is the one to restore later."
         )
     return found
 

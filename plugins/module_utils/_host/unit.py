@@ -104,7 +104,7 @@ class HostUnit:
     def remove(self) -> None:
         """Disable the unit and delete its files, except code that another unit of this collection still uses."""
         if self.unit_path.exists():
-            # A unit that remains active must be stopped too. One that does not may be the process that runs this code.
+            # Stop a unit that remains active, but not one that ends by itself: it may be running this code now.
             now = ["--now"] if self.remain else []
             system.run(["systemctl", "disable", "--quiet", *now, self.unit_path.name])
         for path in self.present():

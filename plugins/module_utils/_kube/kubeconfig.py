@@ -20,7 +20,7 @@ def empty() -> Config:
 def _section(config: Config, name: str) -> list[Any]:
     entries = config.get(name) or []
     if not isinstance(entries, list):
-        raise ValueError(f"{name} of the kubeconfig is no list")
+        raise ValueError(f"{name} of the kubeconfig is not a list")
     return entries
 
 

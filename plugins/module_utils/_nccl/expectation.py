@@ -52,7 +52,7 @@ def _transport(report: Report, expect: Expectation) -> list[str]:
         quoted = f"; {report.quotations} lines quote several statements and prove nothing" if report.quotations else ""
         return [f"nothing in the log says which transport NCCL took{quoted}"]
     if verdict == "error":
-        return ["NCCL failed before it took a transport"]
+        return ["NCCL failed before it chose a transport"]
     failures = []
     names = set(report.channels) or {n for p in report.processes for n in promise(p)[1]}
     if verdict == "mixed":
@@ -116,7 +116,7 @@ def _numbers(report: Report, expect: Expectation) -> list[str]:
     for process in speaking:
         who = f"rank {process.rank}" if process.rank >= 0 else (process.host or report.source)
         if expect.min_devices > 1 and "dev_override" in process.hits:
-            failures.append(f"{who} was sent to other devices than its channels name (subnet-aware routing)")
+            failures.append(f"{who} uses other devices than its channel lines name (subnet-aware routing)")
         used = [count for devices in process.channels.values() for count in devices.values()]
         if used and len(used) < expect.min_devices:
             failures.append(f"{who} uses {len(used)} of {expect.min_devices} devices ({shown(process.channels)})")

@@ -20,7 +20,7 @@ _LONGEST = 1 << 18
 # start with the same literal letter, because re then finds candidates at memchr's speed.
 _HIT = re.compile(rb"N(?:CCL(?: (?:INFO|WARN|ATTN|version|error)|\.cpp:)|ET(?:/[A-Za-z]| plugin))")
 _RCCL = re.compile(rb"RCCL version[^\n]*")
-# After a hit, the burst continues if NCCL occurs within so many bytes; size of its first extension, doubled each time.
+# A burst continues while NCCL occurs within _NEAR bytes after it. It grows by _BURST bytes at first, then doubles.
 _NEAR, _BURST = 256, 1024
 
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")

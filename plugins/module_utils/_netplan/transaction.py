@@ -58,7 +58,7 @@ def validate(files: Mapping[Path, str | None]) -> None:
     except system.HostError as error:
         raise system.HostError(
             f"Nothing was changed. netplan already refuses the files that this host has now: {error}. A boot would "
-            "leave the network unconfigured. Correct or remove the file that is named, check with `netplan generate`, "
+            "leave the network unconfigured. Correct or remove the named file, check with `netplan generate`, "
             "and run this again."
         ) from error
     if not files:

@@ -85,7 +85,7 @@ class State:
         self.backups = directory / "backups"
         self.unit = unit.HostUnit(
             name="gb10-netplan-undo",
-            description="Undo of a network change that nobody confirmed",
+            description="Undo an unconfirmed network change",
             module="_netplan.undo",
             config=self.pending,
             arguments=str(directory),

@@ -117,7 +117,7 @@ def _choice(reader: Reader, group: Mapping[str, Any], key: str, choices: tuple[C
     for choice in choices:
         if value == choice:
             return choice
-    reader.add(rule, key, value, "no such choice", f"Use one of {', '.join(choices)}.")
+    reader.add(rule, key, value, "not a valid choice", f"Use one of {', '.join(choices)}.")
     return choices[0]
 
 
@@ -177,7 +177,7 @@ def _rail(reader: Reader, index: int, item: Any, known_hosts: set[str]) -> Rail 
     name = str(item["name"])
     if not _RAIL_NAME.fullmatch(name):
         reason = "not usable in the name of a Kubernetes object"
-        remedy = "Use lower-case letters, digits and dashes, 42 at most, as rail0."
+        remedy = "Use lower-case letters, digits and dashes, 42 at most, for example rail0."
         reader.add("rail.name", f"{key}.name", name, reason, remedy)
     network = reader.network(f"{key}.network", item["network"])
     network6 = (
@@ -191,7 +191,7 @@ def _rail(reader: Reader, index: int, item: Any, known_hosts: set[str]) -> Rail 
         reader.add("network.family", f"{key}.network", str(network), reason, remedy)
     if isinstance(network6, IPv4Network):
         reader.add(
-            "network6.family", f"{key}.network6", str(network6), "IPv4", "Give an IPv6 ULA block, as fd00:10:100::/48."
+            "network6.family", f"{key}.network6", str(network6), "IPv4", "Use an IPv6 ULA block: fd00:10:100::/48."
         )
     pf = read_pf_name(reader, f"{key}.pf", item["pf"], "")
     members = None if item.get("hosts") is None else tuple(str(host) for host in listed(item["hosts"]))
