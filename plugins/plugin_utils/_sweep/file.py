@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What may stand in a sweep file, and what the value of an axis changes. Private to the collection."""
+"""Validate a sweep file, and convert a value of an axis to changes of the profile. Private to the collection."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ MAPPINGS = frozenset({"server_args", "env", "topology"})
 STOP_RULES = frozenset({"hours", "infrastructure", "failures"})
 SIZES = {name: size for size, names in TOPOLOGY_FLAGS.items() if size != "nodes" for name in names}
 SIZES |= {"nodes": "nodes", "nnodes": "nodes"}
-"""Server arguments that a profile has under topology, since ranks and addresses follow from them."""
+"""Server arguments that belong under topology in a profile, because ranks and addresses follow from them."""
 
 
 def label_of(value: Any) -> str:
-    """Return the name of an axis's value."""
+    """Return the name of a value of an axis."""
     if isinstance(value, Mapping):
         return str(value["name"]) if "name" in value else ",".join(f"{k}={v}" for k, v in value.items())
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def overlay_of(axis: str, value: Any) -> dict[str, Any]:
-    """Return what one value of an axis changes of the profile.
+    """Return the changes that one value of an axis makes to the profile.
 
-    Keys of an overlay and parallel sizes go where a profile has them, all others are server arguments. A mapping on
-    an axis that is itself such a mapping (``env: [{NCCL_DEBUG: INFO}]``) is its content.
+    Keys of an overlay and parallel sizes go to their places in the profile; all other keys are server arguments. If the
+    axis itself is a mapping in the profile (``env: [{NCCL_DEBUG: INFO}]``), the value is its content.
     """
     given = {k: v for k, v in value.items() if k != "name"} if isinstance(value, Mapping) else {axis: value}
     if isinstance(value, Mapping) and axis in MAPPINGS and not set(given) <= OVERLAY_KEYS:
@@ -55,7 +55,7 @@ def overlay_of(axis: str, value: Any) -> dict[str, Any]:
 
 
 class _Check:
-    """Collects what is wrong with one file."""
+    """Collects the problems of one file."""
 
     def __init__(self) -> None:
         self.found: list[Finding] = []
@@ -64,7 +64,7 @@ class _Check:
         self.found.append(Finding("error", f"sweep.{rule}", key, value, reason, remedy))
 
     def known(self, rule: str, key: str, given: Iterable[Any], allowed: Iterable[str], reason: str) -> None:
-        """Report every given word that is not allowed, with the one that may have been meant."""
+        """Report every given word that is not allowed, with a suggestion."""
         words = sorted(allowed)
         for word in given:
             if word not in words:
@@ -73,14 +73,14 @@ class _Check:
                 self.error(rule, key, word, reason, remedy)
 
     def mappings(self, rule: str, entries: Any) -> list[Mapping[str, Any]]:
-        """Return the entries of a list, and report what isn't one or isn't a mapping."""
+        """Return the entries of a list that are mappings, and report all others."""
         if not isinstance(entries, list) or not all(isinstance(e, Mapping) for e in entries):
             self.error(rule, rule, entries, "is not a list of mappings", "Write every entry as - {name: value}.")
             return []
         return entries
 
     def overlay(self, key: str, overlay: Mapping[str, Any]) -> None:
-        """Report what a cell may not change, or not to such a value."""
+        """Report keys and values that a cell may not change."""
         for part in sorted(MAPPINGS & set(overlay)):
             if not isinstance(overlay[part], Mapping):
                 self.error("overlay", f"{key}.{part}", overlay[part], "is not a mapping", "Write it as {name: value}.")
@@ -135,7 +135,7 @@ class _Check:
 
 
 def check(sweep: Mapping[str, Any]) -> list[Finding]:
-    """Return what is wrong with a sweep file, all at once."""
+    """Return all problems of a sweep file."""
     found = _Check()
     found.known("key", "sweep", sweep, KEYS, "is no key of a sweep")
     if not isinstance(sweep.get("profile"), str):
