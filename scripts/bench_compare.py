@@ -4,7 +4,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Compare two result sets, sweep journals (JSONL) or published tables (YAML), row by row.
 
-Exit status 0 when nothing is worse, 1 when something is worse or missing, 2 when a file can't be read.
+The exit status is 0 if nothing is worse, 1 if something is worse or missing, and 2 if a file can't be read.
 """
 
 from __future__ import annotations
