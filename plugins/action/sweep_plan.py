@@ -75,7 +75,7 @@ def _unfinished(left: Sequence[Mapping[str, Any]]) -> str:
     if not left:
         return ""
     return (
-        f"{len(left)} cells are left: the cluster failed under them, somebody else used the server, or a stop rule "
+        f"{len(left)} cells are left: the cluster failed during them, others used the server, or a stop rule "
         f"ended the run. Run the same command again; it goes on with {left[0]['id']}."
     )
 
@@ -118,6 +118,6 @@ class ActionModule(ControllerAction):
             "revisions": {name: at for c in left for name, at in revisions(resolver.made[c["key"]]).items()},
             "estimate_s": seconds,
             "msg": f"{len(cells)} cells: {planned.count('run')} to measure, {planned.count('invalid')} that "
-            f"SGLang refuses, {planned.count('duplicate')} that are the engine of another; {len(left)} left, about "
-            f"{seconds / 3600:.1f} h",
+            f"SGLang refuses, {planned.count('duplicate')} that resolve to the same engine as another cell; "
+            f"{len(left)} left, about {seconds / 3600:.1f} h",
         }

@@ -58,7 +58,7 @@ def role_options(role: str, variables: Mapping[str, Any], template: Callable[[An
     if unset:
         raise AnsibleActionFail(
             f"{', '.join(unset)}: not set. This action reads the options of role {role}: "
-            f"run it in a task of gb10.cluster.{role}, which brings the defaults."
+            f"run it in a task of gb10.cluster.{role}, which sets the defaults."
         )
     given = {name: template(variables[name]) for name in spec if name in variables}
     checked = ArgumentSpecValidator(spec).validate(given)

@@ -93,9 +93,9 @@ def _foreign(server: Mapping[str, Any], records: Sequence[RequestRecord], worklo
     ours = sum(r.output_tokens for r in records)
     spare = 32 + 0.05 * ours + (64 * workload.concurrency if workload.limited else 0)
     if (server.get("tokens") or 0) > ours + spare and not any(r.error_class or r.garbage for r in records):
-        return f"the server made {server['tokens']:.0f} tokens, {ours} of them ours"
+        return f"the server generated {server['tokens']:.0f} tokens, but this client received only {ours}"
     if (server.get("running") or 0) > workload.concurrency + 1:
-        return f"the server ran {server['running']:.0f} requests at a time, at most {workload.concurrency} of them ours"
+        return f"the server ran {server['running']:.0f} requests at a time, this client at most {workload.concurrency}"
     return ""
 
 

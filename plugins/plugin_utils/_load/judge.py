@@ -54,7 +54,7 @@ def signs_of_garbage(
     found += judge_cell([_recording(r) for r in answered])
     distance = divergence(baseline, fingerprint_of(records)) if baseline else None
     if distance is not None and distance >= FAR:
-        reason = f"the letters are {distance:.2f} away from the baseline's, from {FAR} on it is another kind of text"
+        reason = f"the letter pairs diverge by {distance:.2f} from the baseline; {FAR} or more is another kind of text"
         found.append(Garbage("far_from_baseline", 0, reason))
     if server.get("graphs_expected", True) and server.get("eager_passes"):
         found.append(Garbage("eager_regime", 0, f"{server['eager_passes']:.0f} decode passes ran without a CUDA graph"))

@@ -35,7 +35,7 @@ def _squeezed(text: str, window: int) -> Garbage | None:
         ratio = len(raw) / len(zlib.compress(raw, 9))
         marked = len(CODE.findall(piece)) > 0.02 * len(piece)
         if ratio >= (18 if marked else 13):
-            reason = f"{len(piece)} characters compress {ratio:.0f}-fold: almost nothing new is said"
+            reason = f"{len(piece)} characters compress {ratio:.0f}-fold: the text repeats itself"
             return Garbage("flood", start, reason)
     return None
 
@@ -56,11 +56,11 @@ def _sentences(text: str) -> Garbage | None:
     flooded = {s: n for s, n in counts.items() if n >= (10 if _form(s) in running else 20)}
     if flooded and sum(len(s) * n for s, n in flooded.items()) >= 0.5 * total:
         worst = max(flooded, key=lambda s: len(s) * flooded[s])
-        return Garbage("sentence_flood", text.find(worst), f"{worst[:60]!r} stands there {flooded[worst]} times")
+        return Garbage("sentence_flood", text.find(worst), f"{worst[:60]!r} occurs {flooded[worst]} times")
     same = {s: n for s, n in _counted(sentences).items() if n >= (40 if s in running else 120)}
     if same and sum(len(s) * n for s, n in same.items()) >= 0.7 * total:
         worst = max(same, key=lambda s: same[s])
-        reason = f"{worst[:60]!r} stands there {same[worst]} times, with nothing new but a number that counts on"
+        reason = f"{worst[:60]!r} occurs {same[worst]} times, and only a counter changes"
         return Garbage("sentence_flood", 0, reason)
     return None
 

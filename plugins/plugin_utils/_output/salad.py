@@ -56,7 +56,7 @@ def _mixed_scripts(text: str, words: list[str]) -> Garbage | None:
         inside = sum(len({script(c) for c in w} & {"LATIN", "CJK"}) == 2 for w in words)
         bare = inside + sum(a == "LATIN" and b != "GREEK" for a, b in pairs)
         if bare >= 10 and bare >= 0.06 * len(words):
-            return Garbage("word_salad", 0, f"{bare} times another writing system intrudes on {len(words)} words")
+            return Garbage("word_salad", 0, f"another writing system occurs {bare} times in {len(words)} words")
     mixed = [w for w in words if len(w) >= 4 and len(_scripts_of(w)) > 1]
     if len(mixed) >= 8 and len(mixed) >= 0.05 * len(words):
         return Garbage(
@@ -93,7 +93,7 @@ def _without_grammar(text: str) -> Garbage | None:
     articles = [(a, b) for a, b in pairwise(prose) if a in ARTICLES]
     wrong = [pair for pair in articles if pair[1] in NEVER_AFTER_ARTICLE]
     if len(wrong) >= 4 and len(wrong) >= 0.2 * len(articles):
-        reason = f"{len(wrong)} of {len(articles)} articles stand before {wrong[0][1]!r} and its like"
+        reason = f"{len(wrong)} of {len(articles)} articles precede words such as {wrong[0][1]!r}"
         return Garbage("word_salad", 0, reason)
     return None
 

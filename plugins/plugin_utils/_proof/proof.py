@@ -210,7 +210,7 @@ class Proof:
                 "set nccl_verify_counters to false where the pods see no counters"
             )
         if not agrees:
-            raise NotProved(f"{against}. Trust the counters: the bytes took another way than the log says")
+            raise NotProved(f"{against}. Trust the counters: the bytes used another path than the log says")
 
     def _moved(self) -> counters.Moved:
         networks = [network for rank in self.plan["ranks"] for network in rank["networks"]]

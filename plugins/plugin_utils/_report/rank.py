@@ -66,7 +66,7 @@ class Winner:
     def doubt(self) -> str:
         """Return how certain the result is."""
         if self.certain:
-            return "apart from every other cell by its repetitions"
+            return "its repetitions differ from those of every other cell"
         if self.tied:
             return f"not distinguishable from {', '.join(self.tied)}"
         return "fewer than three repetitions" if self.rivals else "no other cell to compare with"

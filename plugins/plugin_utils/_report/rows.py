@@ -50,8 +50,8 @@ class Row:
     ``rates`` maps the name of a workload to its peak rates in tok/s, one per repetition. ``figures`` holds the other
     columns by (workload, column), one value per repetition, ``requests`` the rate of each request, ``outcomes`` how
     many requests were ``ok`` and ``failed``, ``finishes`` how many requests ended by each finish reason,
-    ``measurements`` the records themselves. ``overlay`` is the cell's change of its profile, ``remark`` the comments of resolver and guards
-    on a published row, ``reason`` why the row is not ranked.
+    ``measurements`` the records themselves. ``overlay`` is the cell's change of its profile, ``remark`` the comments of
+    resolver and guards on a published row, ``reason`` why the row is not ranked.
     """
 
     id: str
@@ -146,7 +146,7 @@ def _planned(row: Row, cell: Mapping[str, Any], rows: Mapping[str, Row]) -> Row:
     row.reason = "; ".join(r["reason"] for r in cell.get("reasons", []) if r.get("severity") == "error")
     if cell["status"] == "duplicate":
         original = rows.get(cell["duplicate_of"])
-        row.reason = f"SGLang makes the engine of {original.name if original else cell['duplicate_of']} of it"
+        row.reason = f"SGLang resolves it to the same engine as {original.name if original else cell['duplicate_of']}"
     return row
 
 
@@ -167,7 +167,7 @@ def from_records(title: str, records: Sequence[Mapping[str, Any]]) -> Report:
     for record in results:
         _measured(rows[record["cell"]], record)
     if any(m.get("judged") is False for r in results for m in r.get("measurements") or []):
-        report.notes.append("The output of these cells was not judged: they may be of a collapsed model.")
+        report.notes.append("The output of these cells was not checked: their model may be broken.")
     return report
 
 

@@ -244,7 +244,7 @@ class _Reader:
         span = self.history.span(item.written)
         extent = f"exists in {span[0]}…{span[1]} only" if span else "is gone"
         here = spelling(item, self.catalogue, self.history)
-        remedy = "Remove it: the release behaves like that without" if here == "" else f"Use {here} instead"
+        remedy = "Remove it: the release always behaves that way" if here == "" else f"Use {here} instead"
         if here is None:
             later = span is not None and span[0] > self.catalogue.version
             successor = self.history.successor(item.written)

@@ -222,7 +222,7 @@ def _report_limits(result: Estimate, context: Mapping[str, Any], unified: bool, 
 
     if result.cache_gib is not None and result.cache_gib <= 0:
         weights = result.static_gib - result.cache_gib
-        reason = f"weights of {weights:.1f} GiB do not fit into {result.static_gib:.1f} GiB a GPU"
+        reason = f"weights of {weights:.1f} GiB do not fit into {result.static_gib:.1f} GiB per GPU"
         remedy = "Raise mem_fraction_static, or spread the model over more GPUs (tp, pp)"
         note("error", "weights", "mem_fraction_static", reason, remedy)
     if unified and result.outside_gib < SYSTEM_GIB:

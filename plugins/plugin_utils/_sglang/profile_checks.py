@@ -41,8 +41,8 @@ def image_findings(chosen: Mapping[str, Any] | None, image: str, version: Versio
         remedy = "Pin it by digest (name@sha256:…), so that every node runs the same one"
         found.append(note("warning", "profile.image.unpinned", "a tag can be moved", remedy))
     if chosen is not None and Version.parse(str(chosen["sglang"])) != version:
-        reason = f"the image is of SGLang {chosen['sglang']}, asked for was {version}"
-        found.append(note("warning", "profile.image.version", reason, "Ask for the image's version"))
+        reason = f"the image contains SGLang {chosen['sglang']}, but {version} was requested"
+        found.append(note("warning", "profile.image.version", reason, "Request the version of the image"))
     return found
 
 
@@ -75,7 +75,7 @@ def with_sampling(
     if not given:
         return dict(server_args), []
     if SAMPLING in server_args:
-        reason, remedy = "sampling says it too", f"Give it under sampling only, and remove {SAMPLING}"
+        reason, remedy = "the profile sets it under sampling too", f"Give it under sampling only, and remove {SAMPLING}"
         value = server_args[SAMPLING]
         return dict(server_args), [Finding("error", "profile.sampling.twice", SAMPLING, value, reason, remedy, where)]
     return {**server_args, SAMPLING: given}, []

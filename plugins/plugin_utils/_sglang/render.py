@@ -30,7 +30,7 @@ def translate_env(
     for key, value in env.items():
         extent = ENV_RANGES.get(key)
         if extent is not None and written_for.within(*extent) and not version.within(*extent):
-            reason = f"left out: SGLang {version} always does what it switched on"
+            reason = f"left out: SGLang {version} always does what it enabled"
             findings.append(Finding("info", "translate.changed", key, value, reason, "Nothing to do", where))
         else:
             kept[key] = value

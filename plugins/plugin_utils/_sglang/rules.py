@@ -285,7 +285,7 @@ def _replacements(rule: Rule, item: Item, catalogue: Catalogue, history: History
         "value": " ".join(item.words) or None,
         "counterpart": rule.flags[item.written],
         "successor": history.successor(item.written) or "the new flag",
-        "predecessor": {None: "nothing does the same", "": "none, it behaves like that without"}.get(here, here),
+        "predecessor": {None: "none, it has no counterpart", "": "none, it always behaves that way"}.get(here, here),
     }
 
 

@@ -155,7 +155,7 @@ class _Translator:
         self.report(
             "error",
             item,
-            f"SGLang {self.catalogue.version} has nothing that does the same ({extent})",
+            f"SGLang {self.catalogue.version} has no counterpart ({extent})",
             "Remove it, or run a release that has it",
         )
         self.done.append(item)

@@ -45,7 +45,7 @@ def single_cell(server: str, preset: str) -> dict[str, Any]:
 
 
 def identity(cell: str, plan: Mapping[str, Any]) -> dict[str, str]:
-    """Return what identifies a result of this plan, independent of the cell's name: the resolved engine and the work."""
+    """Return what identifies a result of this plan, whatever the cell's name: the resolved engine and the work."""
     key = next((str(c.get("key", "")) for c in plan["cells"] if c["id"] == cell), "")
     return {"key": key, "workloads_id": workloads_id(plan.get("workloads") or [])}
 
@@ -111,7 +111,7 @@ def stop_reason(
     starts = [datetime.fromisoformat(r["at"]) for r in mine if r.get("kind") == "start"]
     hours = rules.get("hours")
     if hours is not None and starts and (now - starts[0]).total_seconds() > 3600 * float(hours):
-        return f"the sweep's limit of {hours} hours is over"
+        return f"the sweep's limit of {hours} hours is reached"
     states = [r.get("status") for r in _results(mine)]
     for key, ends in (
         ("infrastructure", lambda s: s in NOT_FINAL),

@@ -43,7 +43,7 @@ def _ended_from_outside(ranks: Sequence[Mapping[str, Any]]) -> Failure | None:
     """Return what ended a rank without a log message: the loss of its node, or the kernel's out-of-memory killer."""
     for rank in ranks:
         if rank.get("lost"):
-            line = f"rank {rank['rank']} went with its node {rank.get('node', '')}".strip()
+            line = f"rank {rank['rank']} was lost with its node {rank.get('node', '')}".strip()
             return Failure("infrastructure", line, "This says nothing about the setting: run the cell again.")
     killed = [r for r in ranks if r.get("last_exit") == "OOMKilled"]
     return classify(f"rank {r['rank']} was killed for lack of memory (OOMKilled)" for r in killed)
