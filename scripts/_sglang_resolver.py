@@ -41,7 +41,7 @@ KERNELS = frozenset({"flashinfer", "gguf", "jsonschema", "quack", "scipy", "sgl_
 
 
 SAYS_NOTHING = frozenset({"model_path", "random_seed", "served_model_name", "tokenizer_path"})
-"""Values that change at every start, and the name of the temporary model directory."""
+"""Settings that change at every start, or that contain the name of the temporary model directory."""
 
 
 class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):

@@ -115,7 +115,7 @@ def picture() -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true", help="only say whether the picture is up to date")
+    parser.add_argument("--check", action="store_true", help="only report whether the picture is up to date")
     return update_files({PAGE: {"layers": picture()}}, check=parser.parse_args().check)
 
 

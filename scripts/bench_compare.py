@@ -28,7 +28,7 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("before", type=Path, help="the earlier set")
     parser.add_argument("after", type=Path, help="the later set")
-    parser.add_argument("--tolerance", type=float, default=0.05, help="relative difference that is still the same")
+    parser.add_argument("--tolerance", type=float, default=0.05, help="relative difference that counts as the same")
     parser.add_argument(
         "--json", action="store_true", help="print a list with row, workload, figure, before, after, verdict"
     )

@@ -2,7 +2,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Tell which transport NCCL took, from its logs; needs Python 3.11 and nothing else.
+"""Report which transport NCCL used according to its logs; needs Python 3.11 and nothing else.
 
 nccl_verdict.py rank0.log rank1.log.gz          # exit status 0 only if every file proves RDMA
 kubectl logs my-pod | nccl_verdict.py --json -

@@ -141,7 +141,7 @@ def pages() -> dict[Path, dict[str, str]]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true", help="only say which pages are out of date")
+    parser.add_argument("--check", action="store_true", help="only report which pages are out of date")
     return update_files(pages(), check=parser.parse_args().check)
 
 

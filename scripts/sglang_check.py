@@ -48,7 +48,7 @@ ROOT = Path(__file__).resolve().parents[1]
 def options() -> argparse.ArgumentParser:
     """Return the parser of the arguments before ``--``."""
     parser = argparse.ArgumentParser(
-        description="Judge a command line of sglang.launch_server for one SGLang version.",
+        description="Check a command line of sglang.launch_server for one SGLang version.",
         usage="%(prog)s --sglang VERSION [options] -- FLAGS…",
         allow_abbrev=False,
     )
@@ -77,7 +77,7 @@ def options() -> argparse.ArgumentParser:
         "--model-config",
         type=Path,
         metavar="FILE",
-        help="the model's config.json for --deep; without it, the defaults that transformers has for the architecture",
+        help="the model's config.json for --deep; default: the values of transformers for the architecture",
     )
     parser.add_argument("--draft-config", type=Path, metavar="FILE", help="the draft's config.json for --deep")
     parser.add_argument("--json", action="store_true", help="answer as one JSON object")

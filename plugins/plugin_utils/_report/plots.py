@@ -138,8 +138,8 @@ def acceptance(report: Report) -> str | None:
             if name == "accept_length" and steps:
                 points.setdefault(workload, []).append((int(steps[0][1]), fmean(values)))
     if not any(len(set(p)) > 1 for p in points.values()):
-        return by_column(report, "accept_length", "Accept length", "tokens a verify step")
-    figure, axes = _axes("Accept length against draft steps", "draft steps", "tokens a verify step")
+        return by_column(report, "accept_length", "Accept length", "tokens per verify step")
+    figure, axes = _axes("Accept length against draft steps", "draft steps", "tokens per verify step")
     for workload, known in points.items():
         axes.plot(*zip(*sorted(known), strict=True), marker="o", label=workload)
     axes.set_xticks(sorted({point[0] for known in points.values() for point in known}))

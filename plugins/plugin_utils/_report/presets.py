@@ -30,7 +30,7 @@ def _expected(report: Report, row: Row) -> dict[str, Any]:
             length = row.mean(workload, "accept_length")
             more = {"accept_length": round(length, 2)} if length else {}
             results.append({"concurrency": int(match[1]), "tokens_per_second": round(rate, 2)} | more)
-    method = "sweep of this collection; sum of the requests' own tokens a second, mean of the repetitions"
+    method = "sweep of this collection; sum of the requests' own tokens per second, mean of the repetitions"
     return {"source": f"sweep {report.title}", "method": method, "results": results}
 
 

@@ -10,11 +10,11 @@ from collections.abc import Mapping, Sequence
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding
 from ansible_collections.gb10.cluster.plugins.module_utils._common.terms import Transport
 
-# The plan sets these from the addresses and devices of the fabric plan; another value could only be wrong.
+# The plan sets these from the addresses and devices of the fabric plan; another value would be wrong.
 OWNED = frozenset(
     {"GLOO_SOCKET_IFNAME", "NCCL_IB_DISABLE", "NCCL_IB_HCA", "NCCL_NET", "NCCL_SOCKET_IFNAME", "SGLANG_HOST_IP"}
 )
-# The transport verdict is read from NCCL's log, so a profile may ask for more of it, never for less.
+# The transport verdict is read from NCCL's log, so a profile may raise NCCL's log level but not lower it.
 _LOUD = {"NCCL_DEBUG": frozenset({"INFO", "TRACE"})}
 
 

@@ -80,7 +80,7 @@ class _Reader:
 
     def extra(self, words: Sequence[str]) -> None:
         before = self.result.items[-1] if self.result.items else None
-        remedy = "Remove it, or put the flag it belongs to before it"
+        remedy = "Remove it, or write its flag before it"
         if before is not None and before.flag is not None:
             if before.flag.is_switch:
                 remedy = f"Remove it: {before.option} takes no value"
@@ -268,7 +268,7 @@ class _Reader:
                     "flag.deprecated",
                     item.option,
                     " ".join(item.words) or None,
-                    "is deprecated and goes away in a later release",
+                    "is deprecated and will be removed in a later release",
                     remedy,
                 )
 

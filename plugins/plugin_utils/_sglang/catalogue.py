@@ -112,7 +112,7 @@ class History:
         else:
             chosen = before[-1] if before else self.catalogues[0]
         first, last = self.catalogues[0].version, self.catalogues[-1].version
-        reason = f"there is no catalogue of {version}; the flags of {chosen.version} judge it"
+        reason = f"there is no catalogue of {version}; the flags of {chosen.version} are used"
         if version < first and not same:
             return chosen, [
                 Finding(

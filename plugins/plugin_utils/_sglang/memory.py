@@ -71,7 +71,7 @@ def estimate(
     if not isfinite(static):
         return Estimate(total, 0.0, lines=[f"not estimated: mem_fraction_static is {fraction}"])
     result = Estimate(total, total * static, outside_gib=total * (1 - static))
-    named = f"{static:.2f}" + ("" if fraction is not None else " (SGLang's own choice, roughly)")
+    named = f"{static:.2f}" + ("" if fraction is not None else " (approximately SGLang's own choice)")
     result.lines.append(f"weights and caches may take {total:.1f} GiB x {named} = {result.static_gib:.1f} GiB")
     if model is None or model.weights_gb is None:
         result.lines.append("the size of the weights is not known")
@@ -168,7 +168,7 @@ def _pool(result: Estimate, context: Mapping[str, Any], size: float, steps: int)
 def _requests(result: Estimate, pool: int | None, ratio: int) -> None:
     if pool is not None:
         result.requests = pool // ratio
-        result.lines.append(f"Mamba states: {pool} // {ratio} a request = {result.requests} requests at once")
+        result.lines.append(f"Mamba states: {pool} // {ratio} per request = {result.requests} requests at once")
 
 
 def _cache(
@@ -203,7 +203,7 @@ def _cache(
 
 
 def _free(result: Estimate, context: Mapping[str, Any], inside: bool) -> None:
-    """Add the memory outside mem_fraction_static, from which SGLang allocates CUDA graphs after the caches."""
+    """Add the memory that mem_fraction_static leaves free; SGLang allocates CUDA graphs there after the caches."""
     taken = f" - {result.draft_gib:.1f} of the draft" if result.draft_gib and not inside else ""
     graphs = ", ".join(
         f"{phase} {'on' if context[key] else 'off'}"
@@ -236,7 +236,7 @@ def _report_limits(result: Estimate, context: Mapping[str, Any], unified: bool, 
         note("error", "mamba", "max_mamba_cache_size", reason, remedy)
     elif chosen and result.requests is not None and slots is not None and result.requests < slots:
         reason = (
-            f"the states that fit are enough for {result.requests} requests at once, fewer than asked for ({slots})"
+            f"the states that fit are enough for {result.requests} requests at once, fewer than requested ({slots})"
         )
         remedy = (
             "Lower max_running_requests, or make room: mem_fraction_static, mamba_full_memory_ratio, mamba_ssm_dtype"
