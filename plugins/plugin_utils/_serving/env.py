@@ -45,7 +45,7 @@ def fabric_env(
 
 
 def log_env(log_file: str) -> dict[str, str]:
-    """Return what makes NCCL log its transport; ``log_file`` is the value of NCCL_DEBUG_FILE, empty for none.
+    """Return the variables that make NCCL log its transport; ``log_file`` is NCCL_DEBUG_FILE, empty for none.
 
     NCCL never flushes its standard output, which is block-buffered in a pod; a named file is line-buffered since
     2.27.3 (NCCL debug.cc), so ``/dev/stdout`` as a *file* shows each line at once and untorn.
@@ -61,7 +61,7 @@ def platform_env(platform: str) -> dict[str, str]:
 
 
 def check_profile_env(env: Mapping[str, str], where: str) -> list[Finding]:
-    """Return what is wrong with variables that a profile or the user sets; ``where`` names their origin."""
+    """Return the findings about variables that a profile or the user sets; ``where`` names their origin."""
     found = [
         Finding(
             "error",
