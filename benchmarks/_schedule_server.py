@@ -1,9 +1,10 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A server of a known schedule: every answer's first token and the ones after it leave at times that are fixed before.
+"""Run a streaming server that sends all tokens of an answer at scheduled times.
 
-It notes when each really left, on the clock that the clients use too, so that its own lateness is nobody's error.
+The server records when it sent each token, on the same clock as the clients, so that its own delays do not count as
+errors of a client.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ def _event(content: str, finish: str | None = None) -> bytes:
 
 
 class Stream(asyncio.Protocol):
-    """One connection: waits for a whole request, then keeps to the schedule."""
+    """One connection: waits for a complete request, then sends the tokens on schedule."""
 
     log: ClassVar[list[dict[str, Any]]] = []
 

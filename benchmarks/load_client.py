@@ -2,11 +2,12 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Hold the load client against a server of a known schedule, beside SGLang's own benchmark client, in one run.
+"""Measure the error of the load client and of SGLang's own benchmark client against a server with a known schedule.
 
-Each client runs in a process of its own against the same server; the server notes when every token left. Shown are the
-mean errors of the time to the first token and of the time between tokens, and the client's CPU seconds a 1,000 tokens.
-SGLang's client is taken from its wheel as it is: ``pip download --no-deps sglang==0.5.10`` and name the file.
+Each client runs in a separate process against the same server, which records when it sent every token. The table shows
+the mean errors of the time to the first token and of the time between tokens, and the client's CPU time per 1,000
+tokens. SGLang's client is read from its unmodified wheel: run ``pip download --no-deps sglang==0.5.10``, then pass the
+file with ``--wheel``.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ def cpu_s() -> float:
 
 
 async def ours(port: int, streams: int, tokens: int) -> dict[str, Any]:
-    """Run this collection's client with its live guard, as it measures cells."""
+    """Run this collection's client with its live guard, as in the measurement of cells."""
     requests = [Request(f"request {i}", tokens) for i in range(streams)]
     before = cpu_s()
     records = await run_level(Target(f"http://127.0.0.1:{port}", "m"), requests, streams)
@@ -55,7 +56,7 @@ async def ours(port: int, streams: int, tokens: int) -> dict[str, Any]:
 
 
 def _stub(name: str, **values: Any) -> None:
-    """Stand in for a package that the client imports and that measuring doesn't touch."""
+    """Replace a package that the client imports but does not need for measuring."""
     module = types.ModuleType(name)
     for key, value in values.items():
         setattr(module, key, value)
@@ -100,7 +101,7 @@ def sglang_client(wheel: Path) -> Any:
 
 
 async def theirs(port: int, streams: int, tokens: int, wheel: Path) -> dict[str, Any]:
-    """Run SGLang's chat client as its own benchmark() does, one task a request."""
+    """Run SGLang's chat client as its own benchmark() does, one task per request."""
     module = sglang_client(wheel)
     module.args = argparse.Namespace(disable_stream=False, disable_ignore_eos=False, header=None, print_requests=False)
     inputs = [
@@ -130,12 +131,12 @@ async def theirs(port: int, streams: int, tokens: int, wheel: Path) -> dict[str,
 
 
 def errors(seen: dict[str, list[float]], log: list[dict[str, Any]]) -> tuple[float, float, float]:
-    """Return the mean errors of TTFT and ITL in milliseconds, and the 99th percentile of the latter."""
+    """Return the mean errors of TTFT and ITL in milliseconds, and the 99th percentile of the ITL error."""
     ttft, itl = [], []
     for entry in log:
         sent, *moments = seen[entry["prompt"]]
         ttft.append(abs((moments[0] - sent) - (entry["sent"][0] - entry["arrived"])))
-        # A client that took several tokens at once has fewer times; the missing gaps were seen as zero.
+        # A client that read several tokens at once has fewer times; the missing gaps count as zero.
         gaps = [b - a for a, b in pairwise(moments)]
         real = [b - a for a, b in pairwise(entry["sent"])]
         gaps += [0.0] * (len(real) - len(gaps))
@@ -145,7 +146,7 @@ def errors(seen: dict[str, list[float]], log: list[dict[str, Any]]) -> tuple[flo
 
 
 def one_run(client: str, port: int, streams: int, tokens: int, wheel: str) -> tuple[float, float, float, float]:
-    """Run one client in a process of its own; return its errors in ms and CPU milliseconds a 1,000 tokens."""
+    """Run one client in a separate process; return its errors in ms and its CPU milliseconds per 1,000 tokens."""
     command = [sys.executable, __file__, "--client", client, "--port", str(port), "--streams", str(streams)]
     done = subprocess.run(
         [*command, "--tokens", str(tokens), "--wheel", wheel], capture_output=True, text=True, check=False
@@ -159,7 +160,7 @@ def one_run(client: str, port: int, streams: int, tokens: int, wheel: str) -> tu
 
 
 def main() -> int:
-    """Run all levels with all clients in turn and print a table; exit status 1 when ours is more than half as wrong."""
+    """Run all levels with all clients and print a table; exit 1 if an error of our client exceeds half of SGLang's."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--wheel", default="", help="SGLang's wheel; without it only our client runs")
     parser.add_argument("--levels", type=int, nargs="+", default=[1, 8, 64, 256])
@@ -170,7 +171,7 @@ def main() -> int:
     parser.add_argument("--streams", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
     with contextlib.suppress(OSError):
-        # On a machine that does other work too; server and clients inherit it alike.
+        # Reduces the influence of other load on the machine; server and clients inherit the priority.
         os.nice(-15)
     if options.client:
         work = (
@@ -190,7 +191,7 @@ def main() -> int:
         assert server.stdout is not None
         port = int(server.stdout.readline())
         time.sleep(0.2)
-        print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}, {options.tokens} tokens 50 ms apart a stream,")
+        print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}, {options.tokens} tokens 50 ms apart per stream,")
         print(f"median of {options.repeat} runs")
         print("streams  client  TTFT error ms  ITL error ms  ITL p99 ms  CPU ms/1,000 tokens")
         good = True

@@ -2,10 +2,10 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Time the transport verdict beside ``grep -c 'via NET/'`` on the same generated logs, with the peak of memory.
+"""Time the transport verdict and ``grep -c 'via NET/'`` on the same generated logs, with the peak of memory.
 
-Two logs: 1 GiB of serving in which under 1 % of the lines of 64 ranks are NCCL's, and 256 MiB of nothing but NCCL.
-Prints JSON; the exit status is 1 when a floor is missed. Needs grep and ~1.3 GB of disk in --dir.
+There are two logs: 1 GiB of serving logs of 64 ranks with less than 1 % NCCL lines, and 256 MiB of NCCL lines only.
+The output is JSON; the exit status is 1 if a floor is missed. Needs grep and about 1.3 GB of disk space in --dir.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from pathlib import Path
 
 SCRIPT = Path(__file__).resolve().parents[1] / "scripts" / "nccl_verdict.py"
 RANKS = 64
-# bytes, the share of grep's speed that is aimed at, and the floor under which something got slower
+# Size in bytes, intended share of grep's speed, and the floor that indicates a regression.
 CASES = {"serving": (1 << 30, 0.5, 0.3), "nccl": (256 << 20, 0.1, 0.05)}
 MEMORY_MIB = 100
 
 
 def nccl_lines(rank: int, chance: random.Random) -> Iterator[str]:
-    """Yield what one rank logs when it builds one communicator over two rails."""
+    """Yield the lines that one rank logs while it builds one communicator over two rails."""
     head = f"spark{rank // 8}:{1000 + rank}:{1000 + rank} [0] NCCL INFO"
     comm = f"0x{chance.getrandbits(32):x}"
     yield f"{head} NET/IB : Using [0]rocep1s0f0v0:1/RoCE [1]roceP2p1s0f0v0:1/RoCE [RO]; OOB net1:10.100.0.{rank}<0>"
@@ -50,7 +50,7 @@ def nccl_lines(rank: int, chance: random.Random) -> Iterator[str]:
 
 
 def serving_lines(rank: int, chance: random.Random) -> Iterator[str]:
-    """Yield a stretch of what a serving rank logs."""
+    """Yield typical lines of a serving rank."""
     for _ in range(100):
         stamp = (
             f"[2026-11-21 {chance.randrange(24):02d}:{chance.randrange(60):02d}:{chance.randrange(60):02d} TP{rank}]"
@@ -64,7 +64,7 @@ def serving_lines(rank: int, chance: random.Random) -> Iterator[str]:
 
 
 def generate(path: Path, kind: str, size: int) -> dict[str, int]:
-    """Write a log of about ``size`` bytes, the same every time, and return its lines, NCCL's and all."""
+    """Write a reproducible log of about ``size`` bytes; return the numbers of NCCL lines and of all lines."""
     chance = random.Random(1)
     blocks, counts = [], []
     for rank in range(RANKS):
@@ -85,9 +85,9 @@ def generate(path: Path, kind: str, size: int) -> dict[str, int]:
 
 
 def timed(command: list[str], runs: int) -> tuple[float, float, float, str]:
-    """Return the best of some runs in CPU and in wall seconds, the greatest peak of memory in MiB, and the output.
+    """Return the best CPU and wall seconds of several runs, the maximum memory peak in MiB, and the output.
 
-    CPU time is what the floors are about: both programs use one core, and a busy machine stretches wall time unevenly.
+    The floors use CPU time: both programs use one core, and other load on the machine distorts wall time.
     """
     best, wall, peak, output = float("inf"), float("inf"), 0.0, ""
     for _ in range(runs):
@@ -102,12 +102,12 @@ def timed(command: list[str], runs: int) -> tuple[float, float, float, str]:
 
 
 def main() -> int:
-    """Generate, time, print."""
+    """Generate the logs, time both programs, and print the results."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
-    parser.add_argument("--dir", type=Path, help="where the logs are made and removed again; a temporary directory")
+    parser.add_argument("--dir", type=Path, help="directory of the generated logs, which are deleted afterwards")
     parser.add_argument("--runs", type=int, default=3, help="runs of each command; the best counts")
     parser.add_argument("--scale", type=float, default=1.0, help="size of the logs, as a share of the full ones")
-    parser.add_argument("--make", nargs=3, metavar=("KIND", "PATH", "BYTES"), help="only make one log")
+    parser.add_argument("--make", nargs=3, metavar=("KIND", "PATH", "BYTES"), help="only generate one log")
     options = parser.parse_args()
     if options.make:
         print(json.dumps(generate(Path(options.make[1]), options.make[0], int(options.make[2]))))
@@ -117,7 +117,7 @@ def main() -> int:
         for kind, (size, aim, floor) in CASES.items():
             path = Path(directory) / f"{kind}.log"
             print(f"making {path.name}, {int(size * options.scale) >> 20} MiB", file=sys.stderr)
-            # In a process of its own: its memory would count as the peak of the programs that are started later.
+            # A separate process generates the log, so that its memory does not count as the peak of later programs.
             make = [sys.executable, __file__, "--make", kind, str(path), str(int(size * options.scale))]
             made = json.loads(subprocess.run(make, check=True, capture_output=True, text=True).stdout)
             grep, grep_wall, _, count = timed(["grep", "-c", "via NET/", str(path)], options.runs)

@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Find the directory from which ``ansible_collections.gb10.cluster`` can be imported without Ansible.
 
-An installed collection lies in ``ansible_collections/gb10/cluster``; a checkout has a link of that name below
-``collections/``. Scripts put ``IMPORT_ROOT`` on ``sys.path`` and then import by the same name as plugins and tests do.
+An installed collection is in ``ansible_collections/gb10/cluster``; a checkout has a link of that name below
+``collections/``. Scripts add ``IMPORT_ROOT`` to ``sys.path`` and then use the same import name as plugins and tests.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Write generated text between markers of a page that is otherwise written by hand."""
+"""Write generated text between markers into a page that is otherwise written by hand."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from _collection import ROOT
 
 
 class MarkerMissing(ValueError):
-    """A page has no place for the generated text."""
+    """A page lacks the markers for the generated text."""
 
 
 def with_parts(page: str, parts: Mapping[str, str], where: str) -> str:
-    """The page with each part between ``<!-- NAME: begin … -->`` and ``<!-- NAME: end -->``."""
+    """Return the page with each part between ``<!-- NAME: begin … -->`` and ``<!-- NAME: end -->``."""
     for name, text in parts.items():
         head, begin, rest = page.partition(f"<!-- {name}: begin")
         opening, arrow, rest = rest.partition("-->\n")
@@ -30,7 +30,7 @@ def with_parts(page: str, parts: Mapping[str, str], where: str) -> str:
 
 
 def update_files(pages: Mapping[Path, Mapping[str, str]], *, check: bool) -> int:
-    """Bring all pages up to date, or with ``check`` name those that are not; the exit status."""
+    """Update all pages, or with ``check`` only list the outdated ones; return the exit status."""
     stale = []
     for path, parts in pages.items():
         now = path.read_text(encoding="utf-8")

@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Check every preset of every profile on every version: accepted, translated, or refused with the reason. Private."""
+"""Check every preset of every profile on every version: accepted, translated, or refused with the reason."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._common.findings impo
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile import Library, ResolvedProfile, resolve
 
 ANY_IMAGE = "any@sha256:any"
-"""Stands for an image where a profile lists none: the flags are judged, not the list of images."""
+"""Replaces the image if a profile lists none: the flags are checked, not the list of images."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Cell:
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        """Return why it is refused, in short."""
+        """Return short reasons why the preset is refused."""
         return tuple(f"{f.key}: {f.reason} [{f.rule}]" for f in self.findings if f.severity == "error")
 
     def as_dict(self) -> dict[str, Any]:
@@ -70,7 +70,7 @@ def _cell(resolved: ResolvedProfile) -> Cell:
 
 
 def matrix(profiles: Iterable[Mapping[str, Any]], library: Library, versions: Sequence[str] = ()) -> list[Cell]:
-    """Judge all presets on the given versions, else on every version that has a catalogue and the measured one."""
+    """Check all presets on the given versions; by default on every catalogued version and the measured one."""
     cells: list[Cell] = []
     for profile in profiles:
         known = [str(catalogue.version) for catalogue in library.knowledge.history.catalogues]

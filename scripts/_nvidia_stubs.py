@@ -1,11 +1,11 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Stand-ins for NVIDIA's libraries, so that PyTorch's CUDA build loads without a GPU: `nvidia_stubs.py TORCH/lib`.
+"""Build stub libraries in place of NVIDIA's, so that PyTorch's CUDA build loads without a GPU.
 
-The package index has no CPU build of PyTorch for Linux, and its CUDA build wants 3.5 GB of libraries that nothing on a
-CPU calls. Each stand-in has exactly the symbols that PyTorch's own libraries ask for; every call answers "no CUDA
-device". Needs readelf and a C compiler.
+Usage: `nvidia_stubs.py TORCH/lib`. The package index has no CPU build of PyTorch for Linux, and its CUDA build requires
+3.5 GB of libraries that are never called on a CPU. Each stub has exactly the symbols that PyTorch's own libraries need,
+and every call returns "no CUDA device". Needs readelf and a C compiler.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ WANTED = re.compile(r"\(NEEDED\).*\[((?:libcu|libnv|libnccl)[^\]]*)\]")
 SYMBOL = re.compile(r"\bUND (\w+)(?:@(\S+))?")
 NVIDIA = re.compile(r"(_{0,2}cu[A-Zdfbrpst]|nccl|nv)\w+")
 NO_DEVICE = 100
-"""cudaErrorNoDevice: PyTorch takes it for a machine with zero devices, any other error for a broken one."""
+"""cudaErrorNoDevice: for PyTorch the machine then has zero devices; any other error means a broken one."""
 TEXTS = frozenset({"cudaGetErrorString", "cudaGetErrorName", "ncclGetErrorString", "ncclGetLastError"})
 
 
 def readelf(*words: str) -> str:
-    """Return what readelf prints."""
+    """Return the output of readelf."""
     return subprocess.run(["readelf", "-W", *words], check=True, capture_output=True, text=True).stdout
 
 
 def needed(libraries: list[Path]) -> set[str]:
-    """Return the names of NVIDIA's libraries that the given ones are linked with."""
+    """Return the names of NVIDIA's libraries with which the given ones are linked."""
     return {name for library in libraries for name in WANTED.findall(readelf("-d", str(library)))}
 
 
 def missing(libraries: list[Path]) -> dict[str, str]:
-    """Return every undefined symbol of NVIDIA's with its version, which is empty where the library has none."""
+    """Return every undefined NVIDIA symbol with its version, which is empty if the library has no versions."""
     found: dict[str, str] = {}
     for library in libraries:
         for name, version in SYMBOL.findall(readelf("--dyn-syms", str(library))):
@@ -45,7 +45,7 @@ def missing(libraries: list[Path]) -> dict[str, str]:
 
 
 def write(directory: Path, name: str, symbols: list[str], versions: set[str]) -> None:
-    """Compile one library: functions alone, all under its symbol version where it has one."""
+    """Compile one library that contains only functions, with their symbol version if there is one."""
     lines = []
     for symbol in symbols:
         returned = '"no CUDA device"' if symbol in TEXTS else f"(const char *){NO_DEVICE}"
@@ -60,7 +60,7 @@ def write(directory: Path, name: str, symbols: list[str], versions: set[str]) ->
 
 
 def main() -> None:
-    """Write the stand-ins beside PyTorch's libraries, where those look first."""
+    """Write the stubs into PyTorch's library directory, which its libraries search first."""
     directory = Path(sys.argv[1])
     libraries = sorted(directory.glob("libtorch*.so")) + sorted(directory.glob("libc10*.so"))
     symbols, names = missing(libraries), needed(libraries)
@@ -68,7 +68,7 @@ def main() -> None:
         mine = sorted(symbol for symbol, version in symbols.items() if version == name)
         write(directory, name, mine, {name} if mine else set())
     rest = sorted(symbol for symbol, version in symbols.items() if version not in names)
-    # whatever carries no version is found in any library of the process
+    # The loader finds a symbol without a version in any library of the process.
     write(directory, "libnccl.so.2", rest, set())
 
 

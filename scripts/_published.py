@@ -1,10 +1,10 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Say what SGLang's resolver and our own guards make of a published table. Private to the collection.
+"""Add the remarks of SGLang's resolver and of the output guards to a published table.
 
-A row of such a table may carry ``cell``, what was run in the terms of a profile (``preset``, ``server_args``,
-``topology``), and ``requests``, the statistics of its requests as its log has them.
+A row of such a table may have ``cell``, the launch in the terms of a profile (``preset``, ``server_args``,
+``topology``), and ``requests``, the statistics of its requests from its log.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._sweep.plan import Re
 
 
 def resolver(profile: Mapping[str, Any]) -> Callable[[Mapping[str, Any]], Resolved]:
-    """Return what says which engine SGLang makes of a change of the profile; it raises ValueError."""
+    """Return a function that resolves a change of the profile to its engine; it raises ValueError."""
 
     def as_sglang(overlay: Mapping[str, Any]) -> Resolved:
         key, resolved = engine_of(profile, overlay)
-        # A preset's status repeats what the table says; only what else is known can confirm it.
+        # A preset's status repeats the table's own statement, so only the other findings can confirm it.
         return Resolved(key, [finding for finding in resolved.findings if finding.rule != "profile.broken"])
 
     return as_sglang
 
 
 def _guards(requests: list[Mapping[str, Any]]) -> list[str]:
-    """Return what the guards say of the requests' statistics."""
+    """Return the findings of the output guards about the statistics of the requests."""
     recordings = [parse_recording(json.dumps(dict(r))) for r in requests]
     alone = {g.kind: g.detail for recording in recordings for g in judge_recording(recording)}
     together = {g.kind: g.detail for g in judge_cell(recordings)}
@@ -44,10 +44,10 @@ def _guards(requests: list[Mapping[str, Any]]) -> list[str]:
 
 
 def examined(table: Mapping[str, Any], as_sglang: Callable[[Mapping[str, Any]], Resolved]) -> Report:
-    """Return the table's report with a remark on every row of which resolver or guards have something to say.
+    """Return the report of the table, with a remark on every row about which the resolver or the guards have findings.
 
-    Rows that resolve to one engine get one key, so that they count as repetitions of each other; a row of broken output
-    is not ranked, whatever the table says.
+    Rows that resolve to one engine get the same key, so that they count as repetitions of each other. A row with broken
+    output is not ranked, whatever its status in the table.
     """
     report = from_published(table)
     report.profile = str(table.get("profile", ""))
@@ -62,7 +62,7 @@ def examined(table: Mapping[str, Any], as_sglang: Callable[[Mapping[str, Any]], 
                 reasons = dict.fromkeys(f.reason for f in resolved.findings if f.severity == "error")
                 remarks.append("the resolver refuses it: " + "; ".join(reasons))
             elif resolved.key in first:
-                remarks.append(f"the resolver makes the engine of {first[resolved.key]} of it")
+                remarks.append(f"it resolves to the same engine as {first[resolved.key]}")
             first.setdefault(resolved.key, cell_name(row.labels))
         signs = _guards(entry.get("requests", []))
         if signs:

@@ -1,11 +1,12 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Have what a release's own resolver needs beside its sources: torch without a GPU, and the release's transformers.
+"""Install the packages that a release's own resolver needs: torch without a GPU, and the release's transformers.
 
-Two directories in the cache, made once: torch and what SGLang imports (``sglang-environment.txt``; 0.6 GB come from the
-package index, 1.6 GB lie there afterwards), and a small one for each transformers that a release pins. PyTorch's
-published build wants NVIDIA's libraries, for which ``_nvidia_stubs.py`` stands in: nothing is ever computed on a GPU.
+The cache has two kinds of directories, each made once: one for torch and SGLang's imports
+(``sglang-environment.txt``; 0.6 GB to download, 1.6 GB installed), and a small one per transformers version that a
+release pins. PyTorch's published build needs NVIDIA's libraries, which ``_nvidia_stubs.py`` replaces by stubs; nothing
+is ever computed on a GPU.
 """
 
 from __future__ import annotations
@@ -26,18 +27,18 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 REQUIREMENTS = HERE / "sglang-environment.txt"
 PYTHON = (3, 13)
-"""What the pinned list is made for."""
+"""The Python version for which the pinned list was made."""
 PINS = re.compile(r"Requires-Dist: (transformers|tokenizers)\s*\(?([<>=!~][^;)\n]*)")
 JIT_SOURCES = ("sglang/jit_kernel", "sglang/kernels/jit")
-"""Packages of kernels whose import looks for the directories of their sources, which the cache leaves out."""
+"""Kernel packages whose import searches for their source directories, which the cache leaves out."""
 
 
 class SetupError(Exception):
-    """The environment can't be made; the message says which part and why."""
+    """The environment can't be created; the message says which part and why."""
 
 
 def _install(target: Path, *words: str) -> None:
-    """Install packages into a directory, all or nothing."""
+    """Install packages into a directory, completely or not at all."""
     with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
         made = Path(scratch) / "made"
         command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--only-binary=:all:"]
@@ -53,12 +54,12 @@ def _install(target: Path, *words: str) -> None:
 
 
 def requirements(metadata: str) -> dict[str, str]:
-    """Return what a package's metadata says of transformers and tokenizers, as pip takes it."""
+    """Return the requirements on transformers and tokenizers in a package's metadata, in pip's format."""
     return {name: f"{name}{wanted.strip()}" for name, wanted in PINS.findall(metadata)}
 
 
 def prepare(release: Path, cache: Path) -> list[Path]:
-    """Return the directories that Python needs on its path to run a release's resolver; make what is missing."""
+    """Return the directories that Python's path needs for a release's resolver; create the missing ones."""
     if sys.version_info[:2] != PYTHON:
         found = sys.version.split()[0]
         raise SetupError(f"this is Python {found}; use 3.13: .venv/bin/python, where `make venv` found it")
@@ -82,7 +83,7 @@ def prepare(release: Path, cache: Path) -> list[Path]:
 
 
 def _install_transformers(target: Path, wanted: str) -> None:
-    """Install one transformers with the tokenizers that it asks for."""
+    """Install one version of transformers with the tokenizers that it requires."""
     first = target.with_name(f"{target.name}.first")
     shutil.rmtree(first, ignore_errors=True)
     _install(first, wanted)
@@ -92,7 +93,7 @@ def _install_transformers(target: Path, wanted: str) -> None:
 
 
 def ask(release: Path, cache: Path, questions: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Let a release resolve arguments; see ``_sglang_resolver.py`` for questions and answers."""
+    """Resolve arguments with a release's own code; see ``_sglang_resolver.py`` for questions and answers."""
     path = os.pathsep.join(str(entry) for entry in prepare(release, cache))
     clean = {key: value for key, value in os.environ.items() if not key.startswith("SGLANG_")}
     done = subprocess.run(

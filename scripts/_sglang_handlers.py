@@ -1,13 +1,13 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Run an unpacked SGLang release's own handling of its arguments, as if on a GB10, without torch or a GPU.
+"""Run an unpacked SGLang release's own argument handling as on a GB10, without torch or a GPU.
 
-``python _sglang_handlers.py DIRECTORY`` reads questions from standard input, a JSON object a line (``argv``, ``arch``,
-``draft_arch``, ``multimodal``, ``hybrid``, ``extra_buffer``, ``no_prefill_graph``), and answers each with
-``{"accepted": …, "message": …, "values": {…}}``. What runs is the release's code for speculation, the prefill graph,
-the Mamba cache and its final checks, on arguments that its own parser read. For releases up to 0.5.18, whose arguments
-are a data class; the model's configuration is stood in for by its architecture.
+``python _sglang_handlers.py DIRECTORY`` reads questions from standard input, one JSON object per line (``argv``,
+``arch``, ``draft_arch``, ``multimodal``, ``hybrid``, ``extra_buffer``, ``no_prefill_graph``), and answers each with
+``{"accepted": …, "message": …, "values": {…}}``. It runs the release's code for speculation, the prefill graph, the
+Mamba cache and the final checks on arguments that the release's own parser read. It works for releases up to 0.5.18,
+whose arguments are a data class; the model's configuration is derived from its architecture.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ MACHINE: dict[str, bool] = {
     "is_xpu": False,
     "check_gguf_file": False,
 }
-"""What the release's questions about the machine are answered with: a GB10 is SM121, which it counts as SM120."""
+"""The answers to the release's questions about the machine: a GB10 is SM121, which the release counts as SM120."""
 
 RENAMED = {
     "tp_size": "tensor_parallel_size",
@@ -65,14 +65,14 @@ def _constant(value: bool) -> Callable[..., bool]:
 
 
 def _arguments(module: Any, parser: Any, question: Mapping[str, Any]) -> Any:
-    """Return the release's arguments object, filled by its parser, with nothing handled yet."""
+    """Return the release's arguments object, filled by its parser but not yet handled."""
     model = types.SimpleNamespace(
         hf_config=types.SimpleNamespace(architectures=[question["arch"]]),
         is_multimodal=question.get("multimodal", False),
         is_piecewise_cuda_graph_disabled_model=question.get("no_prefill_graph", False),
         quantization=None,
     )
-    # what __post_init__ would have added beside the fields is unset
+    # Attributes that __post_init__ would have added to the fields stay unset.
     members: dict[str, Any] = {
         "get_model_config": lambda _self: model,
         "mamba_cache_chunk_size": 64,
@@ -91,13 +91,13 @@ def _arguments(module: Any, parser: Any, question: Mapping[str, Any]) -> Any:
     arguments.__dict__.update({new: given[old] for new, old in RENAMED.items() if old in given})
     arguments.device = "cuda"
     if arguments.mamba_scheduler_strategy == "auto" and arguments.mamba_radix_cache_strategy is None:
-        # __post_init__ settles this before anything else looks at it
+        # __post_init__ sets this before any other code reads it.
         arguments.mamba_scheduler_strategy = "no_buffer"
     return arguments
 
 
 def _handle(module: Any, arguments: Any, question: Mapping[str, Any]) -> None:
-    """Let the release change and check its arguments, in its own order; raise what it raises."""
+    """Let the release change and check its arguments in its own order; raise what it raises."""
     if question.get("hybrid"):
         wanted = {
             "model_arch": question["arch"],
@@ -117,7 +117,7 @@ def _handle(module: Any, arguments: Any, question: Mapping[str, Any]) -> None:
     if hasattr(module.ServerArgs, "_handle_piecewise_cuda_graph"):
         arguments._handle_piecewise_cuda_graph()
     arguments.served_model_name = arguments.served_model_name or arguments.model_path
-    # pipelines exclude the overlap schedule, which the release switches off for them beforehand
+    # Pipeline parallelism excludes the overlap schedule, which the release disables beforehand.
     arguments.disable_overlap_schedule = arguments.disable_overlap_schedule or arguments.pp_size > 1
     arguments.check_server_args()
 

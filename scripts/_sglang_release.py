@@ -3,13 +3,13 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Run the command-line parser of an unpacked SGLang release, without torch or a GPU.
 
-``sglang_catalogue.py`` starts this file in a process of its own, since it replaces half of the import system:
+``sglang_catalogue.py`` starts this file in a separate process, because it replaces a large part of the import system.
 ``python _sglang_release.py DIRECTORY catalogue`` prints every flag of the parser as JSON, and
-``python _sglang_release.py DIRECTORY parse`` reads command lines (a JSON list of strings a line) and answers each with
-``{"ok": …, "message": …, "values": {…}}``.
+``python _sglang_release.py DIRECTORY parse`` reads command lines (one JSON list of strings per line) and answers each
+with ``{"ok": …, "message": …, "values": {…}}``.
 
-The parser needs three things of the release's import chain: its own pure modules, msgspec (real), and names of
-everything heavy (torch, transformers, triton …), whose behaviour no flag depends on.
+The parser needs three parts of the release's import chain: the release's pure modules, msgspec (the real package), and
+the names of heavy packages (torch, transformers, triton …), whose behaviour does not affect any flag.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ from pathlib import Path
 from typing import Any
 
 REAL_THIRD_PARTY = frozenset({"msgspec", "packaging"})
-"""Packages that take part in building the parser (structs that are introspected) and must be the real ones."""
+"""Packages that build the parser (structs that are introspected), so that the real ones are needed."""
 
 ABSENT = frozenset({"torch_npu", "torch_musa", "mlx", "torch_xla", "habana_frameworks"})
-"""Packages whose mere presence tells SGLang that it runs on other hardware."""
+"""Packages whose presence alone tells SGLang that it runs on other hardware."""
 
 SHELLS = ("sglang", "sglang.srt.configs", "sglang.kernels")
-"""Packages whose ``__init__`` imports models or kernels; their modules are importable without running it."""
+"""Packages whose ``__init__`` imports models or kernels; their modules can be imported without running it."""
 
 GPU_CODE = "sglang.kernels.ops.attention"
-"""Package of kernels (0.5.16 and later): named by the import chain, never called by the parser."""
+"""Package of kernels (0.5.16 and later), which the import chain names but the parser never calls."""
 
 VALUES: dict[str, dict[str, Any]] = {
     "sglang.srt.layers.attention.fla.chunk_delta_h": {"CHUNK_SIZE": 64},
@@ -49,14 +49,14 @@ VALUES: dict[str, dict[str, Any]] = {
     "dill": {"dumps": lambda _value: b""},
     "orjson": {"loads": json.loads, "JSONDecodeError": json.JSONDecodeError},
 }
-"""What is read, not only named, while the modules load."""
+"""Values that modules read while they load; all other names only have to exist."""
 
 ABSENT_NAMES = frozenset({"npu", "musa", "hpu"})
-"""Attributes of torch that stand for other hardware; ``hasattr`` must answer no."""
+"""Attributes of torch for other hardware; ``hasattr`` must return False for them."""
 
 
 class _AnyClass(abc.ABCMeta):
-    """Lets a stand-in class have every attribute too, such as ``Image.Image`` in an annotation."""
+    """Gives a stub class every attribute, for example ``Image.Image`` in an annotation."""
 
     def __getattr__(cls, name: str) -> Any:
         if name.startswith("__"):
@@ -69,11 +69,11 @@ class _AnyClass(abc.ABCMeta):
     __ror__ = __or__
 
     def register(cls, *_args: Any, **_kwargs: Any) -> None:  # type: ignore[override]
-        """Take any registration: transformers' has another shape than ABCMeta's."""
+        """Accept any registration, because transformers passes other arguments than ABCMeta expects."""
 
 
 class _Anything(metaclass=_AnyClass):
-    """Stand-in for a class or function of a package that isn't installed: callable, subscriptable, a base class."""
+    """Replaces a class or function of a missing package: callable, subscriptable, usable as a base class."""
 
     def __init__(self, *_args: Any, **_kwargs: Any) -> None:
         pass
@@ -85,7 +85,7 @@ class _Anything(metaclass=_AnyClass):
         return cls
 
     def __call__(self, *args: Any, **_kwargs: Any) -> Any:
-        # a decorator must hand back what it decorates
+        # A decorator must return the decorated object.
         return args[0] if len(args) == 1 and callable(args[0]) else self
 
     def __getattr__(self, name: str) -> Any:
@@ -112,7 +112,7 @@ class _Anything(metaclass=_AnyClass):
 
 
 def _stand_in(name: str, module: str) -> Any:
-    """Return a class for a capitalised name, so that it can be inherited from, and an object for any other."""
+    """Return a class for a capitalised name, so that it can be inherited from, and an object for any other name."""
     return _AnyClass(name, (_Anything,), {"__module__": module}) if name[:1].isupper() else _Anything()
 
 
@@ -130,7 +130,7 @@ class Stub(types.ModuleType):
 
 
 class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Serve shells for SGLang's heavy packages and stubs for third-party ones that aren't there."""
+    """Returns empty modules for SGLang's heavy packages and stubs for third-party packages that are not installed."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -162,7 +162,7 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 
 def build_parser(root: Path) -> argparse.ArgumentParser:
-    """Return the parser of the release unpacked at ``root`` (the directory that holds ``sglang/``)."""
+    """Return the parser of the release unpacked at ``root`` (the directory that contains ``sglang/``)."""
     sys.meta_path.insert(0, _Finder(root))
     sys.path.insert(0, str(root))
     module = importlib.import_module("sglang.srt.server_args")
@@ -172,11 +172,11 @@ def build_parser(root: Path) -> argparse.ArgumentParser:
 
 
 DEPRECATED_HELP = re.compile(r"\W*(note: \S+ is )?deprecated\b", re.IGNORECASE)
-"""Help of a flag that is itself on its way out; "replaces the deprecated --x" further on is not meant."""
+"""Matches the help of a flag that is itself deprecated, but not a later "replaces the deprecated --x"."""
 
 
 def describe(action: argparse.Action) -> dict[str, Any]:
-    """Return one flag as plain data; what is absent has argparse's default."""
+    """Return one flag as plain data; missing keys have argparse's default."""
     names = list(action.option_strings)
     kind = type(action).__name__.strip("_").removesuffix("Action")
     help_text = " ".join((action.help or "").split())
@@ -223,7 +223,7 @@ def _plain(value: Any) -> Any:
 
 
 def try_parse(parser: argparse.ArgumentParser, argv: Sequence[str]) -> dict[str, Any]:
-    """Let the parser judge one command line."""
+    """Parse one command line, and return the result."""
     captured = io.StringIO()
     try:
         with contextlib.redirect_stderr(captured), contextlib.redirect_stdout(captured):
@@ -238,7 +238,7 @@ def try_parse(parser: argparse.ArgumentParser, argv: Sequence[str]) -> dict[str,
 
 
 def main(argv: Sequence[str]) -> int:
-    """Serve one of the two commands of the module's documentation."""
+    """Run one of the two commands that the module docstring describes."""
     logging.disable(logging.CRITICAL)
     with contextlib.redirect_stdout(sys.stderr):
         parser = build_parser(Path(argv[0]))

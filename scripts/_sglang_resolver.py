@@ -1,13 +1,13 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Run an SGLang release's whole resolution of its arguments, as if on a GB10, with real torch and transformers.
+"""Run an SGLang release's complete argument resolution as on a GB10, with the real torch and transformers.
 
-Started by ``_sglang_environment.py`` with the release, its transformers and torch on the path. Reads questions from
+``_sglang_environment.py`` starts it with the release, its transformers and torch on the path. It reads questions from
 standard input, one JSON object per line (``argv``, ``arch``, ``draft_arch``, ``config``, ``draft_config``), and answers
 each with ``{"accepted": …, "message": …, "changes": {key: [given, becomes]}, "engine": …}``; two answers with the same
-``engine`` are one engine. The model is a directory with only a ``config.json``: the one of the question, else the
-defaults that transformers has for the architecture.
+``engine`` are one engine. The model is a directory with only a ``config.json``: that of the question, otherwise the
+defaults of transformers for the architecture.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ from _sglang_release import VALUES, Stub
 
 GIB = 2**30
 MEMORY = 119
-"""GiB that a GB10 shows as its GPU's memory, of 128 GB that CPU and GPU share."""
+"""GiB that a GB10 reports as GPU memory, out of 128 GB that CPU and GPU share."""
 
 KERNELS = frozenset({"flashinfer", "gguf", "jsonschema", "quack", "scipy", "sgl_kernel", "soundfile", "torchaudio",
                      "torchvision", "triton", "vllm"})  # fmt: skip
-"""What is named on the way and never called. Packages that are looked for before they are used must not be here."""
+"""Packages that are imported but never called. Packages whose presence SGLang tests before using must not be here."""
 
 
 SAYS_NOTHING = frozenset({"model_path", "random_seed", "served_model_name", "tokenizer_path"})
-"""Drawn anew at every start, or the name of the directory that stands for the model."""
+"""Settings that change at every start, or that contain the name of the temporary model directory."""
 
 
 class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Serve stand-ins for kernels that aren't installed, and modules of kernels of which a constant is read."""
+    """Returns stubs for kernels that are not installed, and modules of kernels of which SGLang reads a constant."""
 
     def __init__(self, names: frozenset[str] | None) -> None:
         self.names = names
@@ -53,7 +53,7 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> importlib.machinery.ModuleSpec | None:
         del path, target
         wanted = fullname in VALUES if self.names is None else fullname.partition(".")[0] in self.names
-        # what the release's parser stands in for is installed here, except kernels
+        # The packages that the release's parser replaces by stubs are installed here, except kernels.
         if self.names is None and not fullname.startswith("sglang."):
             wanted = False
         return importlib.machinery.ModuleSpec(fullname, self, is_package=True) if wanted else None
@@ -90,7 +90,7 @@ def pretend_gb10() -> None:
 
 
 def model_type(arch: str) -> str:
-    """Return transformers' name for an architecture; raise ValueError where this transformers doesn't know it."""
+    """Return transformers' name for an architecture; raise ValueError if this transformers doesn't know it."""
     modeling_auto = importlib.import_module("transformers.models.auto.modeling_auto")
     for name, mapping in vars(modeling_auto).items():
         if name.startswith("MODEL_FOR_") and name.endswith("_MAPPING_NAMES"):
@@ -101,7 +101,7 @@ def model_type(arch: str) -> str:
 
 
 def write_model(directory: Path, arch: str, config: Mapping[str, Any] | None) -> Path:
-    """Write a model directory of a configuration alone."""
+    """Write a model directory that contains only a configuration."""
     directory.mkdir()
     known = dict(config or {"architectures": [arch], "model_type": model_type(arch), "torch_dtype": "bfloat16"})
     (directory / "config.json").write_text(json.dumps(known))
@@ -109,12 +109,12 @@ def write_model(directory: Path, arch: str, config: Mapping[str, Any] | None) ->
 
 
 def value_after(argv: list[str], *flags: str) -> int | None:
-    """Return the place of a flag's value among the words."""
+    """Return the index of a flag's value in the words."""
     return next((place + 1 for place, word in enumerate(argv) if word in flags and place + 1 < len(argv)), None)
 
 
 def resolve(server_args: Any, question: Mapping[str, Any], scratch: Path) -> dict[str, Any]:
-    """Return every value that the release changes, and a digest of all that will run; raise what it raises."""
+    """Return every value that the release changes, and a digest of the result; raise what the release raises."""
     argv = list(question["argv"])
     place = value_after(argv, "--model-path", "--model")
     if place is None:
@@ -150,7 +150,7 @@ def judge(server_args: Any, question: Mapping[str, Any]) -> dict[str, Any]:
         except SystemExit:
             message = "refused by the parser"
         except Exception as problem:  # whatever ends the start of the server is an answer
-            # an assertion without a text is told by its line
+            # An assertion without a message is reported by its source line.
             text = str(problem).replace(scratch + "/", "") or traceback.extract_tb(problem.__traceback__)[-1].line
             message = f"{type(problem).__name__}: {text}"
     return {"accepted": False, "message": message, "changes": {}, "engine": ""}

@@ -26,12 +26,12 @@ def files() -> list[Path]:
 
 
 def module_name(path: Path) -> str:
-    """``plugins/module_utils/_nccl/log.py`` is ``module_utils._nccl.log``."""
+    """Return ``module_utils._nccl.log`` for ``plugins/module_utils/_nccl/log.py``."""
     return ".".join(path.relative_to(PLUGINS).with_suffix("").parts)
 
 
 def imported_names(path: Path) -> Iterator[str]:
-    """Every module that a file imports: ours without the collection's prefix, others by their full name."""
+    """Yield every module that a file imports: the collection's without its prefix, others by their full name."""
     package = module_name(path).split(".")[:-1]
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
@@ -41,7 +41,7 @@ def imported_names(path: Path) -> Iterator[str]:
             if node.level:
                 base = ".".join([*package[: len(package) - node.level + 1], *([base] if base else [])])
             base = base.removeprefix(PREFIX)
-            # `from ._rdma import gids` names a module, `from ._rdma.gids import read` something in it
+            # `from ._rdma import gids` names a module, `from ._rdma.gids import read` a member of one.
             yield from (f"{base}.{alias.name}" if _is_package(base) else base for alias in node.names)
 
 
@@ -54,13 +54,13 @@ def is_ours(name: str) -> bool:
 
 
 def unit(name: str) -> str:
-    """The box that a module belongs to: a package of utilities, or a whole directory of plugins."""
+    """Return the box of a module: a package of utilities, or a whole directory of plugins."""
     side, *rest = name.split(".")
     return f"{side}.{rest[0]}" if side in UTILS and rest else side
 
 
 def edges() -> dict[str, set[str]]:
-    """Which box imports which others."""
+    """Return the boxes that each box imports."""
     graph: dict[str, set[str]] = {}
     for path in files():
         own = unit(module_name(path))
@@ -70,7 +70,7 @@ def edges() -> dict[str, set[str]]:
 
 
 def closure(name: str) -> set[str]:
-    """All modules of ours that travel with one module: what it imports, and what those import."""
+    """Return all modules of the collection that are sent along with one module: its direct and indirect imports."""
     found: set[str] = set()
     waiting = [name]
     while waiting:
@@ -82,7 +82,7 @@ def closure(name: str) -> set[str]:
 
 
 def without_shortcuts(graph: dict[str, set[str]]) -> dict[str, set[str]]:
-    """Leave out an arrow where a longer way says the same, so that the picture can be read."""
+    """Remove an arrow if a longer path connects the same boxes, so that the picture stays readable."""
 
     def reachable(start: str) -> set[str]:
         found: set[str] = set()
@@ -102,7 +102,7 @@ def without_shortcuts(graph: dict[str, set[str]]) -> dict[str, set[str]]:
 
 
 def picture() -> str:
-    """The boxes and arrows as a Mermaid flowchart, callers above what they call."""
+    """Return the boxes and arrows as a Mermaid flowchart, callers above the modules that they call."""
     graph = without_shortcuts(edges())
     sides = {"plugins": [box for box in graph if "." not in box and graph[box]]}
     sides |= {side: [box for box in graph if box.startswith(f"{side}.")] for side in reversed(UTILS)}
@@ -115,7 +115,7 @@ def picture() -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true", help="only say whether the picture is up to date")
+    parser.add_argument("--check", action="store_true", help="only report whether the picture is up to date")
     return update_files({PAGE: {"layers": picture()}}, check=parser.parse_args().check)
 
 

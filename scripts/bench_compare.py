@@ -4,7 +4,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Compare two result sets, sweep journals (JSONL) or published tables (YAML), row by row.
 
-Exit status 0 when nothing is worse, 1 when something is worse or missing, 2 when a file can't be read.
+The exit status is 0 if nothing is worse, 1 if something is worse or missing, and 2 if a file can't be read.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("before", type=Path, help="the earlier set")
     parser.add_argument("after", type=Path, help="the later set")
-    parser.add_argument("--tolerance", type=float, default=0.05, help="relative difference that is still the same")
+    parser.add_argument("--tolerance", type=float, default=0.05, help="relative difference that counts as the same")
     parser.add_argument(
         "--json", action="store_true", help="print a list with row, workload, figure, before, after, verdict"
     )

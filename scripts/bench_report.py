@@ -4,7 +4,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Show results: published tables (YAML) and sweep journals (JSONL) as Markdown, or as one self-contained HTML page.
 
-Exit status 0, or 2 when a file can't be read.
+The exit status is 0, or 2 if a file can't be read.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._sweep import journal
 
 
 def load(path: Path) -> Report:
-    """Return the report of one file. Raises OSError, ValueError, KeyError or yaml.YAMLError when it is neither kind."""
+    """Return the report of one file. Raises OSError, ValueError, KeyError or yaml.YAMLError for other files."""
     if not path.is_file():
         raise FileNotFoundError("there is no such file")
     if path.suffix == ".jsonl":

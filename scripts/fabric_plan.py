@@ -2,14 +2,14 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Print the fabric that an inventory declares, and what can't work in it, without touching a host.
+"""Print the fabric that an inventory declares, with all problems, without connecting to a host.
 
     scripts/fabric_plan.py inventory/mine
     scripts/fabric_plan.py --json inventory/mine > plan.json
     ansible-inventory -i inventory/mine --list | scripts/fabric_plan.py -
 
-The inventory is read by the ansible-core of the Python that runs this script; with ``-`` no Ansible is needed. Exits 0
-when the fabric can be set up so, 1 when a finding is an error, 2 when the inventory can't be read.
+The ansible-core of the Python that runs this script reads the inventory; with ``-`` Ansible is not needed. The exit
+status is 0 if the fabric can be set up, 1 if a finding is an error, and 2 if the inventory can't be read.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ STRICT = {
     "ANSIBLE_INVENTORY_ANY_UNPARSED_IS_FAILED": "true",
     "ANSIBLE_NOCOLOR": "true",
 }
-"""Ansible itself goes on with the last of two equal keys, and without a file that it can't read."""
+"""Make Ansible fail on duplicate keys and unreadable files; by default it uses the last key and skips the file."""
 
 
 class InventoryError(ValueError):
@@ -47,7 +47,7 @@ class InventoryError(ValueError):
 
 
 def list_inventory(path: Path) -> str:
-    """Return what ``ansible-inventory --list`` prints for an inventory of any kind."""
+    """Return the output of ``ansible-inventory --list`` for an inventory of any kind."""
     if find_spec("ansible") is None:
         raise InventoryError(
             f"{sys.executable} has no ansible-core, which reads inventories. Run `make venv` and then this script with"
@@ -76,7 +76,7 @@ def read_inventory(source: str) -> dict[str, dict[str, Any]]:
 
 
 def hosts_of(listing: Mapping[str, Any], group: str) -> list[str]:
-    """Return the hosts of a group and of the groups below it, each once."""
+    """Return the hosts of a group and of its child groups, each once."""
     body = listing.get(group, {})
     below = [host for child in body.get("children", ()) for host in hosts_of(listing, child)]
     return list(dict.fromkeys([*body.get("hosts", ()), *below]))

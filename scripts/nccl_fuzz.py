@@ -2,9 +2,9 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Judge mutated NCCL logs: no exception, and no pass without a channel line and a finished communicator.
+"""Check verdicts on mutated NCCL logs: no exception, and no pass without a channel line and a finished communicator.
 
-The unit tests run a few hundred; this runs 100,000 or as many as asked for, and prints the seed of each failure.
+The unit tests run a few hundred logs. This script runs 100,000 by default and prints the seed of each failure.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ sys.path[:0] = [str(ROOT / "tests" / "unit" / "samples"), IMPORT_ROOT]
 
 
 def main() -> int:
-    """Run; 0 when nothing was found."""
+    """Run the logs; return 0 if there was no failure."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
     parser.add_argument("--count", type=int, default=100_000)
-    parser.add_argument("--seconds", type=float, default=0, help="stop after so long; 0 runs all")
+    parser.add_argument("--seconds", type=float, default=0, help="stop after this time; 0 means no limit")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     helpers = importlib.import_module("nccl_mutations")

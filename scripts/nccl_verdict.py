@@ -2,7 +2,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Tell which transport NCCL took, from its logs; needs Python 3.11 and nothing else.
+"""Report which transport NCCL used according to its logs; needs Python 3.11 and nothing else.
 
 nccl_verdict.py rank0.log rank1.log.gz          # exit status 0 only if every file proves RDMA
 kubectl logs my-pod | nccl_verdict.py --json -
@@ -36,7 +36,7 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
         epilog="Exit status: 0 every file satisfies the expectation, 1 one does not, 2 one cannot be read.",
     )
     parser.add_argument("files", nargs="+", metavar="FILE", help="log, plain, gzip, xz or bzip2; - is standard input")
-    parser.add_argument("--json", action="store_true", help="print a list with one object a file")
+    parser.add_argument("--json", action="store_true", help="print a list with one object per file")
     parser.add_argument(
         "--expect",
         default="rdma",
@@ -49,9 +49,9 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--min-devices", type=int, default=0, help="devices that every rank must use")
     parser.add_argument("--balance", type=float, default=0.0, help="smallest share of the least used device, 0 to 1")
     parser.add_argument("--gdr", action=argparse.BooleanOptionalAction, default=None, help="GPUDirect RDMA on or off")
-    parser.add_argument("--complete", action="store_true", help="a communicator must be seen to finish its set-up")
-    parser.add_argument("--allow-intra", action="store_true", help="a job that never leaves its node is fine")
-    parser.add_argument("--allow-unknown", action="store_true", help="a log that says nothing is fine")
+    parser.add_argument("--complete", action="store_true", help="require a communicator that finished its set-up")
+    parser.add_argument("--allow-intra", action="store_true", help="accept a job that runs on one node only")
+    parser.add_argument("--allow-unknown", action="store_true", help="accept a log without evidence")
     return parser.parse_args(arguments)
 
 
@@ -62,7 +62,7 @@ def judge_file(name: str, expect: Expectation) -> Report:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Judge all files; 0 when all satisfy, 1 when one does not, 2 when one cannot be read."""
+    """Judge all files; return 0 if all satisfy the expectation, 1 if one does not, 2 if one cannot be read."""
     options = parse_arguments(arguments)
     expect = Expectation(
         networks=() if options.expect == "rdma" else tuple(options.expect.split(",")),
@@ -96,7 +96,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def run() -> int:
-    """Judge; a reader that has seen enough (``| head``) ends the output quietly."""
+    """Run the script; end quietly when the reader closes the pipe (``| head``)."""
     try:
         status = main()
         sys.stdout.flush()

@@ -2,9 +2,9 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Judge recorded model outputs: is this an answer, or a collapsed model running in circles?
+"""Check recorded model outputs for signs of a broken model, for example repeated tokens or random words.
 
-Exit status 0 when every output is healthy, 1 when one is not, 2 when a file can't be read.
+The exit status is 0 if every output is healthy, 1 if one is not, and 2 if a file can't be read.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._output.record import
 
 
 def read(name: str) -> str:
-    """Return the text of a file, or of standard input for ``-``; what is no UTF-8 becomes U+FFFD."""
+    """Return the text of a file, or of standard input for ``-``; invalid UTF-8 becomes U+FFFD."""
     data = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
     return data.decode("utf-8", errors="replace")
 
 
 def judge_files(names: list[str], batch: bool) -> list[dict[str, Any]]:
-    """Return ``{file, ok, findings}`` for every file; with ``batch`` each also carries what the files show together."""
+    """Return ``{file, ok, findings}`` for every file; ``batch`` adds findings from comparing the files."""
     recordings = [parse_recording(read(name)) for name in names]
     together = judge_cell(recordings) if batch else []
     report = []
@@ -47,7 +47,7 @@ def main(argv: list[str] | None = None) -> int:
     """Run the command line and return its exit status."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
-        "files", nargs="+", metavar="FILE", help="plain text, or one JSON chunk a line; - reads standard input"
+        "files", nargs="+", metavar="FILE", help="plain text, or one JSON chunk per line; - reads standard input"
     )
     parser.add_argument("--json", action="store_true", help="print a list of {file, ok, findings}")
     parser.add_argument("--batch", action="store_true", help="the files are the requests of one cell: compare them too")

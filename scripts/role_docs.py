@@ -2,9 +2,9 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Write the tables of variables into the pages; ``--check`` only compares.
+"""Write the tables of variables into the pages; with ``--check`` only compare.
 
-They come from the roles' argument specs and defaults and from meta/shared_variables.yml.
+The tables are generated from the roles' argument specs and defaults and from meta/shared_variables.yml.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from _collection import ROOT
 from _markers import update_files
 
 SHARED = ROOT / "meta" / "shared_variables.yml"
-# A default that is longer is not readable in a table.
+# Longer defaults are not readable in a table.
 LONGEST_DEFAULT = 70
 
 _CODE = re.compile(r"\b(?:C|V|O|RV|M|P|E)\(((?:[^()\\]|\\.)*)\)")
@@ -35,7 +35,7 @@ def roles() -> list[str]:
 
 
 def entry_points(role: str) -> dict[str, dict[str, Any]]:
-    """The options of every entry point of a role, main first."""
+    """Return the options of every entry point of a role, main first."""
     specs = _load(ROOT / "roles" / role / "meta" / "argument_specs.yml")["argument_specs"]
     return {
         point: specs[point].get("options") or {} for point in sorted(specs, key=lambda name: (name != "main", name))
@@ -48,7 +48,7 @@ def defaults(role: str) -> dict[str, Any]:
 
 
 def shared() -> list[dict[str, Any]]:
-    """The groups of variables that belong to no role alone."""
+    """Return the groups of variables that several roles share."""
     return list(_load(SHARED))
 
 
@@ -57,7 +57,7 @@ def _load(path: Path) -> Any:
 
 
 def markdown(text: str | Iterable[str]) -> str:
-    """A description with Ansible's markup as Markdown on one line."""
+    """Return a description with Ansible's markup as Markdown on one line."""
     line = " ".join((text if isinstance(text, str) else " ".join(text)).split())
     line = _CODE.sub(lambda match: f"`{_unescaped(match[1])}`", line)
     return _EMPHASIS.sub(lambda match: ("*" if match[1] == "I" else "**").join(["", _unescaped(match[2]), ""]), line)
@@ -68,7 +68,7 @@ def _unescaped(text: str) -> str:
 
 
 def shown_default(value: Any) -> str:
-    """A default as a reader wants to see it: a fallback in words, nothing that does not fit into a table."""
+    """Return a default for readers: a fallback in words, and nothing if the value is too long for a table."""
     if isinstance(value, str):
         template = " ".join(value.split())
         if match := _FALLBACK.fullmatch(template):
@@ -101,7 +101,7 @@ def table(columns: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
 
 
 def role_tables(role: str) -> str:
-    """All variables of a role: those of ``main``, then what other entry points read beyond them."""
+    """Return the tables of all variables of a role: those of ``main``, then additional ones of other entry points."""
     values, told, parts = defaults(role), set(), []
     for point, options in entry_points(role).items():
         new = {name: option for name, option in options.items() if name not in told}
@@ -129,7 +129,7 @@ def shared_table(group: Mapping[str, Any]) -> str:
 
 
 def pages() -> dict[Path, dict[str, str]]:
-    """Every page with generated parts, and these."""
+    """Return every page with generated parts, and these parts."""
     groups = {group["id"]: group for group in shared()}
     common = "\n\n".join(f"### {group['title']}\n\n{shared_table(group)}" for group in groups.values())
     by_role = "\n\n".join(f"### [{role}](../roles/{role}/README.md)\n\n{role_tables(role)}" for role in roles())
@@ -141,7 +141,7 @@ def pages() -> dict[Path, dict[str, str]]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true", help="only say which pages are out of date")
+    parser.add_argument("--check", action="store_true", help="only report which pages are out of date")
     return update_files(pages(), check=parser.parse_args().check)
 
 

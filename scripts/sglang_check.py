@@ -7,9 +7,9 @@
     scripts/sglang_check.py --sglang 0.5.23 --arch Glm4MoeForCausalLM -- --model-path … --tp-size 4 --nnodes 4
     scripts/sglang_check.py --sglang 0.5.23 --json -- python3 -m sglang.launch_server --model-path …
 
-The flags are judged by the release's own parser (its catalogue) and by the collection's rules, and written in the
-release's spelling; the memory of one GPU is estimated for models that the collection knows, with the arithmetic. Exits
-0 when no finding is an error, 1 when one is, 2 when the arguments of this script are wrong.
+It checks the flags with the catalogue of the release's own parser and with the collection's rules, and prints them in
+the release's spelling. For models that the collection knows, it estimates the memory of one GPU and shows the
+arithmetic. The exit status is 0 if no finding is an error, 1 if one is, and 2 if the script's arguments are wrong.
 """
 
 from __future__ import annotations
@@ -46,38 +46,38 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def options() -> argparse.ArgumentParser:
-    """Return the parser of what stands before ``--``."""
+    """Return the parser of the arguments before ``--``."""
     parser = argparse.ArgumentParser(
-        description="Judge a command line of sglang.launch_server for one SGLang version.",
+        description="Check a command line of sglang.launch_server for one SGLang version.",
         usage="%(prog)s --sglang VERSION [options] -- FLAGS…",
         allow_abbrev=False,
     )
     parser.add_argument("--sglang", required=True, metavar="VERSION", help="version that will run, such as 0.5.23")
-    parser.add_argument("--arch", help="architecture of the model, as in its config.json; known models need none")
+    parser.add_argument("--arch", help="architecture of the model, as in its config.json; not needed for known models")
     parser.add_argument("--draft-arch", help="architecture of the draft model")
     parser.add_argument("--quantization", help="quantization of the checkpoint, such as modelopt_fp4")
     parser.add_argument("--max-context", type=int, help="context length that the checkpoint's config allows")
     parser.add_argument("--gpu", default="gb10", choices=sorted(GPUS), help="GPU of the nodes (default: gb10)")
-    parser.add_argument("--gpus-per-node", type=int, default=1, metavar="N", help="GPUs of a node (default: 1)")
+    parser.add_argument("--gpus-per-node", type=int, default=1, metavar="N", help="GPUs per node (default: 1)")
     parser.add_argument(
         "--carries",
         action="append",
         default=[],
         metavar="WHAT",
-        help="what the image has beyond its version, such as sglang#24436",
+        help="changes that the image has beyond its version, such as sglang#24436",
     )
     parser.add_argument("--env", action="append", default=[], metavar="KEY=VALUE", help="environment of the server")
     parser.add_argument("--profiles", type=Path, default=ROOT / "profiles", help="directory of catalogue and rules")
     parser.add_argument(
         "--deep",
         action="store_true",
-        help="run the release's own resolver too, show every value that it changes (takes torch from the index, once)",
+        help="also run the release's own resolver and show every value that it changes (downloads torch once)",
     )
     parser.add_argument(
         "--model-config",
         type=Path,
         metavar="FILE",
-        help="the model's config.json for --deep; without it, the defaults that transformers has for the architecture",
+        help="the model's config.json for --deep; default: the values of transformers for the architecture",
     )
     parser.add_argument("--draft-config", type=Path, metavar="FILE", help="the draft's config.json for --deep")
     parser.add_argument("--json", action="store_true", help="answer as one JSON object")
@@ -112,7 +112,7 @@ def environment(pairs: Sequence[str]) -> dict[str, str]:
 def judge_line(
     knowledge: Knowledge, models: Mapping[str, Model], sglang: str, argv: Sequence[str], given: Facts, setting: Setting
 ) -> tuple[Report, Estimate | None]:
-    """Judge one command line and estimate its memory if the model is known; raise ValueError for a wrong version."""
+    """Check one command line and estimate its memory if the model is known; raise ValueError for an invalid version."""
     report = check(knowledge, sglang, argv, facts_for(models, argv, given), setting)
     model = find(models, report.context["model_path"])
     if model is None:
@@ -123,7 +123,7 @@ def judge_line(
 
 
 def answer(asked: argparse.Namespace, argv: Sequence[str]) -> tuple[Report, Estimate | None]:
-    """Judge the command line that was asked for; raise ValueError for a wrong question."""
+    """Check the given command line; raise ValueError for invalid arguments."""
     if asked.gpus_per_node < 1:
         raise ValueError("--gpus-per-node: a node has at least one GPU")
     given = Facts(asked.arch, asked.draft_arch, asked.quantization, None, asked.max_context)
@@ -135,9 +135,9 @@ def answer(asked: argparse.Namespace, argv: Sequence[str]) -> tuple[Report, Esti
 
 
 def ask_release(report: Report, argv: Sequence[str], configs: Mapping[str, Path | None]) -> dict[str, Any]:
-    """Return what the release's own resolver makes of the arguments; raise ValueError when it can't be asked.
+    """Return how the release's own resolver changes the arguments; raise ValueError if it can't run.
 
-    ``configs`` are the files config.json of the model (``config``) and its draft (``draft_config``), where given.
+    ``configs`` are the config.json files of the model (``config``) and its draft (``draft_config``), if given.
     """
     question: dict[str, Any] = {
         "argv": list(argv),
@@ -157,14 +157,14 @@ def ask_release(report: Report, argv: Sequence[str], configs: Mapping[str, Path 
 
 
 def show_release(deep: dict[str, Any]) -> None:
-    """Print the release's own answer for people: every value that it changes, given and becoming."""
+    """Print the release's own answer for people: every value that it changes, before and after."""
     print(f"the release itself: {'accepts it' if deep['accepted'] else deep['message']}")
     for key, (given, becomes) in sorted(deep["changes"].items()):
         print(f"  {key}: {given} -> {textwrap.shorten(str(becomes), 160, placeholder=' …')}")
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Answer one question."""
+    """Check one command line; return the exit status."""
     everything = list(sys.argv[1:] if words is None else words)
     split = everything.index("--") if "--" in everything else len(everything)
     parser = options()

@@ -39,7 +39,7 @@ FAILED_ELSEWHERE = "??"
 
 
 def table(cells: Sequence[Cell]) -> str:
-    """Return the table: a row a preset, a column a version."""
+    """Return the table: one row per preset, one column per version."""
     versions = list(dict.fromkeys(cell.sglang for cell in cells if cell.sglang[0].isdigit()))
     rows: dict[tuple[str, str, str], dict[str, str]] = {}
     for cell in cells:
@@ -58,7 +58,7 @@ def table(cells: Sequence[Cell]) -> str:
 
 
 def surprises(cells: Sequence[Cell], measured_on: dict[str, str]) -> list[str]:
-    """Return presets that are refused on their own version, although nobody saw them fail."""
+    """Return presets that are refused on their own version, but are not marked as broken."""
     found = []
     for cell in cells:
         if cell.sglang != measured_on[cell.profile]:
@@ -69,7 +69,7 @@ def surprises(cells: Sequence[Cell], measured_on: dict[str, str]) -> list[str]:
 
 
 def only(cells: list[Cell], presets: Sequence[str]) -> list[Cell]:
-    """Return the cells of some presets, of all if none is named; raise ValueError for a name that no profile has."""
+    """Return the cells of the named presets, or all cells; raise ValueError for a name that no profile has."""
     missing = set(presets) - {cell.preset for cell in cells}
     if missing:
         raise ValueError(f"--preset: none of the profiles has {', '.join(sorted(missing))}")
@@ -77,7 +77,7 @@ def only(cells: list[Cell], presets: Sequence[str]) -> list[Cell]:
 
 
 def memory(cells: Sequence[Cell]) -> str:
-    """Return the estimates with their arithmetic; presets that come to the same share one."""
+    """Return the estimates with their arithmetic; presets with equal estimates are listed together."""
     groups: dict[tuple[str, str, tuple[str, ...]], list[str]] = {}
     for cell in cells:
         groups.setdefault((cell.profile, cell.sglang, tuple(cell.memory["lines"])), []).append(cell.preset)
@@ -99,7 +99,7 @@ def reasons(cells: Sequence[Cell]) -> list[str]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Print what was asked for."""
+    """Print the requested view; return the exit status."""
     parser = argparse.ArgumentParser(description="Check profiles against SGLang versions.")
     parser.add_argument("names", nargs="*", metavar="PROFILE", help="profiles (default: all)")
     parser.add_argument("--dir", action="append", default=[], type=Path, help="directory of your own profiles")

@@ -40,7 +40,7 @@ from sglang_check import judge_line
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of one launch, and everything that the collection says about it."""
+    """The outcome of one launch, and the collection's findings about it."""
 
     id: str
     works: bool
@@ -72,7 +72,7 @@ def load_rows(path: Path) -> list[dict[str, Any]]:
 
 
 def judge_row(row: Mapping[str, Any], knowledge: Knowledge, models: Mapping[str, Model]) -> Outcome:
-    """Judge one launch as ``sglang_check.py`` does; raise ValueError when its version can't be read."""
+    """Check one launch as ``sglang_check.py`` does; raise ValueError if its version is invalid."""
     facts = Facts(row.get("arch"), row.get("draft_arch"), row.get("quantization"))
     env = {key: str(value) for key, value in (row.get("env") or {}).items()}
     setting = Setting(carries=tuple(row.get("carries") or ()), env=env)
@@ -87,7 +87,7 @@ def judge_row(row: Mapping[str, Any], knowledge: Knowledge, models: Mapping[str,
 
 
 def count_rules(outcomes: Sequence[Outcome]) -> dict[tuple[str, str], dict[str, int]]:
-    """Return for each rule and severity how many launches it applied to: those that worked and those that failed."""
+    """Return for each rule and severity the number of launches to which it applied, by outcome."""
     counts: Counter[tuple[str, str, bool]] = Counter()
     for outcome in outcomes:
         counts.update({(finding.rule, finding.severity, outcome.works) for finding in outcome.report.findings})
@@ -96,7 +96,7 @@ def count_rules(outcomes: Sequence[Outcome]) -> dict[tuple[str, str], dict[str, 
 
 
 def try_rule(rule: Rule, outcomes: Sequence[Outcome]) -> dict[str, int]:
-    """Return to how many launches one rule applies: those that worked and those that failed."""
+    """Return the number of launches to which one rule applies, by outcome."""
     tried = {"works": 0, "fails": 0}
     for outcome in outcomes:
         context, version = outcome.report.context, Version.parse(outcome.report.sglang)
@@ -143,7 +143,7 @@ def show(score: Mapping[str, Any]) -> None:
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Score one file."""
+    """Score one file; return the exit status."""
     parser = argparse.ArgumentParser(description="Compare the rules with launches whose outcome is known.")
     parser.add_argument("file", type=Path, help="JSON file of launches")
     parser.add_argument("--profiles", type=Path, default=PROFILES, help="directory of catalogue, rules and models")

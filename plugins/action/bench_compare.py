@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Compare two sweeps on the controller, and fail when the second is worse."""
+"""Compare two sweeps on the controller, and fail if the second is worse."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class ActionModule(ControllerAction):
     """Carry out ``gb10.cluster.bench_compare``."""
 
     def act(self, options: Mapping[str, Any], task_vars: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the table; failed when a row is worse or missing."""
+        """Return the table; failed if a row is worse or missing."""
         reports = []
         for side in ("before", "after"):
             reports.append(from_records(Path(options[side]).stem, existing_journal(options[side])))

@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Make the report of one or more sweeps on the controller."""
+"""Write the report of one or more sweeps on the controller."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class ActionModule(ControllerAction):
     """Carry out ``gb10.cluster.bench_report``."""
 
     def act(self, options: Mapping[str, Any], task_vars: Mapping[str, Any]) -> dict[str, Any]:
-        """Write ``dest``.html, .md and .json, and the presets; a file that would not change is left alone."""
+        """Write ``dest``.html, .md and .json, and the presets; files that would not change are not written."""
         reports = []
         for name in options["journals"]:
             report = from_records(Path(name).stem, existing_journal(name))

@@ -19,10 +19,10 @@ GROUPS = ("gb10_cluster", "gb10_servers", "gb10_nodes")
 
 
 class ActionModule(ControllerAction):
-    """Reads the variables of every host of the cluster's groups; values that need facts are left to the roles."""
+    """Reads the variables of all hosts in the cluster's groups; the roles check values that need facts."""
 
     def act(self, options: Mapping[str, Any], task_vars: Mapping[str, Any]) -> dict[str, Any]:
-        """Return all findings; failed when one is an error."""
+        """Return all findings; failed if one is an error."""
         known = load_known()
         groups = task_vars["groups"]
         hosts = {host: None for group in GROUPS for host in groups.get(group, [])}
@@ -39,7 +39,7 @@ class ActionModule(ControllerAction):
 
 
 def _variables(known: Known, hosts: Iterable[str], hostvars: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Return ``{host: {name: value}}`` of the collection's variables; a value that can't be known yet is None."""
+    """Return ``{host: {name: value}}`` of the collection's variables; values that cannot be evaluated yet are None."""
     found: dict[str, dict[str, Any]] = {}
     for host in hosts:
         names = [name for name in hostvars[host] if name in known.command_line or known.owner(name)]

@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Measure a running server from the controller. An action, because a module could not show its progress."""
+"""Measure a running server from the controller. This is an action, because a module cannot show progress."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ DISPLAY = Display()
 
 
 async def _while_wanted(work: Any) -> Any:
-    """Await the work, and cancel it when the playbook has ended, so that nothing goes on loading the server."""
+    """Await the work, and cancel it when the playbook has ended, so that the load on the server stops."""
     parent = os.getppid()
     task = asyncio.ensure_future(work)
     while not (await asyncio.wait([task], timeout=1))[0]:
@@ -49,7 +49,7 @@ class ActionModule(ControllerAction):
     """Carry out ``gb10.cluster.load_cell``."""
 
     def act(self, options: Mapping[str, Any], task_vars: Mapping[str, Any]) -> dict[str, Any]:
-        """Run every workload in turn and return their records; a workload that can't be measured keeps its reason."""
+        """Run all workloads in turn and return their records; a workload that can't be measured has a reason."""
         result: dict[str, Any] = {"changed": False, "cells": [], "took_s": 0.0, "server_info": {}, "msg": ""}
         if not HAVE_AIOHTTP:
             raise AnsibleActionFail("aiohttp is not installed on the controller. Install it with: pip install aiohttp")
@@ -91,7 +91,7 @@ class ActionModule(ControllerAction):
 
     @staticmethod
     def _measure_with(client: str, target: Target, workload: Workload, prefix: str) -> dict[str, Any]:
-        """Let another client run the workload; it repeats by itself, or is run once a repetition."""
+        """Run the workload with another client, which repeats by itself or is started once per repetition."""
         base: dict[str, Any] = {"workload": {"name": workload.name}, "client": client, "judged": False}
         with tempfile.TemporaryDirectory(prefix="gb10-client-") as out:
             DISPLAY.display(f"{prefix}{workload.name} with {client}")
@@ -130,7 +130,7 @@ class ActionModule(ControllerAction):
 
 
 def _conclusion(cells: list[Mapping[str, Any]], wanted: int, strict: bool) -> dict[str, Any]:
-    """Return the time, the message and whether the task failed for the cells that were measured."""
+    """Return the time, the message and the failure status for the measured cells."""
     took = {"took_s": sum(c["took_s"] for c in cells)}
     wrong = [c for c in cells if c["status"] != "ok"]
     bad = [f"{c['workload']['name']}: {c['status']} {c.get('reason', '')}".strip() for c in wrong]

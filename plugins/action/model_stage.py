@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Run the module of the same name slice by slice, and show how far each node is."""
+"""Run the module of the same name in time slices, and show the progress of each node."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from ansible.plugins.action import ActionBase
 
 
 class ActionModule(ActionBase):
-    """Shows the progress of a download of hours in one task; retries of a task would only count down."""
+    """Shows the progress of a download of hours in one task; a retried task would only show the retries left."""
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Return the module's last result, changed when any slice changed something."""
+        """Return the module's last result; changed if any slice changed something."""
         result: dict[str, Any] = super().run(tmp, task_vars)
         host, changed = (task_vars or {}).get("inventory_hostname", ""), False
         while True:

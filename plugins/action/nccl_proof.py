@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Prove a group's transport from the controller; an action, since it shows its progress while it works."""
+"""Prove a group's transport from the controller. This is an action, because a module cannot show progress."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class ActionModule(ControllerAction):
     ROLE = "nccl_verify"
 
     def act(self, options: Mapping[str, Any], task_vars: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the proof; failed when the transport is not proved, skipped in check mode where there is no group."""
+        """Return the proof; failed if the transport is not proved, skipped in check mode if there is no group."""
         plan = options["plan"]
         _refuse(plan, options)
         selector = f"{INSTANCE}={plan['instance']},{RANK}"

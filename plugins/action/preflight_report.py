@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Judge the facts of all hosts on the controller, in one report."""
+"""Check the facts of all hosts on the controller, and write one report."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._preflight.report imp
 
 
 class ActionModule(ControllerAction):
-    """Plans the fabric, judges the facts of the play's hosts against it, and reports both."""
+    """Plans the fabric, compares the facts of the play's hosts with the plan, and reports both."""
 
     def act(self, options: Mapping[str, Any], task_vars: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the findings and the report; failed when a finding is an error."""
+        """Return the findings and the report; failed if a finding is an error."""
         variables, planning = fabric_variables(options["nodes"], task_vars)
         plan, found = plan_fabric(variables)
         settings = from_options(Settings, options)
@@ -51,7 +51,7 @@ def _host(name: str, task_vars: Mapping[str, Any], plan: Plan, servers: Sequence
         embedded_etcd=name in servers and len(servers) > 1,
         version=mine.get("k3s_version") or "",
         kubelet_args=tuple(mine.get("k3s_kubelet_args") or ()),
-        # as role k3s takes it: its option, else the address of the first server
+        # The same default as in role k3s: its option, otherwise the address of the first server.
         api_host=mine.get("k3s_api_host") or first.get("ansible_host") or "",
         management_interface=mine.get("gb10_management_interface"),
         pfs=tuple(pf.name for pf in planned.pfs) if planned else (),

@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Compare what a group runs with what it is going to run."""
+"""Compare the objects of a running group with those of its plan."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.diff import 
 
 
 class ActionModule(ControllerAction):
-    """Compares two lists of objects; asks no cluster and changes nothing."""
+    """Compares two lists of objects; it does not access the cluster and changes nothing."""
 
     def act(self, options: Mapping[str, Any], task_vars: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the difference, changed when there is one."""
+        """Return the difference; changed if there is one."""
         before, after = describe(options["live"]), describe(options["wanted"])
         if before == after:
             message = "The group runs what the plan asks for."

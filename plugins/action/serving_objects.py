@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Render the Kubernetes objects of a serving group on the controller, where scripts and patches are files."""
+"""Render the Kubernetes objects of a serving group on the controller, because scripts and patches are files there."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.pods import 
 
 SCRIPTS = ROLES / "sglang" / "files"
 PATCHES = PROFILES / "patches"
-# Every pod has these scripts; the gateway's is only in groups that have one.
+# Every pod has these scripts; only groups with a gateway also have the gateway's.
 IN_EVERY_POD = ("all_reduce_bandwidth.py", "generate_probe.py", "group_supervisor.py", "patch_runner.py")
 
 
 class ActionModule(ControllerAction):
-    """Reads a serving plan and the options of role sglang; asks no cluster and changes nothing."""
+    """Reads a serving plan and the options of role sglang; it does not access the cluster and changes nothing."""
 
     ROLE = "sglang"
 
     def act(self, options: Mapping[str, Any], task_vars: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the objects. Values of secrets are read from the options only to see whether they are set."""
+        """Return the objects. The values of secrets are only used to see whether they are set."""
         plan = Plan.from_dict(options["plan"])
         if not options["patches"]:
             plan = replace(plan, patches=())
@@ -43,7 +43,7 @@ class ActionModule(ControllerAction):
             plan,
             from_options(PodOptions, options, secrets=secrets),
             {name: _text(SCRIPTS / name) for name in scripts},
-            # The hooks import gb10_patch, which is no hook itself.
+            # The hooks import gb10_patch, which is not a hook itself.
             {f"{name}.py": _text(PATCHES / f"{name}.py") for name in ([*patches, "gb10_patch"] if patches else [])},
             access,
         )
@@ -51,5 +51,5 @@ class ActionModule(ControllerAction):
 
 
 def _text(path: Path) -> str:
-    # The group's revision covers these texts: blank lines at the end of a file must not replace a running group.
+    # These texts are part of the group's revision: blank lines at the end of a file must not replace a running group.
     return path.read_text(encoding="utf-8").rstrip() + "\n"

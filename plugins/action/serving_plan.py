@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Plan a serving group on the controller, where profiles, catalogues and rules are files."""
+"""Plan a serving group on the controller, because profiles, catalogues and rules are files there."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile_files
 
 
 class ActionModule(ControllerAction):
-    """Joins a fabric plan and a profile; the plan becomes a fact of every host of the play."""
+    """Combines a fabric plan and a profile; the plan becomes a fact of every host of the play."""
 
     ROLE = "serving_plan"
 
     def act(self, options: Mapping[str, Any], task_vars: Mapping[str, Any]) -> dict[str, Any]:
-        """Return plan and findings; failed, without a fact, when a finding is an error."""
+        """Return plan and findings; if a finding is an error, fail without setting the fact."""
         resolved, findings = _resolve(options)
         instance = instance_name(options["instance"], options["profile"])
         fact: dict[str, Any] = {"instance": instance, "ranks": [], "models_dir": options["models_dir"]}
@@ -46,7 +46,7 @@ class ActionModule(ControllerAction):
 
 
 def _resolve(options: Mapping[str, Any]) -> tuple[ResolvedProfile | None, list[Finding]]:
-    """Return the profile as the wanted release will run it, or None, and all findings about it."""
+    """Return the profile as resolved for the wanted release, or None, and all findings about it."""
     try:
         wrong = override_findings(override_problems(options["overrides"]), "serving_plan_overrides")
         unusable = {finding.key.partition(".")[0] for finding in wrong}
@@ -67,7 +67,7 @@ def _resolve(options: Mapping[str, Any]) -> tuple[ResolvedProfile | None, list[F
 
 
 def _lint(plan: Plan) -> list[Finding]:
-    """Return what NCCL would make of each rank's environment; a finding that all ranks share comes once."""
+    """Return NCCL's problems with the environment of each rank; a finding that all ranks share appears once."""
     found: dict[tuple[str, str], Finding] = {}
     for rank in plan.ranks:
         devices = [network.rdma_device for network in rank.networks]

@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Plan a sweep on the controller: which cells there are, which are left, and which are invalid."""
+"""Plan a sweep on the controller: list all cells, the remaining ones, and the invalid ones."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._sweep.progress impor
 
 
 def _find(name: str, directories: list[str]) -> Path:
-    """Return the sweep's file: a path, or a name in the user's directories or the collection."""
+    """Return the sweep's file from a path, or from a name in the user's directories or the collection."""
     candidates = [Path(name), *(Path(d) / f"{name}.yml" for d in directories), SWEEPS / f"{name}.yml"]
     for path in candidates:
         if path.is_file():
@@ -36,7 +36,7 @@ def _find(name: str, directories: list[str]) -> Path:
 
 
 class _Resolver:
-    """Resolves the cells of one sweep, and keeps what they became and what is wrong with the file."""
+    """Resolves the cells of one sweep, and keeps the results and the findings about the file."""
 
     def __init__(self, path: Path, profile: Mapping[str, Any], sglang_version: str) -> None:
         self.profile, self.path, self.sglang_version = profile, path, sglang_version
@@ -58,7 +58,7 @@ class _Resolver:
 
 
 def _refuse(path: Path, planned: SweepPlan, resolver: _Resolver) -> None:
-    """Raise AnsibleActionFail with every finding at once when the file is invalid or no cell can run."""
+    """Raise AnsibleActionFail with all findings if the file is invalid or no cell can run."""
     findings = [*planned.findings, *filter(None, resolver.wrong.values())]
     unknown = [text for text, finding in resolver.wrong.items() if finding is None]
     if has_errors(findings) or unknown:
@@ -71,11 +71,11 @@ def _refuse(path: Path, planned: SweepPlan, resolver: _Resolver) -> None:
 
 
 def _unfinished(left: Sequence[Mapping[str, Any]]) -> str:
-    """Return what to say at the end of a run that could not finish the sweep, or nothing."""
+    """Return the message for the end of a run that could not finish the sweep, or an empty string."""
     if not left:
         return ""
     return (
-        f"{len(left)} cells are left: the cluster failed under them, somebody else used the server, or a stop rule "
+        f"{len(left)} cells are left: the cluster failed during them, others used the server, or a stop rule "
         f"ended the run. Run the same command again; it goes on with {left[0]['id']}."
     )
 
@@ -84,7 +84,7 @@ class ActionModule(ControllerAction):
     """Carry out ``gb10.cluster.sweep_plan``."""
 
     def act(self, options: Mapping[str, Any], task_vars: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the plan; fail with every finding at once when the file is invalid or no cell can run."""
+        """Return the plan; fail with all findings if the file is invalid or no cell can run."""
         path = _find(options["sweep"], options["sweep_dirs"])
         sweep = yaml.safe_load(path.read_text(encoding="utf-8"))
         if not isinstance(sweep, dict):
@@ -118,6 +118,6 @@ class ActionModule(ControllerAction):
             "revisions": {name: at for c in left for name, at in revisions(resolver.made[c["key"]]).items()},
             "estimate_s": seconds,
             "msg": f"{len(cells)} cells: {planned.count('run')} to measure, {planned.count('invalid')} that "
-            f"SGLang refuses, {planned.count('duplicate')} that are the engine of another; {len(left)} left, about "
-            f"{seconds / 3600:.1f} h",
+            f"SGLang refuses, {planned.count('duplicate')} that resolve to the same engine as another cell; "
+            f"{len(left)} left, about {seconds / 3600:.1f} h",
         }

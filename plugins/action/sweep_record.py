@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Add one record to a sweep's journal, and say how far the sweep is."""
+"""Append one record to a sweep's journal, and report the progress of the sweep."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class ActionModule(ControllerAction):
     """Carry out ``gb10.cluster.sweep_record``."""
 
     def act(self, options: Mapping[str, Any], task_vars: Mapping[str, Any]) -> dict[str, Any]:
-        """Append the record; a plan that the journal has already is not repeated, a stopped cell does not start."""
+        """Append the record; a plan that the journal already has is not repeated, and no cell starts after a stop."""
         path = Path(options["journal"])
         recorded = read_journal(path)
         now = datetime.now(UTC)

@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Show measurements and sweep plans as lines."""
+"""Format measurements and sweep plans as lines."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def _figure(spread: Mapping[str, Any] | None, digits: int = 1) -> str:
 
 
 def bench_lines(cells: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return a table: workload, sum of the requests' rates, tokens over wall time, TTFT, state."""
+    """Return a table: workload, sum of the requests' rates, tokens over wall time, TTFT, status."""
     rows = [["workload", "peak tok/s", "wall tok/s", "TTFT s", "ITL ms", "accept", "state"]]
     for cell in cells:
         itl = cell.get("itl_s") or {}
@@ -40,7 +40,7 @@ def bench_lines(cells: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def sweep_lines(cells: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return a line a cell: its labels, and what becomes of it."""
+    """Return one line per cell: its labels, and whether it is measured."""
     names = {cell["id"]: cell_name(cell["labels"]) for cell in cells}
     rows = []
     for cell in cells:
@@ -55,5 +55,5 @@ class FilterModule:
     """The filters of this file."""
 
     def filters(self) -> dict[str, Callable[..., Any]]:
-        """Return them by name."""
+        """Return the filters by name."""
         return {"bench_lines": bench_lines, "sweep_lines": sweep_lines}

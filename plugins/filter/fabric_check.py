@@ -13,14 +13,14 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric import check_
 
 
 def fabric_matrix(hostvars: Mapping[str, Any], hosts: list[str], variable: str) -> results.Verdict:
-    """Judge the registered fabric_ping results of all hosts."""
+    """Return the verdict on the registered fabric_ping results of all hosts."""
     return check_matrix.ping_verdict(
         {host: (hostvars[host].get(variable) or {}).get("results") for host in hosts}, hosts
     )
 
 
 def fabric_bandwidth_matrix(hostvars: Mapping[str, Any], hosts: list[str], variable: str) -> results.Verdict:
-    """Judge the fabric_bandwidth results that every client collected in a list."""
+    """Return the verdict on the fabric_bandwidth results that every client collected in a list."""
     return check_matrix.bandwidth_verdict([one for host in hosts for one in hostvars[host].get(variable) or []], hosts)
 
 

@@ -19,7 +19,7 @@ def probe_pods(
     busy_pods: list[dict[str, Any]],
     resource_prefix: str = "",
 ) -> list[dict[str, Any]]:
-    """Return a probe for every {host: node} whose VFs no pod holds."""
+    """Return a probe pod for every {host: node} whose VFs are free."""
     held = attachments.attached_nads(busy_pods)
     return [
         attachments.probe_pod(plan, host, namespace, node, image, resource_prefix)
@@ -29,12 +29,12 @@ def probe_pods(
 
 
 def attachment_findings(pods: list[dict[str, Any]]) -> str:
-    """Return what is wrong with the attachments of all pods, a line each; an empty string when nothing is."""
+    """Return the problems with the attachments of all pods, one line each; an empty string if there are none."""
     return findings.format_findings(finding for pod in pods for finding in attachments.compare_status(pod))
 
 
 def daemons_behind(daemon_sets: list[dict[str, Any]]) -> list[str]:
-    """Return the names of the daemon sets that do not yet run their newest pod on every node they want."""
+    """Return the names of the daemon sets that do not yet run their newest pod on every node."""
     behind = []
     for resource in daemon_sets:
         status = resource.get("status", {})

@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The filter behind role summary; documented in its YAML file."""
+"""The filter of role summary; it is documented in its YAML file."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def summary_lines(
     verdict: dict[str, Any],
     generation: dict[str, Any],
 ) -> list[str]:
-    """Return the screen; ``devices`` from roce_gid_info by node, ``mtus`` from the pods by rank."""
+    """Return the summary as lines; ``devices`` come from roce_gid_info by node, ``mtus`` from the pods by rank."""
     return summary.summary(Plan.from_dict(plan), pods, summary.gids(devices), mtus, verdict, generation)
 
 

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: api_info
-short_description: Tell whether a cluster's API can be reached
+short_description: Report whether a cluster's API can be reached
 version_added: 0.1.0
 description:
   - Reads the address of a cluster from a kubeconfig and opens a connection to it.
-  - Check mode on hosts where nothing is installed yet has no API to ask; this is how a role knows.
+  - In check mode on hosts where nothing is installed yet, there is no API. A role uses this module to detect that case.
 author: The gb10.cluster authors (@gb10)
 requirements:
   - PyYAML
@@ -22,7 +22,7 @@ options:
     type: path
     required: true
   context:
-    description: The context in it.
+    description: The context in the kubeconfig.
     type: str
     required: true
   required:
@@ -36,7 +36,7 @@ options:
 """
 
 EXAMPLES = r"""
-- name: Look for the API
+- name: Check whether the API is reachable
   gb10.cluster.api_info:
     kubeconfig: ~/.kube/config
     context: gb10
@@ -50,7 +50,7 @@ reachable:
   returned: always
   type: bool
 server:
-  description: The address in the kubeconfig, or an empty string.
+  description: The API's address in the kubeconfig, or an empty string.
   returned: always
   type: str
 """
@@ -73,7 +73,7 @@ except ImportError:
 
 
 def connects(server: str, timeout: float) -> str:
-    """Return an empty string when a connection to the https address opens, else why not."""
+    """Return an empty string if a connection to the https address opens, otherwise the reason why not."""
     address = urlsplit(server)
     try:
         socket.create_connection((address.hostname, address.port or 443), timeout).close()
@@ -101,7 +101,7 @@ def main() -> None:
         config = yaml.safe_load(path.read_text(encoding="utf-8")) if path.is_file() else None
         result["server"] = kubeconfig.server_of(config, options["context"])
     except (ValueError, KeyError, TypeError, yaml.YAMLError) as error:
-        module.fail_json(msg=f"{path} is no kubeconfig ({type(error).__name__}); repair or move it", **result)
+        module.fail_json(msg=f"{path} is not a kubeconfig ({type(error).__name__}); repair or move it", **result)
     if result["server"]:
         why = connects(result["server"], options["timeout"])
         result["msg"] = f"no answer from {result['server']}: {why}" if why else f"{result['server']} answers"

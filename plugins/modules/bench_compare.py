@@ -14,7 +14,8 @@ author: The gb10.cluster authors (@gb10)
 description:
   - Compares both rates, the time to the first token and the time between tokens of two journals, for each cell and
     workload.
-  - A difference counts when it is larger than the tolerance and the repetitions can tell it from noise.
+  - A difference counts only if it is larger than the tolerance and can be distinguished from the noise of the
+    repetitions.
   - Runs on the controller.
 extends_documentation_fragment: [gb10.cluster.readonly]
 options:
@@ -33,7 +34,7 @@ options:
 """
 
 EXAMPLES = r"""
-- name: See whether the new image is slower
+- name: Check whether the new image is slower
   gb10.cluster.bench_compare:
     before: results/gemma-4-31b-steps-0.5.11.jsonl
     after: results/gemma-4-31b-steps-0.5.12.jsonl
@@ -47,12 +48,12 @@ rows:
   type: list
   elements: dict
 lines:
-  description: The same as a table.
+  description: The same data as a table.
   returned: always
   type: list
   elements: str
 msg:
-  description: How many figures are worse, and the table.
+  description: The number of figures that are worse, and the table.
   returned: always
   type: str
 """

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: bench_report
-short_description: Make the report of a sweep
+short_description: Create the report of a sweep
 version_added: 0.1.0
 author: The gb10.cluster authors (@gb10)
 description:
-  - Reads sweep journals and writes one self-contained HTML page, the same as Markdown, and JSON with every number,
-    request and argument as it was recorded.
-  - Names the winner of every workload and how certain it is, the noise floor, and why each excluded cell is excluded.
-  - Lists the fabric and the versions, the verdict on each cell's transport, how its arguments differ from the base,
-    and the command that measures the same again.
+  - Reads sweep journals and writes one self-contained HTML page, the same content as Markdown, and JSON with every
+    number, request and argument as recorded.
+  - Names the winner of every workload and its certainty, the noise floor, and the reason for each excluded cell.
+  - Lists the fabric and the versions, the verdict on each cell's transport, how its arguments differ from the base, and
+    the command that repeats the measurement.
   - Runs on the controller.
 attributes:
   check_mode:
@@ -24,7 +24,7 @@ attributes:
     description: Writes nothing in check mode.
   diff_mode:
     support: none
-    description: A report is written again as a whole.
+    description: Each run writes the whole report again, so there is no difference to show.
 options:
   journals:
     description: Journals that M(gb10.cluster.sweep_record) wrote; a missing one is an error.
@@ -32,29 +32,29 @@ options:
     elements: path
     required: true
   dest:
-    description: Path of the report without its ending; C(.html), C(.md) and C(.json) are written.
+    description: Path of the report without its extension. The module writes C(.html), C(.md) and C(.json).
     type: path
     required: true
   presets_dir:
     description:
       - Directory of the user's own profiles. The sweep's profile is copied there with a preset V(tuned-n1),
-        V(tuned-mixed) and so on for each traffic shape's winner; a copy that is there already keeps everything else.
-      - The collection's own files are never changed. Empty writes no presets.
+        V(tuned-mixed) and so on for the winner of each traffic shape. In an existing copy, everything else is kept.
+      - The module never changes the collection's own files. Empty writes no presets.
     type: path
     default: ""
   profile_dirs:
-    description: Directories of profiles that are searched before the collection's own.
+    description: Directories of profiles that are searched before the collection's own directory.
     type: list
     elements: path
     default: []
   reproduce:
-    description: Command that measures the same again; empty names the sweep as the journal does.
+    description: Command that repeats the measurement. Empty names the sweep that is recorded in the journal.
     type: str
     default: ""
 """
 
 EXAMPLES = r"""
-- name: Make the report
+- name: Create the report
   gb10.cluster.bench_report:
     journals: [results/nemotron-3-super-mtp.jsonl]
     dest: results/nemotron-3-super-mtp
@@ -72,7 +72,7 @@ lines:
   type: list
   elements: str
 msg:
-  description: The same as one text, and where the page is.
+  description: The same lines as one text, and the path of the page.
   returned: success
   type: str
 """

@@ -8,20 +8,20 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: fabric_bandwidth
-short_description: RDMA bandwidth between two hosts, all rails at once
+short_description: Measure the RDMA bandwidth between two hosts on all rails at once
 version_added: 0.1.0
 author: The gb10.cluster authors (@gb10)
 description:
-  - Runs C(ib_write_bw) or C(ib_send_bw) of perftest between this host and a partner over the VFs of one index, on all
-    their common rails at the same time, and judges the Gb/s of each rail and of all together.
-  - Start it with O(side=server) on one host, then with O(side=client) on the other. The servers end by themselves.
+  - Runs C(ib_write_bw) or C(ib_send_bw) of perftest between this host and a partner. It uses the VFs of one index on
+    all common rails at the same time, and judges the Gb/s of each rail and of all rails together.
+  - Start it with O(side=server) on one host, then with O(side=client) on the other. The servers stop by themselves.
 attributes:
   check_mode:
     support: none
-    description: Skipped, because it measures nothing without sending traffic.
+    description: Skipped in check mode, because it cannot measure without sending traffic.
   diff_mode:
     support: none
-    description: Changes nothing that lasts.
+    description: The module makes no lasting change.
   idempotent:
     support: full
     description: Leaves nothing behind.
@@ -43,7 +43,7 @@ options:
     type: str
     required: true
   side:
-    description: What this host does.
+    description: The side that this host takes in the measurement.
     type: str
     choices: [server, client]
     required: true
@@ -53,11 +53,11 @@ options:
     choices: [ib_write_bw, ib_send_bw]
     default: ib_write_bw
   vf_index:
-    description: The VFs to use. They must not be in a pod.
+    description: Index of the VFs to use. These VFs must not be in a pod.
     type: int
     default: 0
   port:
-    description: TCP port of the first rail, where perftest's ends meet; the next rails use the next ones.
+    description: TCP port on which perftest's ends meet for the first rail. Each further rail uses the next port.
     type: int
     default: 18515
   duration:
@@ -103,7 +103,7 @@ msg:
   type: str
   returned: always
 ok:
-  description: Whether all floors are reached. V(true) for a server that waits.
+  description: Whether all floors are reached; V(true) for a waiting server.
   type: bool
   returned: always
 measured:
@@ -112,7 +112,7 @@ measured:
   returned: always
   sample: {"rail0": 97.5, "rail1": 97.4}
 pair:
-  description: Client and server.
+  description: The client and the server.
   type: list
   elements: str
   returned: always

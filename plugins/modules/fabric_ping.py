@@ -8,17 +8,17 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: fabric_ping
-short_description: Reach every peer on every VF with the largest packet
+short_description: Ping every peer on every VF with the largest packet
 version_added: 0.1.0
 author: The gb10.cluster authors (@gb10)
 description:
-  - Pings the VF of the same rail and index on every other host of the fabric plan, with the largest payload that the
-    MTU allows and fragmentation forbidden (8972 bytes for MTU 9000).
-  - Compares the MAC address in the neighbour table with the planned one afterwards. A peer that answers with the MAC of
-    its other VF passes every ping, but RoCE goes to the wrong function.
-  - A VF that a pod holds is pinged from inside that pod's network namespace; the result names the pod.
-  - A direction that fails is a result with its broken layer, not a failure of the module. Judge the results of all
-    hosts with the filter P(gb10.cluster.fabric_matrix#filter).
+  - Pings the VF of the same rail and index on every other host of the fabric plan. It uses the largest payload that the
+    MTU allows and forbids fragmentation (8972 bytes for MTU 9000).
+  - Then compares the MAC address in the neighbour table with the planned one. If a peer answers with the MAC of its
+    other VF, all pings pass but RoCE traffic goes to the wrong function.
+  - Pings a VF that a pod holds from inside that pod's network namespace; the result names the pod.
+  - A direction that fails is reported as a result with its broken layer. The module does not fail because of it. Judge
+    the results of all hosts with the filter P(gb10.cluster.fabric_matrix#filter).
   - Needs root, iproute2, iputils-ping and util-linux on the host.
 extends_documentation_fragment: [gb10.cluster.readonly]
 options:
@@ -54,7 +54,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 msg:
-  description: How many directions pass.
+  description: The number of directions that pass.
   type: str
   returned: always
 results:

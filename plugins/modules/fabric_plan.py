@@ -7,26 +7,26 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: fabric_plan
-short_description: Plan every VF of the fabric, and find what can't work
+short_description: Plan every VF of the fabric, and find conflicts
 version_added: 0.1.0
 description:
-  - Computes for every VF of every host its netdev, RDMA device, MAC, addresses and NetworkAttachmentDefinition.
+  - Computes the netdev, RDMA device, MAC, addresses and NetworkAttachmentDefinition of every VF of every host.
   - Reads the inventory variables C(gb10_*) of the given hosts, and the facts of M(gb10.cluster.pf_info), on the
-    controller; no host is touched. What a host gets depends on its own declaration and its rails only, so a plan
-    doesn't move when other hosts come or go.
+    controller. It contacts no host. The plan of a host depends only on its own declaration and its rails, so it does
+    not change when other hosts are added or removed.
   - Finds conflicts before anything is written, and fails with all of them at once.
   - Sets the fact C(gb10_fabric_plan) on every host of the play when the task has C(run_once).
 author: The gb10.cluster authors (@gb10)
 extends_documentation_fragment: [gb10.cluster.readonly]
 options:
   hosts:
-    description: Names of all hosts of the fabric, also of those that this run doesn't visit.
+    description: Names of all hosts of the fabric, including those that this run does not visit.
     type: list
     elements: str
     required: true
   assume_vf_count:
     description:
-      - VFs per PF to plan with for hosts that were not asked what their PFs offer. V(0) refuses to plan for such hosts.
+      - Number of VFs per PF to plan for hosts whose PFs were not read. V(0) refuses to plan for such hosts.
     type: int
     default: 0
 """
@@ -78,7 +78,7 @@ plan:
     findings: []
 findings:
   description:
-    - What was found, each with C(severity), C(rule), C(key), C(value), C(reason), C(remedy), C(where) and C(source).
+    - All findings, each with C(severity), C(rule), C(key), C(value), C(reason), C(remedy), C(where) and C(source).
   returned: always
   type: list
   elements: dict
@@ -87,7 +87,7 @@ table:
   returned: success
   type: str
 msg:
-  description: One sentence, or all findings when the fabric can't be planned.
+  description: One sentence, or all findings if the fabric cannot be planned.
   returned: always
   type: str
 """

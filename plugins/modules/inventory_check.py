@@ -9,14 +9,15 @@ module: inventory_check
 short_description: Find mistakes in an inventory before any host is touched
 version_added: 0.1.0
 description:
-  - Reads the variables of all hosts in C(gb10_cluster), C(gb10_servers) and C(gb10_nodes) on the controller. No host
-    is contacted.
-  - Refuses a group without hosts, a C(gb10_*) variable that does not exist, a misspelt variable of a role, and a value
-    that its variable does not allow. A value whose template needs facts is left to the role that reads it.
-  - Refuses an inventory variable that has the name of a short command-line variable, such as C(profile).
+  - Reads the variables of all hosts in C(gb10_cluster), C(gb10_servers) and C(gb10_nodes) on the controller. It
+    contacts no host.
+  - Rejects a group without hosts, a C(gb10_*) variable that does not exist, a misspelt variable of a role, and a value
+    that its variable does not allow. It does not check a value whose template needs facts; the role that reads the
+    value checks it.
+  - Rejects an inventory variable that has the name of a short command-line variable, such as C(profile).
 options:
   groups:
-    description: Groups that must have a host.
+    description: Groups that must have at least one host.
     type: list
     elements: str
     default: [gb10_servers, gb10_nodes]
@@ -33,7 +34,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 msg:
-  description: Every error with its value, reason, remedy and hosts; warnings come as warnings.
+  description: Every error with its value, reason, remedy and hosts. Warnings are reported as Ansible warnings.
   returned: always
   type: str
 """

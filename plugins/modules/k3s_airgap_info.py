@@ -10,8 +10,8 @@ module: k3s_airgap_info
 short_description: Verify an air-gap directory of K3s and list its files
 version_added: 0.1.0
 description:
-  - Finds the binary and the image archives of one architecture under the release's names and compares checksums.
-  - Fails with all findings at once when a file is missing, has no checksum, or has a wrong one.
+  - Finds the binary and the image archives of one architecture by their names in the release, and verifies checksums.
+  - Fails with all findings at once if a file is missing, has no checksum, or does not match it.
 author: The gb10.cluster authors (@gb10)
 extends_documentation_fragment: [gb10.cluster.readonly]
 options:

@@ -7,20 +7,20 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: k3s_leftovers
-short_description: Remove what K3s leaves running and mounted when it stops
+short_description: Remove the processes, mounts and interfaces that a stopped K3s leaves behind
 version_added: 0.1.0
 description:
-  - Returns VFs that are still in pods to the host under their old names, kills the containers of a stopped K3s,
-    unmounts their file systems, and removes the interfaces and packet filter rules of its CNI plugins.
-  - Then removes the directories; one that is a mount point, such as a disk of its own, is emptied and stays.
-  - Stop the services first; a running K3s would start everything again.
+  - Returns VFs that are still in pods' namespaces to the host under their original names. Kills the containers of a
+    stopped K3s, unmounts their file systems, and removes the interfaces and packet filter rules of its CNI plugins.
+  - Then removes the directories. A directory that is a mount point, such as a separate disk, is emptied but kept.
+  - Stop the services first, because a running K3s would start its containers again.
 author: The gb10.cluster authors (@gb10)
 attributes:
   check_mode:
     description: Lists what would be removed and removes nothing.
     support: full
   diff_mode:
-    description: What is removed is in the result.
+    description: The module's result lists what is removed, so there is no separate diff.
     support: none
 options:
   data_dir:
@@ -28,11 +28,11 @@ options:
     type: path
     default: /var/lib/rancher/k3s
   cluster_cidr:
-    description: The IPv4 network of the pods; routes into it are removed.
+    description: The IPv4 network of the pods. Routes into this network are removed.
     type: str
     default: 10.42.0.0/16
   directories:
-    description: Directories to remove with their content.
+    description: Directories to remove with their contents.
     type: list
     elements: path
     default: []
@@ -105,12 +105,12 @@ def processes() -> tuple[dict[int, str], dict[int, int]]:
             commands[int(entry.name)] = (entry / "cmdline").read_text(errors="replace").replace("\0", " ")
             parents[int(entry.name)] = int((entry / "stat").read_text(errors="replace").rsplit(")", 1)[1].split()[1])
         except OSError:
-            continue  # it ended meanwhile
+            continue  # the process ended in the meantime
     return commands, parents
 
 
 class Cleaner:
-    """Finds and removes; in check mode it only finds."""
+    """Finds what K3s left behind and removes it; in check mode it only finds."""
 
     def __init__(self, module: AnsibleModule) -> None:
         self.module = module
@@ -127,7 +127,7 @@ class Cleaner:
         for netns in sorted(NETNS.glob("cni-*")):
             code, links = self.module.run_command(["ip", "-netns", netns.name, "-json", "-details", "link"])[:2]
             if code != 0:
-                continue  # the namespace is gone, its mount point is removed below
+                continue  # the namespace no longer exists; its mount point is removed below
             for link in leftovers.stray_links(netns.name, links):
                 returned.append(link.host_name)
                 if self.act:
@@ -138,7 +138,7 @@ class Cleaner:
         return returned
 
     def kill_containers(self) -> list[int]:
-        """Kill shims and everything below them, and wait until they are gone."""
+        """Kill the containerd shims and their descendants, and wait until all have ended."""
         pids = leftovers.container_processes(*processes(), self.data_dir)
         if self.act:
             for pid in pids:
@@ -152,10 +152,10 @@ class Cleaner:
         return pids
 
     def unmount(self) -> list[str]:
-        """Unmount the file systems of containers, lazily, since a process that is ending may still use one."""
+        """Unmount the file systems of containers, lazily because a process that is ending may still use one."""
         roots = (*leftovers.MOUNT_ROOTS, self.data_dir)
         points = leftovers.mounts_below(Path("/proc/self/mounts").read_text(encoding="utf-8"), roots)
-        points = [point for point in points if point != self.data_dir]  # it may be a disk of its own
+        points = [point for point in points if point != self.data_dir]  # it may be a separate disk
         if self.act:
             for point in points:
                 self.run("umount", "--lazy", point)
@@ -195,7 +195,7 @@ class Cleaner:
         return cleaned
 
     def remove_directories(self) -> list[str]:
-        """Remove the trees; a mount point stays as an empty directory."""
+        """Remove the directory trees; a mount point is kept as an empty directory."""
         removed = []
         for directory in map(Path, self.module.params["directories"]):
             if not directory.is_dir() or (directory.is_mount() and not any(directory.iterdir())):

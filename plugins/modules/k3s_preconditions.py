@@ -10,14 +10,14 @@ module: k3s_preconditions
 short_description: Check whether K3s can be installed on a host
 version_added: 0.1.0
 description:
-  - Applies the part of preflight's checklist that holds for every node, before anything is changed. It looks at user,
-    cgroups, ports, default route, firewall, clock, the API's name and earlier installations.
-  - Fails with all findings at once when one of them is an error. It never changes the host.
+  - Applies the rules of preflight's checklist that apply to every node, before anything is changed. The rules check
+    user, cgroups, ports, default route, firewall, clock, the name of the API and earlier installations.
+  - Fails with all findings at once if one of them is an error. It never changes the host.
 author: The gb10.cluster authors (@gb10)
 extends_documentation_fragment: [gb10.cluster.readonly]
 options:
   role:
-    description: What the host will be.
+    description: The role that the host will have in the cluster.
     type: str
     choices: [server, agent]
     required: true
@@ -26,27 +26,27 @@ options:
     type: str
     required: true
   kubelet_args:
-    description: Arguments of the kubelet, each as V(key=value). They win over the thresholds that the module computes.
+    description: Arguments of the kubelet, each as V(key=value). They override the thresholds that the module computes.
     type: list
     elements: str
     default: []
   data_dir:
-    description: K3s's data directory, whose disk the kubelet's eviction thresholds are computed from.
+    description: K3s's data directory. The kubelet's eviction thresholds are computed from the size of its disk.
     type: path
     default: /var/lib/rancher/k3s
   embedded_etcd:
-    description: Whether the servers keep their state in the embedded etcd, which needs two more ports.
+    description: Whether the servers store their state in the embedded etcd, which needs two more ports.
     type: bool
     default: false
   api_host:
-    description: Name or address of the API as nodes reach it.
+    description: Name or address at which nodes reach the API.
     type: str
     default: ""
   controller_time:
-    description: Seconds since 1970 on the controller, just before the task; without it the clocks are not compared.
+    description: Seconds since 1970 on the controller, just before the task. If omitted, the clocks are not compared.
     type: float
   upgrading:
-    description: Whether another installed version is replaced on purpose.
+    description: Whether replacing another installed version is intended.
     type: bool
     default: false
   severities:
@@ -54,7 +54,7 @@ options:
     type: dict
     default: {}
   binary:
-    description: Where an installed K3s is looked for.
+    description: Path at which an installed K3s is expected.
     type: path
     default: /usr/local/bin/k3s
 """
@@ -73,7 +73,7 @@ findings:
   type: list
   elements: dict
 kubelet_args:
-  description: Arguments of the kubelet, with eviction and image collection thresholds that suit the disk.
+  description: Arguments of the kubelet, with thresholds for eviction and image deletion that suit the disk.
   returned: always
   type: list
   elements: str

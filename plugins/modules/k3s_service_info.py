@@ -7,21 +7,21 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: k3s_service_info
-short_description: Tell whether K3s runs with the files that are on disk
+short_description: Report whether K3s runs with the files that are on disk
 version_added: 0.1.0
 description:
-  - Compares the start of the service with the last change of its files.
-  - This finds a run that was interrupted between writing a file and restarting the service, however long ago.
+  - Compares the start time of the service with the last change of its files.
+  - This detects a run that was interrupted after writing a file and before restarting the service, however long ago.
 author: The gb10.cluster authors (@gb10)
 extends_documentation_fragment: [gb10.cluster.readonly]
 options:
   name:
-    description: The service.
+    description: Name of the service.
     type: str
     choices: [k3s, k3s-agent]
     required: true
   files:
-    description: Files that the service reads at its start; missing ones are left out.
+    description: Files that the service reads at its start. Missing files are ignored.
     type: list
     elements: path
     required: true
@@ -40,7 +40,7 @@ active:
   returned: always
   type: bool
 stale:
-  description: Whether it runs and a file has changed since its start.
+  description: Whether the service runs and a file has changed since its start.
   returned: always
   type: bool
 """

@@ -10,10 +10,10 @@ module: k3s_upgrade_plan
 short_description: Plan the order of a K3s upgrade
 version_added: 0.1.0
 description:
-  - Reads from the cluster which model groups run and which marks an interrupted upgrade left.
-  - Orders servers before agents, puts the stop and start of the model group around them, and leaves out what an
-    interrupted run has done already.
-  - Fails with all findings at once when a node would skip a minor release or be downgraded.
+  - Reads from the cluster which model groups run, and the marks that an interrupted upgrade left.
+  - Orders servers before agents, stops the model group before the first node and starts it after the last, and omits
+    the steps that an interrupted run has already done.
+  - Fails with all findings at once if a node would skip a minor release or be downgraded.
 author: The gb10.cluster authors (@gb10)
 extends_documentation_fragment: [gb10.cluster.readonly]
 options:
@@ -22,7 +22,7 @@ options:
     type: path
     required: true
   context:
-    description: Context in it.
+    description: Context in the kubeconfig.
     type: str
     required: true
   namespace:
@@ -34,7 +34,7 @@ options:
     type: str
     required: true
   nodes:
-    description: The hosts as they are.
+    description: The present state of the hosts.
     type: list
     elements: dict
     required: true
@@ -48,15 +48,15 @@ options:
         type: str
         required: true
       server:
-        description: Whether it runs the control plane.
+        description: Whether the host runs the control plane.
         type: bool
         required: true
       installed:
-        description: Version of its binary; empty when K3s is not installed.
+        description: Version of the host's K3s binary; empty if K3s is not installed.
         type: str
         required: true
       stale:
-        description: Whether its service still runs older files.
+        description: Whether the host's service still runs older files.
         type: bool
         default: false
 """
@@ -91,12 +91,12 @@ hosts:
   type: list
   elements: str
 instances:
-  description: Instances of the model groups that run.
+  description: Instances of the running model groups.
   returned: always
   type: list
   elements: str
 findings:
-  description: Why the upgrade is not possible.
+  description: The reasons why the upgrade is not possible.
   returned: always
   type: list
   elements: dict

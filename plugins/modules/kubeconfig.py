@@ -7,11 +7,11 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: kubeconfig
-short_description: Keep one cluster in a kubeconfig without touching the others
+short_description: Add one cluster to a kubeconfig without changing the others
 version_added: 0.1.0
 description:
-  - Puts the cluster of a K3s server into a kubeconfig under a name of its own, with its outside address.
-  - Entries of other clusters and the current context stay as they are. The file is replaced in one step, mode 0600.
+  - Adds the cluster of a K3s server to a kubeconfig under its own name, with the address by which others reach it.
+  - Entries of other clusters and the current context do not change. The file is replaced in one step, with mode 0600.
   - Run it on the controller.
 author: The gb10.cluster authors (@gb10)
 requirements:
@@ -25,28 +25,28 @@ attributes:
     support: partial
 options:
   path:
-    description: The kubeconfig to keep.
+    description: The kubeconfig to change.
     type: path
     required: true
   context:
-    description: Name of the context, the cluster and the user.
+    description: Name for the context, the cluster and the user.
     type: str
     required: true
   content:
-    description: The kubeconfig that the server wrote, as text. Needed with O(state=present).
+    description: Text of the kubeconfig that the server wrote. Required with O(state=present).
     type: str
   server:
-    description: The address of the API as the controller reaches it. Needed with O(state=present).
+    description: The address at which the controller reaches the API. Required with O(state=present).
     type: str
   state:
-    description: Whether the cluster is to be in the file.
+    description: Whether the cluster must be in the file.
     type: str
     choices: [present, absent]
     default: present
 """
 
 EXAMPLES = r"""
-- name: Keep the cluster in the kubeconfig
+- name: Add the cluster to the kubeconfig
   gb10.cluster.kubeconfig:
     path: ~/.kube/config
     context: gb10
@@ -61,7 +61,7 @@ path:
   returned: always
   type: str
 contexts:
-  description: Names of the contexts in it afterwards.
+  description: Names of the contexts in the file afterwards.
   returned: always
   type: list
   elements: str
@@ -85,7 +85,7 @@ except ImportError:
 
 
 def write(path: Path, text: str) -> None:
-    """Replace the file in one step; nobody else can read it at any moment."""
+    """Replace the file in one step; other users cannot read it at any moment."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
@@ -129,7 +129,7 @@ def main() -> None:
             wanted = kubeconfig.merged(existing, entries)
     except (ValueError, KeyError, TypeError, yaml.YAMLError) as error:
         module.fail_json(
-            msg=f"{path} or the server's kubeconfig is no kubeconfig ({type(error).__name__}); repair or move the file",
+            msg=f"{path} or the server's file is not a kubeconfig ({type(error).__name__}); repair or move the file",
             **result,
         )
     loose = path.is_file() and path.stat().st_mode & 0o077 != 0

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: load_cell
-short_description: Measure an OpenAI-compatible streaming server, and name invalid figures
+short_description: Measure an OpenAI-compatible streaming server, and mark invalid results
 version_added: 0.1.0
 author: The gb10.cluster authors (@gb10)
 description:
-  - Sends the same prompts at a given concurrency and context, repeats them, and returns times to the first token
-    and between tokens, rates, the server's own counts, and the spread over the repetitions.
-  - Judges every answer while it arrives. Collapsed output, identical statistics, decoding outside the CUDA graphs
-    and a server that also serves others are named in the cell's status; such a cell must not be ranked.
-  - Runs on the controller, which must reach the server.
+  - Sends the same prompts at a given concurrency and context length, repeats them, and returns the times to the first
+    token and between tokens, the rates, the server's own counts, and the spread over the repetitions.
+  - Judges every answer while it arrives. The cell's status names collapsed output, identical statistics, decoding
+    outside the CUDA graphs, and a server that also serves other clients. Do not rank a cell with such a status.
+  - Runs on the controller, which must be able to reach the server.
 attributes:
   check_mode:
     support: full
@@ -30,63 +30,63 @@ options:
     type: str
     required: true
   model:
-    description: Model name of the requests; empty takes the one that the server names at C(/v1/models).
+    description: Model name for the requests; empty uses the name that the server reports at C(/v1/models).
     type: str
     default: ""
   api_key:
     description: Bearer token.
     type: str
   timeout:
-    description: Seconds after which a silent stream fails.
+    description: Seconds without data after which a stream fails.
     type: float
     default: 600.0
   metrics:
-    description: Read C(/metrics) around each repetition; needed for the accept length and to notice requests of others.
+    description: Read C(/metrics) around each repetition. Required for the accept length and to detect other clients.
     type: bool
     default: true
   idle_timeout:
-    description: Seconds to wait for a server that still runs requests; then the cell ends as V(shared).
+    description: Seconds to wait while the server still runs other requests; after that the cell ends as V(shared).
     type: float
     default: 60.0
   stop_at_garbage:
-    description: Skip the workloads after an invalid one.
+    description: Skip the remaining workloads after an invalid one.
     type: bool
     default: true
   baseline:
     description:
-      - Fingerprints of another cell's outputs to the same prompts by name of the workload, as C(fingerprint) of its
-        record. Output far from it is garbage.
+      - Fingerprints of another cell's outputs to the same prompts, by name of the workload, in the form of
+        C(fingerprint) in that cell's record. Output that differs strongly from them is judged as garbage.
     type: dict
     default: {}
   client:
     description:
-      - What sends the requests. V(sglang) is C(sglang.bench_serving); each but V(gb10) has to be installed on the
-        controller, and gives its figures in the same form.
-      - Only V(gb10) and V(sglang) keep the answers, so that they can be judged. The others read C(/metrics) only to see
-        whether the server is idle.
+      - The load client. V(sglang) is C(sglang.bench_serving). Each client except V(gb10) must be installed on the
+        controller. All clients return their figures in the same form.
+      - Only V(gb10) and V(sglang) keep the answers, so only their answers can be judged. The other clients read
+        C(/metrics) only to check whether the server is idle.
     type: str
     choices: [gb10, sglang, llama-benchy, aiperf]
     default: gb10
   judge_output:
-    description: Judge every answer; switch off only for a model of random weights. The record and its report say so.
+    description: Judge every answer. Disable this only for a model with random weights; record and report say so.
     type: bool
     default: true
   strict:
-    description: Fail when a cell is invalid; otherwise only its status says so.
+    description: Fail if a cell is invalid. Otherwise only the cell's status shows it.
     type: bool
     default: true
   workloads:
-    description: The cells to measure, in order; an empty list only asks the server what it runs.
+    description: The cells to measure, in order. An empty list only reads the server's settings.
     type: list
     elements: dict
     required: true
     suboptions:
       concurrency:
-        description: Requests that run at a time.
+        description: Number of requests that run at the same time.
         type: int
         required: true
       max_tokens:
-        description: Upper bound of the answer in tokens.
+        description: Maximum length of the answer in tokens.
         type: int
         default: 3072
       context_tokens:
@@ -94,37 +94,37 @@ options:
         type: int
         default: 0
       requests:
-        description: Requests per repetition; V(0) means one per stream.
+        description: Number of requests per repetition; V(0) means one per stream.
         type: int
         default: 0
       duration_s:
-        description: End a repetition after this many seconds, with all streams busy until then; V(0) means never.
+        description: End a repetition after this many seconds and keep all streams busy until then; V(0) means never.
         type: float
         default: 0.0
       token_budget:
-        description: End a repetition after this many tokens of all streams together; V(0) means never.
+        description: End a repetition after this many tokens over all streams; V(0) means never.
         type: int
         default: 0
       forced:
-        description: Make every request decode to O(workloads[].max_tokens).
+        description: Make every request generate O(workloads[].max_tokens) tokens.
         type: bool
         default: false
       warmup:
-        description: Short requests before the first repetition.
+        description: Number of short requests before the first repetition.
         type: int
         default: 1
       repetitions:
-        description: How often the cell is measured.
+        description: Number of times that the cell is measured.
         type: int
         default: 1
       seed:
-        description: Chooses prompts and sampling.
+        description: Seed for the choice of prompts and for sampling.
         type: int
         default: 1
       draft_tokens:
         description:
-          - Draft tokens per verify step, to derive the accept rate from the accept length. When it is left out, the
-            server is asked.
+          - Draft tokens per verify step, used to derive the accept rate from the accept length. If omitted, the server
+            is asked.
         type: int
 """
 
@@ -144,13 +144,13 @@ RETURN = r"""
 cells:
   description:
     - One record per workload. C(status) is V(ok), V(garbage), V(shared), V(eager), V(failed) or V(infrastructure).
-    - C(peak_tok_s) is the sum of the requests' own rates, C(wall_tok_s) tokens over wall time; both carry mean,
+    - C(peak_tok_s) is the sum of the requests' own rates, C(wall_tok_s) is tokens divided by wall time. Both have mean,
       spread and percentiles over the repetitions.
   returned: always
   type: list
   elements: dict
 server_info:
-  description: The server's own settings, without secrets; empty where it does not tell them.
+  description: The server's own settings, without secrets; empty if it does not report them.
   returned: always
   type: dict
 took_s:

@@ -10,21 +10,22 @@ module: model_stage
 short_description: Download or check a model's files on a node
 version_added: 0.1.0
 description:
-  - Downloads a model from the Hugging Face Hub or from a mirror with the same API, resumed after any interruption.
-  - Checks the free space before the first byte, and every file's digest before the file gets its name.
-  - Reports its progress every O(slice_seconds). Files survive a lost connection; run it again to continue.
-  - With O(source=local) nothing is downloaded and no digest is known. Every file that the model's own index names must
-    exist and have the size that its header states.
+  - Downloads a model from the Hugging Face Hub or from a mirror with the same API, and resumes interrupted downloads.
+  - Checks the free space before the download, and each file's digest before the file gets its final name.
+  - Reports the progress every O(slice_seconds). Downloaded files are kept when the connection is lost; run the module
+    again to continue.
+  - With O(source=local) nothing is downloaded and no digests are available. Every file that the model's own index names
+    must then exist and have the size that its header states.
 author: The gb10.cluster authors (@gb10)
 attributes:
   check_mode:
     description: Downloads nothing, and reports how much would be downloaded.
     support: full
   diff_mode:
-    description: There is nothing to show a difference of.
+    description: The module has no diff output.
     support: none
   idempotent:
-    description: Files that were verified before are not read again, as long as their size is right.
+    description: Files that were verified before are not read again if their size is unchanged.
     support: full
 options:
   source:
@@ -49,7 +50,7 @@ options:
     type: str
     default: https://huggingface.co
   token:
-    description: Token for the hub; sent to O(url) only, never to what it redirects to.
+    description: Token for the hub. It is sent to O(url) only, never to a server to which O(url) redirects.
     type: str
     default: ""
   skip:
@@ -62,7 +63,7 @@ options:
     type: float
     default: 20
   slice_seconds:
-    description: Seconds between two lines of progress.
+    description: Seconds between two progress messages.
     type: float
     default: 60
 """
@@ -88,15 +89,15 @@ done:
   returned: always
   type: bool
 commit:
-  description: The commit that is staged; empty where it is unknown.
+  description: The commit of the staged files; empty if it is unknown.
   returned: always
   type: str
 missing_bytes:
-  description: Bytes that are still missing.
+  description: Number of bytes still to download.
   returned: always
   type: int
 total_bytes:
-  description: Bytes of the whole model.
+  description: Size of the whole model in bytes.
   returned: always
   type: int
 msg:
@@ -116,7 +117,7 @@ SHOWN_FAULTS = 5
 
 
 def free_bytes(directory: Path) -> int:
-    """Return the free space of the file system that a directory is on, or will be on."""
+    """Return the free space of the file system that contains a directory, or will contain it."""
     while not directory.exists():
         directory = directory.parent
     state = os.statvfs(directory)
@@ -169,7 +170,7 @@ def stage_from_hub(options: dict[str, Any], check_mode: bool) -> dict[str, Any]:
 
 
 def check_local(options: dict[str, Any]) -> dict[str, Any]:
-    """Return the module's result for a model that was copied there by other means; raise FetchError or OSError."""
+    """Return the module's result for a model that the user copied to the node; raise FetchError or OSError."""
     directory = Path(options["dest"])
     found = weights.faults(directory)
     if found:

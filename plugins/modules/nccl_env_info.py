@@ -7,13 +7,14 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: nccl_env_info
-short_description: Judge the environment that NCCL sees
+short_description: Check the environment that NCCL sees
 version_added: 0.1.0
 description:
   - Reads the NCCL variables of running pods, their C(~/.nccl.conf) and C(/etc/nccl.conf), and the RDMA devices and
-    interfaces they see, or takes an environment as it is given.
-  - Finds variables that no NCCL reads, values without effect, contradictions, and names of the wrong kind of device.
-  - Variables of other programs are not read.
+    interfaces that the pods see; or checks an environment that is given as an option.
+  - Reports variables that no NCCL release reads, values without effect, contradictions, and names of the wrong kind of
+    device.
+  - Does not read the variables of other programs.
 author: The gb10.cluster authors (@gb10)
 requirements:
   - kubernetes (only to read pods)
@@ -22,18 +23,18 @@ extends_documentation_fragment:
   - gb10.cluster.readonly
 options:
   sysfs_root:
-    description: Where the pods see the RDMA part of sysfs.
+    description: Where the RDMA part of sysfs is mounted in the pods.
     type: path
     default: /sys
   env:
-    description: An environment to judge without a pod.
+    description: An environment to check without a pod.
     type: dict
   expect_rdma:
-    description: Whether NCCL is meant to take RDMA; otherwise it is meant to take TCP.
+    description: Whether NCCL is expected to use RDMA. If false, it is expected to use TCP.
     type: bool
     default: true
   nccl_version:
-    description: The NCCL that will read it, such as V(2.28.9).
+    description: The NCCL release that will read the environment, such as V(2.28.9).
     type: str
 """
 
@@ -61,7 +62,7 @@ findings:
   type: list
   elements: dict
 environments:
-  description: What NCCL goes by in each pod, conf files included.
+  description: The variables that NCCL uses in each pod, including those from conf files.
   returned: always
   type: dict
 """
@@ -80,7 +81,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._nccl.environment_pod
 
 
 def main() -> None:
-    """Look and judge; errors among the findings fail."""
+    """Read and check the environments; fail if a finding is an error."""
     module = AnsibleModule(
         argument_spec={
             "pods": {"type": "dict", "options": SELECTION_SPEC},

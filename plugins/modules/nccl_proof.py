@@ -10,24 +10,24 @@ module: nccl_proof
 short_description: Prove which transport the ranks of a running group use
 version_added: 0.1.0
 description:
-  - Judges the NCCL environment of every rank, sends generations through the head, judges the logs of all ranks,
-    compares the RDMA and interface counters with that verdict, and measures an all-reduce between the pods where asked.
-  - Its other options are those of role nccl_verify; run it in a task of that role.
-  - It shows each step when it begins, and a line every 30 seconds.
-  - When a step fails, it still judges logs and counters, since they name most causes.
+  - Checks the NCCL environment of every rank, sends generations through the head, and judges the logs of all ranks. It
+    compares the RDMA and interface counters with that verdict and can also measure an all-reduce between the pods.
+  - All other options are those of role nccl_verify, so it must run in a task of that role.
+  - Prints each step when it begins, and a progress line every 30 seconds.
+  - When a step fails, the module still judges logs and counters, because they show most causes.
 author: The gb10.cluster authors (@gb10)
 requirements:
   - kubernetes
 attributes:
   check_mode:
-    description: Sends no generation, reads no counters and keeps no files; skipped where there is no group.
+    description: Sends no generation, reads no counters and keeps no files. Skipped if there is no group.
     support: partial
   diff_mode:
-    description: There is nothing to show a difference of.
+    description: The module changes nothing, so there is no difference to show.
     support: none
 options:
   plan:
-    description: The plan of the group, as module serving_plan returns it.
+    description: The plan of the group, as returned by module serving_plan.
     type: dict
     required: true
 """
@@ -41,12 +41,12 @@ EXAMPLES = r"""
 
 RETURN = r"""
 proof:
-  description: Everything that was found; the keys are the same whether the transport is proved or not.
+  description: The complete result. The keys are the same whether or not the transport is proved.
   returned: unless skipped
   type: dict
   contains:
     msg:
-      description: What is proved, or why nothing is and what to do.
+      description: The proof in one line, or why nothing is proved and what to do.
       returned: success or failure
       type: str
     satisfied:
@@ -62,7 +62,7 @@ proof:
       returned: success or failure
       type: str
     evidence:
-      description: What the verdict rests on.
+      description: The kind of evidence for the verdict.
       returned: success or failure
       type: str
     nccl_versions:
@@ -76,7 +76,7 @@ proof:
       type: list
       elements: dict
     causes:
-      description: Probable causes with remedy, confidence and the line that each rests on, best first.
+      description: Probable causes, best first, each with its remedy, its confidence and the log line that shows it.
       returned: success or failure
       type: list
       elements: dict
@@ -86,15 +86,15 @@ proof:
       type: list
       elements: dict
     bandwidth:
-      description: Size, time, algorithm and bus bandwidth of the all-reduce; none when it was not measured.
+      description: Size, time, algorithm bandwidth and bus bandwidth of the all-reduce; none if it was not measured.
       returned: success or failure
       type: dict
     counters:
-      description: Whether the counters agree with the verdict, the bytes by RDMA and by TCP, and a line that says so.
+      description: Whether the counters agree with the verdict, the bytes by RDMA and by TCP, and a one-line summary.
       returned: success or failure
       type: dict
     findings:
-      description: What is wrong with the environment of the ranks.
+      description: The errors and warnings about the environment of the ranks.
       returned: success or failure
       type: list
       elements: dict

@@ -7,43 +7,43 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: nccl_transport
-short_description: Prove which transport NCCL took, from its logs
+short_description: Prove from NCCL's logs which transport it uses
 version_added: 0.1.0
 description:
   - Reads NCCL logs of pods, files and texts and decides, for every rank, whether NCCL took RDMA or fell back to TCP.
-  - Only channel lines prove a transport. A selected network, a list of devices or a missing line prove nothing, and
-    nothing proved is a failure unless O(expect.allow_unknown) says otherwise.
-  - Logs are read as streams; memory does not grow with them.
-  - It never changes anything but the copies that O(evidence_dir) asks for, and never reports a change.
+  - Only channel lines prove a transport. A selected network, a list of devices or a missing line proves nothing. The
+    module fails when nothing is proved, unless O(expect.allow_unknown) is set.
+  - Logs are read as streams, so memory use does not depend on their length.
+  - The module writes only the copies that O(evidence_dir) asks for, and never reports a change.
 author: The gb10.cluster authors (@gb10)
 requirements:
   - kubernetes (only to read pods)
 attributes:
   check_mode:
-    description: The module reads and judges in check mode too; it only keeps no copies then.
+    description: The module reads and judges in check mode too, but keeps no copies.
     support: full
   diff_mode:
-    description: There is nothing to show a difference of.
+    description: The module changes nothing, so there is no difference to show.
     support: none
 options:
   pods:
-    description: Pods whose logs are read, each a source of its own.
+    description: Pods whose logs are read. Each pod is a separate source.
     type: dict
     suboptions:
       namespace:
-        description: Their namespace.
+        description: Namespace of the pods.
         type: str
         required: true
       label_selector:
-        description: Their labels, as C(kubectl -l) takes them.
+        description: Labels of the pods, in the syntax of C(kubectl -l).
         type: str
         required: true
       container:
-        description: The container; the pod's first when left out.
+        description: Name of the container. The default is the pod's first container.
         type: str
         default: ""
       since_seconds:
-        description: Only the last so many seconds; V(0) is all.
+        description: Read only this many last seconds of the log; V(0) reads all of it.
         type: int
         default: 0
       previous:
@@ -52,24 +52,24 @@ options:
         default: false
       log_file:
         description:
-          - File or glob in the container that NCCL writes to (E(NCCL_DEBUG_FILE)), read beside the container's output.
+          - File or glob in the container to which NCCL writes (E(NCCL_DEBUG_FILE)); read in addition to its output.
           - A device such as C(/dev/stdout) is the container's output and is not read twice.
         type: str
         default: ""
       rank_label:
         description:
-          - Label that carries each pod's place in its group, such as V(gb10.cluster/rank).
-          - Where a communicator spans all pods, NCCL must have given them its ranks in this order.
+          - Label that contains each pod's number in its group, such as V(gb10.cluster/rank).
+          - If a communicator spans all pods, its NCCL ranks must have the same order as these numbers.
         type: str
         default: ""
   kubeconfig:
-    description: The kubeconfig that leads to the pods.
+    description: The kubeconfig of the pods' cluster.
     type: path
   context:
-    description: The context in it; its current one when left out.
+    description: The context in the kubeconfig; empty uses the current context.
     type: str
   files:
-    description: Log files and globs (C(**) too), plain or gzip, each a source of its own.
+    description: Log files and globs (also C(**)), plain or gzip. Each file is a separate source.
     type: list
     elements: str
     default: []
@@ -77,7 +77,7 @@ options:
     description: A log as text.
     type: str
   expect:
-    description: What the logs have to prove; without it, RDMA by channel lines in every source.
+    description: What the logs must prove. The default is RDMA, proved by channel lines, in every source.
     type: dict
     suboptions:
       networks:
@@ -86,20 +86,20 @@ options:
         elements: str
         default: []
       evidence:
-        description: The weakest evidence that is enough.
+        description: The weakest evidence that is accepted.
         type: str
         choices: [banner, selection, channels]
         default: channels
       ranks:
-        description: Ranks that must be seen over all sources.
+        description: Number of ranks that must be seen over all sources.
         type: int
         default: 0
       nodes:
-        description: Nodes that one communicator must span.
+        description: Number of nodes that one communicator must span.
         type: int
         default: 0
       min_devices:
-        description: Devices that every rank must use; 2 on a GB10 with both halves of its port.
+        description: Number of devices that every rank must use; 2 on a GB10 with both halves of its port.
         type: int
         default: 0
       balance:
@@ -107,10 +107,10 @@ options:
         type: float
         default: 0
       gdr:
-        description: Whether GPUDirect RDMA must be on or off. A GB10 never has it; left out, it does not matter.
+        description: Whether GPUDirect RDMA must be on or off; not checked if omitted. A GB10 never has it.
         type: bool
       complete:
-        description: Every communicator must have finished its set-up.
+        description: Require that every communicator has finished its set-up.
         type: bool
         default: false
       allow_intra:
@@ -118,19 +118,19 @@ options:
         type: bool
         default: false
       allow_unknown:
-        description: Accept logs that say nothing.
+        description: Accept logs that prove nothing.
         type: bool
         default: false
   timeout:
-    description: Seconds to wait for the lines of a lazy connection; a proved wrong transport ends the wait at once.
+    description: Seconds to wait for channel lines of late connections; a proved wrong transport ends the wait at once.
     type: int
     default: 0
   interval:
-    description: Seconds between two looks.
+    description: Seconds between two reads of the logs.
     type: int
     default: 5
   evidence_dir:
-    description: Directory on the host that runs the module for a trimmed copy of each log and the judgement as JSON.
+    description: Directory, on the host that runs the module, for a trimmed copy of each log and the judgement as JSON.
     type: path
 """
 
@@ -186,31 +186,31 @@ satisfied:
   type: bool
 healthy:
   description:
-    - Whether no rank logged an error that stopped NCCL, then or later.
-    - An error after the channels leaves the verdict as it is; RV(causes) names it.
+    - Whether no rank logged an error that stopped NCCL, at its start or later.
+    - An error after the channel lines does not change the verdict; RV(causes) names it.
   returned: always
   type: bool
 complete:
-  description: Whether every communicator that was begun finished its set-up.
+  description: Whether every communicator that was begun has finished its set-up.
   returned: always
   type: bool
 failures:
-  description: What is missing, a sentence each, with rank and source.
+  description: What is missing, one sentence per failure, with rank and source.
   returned: always
   type: list
   elements: str
 ranks:
-  description: One entry a process with host, pid, rank, pod, verdict, evidence, channels and communicators.
+  description: One entry per process with host, pid, rank, pod, verdict, evidence, channels and communicators.
   returned: always
   type: list
   elements: dict
 sources:
-  description: The judgement of each pod or file on its own.
+  description: The judgement of each pod or file by itself.
   returned: always
   type: list
   elements: dict
 causes:
-  description: Probable causes with remedy, confidence and the line each rests on, best first.
+  description: Probable causes, best first, each with its remedy, its confidence and the log line that shows it.
   returned: always
   type: list
   elements: dict
@@ -280,7 +280,7 @@ def judge_once(options: dict[str, Any], expect: Expectation) -> Judgement:
 
 
 def run(options: dict[str, Any], keep: bool) -> dict[str, Any]:
-    """Judge until the judgement is final or the time is over, and return it."""
+    """Read and judge until the judgement is final or the time is over; return the judgement."""
     result, kept = judge_until_final(
         partial(judge_once, options, overall.expectation(options["expect"] or {})),
         options["timeout"],

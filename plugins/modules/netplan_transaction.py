@@ -8,26 +8,27 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: netplan_transaction
-short_description: Addresses and MTU of the fabric by netplan, with an undo that needs no controller
+short_description: Set the fabric's addresses and MTU with netplan, and undo the change unless it is confirmed
 version_added: 0.1.0
 author: The gb10.cluster authors (@gb10)
 description:
-  - Writes a netplan file of its own and a sysctl file for the PFs and VFs of the fabric plan and makes them effective
-    as one transaction.
-  - The new configuration is read by the real C(netplan generate) in a temporary root first. Then the host is armed with
-    an undo that a systemd timer starts after O(undo_timeout) seconds, and a reboot at once, and only then anything is
-    changed. Links, addresses, MTU and RoCE v2 GIDs are checked, the default gateways are pinged, and addresses, routes,
-    rules and name servers of all other interfaces are compared with those before. When a check fails, the old state
-    comes back at once.
-  - Only the fabric's interfaces are reconfigured; C(netplan apply) is not used. Where NetworkManager renders netplan's
-    files, systemd-networkd is started for the fabric's interfaces and NetworkManager leaves them alone.
-  - The change holds only when a second call with O(state=confirmed) comes in time. Make it over a new connection, since
-    that proves that the management link is alive.
-  - A VF that a pod holds is left alone, its address lives in the pod.
+  - Writes its own netplan file and sysctl file for the PFs and VFs of the fabric plan, and applies both as one
+    transaction.
+  - C(netplan generate) first reads the new configuration in a temporary root. Before anything is changed, the module
+    arms an undo on the host. A systemd timer starts this undo after O(undo_timeout) seconds, and a reboot starts it at
+    once; neither needs the controller.
+  - After the change the module checks links, addresses, MTU and RoCE v2 GIDs, pings the default gateways, and compares
+    the addresses, routes, rules and name servers of all other interfaces with those before. If a check fails, it
+    restores the old state at once.
+  - Reconfigures only the fabric's interfaces and does not use C(netplan apply). Where NetworkManager is netplan's
+    renderer, systemd-networkd is started for the fabric's interfaces, and NetworkManager is told not to manage them.
+  - The change stays only if a second call with O(state=confirmed) follows in time. Make this call over a new
+    connection, which proves that the management link still works.
+  - The module does not change a VF that a pod holds, because the address of such a VF is set inside the pod.
 attributes:
   check_mode:
     support: full
-    description: Validates with netplan and tells what would change. VFs that do not exist yet are accepted.
+    description: Validates with netplan and reports what would change. VFs that do not exist yet are accepted.
   diff_mode:
     support: full
     description: Shows the files and the live differences.
@@ -43,22 +44,23 @@ options:
     description:
       - V(checked) only reads. It fails where the plan names an interface that must not be touched or netplan refuses
         the files that the host has now, and warns of other netplan files and DHCP leases on the fabric's interfaces.
-      - V(applied) leads to the plan.
+      - V(applied) brings the host to the plan.
       - V(confirmed) keeps the change whose O(transaction) is given.
-      - V(restored) goes back to the state before the last confirmed change.
-      - V(absent) goes back to the state before the first change and forgets all changes once it is confirmed.
+      - V(restored) restores the state before the last confirmed change.
+      - V(absent) restores the state before the first change. Once this is confirmed, all records of
+        changes are deleted.
     type: str
     choices: [checked, applied, confirmed, restored, absent]
     default: applied
   pfs:
-    description: The PFs with C(name), as the fabric plan lists them for a host.
+    description: The PFs with C(name), in the form in which the fabric plan lists them for a host.
     type: list
     elements: dict
     default: []
   vfs:
     description:
-      - The VFs with C(netdev), C(address), C(prefix), C(mac) and C(rdma_device), as the fabric plan lists them for a
-        host.
+      - The VFs with C(netdev), C(address), C(prefix), C(mac) and C(rdma_device), in the form in which the fabric plan
+        lists them for a host.
     type: list
     elements: dict
     default: []
@@ -67,21 +69,21 @@ options:
     type: int
     default: 9000
   transaction:
-    description: What a call that changed something returned. Needed with O(state=confirmed).
+    description: The transaction that the changing call returned. Required with O(state=confirmed).
     type: str
   management_interfaces:
     description:
-      - Interfaces that must stay as they are. Those with a default route and the one of the Ansible session are always
-        protected. The change is refused when the plan names one of them.
+      - Interfaces that must not change. Interfaces with a default route and the interface of the Ansible session are
+        always protected. The change is refused when the plan names one of them.
     type: list
     elements: str
     default: []
   undo_timeout:
-    description: Seconds until the host takes an unconfirmed change back.
+    description: Seconds after which the host undoes an unconfirmed change.
     type: int
     default: 120
   settle_timeout:
-    description: Seconds within which links, addresses and GIDs must be there.
+    description: Seconds within which links, addresses and GIDs must appear.
     type: int
     default: 20
   check_gids:
@@ -89,7 +91,7 @@ options:
     type: bool
     default: true
   netplan_path:
-    description: The netplan file. A higher number than the installer's wins where both name an interface.
+    description: The netplan file. Give it a higher number than the installer's file, so that it takes precedence.
     type: path
     default: /etc/netplan/60-gb10-fabric.yaml
   sysctl_path:
@@ -112,7 +114,7 @@ EXAMPLES = r"""
 - name: Open a new connection
   ansible.builtin.meta: reset_connection
 
-- name: Keep the change
+- name: Confirm the change
   gb10.cluster.netplan_transaction:
     state: confirmed
     transaction: "{{ netplan_applied.transaction }}"
@@ -121,11 +123,11 @@ EXAMPLES = r"""
 
 RETURN = r"""
 msg:
-  description: What was done, or what is wrong, which state holds and what to do next.
+  description: What was done, or what is wrong, which state is active and what to do next.
   type: str
   returned: always
 transaction:
-  description: What O(state=confirmed) needs; empty when nothing was changed.
+  description: The value to pass to O(state=confirmed); empty when nothing was changed.
   type: str
   returned: always
   sample: 20260401T120000-3fa2
@@ -136,12 +138,12 @@ differences:
   returned: always
   sample: ["mtu: enp1s0f0v0 has 1500, planned 9000"]
 held:
-  description: VFs that are in a pod, with the pod.
+  description: VFs that a pod holds, each with its pod.
   type: dict
   returned: always
   sample: {"enp1s0f0v0": "pod gb10-serving/gemma-0 (network namespace cni-5f)"}
 findings:
-  description: What stopped the change before anything was written.
+  description: The errors that stopped the change before anything was written.
   type: list
   elements: dict
   returned: always
@@ -176,7 +178,7 @@ class Transaction:
         self.paths = {kind: Path(self.params[f"{kind}_path"]) for kind in ("netplan", "sysctl")}
 
     def desired(self, vfs_may_come: bool) -> list[interfaces.Interface]:
-        """Return the plan's interfaces; raise HostError where something stops the change before anything is written."""
+        """Return the plan's interfaces; raise HostError if a finding stops the change before anything is written."""
         try:
             desired = interfaces.interfaces(self.params["pfs"], self.params["vfs"], self.params["mtu"])
         except (KeyError, TypeError, ValueError) as error:
@@ -191,17 +193,17 @@ class Transaction:
         return desired
 
     def check_host(self) -> None:
-        """Look at the host before the VFs are made."""
+        """Check the host before its VFs are created."""
         desired = self.desired(vfs_may_come=True)
         files = {p: p.read_text(encoding="utf-8") for p in renderer.netplan_files() if p != self.paths["netplan"]}
         for finding in interfaces.leftovers(desired, system.links(), files):
             self.result["findings"].append(finding.as_dict())
             self.module.warn(str(finding))
         transaction.validate({})
-        self.result["msg"] = "netplan accepts the files of this host, and the plan touches no interface of others"
+        self.result["msg"] = "netplan accepts the files of this host, and the plan changes only the fabric's interfaces"
 
     def apply(self) -> None:
-        """Lead to the plan."""
+        """Bring the host to the plan."""
         self.undo_leftover()
         desired = self.desired(vfs_may_come=self.module.check_mode)
         held = self.result["held"]
@@ -230,15 +232,15 @@ class Transaction:
         self.perform(change, differences)
 
     def go_back(self, forget: bool) -> None:
-        """Lead to the state before the last change, or before the first one."""
+        """Restore the state before the last change, or before the first one if ``forget`` is true."""
         self.undo_leftover()
         past = self.state.manifests()
         if not past:
             if forget and self.state.directory.exists() and not self.module.check_mode:
                 undo.forget(self.state)
-            self.result["msg"] = "This host has no change to go back from"
+            self.result["msg"] = "This host has no confirmed change to undo"
             return
-        # The oldest manifest that knows a file, link or sysctl has its original.
+        # The oldest manifest that lists a file, link or sysctl holds its original value.
         chosen = past if forget else past[-1:]
         files: dict[Path, str | None] = {}
         links: dict[str, undo.LinkState] = {}
@@ -262,7 +264,7 @@ class Transaction:
         self.perform(change, list, always=True)
 
     def perform(self, change: transaction.Change, differences: Any, always: bool = False) -> None:
-        """Validate, tell the difference and, outside of check mode, make the change."""
+        """Validate the change, report the differences and, outside of check mode, make the change."""
         modes = {path: transaction.mode_of(path) for path in change.files}
         stale = transaction.outdated(change.files, modes)
         self.result["differences"] = differences()
@@ -281,7 +283,7 @@ class Transaction:
         self.result["msg"] = f"Applied and checked; undone in {change.timeout} s unless it is confirmed"
 
     def undo_leftover(self) -> None:
-        """Take back what an earlier run left unconfirmed, so that this one starts from a known state."""
+        """Undo a change that an earlier run did not confirm, so that this run starts from a known state."""
         if self.state.pending.exists():
             if self.module.check_mode:
                 raise system.HostError(
@@ -292,14 +294,14 @@ class Transaction:
 
 
 def drop_ins(names: list[str]) -> dict[Path, str | None]:
-    """Return what lets systemd-networkd run beside NetworkManager; nothing for a host without the latter."""
+    """Return the drop-in that lets systemd-networkd run beside NetworkManager; empty if NetworkManager is absent."""
     if not system.is_active(network_manager.SERVICE) and not renderer.NM_DROP_IN.exists():
         return {}
     return {renderer.NM_DROP_IN: network_manager.unmanaged(names), renderer.NETWORKD_DROP_IN: renderer.NETWORKD_KEEPS}
 
 
 def diff(change: transaction.Change, differences: list[str]) -> dict[str, str]:
-    """Return what --diff prints."""
+    """Return the text for --diff."""
     text: list[str] = []
     for path, content in change.files.items():
         old = path.read_text(encoding="utf-8") if path.exists() else ""
@@ -355,7 +357,7 @@ def main() -> None:
         else:
             call.go_back(forget=module.params["state"] == "absent")
     except (system.HostError, OSError) as error:
-        # A change that had begun is taken back by the host's own timer.
+        # The host's own timer undoes a change that has already begun.
         module.fail_json(**{**result, "changed": False, "msg": system.explain(error)})
     module.exit_json(**result)
 

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: nic_qos
-short_description: A lossless class for RoCE on a host's ConnectX ports, also after a reboot
+short_description: Configure a lossless class for RoCE on a host's ConnectX ports, also after a reboot
 version_added: 0.1.0
 author: The gb10.cluster authors (@gb10)
 description:
-  - Lets the ports trust DSCP, puts the DSCPs of RoCE and of its congestion notifications (CNP) into classes of their
-    own, and turns PFC on for the class of RoCE only, so that it pauses instead of dropping.
-  - Remembers what every port had before the first change; O(state=absent) goes back to exactly that.
-  - Useful only on a switch with the same classes, and with C(NCCL_IB_TC=106), which marks NCCL's packets with DSCP 26.
+  - Makes the ports trust DSCP, assigns the DSCPs of RoCE and of its congestion notifications (CNP) to separate classes,
+    and enables PFC only for the class of RoCE, so that this class pauses instead of dropping packets.
+  - Records the settings of every port before the first change; O(state=absent) restores exactly these.
+  - This helps only if the switch has the same classes and C(NCCL_IB_TC=106) is set, which marks NCCL's packets with
+    DSCP 26.
 attributes:
   check_mode:
     support: full
@@ -34,8 +35,8 @@ options:
   state:
     description:
       - V(present) sets the classes.
-      - V(absent) goes back to what the ports had before the first change and removes the boot unit. It does
-        nothing, and does not need C(dcb), where nothing was changed.
+      - V(absent) restores the settings that the ports had before the first change, and removes the boot unit. If
+        nothing was changed, it does nothing and does not need C(dcb).
     type: str
     choices: [present, absent]
     default: present
@@ -45,19 +46,19 @@ options:
     elements: str
     default: []
   lossless_class:
-    description: Class of RoCE, the only one with PFC.
+    description: The class of RoCE. PFC is enabled for this class only.
     type: int
     default: 3
   roce_dscp:
-    description: DSCP of RoCE.
+    description: The DSCP of RoCE packets.
     type: int
     default: 26
   cnp_class:
-    description: Class of congestion notifications.
+    description: The class of congestion notifications.
     type: int
     default: 6
   cnp_dscp:
-    description: DSCP of congestion notifications.
+    description: The DSCP of congestion notifications.
     type: int
     default: 48
   boot_timeout:
@@ -67,11 +68,11 @@ options:
 """
 
 EXAMPLES = r"""
-- name: Pause RoCE instead of dropping it
+- name: Configure a lossless class for RoCE
   gb10.cluster.nic_qos:
     ports: [enp1s0f0np0, enP2p1s0f0np0]
 
-- name: Go back to what the ports had
+- name: Restore the original settings of the ports
   gb10.cluster.nic_qos:
     state: absent
 """
@@ -82,7 +83,7 @@ msg:
   type: str
   returned: always
 commands:
-  description: What was run, or would be in check mode.
+  description: The commands that were run, or would be run outside of check mode.
   type: list
   elements: str
   returned: always
@@ -102,7 +103,7 @@ CONFIG = Path("/etc/gb10/qos.json")
 
 
 def boot_unit(timeout: int, count: int) -> host_unit.HostUnit:
-    """Return the unit that does at boot what this module does now."""
+    """Return the unit that repeats this module's work at boot."""
     return host_unit.HostUnit(
         name="gb10-qos",
         description="Lossless class of RoCE on the GB10 fabric's ports",
@@ -114,7 +115,7 @@ def boot_unit(timeout: int, count: int) -> host_unit.HostUnit:
 
 
 def asked(params: dict[str, Any]) -> rdma_qos.Qos:
-    """Return the classes that the options ask for. Raise HostError for what can't be."""
+    """Return the classes that the options request. Raise HostError for invalid values."""
     numbers = {key: params[key] for key in ("lossless_class", "cnp_class", "roce_dscp", "cnp_dscp")}
     wrong = [f"{key} {value}" for key, value in numbers.items() if not 0 <= value < (8 if "class" in key else 64)]
     if params["roce_dscp"] == params["cnp_dscp"]:
@@ -135,7 +136,7 @@ def converge(module: AnsibleModule, result: dict[str, Any]) -> None:
     if present:
         wanted = asked(module.params)
         goals = dict.fromkeys(module.params["ports"], wanted)
-        # the state before includes a DSCP that this run is the first to change
+        # the recorded state includes a DSCP that this run changes for the first time
         for port in goals:
             before = rdma_qos.observe(port, wanted.classes)
             known = origin.get(port, before)
@@ -156,7 +157,7 @@ def converge(module: AnsibleModule, result: dict[str, Any]) -> None:
         "after": json.dumps({port: qos.as_dict() for port, qos in goals.items()}, indent=2) + "\n",
     }
     if not module.check_mode:
-        # The configuration goes first: it remembers the origin, also when a later step fails.
+        # Write the configuration first: it records the original state, also if a later step fails.
         if present and outdated:
             unit.install(text)
         for command in todo:

@@ -10,10 +10,10 @@ module: node_room_info
 short_description: Read the devices that the nodes of a cluster offer, and the pods that hold them
 version_added: 0.1.0
 description:
-  - Reads nodes and pods of a cluster and returns, for each node, whether pods can start there, which devices it offers
-    (GPUs, RDMA devices, VFs), and which pods hold them.
+  - Reads nodes and pods of a cluster. For each node it returns whether pods can start there, which devices the node
+    offers (GPUs, RDMA devices, VFs), and which pods hold them.
   - Pods that have ended or are being deleted do not count.
-  - Nothing else of the pods is returned, in particular not their environment.
+  - Returns no other data of the pods, in particular not their environment.
 author: The gb10.cluster authors (@gb10)
 requirements:
   - kubernetes (Python library)
@@ -24,18 +24,18 @@ options:
     type: path
     required: true
   context:
-    description: The context in it.
+    description: The context in the kubeconfig.
     type: str
     required: true
   wanted:
     description:
-      - Nodes to wait for, by their label kubernetes.io/hostname, each with the least number of every device that it
+      - Nodes to wait for, by their label kubernetes.io/hostname, each with the smallest number of every device that it
         must offer.
-      - A node that just restarted is not ready for a minute, and offers no device until its plugins have come back.
+      - A node that just restarted is not ready for a minute, and offers no devices until its device plugins run again.
     type: dict
     default: {}
   wait_timeout:
-    description: Seconds to wait for the nodes of O(wanted); what was found is returned in either case.
+    description: Seconds to wait for the nodes of O(wanted). After this time the module returns the present state.
     type: int
     default: 0
 """
@@ -52,14 +52,14 @@ RETURN = r"""
 nodes:
   description:
     - A dictionary for every node, by name, with C(node), C(host) (its label kubernetes.io/hostname), C(trouble) (why it
-      is not ready, empty when it is), C(cordoned), C(offers) and C(holders).
-    - C(offers) are numbers of extended resources. C(holders) have C(namespace), C(pod), C(instance) (the serving group,
-      empty for other pods) and C(resources).
+      is not ready; empty if it is), C(cordoned), C(offers) and C(holders).
+    - C(offers) contains numbers of extended resources. C(holders) have C(namespace), C(pod), C(instance) (the serving
+      group; empty for other pods) and C(resources).
   returned: always
   type: list
   elements: dict
 msg:
-  description: Which pods hold devices, one line each.
+  description: The pods that hold devices, one line per pod.
   returned: always
   type: str
 """
@@ -75,12 +75,12 @@ POLL_SECONDS = 5
 
 
 def read_rooms(cluster: Cluster) -> list[Room]:
-    """Return what the nodes offer and who holds it; raises ClusterError, and ValueError for an unreadable quantity."""
+    """Return the devices of the nodes and their holders; raise ClusterError, or ValueError for an invalid quantity."""
     return rooms(cluster.nodes(), cluster.all_pods())
 
 
 def wait(cluster: Cluster, wanted: dict[str, dict[str, int]], timeout: int) -> list[Room]:
-    """Return the nodes once the wanted ones are able to serve, or when the time is over."""
+    """Return the nodes once the wanted ones are ready and offer their devices, or when the time is over."""
     deadline = time.monotonic() + timeout
     while True:
         found = read_rooms(cluster)

@@ -11,8 +11,8 @@ short_description: Wait until Kubernetes nodes are ready and offer their devices
 version_added: 0.1.0
 description:
   - Waits for nodes to join, to become ready, and to offer resources such as V(nvidia.com/gpu).
-  - Fails after O(timeout) seconds with what each node lacks, the newest Warning events, and what to do where the cause
-    is known, such as a missing container runtime. It never prints an API object.
+  - Fails after O(timeout) seconds with what each node lacks, the newest Warning events, and a remedy if the cause is
+    known, such as a missing container runtime. It never prints an API object.
 author: The gb10.cluster authors (@gb10)
 extends_documentation_fragment: [gb10.cluster.readonly]
 options:
@@ -21,7 +21,7 @@ options:
     type: path
     required: true
   context:
-    description: Context in it.
+    description: Context in the kubeconfig.
     type: str
     required: true
   nodes:
@@ -30,15 +30,15 @@ options:
     elements: str
     default: []
   label:
-    description: Label of the nodes as V(name=value), used where O(nodes) is empty.
+    description: Label of the nodes as V(name=value). It is used if O(nodes) is empty.
     type: str
     default: ""
   resources:
-    description: The least number of each resource that every node must offer.
+    description: The smallest number of each resource that every node must offer.
     type: dict
     default: {}
   of_node:
-    description: For a node's name the resources of which this node must offer one each.
+    description: Resources by node name; the node must offer at least one of each.
     type: dict
     default: {}
   namespace:
@@ -63,7 +63,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 lacking:
-  description: What each node still lacks, a sentence per node; empty when all are ready.
+  description: What each node still lacks, one sentence per node; empty if all nodes are ready.
   returned: always
   type: list
   elements: str
@@ -73,7 +73,7 @@ warnings_seen:
   type: list
   elements: str
 msg:
-  description: The state of the nodes, with events and what to do on failure.
+  description: The state of the nodes; on failure also the events and the remedy.
   returned: always
   type: str
 """
@@ -86,12 +86,12 @@ from ansible_collections.gb10.cluster.plugins.module_utils._k3s.nodes import hin
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.client import Cluster, ClusterError
 
 POLL_SECONDS = 2
-# Events of nodes are in this namespace.
+# Kubernetes stores the events of nodes in this namespace.
 NODE_EVENTS = "default"
 
 
 def look(cluster: Cluster, options: dict[str, Any]) -> list[str]:
-    """Return what the nodes lack now. An API that does not answer, as while K3s restarts, is one of these things."""
+    """Return what the nodes lack now. This includes an API that does not respond, for example while K3s restarts."""
     key, _equals, value = options["label"].partition("=")
     try:
         nodes = cluster.nodes()
@@ -103,7 +103,7 @@ def look(cluster: Cluster, options: dict[str, Any]) -> list[str]:
 
 
 def warnings(cluster: Cluster, namespace: str) -> list[str]:
-    """Return the newest warnings; none where the API does not answer."""
+    """Return the newest warnings; empty if the API does not respond."""
     try:
         return latest_warnings([*cluster.warnings(namespace), *cluster.warnings(NODE_EVENTS)])
     except ClusterError:

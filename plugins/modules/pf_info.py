@@ -7,11 +7,11 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: pf_info
-short_description: List the physical functions of a host and what they offer
+short_description: List the physical functions of a host and their capabilities
 version_added: 0.1.0
 description:
-  - Reads which netdevs can have VFs, how many, their RDMA device and the largest MTU that the driver takes.
-  - Sets the facts that M(gb10.cluster.fabric_plan) plans with.
+  - Reads which netdevs can have VFs, how many VFs, their RDMA device and the largest MTU that the driver accepts.
+  - Sets the facts that M(gb10.cluster.fabric_plan) needs for its plan.
 author: The gb10.cluster authors (@gb10)
 extends_documentation_fragment: [gb10.cluster.readonly]
 options:
@@ -22,7 +22,7 @@ options:
 """
 
 EXAMPLES = r"""
-- name: Ask the host for its PFs
+- name: List the PFs of the host
   gb10.cluster.pf_info:
 """
 
@@ -39,7 +39,7 @@ ansible_facts:
   returned: always
   type: dict
 msg:
-  description: What was found.
+  description: A one-line list of the PFs that were found.
   returned: always
   type: str
 """
@@ -51,12 +51,12 @@ from ansible_collections.gb10.cluster.plugins.module_utils._sriov.physical_funct
 
 
 def main() -> None:
-    """Read and report."""
+    """Read the PFs and report them."""
     module = AnsibleModule(
         argument_spec={"sysfs_root": {"type": "path", "default": "/sys"}},
         supports_check_mode=True,
     )
-    # no iproute2 (a container): the MTU limits stay unknown, which the planner takes as "not asked"
+    # Without iproute2 (in a container) the MTU limits stay unknown, and the planner does not check them.
     ip = module.get_bin_path("ip")
     links = module.run_command([ip, "-d", "-j", "link", "show"])[1] if ip else "[]"
     pfs = read_pfs(module.params["sysfs_root"], links)

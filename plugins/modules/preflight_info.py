@@ -7,27 +7,27 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: preflight_info
-short_description: Read the facts that preflight judges
+short_description: Read the facts that preflight checks
 version_added: 0.1.0
 description:
   - Reads user, system, kernel, GPU, PCIe, firmware, ports, RDMA, cgroup, clock, space, netplan, firewall, listeners,
     network namespaces and an installed Kubernetes.
-  - Changes nothing and judges nothing; M(gb10.cluster.preflight_report) does, for all hosts together.
+  - Changes nothing and checks nothing. M(gb10.cluster.preflight_report) checks the facts of all hosts together.
 author: The gb10.cluster authors (@gb10)
 extends_documentation_fragment: [gb10.cluster.readonly]
 options:
   paths:
-    description: Directories whose free space counts; they need not exist yet.
+    description: Directories whose free space is read. They need not exist yet.
     type: list
     elements: str
     default: [/var/lib]
   controller_time:
     description:
-      - Seconds since 1970 on the controller, just before the task; without it the host's clock is not compared.
-      - The time that the task needs to start counts as an offset, so ignore a few seconds.
+      - Seconds since 1970 on the controller, just before the task. If omitted, the host's clock is not compared.
+      - The measured offset includes the time that the task needs to start, so ignore a few seconds.
     type: float
   k3s_binary:
-    description: Where an installed K3s is looked for.
+    description: Path at which an installed K3s is expected.
     type: path
     default: /usr/local/bin/k3s
   sysfs_root:
@@ -39,15 +39,15 @@ options:
     type: path
     default: /proc
   etc_root:
-    description: Where the system's configuration is.
+    description: Directory of the system's configuration.
     type: path
     default: /etc
   dev_root:
-    description: Where device nodes are.
+    description: Directory of the device nodes.
     type: path
     default: /dev
   netns_root:
-    description: Where named network namespaces are.
+    description: Directory of the named network namespaces.
     type: path
     default: /run/netns
   cgroup_root:
@@ -66,12 +66,12 @@ EXAMPLES = r"""
 RETURN = r"""
 ansible_facts:
   description:
-    - C(gb10_preflight) with everything that was read; what can't be read is null.
-    - The facts of M(gb10.cluster.pf_info) as well.
+    - C(gb10_preflight) with everything that was read; values that could not be read are null.
+    - Also the facts of M(gb10.cluster.pf_info).
   returned: always
   type: dict
 msg:
-  description: What was read, in a sentence.
+  description: A one-sentence summary of what was read.
   returned: always
   type: str
 """
@@ -94,7 +94,7 @@ ROOTS = {
 
 
 def main() -> None:
-    """Read and report."""
+    """Read the facts and report them."""
     spec: dict[str, Any] = {f"{name}_root": {"type": "path", "default": path} for name, path in ROOTS.items()}
     spec["paths"] = {"type": "list", "elements": "str", "default": ["/var/lib"]}
     spec["controller_time"] = {"type": "float"}

@@ -7,18 +7,18 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: preflight_report
-short_description: Judge the facts of all hosts in one report
+short_description: Check the facts of all hosts in one report
 version_added: 0.1.0
 description:
-  - Takes what M(gb10.cluster.preflight_info) read from the hosts of the play, plans the fabric of O(nodes), and judges
-    both together, on the controller.
-  - Fails when a finding is an error; every finding names its layer and its remedy, and all come at once.
-  - A host of the play from which nothing was read is an error, not a pass.
+  - Takes the facts that M(gb10.cluster.preflight_info) read from the hosts of the play, plans the fabric of O(nodes),
+    and checks facts and plan together, on the controller.
+  - Reports all findings at once, each with its layer and its remedy, and fails if one of them is an error.
+  - A host of the play whose facts were not read is an error.
 author: The gb10.cluster authors (@gb10)
 extends_documentation_fragment: [gb10.cluster.readonly]
 options:
   nodes:
-    description: Names of the hosts of the fabric, including those that this run doesn't visit.
+    description: Names of the hosts of the fabric, including those that this run does not visit.
     type: list
     elements: str
     required: true
@@ -28,24 +28,24 @@ options:
     elements: str
     default: []
   min_free_gib:
-    description: Free space, in GiB, that every path read must have.
+    description: Free space, in GiB, required for every path that was read.
     type: float
     default: 100
   min_rate_gbps:
-    description: Rate, in Gb/s, that every planned port must have.
+    description: Rate, in Gb/s, required of every planned port.
     type: float
     default: 200
   min_pcie_gbps:
-    description: What the PCIe link of every planned port must carry, in Gb/s.
+    description: Bandwidth, in Gb/s, required of the PCIe link of every planned port.
     type: float
     default: 100
   rdma_mode:
-    description: How pods get RDMA; only V(restricted) pods are subject to the runtime's memlock limit.
+    description: How pods get RDMA. The runtime's memlock limit applies only to V(restricted) pods.
     type: str
     choices: [privileged, ipc_lock, restricted, none]
     default: privileged
   severities:
-    description: Rule names with the severity to use instead of the usual, V(error), V(warning), V(info) or V(off).
+    description: Rule names with the severity to use instead of the default, V(error), V(warning), V(info) or V(off).
     type: dict
     default: {}
 """
@@ -62,13 +62,13 @@ EXAMPLES = r"""
 RETURN = r"""
 findings:
   description:
-    - What was found, worst first, each with C(severity), C(rule), C(layer), C(key), C(value), C(reason), C(remedy),
+    - All findings, worst first, each with C(severity), C(rule), C(layer), C(key), C(value), C(reason), C(remedy),
       C(where) and C(source).
   returned: always
   type: list
   elements: dict
 msg:
-  description: The report as text, with one line per host and port, then all findings.
+  description: The report as text, with one line per host and port, followed by all findings.
   returned: always
   type: str
 """

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: rdma_counters_info
-short_description: Read what RDMA devices and interfaces have moved
+short_description: Read how many bytes RDMA devices and interfaces moved
 version_added: 0.1.0
 description:
   - Reads C(port_xmit_data), C(port_rcv_data) and the error counters of every RDMA device, and the bytes of every
     interface, on a host or in pods.
-  - With O(before), tells what was moved since. Traffic on the RDMA devices that the interfaces did not see is RDMA,
-    whatever any log says; this works where NCCL logs nothing.
+  - With O(before), returns what moved since then. Bytes on the RDMA devices that the interfaces did not count are RDMA,
+    whatever a log says. This also works where NCCL logs nothing.
 author: The gb10.cluster authors (@gb10)
 requirements:
   - kubernetes (only to read pods)
@@ -22,42 +22,42 @@ extends_documentation_fragment:
   - gb10.cluster.readonly
 options:
   sysfs_root:
-    description: Where sysfs is, on the host or in the pods.
+    description: Where sysfs is mounted, on the host or in the pods.
     type: path
     default: /sys
   net_root:
-    description: Where sysfs is for the interfaces, which only their own network namespace shows.
+    description: Where sysfs is mounted for reading interfaces. Only the interfaces' own network namespace shows them.
     type: path
     default: /sys
   devices:
-    description: The RDMA devices that count for RV(rdma_bytes); all when empty.
+    description: The RDMA devices that RV(rdma_bytes) counts. Empty counts all.
     type: list
     elements: str
     default: []
   interfaces:
-    description: The interfaces that count for RV(tcp_bytes); all but V(lo) when empty.
+    description: The interfaces that RV(tcp_bytes) counts. Empty counts all except V(lo).
     type: list
     elements: str
     default: []
   agree_with:
-    description: Fail when what moved since O(before) contradicts this transport.
+    description: Fail if the bytes moved since O(before) contradict this transport.
     type: str
     choices: [rdma, tcp]
   min_bytes:
-    description: What moved must be at least this much to contradict anything.
+    description: Number of bytes that must have moved before the counters can contradict a transport.
     type: int
     default: 1000000
   before:
-    description: The RV(sources) of an earlier look.
+    description: RV(sources) of an earlier run of this module.
     type: dict
 """
 
 EXAMPLES = r"""
-- name: Look before
+- name: Read the counters before the transfer
   gb10.cluster.rdma_counters_info:
   register: before
 
-- name: See what moved
+- name: Compare the counters after the transfer
   gb10.cluster.rdma_counters_info:
     before: "{{ before.sources }}"
   register: after
@@ -69,7 +69,7 @@ sources:
   returned: always
   type: dict
 moved:
-  description: The same, counted since O(before); empty without it.
+  description: The same counters as a difference to O(before); empty without O(before).
   returned: always
   type: dict
 rdma_bytes:
@@ -77,7 +77,7 @@ rdma_bytes:
   returned: always
   type: int
 agrees:
-  description: V(true) or V(false), or V(none) when too little moved to tell or nothing was to be compared.
+  description: V(true) or V(false); V(none) if too little moved to tell, or if O(agree_with) is not set.
   returned: always
   type: raw
 tcp_bytes:
@@ -100,19 +100,19 @@ def script(options: dict[str, Any]) -> list[str]:
 
 
 def of_host(module: AnsibleModule, options: dict[str, Any]) -> dict[str, Any]:
-    """Return the counters of this host as its only source."""
+    """Return the counters of this host as the only source."""
     _status, output, _errors = module.run_command(script(options), check_rc=True)
     return {"host": counters.parse_counters(output)}
 
 
 def of_pods(options: dict[str, Any]) -> dict[str, Any]:
-    """Return the counters of every matching pod, as its own containers see them; raises ClusterError."""
+    """Return the counters of every matching pod, as its container reads them; raises ClusterError."""
     containers = find_containers(Cluster(options["kubeconfig"], options["context"]), **options["pods"])
     return {each.pod: counters.parse_counters(each.run(script(options)).stdout) for each in containers}
 
 
 def main() -> None:
-    """Read, subtract and tell."""
+    """Read the counters, compute the difference and report it."""
     module = AnsibleModule(
         argument_spec={
             "sysfs_root": {"type": "path", "default": "/sys"},

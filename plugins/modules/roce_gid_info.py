@@ -10,9 +10,9 @@ module: roce_gid_info
 short_description: List RDMA devices with ports and GIDs, and check planned addresses
 version_added: 0.1.0
 description:
-  - Reads every RDMA device from sysfs with state, rate, MTU and GID table of its ports.
-  - With O(expect) it fails unless every planned address has a GID of type RoCE v2. The index of that GID is reported,
-    and must not be pinned anywhere, because it moves when addresses or firmware change.
+  - Reads every RDMA device from sysfs, with the state, rate, MTU and GID table of its ports.
+  - With O(expect) it fails unless every planned address has a GID of type RoCE v2. It reports the index of that GID. Do
+    not pin the index anywhere, because it changes when addresses or firmware change.
 author: The gb10.cluster authors (@gb10)
 extends_documentation_fragment: [gb10.cluster.readonly]
 options:
@@ -22,25 +22,25 @@ options:
     default: /sys
   expect:
     description:
-      - What must have a RoCE v2 GID; the module fails when one has none, all findings at once.
-      - Each has C(rdma_device), C(address) and optionally C(address6), without prefix. Other keys mean nothing here,
-        so the VFs of a fabric plan can be given as they are.
+      - Addresses that must have a RoCE v2 GID. The module fails with all findings at once if one of them has none.
+      - Each item has C(rdma_device), C(address) and optionally C(address6), without prefix length. Other keys are
+        ignored, so the VFs of a fabric plan can be passed unchanged.
     type: list
     elements: dict
     default: []
   mtu:
-    description: The MTU, in bytes, that the netdevs of the expected devices must at least have.
+    description: The smallest MTU, in bytes, that the netdevs of the expected devices may have.
     type: int
   timeout:
     description:
-      - Seconds to wait for what is expected.
-      - GIDs follow an address within a second; after a link comes up it takes longer.
+      - Seconds to wait for the expected GIDs.
+      - A GID appears within a second after its address; after a link comes up it takes longer.
     type: int
     default: 0
 """
 
 EXAMPLES = r"""
-- name: List what this host has
+- name: List the RDMA devices of this host
   gb10.cluster.roce_gid_info:
 
 - name: Check that every VF of the plan has the GID of its address
@@ -77,13 +77,13 @@ devices:
               ndev: enp1s0f0v0
               ipv4: 10.100.0.1
 expected:
-  description: What was found of every item of O(expect), with the index of its RoCE v2 GID.
+  description: The result for every item of O(expect), with the index of its RoCE v2 GID.
   returned: always
   type: list
   elements: dict
   sample: [{rdma_device: rocep1s0f0v0, address: 10.100.0.1, found: true, index: 3}]
 satisfied:
-  description: Whether everything expected is there.
+  description: Whether all expected GIDs exist.
   returned: always
   type: bool
 findings:
@@ -109,7 +109,7 @@ INTERVAL = 0.5
 
 
 def main() -> None:
-    """Read until everything expected is there or time is up, then report."""
+    """Read until all expected GIDs exist or the time is over, then report."""
     module = AnsibleModule(
         argument_spec={
             "sysfs_root": {"type": "path", "default": "/sys"},

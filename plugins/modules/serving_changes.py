@@ -7,12 +7,12 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: serving_changes
-short_description: Compare what a serving group runs with what it is going to run
+short_description: Compare the running settings of a serving group with the wanted ones
 version_added: 0.1.0
 description:
   - Writes node, image, command line, environment, networks and resources of every rank, one setting per line, so that
     C(--diff) shows exactly what is going to change. Values from Secrets are not shown.
-  - Reports C(changed) when the two differ. It changes nothing itself.
+  - Reports C(changed) if the two differ. The module itself changes nothing.
 author: The gb10.cluster authors (@gb10)
 attributes:
   check_mode:
@@ -46,11 +46,11 @@ EXAMPLES = r"""
 
 RETURN = r"""
 outdated:
-  description: Whether ranks run that have to stop before the wanted ones start; a group is replaced as a whole.
+  description: Whether running ranks must stop before the wanted ones start. A group is always replaced as a whole.
   returned: always
   type: bool
 msg:
-  description: Whether the group is new, is going to be replaced, or runs what is wanted.
+  description: Whether the group is new, is going to be replaced, or already has the wanted settings.
   returned: always
   type: str
 """

@@ -7,15 +7,15 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: serving_group_info
-short_description: Tell how the ranks of a serving group are, and wait for them
+short_description: Report the state of a serving group's ranks, and wait until they are ready
 version_added: 0.1.0
 description:
-  - Reads pods and events of one serving group and says for every rank where it runs, whether it is ready and what is in
-    its way.
-  - With O(wait_timeout) it waits until all ranks are ready, and stops waiting as soon as waiting is in vain, for
-    example when a rank crashed twice or a network attachment is missing.
-  - When the group does not become ready it fails, and its message quotes the events and the last log lines of the ranks
-    in trouble, with the cause that NCCL's lines point to and its remedy.
+  - Reads pods and events of one serving group and reports for every rank where it runs, whether it is ready and what
+    prevents it from becoming ready.
+  - With O(wait_timeout) it waits until all ranks are ready. It stops as soon as waiting cannot help, for example when a
+    rank has crashed twice or a network attachment is missing.
+  - If the group does not become ready, the module fails. Its message quotes the events and the last log lines of the
+    ranks in trouble, and gives the cause that NCCL's log lines show, with its remedy.
 author: The gb10.cluster authors (@gb10)
 requirements:
   - kubernetes
@@ -26,7 +26,7 @@ options:
     type: path
     required: true
   context:
-    description: The context in it.
+    description: The context in the kubeconfig.
     type: str
     required: true
   namespace:
@@ -38,19 +38,19 @@ options:
     type: str
     required: true
   ranks:
-    description: How many ranks the group has.
+    description: Number of ranks in the group.
     type: int
     required: true
   wait_timeout:
-    description: Seconds to wait for all ranks; 0 only looks and never fails because of their state.
+    description: Seconds to wait for all ranks; V(0) reads the state once and never fails because of it.
     type: int
     default: 0
   log_lines:
-    description: How many lines of a troubled rank's log are quoted.
+    description: How many log lines of a rank in trouble are quoted.
     type: int
     default: 15
   restarted:
-    description: Quote ready ranks too that were started again, from before their last restart.
+    description: Also quote the log of ready ranks that were restarted, from before their last restart.
     type: bool
     default: false
 """
@@ -69,13 +69,13 @@ EXAMPLES = r"""
 
 RETURN = r"""
 ready:
-  description: Whether all ranks are there and ready.
+  description: Whether all ranks exist and are ready.
   returned: always
   type: bool
 ranks:
   description: A dictionary for every pod, with C(rank), C(pod), C(node), C(phase), C(ready), C(started), C(restarts),
-    C(revision), C(trouble), C(hopeless), C(last_exit) (the kubelet's reason, such as V(OOMKilled)) and C(lost) (it went
-    with its node).
+    C(revision), C(trouble), C(hopeless), C(last_exit) (the kubelet's reason, such as V(OOMKilled)) and C(lost) (the
+    rank ended because its node went down).
   returned: always
   type: list
   elements: dict
@@ -85,20 +85,20 @@ missing:
   type: list
   elements: int
 logs:
-  description: Last log lines of the ranks in trouble, by pod; of the crashed container where there was one.
+  description: Last log lines of the ranks in trouble, by pod. If a container crashed, these are the lines before it.
   returned: always
   type: dict
 causes:
-  description: What the NCCL lines of the ranks in trouble point to, each with C(rank), C(summary) and C(remedy).
+  description: The causes that the NCCL log lines of ranks in trouble show, each with C(rank), C(summary) and C(remedy).
   returned: always
   type: list
   elements: dict
 waited:
-  description: Seconds that were waited.
+  description: Seconds that the module waited.
   returned: always
   type: float
 msg:
-  description: What was found, one line per rank.
+  description: The state that was found, one line per rank.
   returned: always
   type: str
 """
@@ -117,18 +117,18 @@ from ansible_collections.gb10.cluster.plugins.module_utils._nccl.verdict import 
 
 POLL_SECONDS = 2
 CONTAINER = "sglang"
-# NCCL logs at start, tracebacks come at the end.
+# NCCL logs at the start of a process, tracebacks appear at its end.
 READ_LINES = 500
-# SGLang prints all its arguments on one line of some thousand characters.
+# SGLang prints all its arguments on one line of several thousand characters.
 WIDTH = 240
-# Below this confidence a line is only a hint.
+# A line with less confidence than this is only a hint.
 PROBABLE = 0.3
-# From here on an HTTP status means that the server failed, not that the request was wrong.
+# HTTP status codes from here on mean that the server failed, not that the request was wrong.
 SERVER_ERROR = 500
 
 
 class Members:
-    """The pods of one group and what the API tells about them; every method but ``answers`` raises ClusterError."""
+    """The pods of one group and their state in the API; every method but ``answers`` raises ClusterError."""
 
     def __init__(self, cluster: Cluster, namespace: str, instance: str) -> None:
         self._cluster, self._namespace = cluster, namespace
@@ -140,7 +140,7 @@ class Members:
         return status.read_group(pods, self._cluster.warnings(self._namespace), ranks)
 
     def log(self, rank: status.Rank) -> list[str]:
-        """Return the end of a rank's log, of its last crash where the container already runs again."""
+        """Return the end of a rank's log; if its container runs again after a crash, the log of the crashed one."""
         for previous in (True, False) if rank.restarts else (False,):
             try:
                 lines = self._cluster.log_end(self._namespace, rank.pod, CONTAINER, READ_LINES, previous)
@@ -153,7 +153,7 @@ class Members:
         return []
 
     def answers(self, rank: status.Rank) -> bool:
-        """Return whether the kubelet of a rank's node answers: the API server forwards requests for logs to it."""
+        """Return whether the kubelet of a rank's node responds: the API server forwards log requests to it."""
         try:
             self._cluster.log_end(self._namespace, rank.pod, CONTAINER, 1)
         except ClusterError as error:
@@ -162,7 +162,7 @@ class Members:
 
 
 def with_lost(members: Members, group: status.Group) -> status.Group:
-    """Return the group; a rank whose node does not answer is marked as lost, though it counts as ready for a minute."""
+    """Mark ranks on nodes that do not respond as lost; Kubernetes reports them as ready for up to a minute."""
     silent = [rank for rank in group.ranks if rank.node and not members.answers(rank)]
     lost = {rank.pod: replace(rank, ready=False, lost=True, trouble="its node does not answer") for rank in silent}
     return replace(group, ranks=[lost.get(rank.pod, rank) for rank in group.ranks])
@@ -179,7 +179,7 @@ def wait(members: Members, ranks: int, timeout: int) -> status.Group:
 
 
 def nccl_causes(rank: status.Rank, log: list[str]) -> list[dict[str, Any]]:
-    """Return what NCCL's lines of a rank point to."""
+    """Return the causes that the NCCL log lines of a rank show."""
     read = NcclLog()
     read.read(BytesIO("\n".join(log).encode()).read)
     causes = [cause for cause in make_report(read, rank.pod).causes if cause["confidence"] >= PROBABLE]

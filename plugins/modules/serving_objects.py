@@ -10,10 +10,10 @@ module: serving_objects
 short_description: Render the Kubernetes objects of a serving group
 version_added: 0.1.0
 description:
-  - Turns a serving plan and the options of the role P(gb10.cluster.sglang#role) into all objects of a group, with the
-    role's scripts and the profile's patches from the controller. The task must be one of that role.
-  - Secrets are not among the objects; pods refer to them by name.
-  - Runs on the controller; no host and no cluster is touched.
+  - Renders all objects of a group from a serving plan and the options of the role P(gb10.cluster.sglang#role), with the
+    role's scripts and the profile's patches from the controller. It must run in a task of that role.
+  - The objects contain no Secrets; pods refer to Secrets by name.
+  - Runs on the controller and contacts no host and no cluster.
 author: The gb10.cluster authors (@gb10)
 extends_documentation_fragment: [gb10.cluster.readonly]
 options: {}

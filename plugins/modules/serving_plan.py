@@ -7,14 +7,14 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: serving_plan
-short_description: Plan what every rank of a serving group runs
+short_description: Plan the command and settings of every rank of a serving group
 version_added: 0.1.0
 description:
-  - Joins a fabric plan and a profile into argv, environment, networks with addresses and resources of every rank.
-  - Checks the profile against the SGLang release that it will run on, the topology against the nodes, the VFs against
-    the fabric plan and the environment against NCCL, and fails with all findings at once.
-  - Reads every option of the role P(gb10.cluster.serving_plan#role) by its name, so the task must be one of that role.
-  - Runs on the controller, where profiles and catalogues are; no host and no cluster is touched.
+  - Derives argv, environment, networks with addresses, and resources of every rank from a fabric plan and a profile.
+  - Checks the profile against the SGLang release on which it will run, the topology against the nodes, the VFs against
+    the fabric plan, and the environment against NCCL. Fails with all findings at once.
+  - Reads every option of the role P(gb10.cluster.serving_plan#role) by its name, so it must run in a task of that role.
+  - Runs on the controller, which has the profiles and catalogues, and contacts no host and no cluster.
 author: The gb10.cluster authors (@gb10)
 extends_documentation_fragment: [gb10.cluster.readonly]
 options:
@@ -24,8 +24,8 @@ options:
     required: true
   candidates:
     description:
-      - Nodes of the cluster. If the option C(serving_plan_nodes) of the role is empty, the first of these are used, as
-        many as the profile needs.
+      - Nodes of the cluster. If the option C(serving_plan_nodes) of the role is empty, the first of these nodes are
+        used, as many as the profile needs.
     type: list
     elements: str
     default: []
@@ -46,7 +46,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 plan:
-  description: The serving plan; with errors among its findings it has no ranks.
+  description: The serving plan. It has no ranks if a finding is an error.
   returned: always
   type: dict
   sample:
@@ -54,12 +54,12 @@ plan:
     instance: gemma-4-31b-it
     ranks: [{rank: 0, node: spark1, argv: [python3, -m, sglang.launch_server], env: {NCCL_DEBUG: INFO}}]
 findings:
-  description: All errors, warnings and remarks, also on success.
+  description: All errors, warnings and notes, also on success.
   returned: always
   type: list
   elements: dict
 msg:
-  description: One line per rank, or all findings when the group can't be planned.
+  description: One line per rank, or all findings if the group cannot be planned.
   returned: always
   type: str
 """

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: sriov_vf
-short_description: Virtual functions of a host's ConnectX ports, with stable MACs, also after a reboot
+short_description: Create virtual functions with stable MACs on a host's ConnectX ports, also after a reboot
 version_added: 0.1.0
 author: The gb10.cluster authors (@gb10)
 description:
-  - Brings the number of virtual functions (VFs) of every named physical function (PF) and their MAC addresses to what
-    the fabric plan says, all PFs of a host in one call.
-  - The number of VFs can only be changed through 0, which destroys the VFs that pods are using. The change is refused,
-    with pod and network namespace, while another network namespace has a VF.
-  - Firmware is never changed. Where it offers no VFs, the message has the command that turns them on.
+  - Sets the number of virtual functions (VFs) of every named physical function (PF), and their MAC addresses, to the
+    values of the fabric plan. One call handles all PFs of a host.
+  - To change the number of VFs, the kernel must first destroy all VFs of the PF, also those that pods use. The module
+    refuses this while another network namespace has a VF, and names the pod and the namespace.
+  - The module never changes firmware. Where firmware offers no VFs, the message contains the command that enables them.
 attributes:
   check_mode:
     support: full
@@ -34,8 +34,8 @@ attributes:
 options:
   state:
     description:
-      - V(present) makes the VFs of O(pfs) and O(vfs).
-      - V(absent) goes back to the numbers that the PFs had before the first change and removes the boot unit.
+      - V(present) creates the VFs of O(pfs) and O(vfs).
+      - V(absent) restores the number of VFs that the PFs had before the first change, and removes the boot unit.
     type: str
     choices: [present, absent]
     default: present
@@ -48,7 +48,7 @@ options:
     default: []
   vfs:
     description:
-      - The VFs with C(pf), C(vf_index), C(netdev) (the name that udev gives) and C(mac).
+      - The VFs with C(pf), C(vf_index), C(netdev) (the name that udev assigns) and C(mac).
       - C(ansible_facts.gb10_fabric_plan) has this list for each host; further keys of its entries are ignored.
     type: list
     elements: dict
@@ -59,8 +59,8 @@ options:
     default: false
   persist:
     description:
-      - Keep C(gb10-sriov.service) on the host, a oneshot unit before C(network-pre.target) that brings VFs and MACs
-        back after a reboot without Ansible.
+      - Install C(gb10-sriov.service) on the host. This oneshot unit runs before C(network-pre.target) and restores VFs
+        and MACs after a reboot, without Ansible.
     type: bool
     default: true
   timeout:
@@ -68,7 +68,7 @@ options:
     type: int
     default: 30
   boot_timeout:
-    description: Seconds that the boot unit waits for a PF; booting goes on without VFs after that.
+    description: Seconds that the boot unit waits for a PF; after that, the boot continues without its VFs.
     type: int
     default: 60
   sysfs_root:
@@ -78,7 +78,7 @@ options:
 """
 
 EXAMPLES = r"""
-- name: Give both halves of the port four virtual functions
+- name: Create one virtual function on each half of the port
   gb10.cluster.sriov_vf:
     pfs:
       - {name: enp1s0f0np0, vf_count: 1}
@@ -87,7 +87,7 @@ EXAMPLES = r"""
       - {pf: enp1s0f0np0, vf_index: 0, netdev: enp1s0f0v0, mac: "02:67:00:00:01:00"}
       - {pf: enP2p1s0f0np0, vf_index: 0, netdev: enP2p1s0f0v0, mac: "02:67:00:01:01:00"}
 
-- name: Go back to what the host had
+- name: Restore the original number of VFs
   gb10.cluster.sriov_vf:
     state: absent
 """
@@ -103,13 +103,13 @@ pfs:
   elements: dict
   returned: always
 steps:
-  description: The writes that were made, or would be in check mode.
+  description: The writes that were made, or would be made outside of check mode.
   type: list
   elements: str
   returned: always
   sample: ["enp1s0f0np0: sriov_numvfs = 2"]
 findings:
-  description: What stopped the change, with C(rule), C(key), C(value), C(reason) and C(remedy).
+  description: The errors that stopped the change, with C(rule), C(key), C(value), C(reason) and C(remedy).
   type: list
   elements: dict
   returned: always
@@ -127,12 +127,12 @@ from ansible_collections.gb10.cluster.plugins.module_utils._host import unit as 
 from ansible_collections.gb10.cluster.plugins.module_utils._sriov import virtual_functions as sriov
 
 CONFIG = Path("/etc/gb10/sriov.json")
-# Without it NetworkManager starts DHCP on every new VF, before netplan's file for it exists.
+# Without this file NetworkManager starts DHCP on every new VF before netplan's file for the VF exists.
 NM_DROP_IN = network_manager.DIRECTORY / "conf.d/60-gb10-sriov.conf"
 
 
 def boot_unit(timeout: int, pf_count: int, vfs: list[sriov.Vf]) -> host_unit.HostUnit:
-    """Return the unit that does at boot what this module does now."""
+    """Return the unit that repeats this module's work at boot."""
     return host_unit.HostUnit(
         name="gb10-sriov",
         description="SR-IOV virtual functions of the GB10 fabric",
@@ -154,7 +154,7 @@ def describe(step: sriov.Step) -> str:
 
 
 def snapshot(states: dict[str, sriov.PfState], files: list[str]) -> str:
-    """Return what the diff compares."""
+    """Return the text that the diff compares."""
     shown = {
         name: {"vf_count": state.numvfs, "macs": {vf.netdev: vf.mac for vf in state.vfs.values() if not vf.holder}}
         for name, state in states.items()
@@ -163,7 +163,7 @@ def snapshot(states: dict[str, sriov.PfState], files: list[str]) -> str:
 
 
 def planned(states: dict[str, sriov.PfState], steps: list[sriov.Step]) -> dict[str, sriov.PfState]:
-    """Return the states that the steps lead to."""
+    """Return the states after these steps."""
     after = dict(states)
     for step in steps:
         state = after[step.pf]
@@ -187,7 +187,7 @@ def report(states: dict[str, sriov.PfState]) -> list[dict[str, Any]]:
 
 
 def desired(module: AnsibleModule, config: dict[str, Any]) -> tuple[list[sriov.Pf], list[sriov.Vf]]:
-    """Return the PFs and VFs that this run should lead to."""
+    """Return the PFs and VFs to which this run should bring the host."""
     if module.params["state"] == "absent":
         return [sriov.Pf(name, count) for name, count in config.get("origin", {}).items()], []
     try:
@@ -229,7 +229,7 @@ def converge(module: AnsibleModule, result: dict[str, Any]) -> None:
         "after": after,
     }
     if not module.check_mode:
-        # The configuration goes first: it remembers the origin, also when a later step fails.
+        # Write the configuration first: it records the original state, also if a later step fails.
         if persist and outdated:
             unit.install(text)
             network_manager.reload()

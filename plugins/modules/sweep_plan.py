@@ -12,9 +12,10 @@ short_description: Plan a sweep of server settings
 version_added: 0.1.0
 author: The gb10.cluster authors (@gb10)
 description:
-  - Takes the product of a sweep's axes and refuses the cells that SGLang would refuse. Of several cells that SGLang
-    resolves to one engine it measures the first.
-  - A cell is left out when the journal has its result for the same engine and the same workloads.
+  - Computes the product of a sweep's axes and rejects the cells that SGLang would reject. Of several cells that resolve
+    to the same engine as another cell, only the first is measured.
+  - Skips a cell if the journal has its result for the same engine and the same workloads.
+  - Runs on the controller and contacts no host.
   - Runs on the controller and touches no host.
 extends_documentation_fragment: [gb10.cluster.readonly]
 options:
@@ -23,27 +24,27 @@ options:
     type: str
     required: true
   sweep_dirs:
-    description: Directories that are searched before the collection's own.
+    description: Directories that are searched before the collection's own directory.
     type: list
     elements: path
     default: []
   profile_dirs:
-    description: Directories of profiles that are searched before the collection's own.
+    description: Directories of profiles that are searched before the collection's own directory.
     type: list
     elements: path
     default: []
   sglang_version:
-    description: Release of SGLang for the cells that name none; empty takes the preset's.
+    description: SGLang release for cells that do not name one. Empty uses the preset's release.
     type: str
     default: ""
   journal:
-    description: The sweep's journal; it need not exist yet.
+    description: The sweep's journal. It need not exist yet.
     type: path
     required: true
 """
 
 EXAMPLES = r"""
-- name: See what there is to measure
+- name: List the cells that remain to be measured
   gb10.cluster.sweep_plan:
     sweep: nemotron-3-super-mtp
     journal: results/nemotron-3-super-mtp.jsonl
@@ -56,12 +57,13 @@ cells:
   type: list
   elements: dict
 remaining:
-  description: The cells that are still to be measured, in order. C(serving) is what role serving_plan needs for each.
+  description: The cells that are still to be measured, in order. C(serving) contains the variables for role
+    serving_plan.
   returned: success
   type: list
   elements: dict
 workloads:
-  description: What is measured of each cell.
+  description: The workloads that are measured in each cell.
   returned: success
   type: list
   elements: dict
@@ -71,11 +73,11 @@ models:
   type: list
   elements: str
 revisions:
-  description: Branch, tag or commit of each of them, the last cell's where cells differ.
+  description: Branch, tag or commit of each model. If cells differ, this is the last cell's.
   returned: success
   type: dict
 unfinished:
-  description: What to say when a run ends here, with the next cell; empty when no cell is left.
+  description: Message for a run that ends here, with the next cell; empty if no cell is left.
   returned: success
   type: str
 stop:
@@ -87,7 +89,7 @@ run:
   returned: success
   type: str
 estimate_s:
-  description: Seconds that the remaining cells will take, from the finished ones once there are any.
+  description: Estimated seconds for the remaining cells, based on finished cells if there are any.
   returned: success
   type: float
 msg:

@@ -12,33 +12,33 @@ short_description: Add a record to the journal of a sweep
 version_added: 0.1.0
 author: The gb10.cluster authors (@gb10)
 description:
-  - Appends one JSON record with its checksum and waits until it is on the disk, so that no crash loses a finished cell.
-  - A result gets its status, the stage in which it failed and its environment from O(evidence). The class of a failure
-    comes from the logs of the ranks, and the record quotes the line that shows it.
-  - A result also gets the resolved engine and the workloads of the last plan, so that a later change of the profile or
-    of the workloads is noticed.
+  - Appends one JSON record with its checksum and waits until it is on disk, so that a crash loses no finished cell.
+  - For a result, derives its status, the stage in which it failed and its environment from O(evidence). The class of a
+    failure comes from the logs of the ranks, and the record quotes the log line that shows it.
+  - Adds the resolved engine and the workloads of the last plan to a result, so that a later change of the profile or of
+    the workloads is detected.
 attributes:
   check_mode:
     support: full
     description: Writes nothing in check mode.
   diff_mode:
     support: none
-    description: A journal only grows.
+    description: The module only appends to the journal, so there is no difference to show.
 options:
   journal:
-    description: The sweep's result log; made when it does not exist.
+    description: The sweep's result log. The module creates it if it does not exist.
     type: path
     required: true
   record:
     description:
-      - The record. C(kind) is V(plan), V(start) or V(result); C(run) is the run of the sweep that it belongs to.
+      - The record. C(kind) is V(plan), V(start) or V(result); C(run) is the sweep's run to which it belongs.
       - A plan has C(cells) and C(workloads). Instead of C(cells) it may have C(server) and C(preset), for one server.
       - A start or a result has C(cell), which a result of a plan with one cell may leave out.
     type: dict
     required: true
   evidence:
     description:
-      - For a result, the registered results of the cell's tasks. A task that did not run is left out or empty.
+      - For a result, the registered results of the cell's tasks. Omit a task that did not run, or pass an empty value.
       - C(plan) is the serving plan, C(mtu) that of the fabric, C(verify) whether the transport is verified.
       - C(pods) is the result of M(kubernetes.core.k8s_info), C(kernels) that of M(kubernetes.core.k8s_exec) in each
         pod, C(server) and C(measured) those of M(gb10.cluster.load_cell), C(group) that of
@@ -49,11 +49,11 @@ options:
   stop:
     description:
       - Stop rules for a record of kind V(start). C(hours) is the longest time since the first start of the record's
-        C(run), C(infrastructure) and C(failures) how many cells in a row may end that way.
+        C(run). C(infrastructure) and C(failures) are how many consecutive cells may end with that status.
     type: dict
     default: {}
   cell_minutes:
-    description: Minutes that a cell is expected to take, until one has ended.
+    description: Expected minutes per cell, used until a cell has ended.
     type: float
     default: 30.0
 """
@@ -70,7 +70,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 record:
-  description: The record as it was written, with status and failure.
+  description: The record as written, with status and failure.
   returned: always
   type: dict
 baseline:
@@ -78,11 +78,11 @@ baseline:
   returned: always
   type: dict
 stop:
-  description: Why no further cell may start; empty when one may.
+  description: Why no further cell may start; empty if one may start.
   returned: always
   type: str
 msg:
-  description: The cell and its status, or how far the sweep is.
+  description: The cell and its status, or the progress of the sweep.
   returned: always
   type: str
 """

@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Give experts of other ranks no weight in the sum of cutlass_moe_fp4: their rows hold another expert's result."""
+"""Set the weight of experts on other ranks to zero in cutlass_moe_fp4, whose rows for them hold wrong results."""
 
 from __future__ import annotations
 

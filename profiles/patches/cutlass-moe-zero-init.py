@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Start the expert maps of cutlass_moe from zero: rows of experts on other ranks are never written, and then read."""
+"""Initialize the expert maps of cutlass_moe with zeros: rows of experts on other ranks are read but never written."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Change installed Python sources before a server starts, or stop because they are not what a patch expects.
+"""Change installed Python sources before a server starts; stop if they are not what a patch expects.
 
-Runs in the server's image, with its Python and nothing else. Text is replaced in the installed file, since SGLang's
-worker processes import it anew. Every change is looked up again afterwards; a file that is neither as before nor as
-after, nor known to be right by itself, ends the start, because a server without a patch that it needs answers garbage
-or dies under load.
+This runs in the server's image with only its Python. It replaces text in the installed file, because SGLang's worker
+processes import it again, and verifies every change afterwards. A file that has neither the old nor the new text, and
+is not known to be correct without the patch, stops the start: a server without a patch that it needs gives wrong
+answers or crashes under load.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Edit:
-    """Replace ``old`` by ``new`` in a file below the installed packages, wherever it stands there."""
+    """Replace every occurrence of ``old`` by ``new`` in a file below the installed packages."""
 
     file: str
     old: str
@@ -29,7 +29,7 @@ class Edit:
 
 @dataclass(frozen=True)
 class Right:
-    """Tells a file that is right by itself: it has a text, or has it not; ``why`` ends the sentence "not needed: …"."""
+    """A file that needs no patch if it contains ``text`` (or lacks it, if not ``has``); ``why`` gives the reason."""
 
     file: str
     text: str
@@ -38,11 +38,11 @@ class Right:
 
 
 class PatchError(Exception):
-    """A patch can't be applied; the text says where and why."""
+    """A patch can't be applied; the message says where and why."""
 
 
 def find(name: str, search: Sequence[str]) -> Path:
-    """Return the installed file; raise PatchError when no directory of the search path has it."""
+    """Return the installed file; raise PatchError if no directory of the search path contains it."""
     for entry in search:
         path = Path(entry) / name
         if path.is_file():
@@ -51,7 +51,7 @@ def find(name: str, search: Sequence[str]) -> Path:
 
 
 def change(text: str, edit: Edit) -> str:
-    """Return the changed text, or the same when it is changed already; raise PatchError when it is neither."""
+    """Return the changed text, or the same text if it was changed before; raise PatchError if it is neither."""
     if edit.new in text:
         rest = text.replace(edit.new, "")
         if edit.old not in rest:
@@ -62,7 +62,7 @@ def change(text: str, edit: Edit) -> str:
 
 
 def apply(edits: Sequence[Edit], search: Sequence[str] | None = None) -> str:
-    """Apply all edits or none; return "applied" or "already there", raise PatchError otherwise."""
+    """Apply all edits or none; return "applied" or "already there", or raise PatchError."""
     search = sys.path if search is None else search
     before: dict[Path, str] = {}
     after: dict[Path, str] = {}
@@ -83,9 +83,10 @@ def apply(edits: Sequence[Edit], search: Sequence[str] | None = None) -> str:
 
 
 def settle(ways: Sequence[Sequence[Edit]], right: Sequence[Right] = (), search: Sequence[str] | None = None) -> str:
-    """Apply the first of several releases' ways to the same change that fits; return what became of it.
+    """Apply the first variant that fits the installed release; return the result.
 
-    What no way fits may be right by itself; else raise PatchError with what each way met.
+    ``ways`` has one variant of the change per release. If none fits, an entry of ``right`` can show that the file needs
+    no patch; otherwise raise PatchError with the problem of each variant.
     """
     problems: list[str] = []
     for edits in ways:
@@ -101,7 +102,7 @@ def settle(ways: Sequence[Sequence[Edit]], right: Sequence[Right] = (), search: 
 
 
 def run(name: str, *ways: Sequence[Edit], right: Sequence[Right] = ()) -> None:
-    """Apply one patch, written as one release's way or several, and say so; end the process when that fails."""
+    """Apply one patch, which has one variant or several, and print the result; end the process if that fails."""
     try:
         state = settle(ways, right)
     except (PatchError, OSError, SyntaxError, UnicodeDecodeError) as problem:

@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Cut the experts' input scales to this rank's experts: they are loaded for all, the weights only for its own."""
+"""Reduce the input scales to this rank's experts, because they are loaded for all experts, unlike the weights."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Load zero points of the experts by their number on this rank; the loader takes the number in the whole model."""
+"""Load the experts' zero points by their index on this rank; the loader uses the index in the whole model."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Let the CUTLASS DSL's SM120 block-scaled instruction be used on GB10 (SM121), as its releases from 4.5.0 do.
+"""Allow the SM120 block-scaled instruction of the CUTLASS DSL on GB10 (SM121), as DSL releases from 4.5.0 do.
 
-SGLang up to 0.5.10 asks for no exact release of the DSL, so that an image may hold one without the instruction (4.3)
-or one that admits SM121 by itself.
+SGLang up to 0.5.10 does not pin the DSL, so an image may contain a release without the instruction (4.3) or a release
+that already allows SM121.
 """
 
 from __future__ import annotations

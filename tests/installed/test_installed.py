@@ -92,6 +92,13 @@ def test_everything_has_documentation(collections: Path, home: Path) -> None:
         assert set(shown) == set(wanted)
 
 
+def test_the_documentation_follows_the_schema_of_a_documentation_site(home: Path) -> None:
+    lint = ("lint-collection-docs", "--plugin-docs", "--skip-rstcheck")
+    # antsibull-docs finds ansible-doc, and ansible-doc the other collections, on the path of this Python
+    shown = run(BIN / "antsibull-docs", *lint, home, cwd=home)
+    assert shown.stdout.strip() == ""
+
+
 def test_every_playbook_is_found_by_its_full_name(collections: Path, home: Path) -> None:
     playbooks = [f"gb10.cluster.{path.stem}" for path in sorted((home / "playbooks").glob("*.yml"))]
     inventory = home / "inventory" / "4x-gb10-switch"

@@ -36,6 +36,21 @@ def test_an_example_is_planned_as_it_stands(example: str) -> None:
     assert "Plan the group" in done.stdout
 
 
+def test_hosts_keep_facts_of_their_own_after_the_plan(tmp_path: Path) -> None:
+    later = {
+        "hosts": "gb10_nodes",
+        "gather_facts": False,
+        "tasks": [
+            {"ansible.builtin.set_fact": {"address": "{{ inventory_hostname }}", "cacheable": True}},
+            {"ansible.builtin.assert": {"that": "ansible_facts['address'] == inventory_hostname"}},
+        ],
+    }
+    plan = {"ansible.builtin.import_playbook": str(ROOT / "playbooks" / "plan.yml")}
+    (tmp_path / "book.yml").write_text(yaml.safe_dump([plan, later]), encoding="utf-8")
+    done = play(tmp_path / "book.yml", "-i", "inventory/4x-gb10-switch", "-e", "gb10_kubeconfig=/nonexistent")
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 @pytest.mark.parametrize(
     ("extra", "told"),
     [

@@ -52,7 +52,7 @@ def test_a_refused_line_says_why_and_what_instead() -> None:
         ("0.5.10", "--cuda-graph-backend-prefill=disabled", "--disable-piecewise-cuda-graph"),
         ("0.5.13", "--cuda-graph-backend-prefill=tc_piecewise", "--enforce-piecewise-cuda-graph"),
         ("0.5.13", "--cuda-graph-backend-decode=disabled", "--disable-cuda-graph"),
-        ("0.5.13", "--cuda-graph-backend-prefill=full", "nothing does the same"),
+        ("0.5.13", "--cuda-graph-backend-prefill=full", "it has no counterpart"),
         ("0.5.13", "--cuda-graph-max-bs-decode=8", "--cuda-graph-max-bs=8"),
         ("0.5.23", "--cuda-graph-max-bs=8", "--cuda-graph-max-bs-decode"),
         ("0.5.19", "--cuda-graph-max-bs=8", "--cuda-graph-max-bs-decode"),

@@ -257,7 +257,7 @@ def test_a_version_that_is_none_is_refused() -> None:
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("name: a\nname: b\n", "stands twice"),
+        ("name: a\nname: b\n", "duplicate key"),
         ("name: [a\n", "not readable as YAML"),
         ("- a\n", "is not of type 'object'"),
         ("", "is not of type 'object'"),

@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What every planner and check of this collection reports, in one shape. Private to the collection."""
+"""The common form in which every planner and check of this collection reports. Private to the collection."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _ORDER: dict[str, int] = {"error": 0, "warning": 1, "info": 2}
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that is wrong or worth knowing, with its remedy.
+    """One error, warning or note, with its remedy.
 
-    ``rule`` is a stable identifier (``fabric.address.duplicate``), ``key`` the name that the user wrote,
-    ``value`` what stood there, ``where`` the host, file or rank, ``source`` the origin of the fact.
+    ``rule`` is a stable identifier (``fabric.address.duplicate``), ``key`` the name that the user wrote, ``value`` its
+    value, ``where`` the host, file or rank, ``source`` the origin of the fact.
     """
 
     severity: Severity
@@ -41,15 +41,15 @@ class Finding:
 
 
 def sort_findings(findings: Iterable[Finding]) -> list[Finding]:
-    """Order by severity, then place, then rule, so that two runs print the same."""
+    """Order findings by severity, then place, then rule, so that two runs print the same."""
     return sorted(findings, key=lambda f: (_ORDER[f.severity], f.where, f.rule, f.key, str(f.value)))
 
 
 def has_errors(findings: Iterable[Finding]) -> bool:
-    """Tell whether anything must stop the run."""
+    """Tell whether a finding is an error, which must stop the run."""
     return any(f.severity == "error" for f in findings)
 
 
 def format_findings(findings: Iterable[Finding]) -> str:
-    """Return all findings, a line each, worst first; an empty string when there are none."""
+    """Return all findings, one per line, worst first; an empty string if there are none."""
     return "\n".join(str(f) for f in sort_findings(findings))

@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The fixed words and numbers that several parts of this collection share. Private to the collection."""
+"""Constants and literal types that several parts of this collection share. Private to the collection."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ RdmaMode = Literal["privileged", "ipc_lock", "restricted", "none"]
 RDMA_MODES: tuple[RdmaMode, ...] = get_args(RdmaMode)
 
 Transport = Literal["roce", "socket"]
-"""What the ranks of a group are told to use."""
+"""The transport that the ranks of a group are configured to use."""
 TRANSPORTS: tuple[Transport, ...] = get_args(Transport)
 
 TransportClass = Literal["rdma", "tcp", "intra", "mixed", "unknown"]
-"""What the ranks of a group were seen to use."""
+"""The transport that the ranks of a group were observed to use."""
 
 Evidence = Literal["none", "failure", "banner", "selection", "channels"]
-"""What a transport verdict rests on, weakest first."""
+"""The kinds of evidence for a transport verdict, weakest first."""
 EVIDENCE: tuple[Evidence, ...] = get_args(Evidence)
 
 Workload = Literal["statefulset", "leaderworkerset"]
@@ -27,7 +27,7 @@ Workload = Literal["statefulset", "leaderworkerset"]
 WORKLOADS: tuple[Workload, ...] = get_args(Workload)
 
 DEFAULT_MTU = 9000
-"""MTU of the fabric in bytes; RoCE then uses an active MTU of 4096."""
+"""Default MTU of the fabric in bytes; RoCE then uses an active MTU of 4096."""
 ROCE_HEADER_BYTES = 96
 """Bytes of headers in a RoCE packet: GRH 40, UDP 8, BTH 12, XRC 4, atomic 28, ICRC 4 (iboe_get_mtu() in Linux
 include/rdma/ib_addr.h)."""

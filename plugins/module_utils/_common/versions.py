@@ -1,13 +1,13 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Versions of SGLang, Python packages, K3s, NCCL and kernels: one grammar and one order. Private to the collection.
+"""Parse and order the versions of SGLang, Python packages, K3s, NCCL and kernels. Private to the collection.
 
 The grammar is ``[v]RELEASE[STAGE][BUILD]``:
 
 - RELEASE: one to four numbers with dots: ``0.5.12``, ``1.36.4``, ``6.17.0``.
 - STAGE: ``dev``, ``rc`` or ``post`` with an optional number: ``.post1``, ``rc0``, ``-dev``, ``.dev155``.
-- BUILD: ``-`` or ``+`` and any text: ``+k3s1``, ``+cuda13.0``, ``-1014-nvidia``. Only K3s orders its releases by it.
+- BUILD: ``-`` or ``+`` and any text: ``+k3s1``, ``+cuda13.0``, ``-1014-nvidia``. Only K3s's order depends on it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Version:
 
     @classmethod
     def parse(cls, text: str, example: str = "0.5.23 or 0.5.12.post1") -> Version:
-        """Return the version; raise ValueError, with an example of what was expected, for any other text."""
+        """Return the version; for any other text, raise ValueError with an example of a valid version."""
         match = _VERSION.fullmatch(text.strip())
         if match is None or "." not in match["release"]:
             raise ValueError(f"{text!r} is not a version; write it like {example}")
@@ -47,7 +47,7 @@ class Version:
 
     @classmethod
     def find(cls, text: str | None) -> Version | None:
-        """Return the version that a program printed about itself, or None when the text is none or no version."""
+        """Return the version that a program printed about itself; None if the text is None or not a version."""
         try:
             return cls.parse(text or "")
         except ValueError:
@@ -55,7 +55,7 @@ class Version:
 
     @property
     def key(self) -> tuple[tuple[int, ...], int, int, int]:
-        """Return the value by which versions are ordered."""
+        """Return the sort key of the version."""
         return (self.release, self.stage, self.number, self.revision)
 
     def __lt__(self, other: Version) -> bool:
@@ -71,13 +71,13 @@ class Version:
         return self.text
 
     def means(self, other: Version) -> bool:
-        """Tell whether a build may call itself by another text: ``0.5.13-dev`` is every development build of 0.5.13."""
+        """Tell whether a build may report the other version: all development builds of 0.5.13 report ``0.5.13-dev``."""
         if self.stage == _STAGES["dev"] and not self.number:
             return (self.release, self.stage) == (other.release, other.stage)
         return self == other
 
     def within(self, first: str | None, last: str | None) -> bool:
-        """Tell whether the release lies in a closed range; post and development builds count as their release."""
+        """Tell whether the release is in a closed range; post and development builds count as their release."""
         return (first is None or self.release >= Version.parse(first).release) and (
             last is None or self.release <= Version.parse(last).release
         )

@@ -18,12 +18,12 @@ from .._rdma import gids
 # " 65536      115421           0.00               97.51                0.185985": bytes, count, peak, average, rate
 RESULT_LINE = re.compile(r"^\s*\d+\s+\d+\s+[\d.]+\s+([\d.]+)\s+[\d.]+\s*$", re.MULTILINE)
 NOT_YET_LISTENING = "Couldn't connect"
-DEGRADED_GBPS = 20.0  # measured: a ConnectX-7 of a GB10 that came up degraded moves about 13 Gb/s with a healthy link
+DEGRADED_GBPS = 20.0  # measured: a degraded ConnectX-7 of a GB10 moves about 13 Gb/s although its link is healthy
 
 
 @dataclass(frozen=True)
 class Lane:
-    """One rail between two hosts: this end's RDMA device and GID index, the server's address and TCP port."""
+    """One rail between two hosts: the local RDMA device and GID index, the server's address and TCP port."""
 
     rail: str
     rdma_device: str
@@ -35,7 +35,7 @@ class Lane:
 def lanes(
     plan: Mapping[str, Any], host: str, server: str, client: str, vf_index: int, port: int, sysfs_root: str
 ) -> list[Lane]:
-    """Return one lane per rail that both hosts have. Raise HostError where this host has no GID for its address."""
+    """Return one lane per rail that both hosts have. Raise HostError if this host has no GID for its address."""
     ends = {
         name: {vf["rail"]: vf for vf in plan["hosts"][name]["vfs"] if vf["vf_index"] == vf_index}
         for name in (server, client)
@@ -52,19 +52,19 @@ def lanes(
 
 
 def parse_average(output: str) -> float | None:
-    """Return the average Gb/s of ``ib_write_bw --report_gbits``; None where it printed no result."""
+    """Return the average Gb/s of ``ib_write_bw --report_gbits``; None if it printed no result."""
     rows = RESULT_LINE.findall(output)
     return float(rows[-1]) if rows else None
 
 
 def command(program: str, lane: Lane, duration: int) -> list[str]:
-    """Return the command of both ends; ``program`` is ib_write_bw or ib_send_bw."""
+    """Return the command for either end; ``program`` is ib_write_bw or ib_send_bw."""
     options = f"-d {lane.rdma_device} -x {lane.gid_index} -p {lane.port} -F --report_gbits -D {duration}"
     return [program, *options.split()]
 
 
 def serve(program: str, every: Sequence[Lane], duration: int) -> None:
-    """Start the servers as transient units that end by themselves."""
+    """Start the servers as transient units with a time limit."""
     for lane in every:
         unit = f"gb10-bandwidth-{lane.port}"
         system.run(["systemctl", "stop", f"{unit}.service"], check=False)
@@ -73,7 +73,7 @@ def serve(program: str, every: Sequence[Lane], duration: int) -> None:
 
 
 def measure(program: str, every: Sequence[Lane], duration: int) -> tuple[dict[str, float | None], list[str]]:
-    """Run the clients of all lanes at the same time; return Gb/s by rail and what went wrong."""
+    """Run the clients of all lanes at the same time; return Gb/s by rail, and the errors."""
     trouble: list[str] = []
 
     def one(lane: Lane) -> tuple[str, float | None]:
@@ -96,9 +96,9 @@ def measure(program: str, every: Sequence[Lane], duration: int) -> tuple[dict[st
 
 
 def judge_bandwidth(measured: Mapping[str, float | None], half_floor: float, full_floor: float) -> tuple[bool, str]:
-    """Judge the Gb/s of the rails of one pair, measured at the same time; None is a rail that moved nothing.
+    """Judge the Gb/s per rail of one pair, all measured at the same time; None means that a rail moved nothing.
 
-    Tells a degraded ConnectX (all rails crawl though links are up) from a fabric that uses one half only.
+    Distinguishes a degraded ConnectX (all rails are slow on healthy links) from a fabric that uses only one half.
     """
     values = {rail: value or 0.0 for rail, value in sorted(measured.items())}
     shown = ", ".join(f"{rail} {value:.1f}" for rail, value in values.items()) + " Gb/s"
@@ -115,7 +115,7 @@ def judge_bandwidth(measured: Mapping[str, float | None], half_floor: float, ful
         (bool(dead), f"half-rail: {dead} moved nothing while the other half works ({shown})"),
         (
             bool(crawling),
-            f"degraded: {crawling} crawls although the link is healthy ({shown}): unplug the power of both hosts for"
+            f"degraded: {crawling} is slow although the link is healthy ({shown}): unplug the power of both hosts for"
             " a minute, a restart is not enough",
         ),
         (bool(slow), f"slow: {slow} below {half_floor:g} Gb/s ({shown})"),

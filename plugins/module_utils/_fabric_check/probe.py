@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Reach every peer on every VF with the largest packet, and name the broken layer. Private to the collection."""
+"""Ping every peer on every VF with the largest packet, and name the broken layer. Private to the collection."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Target:
 
 @dataclass(frozen=True)
 class Place:
-    """Where a VF is: ``command`` enters its network namespace, ``where`` is ``host`` or the pod that has it."""
+    """Location of a VF: ``command`` enters its network namespace, ``where`` is ``host`` or the pod that holds it."""
 
     where: str
     command: tuple[str, ...]
@@ -49,7 +49,7 @@ class Place:
 
 
 def targets(plan: Mapping[str, Any], host: str) -> list[Target]:
-    """Return what ``host`` has to reach: the VF of the same rail and index on every other host of the plan."""
+    """Return the targets of ``host``: the VF of the same rail and index on every other host of the plan."""
     found = []
     for own in plan["hosts"][host]["vfs"]:
         known = {key: own[key] for key in ("rail", "vf_index", "netdev", "mac")}
@@ -71,13 +71,13 @@ def targets(plan: Mapping[str, Any], host: str) -> list[Target]:
 
 
 def result(target: Target, where: str, layer: Layer, reason: str, rtt_ms: float | None = None) -> PingResult:
-    """Return plain data about one target; ``layer`` is empty when the peer answered the full size."""
+    """Return plain data about one target; ``layer`` is empty if the peer answered a full-size packet."""
     found = {"payload": target.payload, "ok": not layer, "where": where, "layer": layer, "reason": reason}
     return cast(PingResult, {**asdict(target), **found, "rtt_ms": rtt_ms})
 
 
 def locate(wanted: Iterable[Target]) -> dict[str, Place]:
-    """Return where each VF is, by interface name; a VF that is nowhere is left out."""
+    """Return the location of each VF by interface name; omit VFs that do not exist."""
     links = system.links()
     places = {}
     spaces: list[netns.Holder] | None = None
@@ -100,7 +100,7 @@ def locate(wanted: Iterable[Target]) -> dict[str, Place]:
 
 
 def before_sending(target: Target, place: Place | None) -> tuple[Layer, str]:
-    """Return what is wrong on this side already, lowest layer first; an empty layer if nothing."""
+    """Return a fault of this host, lowest layer first; the layer is empty if there is none."""
     if place is None:
         return "sriov", f"{target.netdev} exists neither on the host nor in a pod: run the role sriov"
     name = place.link["ifname"]
@@ -114,7 +114,7 @@ def before_sending(target: Target, place: Place | None) -> tuple[Layer, str]:
 
 
 def planned_macs(plan: Mapping[str, Any]) -> dict[str, str]:
-    """Return which VF has each MAC of the plan, in words."""
+    """Return a description of the VF that has each MAC of the plan."""
     return {
         vf["mac"].lower(): f"{vf['netdev']} of {host} ({vf['rail']}, VF {vf['vf_index']})"
         for host, planned in plan["hosts"].items()
@@ -125,8 +125,8 @@ def planned_macs(plan: Mapping[str, Any]) -> dict[str, str]:
 def wrong_mac(target: Target, found: str, owners: Mapping[str, str]) -> str:
     """Return what is wrong with the MAC that answered for the target's address; empty for the planned or no MAC.
 
-    With both rails in one broadcast domain either VF of a host answers ARP for both addresses unless arp_ignore is
-    set: pings pass all the same, and RoCE goes to the wrong function.
+    If both rails share a broadcast domain and arp_ignore is not set, either VF of a host answers ARP for both
+    addresses. Pings then still pass, but RoCE traffic goes to the wrong function.
     """
     if found.lower() in ("", target.peer_mac.lower()):
         return ""
@@ -140,7 +140,7 @@ def wrong_mac(target: Target, found: str, owners: Mapping[str, str]) -> str:
 
 
 def after_failure(target: Target, small_passes: bool, state: str) -> tuple[Layer, str]:
-    """Return the broken layer of a lost packet; ``state`` is that of the peer in the neighbour table."""
+    """Return the broken layer of a lost packet; ``state`` is the peer's state in the neighbour table."""
     if small_passes:
         return "mtu", (
             f"56 bytes pass, {target.payload} don't: the MTU of {target.peer}'s VF or port, or the switch's L2MTU, is"
@@ -155,9 +155,9 @@ def after_failure(target: Target, small_passes: bool, state: str) -> tuple[Layer
 
 
 def probe(target: Target, place: Place | None, owners: Mapping[str, str], count: int, wait: int) -> PingResult:
-    """Ping one target with the full size and without fragmentation, and find the broken layer.
+    """Ping one target with a full-size packet and without fragmentation, and find the broken layer.
 
-    ``owners`` is what planned_macs() returns.
+    ``owners`` is the result of planned_macs().
     """
     layer, reason = before_sending(target, place)
     if layer or place is None:
@@ -166,7 +166,7 @@ def probe(target: Target, place: Place | None, owners: Mapping[str, str], count:
     answer = ping(target, place, target.payload, count, wait)
     if answer is None:
         small_passes = ping(target, place, 56, 1, wait) is not None
-        # a busy link may lose packets; an MTU that is too small loses the second try as well
+        # A busy link may lose packets, so try again; an MTU that is too small also fails the second try.
         answer = ping(target, place, target.payload, count, wait) if small_passes else None
         reason = f"passes, but a first try lost all {count} packets"
     round_trip = ROUND_TRIP.search(answer or "")
@@ -181,21 +181,21 @@ def probe(target: Target, place: Place | None, owners: Mapping[str, str], count:
 
 
 def find_neighbour(target: Target, place: Place) -> Mapping[str, Any]:
-    """Return the peer's entry of the neighbour table; empty where there is none."""
+    """Return the peer's entry in the neighbour table; empty if there is none."""
     command = ["ip", "-j", "neighbour", "show", "to", target.address, "dev", place.link["ifname"]]
     shown = system.run_json([*place.command, *command])
     return shown[0] if shown else {}
 
 
 def ping(target: Target, place: Place, payload: int, count: int, wait: int) -> str | None:
-    """Return what ping printed, None where no answer came; it is bound to the VF, so no other rail can be used."""
+    """Return ping's output, or None without an answer; ping is bound to the VF, so it cannot use another rail."""
     options = f"-n -q -M do -s {payload} -c {count} -i 0.2 -W {wait} -I {place.link['ifname']} {target.address}"
     done = system.run([*place.command, "ping", *options.split()], check=False, timeout=count * (wait + 1) + 10)
     return done.stdout if done.returncode == 0 else None
 
 
 def probe_all(plan: Mapping[str, Any], host: str, pods_only: bool, count: int, wait: int) -> list[PingResult]:
-    """Probe all targets of a host, sixteen at a time; with ``pods_only`` just the VFs that a pod holds."""
+    """Probe all targets of a host, sixteen at a time; ``pods_only`` restricts this to VFs that a pod holds."""
     wanted, owners = targets(plan, host), planned_macs(plan)
     places = locate(wanted)
     if pods_only:

@@ -1,17 +1,17 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the modules fabric_ping and fabric_bandwidth return, and the verdicts on it. Private to the collection."""
+"""Result types of the modules fabric_ping and fabric_bandwidth, and of their verdicts. Private to the collection."""
 
 from __future__ import annotations
 
 from typing import Literal, TypedDict
 
 Layer = Literal["", "sriov", "link", "address", "mtu", "ethernet", "ip"]
-"""The lowest layer that is broken; empty when the peer answered the full size."""
+"""The lowest broken layer; empty if the peer answered a full-size packet."""
 
 Side = Literal["server", "client"]
-"""What a host does while bandwidth is measured."""
+"""The side of a host in a bandwidth measurement."""
 
 
 class PingResult(TypedDict):
@@ -36,7 +36,7 @@ class PingResult(TypedDict):
 
 
 class BandwidthResult(TypedDict):
-    """The Gb/s of the rails between a client and a server (``pair``); None for a rail that moved nothing."""
+    """The Gb/s of the rails between a client and a server (``pair``); None if a rail moved nothing."""
 
     pair: list[str]
     measured: dict[str, float | None]
@@ -45,14 +45,14 @@ class BandwidthResult(TypedDict):
 
 
 class Meeting(TypedDict):
-    """What one host does in one round of bandwidth measurements."""
+    """The part of one host in one round of bandwidth measurements."""
 
     partner: str
     side: Side
 
 
 class Verdict(TypedDict):
-    """The verdict on all pairs of hosts; ``table`` is a matrix as lines of text."""
+    """The verdict on all pairs of hosts; ``table`` is a matrix in lines of text."""
 
     ok: bool
     table: list[str]

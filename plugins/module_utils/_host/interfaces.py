@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Names of network interfaces, of their VFs and of the RDMA devices beside them. Private to the collection."""
+"""Derive the names of VFs and RDMA devices, and check the names of network interfaces. Private to the collection."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ import re
 
 NETDEV_MAX = 15  # characters; IFNAMSIZ is 16 with its closing zero (linux/if.h)
 
-# The names that udev makes. The kernel allows more, but netplan keys and names of Kubernetes objects do not.
+# The names that udev creates. The kernel allows more, but netplan keys and Kubernetes object names do not.
 _NAME = re.compile(rf"[A-Za-z][A-Za-z0-9_.-]{{0,{NETDEV_MAX - 1}}}")
 _VF = re.compile(r"v\d+$")
-# what `ip link` and netplan usually call a VLAN: enp1s0f0np0.100, vlan100
+# Usual names of VLANs in `ip link` and netplan: enp1s0f0np0.100, vlan100
 _VLAN = re.compile(r"(.+\.|vlan)\d{1,4}")
 _PORT_SUFFIX = re.compile(r"np\d+$")
 
 
 def is_interface_name(name: str) -> bool:
-    """Tell whether a text can name a network interface here."""
+    """Tell whether a text is a valid name for a network interface here."""
     return _NAME.fullmatch(name) is not None
 
 
@@ -28,7 +28,7 @@ def is_vf_name(name: str) -> bool:
 
 
 def is_vlan_name(name: str) -> bool:
-    """Tell whether a name is one that VLAN interfaces usually have."""
+    """Tell whether a name has the usual form of a VLAN interface's name."""
     return _VLAN.fullmatch(name) is not None
 
 
@@ -46,8 +46,8 @@ def vf_netdev(pf: str, vf_index: int) -> str:
 
 
 def rdma_name(pf: str) -> str | None:
-    """Return the RDMA device beside a PF (``enp1s0f0np0``: ``rocep1s0f0``), or None when the name doesn't tell.
+    """Return the RDMA device of a PF (``enp1s0f0np0``: ``rocep1s0f0``), or None if the name does not determine it.
 
-    rdma-core's rdma_rename builds it from the PCI path as udev builds the netdev's, with ``roce`` for ``en``.
+    rdma-core's rdma_rename builds the name from the PCI path as udev builds the netdev's, with ``roce`` for ``en``.
     """
     return "roce" + port_stem(pf)[2:] if pf.startswith("en") else None

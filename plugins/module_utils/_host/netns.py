@@ -14,13 +14,13 @@ from typing import Any
 from . import system
 
 NETNS_DIRECTORIES = (Path("/run/netns"), Path("/var/run/docker/netns"))
-# libcni keeps the arguments (K8S_POD_NAME) and the result of every ADD here until DEL
+# libcni stores the arguments (K8S_POD_NAME) and the result of every ADD here until the DEL
 CNI_CACHES = (Path("/var/lib/cni/results"), Path("/var/lib/rancher/k3s/agent/cni/results"))
 
 
 @dataclass(frozen=True)
 class Holder:
-    """A network namespace that is not the host's, with the interfaces in it."""
+    """A network namespace other than the host's, with its interfaces."""
 
     path: Path
     name: str
@@ -41,7 +41,7 @@ def holders(
     netns_directories: Iterable[Path] = NETNS_DIRECTORIES,
     cni_caches: Iterable[Path] = CNI_CACHES,
 ) -> list[Holder]:
-    """Return every other network namespace of this host that can be entered, with its interfaces."""
+    """Return all other network namespaces of this host that can be entered, with their interfaces."""
     own = _inode(proc_root / "self/ns/net")
     spaces: dict[int, tuple[Path, list[int]]] = {}
     for directory in netns_directories:
@@ -60,7 +60,7 @@ def holders(
         try:
             inside = system.links(path)
         except system.HostError:
-            continue  # the process ended meanwhile, and its namespace with it
+            continue  # the process ended in the meantime, and so did its namespace
         found.append(
             Holder(
                 path,
@@ -74,7 +74,7 @@ def holders(
 
 
 def holder_of(netdev: str, mac: str, pci: str, found: Iterable[Holder]) -> Holder | None:
-    """Return who has the interface: by PCI address, by the name host-device leaves as its alias, or by MAC."""
+    """Return the holder of an interface, found by PCI address, by the alias that host-device sets, or by MAC."""
     for holder in found:
         for link in holder.links.values():
             if (
@@ -87,9 +87,9 @@ def holder_of(netdev: str, mac: str, pci: str, found: Iterable[Holder]) -> Holde
 
 
 def _inode(path: Path) -> int | None:
-    """Return the inode by which namespaces are told apart, None where there is none.
+    """Return the inode that identifies a namespace; None if it does not exist.
 
-    Raise HostError for a user that may not look: an interface inside a pod would be reported as missing.
+    Raise HostError if the user has no permission. Otherwise an interface inside a pod would be reported as missing.
     """
     try:
         return path.stat().st_ino
@@ -106,7 +106,7 @@ def _pids(proc_root: Path) -> Iterator[int]:
 
 
 def _pods_by_namespace(caches: Iterable[Path]) -> dict[str, str]:
-    """Map a namespace's file name (``cni-…``) to ``namespace/pod`` by libcni's cache."""
+    """Return ``{file name of a namespace (cni-…): namespace/pod}`` from libcni's cache."""
     pods: dict[str, str] = {}
     for cache in caches:
         for path in sorted(cache.iterdir()) if cache.is_dir() else []:

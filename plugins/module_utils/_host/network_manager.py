@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Keep NetworkManager away from the fabric's interfaces. Private to the collection."""
+"""Stop NetworkManager from managing the fabric's interfaces. Private to the collection."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ SERVICE = "NetworkManager.service"
 
 
 def unmanaged(names: Collection[str]) -> str:
-    """Return the drop-in that keeps NetworkManager away from interfaces (NetworkManager.conf(5), unmanaged-devices)."""
+    """Return the drop-in that makes interfaces unmanaged (NetworkManager.conf(5), unmanaged-devices)."""
     return "[keyfile]\nunmanaged-devices+=" + ";".join(f"interface-name:{name}" for name in names) + "\n"
 
 
 def reload() -> None:
-    """Let NetworkManager, if it runs, read which interfaces it manages; it touches no connection of the others."""
+    """Make NetworkManager, if it runs, reload the list of unmanaged interfaces; other connections are not affected."""
     if system.is_active(SERVICE):
         system.run(["nmcli", "general", "reload", "conf"])

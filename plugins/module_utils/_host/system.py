@@ -3,7 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Commands, files and errors for modules that change a host. Private to the collection.
 
-This file is also copied to hosts (see package_files), where units run it without Ansible: standard library only.
+This file is also copied to hosts (see package_files), where units run it without Ansible. It must import only the
+standard library.
 """
 
 from __future__ import annotations
@@ -27,16 +28,16 @@ T = TypeVar("T")
 HOST_LIBRARY = Path("/usr/local/lib")
 HOST_PACKAGE = "gb10"
 UNIT_DIRECTORY = Path("/etc/systemd/system")
-# iproute2 and nsenter; systemd, which asks polkit
+# messages of iproute2, nsenter, and systemd with polkit
 DENIED = re.compile(r"not permitted|permission denied|authentication (is )?required|access denied", re.IGNORECASE)
 
 
 class HostError(Exception):
-    """A command or file of this host did not do what it should; the text is meant for the user."""
+    """A command or file of this host failed; the text is meant for the user."""
 
 
 def explain(error: OSError | HostError, path: Path | str = "") -> str:
-    """Return for the user what failed, and the remedy where the error number tells one."""
+    """Return a message for the user: what failed, and the remedy if the error number suggests one."""
     if isinstance(error, HostError):
         return str(error)
     name = str(path or error.filename or "a file of the host")
@@ -52,7 +53,7 @@ def explain(error: OSError | HostError, path: Path | str = "") -> str:
 
 
 def root_remedy() -> str:
-    """Return how to become root; an empty string for root."""
+    """Return how to run as root; an empty string if the user is root already."""
     if os.geteuid() == 0:
         return ""
     try:
@@ -66,10 +67,10 @@ def root_remedy() -> str:
 
 
 def run(argv: Sequence[str], *, check: bool = True, timeout: float = 60) -> subprocess.CompletedProcess[str]:
-    """Run a command without a shell, raise HostError with what it printed when it fails."""
+    """Run a command without a shell. If it fails, raise HostError with its output."""
     environment = {**os.environ, "LC_ALL": "C.UTF-8"}
     try:
-        # This also runs at boot and from a timer, where there is no AnsibleModule with a run_command.
+        # This code also runs at boot and from a timer, where no AnsibleModule.run_command exists.
         done = subprocess.run(  # pylint: disable=ansible-bad-function
             list(argv),
             capture_output=True,
@@ -93,7 +94,7 @@ def run(argv: Sequence[str], *, check: bool = True, timeout: float = 60) -> subp
 
 
 def run_json(argv: Sequence[str]) -> Any:
-    """Run a command that prints JSON; iproute2 prints nothing for an empty list."""
+    """Run a command and parse its JSON output; iproute2 prints nothing for an empty list."""
     return json.loads(run(argv).stdout or "[]")
 
 
@@ -110,7 +111,7 @@ def links(netns: Path | None = None) -> dict[str, dict[str, Any]]:
 
 
 def wait_for(probe: Callable[[], T | None], timeout: float, step: float = 0.2) -> T | None:
-    """Call ``probe`` until it returns something true, at most ``timeout`` seconds; return its last answer."""
+    """Call ``probe`` until its result is true, for at most ``timeout`` seconds; return the last result."""
     deadline = time.monotonic() + timeout
     while True:
         answer = probe()
@@ -120,7 +121,7 @@ def wait_for(probe: Callable[[], T | None], timeout: float, step: float = 0.2) -
 
 
 def read_text(path: Path) -> str | None:
-    """Return the stripped content of a file, or None where it can't be read (sysfs answers EINVAL for empty slots)."""
+    """Return the stripped content of a file, or None if it cannot be read (sysfs returns EINVAL for empty slots)."""
     try:
         return path.read_text(encoding="utf-8", errors="replace").strip()
     except OSError:
@@ -128,9 +129,9 @@ def read_text(path: Path) -> str | None:
 
 
 def read_state(path: Path) -> dict[str, Any]:
-    """Return the JSON object that an earlier run left in a file; empty only where there is no such file.
+    """Return the JSON object that an earlier run wrote to a file; empty only if the file does not exist.
 
-    Raise HostError for a file that can't be read: what the host had before the first change would be forgotten.
+    Raise HostError for an unreadable file: otherwise the state before the first change would be lost.
     """
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
@@ -143,13 +144,13 @@ def read_state(path: Path) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise HostError(
             f"{path}: not a JSON object, so what this host had before the first change is unknown. Restore the file"
-            " from a backup, or delete it to take the present state as the one before."
+            " from a backup, or delete it if the present state is the one to restore later."
         )
     return found
 
 
 def stage(path: Path, content: str, mode: int) -> Path:
-    """Write ``content`` durably to a hidden file beside ``path``; renaming it over ``path`` then needs no space."""
+    """Write ``content`` durably to a hidden file beside ``path``; renaming it to ``path`` then needs no disk space."""
     staged = path.with_name(f".{path.name}.gb10-new")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -175,13 +176,13 @@ def sync_directory(path: Path) -> None:
 
 
 def write_atomic(path: Path, content: str, mode: int = 0o644) -> None:
-    """Replace a file as a whole or not at all."""
+    """Replace a whole file atomically."""
     stage(path, content, mode).replace(path)
     sync_directory(path.parent)
 
 
 def differs(path: Path, content: str, mode: int) -> bool:
-    """Tell whether a file lacks this content or mode."""
+    """Tell whether a file has other content or another mode."""
     try:
         return path.read_text(encoding="utf-8") != content or path.stat().st_mode & 0o7777 != mode
     except (OSError, UnicodeDecodeError):
@@ -192,8 +193,8 @@ def package_files(module: str, library: Path = HOST_LIBRARY) -> dict[Path, str]:
     """Return the sources of a module and of everything that it imports from this package, by their path on the host.
 
     ``module`` is its name below module_utils, such as ``_sriov.virtual_functions``. It runs on the host as
-    ``python3 -m gb10._sriov.virtual_functions`` with PYTHONPATH=/usr/local/lib. Sources come from the import loader,
-    because a module travels to a host as a zip file. Raise HostError where a source is missing.
+    ``python3 -m gb10._sriov.virtual_functions`` with PYTHONPATH=/usr/local/lib. The import loader provides the sources,
+    because Ansible sends a module to the host as a zip file. Raise HostError if a source is missing.
     """
     package = __name__.rsplit(".", 2)[0]
     sources: dict[str, str] = {}
@@ -209,7 +210,7 @@ def package_files(module: str, library: Path = HOST_LIBRARY) -> dict[Path, str]:
 
 
 def _imported(name: str, source: str) -> Iterator[str]:
-    """Yield the full names of the modules that ``source`` imports relatively, which is how ours import each other."""
+    """Yield the full names of the modules that ``source`` imports relatively; this collection uses no other form."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.ImportFrom) and node.level:
             parent = name.rsplit(".", node.level)[0] + (f".{node.module}" if node.module else "")
@@ -231,5 +232,5 @@ def _source_of(name: str) -> str:
     source = loader.get_source(name) if hasattr(loader, "get_source") else None
     if not source:
         raise HostError(f"{name}: its source is missing, so it cannot be installed on the host")
-    # zipimport returns text, the loader of ansible-core's collections returns bytes
+    # zipimport returns text; the loader of ansible-core's collections returns bytes
     return source.decode() if isinstance(source, bytes) else str(source)

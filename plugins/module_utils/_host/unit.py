@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Keep a oneshot unit with its Python code and configuration on a host. Private to the collection."""
+"""Install a oneshot unit with its Python code and configuration on a host. Private to the collection."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ WantedBy=multi-user.target
 
 @dataclass(frozen=True)
 class HostUnit:
-    """A oneshot that runs ``module`` before network-pre.target, as long as its configuration file exists.
+    """A oneshot unit that runs ``module`` before network-pre.target, if its configuration file exists.
 
-    Default dependencies are off: they would order it after basic.target, for which systemd-networkd doesn't wait.
-    ``extra`` are further files with their content, which come and go with the unit.
+    Default dependencies are off, because they would order the unit after basic.target, for which systemd-networkd does
+    not wait. ``extra`` are further files with their content, which are installed and removed with the unit.
     """
 
     name: str
@@ -56,12 +56,12 @@ class HostUnit:
 
     @property
     def unit_path(self) -> Path:
-        """Return where the unit lies."""
+        """Return the path of the unit file."""
         return self.units / f"{self.name}.service"
 
     @property
     def wanted_path(self) -> Path:
-        """Return the link that ``systemctl enable`` makes."""
+        """Return the link that ``systemctl enable`` creates."""
         return self.units / "multi-user.target.wants" / f"{self.name}.service"
 
     def files(self, configuration: str) -> dict[Path, tuple[str, int]]:
@@ -85,7 +85,7 @@ class HostUnit:
         }
 
     def outdated(self, configuration: str) -> list[Path]:
-        """Return what install() would write or link."""
+        """Return the files that install() would write and the link that it would create."""
         stale = [path for path, (text, mode) in self.files(configuration).items() if system.differs(path, text, mode)]
         return stale + ([] if self.wanted_path.is_symlink() else [self.wanted_path])
 
@@ -98,13 +98,13 @@ class HostUnit:
         system.run(["systemctl", "enable", "--quiet", self.unit_path.name])
 
     def present(self) -> list[Path]:
-        """Return what remove() would delete."""
+        """Return the files and links that remove() would delete."""
         return [path for path in (self.unit_path, self.config, self._own_code(), *self.extra) if path.exists()]
 
     def remove(self) -> None:
-        """Disable the unit and delete its files; code that another unit of ours still uses stays."""
+        """Disable the unit and delete its files, except code that another unit of this collection still uses."""
         if self.unit_path.exists():
-            # one that remains active is stopped too; one that doesn't may be what is running this very code
+            # Stop a unit that remains active, but not one that ends by itself: it may be running this code now.
             now = ["--now"] if self.remain else []
             system.run(["systemctl", "disable", "--quiet", *now, self.unit_path.name])
         for path in self.present():

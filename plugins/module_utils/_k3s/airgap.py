@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""An air-gap directory of K3s: the release's files, each with a checksum. Private to the collection."""
+"""Read an air-gap directory of K3s: the files of the release with their checksums. Private to the collection."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _ARCHES = ("amd64", "arm64")
 
 @dataclass(frozen=True)
 class Airgap:
-    """The files of one architecture, absolute; ``binary`` is empty when it is missing."""
+    """The files for one architecture, with absolute paths; ``binary`` is empty if it is missing."""
 
     binary: str
     images: tuple[str, ...]
@@ -25,12 +25,12 @@ class Airgap:
 
 
 def binary_name(arch: str) -> str:
-    """Return the release's name of the binary: ``k3s`` on amd64, ``k3s-arm64`` on arm64."""
+    """Return the name of the binary in the release: ``k3s`` on amd64, ``k3s-arm64`` on arm64."""
     return "k3s" if arch == "amd64" else f"k3s-{arch}"
 
 
 def parse_sums(text: str) -> dict[str, str]:
-    """Return {file name: sha256} of the text of a ``sha256sum`` file."""
+    """Return {file name: sha256} from the text of a ``sha256sum`` file."""
     sums = {}
     for line in text.splitlines():
         words = line.split()
@@ -46,14 +46,14 @@ def sha256(path: Path) -> str:
 
 
 def _fits(name: str, arch: str) -> bool:
-    """Tell whether an image archive is for ``arch``; one that names no architecture is for all."""
+    """Tell whether an image archive is for ``arch``; one without an architecture in its name is for all."""
     return not any(other in name for other in _ARCHES if other != arch)
 
 
 def read_airgap(directory: Path, arch: str) -> Airgap:
-    """Read and verify the directory: every file that would be used must have a right checksum.
+    """Read and verify the directory: every file that would be used must match its checksum.
 
-    Checksums come from all ``sha256sum*.txt`` files in it, as K3s publishes them.
+    The checksums come from all ``sha256sum*.txt`` files in the directory; K3s publishes them under such names.
     """
     findings: list[Finding] = []
 

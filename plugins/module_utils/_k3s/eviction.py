@@ -1,10 +1,10 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""How full the kubelet lets the disk become, computed from the disk's size. Private to the collection.
+"""Compute the kubelet's thresholds for disk space from the size of the disk. Private to the collection.
 
-K3s starts to evict pods at 5 % free space, the kubelet deletes unused images at 85 % used, and an eviction frees 10 %.
-On a disk of 4 TB that is full of models these are 200, 600 and 400 GB: DiskPressure on hosts with plenty of space.
+By default K3s evicts pods at 5 % free space, the kubelet deletes unused images at 85 % used space, and an eviction
+frees 10 %. On a disk of 4 TB full of models these are 200, 600 and 400 GB: DiskPressure although there is enough space.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 _GIB = 2**30
-# Enough for logs and the layers of a pod that starts. Staging leaves more than this free (model_stage, reserve_gb).
+# Enough for logs and the layers of a starting pod. Staging leaves more space free than this (model_stage, reserve_gb).
 LARGEST_GIB = 16
 SMALLEST_GIB = 4
 
 
 def eviction_threshold(disk_bytes: int) -> int:
-    """Return the free bytes below which the kubelet evicts: 2 % of the disk, within 4 to 16 GiB, never above 5 %."""
+    """Return the free bytes below which the kubelet evicts: 2 % of the disk, within 4 to 16 GiB, at most 5 %."""
     within = min(max(disk_bytes // 50, SMALLEST_GIB * _GIB), LARGEST_GIB * _GIB)
     return min(within, disk_bytes // 20)
 
 
 def kubelet_args(disk_bytes: int, given: Iterable[str]) -> list[str]:
-    """Return the kubelet's arguments for a disk of this size, followed by the given ones, which win."""
+    """Return the kubelet's arguments for a disk of this size, followed by the given ones, which override them."""
     free = eviction_threshold(disk_bytes)
     size = f"{free // 2**20}Mi"
     high = 100 - -(-2 * free * 100 // disk_bytes)

@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Find what K3s leaves when it stops: containers, mounts, links, rules. A module removes it. Private."""
+"""Find what K3s leaves behind when it stops: containers, mounts, links, rules. Private to the collection."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 MOUNT_ROOTS = ("/run/k3s", "/var/lib/kubelet/pods", "/var/lib/kubelet/plugins", "/run/netns/cni-")
-# Interfaces that K3s's CNI plugins create; a host's own never have these names.
+# Interfaces that K3s's CNI plugins create; a host's own interfaces never have these names.
 LINKS = ("cni0", "flannel.1", "flannel-v6.1", "flannel-wg", "flannel-wg-v6", "kube-ipvs0", "nodelocaldns")
 _RULE_OF_OURS = re.compile(r"KUBE-|CNI-|FLANNEL|cali-", re.IGNORECASE)
 _OCTAL = re.compile(r"\\(\d{3})")
@@ -20,7 +20,7 @@ _OCTAL = re.compile(r"\\(\d{3})")
 
 @dataclass(frozen=True)
 class StrayLink:
-    """A host interface that is still in a pod's namespace; ``name`` is what it is called there."""
+    """A host interface that is still in a pod's namespace; ``name`` is its name there."""
 
     netns: str
     name: str
@@ -41,10 +41,10 @@ def mounts_below(table: str, roots: tuple[str, ...]) -> list[str]:
 
 
 def container_processes(commands: Mapping[int, str], parents: Mapping[int, int], data_dir: str) -> list[int]:
-    """Return the containerd shims of K3s and everything below them, shims first.
+    """Return the containerd shims of K3s and all their descendants, shims first.
 
-    ``commands`` maps a process to its command line with spaces, ``parents`` to its parent.
-    A shim is K3s's when its command line names K3s's socket or data directory.
+    ``commands`` maps a process to its command line with spaces, ``parents`` maps it to its parent process. A shim
+    belongs to K3s if its command line contains K3s's socket or data directory.
     """
     shims = [
         pid
@@ -60,8 +60,8 @@ def container_processes(commands: Mapping[int, str], parents: Mapping[int, int],
 def stray_links(netns: str, links: str) -> list[StrayLink]:
     """Return host interfaces in a pod's namespace from the text of ``ip -json -details link``.
 
-    The host-device plugin writes the host's name into the interface's alias before it renames it; nothing else in a
-    pod has an alias. A killed pod gets no CNI DEL, so its VF must be returned to the host by this alias.
+    The host-device plugin stores the interface's host name in its alias before it renames the interface; no other
+    interface in a pod has an alias. A killed pod gets no CNI DEL, so its VF must be returned to the host by this alias.
     """
     return [
         StrayLink(netns, link["ifname"], link["ifalias"])
@@ -71,7 +71,7 @@ def stray_links(netns: str, links: str) -> list[StrayLink]:
 
 
 def pod_routes(routes: str, cidr: str) -> list[str]:
-    """Return the destinations inside the pods' network from the text of ``ip -json route``; host-gw leaves them."""
+    """Return the destinations inside the pods' network from the text of ``ip -json route``; host-gw creates these."""
     network = ipaddress.IPv4Network(cidr)
     destinations = [route["dst"] for route in json.loads(routes or "[]")]
     return [

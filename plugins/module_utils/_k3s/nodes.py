@@ -1,9 +1,10 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What keeps Kubernetes nodes from being ready for the model, and what the cluster's warnings say of it. Private.
+"""Report why Kubernetes nodes are not ready for the model, and explain the cluster's warnings.
 
-Objects are the API's JSON. Nothing here asks the API, and no message contains an API object.
+Private to the collection. Objects are the API's JSON. This module does not call the API, and no message contains an API
+object.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any
 from .._kube.node_room import units
 
 SHOWN_WARNINGS = 5
-# What a warning of Kubernetes means here and what to do, by a pattern of its text.
+# {pattern of a Kubernetes warning: its meaning and remedy}
 HINTS = (
     (
         r'no runtime for "(?P<name>[^"]+)" is configured',
@@ -36,7 +37,7 @@ HINTS = (
 
 
 def lacks(node: Mapping[str, Any], wanted: Mapping[str, int]) -> list[str]:
-    """Return what keeps a node from being ready and offering ``{resource: least number}``, in words."""
+    """Return, in words, why a node is not ready or does not offer ``{resource: smallest number}``."""
     status = node.get("status", {})
     ready: Mapping[str, Any] = next((c for c in status.get("conditions") or () if c.get("type") == "Ready"), {})
     found = [] if ready.get("status") == "True" else [f"is not ready ({ready.get('message') or 'it never reported'})"]
@@ -76,7 +77,7 @@ def latest_warnings(events: Iterable[Mapping[str, Any]]) -> list[str]:
 
 
 def hints(warnings: Iterable[str]) -> list[str]:
-    """Return what to do for the warnings whose cause is known, each once."""
+    """Return the remedies for the warnings whose cause is known, each once."""
     found = []
     for text in warnings:
         for pattern, hint in HINTS:

@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""K3s releases, and whether the K3s service runs with the files that are on disk. Private to the collection."""
+"""Parse K3s versions, and tell whether the K3s service runs with the files on disk. Private to the collection."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ EXAMPLE = "v1.36.4+k3s1"
 
 
 def parse_k3s_version(text: str) -> Version:
-    """Return the version of ``v1.36.4+k3s1``; raise ValueError for a text that is not a full K3s version."""
+    """Return the version of ``v1.36.4+k3s1``; raise ValueError if the text is not a full K3s version."""
     version = Version.parse(text, EXAMPLE)
     if len(version.release) != 3:
         raise ValueError(f"{text!r} is not a full K3s version; write it like {EXAMPLE}")
@@ -21,15 +21,15 @@ def parse_k3s_version(text: str) -> Version:
 
 
 def parse_properties(text: str) -> dict[str, str]:
-    """Return {name: value} of the output of ``systemctl show``."""
+    """Return {name: value} from the output of ``systemctl show``."""
     return dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
 
 
 def is_stale(properties: dict[str, str], changed: Iterable[float]) -> bool:
-    """Tell whether a running service was started before one of its files changed last.
+    """Tell whether a running service was started before the last change of one of its files.
 
-    ``properties`` come from ``systemctl show --timestamp=unix``, which gives whole seconds (``@1700000000``);
-    ``changed`` are times of change in seconds. A file of the same second was written just before the start.
+    ``properties`` come from ``systemctl show --timestamp=unix``, which prints whole seconds (``@1700000000``).
+    ``changed`` are times of change in seconds. A file with the same second was written just before the start.
     """
     if properties.get("ActiveState") not in ("active", "activating", "reloading"):
         return False

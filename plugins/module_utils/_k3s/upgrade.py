@@ -1,9 +1,9 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The order of an upgrade, and what is left of one that was interrupted. Private to the collection.
+"""Plan the order of an upgrade, also after an interrupted one. Private to the collection.
 
-An annotation on namespace and nodes marks an upgrade that is under way, so that the cluster remembers it.
+An annotation on the namespace and the nodes marks an upgrade in progress, so that an interrupted one can be resumed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Action = Literal["stop-group", "upgrade", "release", "start-group", "verify"]
 class Node:
     """A host: ``installed`` is its binary's version; ``stale`` is true while its service still runs older files.
 
-    ``marked`` is true when an upgrade cordoned the node and did not finish.
+    ``marked`` is true if an unfinished upgrade cordoned the node.
     """
 
     host: str
@@ -35,7 +35,7 @@ class Node:
 
 @dataclass(frozen=True)
 class Step:
-    """One step; ``host`` is empty for the steps of the model group."""
+    """One step; ``host`` is empty for steps of the model group."""
 
     action: Action
     host: str = ""
@@ -55,13 +55,13 @@ class Step:
 
 @dataclass(frozen=True)
 class Plan:
-    """The steps in order; none where a finding is an error."""
+    """The steps in order; empty if a finding is an error."""
 
     steps: tuple[Step, ...]
     findings: tuple[Finding, ...]
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the plan as plain data, with the order as text."""
+        """Return the plan as plain data, with the order of steps as text."""
         return {
             "steps": [asdict(step) for step in self.steps],
             "order": [f"{number}. {step}" for number, step in enumerate(self.steps, start=1)],
@@ -97,7 +97,7 @@ def _check(node: Node, target: str) -> list[Finding]:
                 where=node.host,
             )
         ]
-    major, minor, *_ = have.release
+    major, minor = have.release[:2]
     if want.release[0] != major or want.release[1] > minor + 1:
         return [
             Finding(
@@ -115,10 +115,10 @@ def _check(node: Node, target: str) -> list[Finding]:
 
 
 def plan_upgrade(nodes: Sequence[Node], target: str, *, group_running: bool, group_stopped_by_us: bool) -> Plan:
-    """Return servers first, then agents, each group in the given order, with the model group stopped around them.
+    """Return the steps: servers before agents, each in the given order, and the model group stopped around them.
 
-    ``group_running`` is the state of the cluster. ``group_stopped_by_us`` means that an interrupted run stopped the
-    group, so that it is started at the end although it does not run now. Raise ValueError for an invalid ``target``.
+    ``group_running`` is the state in the cluster. ``group_stopped_by_us`` means that an interrupted run stopped the
+    group; it is then started at the end although it is not running now. Raise ValueError for an invalid ``target``.
     """
     parse_k3s_version(target)
     findings = [finding for node in nodes for finding in _check(node, target)]
@@ -140,7 +140,7 @@ def plan_upgrade(nodes: Sequence[Node], target: str, *, group_running: bool, gro
 
 
 def read_nodes(hosts: Iterable[Mapping[str, Any]], cluster_nodes: Iterable[Mapping[str, Any]]) -> list[Node]:
-    """Return the hosts with what the cluster remembers of an interrupted upgrade; ``cluster_nodes`` are the API's."""
+    """Return the hosts with their marks of an interrupted upgrade; ``cluster_nodes`` are the API's Node objects."""
     marked = {node["metadata"]["name"] for node in cluster_nodes if UPGRADE in _annotations(node)}
     return [
         Node(host["host"], host["server"], host["installed"], host["stale"], host["node"] in marked) for host in hosts
@@ -152,6 +152,6 @@ def _annotations(resource: Mapping[str, Any]) -> Mapping[str, str]:
 
 
 def running_instances(pods: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Return the instances of the model groups that these pods belong to."""
+    """Return the instances of the model groups to which these pods belong."""
     labels = (pod["metadata"].get("labels") or {} for pod in pods)
     return sorted({found[INSTANCE] for found in labels if INSTANCE in found})

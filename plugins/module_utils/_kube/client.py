@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The Kubernetes API of one context: plain JSON for answers, one kind of error. Private to the collection."""
+"""Call the Kubernetes API of one context with plain JSON and ClusterError. Private to the collection."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ except ImportError:
 
 Json = dict[str, Any]
 
-# Seconds that a connection to the API, and its answer to a list, may take.
+# Seconds that connecting to the API, and its answer to a list request, may take.
 _TIMEOUT = (5, 60)
 _REMEDIES = {
     0: "Check that the API server runs and that this machine reaches it: kubectl cluster-info",
@@ -35,7 +35,7 @@ _REMEDIES = {
 
 
 class ClusterError(Exception):
-    """What could not be done, why, and the remedy; ``status`` is the HTTP status, 0 when no answer came."""
+    """The failed action, its reason and the remedy; ``status`` is the HTTP status, 0 without an answer."""
 
     def __init__(self, text: str, status: int = 0) -> None:
         super().__init__(text)
@@ -43,7 +43,7 @@ class ClusterError(Exception):
 
 
 class Ran(NamedTuple):
-    """What a command in a pod returned."""
+    """The result of a command in a pod."""
 
     status: int
     stdout: str
@@ -52,14 +52,14 @@ class Ran(NamedTuple):
 
 @contextmanager
 def explained(what: str) -> Iterator[None]:
-    """Turn what the client raises into a ClusterError, without headers and bodies; ``what`` is a verb phrase."""
+    """Convert the client's exceptions to ClusterError, without headers and bodies; ``what`` is a verb phrase."""
     try:
         yield
     except kubernetes.config.ConfigException as error:
         remedy = "Check the path and the context: kubectl config get-contexts"
         raise ClusterError(f"can't {what}: {_first_line(error)}. {remedy}") from error
     except kubernetes.client.ApiException as error:
-        # A web socket that is refused has the status in its text only.
+        # For a refused web socket, only the text contains the status.
         found = re.match(r"Handshake status (\d+) ([\w ]+)", str(error.reason or ""))
         status, reason = (int(found[1]), found[2]) if found else (error.status or 0, error.reason)
         text = f"can't {what} ({f'{status}: ' if status else ''}{_first_line(reason)})"
@@ -83,7 +83,7 @@ class Cluster:
         self._core = kubernetes.client.CoreV1Api(self._client)
 
     def pods(self, namespace: str, selector: str) -> list[Json]:
-        """Return the pods of a namespace that have these labels."""
+        """Return the pods of a namespace that match a label selector."""
         what = f"list the pods of namespace {namespace}"
         return self._items(what, self._core.list_namespaced_pod, namespace, label_selector=selector)
 
@@ -96,7 +96,7 @@ class Cluster:
         return self._items("list the nodes", self._core.list_node)
 
     def namespace_annotations(self, namespace: str) -> dict[str, str]:
-        """Return the annotations of a namespace; none where it does not exist."""
+        """Return the annotations of a namespace; empty if it does not exist."""
         try:
             with explained(f"read namespace {namespace}"):
                 response: Any = self._core.read_namespace(namespace, _preload_content=False, _request_timeout=_TIMEOUT)
@@ -107,20 +107,20 @@ class Cluster:
             raise
 
     def warnings(self, namespace: str) -> list[Json]:
-        """Return the events of a namespace that warn."""
+        """Return the Warning events of a namespace."""
         what = f"list the events of namespace {namespace}"
         return self._items(what, self._core.list_namespaced_event, namespace, field_selector="type=Warning")
 
     def log_end(self, namespace: str, pod: str, container: str, lines: int, previous: bool = False) -> list[str]:
-        """Return the last lines of a container's log; none when the kubelet no longer has it."""
+        """Return the last lines of a container's log; empty if the kubelet no longer has the log."""
         with self.open_log(namespace, pod, container, tail_lines=lines, previous=previous) as read:
             text = b"".join(iter(lambda: read(1 << 20), b"")).decode("utf-8", "replace")
-        # The kubelet answers 200 with this text when the container's log is gone.
+        # The kubelet answers 200 with this text when it no longer has the container's log.
         return [] if text.startswith("unable to retrieve container logs") else text.splitlines()
 
     @contextmanager
     def open_log(self, namespace: str, pod: str, container: str, **options: Any) -> Iterator[Callable[[int], bytes]]:
-        """Yield ``read(n)`` on a container's log; nothing is loaded before it is asked for."""
+        """Yield ``read(n)`` on a container's log; the log is loaded in the pieces that are read."""
         what = f"read the log of pod {pod}"
         with explained(what):
             response: Any = self._core.read_namespaced_pod_log(
@@ -168,7 +168,7 @@ class Cluster:
         return ran
 
     def _channel(self, namespace: str, pod: str, container: str, command: list[str], stderr: bool) -> Any:
-        # stream() turns the client that it is given into a web-socket client, so it gets one of its own.
+        # stream() turns the client that it is given into a web-socket client, so it gets a separate one.
         own = kubernetes.client.CoreV1Api(kubernetes.client.ApiClient(self._client.configuration))
         return kubernetes.stream.stream(
             own.connect_get_namespaced_pod_exec,

@@ -1,9 +1,9 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Read the state of a serving group from its pods and events. Private to the collection.
+"""Determine the state of a serving group from its pods and events. Private to the collection.
 
-Objects are the API's JSON (camelCase). Nothing here calls the API or reads a clock.
+Objects are the API's JSON (camelCase). This module neither calls the API nor reads a clock.
 """
 
 from __future__ import annotations
@@ -15,24 +15,24 @@ from typing import Any
 from .labels import INSTANCE, RANK, REVISION, VF_INDEX
 from .workloads import pod_templates
 
-# Reasons of a waiting container that do not go away by themselves.
+# Reasons of a waiting container that do not resolve without a change.
 _FINAL = frozenset(
     {"CreateContainerConfigError", "CreateContainerError", "ErrImageNeverPull", "InvalidImageName", "RunContainerError"}
 )
-# A rank that starts before its head may crash once; a second crash is the rank's own.
+# A rank that starts before rank 0 may crash once; a second crash is a fault of the rank.
 _CRASHES = 2
-# The kubelet retries every few seconds; after this many failures it is not a race at start.
+# The kubelet retries every few seconds; so many failures are not a race at the start.
 _SANDBOX_FAILURES = 3
-# The kubelet's reasons for a container that ended while its node was down.
+# Reasons that the kubelet gives for a container that ended while its node was down.
 _UNWATCHED = frozenset({"Unknown", "ContainerStatusUnknown"})
 
 
 @dataclass(frozen=True)
 class Rank:
-    """The state of one pod of a group; ``trouble`` says what is wrong with it, empty for nothing.
+    """The state of one pod of a group; ``trouble`` says what is wrong, and is empty if nothing is.
 
     ``last_exit`` is the kubelet's reason for the last end of the container, such as ``OOMKilled``. ``hopeless`` means
-    that waiting does not help, ``lost`` that the rank ended because its node went down.
+    that waiting cannot help. ``lost`` means that the rank ended because its node went down.
     """
 
     rank: int
@@ -56,7 +56,7 @@ class Rank:
 
 @dataclass(frozen=True)
 class Group:
-    """All ranks of a group; ``missing`` are those without a pod."""
+    """All ranks of a group; ``missing`` are the ranks without a pod."""
 
     ranks: list[Rank] = field(default_factory=list)
     missing: list[int] = field(default_factory=list)
@@ -70,7 +70,7 @@ class Group:
         return any(rank.hopeless for rank in self.ranks)
 
     def troubled(self) -> list[Rank]:
-        """Return the ranks that are not ready, those with a reason first."""
+        """Return the ranks that are not ready; those with a known reason come first."""
         return sorted((r for r in self.ranks if not r.ready), key=lambda r: (not r.trouble, r.rank))
 
     def as_dict(self) -> dict[str, Any]:
@@ -84,7 +84,7 @@ class Group:
 
 def _events_of(pod: Mapping[str, Any], events: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     uid = pod["metadata"].get("uid")
-    # A recreated pod keeps its name; only the uid distinguishes its events from those of its predecessor.
+    # A recreated pod keeps its name, so only the uid distinguishes its events from those of its predecessor.
     return [e for e in events if e.get("type") == "Warning" and e.get("involvedObject", {}).get("uid") == uid]
 
 
@@ -121,7 +121,7 @@ def read_rank(pod: Mapping[str, Any], events: Iterable[Mapping[str, Any]]) -> Ra
     status = pod.get("status", {})
     statuses = status.get("containerStatuses") or [{}]
     container: Mapping[str, Any] = next((c for c in statuses if c.get("name") == "sglang"), statuses[0])
-    # The server's own trouble comes first, then that of the other containers.
+    # A fault of the server container takes precedence over faults of the other containers.
     stuck = next((c for c in (container, *statuses) if not c.get("state", {}).get("running")), container)
     metadata = pod["metadata"]
     leaving = bool(metadata.get("deletionTimestamp"))
@@ -146,16 +146,16 @@ def read_rank(pod: Mapping[str, Any], events: Iterable[Mapping[str, Any]]) -> Ra
 
 
 def read_group(pods: Iterable[Mapping[str, Any]], events: Iterable[Mapping[str, Any]], size: int) -> Group:
-    """Return the state of a group that should have ``size`` ranks."""
+    """Return the state of a group that is expected to have ``size`` ranks."""
     listed = list(events)
     ranks = sorted((read_rank(pod, listed) for pod in pods), key=lambda rank: rank.rank)
     return Group(ranks, sorted(set(range(size)) - {rank.rank for rank in ranks}))
 
 
 def unknown_group(accounts: Iterable[Mapping[str, Any]], instance: str, namespace: str) -> str:
-    """Return why there is no such group (not named, or not found), or an empty string when it exists.
+    """Return why the group is unknown (not named, or not found), or an empty string if it exists.
 
-    ``accounts`` are the namespace's ServiceAccounts: a group's is created first and deleted last of its objects.
+    ``accounts`` are the namespace's ServiceAccounts. Of a group's objects, this is created first and deleted last.
     """
     found = {item["metadata"].get("labels", {}).get(INSTANCE, "") for item in accounts} - {""}
     if instance in found:

@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Put one cluster into a kubeconfig, or take it out, and leave the other entries alone. Private to the collection."""
+"""Add one cluster to a kubeconfig, or remove it, without changing other entries. Private to the collection."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ def empty() -> Config:
 def _section(config: Config, name: str) -> list[Any]:
     entries = config.get(name) or []
     if not isinstance(entries, list):
-        raise ValueError(f"{name} of the kubeconfig is no list")
+        raise ValueError(f"{name} of the kubeconfig is not a list")
     return entries
 
 
 def renamed(source: Config, context: str, server: str) -> Config:
-    """Return the one cluster of ``source`` (as K3s writes it, all called ``default``) under the name ``context``.
+    """Return the only cluster of ``source`` (K3s names all its entries ``default``) under the name ``context``.
 
-    ``server`` replaces the address, since K3s writes https://127.0.0.1:6443. ValueError when there is not one cluster.
+    ``server`` replaces K3s's address https://127.0.0.1:6443. Raise ValueError unless there is exactly one cluster.
     """
     clusters, users = _section(source, "clusters"), _section(source, "users")
     if len(clusters) != 1 or len(users) != 1:
@@ -40,9 +40,9 @@ def renamed(source: Config, context: str, server: str) -> Config:
 
 
 def merged(existing: Config | None, entries: Config) -> Config:
-    """Return ``existing`` with ``entries`` put in the place of those of the same name; others keep their order.
+    """Return ``existing`` with ``entries`` in place of its entries of the same name; others keep their order.
 
-    The current context is set only where there was none.
+    The current context is set only if there was none.
     """
     result = copy.deepcopy(existing) if existing else empty()
     for section in _SECTIONS:
@@ -65,7 +65,7 @@ def removed(existing: Config, context: str) -> Config:
 
 
 def server_of(config: Config | None, context: str) -> str:
-    """Return the address of the context's cluster, or an empty string when there is no such context."""
+    """Return the address of the context's cluster, or an empty string if the context does not exist."""
     if not config:
         return ""
     clusters = {entry["name"]: entry["cluster"]["server"] for entry in _section(config, "clusters")}

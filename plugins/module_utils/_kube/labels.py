@@ -10,7 +10,7 @@ RANK = "gb10.cluster/rank"
 ROLE = "gb10.cluster/role"
 REVISION = "gb10.cluster/revision"
 VF_INDEX = "gb10.cluster/vf-index"
-# Network policies only add permissions, so the namespace's policy has to leave out the heads with this label.
+# Network policies can only add permissions, so the namespace's policy must exclude heads with this label.
 GUARDED = "gb10.cluster/guarded"
 RAIL = "gb10.cluster/rail"
 SUPERVISOR = "gb10.cluster/supervisor"

@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The devices that nodes offer to pods, and the pods that hold them. Private to the collection.
 
-Objects are the API's JSON (camelCase). Nothing here calls the API. Only extended resources count, such as GPUs and
-RDMA devices: their names have a slash, and the scheduler assigns whole numbers of them.
+Objects are the API's JSON (camelCase). This module does not call the API. It counts only extended resources, such as
+GPUs and RDMA devices. Their names contain a slash, and the scheduler assigns whole numbers of them.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class Holder:
 class Room:
     """A node and its devices.
 
-    ``host`` is its label kubernetes.io/hostname, ``trouble`` says why it is not ready, empty when it is, ``offers`` has
-    the number of devices by resource name.
+    ``host`` is its label kubernetes.io/hostname. ``trouble`` says why the node is not ready; empty if it is ready.
+    ``offers`` is the number of devices by resource name.
     """
 
     node: str
@@ -52,14 +52,14 @@ class Room:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Room:
-        """Return what :meth:`as_dict` wrote."""
+        """Return the object from the result of :meth:`as_dict`."""
         return cls(**{**data, "holders": [Holder(**holder) for holder in data["holders"]]})
 
 
 def units(quantity: str | int) -> int:
-    """Return the number that the API writes as ``63`` or ``1k``, its short form of 1000; raise ValueError for others.
+    """Return the number that the API writes as ``63`` or ``1k`` (its short form of 1000); raise ValueError for others.
 
-    The form is that of Kubernetes' ``resource.Quantity``, of which extended resources use whole numbers only.
+    This is the form of Kubernetes' ``resource.Quantity``; extended resources use only whole numbers of it.
     """
     match = _QUANTITY.fullmatch(str(quantity))
     if match is None or match[2] not in _SCALES:
@@ -82,7 +82,7 @@ def rooms(nodes: Iterable[Mapping[str, Any]], pods: Iterable[Mapping[str, Any]])
 
 
 def able(found: Iterable[Room], wanted: Mapping[str, Mapping[str, int]]) -> bool:
-    """Return whether every host of ``wanted`` is ready and offers these devices, held or not."""
+    """Return whether every host of ``wanted`` is ready and offers these devices, whether or not pods hold them."""
     by_host = {room.host: room for room in found}
     return all(
         host in by_host
@@ -127,7 +127,7 @@ def _booked(pod: Mapping[str, Any]) -> dict[str, int]:
 
 
 def _limits(container: Mapping[str, Any]) -> dict[str, int]:
-    # What is requested of an extended resource equals its limit (Kubernetes, "Extended resources").
+    # The request for an extended resource equals its limit (Kubernetes, "Extended resources").
     return _extended(container.get("resources", {}).get("limits"))
 
 

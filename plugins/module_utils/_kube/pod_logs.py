@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Choose pods, read their logs and files, and run commands in them. Private to the collection."""
+"""Find pods, read their logs and files, and run commands in them. Private to the collection."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ SELECTION_SPEC: dict[str, dict[str, Any]] = {
     "label_selector": {"type": "str", "required": True},
     "container": {"type": "str", "default": ""},
 }
-"""Argument spec of the option ``pods`` of modules that look into pods."""
+"""Argument spec of the option ``pods`` of modules that read pods."""
 
 
 @dataclass(frozen=True)
 class PodContainer:
-    """One container of a pod; ``place`` is the number that the pod's rank label carries, if any."""
+    """One container of a pod; ``place`` is the number in the pod's rank label, if it has one."""
 
     cluster: Cluster
     namespace: str
@@ -31,12 +31,12 @@ class PodContainer:
     place: int | None = None
 
     def open_log(self, **options: Any) -> AbstractContextManager[Callable[[int], bytes]]:
-        """Open its log, to be read in pieces."""
+        """Open the container's log for reading in pieces."""
         return self.cluster.open_log(self.namespace, self.pod, self.container, **options)
 
     @contextmanager
     def open_files(self, pattern: str) -> Iterator[Callable[[int], bytes]]:
-        """Yield ``read(n)`` on the files that a glob names in the container, one after the other."""
+        """Yield ``read(n)`` on the container's files that match a glob, one after the other."""
         command = ["/bin/sh", "-c", "cat -- $1 2>/dev/null || true", "sh", pattern]
         pieces = self.cluster.stream(self.namespace, self.pod, self.container, command)
 
@@ -46,16 +46,16 @@ class PodContainer:
         yield read
 
     def run(self, command: list[str], waiting: Callable[[], None] = lambda: None) -> Ran:
-        """Run a command in it to its end; ``waiting`` is called every few seconds until then."""
+        """Run a command in the container to its end; ``waiting`` is called every few seconds until then."""
         return self.cluster.run(self.namespace, self.pod, self.container, command, waiting)
 
 
 def find_containers(
     cluster: Cluster, namespace: str, label_selector: str, container: str = "", rank_label: str = ""
 ) -> list[PodContainer]:
-    """Return the named container, or the first one, of every pod with these labels, sorted by pod.
+    """Return the named container, or the first one, of every pod that matches a selector, sorted by pod.
 
-    Raises ClusterError, also when there is no such pod.
+    Raises ClusterError, also if no pod matches.
     """
     found = []
     for pod in cluster.pods(namespace, label_selector):

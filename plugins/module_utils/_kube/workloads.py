@@ -12,7 +12,7 @@ WORKLOADS = ("StatefulSet", "LeaderWorkerSet")
 
 
 def pod_templates(item: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Return the pod templates of a workload (an object of the API), rank 0 first."""
+    """Return the pod templates of a workload (an API object), rank 0 first."""
     if item.get("kind") == "LeaderWorkerSet":
         template = item["spec"]["leaderWorkerTemplate"]
         return [template["leaderTemplate"], template["workerTemplate"]]

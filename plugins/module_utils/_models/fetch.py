@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Download a model's files, resumed and verified. Private to the collection; standard library only."""
+"""Download a model's files with resumption and verification. Private to the collection; standard library only."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ _HINTS = {
 
 
 class FetchError(RuntimeError):
-    """A download that a retry will not complete; the text says what failed and why, and never contains the token."""
+    """A download that a retry will not complete; the text says what failed and why. It never contains the token."""
 
 
 class _KeepToken(urllib.request.HTTPRedirectHandler):
-    """Send the token to the hub only: downloads are redirected to a content network of other owners."""
+    """Send the token to the hub only: downloads are redirected to a content delivery network of another owner."""
 
     def redirect_request(
         self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: HTTPMessage, newurl: str
@@ -41,7 +41,7 @@ class _KeepToken(urllib.request.HTTPRedirectHandler):
 
 
 class Hub:
-    """One hub or mirror."""
+    """A hub or mirror."""
 
     def __init__(self, url: str, token: str = "", timeout: float = 60) -> None:
         self._url, self._token, self._timeout = url.rstrip("/"), token, timeout
@@ -66,9 +66,9 @@ class Hub:
         return content
 
     def fetch(self, repo: str, commit: str, file: File, directory: Path, alive: Callable[[], bool]) -> bool:
-        """Download one file, continuing where an earlier run ended; return False when ``alive`` returned False.
+        """Download one file, or continue an earlier download; return False if ``alive`` returned False.
 
-        The file gets its name only when its digest is right; otherwise it is deleted and FetchError is raised.
+        The file gets its final name only if its digest is right. Otherwise it is deleted and FetchError is raised.
         """
         target = directory / file.name
         part = directory / (file.name + PART)
@@ -109,7 +109,7 @@ def fetch_all(
     seconds: float,
     verified: Callable[[File], None],
 ) -> bool:
-    """Download files until all are complete (True) or the time is over (False); call ``verified`` for each."""
+    """Download files until all are complete (True) or the time is over (False); call ``verified`` for each file."""
     deadline = time.monotonic() + seconds
     for file in files:
         if not hub.fetch(repo, commit, file, directory, lambda: time.monotonic() < deadline):

@@ -1,10 +1,10 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Which files of a model are on this node and which are missing. Private to the collection.
+"""Determine which files of a model are on this node and which are missing. Private to the collection.
 
-The listing is the Hugging Face Hub's (``/api/models/REPO/revision/REVISION?blobs=true``), which mirrors serve too:
-``siblings`` with ``rfilename``, ``size``, ``blobId`` (git's SHA-1) and, for large files, ``lfs.sha256``.
+The listing has the form of the Hugging Face Hub (``/api/models/REPO/revision/REVISION?blobs=true``), which mirrors
+use too: ``siblings`` with ``rfilename``, ``size``, ``blobId`` (git's SHA-1) and, for large files, ``lfs.sha256``.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class ListingError(ValueError):
 
 @dataclass(frozen=True)
 class File:
-    """One file of a model: path inside it, size in bytes, and its digest (``sha256`` or ``git``)."""
+    """One file of a model: its path inside the model, its size in bytes, and its digest (``sha256`` or ``git``)."""
 
     name: str
     size: int
@@ -38,7 +38,7 @@ class File:
 def parse_listing(text: bytes | str, skip: Iterable[str] = ()) -> tuple[str, list[File]]:
     """Return the commit and the files of a listing; raise :class:`ListingError`.
 
-    ``skip`` are patterns of names to leave out (``*.pth``). A name that would leave the directory is refused.
+    ``skip`` are patterns of names to omit (``*.pth``). A name that points outside the directory is rejected.
     """
     try:
         listing = json.loads(text)
@@ -65,7 +65,7 @@ def _file(entry: Mapping[str, Any]) -> File:
 
 
 def digest(path: Path, algorithm: str) -> str:
-    """Return the digest of a file as the listing gives it: SHA-256 of the content, or git's SHA-1 of the blob."""
+    """Return the digest of a file in the form of the listing: SHA-256 of the content, or git's SHA-1 of the blob."""
     if algorithm == "sha256":
         hasher = hashlib.sha256()
     else:
@@ -77,7 +77,7 @@ def digest(path: Path, algorithm: str) -> str:
 
 
 def missing(directory: Path, files: Iterable[File], recorded: Mapping[str, str]) -> list[File]:
-    """Return the files that are absent or incomplete; ``recorded`` are digests that were verified before, by name."""
+    """Return the files that are absent or incomplete; ``recorded`` maps names to digests that were verified before."""
     return [
         file
         for file in files
@@ -118,7 +118,7 @@ def write_marker(directory: Path, repo: str, commit: str, files: Mapping[str, st
 
 
 def human(size: float) -> str:
-    """Return a size as people read it: ``59.3 GB``."""
+    """Return a size in readable form: ``59.3 GB``."""
     for unit in ("B", "kB", "MB", "GB"):
         if size < 1000:
             return f"{size:.1f} {unit}" if unit != "B" else f"{size:.0f} B"

@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Check that a model which was copied to this node is complete. Private to the collection; standard library only.
 
-A copied directory has no list of digests, but its own files state what belongs to it: the index names every shard, a
-shard's name says how many there are, and a safetensors file begins with the place of each of its tensors.
+A copied directory has no list of digests, but its own files show what belongs to it: the index names every shard, a
+shard's name contains the number of shards, and a safetensors file begins with the offset of each of its tensors.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from pathlib import Path
 
 WEIGHTS = ("*.safetensors", "*.bin", "*.gguf")
 _SHARD = re.compile(r"(?P<stem>.+-)(?P<number>\d+)(?P<of>-of-(?P<count>\d+)\.\w+)")  # model-00001-of-00046.safetensors
-# The format's own limit in bytes; a larger number is not the length of a header.
+# The format limits the header to so many bytes; a larger number is not the length of a header.
 _HEADER_LIMIT = 100_000_000
 
 
 def faults(directory: Path) -> list[str]:
-    """Return a sentence for each missing or truncated file; an empty list for a complete model. Raise OSError."""
+    """Return one sentence per missing or truncated file; an empty list for a complete model. Raise OSError."""
     if not directory.is_dir():
         return ["the directory does not exist"]
     found = [] if (directory / "config.json").is_file() else ["config.json is missing"]
@@ -36,7 +36,7 @@ def faults(directory: Path) -> list[str]:
 
 
 def _expected(directory: Path) -> set[str]:
-    """Return the names of all weights that this directory should hold."""
+    """Return the names of all weight files that this directory should contain."""
     names = {path.name for pattern in WEIGHTS for path in directory.glob(pattern)}
     for index in directory.glob("*.index.json"):
         names |= set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
@@ -66,7 +66,7 @@ def _wrong(path: Path) -> str:
 
 
 def _safetensors_size(path: Path) -> int:
-    """Return the size that the header of a file states; raise ValueError, KeyError, … for an invalid header."""
+    """Return the file size that a safetensors header states; raise ValueError, KeyError, … for an invalid header."""
     with path.open("rb") as stream:
         length = int.from_bytes(stream.read(8), "little")
         if not 2 <= length <= _HEADER_LIMIT:

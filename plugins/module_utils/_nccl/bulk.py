@@ -1,11 +1,11 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Count channel lines by the thousand. Private to the collection.
+"""Count channel lines quickly in large logs. Private to the collection.
 
-Nine of ten lines of an NCCL log are channel lines that differ only in channel and ranks. Split at what differs, a block
-falls into pieces such as ``NET/IB/0⏎host:pid:tid [dev]``: what one line runs over, and who wrote the next. Few of them
-differ, so that most of the work is counting equal ones.
+Nine of ten lines of an NCCL log are channel lines that differ only in channel and ranks. This module splits a block of
+lines at these differing parts. Each remaining piece, such as ``NET/IB/0⏎host:pid:tid [dev]``, contains the path of one
+line and the writer of the next line. Few pieces differ, so most of the work is counting equal ones.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable
 
-# From "NCCL INFO" to "via"; a line of any other form is handed on as it is. [^]] is three times as fast as a class of
-# characters; it may run over the end of a torn line, but only into the rest of a channel line, which is what it lacks.
+# Matches from "NCCL INFO" to "via"; a line of another form is passed on unchanged. [^]] is three times as fast as a
+# class of characters. It may swallow the tail of a torn line, which is harmless.
 _CHANNEL = re.compile(rb" NCCL INFO Channel [^\]]*+\] -> [^\]]*+\] (?:\[\w++\] )?+via ")
-# Stands for what was cut out, where a line has to be put together again.
+# Replaces the text that was split off when a line must be restored.
 _ANY_CHANNEL = b" NCCL INFO Channel 00/0 : 0[0] -> 0[0] via "
 _CACHE = 4096
 
@@ -26,27 +26,27 @@ Counted = Callable[[bytes, Iterable[tuple[bytes, int]]], None]
 
 
 class ChannelBlocks:
-    """Takes blocks of lines apart into channel lines, which come counted, and others, in the order of the log.
+    """Splits blocks of lines into channel lines, which are counted, and other lines, in the order of the log.
 
-    ``counted(head, counts)`` gets what stands before ``NCCL INFO``, and how often each text stands behind ``via``;
-    ``others(lines)`` gets all other lines up to the next channel line.
+    ``counted(head, counts)`` receives the text before ``NCCL INFO``, and each text after ``via`` with its count.
+    ``others(lines)`` receives all other lines up to the next channel line.
     """
 
     def __init__(self, others: Others, counted: Counted) -> None:
         self._others, self._counted = others, counted
-        # {piece: (via, who writes the next line)} of pieces that hold nothing else
+        # {piece: (via, writer of the next line)} of pieces that contain nothing else
         self._simple: dict[bytes, tuple[bytes, bytes]] = {}
 
     def take(self, block: bytes) -> None:
-        """Take one block of whole lines."""
+        """Process one block of whole lines."""
         pieces = _CHANNEL.split(block)
         *lines, head = pieces[0].split(b"\n")
         if lines:
             self._others(lines)
-        # A byte a piece, since bytes are searched at memchr's speed.
+        # One byte per piece, because bytes are searched at memchr's speed.
         known = bytes(map(self._simple.__contains__, pieces))
         if known.count(0) > 2 + len(pieces) // 16:
-            # More new pieces than other lines explain: a writer that was not seen before.
+            # Other lines alone would not cause so many unknown pieces: the block has a new writer.
             self._learn(set(pieces[1:]))
             known = bytes(map(self._simple.__contains__, pieces))
         place, end = 1, len(pieces)
@@ -69,18 +69,18 @@ class ChannelBlocks:
         for piece in pieces:
             if piece not in simple:
                 via, end, following = piece.partition(b"\n")
-                # Anything that is more than one line's end and one line's start is taken apart each time.
+                # Cache a piece only if it is exactly the end of one line and the start of the next.
                 if end and b"\n" not in following and b"NCCL" not in piece:
                     simple[piece] = via, following
 
     def _run(self, head: bytes, pieces: list[bytes]) -> bytes:
-        """Count pieces that hold channel lines alone; return who writes the next one."""
+        """Count pieces that contain only channel lines; return the writer of the next one."""
         simple, kinds = self._simple, dict.fromkeys(pieces)
-        # For so few kinds list.count takes half of Counter's time.
+        # For so few distinct pieces, list.count takes half of Counter's time.
         if len(kinds) <= 8 and {simple[piece][1] for piece in kinds} == {head}:
             self._counted(head, [(simple[piece][0], pieces.count(piece)) for piece in kinds])
             return head
-        # Ranks take turns: the writer of a line stands in the piece before it.
+        # Ranks alternate: the piece before a line contains the writer of that line.
         pairs = Counter(
             zip([head, *(simple[piece][1] for piece in pieces)], (simple[p][0] for p in pieces), strict=False)
         )
@@ -89,10 +89,10 @@ class ChannelBlocks:
         return simple[pieces[-1]][1]
 
     def _odd(self, head: bytes, piece: bytes) -> bytes:
-        """Take a piece that holds other lines too; return who writes the next channel line."""
+        """Process a piece that also contains other lines; return the writer of the next channel line."""
         via, *lines = piece.split(b"\n")
         if b"NCCL" in head or b"NCCL" in via or not lines:
-            # Lines ran into each other: the head is a statement too, or the next line begins where this one ends.
+            # Lines ran into each other: the head contains a statement too, or the line has no end of its own.
             head += _ANY_CHANNEL + via
             if not lines:
                 return head

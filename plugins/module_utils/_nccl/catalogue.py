@@ -1,9 +1,9 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What NCCL's lines point to, and what to do about it. Private to the collection.
+"""Causes of NCCL failures by the log lines that show them, with remedies. Private to the collection.
 
-Texts: NVIDIA/nccl sources 2.17.1 … 2.30.7 and its network plugins; docs/transport.md says where each was seen.
+Sources: NVIDIA/nccl 2.17.1 … 2.30.7 and its network plugins; docs/transport.md says where each text was seen.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ CATALOGUE: tuple[Cause, ...] = (
         "ib_disabled",
         "fallback",
         r"NCCL_IB(?:EXT)?_DISABLE set by environment to [1-9]",
-        "NCCL_IB_DISABLE takes the IB/RoCE transport away",
+        "NCCL_IB_DISABLE disables the IB/RoCE transport",
         "Unset it; look in /etc/nccl.conf and the image too",
         0.95,
     ),
@@ -191,12 +191,12 @@ CATALOGUE: tuple[Cause, ...] = (
         "Remove the plugin, or give it its devices",
         0.5,
     ),
-    # Without a setting NCCL looks for libnccl-net.so and does not miss it.
+    # Without NCCL_NET_PLUGIN, NCCL looks for libnccl-net.so, and a missing file is harmless.
     Cause(
         "plugin_missing",
         "fallback",
         r"NET/Plugin ?: (?:Could not find: ?|No plugin found \()(?!libnccl-net\.so)[^\s).]",
-        "the network plugin that NCCL_NET_PLUGIN names is not in the image, so NCCL used what it has itself",
+        "the network plugin that NCCL_NET_PLUGIN names is not in the image, so NCCL used its built-in transports",
         "Unset NCCL_NET_PLUGIN, or install the plugin where the dynamic loader looks",
         0.6,
     ),
@@ -204,7 +204,7 @@ CATALOGUE: tuple[Cause, ...] = (
         "link_local_gid",
         "note",
         r"GID \d+ \((?:0x)?80FE/",
-        "a device uses its link-local GID, for lack of an IPv4 address",
+        "a device uses its link-local GID because it has no IPv4 address",
         _GID,
         0.85,
     ),
@@ -228,7 +228,7 @@ CATALOGUE: tuple[Cause, ...] = (
         "no_gdr_module",
         "note",
         r"GPU Direct RDMA Disabled .*\(no module\)",
-        "GPUDirect RDMA is off for want of a kernel module; slower, and no fallback (normal on a GB10)",
+        "GPUDirect RDMA is off because a kernel module is missing; slower, but RDMA is used (normal on a GB10)",
         "On discrete GPUs load nvidia-peermem or use DMA-BUF",
     ),
     Cause(
@@ -242,7 +242,7 @@ CATALOGUE: tuple[Cause, ...] = (
         "cuda_failure",
         "failure",
         r"Cuda failure|Failed to CUDA|no CUDA-capable|unhandled cuda error",
-        "CUDA failed; the network is not to blame",
+        "CUDA failed; the network is not the cause",
         "Look at the GPU and driver first",
     ),
     Cause(

@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Why NCCL took the transport it took: the hits of the catalogue, ranked. Private to the collection."""
+"""Rank the causes from the catalogue that explain NCCL's choice of transport. Private to the collection."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from .model import WEIGHT, Cause, Hit, Process
 from .networks import is_tcp
 
 NETDEV_AS_HCA = re.compile(r"NCCL_IB_HCA set (?:to|by environment to) [=^]*(?:en|eth|net|wl|bond|ib\d)")
-"""``NCCL_IB_HCA set to enp1s0f0np0``: interface names where RDMA device names belong."""
+"""Matches ``NCCL_IB_HCA set to enp1s0f0np0``: an interface name in place of an RDMA device name."""
 
 
-# An escape, a class, the start of a group, a number of times, or one character.
+# An escape, a class, the start of a group, a repetition count, or one character.
 _TOKEN = re.compile(r"\\.|\[(?:\\.|[^\]])+\]|\(\?[:!=]|\{[^}]*\}|.")
 
 
 def literals(pattern: str) -> tuple[str, ...]:
-    """Return the longest plain text of each alternative of a pattern; every line that matches holds one of them.
+    """Return the longest literal text of each alternative of a pattern; every matching line contains one of them.
 
-    Groups and classes in an alternative are skipped. One alternative without plain text makes the tuple empty.
+    Groups and classes in an alternative are skipped. The tuple is empty if one alternative has no literal text.
     """
     alternatives, depth, runs = [], 0, [""]
     for token in _TOKEN.findall(f"{pattern}|"):
@@ -35,7 +35,7 @@ def literals(pattern: str) -> tuple[str, ...]:
             alternatives.append(max(runs, key=len))
             runs = [""]
         elif token in "?*" or token.startswith("{"):
-            # What stands before it may be missing.
+            # The preceding character is optional.
             runs[-1] = runs[-1][:-1]
             runs.append("")
         elif depth or len(plain) > 1 or (plain == token and token in ".+^$)"):
@@ -47,22 +47,22 @@ def literals(pattern: str) -> tuple[str, ...]:
 
 @cache
 def _patterns() -> tuple[tuple[str, tuple[str, ...], re.Pattern[str]], ...]:
-    # Most logs point to nothing, and compiling takes longer than reading them.
+    # Compiled on first use: most logs match no pattern, and compiling takes longer than reading such a log.
     named = [cause for cause in CATALOGUE if cause.pattern]
     return tuple((cause.id, literals(cause.pattern), re.compile(cause.pattern)) for cause in named)
 
 
 def find_cause(text: str) -> str | None:
-    """Return the identifier of the most telling cause that a line points to."""
+    """Return the identifier of the first matching cause; the catalogue lists the most telling causes first."""
     for identity, hints, pattern in _patterns():
-        # Plain text is found ten times faster than a pattern, and most lines have none of it.
+        # A literal text is found ten times faster than a pattern, and most lines contain none of them.
         if (not hints or any(hint in text for hint in hints)) and pattern.search(text):
             return identity
     return None
 
 
 def _relevant(hit: Hit, process: Process) -> float:
-    """Return how much a hit explains, 0 to 1, in the light of what else its process said."""
+    """Return how much a hit explains, 0 to 1, given the other statements of its process."""
     cause = BY_ID[hit.cause]
     weight = cause.confidence if cause.confidence is not None else WEIGHT[cause.kind]
     no_device = "no_rdma_device" in process.hits or "net_forced_missing" in process.hits
@@ -72,7 +72,7 @@ def _relevant(hit: Hit, process: Process) -> float:
     if cause.kind == "fallback" and process.stays_on_node and not process.channels:
         return 0.1
     if cause.id == "hca_selection":
-        # A list of RDMA device names may be right: without device nodes no list finds anything.
+        # The list may name valid RDMA devices: without device nodes, no list matches anything.
         return weight if no_device and _names_netdevs(hit) else 0.5 if no_device else 0.0
     selection = process.hits.get("hca_selection")
     explained = "ib_disabled" in process.hits or (selection is not None and _names_netdevs(selection))
@@ -105,7 +105,7 @@ def _entry(cause: Cause, process: Process, source: str, line: str, confidence: f
 
 
 def mtu_differs(processes: Iterable[Process], source: str) -> list[dict[str, Any]]:
-    """Return the cause that connections of these processes have different MTUs, or nothing."""
+    """Return the cause for connections with different MTUs in these processes, or nothing."""
     seen = {mtu: (process, line) for process in processes for mtu, line in process.mtus.items()}
     if len(seen) < 2:
         return []
@@ -114,7 +114,7 @@ def mtu_differs(processes: Iterable[Process], source: str) -> list[dict[str, Any
 
 
 def ranked(processes: Sequence[Process], source: str) -> list[dict[str, Any]]:
-    """Return the causes of all processes, most telling first, one entry a cause with the first line it rests on."""
+    """Return the causes of all processes, most telling first; one entry per cause with the first line that shows it."""
     found = {entry["id"]: entry for entry in mtu_differs(processes, source)}
     for process in processes:
         for hit in process.hits.values():

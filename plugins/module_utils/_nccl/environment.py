@@ -1,9 +1,9 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Judge NCCL's environment before or while it is used. Private to the collection.
+"""Check NCCL's environment before or while it is used. Private to the collection.
 
-Facts: NCCL's param.cc, socket.cc, net_ib and debug.cc of 2.17.1 … 2.30.7 and its environment variable manual.
+Source: param.cc, socket.cc, net_ib and debug.cc of NCCL 2.17.1 … 2.30.7 and its manual of environment variables.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _INTEGER = re.compile(r"[+-]?(0[xX][0-9a-fA-F]+|\d+)$")
 _NETDEV = re.compile(r"(en|eth|wl|ww|br|bond|docker|cni|flannel|net\d|lo$)")
 _HCA = re.compile(r"(mlx\d|roce|ibp|ibs|bnxt|irdma|efa_|rxe|siw|hns)")
 
-# Names that people set and NCCL never reads.
+# Names that users set although NCCL never reads them.
 _NOT_NCCL = {
     "NCCL_TIMEOUT": "set the time-out where the process group is made (SGLang: --dist-timeout)",
     "NCCL_ASYNC_ERROR_HANDLING": "PyTorch reads TORCH_NCCL_ASYNC_ERROR_HANDLING",
@@ -59,7 +59,7 @@ def parse_conf(text: str) -> dict[str, str]:
 
 
 def effective_env(env: Mapping[str, str], *confs: Mapping[str, str]) -> dict[str, str]:
-    """Join the environment and the conf files in the order in which NCCL reads them; the first to name a key wins."""
+    """Merge the environment and the conf files in the order in which NCCL reads them; the first value of a key wins."""
     joined: dict[str, str] = {}
     for layer in (env, *confs):
         joined = {**layer, **joined}
@@ -81,14 +81,14 @@ def _unknown(ctx: _Context) -> Iterator[Finding]:
             first, last = KNOWN[key]
             if not first <= ctx.version <= last:
                 span = f"{_dotted(first)} to {_dotted(last)}"
-                reason = f"NCCL {_dotted(ctx.version)} does not read this variable, {span} do"
+                reason = f"NCCL {_dotted(ctx.version)} does not read this variable; {span} do"
                 yield ctx.finding("warning", "version", key, reason, "Remove it, or use a release that reads it")
 
 
 def _values(ctx: _Context) -> Iterator[Finding]:
     for key, value in ctx.env.items():
         if key in INTEGERS and value and not _INTEGER.match(value.strip()):
-            reason = "the value is no integer, and NCCL reads it as 0 or up to the first letter without a word"
+            reason = "the value is not an integer; NCCL silently reads 0, or the digits before the first letter"
             yield ctx.finding("error", "integer", key, reason, "Write a number")
         elif key in INTEGERS and not value:
             yield ctx.finding("info", "noop", key, "an empty number is ignored", "Remove it, or write a number")
@@ -96,7 +96,7 @@ def _values(ctx: _Context) -> Iterator[Finding]:
             reason = "blanks and quotes are part of the value for NCCL"
             yield ctx.finding("error", "quoted", key, reason, "Write the bare value")
     if "CUDA_LAUNCH_BLOCKING" in ctx.env:
-        reason = "NCCL looks at its presence, not at its value: launches are serialised even with 0"
+        reason = "NCCL only checks whether the variable is set: launches are serialised even if it is 0"
         yield ctx.finding("warning", "presence", "CUDA_LAUNCH_BLOCKING", reason, "Remove it")
 
 
@@ -104,12 +104,12 @@ def _transport(ctx: _Context) -> Iterator[Finding]:
     net, disable = ctx.env.get("NCCL_NET"), ctx.env.get("NCCL_IB_DISABLE", "").strip()
     off = disable not in ("", "0")
     if net == "":
-        reason = "an empty name is a network that does not exist, not a choice left to NCCL: initialisation fails"
+        reason = "NCCL looks for a network with an empty name and does not choose one itself: initialisation fails"
         yield ctx.finding("error", "empty", "NCCL_NET", reason, "Remove it, or name a network")
     if disable == "0":
-        yield ctx.finding("info", "noop", "NCCL_IB_DISABLE", "0 is what NCCL does anyway", "Remove it")
+        yield ctx.finding("info", "noop", "NCCL_IB_DISABLE", "0 is NCCL's default", "Remove it")
     if ctx.expect_rdma and off:
-        reason = "RDMA is expected, and this takes NCCL's own IB/RoCE transport away"
+        reason = "RDMA is expected, but this disables NCCL's own IB/RoCE transport"
         yield ctx.finding(
             "error", "disabled", "NCCL_IB_DISABLE", reason, "Remove it; look in /etc/nccl.conf and the image too"
         )
@@ -118,17 +118,17 @@ def _transport(ctx: _Context) -> Iterator[Finding]:
             "error", "socket", "NCCL_NET", "RDMA is expected, and this forces TCP", "Remove it, or write IB"
         )
     if net and net.upper().startswith("IB") and off:
-        reason = "one variable demands IB and the other takes it away: initialisation fails"
+        reason = "NCCL_NET demands IB, but NCCL_IB_DISABLE disables it: initialisation fails"
         yield ctx.finding("error", "contradiction", "NCCL_NET", reason, "Remove NCCL_IB_DISABLE or NCCL_NET")
     if not ctx.expect_rdma and net and not is_tcp(net):
         yield ctx.finding(
             "error", "rdma", "NCCL_NET", "TCP is expected, and this forces another network", "Write Socket"
         )
     if not ctx.expect_rdma and off and net is None and ctx.env.get("NCCL_NET_PLUGIN", "") != "none":
-        reason = "it stops NCCL's own IB transport only; a plugin in the image (IBext) still takes RDMA"
+        reason = "it disables only NCCL's own IB transport; a plugin in the image (IBext) still uses RDMA"
         yield ctx.finding("warning", "plugin", "NCCL_IB_DISABLE", reason, "Set NCCL_NET=Socket as well")
     if net and net.lower() == "socket" and "NCCL_IB_HCA" in ctx.env:
-        yield ctx.finding("info", "noop", "NCCL_IB_HCA", "without IB there is no HCA to choose", "Remove it")
+        yield ctx.finding("info", "noop", "NCCL_IB_HCA", "NCCL_NET=Socket uses no HCA", "Remove it")
     gid = ctx.env.get("NCCL_IB_GID_INDEX", "").strip()
     if _INTEGER.match(gid) and not gid.startswith("-"):
         own = ctx.version is None or ctx.version >= (2, 21, 5)
@@ -141,7 +141,7 @@ def _transport(ctx: _Context) -> Iterator[Finding]:
 
 @dataclass(frozen=True)
 class _Names:
-    """A device list as NCCL writes it: ``[^][=]name[:port],…``; a bare name is a prefix, ``=`` asks for exact names."""
+    """A device list in NCCL's syntax: ``[^][=]name[:port],…``; a bare name is a prefix, ``=`` requires exact names."""
 
     negated: bool
     exact: bool
@@ -161,7 +161,7 @@ class _Names:
         return [device for device in present if named(device) != self.negated]
 
     def prefix_surprises(self, present: Sequence[str]) -> list[str]:
-        """Return devices taken only because a complete other device name is their prefix."""
+        """Return devices that match only because the full name of another device is a prefix of their name."""
         if self.exact:
             return []
         whole = [name for name in self.names if name in present]
@@ -187,7 +187,7 @@ def _devices(
     blank = [name for name in wanted.names if name != name.strip()]
     if blank:
         yield ctx.finding(
-            "error", "blank", key, "NCCL takes blanks for part of a name", "Separate names by commas alone"
+            "error", "blank", key, "NCCL treats blanks as part of a name", "Separate names by commas alone"
         )
     strange = [n for n in wanted.names if n not in present and (n in other or (not present and foreign.match(n)))]
     if strange:
@@ -203,19 +203,19 @@ def _devices(
         )
     surprises = wanted.prefix_surprises(present)
     if surprises:
-        reason = f"names are prefixes: this also takes or leaves out {', '.join(surprises)}"
+        reason = f"names are prefixes, so this also includes or excludes {', '.join(surprises)}"
         yield ctx.finding("warning", "prefix", key, reason, "Put = before the first name to ask for exact names")
     if chosen and key == "NCCL_IB_HCA" and len(chosen) < len(present):
         left = ", ".join(d for d in present if d not in chosen)
         yield ctx.finding(
-            "warning", "unused", key, f"these devices stay unused: {left}", "Name them too, or say why not"
+            "warning", "unused", key, f"these devices stay unused: {left}", "Name them too, or ignore this if intended"
         )
 
 
 def _logging(ctx: _Context) -> Iterator[Finding]:
     level = ctx.env.get("NCCL_DEBUG", "")
     if level.upper() not in ("INFO", "TRACE"):
-        reason = "NCCL says nothing about its transport below INFO, so no log can prove it"
+        reason = "NCCL logs its transport only at level INFO or above, so this log cannot prove it"
         yield ctx.finding("warning", "silent", "NCCL_DEBUG", reason, "Set NCCL_DEBUG=INFO")
     masked = ctx.env.get("NCCL_DEBUG_SUBSYS")
     if masked is not None:
@@ -234,7 +234,7 @@ def _logging(ctx: _Context) -> Iterator[Finding]:
 def _gloo(ctx: _Context) -> Iterator[Finding]:
     value = ctx.env.get("GLOO_SOCKET_IFNAME", "")
     if value[:1] in ("^", "=") and value:
-        reason = "Gloo knows no ^ and no =, only exact names"
+        reason = "Gloo supports neither ^ nor =, only exact names"
         yield ctx.finding("error", "gloo", "GLOO_SOCKET_IFNAME", reason, "Write the bare interface name")
 
 
@@ -270,10 +270,10 @@ def lint_env(
     nccl_version: str | None,
     where: str = "",
 ) -> list[Finding]:
-    """Return everything that is wrong with ``env`` for NCCL, worst first.
+    """Return all findings about ``env``, worst first.
 
-    ``hcas`` and ``netdevs`` are the RDMA devices and the interfaces that the process will see (empty when unknown);
-    ``nccl_version`` as NCCL prints it, ``where`` the rank or pod for the findings.
+    ``hcas`` and ``netdevs`` are the RDMA devices and interfaces that the process will see (empty: unknown).
+    ``nccl_version`` has the form in which NCCL prints it. ``where`` is the rank or pod that the findings name.
     """
     version = Version.find(nccl_version)
     ctx = _Context(env, expect_rdma, hcas, netdevs, version.release if version else None, where)

@@ -1,10 +1,10 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Which NCCL_* variables NCCL itself reads, and since when. Private to the collection.
+"""The NCCL_* variables that NCCL reads, with the releases that read them. Private to the collection.
 
-Facts taken from the sources of every NVIDIA/nccl tag 2.17.1 … 2.30.7 (NCCL_PARAM, ncclGetEnv, ncclGetLevel): a name is
-listed under the first and the last tag that reads it. Grep a newer tag to extend it; LAST is the newest one looked at.
+Source: every NVIDIA/nccl tag 2.17.1 … 2.30.7 (NCCL_PARAM, ncclGetEnv, ncclGetLevel). A name is listed under the first
+and the last tag that reads it. To extend the tables, search a newer tag; LAST is the newest tag that was searched.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ Version = tuple[int, int, int]
 FIRST: Version = (2, 17, 1)
 LAST: Version = (2, 30, 7)
 
-# (first tag, last tag, names without NCCL_); read with strtoll: text that is no number silently becomes 0
+# (first tag, last tag, names without NCCL_); NCCL reads these with strtoll, which turns text without a number into 0
 _INTEGERS: tuple[tuple[Version, Version, str], ...] = (
     (
         (2, 17, 1),
@@ -173,7 +173,7 @@ _INTEGERS: tuple[tuple[Version, Version, str], ...] = (
     ),
 )
 
-# names, lists, paths and addresses
+# (first tag, last tag, names without NCCL_) of names, lists, paths and addresses
 _STRINGS: tuple[tuple[Version, Version, str], ...] = (
     (
         (2, 17, 1),
@@ -249,7 +249,7 @@ _STRINGS: tuple[tuple[Version, Version, str], ...] = (
     ),
 )
 
-# Read by plugins, wrappers and tools rather than by NCCL; nothing is known here about their values.
+# Plugins, wrappers and tools read these variables, not NCCL. Their values are not checked.
 FOREIGN_PREFIXES = (
     "NCCL_FASTRAK_",
     "NCCL_GPUDIRECTTCPX_",

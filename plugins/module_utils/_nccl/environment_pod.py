@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a running container tells NCCL: its environment, its conf files, its devices. Private to the collection."""
+"""Read NCCL's environment, conf files and devices in a running container. Private to the collection."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from .._common.findings import Finding, sort_findings
 from .._kube.pod_logs import PodContainer
 from .environment import effective_env, lint_env, parse_conf
 
-# Other variables (tokens among them) never leave the container.
+# Only these variables are read, so other variables (such as tokens) never leave the container.
 _NAMES = "^(NCCL_[A-Z0-9_]*|GLOO_SOCKET_IFNAME|CUDA_LAUNCH_BLOCKING)="
-# Process 1 is what the container was started as; NCCL reads NCCL_CONF_FILE or ~/.nccl.conf, then /etc/nccl.conf.
+# Process 1 has the container's initial environment; NCCL reads NCCL_CONF_FILE or ~/.nccl.conf, then /etc/nccl.conf.
 SCRIPT = (
     "echo '#env'; tr '\\0' '\\n' < /proc/1/environ 2>/dev/null | grep -E '" + _NAMES + "'; "
     "echo '#conf'; cat \"${NCCL_CONF_FILE:-$HOME/.nccl.conf}\" 2>/dev/null; echo; "
@@ -25,7 +25,7 @@ SCRIPT = (
 
 @dataclass
 class PodEnv:
-    """What SCRIPT found; ``own`` is the process's environment without its conf files."""
+    """The result of SCRIPT; ``own`` is the process's environment without its conf files."""
 
     own: dict[str, str] = field(default_factory=dict)
     conf: dict[str, str] = field(default_factory=dict)
@@ -35,12 +35,12 @@ class PodEnv:
 
     @property
     def effective(self) -> dict[str, str]:
-        """Return what NCCL goes by."""
+        """Return the variables that NCCL uses."""
         return effective_env(self.own, self.conf, self.etc)
 
 
 def parse_environment(text: str) -> PodEnv:
-    """Return what SCRIPT printed; unknown lines are ignored."""
+    """Return the result from SCRIPT's output; unknown lines are ignored."""
     parts: dict[str, list[str]] = {"env": [], "conf": [], "etc": [], "hcas": [], "netdevs": []}
     current: list[str] = []
     for line in text.splitlines():
@@ -55,7 +55,7 @@ def parse_environment(text: str) -> PodEnv:
 
 
 def read_environments(containers: Iterable[PodContainer], sysfs_root: str) -> dict[str, PodEnv]:
-    """Return what NCCL sees in every container, by pod; raise ClusterError."""
+    """Return NCCL's environment in every container, by pod; raise ClusterError."""
     command = ["/bin/sh", "-c", SCRIPT, "sh", sysfs_root]
     return {each.pod: parse_environment(each.run(command).stdout) for each in containers}
 
@@ -63,7 +63,7 @@ def read_environments(containers: Iterable[PodContainer], sysfs_root: str) -> di
 def lint_environments(
     environments: Mapping[str, PodEnv], expect_rdma: bool, nccl_version: str | None = None
 ) -> list[Finding]:
-    """Return everything that is wrong with these environments, worst first."""
+    """Return all findings about these environments, worst first."""
     return sort_findings(
         finding
         for name, seen in environments.items()

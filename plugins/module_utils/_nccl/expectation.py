@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Compare a report with an expectation, and say in words what is missing. Private to the collection."""
+"""Compare a report with an expectation, and describe what is missing. Private to the collection."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from .verdict import Report, absent_ranks, begun, make_report, promise, seen_ran
 
 @dataclass(frozen=True)
 class Expectation:
-    """What a log has to show. The default is RDMA, proved by channels.
+    """What a log must prove. The default is RDMA, proved by channel lines.
 
-    ``networks`` are glob patterns of network names (empty: any that is RDMA); ``balance`` is the smallest share that a
-    rank's least used device may have of the most used one; ``gdr`` None does not care.
+    ``networks`` are glob patterns of network names (empty: every RDMA network). ``balance`` is the smallest share that
+    a rank's least used device may have of its most used one. ``gdr`` None means that GPUDirect RDMA is not checked.
     """
 
     networks: tuple[str, ...] = ()
@@ -36,7 +36,7 @@ class Expectation:
 
 
 def judge_log(log: NcclLog, source: str, expect: Expectation | None = None) -> Report:
-    """Judge what was read from one source; ``failures`` of the report tell why it does not satisfy."""
+    """Judge the log of one source; ``failures`` of the report say why the expectation is not met."""
     report = make_report(log, source)
     report.failures = [text for check in _CHECKS for text in check(report, expect or Expectation())]
     return report
@@ -52,7 +52,7 @@ def _transport(report: Report, expect: Expectation) -> list[str]:
         quoted = f"; {report.quotations} lines quote several statements and prove nothing" if report.quotations else ""
         return [f"nothing in the log says which transport NCCL took{quoted}"]
     if verdict == "error":
-        return ["NCCL failed before it took a transport"]
+        return ["NCCL failed before it chose a transport"]
     failures = []
     names = set(report.channels) or {n for p in report.processes for n in promise(p)[1]}
     if verdict == "mixed":
@@ -116,7 +116,7 @@ def _numbers(report: Report, expect: Expectation) -> list[str]:
     for process in speaking:
         who = f"rank {process.rank}" if process.rank >= 0 else (process.host or report.source)
         if expect.min_devices > 1 and "dev_override" in process.hits:
-            failures.append(f"{who} was sent to other devices than its channels name (subnet-aware routing)")
+            failures.append(f"{who} uses other devices than its channel lines name (subnet-aware routing)")
         used = [count for devices in process.channels.values() for count in devices.values()]
         if used and len(used) < expect.min_devices:
             failures.append(f"{who} uses {len(used)} of {expect.min_devices} devices ({shown(process.channels)})")

@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Judge the logs of running pods, again and again until the judgement is final. Private to the collection."""
+"""Judge the logs of running pods repeatedly until the judgement is final. Private to the collection."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from .overall import is_final, judge_all, nothing_read
 from .sources import SourceError, Sources, read_source
 
 Judgement = tuple[dict[str, Any], dict[str, list[bytes]]]
-"""The result of ``judge_all``, and the NCCL lines of each source that it rests on."""
+"""The result of ``judge_all``, and the NCCL lines of each source on which it is based."""
 
 
 def pod_sources(containers: Iterable[PodContainer], log_file: str = "", **options: Any) -> Sources:
-    """Return the logs of pods, with the files there that ``NCCL_DEBUG_FILE`` names; ``options`` are the API's."""
-    # A device such as /dev/stdout is the container's output, which is read anyway.
+    """Return the logs of pods, including the files named by ``NCCL_DEBUG_FILE``; ``options`` are passed to the API."""
+    # A device such as /dev/stdout is the container's output, which is read in any case.
     file = "" if log_file.startswith(("/dev/", "/proc/")) else log_file
     pattern = file.replace("%h", "*").replace("%p", "*")
     return {
@@ -29,11 +29,11 @@ def pod_sources(containers: Iterable[PodContainer], log_file: str = "", **option
 
 
 def judge_sources(sources: Sources, expect: Expectation, places: Mapping[str, int | None]) -> Judgement:
-    """Read and judge all sources; those in ``places`` are pods. Raise SourceError and ClusterError."""
+    """Read and judge all sources; the keys of ``places`` are pods. Raise SourceError and ClusterError."""
     kept: dict[str, list[bytes]] = {name: [] for name in sources}
     logs = {name: read_source(name, opened, kept[name]) for name, opened in sources.items()}
     for name in places:
-        # The processes of a pod's log are the pod's own, whatever host the lines name.
+        # All processes in a pod's log belong to the pod, whichever host name the lines contain.
         for process in [*logs[name].processes, *logs[name].earlier]:
             process.pod = name
     return judge_all(logs, expect, places), kept
@@ -42,7 +42,7 @@ def judge_sources(sources: Sources, expect: Expectation, places: Mapping[str, in
 def judge_until_final(
     judge: Callable[[], Judgement], timeout: float, now: Callable[[], float], pause: Callable[[], None]
 ) -> Judgement:
-    """Judge until waiting longer cannot change the verdict, or the time is over; unreadable logs are judged as such."""
+    """Judge until waiting longer cannot change the verdict, or the time is over. Unreadable logs count as no logs."""
     deadline = now() + timeout
     while True:
         try:

@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Read an NCCL log of any length into its processes, communicators and channels. Private to the collection."""
+"""Read an NCCL log of any length into processes, communicators and channels. Private to the collection."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class NcclLog:
         self.processes: list[Process] = []
         self.earlier: list[Process] = []
         self.version = ""
-        # Statements that came as one string, and whether NCCL was started again and says nothing since.
+        # Number of quoted log lines, and whether NCCL was restarted and has logged nothing since.
         self.quotations = 0
         self.silent_start = False
         self._by_key: dict[tuple[str, str, str], Process] = {}
@@ -35,7 +35,7 @@ class NcclLog:
         self._vias: dict[bytes, Via] = {}
         self._hosts: set[str] = set()
         self._clock = 0
-        # What takes in each kind of statement: process, thread, what the statement says.
+        # {kind of statement: the method that records it}; arguments are process, thread and the statement's values.
         self._takers: dict[str, Callable[[Process, str, Any], None]] = {
             "init": self._init,
             "nodes": self._nodes,
@@ -52,7 +52,7 @@ class NcclLog:
     def read(
         self, read: Callable[[int], bytes], size: int = CHUNK, keep: Callable[[list[bytes]], None] | None = None
     ) -> NcclLog:
-        """Read a binary stream to its end in bounded memory; ``keep`` is shown the lines that may be NCCL's."""
+        """Read a binary stream to its end in bounded memory; call ``keep`` with the lines that may be from NCCL."""
         for blocks in scan.candidate_lines(read, size):
             self.add_lines(blocks)
             if keep:
@@ -60,12 +60,12 @@ class NcclLog:
         return self.finish()
 
     def add_lines(self, blocks: list[bytes]) -> None:
-        """Add lines, or blocks of whole lines, that may hold statements, in the order of the log."""
+        """Add lines, or blocks of whole lines, that may contain statements, in the order of the log."""
         for block in blocks:
             self._channels.take(block)
 
     def _lines(self, lines: list[bytes]) -> None:
-        """Take lines that are no channel lines of the usual form."""
+        """Record lines that are not channel lines of the usual form."""
         known, writer = self._readings.get, None
         for line in lines:
             head, level, raw = line.partition(b" NCCL INFO ")
@@ -81,11 +81,11 @@ class NcclLog:
                     writer = head
                 self._said(process, origin, reading, line)
                 if reading.once:
-                    # The statement may have begun another start of the process.
+                    # The statement may have started a new record for a restarted process.
                     writer = None
 
     def _new(self, head: bytes, raw: bytes) -> Reading:
-        """Read a statement that was not read before."""
+        """Read a statement whose text has not been read before."""
         if b"NCCL" in raw:
             self._pieces(head + b" NCCL INFO " + raw)
             return NOTHING
@@ -101,7 +101,7 @@ class NcclLog:
         return reading
 
     def _counted(self, head: bytes, counts: Iterable[tuple[bytes, int]]) -> None:
-        """Take in channel lines of one writer: what stands behind ``via``, and how often."""
+        """Record the channel lines of one writer; ``counts`` has each text after ``via`` and how often it occurs."""
         process, origin = self._of_head(head)
         for raw, count in counts:
             via = self._vias.get(raw)
@@ -112,13 +112,13 @@ class NcclLog:
             self._channel(process, origin.tid, via, count)
 
     def _of_head(self, head: bytes) -> tuple[Process, Origin]:
-        """Return the process that wrote a line, from everything before ``NCCL INFO``."""
+        """Return the process that wrote a line, from all text before ``NCCL INFO``."""
         known = self._heads.get(head) or self._heads.get(head := scan.without_time(head))
         if known is None:
             origin = scan.parse_origin(scan.plain(head[-200:]))
             known = (self._process(origin), origin)
             if b"NET/" in head:
-                # The end of another rank's line stands before this one.
+                # The end of another rank's line precedes this line.
                 self._without_prefix(scan.plain(head))
             if len(self._heads) >= says.CACHE:
                 self._heads.clear()
@@ -138,7 +138,7 @@ class NcclLog:
             if origin.host and len(self._hosts) < says.CACHE:
                 self._hosts.add(origin.host)
             alike = self._by_pid.setdefault((origin.pod, origin.pid), [])
-            # Lines are glued to those of few neighbours; without a limit a hostile log makes this search long.
+            # A line runs into those of few other processes. Without this limit a hostile log makes the search long.
             if len(alike) < says.NEIGHBOURS:
                 alike.append(process)
         self._clock += 1
@@ -146,7 +146,7 @@ class NcclLog:
         return process
 
     def _torn_host(self, origin: Origin) -> Process | None:
-        """Return the process whose host stands there with another line's end before it, or without its own start."""
+        """Return the known process whose host name is torn here: its start is missing, or other text precedes it."""
         if not origin.pid or (origin.pod, origin.host, origin.pid) in self._by_key:
             return None
         for process in self._by_pid.get((origin.pod, origin.pid), ()):
@@ -156,7 +156,7 @@ class NcclLog:
         return None
 
     def _pieces(self, line: bytes) -> None:
-        """Take a line that may hold several statements, or a part of one."""
+        """Record a line that may contain several statements, or part of one."""
         if scan.is_quotation(line):
             self.quotations += 1
             return
@@ -164,7 +164,7 @@ class NcclLog:
             if not level and origin == NOBODY:
                 self._without_prefix(text)
                 continue
-            # Only in lines that ran into each other: whole lines of two hosts may well have one process number.
+            # Only for lines that ran into each other: in whole lines, two hosts may use the same process number.
             process = self._torn_host(origin) or self._process(origin)
             if level == "INFO":
                 self.silent_start = False
@@ -173,7 +173,7 @@ class NcclLog:
                 process.hit(cause, scan.quoted(line))
 
     def _said(self, process: Process, origin: Origin, reading: Reading, line: bytes) -> None:
-        """Take in one INFO statement of a process."""
+        """Record one INFO statement of a process."""
         kind, values, once, cause = reading
         if once:
             process = self._restarted(process, origin, once, values if kind == "version" else "")
@@ -185,16 +185,16 @@ class NcclLog:
             self._takers[kind](process, origin.tid, values)
 
     def _without_prefix(self, text: str) -> None:
-        """Take what a line without ``NCCL INFO`` still proves: versions, errors, and channel statements."""
+        """Record what a line without ``NCCL INFO`` still proves: versions, errors, and channel statements."""
         if found := says.VERSION.search(text) or says.NAMED_VERSION.search(text):
-            # A start with NCCL_DEBUG=VERSION or WARN prints this line alone, without a prefix.
+            # With NCCL_DEBUG=VERSION or WARN, NCCL prints this line at its start, alone and without a prefix.
             if text.lstrip().startswith("NCCL version"):
                 self.silent_start = any(process.has_finished for process in self.processes)
             self.version = self.version or found[1]
         if found := says.CHANNEL.search(text):
             self._channel(self._process(NOBODY), "", read_via(found[1]))
         elif (found := says.TCP_FRAGMENT.search(text)) and self.processes:
-            # A torn line may take a pass away but never give one.
+            # A torn line may only make the verdict worse, never better.
             self._process(NOBODY).add_channel(found[1], found[2], 1)
         elif self.processes and says.TORN.search(text):
             self._torn(self._process(NOBODY), "", text)
@@ -202,9 +202,9 @@ class NcclLog:
             self._process(NOBODY).hit(cause, text.strip()[:400])
 
     def _restarted(self, process: Process, origin: Origin, mark: str, version: str) -> Process:
-        """Set a process aside when the same name starts again in the same log."""
+        """Set the process aside when a process of the same name starts again in the same log."""
         process.marks[mark] += 1
-        # Another version in the same process is a second copy of the library, not another start.
+        # Another version in the same process means a second copy of the library, not a restart.
         again = process.version == version if mark == "NCCL" else not process.version
         started = bool(process.hits) or any(comm.started for comm in process.communicators.values())
         if process.marks[mark] < 2 or not again or not started:
@@ -212,7 +212,7 @@ class NcclLog:
         self.processes.remove(process)
         self.earlier.append(process)
         del self.earlier[: -says.CACHE]
-        # The writer of a torn line is known under another key than its own.
+        # The writer of a torn line is stored under a key that differs from the key of the torn text.
         origin = origin._replace(pod=process.pod, host=process.host)
         self._by_key.pop((process.pod, process.host, process.pid or f"dev{origin.device}"), None)
         self._heads.clear()
@@ -239,7 +239,7 @@ class NcclLog:
     def _init(self, process: Process, tid: str, values: tuple[str, int, int, str, str, bool]) -> None:
         identity, rank, nranks, device, shared, start = values
         known = process.communicators.get(identity)
-        # An address is used again when a communicator begins there, or is complete a second time.
+        # NCCL reused the address if a communicator starts there again, or is completed there a second time.
         again = known is not None and (known.started if start else known.complete)
         comm = self._communicator(process, tid, identity, rank, nranks, fresh=again)
         comm.started, comm.complete = comm.started or start, comm.complete or not start
@@ -276,7 +276,7 @@ class NcclLog:
         return comm
 
     def _forget(self, process: Process, identity: str) -> None:
-        """Let go of a communicator whose address is used again, and of the oldest one of very many."""
+        """Drop a communicator whose address is reused, and the oldest one when there are too many."""
         old = process.communicators.pop(identity, None)
         if old is None and len(process.communicators) >= says.COMMUNICATORS:
             old = process.communicators.pop(next(iter(process.communicators)))
@@ -296,13 +296,13 @@ class NcclLog:
         listed += [device for device in devices if device not in listed]
 
     def _unglued(self, name: str) -> str:
-        """Return the network's name without the host of the line that ran into it (``Socketspark1``)."""
+        """Return the network's name without the host name of the line that ran into it (``Socketspark1``)."""
         if name in says.KNOWN_NAMES or says.IBEXT.fullmatch(name):
             return name
         return next((name[:end] for end in range(1, len(name)) if name[end:] in self._hosts), name)
 
     def finish(self) -> NcclLog:
-        """Set aside earlier starts, and fill in what only the whole log tells; return self."""
+        """Set earlier starts aside and fill in the values that require the whole log; return self."""
         self.processes, self.earlier = set_aside(self.processes, self.earlier)
         infer_nodes(self.processes)
         return self

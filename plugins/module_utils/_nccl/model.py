@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What is known about the NCCL processes of a log. Private to the collection."""
+"""The data collected about the NCCL processes of a log. Private to the collection."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ Channels = dict[str, dict[str, int]]
 
 Kind = Literal["init", "fatal", "failure", "fallback", "note"]
 # init: NCCL found no network and gave up · fatal: the transport broke · failure: NCCL stopped for another reason
-# fallback: why RDMA was not chosen · note: worth knowing, explains nothing by itself
+# fallback: the reason why RDMA was not chosen · note: useful information that explains no failure by itself
 WEIGHT: dict[Kind, float] = {"init": 0.95, "fatal": 0.9, "failure": 0.5, "fallback": 0.8, "note": 0.2}
 
 
 @dataclass(frozen=True)
 class Cause:
-    """One entry: the pattern of its line, what it means and how to cure it."""
+    """One entry of the catalogue: the pattern of its log line, its meaning and its remedy."""
 
     id: str
     kind: Kind
@@ -33,17 +33,17 @@ class Cause:
 
 @dataclass(slots=True)
 class Hit:
-    """A line that points to a cause: its identifier in the catalogue, the first such line, how often it came."""
+    """Log lines that show one cause: the cause's identifier, the first such line, and their number."""
 
     cause: str
     line: str
     count: int = 1
 
 
-# Compared by identity: two ranks may well say the same of themselves.
+# Compared by identity, because two ranks may have equal values.
 @dataclass(slots=True, eq=False)
 class Communicator:
-    """One communicator as one rank sees it; 0 and empty where the log does not say."""
+    """One communicator as one rank reports it; 0 and empty where the log does not say."""
 
     identity: str
     rank: int = -1
@@ -62,14 +62,14 @@ class Communicator:
 
     @property
     def crosses_nodes(self) -> bool | None:
-        """Tell whether this communicator leaves its node; None when the log does not say."""
+        """Tell whether this communicator spans several nodes; None if the log does not say."""
         if self.nranks == 1 or self.nodes == 1:
             return False
         return True if self.nodes > 1 else None
 
     @property
     def finished(self) -> bool:
-        """Tell whether its set-up came to an end."""
+        """Tell whether the communicator finished its set-up."""
         return self.complete or self.connected
 
     def as_dict(self) -> dict[str, Any]:
@@ -89,7 +89,7 @@ class Communicator:
 
 @dataclass(slots=True, eq=False)
 class Process:
-    """One start of one process that speaks NCCL (``host:pid``), with all of its communicators."""
+    """One start of one process that uses NCCL (``host:pid``), with all of its communicators."""
 
     pod: str
     host: str
@@ -111,17 +111,17 @@ class Process:
     marks: Counter[str] = field(default_factory=Counter)
     current: dict[str, Communicator] = field(default_factory=dict)
     pending_network: dict[str, str] = field(default_factory=dict)
-    # Of communicators that were forgotten: one crossed nodes, and so many were begun and never finished.
+    # About communicators that were dropped: whether one spanned nodes, and how many never finished their set-up.
     crossed: bool = False
     abandoned: int = 0
     replaced: bool = False
-    # {MTU as verbs number it: the first line that says so}
+    # {MTU in the numbering of verbs: the first line that contains it}
     mtus: dict[int, str] = field(default_factory=dict)
 
     def add_channel(
         self, network: str, device: str, count: int, tid: str = "", communicator: str = "", gdr: bool = False
     ) -> None:
-        """Count channels over a network, for the process and for the communicator that its thread set up last."""
+        """Count channels of a network for the process and for the communicator that its thread set up last."""
         self.gdr += count if gdr else 0
         devices = self.channels.setdefault(network, {})
         devices[device] = devices.get(device, 0) + count
@@ -134,7 +134,7 @@ class Process:
             comm.gdr += count if gdr else 0
 
     def hit(self, cause: str, line: str) -> None:
-        """Remember a line that points to a cause."""
+        """Record a line that shows a cause."""
         if cause in self.hits:
             self.hits[cause].count += 1
         else:
@@ -142,22 +142,22 @@ class Process:
 
     @property
     def groups(self) -> set[str]:
-        """Return the commId values, which the ranks of a communicator share."""
+        """Return the commId values shared across ranks."""
         return {comm.shared_id for comm in self.communicators.values()} - {""}
 
     @property
     def gpus(self) -> set[str]:
-        """Return the GPUs that its communicators are on."""
+        """Return the GPUs of its communicators."""
         return {comm.device for comm in self.communicators.values()} - {""}
 
     @property
     def has_finished(self) -> bool:
-        """Tell whether a communicator of several ranks came to the end of its set-up."""
+        """Tell whether a communicator of several ranks finished its set-up."""
         return any(comm.finished and comm.nranks > 1 for comm in self.communicators.values())
 
     @property
     def main(self) -> Communicator | None:
-        """Return the widest communicator, the first of equals: usually the world."""
+        """Return the widest communicator, or the first of several equal ones: usually the world."""
         return max(self.communicators.values(), key=lambda c: c.nranks, default=None)
 
     @property
@@ -167,20 +167,20 @@ class Process:
 
     @property
     def stays_on_node(self) -> bool:
-        """Tell whether every communicator is known not to leave its node."""
+        """Tell whether every communicator is known to stay inside its node."""
         known = [comm.crosses_nodes for comm in self.communicators.values()]
         return not self.crossed and bool(known) and all(crosses is False for crosses in known)
 
     @property
     def inside(self) -> bool:
-        """Tell whether its ranks are known to reach their peers without a network (NVLink across nodes is none)."""
+        """Tell whether its ranks are known to reach their peers without a network; NVLink is not a network."""
         return bool(self.intra) and (
             self.stays_on_node or (any(c.mnnvl for c in self.communicators.values()) and not self.leaves_node)
         )
 
     @property
     def leaves_node(self) -> bool:
-        """Tell whether a communicator is known to cross nodes by a network."""
+        """Tell whether a communicator is known to span nodes over a network."""
         return self.crossed or any(
             c.crosses_nodes and not (c.mnnvl and self.intra) for c in self.communicators.values()
         )

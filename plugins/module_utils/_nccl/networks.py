@@ -1,20 +1,20 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the names of NCCL's networks stand for. Private to the collection."""
+"""Classify NCCL's networks as RDMA or TCP by their names. Private to the collection."""
 
 from __future__ import annotations
 
 from fnmatch import fnmatchcase
 
 SOCKETS = ("Socket", "FastSocket")
-"""NCCL's own TCP transport and Google's plugin for it."""
+"""NCCL's own TCP transport and Google's TCP plugin."""
 TCP = (*SOCKETS, "GPUDirectTCPX*", "FasTrak*")
-"""Patterns of the networks that are TCP, whatever the process says about them."""
+"""Patterns of the networks that are always TCP."""
 RDMA = ("IB", "IBext*", "IB-*", "IB_*", "gIB", "SPCX*", "AINIC*", "NCCL RDMA Plugin*", "SHARP")
-"""Patterns of the networks that are RDMA. Libfabric is not among them: its provider decides."""
+"""Patterns of the networks that are RDMA. Libfabric is missing because its provider determines the transport."""
 TCP_PROVIDERS = ("tcp", "sockets", "udp", "net")
-"""Providers of libfabric that are TCP or UDP."""
+"""Providers of libfabric that use TCP or UDP."""
 
 
 def matches(network: str, patterns: tuple[str, ...]) -> bool:
@@ -23,5 +23,5 @@ def matches(network: str, patterns: tuple[str, ...]) -> bool:
 
 
 def is_tcp(network: str) -> bool:
-    """Tell whether a network is TCP by its name; NCCL_NET accepts the name in any case."""
+    """Tell whether a network is TCP by its name; NCCL_NET accepts the name in upper or lower case."""
     return matches(network, TCP) or network.lower() in {name.lower() for name in SOCKETS}

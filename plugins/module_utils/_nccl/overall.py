@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Judge many sources (pods, files) together: every one must satisfy, and they must agree. Private to the collection."""
+"""Judge several sources (pods, files) together: each must pass, and all must agree. Private to the collection."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _RANK_FIRST = {"error": 0, "mixed": 1, "socket": 2, "unknown": 3}
 
 
 def expectation(options: Mapping[str, Any]) -> Expectation:
-    """Make an expectation of plain data (module options, the plan's ``expect``); unknown keys raise ValueError."""
+    """Make an expectation from plain data (module options, the plan's ``expect``); unknown keys raise ValueError."""
     known = {key: value for key, value in options.items() if value is not None}
     strange = sorted(known.keys() - Expectation.__dataclass_fields__.keys())
     if strange:
@@ -34,9 +34,9 @@ def expectation(options: Mapping[str, Any]) -> Expectation:
 def judge_all(
     logs: Mapping[str, NcclLog], expect: Expectation, places: Mapping[str, int | None] | None = None
 ) -> dict[str, Any]:
-    """Return the judgement of all sources; the shape is that of docs/interfaces.md, the same whatever comes out.
+    """Return the judgement of all sources in the form of docs/interfaces.md, with the same keys for every result.
 
-    ``places`` is the place in the group that each source was given, where it has one.
+    ``places`` maps a source to its expected rank in the group, or to None.
     """
     single = replace(expect, ranks=0, nodes=0)
     reports = [judge_log(log, name, single) for name, log in logs.items()]
@@ -80,18 +80,18 @@ def judge_all(
 
 
 def nothing_read(why: str) -> dict[str, Any]:
-    """Return the judgement when no log could be read, with the reason as its message."""
+    """Return the judgement for the case that no log could be read, with the reason as its message."""
     return judge_all({}, Expectation()) | {"failures": [why], "msg": why}
 
 
 def is_final(result: Mapping[str, Any]) -> bool:
-    """Tell whether waiting longer cannot change the verdict: it satisfies, or a wrong transport is proved."""
+    """Tell whether waiting longer cannot change the judgement: it is satisfied, or a wrong transport is proved."""
     proved = result["evidence"] == "channels" and result["transport_class"] in ("tcp", "mixed")
     return bool(result["satisfied"] or proved or result["verdict"] == "error")
 
 
 def _verdict(reports: list[Report], together: Verdict) -> Verdict:
-    """Return the verdict of all with the weakest evidence of any source: one silent rank leaves the whole unproved."""
+    """Return the verdict of all sources with the weakest evidence of any: one silent rank makes the whole unproved."""
     if not reports:
         return together
     worst = min(reports, key=lambda report: _RANK_FIRST.get(report.verdict.verdict, 9)).verdict
@@ -102,8 +102,8 @@ def _verdict(reports: list[Report], together: Verdict) -> Verdict:
 
 
 def _misplaced(reports: list[Report], places: Mapping[str, int | None]) -> list[str]:
-    """Return which sources run other ranks than their place says; only a communicator of all of them can tell."""
-    ranks = {report.source: sorted({rank for _, rank in seen_ranks(report.processes)}) for report in reports}
+    """Return the sources that run other ranks than expected; this can be told only if one communicator has them all."""
+    ranks = {report.source: sorted({rank for _host, rank in seen_ranks(report.processes)}) for report in reports}
     total = sum(map(len, ranks.values()))
     wrong = []
     for report in reports:

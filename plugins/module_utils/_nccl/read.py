@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Read one NCCL statement. Private to the collection.
 
-What a statement says does not depend on who says it, so that the log reads each different text once.
+The meaning of a statement does not depend on its writer, so the log parses each distinct text once.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .networks import SOCKETS
 
 
 class Via(NamedTuple):
-    """What a connection runs over: a network with its device, or a way inside the node, or an unreadable rest."""
+    """The path of a connection: a network with its device, a path inside the node, or an unreadable rest."""
 
     network: str = ""
     device: str = ""
@@ -29,9 +29,9 @@ class Via(NamedTuple):
 
 
 class Reading(NamedTuple):
-    """What a statement says: ``kind`` names the method of the log that takes ``values``; empty kind says nothing.
+    """The content of a statement: ``kind`` names the method of the log that records ``values``; empty: no content.
 
-    ``once`` is the first word of a statement that a process makes once, at its start; ``cause`` what it points to.
+    ``once`` is the first word of a statement that a process prints once, at its start; ``cause`` is the cause it shows.
     """
 
     kind: str = ""
@@ -44,7 +44,7 @@ NOTHING = Reading()
 
 
 def read_via(text: str) -> Via:
-    """Read what stands behind ``via``."""
+    """Read the text after ``via``."""
     if found := says.NET.match(text):
         rccl = says.RCCL_COMM.search(text) if " comm " in text else None
         return Via(found[1], found[2], "/GDRDMA" in text, rccl[1] if rccl else "")
@@ -54,7 +54,7 @@ def read_via(text: str) -> Via:
 
 
 def read_statement(text: str) -> Reading:
-    """Read what stands behind ``NCCL INFO``."""
+    """Read the text after ``NCCL INFO``."""
     once = text.split(maxsplit=1)[0] if text.startswith(says.ONCE) else ""
     for hint, pattern, kind, values in _FORMS:
         if hint in text and (found := pattern.search(text)):
@@ -91,7 +91,7 @@ def _named(found: re.Match[str]) -> str:
     return str(found[2] or "")
 
 
-# A substring that every match contains, looked for first because it is ten times cheaper.
+# The first item is a substring of every match. It is searched for first, which is ten times cheaper.
 _FORMS: tuple[tuple[str, re.Pattern[str], str, Callable[[re.Match[str]], Any]], ...] = (
     ("Init ", says.INIT, "init", _init),
     (" nNodes ", says.NODES, "nodes", _nodes),

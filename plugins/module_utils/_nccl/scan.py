@@ -1,9 +1,9 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Find NCCL's statements in a byte stream of any size, whatever is wrapped around them. Private to the collection.
+"""Find NCCL's statements in a byte stream of any size, regardless of surrounding text. Private to the collection.
 
-Almost no line of a serving log is NCCL's, so chunks are searched for the letters and only hits become Python objects.
+Few lines of a serving log come from NCCL, so chunks are searched as bytes and only hits become Python objects.
 """
 
 from __future__ import annotations
@@ -13,21 +13,21 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 CHUNK = 1 << 20
-# NCCL cuts its own lines at 1024 bytes; a longer one is a log inside of a JSON string, or no text at all.
+# NCCL cuts its own lines at 1024 bytes. A line longer than this limit is a log inside a JSON string, or not text.
 _LONGEST = 1 << 18
 
-# "NCCL INFO …", statements whose prefix was torn off, and PyTorch's watchdog (ProcessGroupNCCL.cpp); one literal first
-# letter keeps the search at memchr's speed.
+# "NCCL INFO …", statements whose prefix was torn off, and PyTorch's watchdog (ProcessGroupNCCL.cpp). All alternatives
+# start with the same literal letter, because re then finds candidates at memchr's speed.
 _HIT = re.compile(rb"N(?:CCL(?: (?:INFO|WARN|ATTN|version|error)|\.cpp:)|ET(?:/[A-Za-z]| plugin))")
 _RCCL = re.compile(rb"RCCL version[^\n]*")
-# Bytes after a line in which its burst goes on, and the bytes that a burst grows by, doubled each time.
+# A burst continues while NCCL occurs within _NEAR bytes after it. It grows by _BURST bytes at first, then doubles.
 _NEAR, _BURST = 256, 1024
 
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _ESCAPED = {"&gt;": ">", "&lt;": "<", "\\u003e": ">", "\\u003c": "<", "\\t": "\t", "\\u001b": "\x1b", "\\/": "/"}
-# ATTN came with NCCL 2.32.
+# NCCL 2.32 introduced ATTN.
 _LEVEL = re.compile(r"NCCL (INFO|WARN|ATTN)\b ?")
-# host:pid:tid [cudaDev] at the end of what stands before "NCCL INFO"; the host may be empty, numeric or redacted.
+# host:pid:tid [cudaDev] at the end of the text before "NCCL INFO"; the host may be empty, numeric or redacted.
 _ORIGIN = re.compile(r"([^\s:\"'|()\[\]{}]*):(\d+):(\d+)(?:[ \t]*\[(-?\d+)\])?")
 _TIME = re.compile(rb"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d[0-9.,]*(?:Z|[+-]\d\d:?\d\d)?")
 _BARE_DEVICE = re.compile(r"\[(-?\d+)\]\s*$")
@@ -35,7 +35,7 @@ _POD = re.compile(r"\[pod/([^/\]]+)/([^\]/]+)\]|^\[?([a-z0-9.-]+ [a-z0-9.-]+)\] 
 
 
 class Origin(NamedTuple):
-    """Who wrote a statement; empty strings where the log does not say."""
+    """The writer of a statement; empty strings where the log does not say."""
 
     pod: str
     host: str
@@ -56,7 +56,7 @@ NOBODY = Origin("", "", "", "", "")
 
 
 def candidate_lines(read: Callable[[int], bytes], size: int = CHUNK) -> Iterator[list[bytes]]:
-    """Yield, chunk by chunk, the lines that may hold an NCCL statement; where they are dense, whole blocks of lines.
+    """Yield, per chunk, the lines that may contain an NCCL statement; where hits are dense, whole blocks of lines.
 
     ``read(n)`` returns at most n bytes and ``b""`` at the end, as a binary file does.
     """
@@ -67,7 +67,7 @@ def candidate_lines(read: Callable[[int], bytes], size: int = CHUNK) -> Iterator
             if not start and len(rest) < _LONGEST:
                 rest += chunk
                 continue
-            # Only the line that two chunks share is copied.
+            # Copy only the line that spans two chunks.
             seam = rest + chunk[:start]
             if not start:
                 cut = rest.rfind(b"\\n") if b"\\n" in rest else len(rest)
@@ -79,7 +79,7 @@ def candidate_lines(read: Callable[[int], bytes], size: int = CHUNK) -> Iterator
         end = max(chunk.rfind(b"\n") + 1, start)
         if lines := _hits(chunk, start, end):
             if heads:
-                # RCCL prints its version once and early, on a line without NCCL's name.
+                # RCCL prints its version once and early, on a line that does not contain NCCL.
                 heads -= 1
                 lines += [line for line in _RCCL.findall(chunk, start, end) if not _HIT.search(line)]
             yield lines
@@ -89,7 +89,7 @@ def candidate_lines(read: Callable[[int], bytes], size: int = CHUNK) -> Iterator
 
 
 def _hits(buffer: bytes, position: int, end: int) -> list[bytes]:
-    """Return the lines around the hits; statements come in bursts, which become one block."""
+    """Return the lines around the hits; statements come in bursts, and each burst becomes one block."""
     blocks: list[bytes] = []
     search = _HIT.search
     while hit := search(buffer, position, end):
@@ -102,7 +102,7 @@ def _hits(buffer: bytes, position: int, end: int) -> list[bytes]:
 
 
 def parse_origin(head: str) -> Origin:
-    """Return who speaks, from everything that stands before ``NCCL INFO``."""
+    """Return the writer of a statement, from the text before ``NCCL INFO``."""
     found = next(iter(reversed(list(_ORIGIN.finditer(head[-160:])))), None)
     label = _POD.search(head) if "[" in head else None
     pod = (label[1] or label[3] or "") if label else ""
@@ -113,12 +113,12 @@ def parse_origin(head: str) -> Origin:
 
 
 def without_time(head: bytes) -> bytes:
-    """Return what stands before a statement without its time stamps, so that a writer's lines have one beginning."""
+    """Return the text before a statement without its time stamps, so that it is the same for all lines of a writer."""
     return _TIME.sub(b"", head)
 
 
 def plain(line: bytes) -> str:
-    """Return a line as text without ANSI colours, line ends and the escapes of Docker's JSON files and of web pages."""
+    """Return a line as text without ANSI colours, line ends and the escapes of Docker's JSON files and of HTML."""
     text = line.decode("utf-8", "replace").rstrip("\r\n")
     if "\\u00" in text or "&gt;" in text or "\\/" in text:
         for escape, character in _ESCAPED.items():
@@ -127,9 +127,9 @@ def plain(line: bytes) -> str:
 
 
 def is_quotation(line: bytes) -> bool:
-    """Tell whether a line holds several statements as one string, as a prompt or a log in JSON does.
+    """Tell whether a line quotes several statements in one string, for example in a prompt or a JSON log.
 
-    NCCL writes a real line's end after each statement. Lines of ranks that ran into each other have none between them.
+    In a quotation, an escaped line end follows each statement. Lines that ran into each other have none between them.
     """
     last = max(line.rfind(b"NCCL INFO "), line.rfind(b"NCCL WARN "))
     first = min((at for at in (line.find(b"NCCL INFO "), line.find(b"NCCL WARN ")) if at >= 0), default=last)
@@ -137,12 +137,12 @@ def is_quotation(line: bytes) -> bool:
 
 
 def quoted(line: bytes) -> str:
-    """Return a line as a cause quotes it."""
+    """Return a line in the form in which a cause quotes it."""
     return line.decode("utf-8", "replace").strip()[:400]
 
 
 def split_line(line: bytes) -> list[Statement]:
-    """Return the statements of one line; several when lines of ranks ran into each other."""
+    """Return the statements of one line; it has several if the lines of two ranks ran into each other."""
     text = plain(line)
     levels = list(_LEVEL.finditer(text))
     if not levels:
@@ -160,9 +160,10 @@ def split_line(line: bytes) -> list[Statement]:
 
 
 def _without_next_head(body: str, following: Origin) -> str:
-    """Cut the next statement's ``host:pid:tid [dev]`` off the end of a statement that it was glued to."""
+    """Remove the next statement's ``host:pid:tid [dev]`` from the end of the statement that precedes it in the line."""
     if not following.pid:
         return body
     at = body.rfind(f":{following.pid}:{following.tid}")
-    # The glued host can't be told from the last word (Socketspark1); a known shorter name is found by the readers.
+    # The next line's host cannot be separated from the last word here (Socketspark1). NcclLog._unglued finds the
+    # network's name in it.
     return body[:at]

@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Files and texts that hold NCCL logs, and the trimmed copies that are kept of them. Private to the collection."""
+"""Read NCCL logs from files and texts, and keep trimmed copies of them. Private to the collection."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from typing import Any, BinaryIO, cast
 
 from .log import NcclLog
 
-# read(n) of a log that is open, as a binary file has it
+# read(n) of an open log, like that of a binary file
 Opened = AbstractContextManager[Callable[[int], bytes]]
 Sources = dict[str, list[Opened]]
 
 _PACKED = ((b"\x1f\x8b", gzip.open), (b"\xfd7zXZ\x00", lzma.open), (b"BZh", bz2.open))
 _ZSTD = b"\x28\xb5\x2f\xfd"
 UNREADABLE = (OSError, EOFError, UnicodeError, lzma.LZMAError, zlib.error)
-"""What reading a damaged or missing log raises."""
+"""The exceptions raised while reading a damaged or missing log."""
 _KEPT_BYTES = 4 << 20
 
 
@@ -36,9 +36,9 @@ class SourceError(Exception):
 
 
 def unpacked(stream: BinaryIO) -> BinaryIO:
-    """Return a log's plain bytes, whatever it is packed in by its first bytes; raise OSError for zstd.
+    """Return a log's uncompressed bytes; the first bytes tell the format. Raise OSError for zstd.
 
-    ``stream`` must be able to ``peek``, as files and standard input are.
+    ``stream`` must have ``peek``, as files and standard input do.
     """
     magic = stream.peek(6)[:6]  # type: ignore[attr-defined]
     for start, open_packed in _PACKED:
@@ -52,12 +52,12 @@ def unpacked(stream: BinaryIO) -> BinaryIO:
 
 
 def open_log(path: Path) -> BinaryIO:
-    """Open a log, packed or not, whatever its name; raises OSError."""
+    """Open a log, compressed or not, regardless of its name; raises OSError."""
     return unpacked(path.open("rb"))
 
 
 def expand(patterns: Iterable[str]) -> tuple[list[Path], list[str]]:
-    """Return the files that paths and globs (``**`` too) name, each once, and the patterns that name none."""
+    """Return the files that match paths and globs (also ``**``), each once, and the patterns without a match."""
     files: dict[Path, None] = {}
     empty: list[str] = []
     for pattern in patterns:
@@ -95,7 +95,7 @@ def local_sources(patterns: Iterable[str], text: str | None) -> Sources:
 
 
 def read_source(name: str, opened: Iterable[Opened], kept: list[bytes]) -> NcclLog:
-    """Read all streams of a source into one log; ``kept`` takes its NCCL lines, up to 4 MiB. Raises SourceError."""
+    """Read all streams of a source into one log; append its NCCL lines to ``kept``, up to 4 MiB. Raise SourceError."""
     log, room = NcclLog(), _KEPT_BYTES
 
     def keep(lines: list[bytes]) -> None:
@@ -115,7 +115,7 @@ def read_source(name: str, opened: Iterable[Opened], kept: list[bytes]) -> NcclL
 
 
 def keep_evidence(directory: Path, result: Mapping[str, Any], kept: Mapping[str, list[bytes]]) -> list[str]:
-    """Write the trimmed logs and the judgement, readable by their owner alone, and return their names."""
+    """Write the trimmed logs and the judgement with access for their owner only, and return the file names."""
     directory.mkdir(parents=True, exist_ok=True, mode=0o700)
     written = {
         directory / (re.sub(r"[^\w.-]+", "_", name).strip("_") + ".nccl.log"): b"".join(lines)

@@ -1,7 +1,10 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What only the whole log tells: which processes are earlier starts, and how many nodes took part. Private."""
+"""Determine which processes are earlier starts, and how many nodes took part, from the whole log.
+
+Private to the collection.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +14,13 @@ from .model import Communicator, Process
 
 
 def set_aside(processes: Sequence[Process], earlier: Sequence[Process]) -> tuple[list[Process], list[Process]]:
-    """Return the processes that count, and those that a later one on the same GPU replaced, with all their ranks."""
+    """Return the current processes, and those that a later one on the same GPU replaced, with all their ranks."""
     last: dict[tuple[str, str, str], Process] = {}
     over: dict[str, int] = {}
     for process in sorted(processes, key=lambda p: p.first):
         for gpu in process.gpus if process.host or process.pod else ():
             before = last.get((process.pod, process.host, gpu))
-            # Ranks of one communicator run side by side, however their logs were put together.
+            # Ranks of one communicator run at the same time, regardless of how their logs were concatenated.
             if before and before.last < process.first and not before.groups & process.groups:
                 before.replaced = True
                 over |= dict.fromkeys(before.groups, process.first)
@@ -27,26 +30,26 @@ def set_aside(processes: Sequence[Process], earlier: Sequence[Process]) -> tuple
     for process in processes:
         begun_after = min((over[group] for group in process.groups & over.keys()), default=0)
         (gone if process.replaced or process.last < begun_after else kept).append(process)
-    # A commId is never used twice: a process that shares one with a rank that runs is not an earlier start, but another
-    # container with the same host name and process number (docker --hostname).
+    # NCCL never reuses a commId. A process that shares one with a running rank is therefore not an earlier start, but
+    # another container with the same host name and process number (docker --hostname).
     groups = set().union(*(process.groups for process in kept))
     kept += [process for process in earlier if process.groups & groups]
     return kept, [process for process in earlier if not process.groups & groups] + gone
 
 
 def infer_nodes(processes: Iterable[Process]) -> None:
-    """Fill in the number of nodes where NCCL is too old to print it, from who took part."""
+    """Derive the number of nodes from the participants if NCCL is too old to print it."""
     groups: dict[tuple[str, int], list[tuple[str, Communicator]]] = {}
     for process in processes:
         for comm in process.communicators.values():
             if comm.nranks > 1 and not comm.nodes and process.host:
                 groups.setdefault((comm.shared_id, comm.nranks), []).append((process.host, comm))
-    for (_, nranks), members in groups.items():
-        hosts = {host for host, _ in members}
-        ranks = {comm.rank for _, comm in members}
-        # Compared by length first: a torn line may state any number of ranks, and a set of billions takes all memory.
+    for (_shared_id, nranks), members in groups.items():
+        hosts = {host for host, _comm in members}
+        ranks = {comm.rank for _host, comm in members}
+        # Compare lengths first: a torn line may state billions of ranks, and a set of that size would use all memory.
         complete = len(ranks) == nranks and ranks == set(range(nranks))
-        devices = {comm.device for _, comm in members}
+        devices = {comm.device for _host, comm in members}
         if len(hosts) > 1 or (complete and len(devices) == nranks and "" not in devices):
-            for _, comm in members:
+            for _host, comm in members:
                 comm.nodes = len(hosts)

@@ -1,9 +1,9 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The forms of NCCL's statements, 2.3 to 2.32, RCCL and plugins. Private to the collection.
+"""Patterns of NCCL's statements, 2.3 to 2.32, of RCCL and of plugins. Private to the collection.
 
-Each was taken from NVIDIA/nccl's sources or a public log; tests/unit/fixtures/nccl/cases.txt has a line for each.
+Each comes from NVIDIA/nccl's sources or a public log; tests/unit/fixtures/nccl/cases.txt has a line for each pattern.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ SELECTED = re.compile(
 BANNER = re.compile(rf"NET/(\w*IB\w*|{'|'.join(SOCKETS)}) ?: Using(.*)$")
 IB_DEVICE = re.compile(r"([A-Za-z][\w.+-]*):\d+(?:/|:rail|$)")
 IF_DEVICE = re.compile(r"\[\d+\]([^\s:\[\]]+)")
-# The enumeration of verbs: 3 is 1024 bytes, 5 is 4096.
+# verbs numbers the MTUs: 3 is 1024 bytes, 5 is 4096.
 MTU = re.compile(r"NET/IB ?: .*\bqp\w* \d+ .*?mtu (\d)\b")
 PROVIDER = re.compile(r"NET/OFI Selected [Pp]rovider is ([\w.-]+)")
 NODES = re.compile(r"comm (\w+) rank (\d+) nRanks (\d+) nNodes (\d+) localRanks (\d+) localRank \d+(?: MNNVL (\d+))?")
-# communicator, rank, ranks, CUDA device, PCI bus, identity that all ranks share, START or COMPLETE
+# communicator, rank, ranks, CUDA device, PCI bus, identity shared by all ranks, START or COMPLETE
 INIT = re.compile(
     r"comm (\w+) rank (\d+) n[rR]anks (\d+)(?: cudaDev (\d+))?(?:.*? busId (\w+))?(?:.*? commId (\w+))?"
     r".*Init (START|COMPLETE)"
@@ -39,16 +39,16 @@ CONNECTED = re.compile(r"Connected all (rings|trees)(?:.* comm (\w+))?")
 RCCL_COMM = re.compile(r" comm (0x\w+) nRanks (\d+)")
 VERSION = re.compile(r"[NR]CCL version ?:? ?v?(\d+\.\d+(?:\.\d+)?[^\s\"\\,;)]*)")
 NAMED_VERSION = re.compile(r"\bnccl==(\d+\.\d+\.\d+)")
-# A process prints each of these once; a second one is another start under the same name.
+# A process prints each of these once. A second one means that a process of the same name has started again.
 ONCE = ("NCCL version", "cudaDriverVersion")
 KNOWN_NAMES = (*SOCKETS, "IB", "gIB", "AWS Libfabric", "Libfabric", "UCX", "SPCX", "IB-CAST")
 IBEXT = re.compile(r"IBext(?:_v\d+)?")
-# First letters of frequent statements that say nothing about the transport.
+# First letters of frequent statements that say nothing about the transport, so they are skipped.
 BORING = frozenset({b"Trees ", b"P2P Ch", b"thread", b"Could ", b"Check ", b"[Proxy", b"Init t", b"New pr", b"CC Off"})
 FAST = frozenset({b"NET/", b"P2P/"})
-# Words of a line without NCCL's prefix that may tell a cause.
+# Words that may show a cause in a line without NCCL's prefix.
 TROUBLE = ("NCCL error", "NCCL WARN", "NCCL.cpp:", "NET plugin", "Error: network")
 CACHE = 4096
 NEIGHBOURS = 16
-# A program that makes and destroys communicators for days must not fill the memory.
+# Limits the memory for a program that creates and destroys communicators for days.
 COMMUNICATORS = 256

@@ -1,9 +1,9 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Decide what a log proves about the transport, and whether that satisfies an expectation. Private to the collection.
+"""Decide what a log proves about the transport, and whether it meets an expectation. Private to the collection.
 
-Channel lines prove, a selection promises, a device list allows, and silence proves nothing (docs/transport.md).
+Only channel lines prove a transport. A selected network, a list of devices or silence does not (docs/transport.md).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .networks import RDMA, TCP_PROVIDERS, is_tcp, matches
 
 @dataclass(frozen=True)
 class Verdict:
-    """What one log, or one process of it, proves; ``verdict`` names the network, as ``name_verdict`` does."""
+    """What a log, or one of its processes, proves; ``verdict`` has the values that ``name_verdict`` returns."""
 
     verdict: str
     transport_class: TransportClass
@@ -39,23 +39,23 @@ def transport_class(network: str, process: Process | None = None) -> TransportCl
         return "tcp"
     if matches(network, RDMA):
         return "rdma"
-    # UCX, libfabric and unknown plugins may be TCP underneath; reading GPU memory directly they are not.
+    # UCX, libfabric and unknown plugins may run over TCP, but not when they read GPU memory directly.
     if network.endswith("Libfabric") and process and process.provider:
         return "tcp" if process.provider.partition(";")[0] in TCP_PROVIDERS else "rdma"
     return "rdma" if process and process.gdr else "unknown"
 
 
 def name_verdict(network: str) -> str:
-    """Return the verdict that a network's name stands for."""
+    """Return the verdict for the name of a network."""
     return {"IB": "ib", "Socket": "socket"}.get(network, f"plugin:{network}")
 
 
 def promise(process: Process) -> tuple[Evidence, list[str]]:
-    """Return the best evidence below channels of a process, and the networks it names."""
+    """Return the best evidence of a process other than channels, and the networks that this evidence names."""
     if process.stays_on_node:
         return "none", []
     if names := list(process.selections):
-        # The start of another name is a line that was cut off.
+        # A name that is the start of another name comes from a line that was cut off.
         return "selection", [n for n in names if not any(other != n and other.startswith(n) for other in names)]
     if process.ib_devices:
         return "banner", ["IB"]
@@ -65,7 +65,7 @@ def promise(process: Process) -> tuple[Evidence, list[str]]:
 
 
 def communicator_verdict(comm: Communicator, process: Process) -> Verdict:
-    """Return what one communicator of a process proves by itself."""
+    """Return what one communicator of a process proves, regardless of the others."""
     names = Counter({network: sum(devices.values()) for network, devices in comm.channels.items()})
     level: Evidence = "channels"
     if not names:
@@ -83,7 +83,7 @@ def _kinds(process: Process) -> set[str]:
 
 
 def _proved(processes: Iterable[Process]) -> tuple[Counter[str], set[TransportClass]]:
-    """Return the networks that channel lines name, with their counts, and their classes."""
+    """Return the networks that channel lines name, with their counts and their transport classes."""
     names: Counter[str] = Counter()
     classes: set[TransportClass] = set()
     for process in processes:
@@ -95,7 +95,7 @@ def _proved(processes: Iterable[Process]) -> tuple[Counter[str], set[TransportCl
 
 
 def decide(processes: list[Process]) -> Verdict:
-    """Return what these processes prove together; the worst of them counts."""
+    """Return what these processes prove together; the worst verdict counts."""
     names, classes = _proved(processes)
     level: Evidence = "channels"
     if not names:
@@ -117,7 +117,7 @@ def decide(processes: list[Process]) -> Verdict:
 
 
 def _is_intra(processes: list[Process]) -> bool:
-    """Tell whether paths inside nodes are all there is: on several hosts, or behind a torn line, may be a network."""
+    """Tell whether all paths stay inside nodes; several hosts, or a torn line, may also mean an unseen network."""
     if any(process.torn for process in processes):
         return False
     hosts = {process.host for process in processes if process.intra or process.communicators}
@@ -125,7 +125,7 @@ def _is_intra(processes: list[Process]) -> bool:
 
 
 def _promised(processes: list[Process], level: Evidence) -> Iterator[tuple[str, Process]]:
-    """Yield the networks that were selected and not yet used: they must not be of another kind than those in use."""
+    """Yield networks that were selected but not used yet; they must have the same transport as those in use."""
     lists_ib = any(process.ib_devices for process in processes)
     for process in processes:
         for comm in process.communicators.values():
@@ -134,7 +134,7 @@ def _promised(processes: list[Process], level: Evidence) -> Iterator[tuple[str, 
             if idle and comm.network and transport_class(comm.network, process) != "unknown":
                 yield comm.network, process
         own, networks = promise(process)
-        # NCCL 2.4 prints the Socket banner first, whatever it finds later.
+        # NCCL 2.4 prints the Socket banner first, even if it finds another network later.
         too_early = own == "banner" and networks == ["Socket"] and lists_ib and "no_rdma_device" not in process.hits
         if not process.channels and not process.inside and own != "none" and own in (level, "selection"):
             yield from ((network, process) for network in networks if not too_early)
@@ -142,7 +142,7 @@ def _promised(processes: list[Process], level: Evidence) -> Iterator[tuple[str, 
 
 @dataclass
 class Report:
-    """The judgement of one source; ``failures`` say why it does not satisfy, in words."""
+    """The judgement of one source; ``failures`` say in words why the expectation is not met."""
 
     source: str
     verdict: Verdict
@@ -162,12 +162,12 @@ class Report:
 
     @property
     def troubles(self) -> list[str]:
-        """Return the causes that stopped NCCL, now or later: the transport is proved all the same."""
+        """Return the causes that stopped NCCL, at once or later. They do not change the proved transport."""
         return sorted({h for p in self.processes for h in p.hits if BY_ID[h].kind in ("init", "fatal", "failure")})
 
     @property
     def complete(self) -> bool:
-        """Tell whether every communicator that was begun came to the end of its set-up."""
+        """Tell whether every communicator that was begun finished its set-up."""
         return all(comm.finished for comm in begun(self.processes))
 
     @property
@@ -182,7 +182,7 @@ class Report:
         return f"{head}: {'; '.join(self.failures)}{because}"
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the judgement as plain data, the same keys whatever it is."""
+        """Return the judgement as plain data, with the same keys for every result."""
         return {
             "source": self.source,
             "verdict": self.verdict.verdict,
@@ -204,7 +204,7 @@ class Report:
 
 
 def make_report(log: NcclLog, source: str) -> Report:
-    """Return what the log of one source proves, without expecting anything of it."""
+    """Return what the log of one source proves, without comparing it with an expectation."""
     version = next((p.version for p in log.processes if p.version), log.version)
     return Report(
         source,
@@ -220,7 +220,7 @@ def make_report(log: NcclLog, source: str) -> Report:
 
 
 def absent_ranks(processes: Iterable[Process]) -> list[str]:
-    """Return which ranks of a job of several hosts are not there; one host's log need not have the others' ranks."""
+    """Return the missing ranks of jobs on several hosts; the log of one host need not contain other hosts' ranks."""
     groups: dict[tuple[str, int], tuple[set[str], set[int]]] = {}
     for process in processes:
         if (main := process.main) and process.host:
@@ -229,33 +229,33 @@ def absent_ranks(processes: Iterable[Process]) -> list[str]:
             ranks |= {c.rank for c in process.communicators.values() if c.nranks == main.nranks}
     return [
         f"{len(ranks)} of {nranks} ranks of a communicator were seen"
-        for (_, nranks), (hosts, ranks) in groups.items()
+        for (_shared_id, nranks), (hosts, ranks) in groups.items()
         if len(hosts) > 1 and len(ranks) < nranks
     ]
 
 
 def begun(processes: Iterable[Process]) -> list[Communicator]:
-    """Return the communicators of more than one rank whose set-up was begun."""
+    """Return the communicators of more than one rank that began their set-up."""
     return [c for p in processes for c in p.communicators.values() if c.started and c.nranks > 1]
 
 
 def speaks(process: Process) -> bool:
-    """Tell whether a process said anything about communication."""
+    """Tell whether a process logged anything about communication."""
     return bool(process.host or process.pid or process.channels) and bool(
         process.communicators or process.channels or process.selections or process.hits or process.intra
     )
 
 
 def seen_ranks(processes: Iterable[Process]) -> set[tuple[str, int]]:
-    """Return the ranks that took part, each with its widest communicator's identity, which several groups differ in.
+    """Return the ranks that took part, each with the identity of its widest communicator, which tells groups apart.
 
-    Where the log names no communicator, its processes are numbered.
+    Processes are numbered instead where the log names no communicator.
     """
     speaking = [process for process in processes if speaks(process)]
     seen = set()
     for process in speaking:
         if main := process.main:
-            # One process may drive several GPUs, each a rank of the same communicator.
+            # One process may drive several GPUs, each of which is a rank of the same communicator.
             alike = (
                 c for c in process.communicators.values() if (c.shared_id, c.nranks) == (main.shared_id, main.nranks)
             )
@@ -264,7 +264,7 @@ def seen_ranks(processes: Iterable[Process]) -> set[tuple[str, int]]:
 
 
 def shown(channels: Channels) -> str:
-    """Return channels as a person reads them: ``NET/IB/0 x4, NET/IB/1 x4``."""
+    """Return channels as readable text: ``NET/IB/0 x4, NET/IB/1 x4``."""
     parts = (f"NET/{net}/{dev} x{count}" for net, devices in channels.items() for dev, count in devices.items())
     return ", ".join(parts)
 

@@ -1,7 +1,10 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the fabric's interfaces should be: as netplan's YAML, as sysctls, and compared with a host. Private."""
+"""The planned state of the fabric's interfaces: as netplan YAML, as sysctls, and compared with a host.
+
+Private to the collection.
+"""
 
 from __future__ import annotations
 
@@ -17,14 +20,15 @@ from .._host.interfaces import is_interface_name
 from .._rdma.gids import RdmaDevice, check_expected
 
 HEADER = "# Written by gb10.cluster from the fabric plan. Change the inventory instead: the next run overwrites this.\n"
-# Two ports of one host answer only for their own addresses (arp_ignore), announce only them (arp_announce), and accept
-# replies that come in through the other rail (rp_filter 2, loose): kernel Documentation/networking/ip-sysctl.rst.
+# With these values, two ports of one host answer only for their own addresses (arp_ignore), announce only those
+# (arp_announce), and accept replies that arrive through the other rail (rp_filter 2, loose). Source:
+# Documentation/networking/ip-sysctl.rst of the kernel.
 SYSCTLS = {"arp_ignore": 1, "arp_announce": 2, "rp_filter": 2}
 
 
 @dataclass(frozen=True)
 class Interface:
-    """One PF or VF: its name, MTU, addresses with prefix; a VF also has its RDMA device and MAC."""
+    """One PF or VF: its name, MTU, and addresses with prefix; a VF also has an RDMA device and a MAC."""
 
     name: str
     mtu: int
@@ -36,7 +40,7 @@ class Interface:
 def interfaces(pfs: Iterable[Mapping[str, Any]], vfs: Iterable[Mapping[str, Any]], mtu: int) -> list[Interface]:
     """Return the interfaces of a host's part of the fabric plan, PFs first.
 
-    Raises KeyError for a missing key and ValueError for a name or address that nothing should be written for.
+    Raises KeyError for a missing key and ValueError for a name or address that is not valid.
     """
     found = [Interface(str(pf["name"]), mtu) for pf in pfs]
     for vf in vfs:
@@ -57,8 +61,9 @@ def interfaces(pfs: Iterable[Mapping[str, Any]], vfs: Iterable[Mapping[str, Any]
 def render_netplan(desired: Iterable[Interface]) -> str:
     """Return the netplan file.
 
-    No routes, DHCP or link-local addresses: the fabric carries only its own subnets, and a link-local GID is the
-    wrong one. ``optional`` keeps a boot from waiting for a switch; the renderer is named, since a desktop's differs.
+    The file has no routes, DHCP or link-local addresses: the fabric carries only its own subnets, and NCCL must not use
+    a link-local GID. ``optional`` keeps a boot from waiting for a switch. The file names the renderer, because a
+    desktop's default renderer is NetworkManager.
     """
     lines = [HEADER + "network:", "  version: 2", "  ethernets:"]
     for interface in desired:
@@ -89,7 +94,7 @@ def sysctls(desired: Iterable[Interface]) -> dict[str, int]:
 
 
 def render_sysctl(desired: Iterable[Interface]) -> str:
-    """Return the sysctl.d file; udev applies it again to each VF that appears. ``-``: a VF in a pod isn't an error."""
+    """Return the sysctl.d file, which udev applies to each new VF. ``-`` ignores errors for VFs that are in a pod."""
     return HEADER + "".join(f"-{key} = {value}\n" for key, value in sysctls(desired).items())
 
 
@@ -100,10 +105,10 @@ def check(
     held: Mapping[str, str],
     vfs_may_come: bool,
 ) -> list[Finding]:
-    """Return what must stop the change before anything is written.
+    """Return the findings that must stop the change before anything is written.
 
-    ``protected`` maps an interface to the reason why the fabric must not have it, ``held`` a VF to the pod that has it;
-    ``vfs_may_come`` holds in check mode, where the VFs were not made yet.
+    ``protected`` maps an interface to the reason why the fabric must not use it, ``held`` a VF to the pod that holds
+    it. ``vfs_may_come`` is true in check mode, where the VFs were not created yet.
     """
     findings = []
     for interface in desired:
@@ -139,9 +144,9 @@ def check(
 def leftovers(
     desired: Iterable[Interface], links: Mapping[str, Mapping[str, Any]], files: Mapping[Path, str]
 ) -> list[Finding]:
-    """Return what else configures the fabric's interfaces: other netplan files, and DHCP servers.
+    """Return other sources of configuration for the fabric's interfaces: other netplan files and DHCP servers.
 
-    netplan merges all files, so that addresses of NVIDIA's 40-cx7.yaml come beside the fabric's.
+    netplan merges all files, so the addresses of NVIDIA's 40-cx7.yaml are added to the fabric's.
     """
     findings = []
     for interface in desired:
@@ -176,7 +181,7 @@ def leftovers(
 def deviations(
     desired: Iterable[Interface], links: Mapping[str, Mapping[str, Any]], held: Mapping[str, str]
 ) -> list[str]:
-    """Return how the live interfaces differ from the plan, each with its layer; VFs in pods are not looked at."""
+    """Return how the live interfaces differ from the plan, each with its layer; VFs in pods are not checked."""
     found = []
     for interface in desired:
         link = links.get(interface.name)
@@ -198,7 +203,7 @@ def deviations(
 
 
 def gid_deviations(desired: Iterable[Interface], held: Mapping[str, str], devices: Sequence[RdmaDevice]) -> list[str]:
-    """Return which VFs lack the RoCE v2 GID of their address; VFs in pods are not looked at."""
+    """Return which VFs have no RoCE v2 GID for their address; VFs in pods are not checked."""
     expect = [
         {"rdma_device": interface.rdma_device, "address": interface.addresses[0].split("/")[0]}
         for interface in desired

@@ -1,7 +1,10 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a change of the fabric must leave alone: addresses, routes, rules and DNS of all other interfaces. Private."""
+"""Observe what a change of the fabric must not affect: addresses, routes, rules and DNS of other interfaces.
+
+Private to the collection.
+"""
 
 from __future__ import annotations
 
@@ -14,22 +17,22 @@ from typing import Any
 from .._host import system
 
 RESOLVER_FILES = (Path("/etc/resolv.conf"), Path("/run/systemd/resolve/resolv.conf"))
-# Counts down by itself, or follows the carrier.
+# Parts of a route that count down by themselves or depend on the carrier.
 VOLATILE = re.compile(r" (expires \d+sec|linkdown|dead)\b")
-# Kept by the kernel for each address and interface; the addresses are compared.
+# Routes that the kernel creates per address and interface; only the addresses are compared.
 KERNEL_ROUTE = re.compile(r"^(local|broadcast|anycast|multicast|fe80::|ff00::)")
 
 
 def addresses(link: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the lasting addresses of an interface as ``ip -j address`` shows it."""
+    """Return the global addresses of an interface from its entry of ``ip -j address``."""
     lasting = [entry for entry in link.get("addr_info", []) if entry.get("scope") == "global"]
     return tuple(f"{entry['local']}/{entry['prefixlen']}" for entry in lasting)
 
 
 def observe(fabric: Collection[str]) -> tuple[str, ...]:
-    """Return the state of everything but the fabric's interfaces, one line for each thing."""
+    """Return the state of everything except the fabric's interfaces, one line per item."""
     links = system.links()
-    # The host's end of a pod's interface has no lasting address, and goes when its pod ends.
+    # The host's end of a pod's veth pair has no global address and disappears with the pod, so it is skipped.
     found = [
         f"interface {name} that is up"
         for name, link in links.items()
@@ -56,7 +59,7 @@ def _lines(argv: list[str]) -> list[str]:
 
 
 def differences(before: Iterable[str], now: Iterable[str]) -> list[str]:
-    """Return what is missing now, and default routes that came; other additions are no loss (a pod that starts)."""
+    """Return what is missing now, and new default routes; other additions are harmless (a pod that starts)."""
     old, new = list(before), list(now)
     found = [f"other interfaces: the {line} is gone" for line in old if line not in new]
     return found + [
@@ -65,7 +68,7 @@ def differences(before: Iterable[str], now: Iterable[str]) -> list[str]:
 
 
 def default_routes() -> list[dict[str, Any]]:
-    """Return every default route as ``ip -j route`` shows it; one of a point-to-point link has no gateway."""
+    """Return every default route in the form of ``ip -j route``; that of a point-to-point link has no gateway."""
     return [
         *system.run_json(["ip", "-j", "route", "show", "default"]),
         *system.run_json(["ip", "-j", "-6", "route", "show", "default"]),
@@ -73,7 +76,7 @@ def default_routes() -> list[dict[str, Any]]:
 
 
 def protected_interfaces(named: Iterable[str], links: Mapping[str, Any]) -> dict[str, str]:
-    """Return the interfaces that a fabric must not touch, with the reason."""
+    """Return the interfaces that the fabric must not use, each with the reason."""
     found = {}
     for route in default_routes():
         leased = (
@@ -90,7 +93,7 @@ def protected_interfaces(named: Iterable[str], links: Mapping[str, Any]) -> dict
 def session_address(proc: Path = Path("/proc")) -> str:
     """Return this host's address in the ssh session, or an empty string.
 
-    sudo removes SSH_CONNECTION (sudoers(5), env_reset), so the environments of the parent processes are read too.
+    sudo removes SSH_CONNECTION (sudoers(5), env_reset), so the environments of parent processes are read too.
     """
     pid = str(os.getpid())
     while pid not in ("", "0"):

@@ -1,10 +1,10 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Make netplan's files effective on named interfaces only. Private to the collection.
+"""Apply netplan's files to named interfaces only. Private to the collection.
 
-``netplan apply`` (1.1.2, cli/commands/apply.py) reconfigures every interface and restarts NetworkManager. Here
-``netplan generate`` writes into a temporary root, and only what belongs to the named interfaces is taken from there.
+``netplan apply`` (1.1.2, cli/commands/apply.py) reconfigures every interface and restarts NetworkManager. This module
+lets ``netplan generate`` write to a temporary root and installs only the files of the named interfaces from there.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pathlib import Path
 from .._host import network_manager, system
 
 NETPLAN_DIRECTORIES = ("lib/netplan", "etc/netplan", "run/netplan")
-# Of one interface, and the udev rules by which netplan tells NetworkManager what to manage.
+# The generated files of one interface, and the udev rules by which netplan tells NetworkManager what to manage.
 INTERFACE_FILES = (
     "run/systemd/network/10-netplan-{}.network",
     "run/systemd/network/10-netplan-{}.link",
@@ -27,8 +27,8 @@ INTERFACE_FILES = (
 )
 UDEV_RULES = "run/udev/rules.d/90-netplan.rules"
 NETWORKD = "systemd-networkd.service"
-# systemd-networkd that starts beside NetworkManager deletes policy rules and routes of others, such as Tailscale's,
-# unless it is told not to (networkd.conf(5)).
+# When systemd-networkd starts beside NetworkManager, it deletes the policy rules and routes of other programs, such as
+# Tailscale, unless this drop-in forbids it (networkd.conf(5)).
 NETWORKD_DROP_IN = Path("/etc/systemd/networkd.conf.d/60-gb10-fabric.conf")
 NETWORKD_KEEPS = "[Network]\nManageForeignRoutingPolicyRules=no\nManageForeignRoutes=no\nManageForeignNextHops=no\n"
 NM_DROP_IN = network_manager.DIRECTORY / "conf.d/60-gb10-fabric.conf"
@@ -41,9 +41,9 @@ def netplan_files(root: Path = Path("/")) -> list[Path]:
 
 @contextmanager
 def generated(files: Mapping[Path, str | None], root: Path = Path("/")) -> Iterator[Path]:
-    """Let ``netplan generate`` read the host's files, with ``files`` in place of theirs; yield where its output is.
+    """Run ``netplan generate`` on the host's files, with ``files`` replacing some of them; yield its output directory.
 
-    Raises HostError with netplan's own message. The directory is in /run, so that a full disk does not matter.
+    Raises HostError with netplan's own message. The directory is in /run, so a full disk does not matter.
     """
     with tempfile.TemporaryDirectory(prefix="gb10-netplan-", dir=root / "run") as temporary:
         output = Path(temporary)
@@ -65,17 +65,17 @@ def generated(files: Mapping[Path, str | None], root: Path = Path("/")) -> Itera
 
 
 def is_booting() -> bool:
-    """Tell whether the network has not started yet, so that generating netplan's files is enough."""
+    """Tell whether the network has not started yet; generating netplan's files is then enough."""
     return not (
         system.is_active(NETWORKD) or system.is_active(network_manager.SERVICE) or system.is_active("network.target")
     )
 
 
 def activate(names: Collection[str], networkd: bool, root: Path = Path("/")) -> list[str]:
-    """Make netplan's present files effective on these interfaces; return what went wrong.
+    """Activate netplan's present files on these interfaces; return what went wrong.
 
-    ``networkd`` tells whether systemd-networkd has to run afterwards. Before the network has started, at boot, all of
-    netplan's files are generated and the services find them.
+    ``networkd`` says whether systemd-networkd must run afterwards. During boot, before the network starts, all of
+    netplan's files are generated instead, and the services read them.
     """
     try:
         if is_booting():
@@ -86,7 +86,7 @@ def activate(names: Collection[str], networkd: bool, root: Path = Path("/")) -> 
                 for pattern in INTERFACE_FILES:
                     take(output, root, pattern.format(name))
                 if (output / INTERFACE_FILES[2].format(name)).exists():
-                    # NetworkManager keeps what it finds on a port as an "external" connection, instead of its profile.
+                    # Otherwise NetworkManager keeps the addresses as an "external" connection, not its profile.
                     system.run(["ip", "address", "flush", "dev", name], check=False)
             take(output, root, UDEV_RULES)
         present = [name for name in names if (root / "sys/class/net" / name).exists()]
@@ -111,7 +111,7 @@ def activate(names: Collection[str], networkd: bool, root: Path = Path("/")) -> 
 
 
 def take(output: Path, root: Path, name: str) -> None:
-    """Make one generated file of the host the same as netplan's new output, with its owner and mode."""
+    """Make one generated file of the host equal to netplan's new output, including owner and mode."""
     new, old = output / name, root / name
     if not new.exists():
         old.unlink(missing_ok=True)
@@ -125,7 +125,7 @@ def take(output: Path, root: Path, name: str) -> None:
 
 
 def reload_udev(names: Collection[str]) -> None:
-    """Let udev apply netplan's rules to these interfaces."""
+    """Make udev apply netplan's rules to these interfaces."""
     system.run(["udevadm", "control", "--reload"])
     if names:
         paths = [f"/sys/class/net/{name}" for name in names]

@@ -1,10 +1,11 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Change a host's netplan files so that it finds its own way back. Private to the collection.
+"""Change a host's netplan files so that the host can undo the change itself. Private to the collection.
 
-Validate in a temporary root → write beside the target → arm the undo → rename → activate → check. A check that fails
-undoes at once; a controller or link that dies leaves it to the host's own timer. Old or new state, never between.
+Steps: validate in a temporary root → write new files beside the targets → arm the undo → rename → activate → check.
+A failed check undoes the change at once. If the controller or the link fails, the host's own timer undoes it. Each file
+has either its old or its new content at any time.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from .undo import (
 
 @dataclass(frozen=True)
 class Change:
-    """What to write (None removes a file), and the run-time state that netplan itself would not bring back."""
+    """The files to write (None removes one), and the run-time state that netplan itself would not restore."""
 
     what: str
     files: Mapping[Path, str | None]
@@ -50,14 +51,14 @@ class Change:
 
 
 def validate(files: Mapping[Path, str | None]) -> None:
-    """Let ``netplan generate`` read the host's files as they are, then with the new ones; raise HostError."""
+    """Run ``netplan generate`` on the host's present files, then with the new ones; raise HostError if it fails."""
     try:
         with renderer.generated({}):
             pass
     except system.HostError as error:
         raise system.HostError(
             f"Nothing was changed. netplan already refuses the files that this host has now: {error}. A boot would "
-            "leave the network unconfigured. Correct or remove the file that is named, check with `netplan generate`, "
+            "leave the network unconfigured. Correct or remove the named file, check with `netplan generate`, "
             "and run this again."
         ) from error
     if not files:
@@ -73,7 +74,7 @@ def validate(files: Mapping[Path, str | None]) -> None:
 
 
 def held_vfs(desired: Iterable[Interface], links: Mapping[str, Any]) -> dict[str, str]:
-    """Return the planned VFs that are in another network namespace, with who has them."""
+    """Return the planned VFs that are in another network namespace, each with its holder."""
     absent = [interface for interface in desired if interface.addresses and interface.name not in links]
     spaces = netns.holders() if absent else []
     found = {}
@@ -94,7 +95,7 @@ def outdated(files: Mapping[Path, str | None], modes: Mapping[Path, int]) -> lis
 
 
 def wrong_sysctls(wanted: Mapping[str, int]) -> list[str]:
-    """Return the sysctls of present interfaces that have another value."""
+    """Return the sysctls whose value differs, of interfaces that exist."""
     found = []
     for key, value in wanted.items():
         now = system.read_text(PROC_SYS / key)
@@ -104,7 +105,7 @@ def wrong_sysctls(wanted: Mapping[str, int]) -> list[str]:
 
 
 def execute(state: State, change: Change, differences: Callable[[], list[str]], settle: float) -> str:
-    """Make the change and check it; return the id that confirm() needs. Raise HostError with the old state back."""
+    """Make the change and check it; return the id for confirm(). On failure restore the old state, raise HostError."""
     answering = others.answering_gateways()
     manifest = record(change)
     staged = stage_all(state, change, manifest)
@@ -132,7 +133,7 @@ def execute(state: State, change: Change, differences: Callable[[], list[str]], 
 
 
 def record(change: Change) -> Manifest:
-    """Write down what the host has now."""
+    """Return a manifest of the host's present state."""
     links = system.links()
     states = {name: link_state(links[name]) for name in change.links if name in links}
     keys = {*change.sysctls, *change.restore_sysctls}
@@ -146,7 +147,7 @@ def record(change: Change) -> Manifest:
 
 
 def stage_all(state: State, change: Change, manifest: Manifest) -> dict[Path, Path]:
-    """Write all new files beside their targets; on failure (a full disk) nothing is left behind."""
+    """Write all new files beside their targets; on failure (for example a full disk) remove them again."""
     staged: dict[Path, Path] = {}
     try:
         for path, content in change.files.items():
@@ -160,12 +161,12 @@ def stage_all(state: State, change: Change, manifest: Manifest) -> dict[Path, Pa
 
 
 def mode_of(path: Path) -> int:
-    """Return the mode of a file: netplan warns of anything that others may read."""
+    """Return the mode for a file: netplan warns of files that other users can read."""
     return 0o600 if path.suffix == ".yaml" else 0o644
 
 
 def switch(change: Change, staged: Mapping[Path, Path]) -> list[str]:
-    """Rename the new files into place and make them effective."""
+    """Rename the new files into place and activate them."""
     for path, content in change.files.items():
         if content is None:
             path.unlink(missing_ok=True)

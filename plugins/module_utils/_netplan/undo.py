@@ -1,10 +1,10 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A pending network change and the way back from it, without Ansible. Private to the collection.
+"""Keep a pending network change and undo it without Ansible. Private to the collection.
 
-While a change waits for its confirmation, ``gb10-netplan-undo.service`` exists on the host: a timer starts it when the
-time is up, and a boot starts it before the network. Going back needs no disk space: the old file waits as a hard link.
+While a change waits for its confirmation, ``gb10-netplan-undo.service`` exists on the host. A timer starts it when the
+time is up, and a boot starts it before the network. The undo needs no disk space, as old files are kept as hard links.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from . import others, renderer
 STATE_DIRECTORY = Path("/var/lib/gb10/netplan")
 TIMER = "gb10-netplan-undo-timer"
 PROC_SYS = Path("/proc/sys")
-SETTLE_S = 15  # NetworkManager takes seconds to give a port its old profile back
+SETTLE_S = 15  # NetworkManager needs seconds to activate a port's old profile again
 
 
 @dataclass(frozen=True)
 class LinkState:
-    """What an interface was at run time."""
+    """The run-time state of an interface before the change."""
 
     mtu: int
     up: bool
@@ -41,9 +41,9 @@ class LinkState:
 
 @dataclass(frozen=True)
 class Manifest:
-    """One change: its files with their old content (None: there was none), and what else there was before.
+    """One change: its files with their old content (None: the file did not exist), and the earlier run-time state.
 
-    ``others`` is what others.observe() saw of the other interfaces, ``networkd`` whether systemd-networkd ran.
+    ``others`` is what others.observe() returned about other interfaces, ``networkd`` whether systemd-networkd ran.
     """
 
     id: str
@@ -62,7 +62,7 @@ class Manifest:
 
 
 def load(path: Path) -> Manifest | None:
-    """Read a manifest; None where there is none."""
+    """Read a manifest; None if the file does not exist."""
     text = system.read_text(path)
     if not text:
         return None
@@ -76,7 +76,7 @@ def load(path: Path) -> Manifest | None:
 
 
 class State:
-    """The directory that remembers changes: ``pending.json``, ``last.json`` and the confirmed ones in ``backups/``."""
+    """The directory that records changes: ``pending.json``, ``last.json`` and the confirmed ones in ``backups/``."""
 
     def __init__(self, directory: Path = STATE_DIRECTORY) -> None:
         self.directory = directory
@@ -85,7 +85,7 @@ class State:
         self.backups = directory / "backups"
         self.unit = unit.HostUnit(
             name="gb10-netplan-undo",
-            description="Undo of a network change that nobody confirmed",
+            description="Undo an unconfirmed network change",
             module="_netplan.undo",
             config=self.pending,
             arguments=str(directory),
@@ -105,7 +105,7 @@ class State:
 
     @contextmanager
     def lock(self, timeout: float) -> Iterator[None]:
-        """Let confirm and undo decide one after the other. An undo that waited too long goes ahead all the same."""
+        """Let only one of confirm and undo run at a time. A caller that waits too long proceeds without the lock."""
         self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         with (self.directory / "lock").open("a", encoding="ascii") as handle:
 
@@ -121,19 +121,19 @@ class State:
 
 
 def kept(path: Path) -> Path:
-    """Return the name under which the old file waits."""
+    """Return the name under which the old file is kept."""
     return path.with_name(f".{path.name}.gb10-old")
 
 
 def arm(state: State, manifest: Manifest) -> None:
-    """Remember the old state and start the clock, before anything is changed. Raise HostError if either fails."""
+    """Save the old state and start the timer, before anything is changed. Raise HostError if either fails."""
     for name, old in manifest.files.items():
         path = Path(name)
         kept(path).unlink(missing_ok=True)
         if old is not None:
             os.link(path, kept(path))
     state.unit.install(manifest.text())
-    # no exact second is needed, but the default accuracy of a minute would double a short timeout
+    # An exact second is not needed, but the default accuracy of a minute would double a short timeout.
     system.run(
         [
             "systemd-run",
@@ -151,7 +151,7 @@ def arm(state: State, manifest: Manifest) -> None:
 
 
 def abandon(state: State, manifest: Manifest) -> None:
-    """Take an undo away that could not be armed, before anything was changed; needs no disk space."""
+    """Remove an undo that could not be armed, before anything was changed; needs no disk space."""
     state.pending.unlink(missing_ok=True)
     for path in [*map(Path, manifest.files), state.pending]:
         kept(path).unlink(missing_ok=True)
@@ -160,7 +160,7 @@ def abandon(state: State, manifest: Manifest) -> None:
 
 
 def disarm(state: State, manifest: Manifest, outcome: str, why: str) -> None:
-    """Stop the clock and write down how it ended. Removing pending.json is the moment that decides."""
+    """Stop the timer and record the outcome. Removing pending.json makes the outcome final."""
     now = time.strftime("%FT%TZ", time.gmtime())
     ended = {"id": manifest.id, "what": manifest.what, "outcome": outcome, "why": why, "at": now}
     if outcome == "confirmed":
@@ -181,7 +181,7 @@ def disarm(state: State, manifest: Manifest, outcome: str, why: str) -> None:
 
 
 def forget(state: State) -> None:
-    """Delete all that is remembered about changes."""
+    """Delete all records of changes."""
     shutil.rmtree(state.directory)
     parent = state.directory.parent
     if not any(parent.iterdir()):
@@ -189,7 +189,7 @@ def forget(state: State) -> None:
 
 
 def confirm(state: State, identity: str) -> dict[str, Any]:
-    """Keep a change for good. Raise HostError when it is already undone: then the old state holds."""
+    """Make a change permanent. Raise HostError if it was already undone and the old state is active."""
     with state.lock(timeout=60):
         manifest = load(state.pending)
         if manifest is None or manifest.id != identity:
@@ -201,7 +201,7 @@ def confirm(state: State, identity: str) -> dict[str, Any]:
 
 
 def undo(state: State, why: str) -> str:
-    """Go back to the state before the pending change; return what happened. Does nothing when none is pending."""
+    """Restore the state before the pending change; return what happened. Does nothing if no change is pending."""
     with state.lock(timeout=30):
         manifest = load(state.pending)
         if manifest is None:
@@ -235,7 +235,7 @@ def put_back(path: Path, old: str | None) -> None:
 
 
 def settle(manifest: Manifest) -> list[str]:
-    """Wait for the old state, help where it does not come by itself, and return what differs from it in the end."""
+    """Wait for the old state, correct what does not return by itself, and return the remaining differences."""
 
     def differences() -> list[str]:
         return link_differences(manifest.links) + others.differences(manifest.others, others.observe(manifest.links))
@@ -245,7 +245,7 @@ def settle(manifest: Manifest) -> list[str]:
 
 
 def link_differences(links: Mapping[str, LinkState]) -> list[str]:
-    """Return how the fabric's interfaces that are here differ from an earlier state."""
+    """Return how the fabric's interfaces in this namespace differ from an earlier state."""
     present = system.links()
     found = []
     for name, old in links.items():
@@ -261,7 +261,7 @@ def link_differences(links: Mapping[str, LinkState]) -> list[str]:
 
 
 def restore_runtime(links: Mapping[str, LinkState], sysctls: Mapping[str, str]) -> list[str]:
-    """Give interfaces that are still here what netplan doesn't take back: MTU, addresses, down, sysctls."""
+    """Restore what netplan does not restore on the interfaces in this namespace: MTU, addresses, down, sysctls."""
     trouble = []
     present = system.links()
     for name, old in links.items():
@@ -287,7 +287,7 @@ def restore_runtime(links: Mapping[str, LinkState], sysctls: Mapping[str, str]) 
 
 
 def link_state(link: Mapping[str, Any]) -> LinkState:
-    """Return what ``ip -j address`` says of an interface."""
+    """Return the state of an interface from its entry of ``ip -j address``."""
     return LinkState(int(link.get("mtu", 0)), "UP" in link.get("flags", []), others.addresses(link))
 
 

@@ -1,10 +1,10 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What every Kubernetes node must be like, as rules over its facts. Private to the collection.
+"""The rules that every Kubernetes node must satisfy, applied to its facts. Private to the collection.
 
-Preflight judges all hosts with these rules before anything is changed, and role k3s judges one host with the same rules
-before it installs K3s. A rule is data: its sentences, and a function that yields what a host shows against it.
+Preflight applies these rules to all hosts before anything is changed. Role k3s applies the same rules to one host
+before it installs K3s. A rule consists of its sentences and a function that yields the faults of a host.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from .._common.versions import Version
 from .._k3s.service import EXAMPLE, parse_k3s_version
 from .rule import Fault, Host, Rule, apply_rules, fault_if
 
-MAX_CLOCK_SKEW_S = 60  # a slow connection adds seconds; K3s's certificates are refused when a clock is behind
+MAX_CLOCK_SKEW_S = 60  # a slow connection adds seconds; a clock that is behind rejects K3s's certificates
 CGROUP_V1_REFUSED_FROM = (1, 35)
-# DGX OS 7 is Ubuntu 24.04; Debian 13 is what the lab runs
+# DGX OS 7 is based on Ubuntu 24.04; the lab runs Debian 13
 TESTED_SYSTEMS = {("ubuntu", "24.04"), ("debian", "13")}
-# Ports of K3s (docs.k3s.io/installation/requirements, and what listens on a node of v1.36)
+# Ports of K3s (docs.k3s.io/installation/requirements, and the listeners of a node of v1.36)
 NODE_PORTS = {6444: "K3s's load balancer", 10250: "the kubelet", 10256: "kube-proxy", 10010: "containerd's streams"}
 SERVER_PORTS = {6443: "the Kubernetes API"}
 ETCD_PORTS = {2379: "etcd", 2380: "etcd"}
@@ -34,9 +34,9 @@ _PORT_OWNERS = re.compile(r"(k3s|kube|containerd|etcd)")
 
 
 def check_node(host: Host) -> list[Finding]:
-    """Return what this checklist finds on a host that was read.
+    """Return the findings of this checklist about a host that was read.
 
-    For a user without privileges it is that alone: what such a user reads is incomplete, so nothing else is judged.
+    If an unprivileged user read the host, the facts are incomplete. The only finding is then the missing privilege.
     """
     return apply_rules([PRIVILEGES], host) or apply_rules(NODE_RULES, host)
 
@@ -116,7 +116,7 @@ def _firewall(host: Host) -> Sequence[Fault]:
     needed = (
         FIREWALL_PORTS | (FIREWALL_SERVER_PORTS if host.server else {}) | (FIREWALL_FABRIC_PORTS if host.pfs else {})
     )
-    # ufw writes a port as 6443 where both protocols are let in, and Anywhere where all ports are
+    # ufw lists a port that is open for both protocols as 6443, and lists Anywhere if all ports are open
     allowed = set(firewall["allowed"])
     closed = [p for p in needed if not allowed & {p, p.partition("/")[0], "Anywhere"}]
     users = ", ".join(f"{port} for {needed[port]}" for port in closed)

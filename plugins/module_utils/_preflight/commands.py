@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""How the readers of preflight run a command. Private to the collection."""
+"""Run commands for the readers of preflight. Private to the collection."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 
 class Answer(NamedTuple):
-    """What a command said; ``status`` is None when the host does not have it. A failed command has no output."""
+    """The result of a command; ``status`` is None if the host does not have it. A failed command has no output."""
 
     status: int | None
     output: str = ""
@@ -21,7 +21,7 @@ Run = Callable[[list[str]], Answer]
 
 
 def runner(module: Any) -> Run:
-    """Return a function that runs commands with an AnsibleModule."""
+    """Return a function that runs commands through an AnsibleModule."""
 
     def run(command: list[str]) -> Answer:
         program = module.get_bin_path(command[0])

@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Read GPU, RDMA devices and physical functions of a host, changing nothing. Private to the collection."""
+"""Read a host's GPU, RDMA devices and physical functions without changing anything. Private to the collection."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .._sriov.physical_functions import Pf, read_int, read_text
 from .commands import Run
 
 _SPEED = re.compile(r"(?P<speed>[\d.]+) GT/s")
-# Where K3s searches the container toolkit's runtime when it starts, besides its PATH (k3s pkg/agent/containerd).
+# Where K3s looks for the container toolkit's runtime at its start, besides its PATH (k3s pkg/agent/containerd).
 RUNTIMES = ("usr/local/nvidia/toolkit/nvidia-container-runtime", "usr/bin/nvidia-container-runtime")
 _GPU_FIELDS = {
     "name": "name",
@@ -38,12 +38,12 @@ def read_gpu_driver(proc: Path) -> str | None:
 
 
 def read_gpu_runtime(root: Path) -> str | None:
-    """Return the path of NVIDIA's container runtime, or None where K3s will not find one."""
+    """Return the path of NVIDIA's container runtime, or None if K3s would not find one."""
     return next((f"/{name}" for name in RUNTIMES if (root / name).exists()), None)
 
 
 def read_gpus(run: Run) -> list[dict[str, Any]]:
-    """Return name, load, clocks, power limits and slow-down bits of each GPU; None for what is unknown."""
+    """Return name, load, clocks, power limits and slow-down bits of each GPU; unknown values are None."""
     query = ",".join(_GPU_FIELDS.values())
     output = run(["nvidia-smi", f"--query-gpu={query}", "--format=csv,noheader,nounits"]).output
     rows = [[cell.strip() for cell in row] for row in csv.reader(output.splitlines())]
@@ -57,12 +57,12 @@ def read_gpus(run: Run) -> list[dict[str, Any]]:
 def _number(cell: str) -> float | None:
     try:
         return float(int(cell, 16)) if cell.startswith("0x") else float(cell)
-    except ValueError:  # [N/A] on GB10 for what its power supply does not tell
+    except ValueError:  # GB10 prints [N/A] for values that its power supply does not report
         return None
 
 
 def read_rdma(sysfs: Path, dev: Path) -> dict[str, Any]:
-    """Return RDMA devices, how many device nodes programs can open, and whether namespaces share the devices."""
+    """Return RDMA devices, the number of device nodes that programs can open, and whether namespaces share devices."""
     mode = read_text(sysfs / "module/ib_core/parameters/netns_mode")
     return {
         "devices": sorted(path.name for path in (sysfs / "class/infiniband").glob("*")),

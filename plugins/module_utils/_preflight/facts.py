@@ -1,10 +1,10 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Read from a host what the checklist and preflight judge, changing nothing. Private to the collection.
+"""Read a host's facts for the checklist and preflight without changing anything. Private to the collection.
 
-Every path has a root that tests and the lab can move; every command goes through one function. What can't be read is
-None, which the rules take as unknown and never as good.
+Tests and the lab can change the root of every path, and one function runs every command. A value that cannot be read
+is None; the rules treat it as unknown and never as good.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from .commands import Run
 RUNTIME_UNITS = ("k3s.service", "k3s-agent.service", "containerd.service", "docker.service")
 NETWORK_UNITS = ("NetworkManager.service", "systemd-networkd.service")
 K3S_UNITS = ("k3s.service", "k3s-agent.service")
-OUR_UNIT = "installed by gb10.cluster"  # in the description of the role's unit
-# Paths that only another distribution of Kubernetes creates.
+OUR_UNIT = "installed by gb10.cluster"  # part of the description in the unit that the role writes
+# Paths that only other Kubernetes distributions create.
 OTHER_DISTRIBUTIONS = {
     "etc/kubernetes/kubelet.conf": "kubeadm",
     "var/lib/rancher/rke2": "RKE2",
@@ -39,7 +39,7 @@ OTHER_DISTRIBUTIONS = {
 
 @dataclass(frozen=True)
 class Roots:
-    """Where the kernel's and the system's trees are."""
+    """Root directories of the kernel's and the system's trees."""
 
     sysfs: str = "/sys"
     proc: str = "/proc"
@@ -51,7 +51,7 @@ class Roots:
 
 
 class Facts(TypedDict):
-    """What is known of a host. Sizes in KiB or GiB as named, rates in Gb/s."""
+    """The facts of a host. Sizes in KiB or GiB as named, rates in Gb/s."""
 
     user: dict[str, Any]
     os: dict[str, str]
@@ -90,9 +90,9 @@ def read_host(
     controller_time: float | None = None,
     k3s_binary: str = "/usr/local/bin/k3s",
 ) -> Facts:
-    """Return the facts of a host; ``paths`` are those whose free space counts.
+    """Return the facts of a host; ``paths`` are the directories whose free space is read.
 
-    ``controller_time`` (seconds since 1970, just before this was started) tells how far the host's clock is off.
+    ``controller_time`` (seconds since 1970, just before this call) serves to compute the offset of the host's clock.
     """
     clock_offset = None if controller_time is None else round(time.time() - controller_time, 1)
     sysfs, proc, etc, top = Path(roots.sysfs), Path(roots.proc), Path(roots.etc), Path(roots.top)
@@ -132,7 +132,7 @@ def read_host(
 
 
 def _user() -> dict[str, Any]:
-    """Return who reads the host: the effective user, and the login name when sudo was used."""
+    """Return the user that reads the host: the effective user, and the login name if sudo was used."""
     uid = os.geteuid()
     try:
         name = pwd.getpwuid(uid).pw_name
@@ -148,7 +148,7 @@ def _swap(proc: Path) -> list[dict[str, Any]]:
 
 
 def _kubernetes(etc: Path, top: Path, binary: str, run: Run) -> dict[str, Any]:
-    """Return which K3s is installed, whether the role wrote its units, and which other distribution left its files."""
+    """Return the installed K3s, whether the role wrote its units, and any other distribution that left files."""
     units = {name: read_text(etc / "systemd/system" / name) for name in K3S_UNITS}
     version = re.match(r"k3s version (v\S+)", run([binary, "--version"]).output)
     return {
@@ -181,7 +181,7 @@ def _yes_no(text: str) -> bool | None:
 
 
 def _disk(path: str) -> dict[str, Any]:
-    """Return size and free space of the file system where ``path`` is or will be."""
+    """Return size and free space of the file system that contains ``path`` or will contain it."""
     existing = next(p for p in [Path(path), *Path(path).parents] if p.exists())
     usage = shutil.disk_usage(existing)
     return {"path": path, "total_gib": round(usage.total / 2**30, 1), "free_gib": round(usage.free / 2**30, 1)}
@@ -193,7 +193,7 @@ def _unit(run: Run, unit: str, properties: str) -> dict[str, str]:
 
 
 def _memlocks(run: Run) -> dict[str, int | None]:
-    """Return ``{unit: memlock limit in bytes, None for no limit}`` of container runtimes that run, or will at boot."""
+    """Return ``{unit: memlock limit in bytes, None for no limit}`` of runtimes that run now or start at boot."""
     limits: dict[str, int | None] = {}
     for unit in RUNTIME_UNITS:
         values = _unit(run, unit, "ActiveState,UnitFileState,LimitMEMLOCK")

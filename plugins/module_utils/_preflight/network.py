@@ -1,7 +1,10 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Read interfaces, routes, listeners, namespaces, netplan and firewall of a host, changing nothing. Private."""
+"""Read a host's interfaces, routes, listeners, namespaces, netplan and firewall without changing anything.
+
+Private to the collection.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ from .commands import Run
 _LISTEN = "0A"  # TCP_LISTEN in /proc/net/tcp (include/net/tcp_states.h)
 _SOCKET = re.compile(r"socket:\[(?P<inode>\d+)\]")
 _DEFAULT_ROUTE6 = "0" * 32
-OUR_NETPLAN_FILE = "Written by gb10.cluster"  # the first line of the file of role netplan
+OUR_NETPLAN_FILE = "Written by gb10.cluster"  # start of the first line in the file of role netplan
 
 
 def read_interfaces(proc: Path) -> list[str]:
@@ -27,11 +30,11 @@ def read_interfaces(proc: Path) -> list[str]:
 
 
 def read_default_routes(proc: Path) -> list[str]:
-    """Return the interfaces of the default routes, the preferred IPv4 route first and IPv6 after IPv4."""
+    """Return the interfaces of the default routes: IPv4 before IPv6, the preferred IPv4 route first."""
     rows = [line.split() for line in (read_text(proc / "net/route") or "").splitlines()[1:]]
     ipv4 = sorted((int(row[6]), row[0]) for row in rows if len(row) > 7 and row[1] == row[7] == "00000000")
     rows = [line.split() for line in (read_text(proc / "net/ipv6_route") or "").splitlines()]
-    # the kernel keeps an unreachable default route on lo, which leads nowhere
+    # the kernel keeps an unreachable default route on lo, which does not count
     ipv6 = sorted(
         (int(row[5], 16), row[9])
         for row in rows
@@ -41,9 +44,9 @@ def read_default_routes(proc: Path) -> list[str]:
 
 
 def addresses_of(links_json: str) -> dict[str, list[dict[str, Any]]]:
-    """Return ``{interface: [{address, dynamic}]}`` from ``ip -d -j address show``; link-local IPv6 does not count.
+    """Return ``{interface: [{address, dynamic}]}`` from ``ip -d -j address show``, without link-local IPv6 addresses.
 
-    ``dynamic`` is how iproute2 marks an address with a lifetime, such as one from a DHCP server.
+    iproute2 marks an address with a limited lifetime, such as one from a DHCP server, as ``dynamic``.
     """
     return {
         link["ifname"]: [
@@ -57,10 +60,10 @@ def addresses_of(links_json: str) -> dict[str, list[dict[str, Any]]]:
 
 
 def read_netplan(etc: Path, interfaces: Iterable[str], run: Run) -> dict[str, Any]:
-    """Return what is wrong with the host's netplan files (None: nothing), and which of ``interfaces`` each names.
+    """Return the error in the host's netplan files (None: no error), and which of ``interfaces`` each file names.
 
-    ``netplan get`` reads and validates all files and writes none. Netplan 1.1 exits with 0 for an invalid file and says
-    ``Command failed: FILE:LINE:COLUMN: …`` on stderr. Files of this collection are left out.
+    ``netplan get`` reads and validates all files and writes none. Netplan 1.1 exits with 0 for an invalid file and
+    prints ``Command failed: FILE:LINE:COLUMN: …`` to stderr. Files of this collection are omitted.
     """
     answer = run(["netplan", "get"])
     files = []
@@ -77,7 +80,7 @@ def read_netplan(etc: Path, interfaces: Iterable[str], run: Run) -> dict[str, An
 
 
 def read_firewall(run: Run) -> dict[str, Any]:
-    """Return whether ufw is active and what it lets in, as it writes it (``4791/udp``, ``Anywhere``)."""
+    """Return whether ufw is active, and what it allows, in its own notation (``4791/udp``, ``Anywhere``)."""
     lines = run(["ufw", "status"]).output.splitlines()
     rows = (re.split(r"\s{2,}", line.strip()) for line in lines)
     allowed = [row[0] for row in rows if len(row) > 2 and row[1].startswith("ALLOW")]
@@ -102,7 +105,7 @@ def _socket_owners(proc: Path, inodes: set[str]) -> dict[str, str]:
     for process in proc.glob("[0-9]*"):
         try:
             targets = [str(entry.readlink()) for entry in (process / "fd").iterdir()]
-        except OSError:  # it ended meanwhile
+        except OSError:  # the process ended in the meantime
             continue
         for target in targets:
             match = _SOCKET.fullmatch(target)
@@ -112,12 +115,12 @@ def _socket_owners(proc: Path, inodes: set[str]) -> dict[str, str]:
 
 
 def read_orphans(proc: Path, netns: Path, run: Run) -> list[dict[str, Any]]:
-    """Return the named network namespaces in which no process lives, with the links that are stuck in them."""
+    """Return the named network namespaces without a process, with the links that remain in them."""
     used = set()
     for namespace in proc.glob("[0-9]*/ns/net"):
         try:
             used.add(namespace.stat().st_ino)
-        except OSError:  # it ended meanwhile
+        except OSError:  # the process ended in the meantime
             continue
     orphans = []
     for path in sorted(netns.glob("*")):

@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a rule of preflight is, and the host that it is applied to. Private to the collection."""
+"""Define a rule of preflight, and the host to which it is applied. Private to the collection."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SEVERITIES = ("error", "warning", "info", "off")
 
 @dataclass(frozen=True)
 class Settings:
-    """What is required of hosts. Space in GiB, rates in Gb/s; ``rdma_mode`` is how pods get RDMA (gb10_rdma_mode)."""
+    """Requirements for hosts. Space in GiB, rates in Gb/s; ``rdma_mode`` is how pods get RDMA (gb10_rdma_mode)."""
 
     min_free_gib: float = 100
     min_rate_gbps: float = 200
@@ -28,10 +28,10 @@ class Settings:
 
 @dataclass(frozen=True)
 class Host:
-    """A host's facts (None: not read), and what the host is to become.
+    """A host's facts (None: not read), and the role that it will have.
 
-    ``pfs`` and ``vfs`` (``{netdev: MAC}``) are those of the fabric plan; a host without PFs is no GPU node.
-    ``version`` is the wanted K3s release, empty where it is unknown.
+    ``pfs`` and ``vfs`` (``{netdev: MAC}``) come from the fabric plan; a host without PFs is not a GPU node.
+    ``version`` is the wanted K3s release, empty if it is unknown.
     """
 
     name: str
@@ -50,25 +50,26 @@ class Host:
 
     @property
     def known(self) -> Facts:
-        """Return the facts of a host that was read."""
-        assert self.facts is not None
+        """Return the facts of a host; the host must have been read."""
+        if self.facts is None:
+            raise ValueError(f"{self.name}: no facts were read")
         return self.facts
 
     @property
     def role(self) -> str:
-        """Return what K3s calls the host."""
+        """Return K3s's name for the role of the host."""
         return "server" if self.server else "agent"
 
 
 Fault = Mapping[str, Any]
-"""``value`` of the finding, ``key`` where it differs from the rule's, and what the rule's sentences name in braces."""
+"""``value`` of the finding, ``key`` if it differs from the rule's, and the values for the braces in its sentences."""
 
 
 @dataclass(frozen=True)
 class Rule:
     """A rule: name, usual severity, the sentences of its finding, and a function that yields a fault per finding.
 
-    The second part of the name is the layer, so that a finding tells what is broken: firmware, pcie, link, rdma …
+    The second part of the name is the layer, which tells what is broken: firmware, pcie, link, rdma …
     """
 
     name: str
@@ -88,12 +89,12 @@ class Rule:
 
 
 def apply_rules(rules: Iterable[Rule], host: Host) -> list[Finding]:
-    """Return the findings of all rules for a host that was read."""
+    """Return the findings of all rules about a host that was read."""
     return [rule.finding(host.name, fault) for rule in rules for fault in rule.find(host)]
 
 
 def weigh_findings(findings: Iterable[Finding], severities: Mapping[str, str]) -> Iterator[Finding]:
-    """Yield the findings with the severities that the user set for their rules, without those that are ``off``."""
+    """Yield the findings with the severities that the user set for their rules, and omit those that are ``off``."""
     for one in findings:
         severity = severities.get(one.rule, one.severity)
         if severity in ("error", "warning", "info"):
@@ -103,5 +104,5 @@ def weigh_findings(findings: Iterable[Finding], severities: Mapping[str, str]) -
 
 
 def fault_if(condition: object, value: object, **names: object) -> Sequence[Fault]:
-    """Return one fault where the condition is true."""
+    """Return one fault if the condition is true."""
     return [{"value": value, **names}] if condition else []

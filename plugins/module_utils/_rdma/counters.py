@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Count what RDMA devices and interfaces have moved: the proof that needs no log. Private to the collection."""
+"""Count the bytes that RDMA devices and interfaces moved, a proof that needs no log. Private to the collection."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-# {device: {name: value}}; bytes for xmit_bytes and rcv_bytes, events for everything else
+# {device: {name: value}}; xmit_bytes and rcv_bytes count bytes, all others count events
 Counters = dict[str, dict[str, int]]
 
 # The port counters are in units of 4 octets (InfiniBand specification, 16.1.3.5; Linux sysfs-class-infiniband).
@@ -29,7 +29,7 @@ ERRORS = (
 )
 CONGESTION = ("np_cnp_sent", "np_ecn_marked_roce_packets", "rp_cnp_handled")
 
-# Prints "path value" for the RDMA devices below $1 and the interfaces below $2; runs in any POSIX shell.
+# Prints "path value" for the RDMA devices below $1 and the interfaces below $2. Must run in any POSIX shell.
 SCRIPT = (
     'for f in "$1"/class/infiniband/*/ports/*/counters/* "$1"/class/infiniband/*/ports/*/hw_counters/* '
     '"$2"/class/net/*/statistics/tx_bytes "$2"/class/net/*/statistics/rx_bytes; do '
@@ -38,11 +38,11 @@ SCRIPT = (
 
 
 def parse_counters(text: str) -> dict[str, Counters]:
-    """Return ``{"rdma": {device: …}, "net": {interface: …}}`` from the lines that SCRIPT prints; ports are added up."""
+    """Return ``{"rdma": {device: …}, "net": {interface: …}}`` from SCRIPT's output; a device's ports are added up."""
     rdma: Counters = {}
     net: Counters = {}
     for line in text.splitlines():
-        path, _, value = line.rpartition(" ")
+        path, _space, value = line.rpartition(" ")
         parts = path.split("/")
         if not value.isdigit() or len(parts) < 4:
             continue
@@ -68,7 +68,7 @@ def delta(before: Mapping[str, Mapping[str, int]], after: Mapping[str, Mapping[s
 
 
 def moved_bytes(moved: Mapping[str, Mapping[str, int]], devices: Iterable[str] = ()) -> int:
-    """Return the bytes that some devices (all but the loopback when none are named) sent and received together."""
+    """Return the bytes that these devices sent and received in total; without devices, all but the loopback."""
     names = ("xmit_bytes", "rcv_bytes", "tx_bytes", "rx_bytes")
     wanted = set(devices) or moved.keys() - {"lo"}
     chosen = {device: moved[device] for device in wanted if device in moved}
@@ -77,7 +77,7 @@ def moved_bytes(moved: Mapping[str, Mapping[str, int]], devices: Iterable[str] =
 
 @dataclass(frozen=True)
 class Moved:
-    """What moved between two readings: the counters of every source, the bytes by kind, and one line that says so."""
+    """The difference of two readings: the counters of every source, the bytes by kind, and a one-line summary."""
 
     sources: dict[str, dict[str, Counters]]
     rdma_bytes: int
@@ -88,7 +88,7 @@ class Moved:
 def moved_since(
     before: Mapping[str, Any], after: Mapping[str, Any], devices: Sequence[str] = (), interfaces: Sequence[str] = ()
 ) -> Moved:
-    """Return what moved between two readings of the same sources, over some devices and interfaces or over all."""
+    """Return what moved between two readings of the same sources, over the named devices and interfaces or all."""
     moved = {
         name: {kind: delta(before.get(name, {}).get(kind, {}), own[kind]) for kind in own}
         for name, own in after.items()
@@ -99,7 +99,7 @@ def moved_since(
 
 
 def agreement(transport_class: str, moved: Moved, least: int) -> tuple[bool | None, str]:
-    """Return whether the counters agree with a verdict, None when too little moved to tell, and why they do not."""
+    """Return whether the counters agree with a verdict (None: too little moved to tell), and the reason if not."""
     against = contradiction(transport_class, moved.rdma_bytes, moved.tcp_bytes, least)
     return None if max(moved.rdma_bytes, moved.tcp_bytes) < least else not against, against
 
@@ -107,7 +107,7 @@ def agreement(transport_class: str, moved: Moved, least: int) -> tuple[bool | No
 def contradiction(transport_class: str, rdma: int, tcp: int, least: int) -> str:
     """Return why the counters contradict a verdict, or an empty string.
 
-    ``rdma`` and ``tcp`` are bytes moved during the same work, ``least`` the bytes under which nothing is said.
+    ``rdma`` and ``tcp`` are the bytes moved during the same work. Fewer bytes than ``least`` prove nothing.
     """
     if max(rdma, tcp) < least:
         return f"too little moved to tell ({rdma} bytes by RDMA, {tcp} by TCP, at least {least} needed)"
@@ -119,7 +119,7 @@ def contradiction(transport_class: str, rdma: int, tcp: int, least: int) -> str:
 
 
 def describe(moved: Mapping[str, Mapping[str, Any]]) -> str:
-    """Return one line: what each device that moved anything sent and received, and the errors that grew."""
+    """Return one line: the bytes that each active device sent and received, and the error counters that increased."""
     parts = []
     for device, counters in sorted(moved.items()):
         sent = counters.get("xmit_bytes", counters.get("tx_bytes", 0))

@@ -1,11 +1,11 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Read RDMA devices, their ports and GID tables from sysfs, and judge them. Private to the collection.
+"""Read RDMA devices, their ports and GID tables from sysfs, and check them. Private to the collection.
 
-A queue pair over RoCE v2 starts from a GID. The kernel adds the GID ``::ffff:a.b.c.d`` when the netdev gets the address
-a.b.c.d; without it only link-local GIDs exist, and ``ibv_modify_qp`` fails with "Network is unreachable" as soon as the
-peer isn't on the same link.
+A queue pair over RoCE v2 needs a source GID. The kernel adds the GID ``::ffff:a.b.c.d`` when the netdev gets the
+address a.b.c.d. Without that address only link-local GIDs exist, and ``ibv_modify_qp`` fails with "Network is
+unreachable" if the peer is not on the same link.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class RdmaDevice:
 
 @dataclass(frozen=True)
 class Expectation:
-    """A planned address and what was found of it; ``index`` is that of its RoCE v2 GID, None when there is none."""
+    """A planned address and its result; ``index`` is the index of its RoCE v2 GID, None if it has none."""
 
     rdma_device: str
     address: str
@@ -79,7 +79,7 @@ class Expectation:
 
 
 def ib_mtu(netdev_mtu: int) -> int:
-    """Return the RDMA payload, in bytes, that fits a netdev's MTU: 4096 from 4192 on, 1024 for 1500; 0 below 352."""
+    """Return the RDMA payload in bytes for a netdev's MTU: 4096 from 4192 on, 1024 for 1500, 0 below 352."""
     return next((size for size in IB_MTUS if netdev_mtu - ROCE_HEADER_BYTES >= size), 0)
 
 
@@ -96,14 +96,14 @@ def parse_state(text: str | None) -> str | None:
 
 
 def read_devices(sysfs_root: str) -> list[RdmaDevice]:
-    """Return the RDMA devices below ``sysfs_root``, by name; none when the kernel has no RDMA."""
+    """Return the RDMA devices below ``sysfs_root``, by name; empty if the kernel has no RDMA."""
     top = Path(sysfs_root, "class/infiniband")
     return [_read_device(Path(sysfs_root), path) for path in sorted(top.glob("*"), key=lambda path: path.name)]
 
 
 def _read_device(root: Path, path: Path) -> RdmaDevice:
     netdevs = {net.name for net in (path / "device/net").glob("*")}
-    # a soft device (rxe) has no PCI function; it names its netdev itself
+    # a soft device (rxe) has no PCI function and names its netdev in this attribute
     parent = read_text(path / "parent")
     netdevs |= {parent} if parent else set()
     ports = sorted((int(port.name), port) for port in (path / "ports").glob("*") if port.name.isdigit())
@@ -158,9 +158,9 @@ def _read_gids(port: Path) -> list[Gid]:
 def check_expected(
     devices: Sequence[RdmaDevice], expect: Sequence[Mapping[str, Any]], mtu: int | None = None
 ) -> tuple[list[Expectation], list[Finding]]:
-    """Return what was found of every expected ``{rdma_device, address, address6?}``, and the findings about it.
+    """Return the result for every expected ``{rdma_device, address, address6?}``, and the findings about them.
 
-    ``mtu`` is what, in bytes, the netdevs must at least have.
+    ``mtu`` is the smallest MTU, in bytes, that the netdevs may have.
     """
     by_name = {device.name: device for device in devices}
     results, findings = [], []

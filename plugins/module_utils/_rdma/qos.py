@@ -1,11 +1,11 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Give a port the classes of lossless RoCE, from Ansible and again at every boot. Private to the collection.
+"""Configure the classes of lossless RoCE on a port, from Ansible and again at every boot. Private to the collection.
 
-Uses ``dcb`` of iproute2, whose settings the kernel keeps: priority flow control (PFC) for one class, and a class for
-each of two DSCPs. mlx5 trusts DSCP instead of VLAN priorities as long as such an entry exists
-(mlx5e_dcbnl_ieee_setapp and _delapp in Linux drivers/net/ethernet/mellanox/mlx5/core/en_dcbnl.c).
+Uses ``dcb`` of iproute2; the kernel keeps its settings until a reboot. Priority flow control (PFC) is set for one
+class, and two DSCPs are each assigned to a class. mlx5 trusts DSCP instead of VLAN priorities as long as such an entry
+exists (mlx5e_dcbnl_ieee_setapp and _delapp in Linux drivers/net/ethernet/mellanox/mlx5/core/en_dcbnl.c).
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ DSCP_ENTRY = re.compile(r"\b(\d+):([0-7])\b")
 
 @dataclass(frozen=True)
 class Qos:
-    """Classes 0 … 7 that pause instead of dropping, and the class of each DSCP 0 … 63; None: that DSCP has no entry."""
+    """The classes 0 … 7 with PFC, which pause instead of dropping, and the class per DSCP 0 … 63 (None: no entry)."""
 
     lossless: frozenset[int]
     classes: Mapping[int, int | None]
 
     def as_dict(self) -> dict[str, Any]:
-        """Return plain data that JSON keeps."""
+        """Return plain data in a form that JSON preserves."""
         return {
             "lossless": sorted(self.lossless),
             "classes": {str(dscp): number for dscp, number in sorted(self.classes.items())},
@@ -41,22 +41,22 @@ class Qos:
 
 
 def from_dict(data: Mapping[str, Any]) -> Qos:
-    """Return what as_dict() was made from."""
+    """Return the object from the result of as_dict()."""
     return Qos(frozenset(data["lossless"]), {int(dscp): number for dscp, number in data["classes"].items()})
 
 
 def parse_pfc(output: str) -> frozenset[int]:
-    """Return the classes with PFC that ``dcb pfc show dev X prio-pfc`` printed."""
+    """Return the classes with PFC from the output of ``dcb pfc show dev X prio-pfc``."""
     return frozenset(int(number) for number, state in PFC_ENTRY.findall(output) if state == "on")
 
 
 def parse_dscp(output: str) -> dict[int, int]:
-    """Return the classes by DSCP that ``dcb -N app show dev X dscp-prio`` printed."""
+    """Return the classes by DSCP from the output of ``dcb -N app show dev X dscp-prio``."""
     return {int(dscp): int(number) for dscp, number in DSCP_ENTRY.findall(output)}
 
 
 def observe(port: str, dscps: Iterable[int]) -> Qos:
-    """Return what a port has now, of the named DSCPs. Raise HostError where its driver has no such settings."""
+    """Return a port's present settings for the named DSCPs. Raise HostError if its driver has no such settings."""
     try:
         pfc = system.run(["dcb", "pfc", "show", "dev", port, "prio-pfc"]).stdout
         app = system.run(["dcb", "-N", "app", "show", "dev", port, "dscp-prio"]).stdout
@@ -69,7 +69,7 @@ def observe(port: str, dscps: Iterable[int]) -> Qos:
 
 
 def commands(port: str, now: Qos, wanted: Qos) -> list[list[str]]:
-    """Return the commands that lead from one state to the other; none where they are the same."""
+    """Return the commands that change one state to the other; empty if the states are equal."""
     todo = []
     if now.lossless != wanted.lossless:
         entries = [f"{number}:{'on' if number in wanted.lossless else 'off'}" for number in range(8)]
@@ -84,7 +84,7 @@ def commands(port: str, now: Qos, wanted: Qos) -> list[list[str]]:
 
 
 def configuration(wanted: Qos, origin: Mapping[str, Qos], ports: Iterable[str], timeout: int) -> str:
-    """Return the content of /etc/gb10/qos.json; ``origin`` is what every port had before the first change."""
+    """Return the content of /etc/gb10/qos.json; ``origin`` is the state of every port before the first change."""
     content = {
         "schema": 1,
         "timeout": timeout,
@@ -96,7 +96,7 @@ def configuration(wanted: Qos, origin: Mapping[str, Qos], ports: Iterable[str], 
 
 
 def boot(path: Path) -> list[str]:
-    """Wait for every port, give it its classes, and return what went wrong, port by port."""
+    """Wait for every port, configure its classes, and return what went wrong for each port."""
     config = json.loads(path.read_text(encoding="utf-8"))
     wanted, problems = from_dict(config["wanted"]), []
     for port in config["ports"]:

@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Read from sysfs what a host's physical functions are. Private to the collection."""
+"""Read a host's physical functions from sysfs. Private to the collection."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MELLANOX = "0x15b3"  # PCI vendor id of ConnectX
 
 @dataclass(frozen=True)
 class Pf:
-    """A netdev whose PCI function can have VFs. ``max_mtu`` in bytes, None when unknown."""
+    """A netdev whose PCI function can have VFs. ``max_mtu`` is in bytes, None if unknown."""
 
     name: str
     pci_address: str
@@ -25,7 +25,7 @@ class Pf:
 
 
 def read_text(path: Path) -> str | None:
-    """Return a sysfs attribute without its newline; None when it isn't there or the driver refuses the read."""
+    """Return a sysfs attribute without its newline; None if it does not exist or the driver refuses the read."""
     try:
         return path.read_text(encoding="ascii", errors="replace").strip()
     except OSError:
@@ -33,7 +33,7 @@ def read_text(path: Path) -> str | None:
 
 
 def read_int(path: Path) -> int | None:
-    """Return a sysfs attribute as a number, or None when it isn't one."""
+    """Return a sysfs attribute as a number; None if it is not a number."""
     text = read_text(path)
     try:
         return None if text is None else int(text)
@@ -42,7 +42,7 @@ def read_int(path: Path) -> int | None:
 
 
 def read_pfs(sysfs_root: str, link_json: str = "[]") -> list[Pf]:
-    """Return the PFs below ``sysfs_root``, by name; ``link_json`` is what ``ip -d -j link show`` printed."""
+    """Return the PFs below ``sysfs_root``, by name; ``link_json`` is the output of ``ip -d -j link show``."""
     largest = max_mtus(link_json)
     pfs = []
     for netdev in sorted(Path(sysfs_root, "class/net").glob("*")):
@@ -65,12 +65,12 @@ def read_pfs(sysfs_root: str, link_json: str = "[]") -> list[Pf]:
 
 
 def _is_connectx_pf(device: Path) -> bool:
-    """Tell whether this is a ConnectX PF; where its firmware has SR-IOV off, it has no sriov_totalvfs."""
+    """Tell whether this is a ConnectX PF. It has no sriov_totalvfs if SR-IOV is disabled in its firmware."""
     return read_text(device / "vendor") == MELLANOX and not (device / "physfn").exists()
 
 
 def max_mtus(link_json: str) -> dict[str, int]:
-    """Return ``{netdev: largest MTU its driver takes}`` from ``ip -d -j link show``; empty for output that isn't JSON.
+    """Return ``{netdev: largest MTU of its driver}`` from ``ip -d -j link show``; empty if the output is not JSON.
 
     iproute2 6.1 (Ubuntu 24.04) prints empty objects between links in some modes, so entries without a name are skipped.
     """
@@ -82,7 +82,7 @@ def max_mtus(link_json: str) -> dict[str, int]:
 
 
 def pf_facts(pfs: list[Pf]) -> dict[str, dict[str, int | str]]:
-    """Return the facts that the fabric's planner asks for."""
+    """Return the facts that the fabric's planner needs."""
     return {
         "gb10_pf_totalvfs": {pf.name: pf.total_vfs for pf in pfs},
         "gb10_pf_max_mtu": {pf.name: pf.max_mtu for pf in pfs if pf.max_mtu is not None},

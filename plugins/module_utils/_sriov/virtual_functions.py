@@ -1,11 +1,11 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Bring SR-IOV virtual functions to the planned state, from Ansible and again at every boot. Private to the collection.
+"""Create the planned SR-IOV virtual functions, from Ansible and again at every boot. Private to the collection.
 
-At boot ``gb10-sriov.service`` runs this file before network-pre.target, so that netplan finds the VFs. netplan's own
-``virtual-function-count`` isn't used: its unit of the 1.1 series doesn't wait for the PF, and after 2 of 2 measured
-reboots the VFs were gone. It cannot set the MACs of VFs either.
+``gb10-sriov.service`` runs this file at boot before network-pre.target, so that netplan finds the VFs. netplan's
+own ``virtual-function-count`` is not used: its unit of the 1.1 series does not wait for the PF, and the VFs were
+missing after 2 of 2 measured reboots. netplan cannot set the MACs of VFs either.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Pf:
 
 @dataclass(frozen=True)
 class Vf:
-    """A virtual function: the PF's name, its index there, its interface name and its stable MAC."""
+    """A virtual function: its PF's name, its index on the PF, its interface name and its stable MAC."""
 
     pf: str
     vf_index: int
@@ -46,9 +46,9 @@ class Vf:
 
 @dataclass(frozen=True)
 class VfState:
-    """What the host has now; ``netdev`` is empty while another network namespace has the VF, and ``holder`` names it.
+    """The host's present state; ``netdev`` is empty while another namespace has the VF, and ``holder`` names it.
 
-    ``mac`` is the interface's own, ``admin_mac`` the one that the PF forces, None where the kernel can't tell.
+    ``mac`` is the interface's own, ``admin_mac`` the one that the PF enforces (None: the kernel does not report it).
     """
 
     netdev: str
@@ -59,7 +59,7 @@ class VfState:
 
 @dataclass(frozen=True)
 class PfState:
-    """What the host has now. ``totalvfs`` is None where the driver offers no SR-IOV."""
+    """The host's present state. ``totalvfs`` is None where the driver offers no SR-IOV."""
 
     name: str
     pci: str
@@ -71,7 +71,7 @@ class PfState:
 
 @dataclass(frozen=True)
 class Step:
-    """One write: ``numvfs`` (value a number) or ``mac`` (value an address, netdev set)."""
+    """One write: ``numvfs`` (``value`` is a number) or ``mac`` (``value`` is an address and ``netdev`` is set)."""
 
     action: str
     pf: str
@@ -81,7 +81,7 @@ class Step:
 
 
 class Sysfs:
-    """The part of /sys that SR-IOV needs, below a root that a lab may move."""
+    """The part of /sys that SR-IOV needs, below a root that the lab can change."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -96,7 +96,7 @@ class Sysfs:
         return int(text) if text and text.isdigit() else None
 
     def pci(self, path: Path) -> str:
-        """Return the PCI address that a device link leads to, or an empty string."""
+        """Return the PCI address to which a device link points, or an empty string."""
         name = path.resolve().name if path.exists() else ""
         return name if PCI_ADDRESS.match(name) else ""
 
@@ -107,7 +107,7 @@ class Sysfs:
         return names[0] if names else ""
 
     def write_numvfs(self, pf: str, count: int) -> None:
-        """Ask the driver for that many VFs."""
+        """Request this number of VFs from the driver."""
         try:
             (self.device(pf) / "sriov_numvfs").write_text(str(count), encoding="ascii")
         except OSError as error:
@@ -118,7 +118,7 @@ class Sysfs:
 
 
 def observe(sysfs: Sysfs, pfs: Iterable[Pf], vfs: Iterable[Vf]) -> dict[str, PfState]:
-    """Read the present state of the named PFs and of all their VFs; ``vfs`` tells how to recognise one that is away."""
+    """Read the present state of the named PFs and all their VFs; ``vfs`` helps to find a VF in another namespace."""
     links = system.links()
     known = {(vf.pf, vf.vf_index): vf for vf in vfs}
     spaces: list[netns.Holder] | None = None
@@ -151,7 +151,7 @@ def observe(sysfs: Sysfs, pfs: Iterable[Pf], vfs: Iterable[Vf]) -> dict[str, PfS
 
 
 def check(pfs: Iterable[Pf], states: dict[str, PfState], force: bool) -> list[Finding]:
-    """Return what makes the change impossible or harmful, before anything is written."""
+    """Return the findings that make the change impossible or harmful, before anything is written."""
     findings = []
     for pf in pfs:
         state = states[pf.name]
@@ -185,10 +185,10 @@ def check(pfs: Iterable[Pf], states: dict[str, PfState], force: bool) -> list[Fi
 
 
 def steps(pfs: Iterable[Pf], vfs: Iterable[Vf], states: dict[str, PfState]) -> list[Step]:
-    """Return the writes that lead from the observed to the planned state; an empty list when it is reached.
+    """Return the writes from the observed to the planned state; an empty list if there is nothing to do.
 
-    A different count needs 0 first; after it every VF is new, so that all MACs are set again. A VF inside a pod's
-    namespace keeps what it has.
+    To change the number of VFs, 0 must be written first. Every VF is new after that, so all MACs are set again. A VF
+    inside a pod's namespace is not changed.
     """
     planned = list(vfs)
     plan = []
@@ -207,7 +207,7 @@ def steps(pfs: Iterable[Pf], vfs: Iterable[Vf], states: dict[str, PfState]) -> l
 
 
 def apply(sysfs: Sysfs, todo: Iterable[Step], timeout: float) -> None:
-    """Carry the steps out; waits, bounded, for the driver and for udev's names. Raise HostError naming the VF."""
+    """Execute the steps, and wait with a limit for the driver and for udev's names. Raise HostError naming the VF."""
     for step in todo:
         if step.action == "numvfs":
             change_count(sysfs, step, timeout)
@@ -244,9 +244,9 @@ def await_netdev(sysfs: Sysfs, step: Step, timeout: float) -> None:
 
 
 def set_mac(step: Step) -> None:
-    """Give a VF its MAC: on the interface, then through the PF where the kernel can, which survives a rebind.
+    """Set a VF's MAC on the interface, then through the PF where the kernel supports it, which survives a rebind.
 
-    In this order, since igb refuses an interface's own change once the PF has spoken.
+    The order matters: igb refuses a change on the interface once the MAC was set through the PF.
     """
     system.run(["ip", "link", "set", "dev", step.netdev, "address", step.value])
     pf_link = system.links().get(step.pf, {})
@@ -255,7 +255,7 @@ def set_mac(step: Step) -> None:
 
 
 def configuration(sysfs_root: str, pfs: Iterable[Pf], vfs: Iterable[Vf], origin: dict[str, int], timeout: int) -> str:
-    """Return the content of /etc/gb10/sriov.json; ``origin`` is what every PF had before the first change."""
+    """Return the content of /etc/gb10/sriov.json; ``origin`` is the state of every PF before the first change."""
     content = {
         "schema": 1,
         "sysfs_root": sysfs_root,
@@ -268,7 +268,7 @@ def configuration(sysfs_root: str, pfs: Iterable[Pf], vfs: Iterable[Vf], origin:
 
 
 def boot(path: Path) -> list[str]:
-    """Wait for every planned PF, bring its VFs back, and return what went wrong, PF by PF."""
+    """Wait for every planned PF, restore its VFs, and return what went wrong for each PF."""
     config = json.loads(path.read_text(encoding="utf-8"))
     sysfs, timeout = Sysfs(Path(config["sysfs_root"])), float(config["timeout"])
     vfs = [Vf(**vf) for vf in config["vfs"]]
@@ -282,7 +282,7 @@ def boot(path: Path) -> list[str]:
 
 
 def boot_pf(sysfs: Sysfs, pf: Pf, vfs: Iterable[Vf], timeout: float) -> list[str]:
-    """Bring one PF to its planned state; its sysfs attributes appear only once the driver has bound."""
+    """Bring one PF to its planned state; its sysfs attributes appear only after the driver has bound."""
     if not system.wait_for(lambda: sysfs.number(pf.name, "sriov_totalvfs"), timeout):
         return [f"{pf.name}: no SR-IOV device within {timeout:.0f} s"]
     states = observe(sysfs, [pf], vfs)

@@ -42,7 +42,7 @@ class ControllerAction(ActionBase):
 def plan_result(
     what: str, failed: bool, findings: Sequence[Finding], facts: Mapping[str, Any], done: str
 ) -> dict[str, Any]:
-    """Return the result of planning ``what``: facts and warnings on success, else all findings and no facts."""
+    """Return the result of planning ``what``: facts and warnings on success, otherwise all findings and no facts."""
     return {
         "changed": False,
         "failed": failed,

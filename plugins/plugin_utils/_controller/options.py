@@ -1,10 +1,10 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Options of actions and roles, read from where they are documented. Private to the collection.
+"""Options of actions and roles, read from their documentation. Private to the collection.
 
-An action's options are those of the module stub with its name; a role's options are those of its argument specs. No
-action lists options a second time.
+The options of an action are those of the module stub with its name; the options of a role are those of its argument
+specs. Options are never listed a second time in an action.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ansible.parsing.plugin_docs import read_docstring
 from .._paths import MODULES, ROLES
 
 _T = TypeVar("_T")
-# What a documented option has in common with an option of an argument spec.
+# Keys that a documented option and an option of an argument spec share.
 _SHARED = ("type", "elements", "required", "default", "choices", "aliases")
 
 
@@ -58,7 +58,7 @@ def role_options(role: str, variables: Mapping[str, Any], template: Callable[[An
     if unset:
         raise AnsibleActionFail(
             f"{', '.join(unset)}: not set. This action reads the options of role {role}: "
-            f"run it in a task of gb10.cluster.{role}, which brings the defaults."
+            f"run it in a task of gb10.cluster.{role}, which sets the defaults."
         )
     given = {name: template(variables[name]) for name in spec if name in variables}
     checked = ArgumentSpecValidator(spec).validate(given)

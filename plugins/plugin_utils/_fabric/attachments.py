@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""From the fabric plan to network attachments, probe pods and their expected status. Private to the collection."""
+"""Derive network attachments, probe pods and their expected status from the fabric plan. Private to the collection."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ from ansible_collections.gb10.cluster.plugins.module_utils._kube.labels import M
 NETWORKS = "k8s.v1.cni.cncf.io/networks"
 NETWORK_STATUS = "k8s.v1.cni.cncf.io/network-status"
 RESOURCE_NAME = "k8s.v1.cni.cncf.io/resourceName"
-# An interface that enters a pod loses the host's sysctls. Where both rails share a broadcast domain, either VF would
-# then answer ARP for both addresses, and RoCE would go to the wrong one. Seen with two hosts' interfaces on one bridge:
-# the other rail's MAC answered in 3 of 3 runs, with these settings in none. The plugin replaces IFNAME.
+# An interface that moves into a pod loses the host's sysctls. If both rails share a broadcast domain, either VF would
+# then answer ARP for both addresses, and RoCE traffic would go to the wrong VF. Measured with two hosts on one bridge:
+# the other rail's MAC answered in 3 of 3 runs without these settings and in none with them. The tuning plugin replaces
+# IFNAME.
 SYSCTLS = {"net.ipv4.conf.IFNAME.arp_ignore": "1", "net.ipv4.conf.IFNAME.arp_announce": "2"}
 Manifest = dict[str, Any]
 
@@ -25,9 +26,9 @@ Manifest = dict[str, Any]
 def nad(network: Mapping[str, Any], namespace: str, resource_prefix: str = "") -> Manifest:
     """Return the NetworkAttachmentDefinition of one network of the plan.
 
-    host-device names the VF's netdev; with ``resource_prefix`` the SR-IOV device plugin picks the VF and Multus hands
-    its PCI address over instead. ``ips`` must be a declared capability: Multus passes a pod's addresses on only then.
-    The chained ``tuning`` lets each VF answer ARP for its own address only.
+    host-device names the VF's netdev. With ``resource_prefix`` the SR-IOV device plugin chooses the VF and Multus
+    passes its PCI address instead. ``ips`` must be declared as a capability, because Multus passes a pod's addresses on
+    only then. The chained ``tuning`` plugin makes each VF answer ARP for its own address only.
     """
     device: dict[str, Any] = {
         "type": "host-device",
@@ -58,13 +59,15 @@ def nad(network: Mapping[str, Any], namespace: str, resource_prefix: str = "") -
 
 
 def sriov_resource(name: str, prefix: str) -> str:
-    """Return the resource under which the SR-IOV device plugin offers the VF of an attachment."""
+    """Return the name of the resource under which the SR-IOV device plugin offers an attachment's VF."""
     return f"{prefix}/{name.replace('-', '_')}"
 
 
 def sriov_resources(plan: Mapping[str, Any], prefix: str, selectors: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the SR-IOV device plugin's ``resourceList``: one VF index of one rail is one resource, so that the plan
-    and not the kubelet decides which VF, and with it which address, a pod gets. ``selectors`` go with each.
+    """Return the SR-IOV device plugin's ``resourceList``.
+
+    Each VF index of each rail is a separate resource, so that the plan and not the kubelet decides which VF, and so
+    which address, a pod gets. ``selectors`` are added to each resource.
     """
     resources = []
     for network in plan["networks"]:
@@ -81,19 +84,19 @@ def sriov_resources(plan: Mapping[str, Any], prefix: str, selectors: Mapping[str
 
 
 def sriov_offers(plan: Mapping[str, Any], nodes: Mapping[str, str], prefix: str) -> dict[str, list[str]]:
-    """Return what the SR-IOV device plugin has to offer on each node; ``nodes`` maps hosts of the plan to nodes."""
+    """Return the resources that the device plugin must offer on each node; ``nodes`` maps the plan's hosts to nodes."""
     return {
         node: [sriov_resource(vf["nad"], prefix) for vf in plan["hosts"][host]["vfs"]] for host, node in nodes.items()
     }
 
 
 def nads(plan: Mapping[str, Any], namespace: str, resource_prefix: str = "") -> list[Manifest]:
-    """Return the attachments of every (rail, VF index) of the plan, in the plan's order."""
+    """Return the attachments of every (rail, VF index) of the plan, in the order of the plan."""
     return [nad(network, namespace, resource_prefix) for network in plan["networks"]]
 
 
 def stale_nads(existing: Iterable[Mapping[str, Any]], plan: Mapping[str, Any]) -> list[str]:
-    """Return the names of attachments that this collection made and the plan no longer has."""
+    """Return the names of attachments that this collection created and that the plan no longer contains."""
     planned = {network["nad"] for network in plan["networks"]}
     return sorted(
         resource["metadata"]["name"]
@@ -119,9 +122,9 @@ def attachments(plan: Mapping[str, Any], host: str, namespace: str) -> list[dict
 def probe_pod(
     plan: Mapping[str, Any], host: str, namespace: str, node: str, image: str, resource_prefix: str = ""
 ) -> Manifest:
-    """Return a pod on ``node`` that only attaches to every VF of ``host``; every Pod Security level admits it.
+    """Return a pod on ``node`` that only attaches to every VF of ``host``; all Pod Security levels admit it.
 
-    With ``resource_prefix`` it asks the SR-IOV device plugin for them.
+    With ``resource_prefix`` the pod requests the VFs from the SR-IOV device plugin.
     """
     names = [vf["nad"] for vf in plan["hosts"][host]["vfs"]] if resource_prefix else []
     return {
@@ -155,7 +158,7 @@ def probe_pod(
 
 
 def attached_nads(pods: Iterable[Mapping[str, Any]]) -> dict[str, set[str]]:
-    """Return {node: attachments that its pods hold}: a VF can be in one pod only, so a probe there would fail."""
+    """Return {node: attachments that its pods hold}; a probe of these would fail, as a VF can be in one pod only."""
     held: dict[str, set[str]] = {}
     for pod in pods:
         annotation = (pod["metadata"].get("annotations") or {}).get(NETWORKS, "")
@@ -167,9 +170,9 @@ def attached_nads(pods: Iterable[Mapping[str, Any]]) -> dict[str, set[str]]:
 
 
 def compare_status(pod: Mapping[str, Any]) -> list[Finding]:
-    """Compare what a pod asked for with what Multus says it got: interface names and addresses.
+    """Compare the networks that a pod requested with those that Multus reports: interface names and addresses.
 
-    Status addresses carry no prefix length, so only the address part is compared.
+    Addresses in the status have no prefix length, so only the address part is compared.
     """
     name = pod["metadata"]["name"]
     annotations = pod["metadata"].get("annotations") or {}

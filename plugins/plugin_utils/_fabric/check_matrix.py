@@ -19,7 +19,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._fabric_check.results
 
 
 def rounds(hosts: Iterable[str]) -> list[list[tuple[str, str]]]:
-    """Return a round-robin schedule: one partner at most per host and round, every pair once."""
+    """Return a round-robin schedule in which each host has at most one partner per round and every pair meets once."""
     ring: list[str | None] = [*sorted(hosts)]
     if len(ring) % 2:
         ring.append(None)
@@ -44,7 +44,7 @@ def meetings(hosts: Iterable[str]) -> list[dict[str, Meeting]]:
 def ping_verdict(results: Mapping[str, Sequence[PingResult] | None], hosts: Iterable[str]) -> Verdict:
     """Judge the ping results of every host of the play.
 
-    A host without results fails the verdict, and so do several hosts between which nothing was checked.
+    The verdict fails if a host has no results, or if there are several hosts but no direction was checked.
     """
     expected = sorted(hosts)
     everything = [result for host in expected for result in results.get(host) or []]
@@ -63,7 +63,7 @@ def ping_verdict(results: Mapping[str, Sequence[PingResult] | None], hosts: Iter
 
 
 def matrix(results: Iterable[PingResult]) -> list[str]:
-    """Return a table, senders down and receivers across; a cell counts VFs that pass and names the broken layers."""
+    """Return a table, rows send and columns receive; a cell counts the VFs that pass and names the broken layers."""
     cells: dict[tuple[str, str], list[PingResult]] = {}
     for result in results:
         cells.setdefault((result["host"], result["peer"]), []).append(result)
@@ -71,7 +71,7 @@ def matrix(results: Iterable[PingResult]) -> list[str]:
 
 
 def tabulate(corner: str, cells: Mapping[tuple[str, str], str]) -> list[str]:
-    """Return the lines of a table with the first of each pair down and the second across; ``-`` where nothing is."""
+    """Return a table with the first of each pair as row and the second as column; a pair without a value gets ``-``."""
     down, across = sorted({pair[0] for pair in cells}), sorted({pair[1] for pair in cells})
     return align([[corner, *across], *([one, *(cells.get((one, other), "-") for other in across)] for one in down)])
 
@@ -83,12 +83,12 @@ def cell(results: Sequence[PingResult]) -> str:
 
 
 def describe(result: PingResult) -> str:
-    """Return the direction of a result in words."""
+    """Return a description of a result's direction."""
     return f"{result['host']} → {result['peer']} {result['rail']} VF {result['vf_index']}"
 
 
 def blame(results: Sequence[PingResult]) -> list[str]:
-    """Return one line per cause: an end that fails with every peer is named once instead of once per pair."""
+    """Return one line per cause: an end that fails with every peer is named once, not once per pair."""
     lines = []
     explained: set[int] = set()
     ends = sorted({(result["host"], result["rail"], result["vf_index"]) for result in results})
@@ -98,10 +98,10 @@ def blame(results: Sequence[PingResult]) -> list[str]:
             for number, result in enumerate(results)
             if (result["rail"], result["vf_index"]) == (rail, index) and host in (result["host"], result["peer"])
         ]
-        if len(touching) > 2 and all(not result["ok"] for _, result in touching):
-            own = next(result for _, result in touching if result["host"] == host)
+        if len(touching) > 2 and all(not result["ok"] for _number, result in touching):
+            own = next(result for _number, result in touching if result["host"] == host)
             lines.append(f"{host} {rail} VF {index}: no pair with it works ({own['layer']}): {own['reason']}")
-            explained |= {number for number, _ in touching}
+            explained |= {number for number, _result in touching}
     for number, result in enumerate(results):
         if not result["ok"] and number not in explained:
             lines.append(f"{describe(result)} ({result['layer']}): {result['reason']}")
@@ -109,7 +109,7 @@ def blame(results: Sequence[PingResult]) -> list[str]:
 
 
 def bandwidth_verdict(results: Iterable[BandwidthResult], hosts: Iterable[str]) -> Verdict:
-    """Judge the fabric_bandwidth results of all clients; a pair of ``hosts`` that was not measured is a failure."""
+    """Judge the fabric_bandwidth results of all clients; a pair of ``hosts`` that was not measured counts as failed."""
     measured = {frozenset(result["pair"]): result for result in results}
     missing = [pair for pair in combinations(sorted(hosts), 2) if frozenset(pair) not in measured]
     slow = [result["msg"] for result in measured.values() if not result["ok"]]

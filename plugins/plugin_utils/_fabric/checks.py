@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Find what is wrong with a fabric as a whole, before anything is written. Private to the collection."""
+"""Find errors of the fabric as a whole before anything is written. Private to the collection."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from .model import Fabric, Host, HostPlan, Plan, Port, Rail
 from .reader import some_of
 from .subnets import check_networks
 
-IPV6_MIN_MTU = 1280  # RFC 8200: below it IPv6, and so the link-local GID, is gone from the netdev
-USUAL_VFS = 4  # documented as the limit of a GB10's port
+IPV6_MIN_MTU = 1280  # RFC 8200: below this MTU the netdev has no IPv6 and so no link-local GID
+USUAL_VFS = 4  # documented limit of a GB10's port
 ROCE_4096_MTU = 4096 + ROCE_HEADER_BYTES
 
 
@@ -30,7 +30,7 @@ def _finding(
 
 
 def check_fabric(fabric: Fabric) -> list[Finding]:
-    """Return everything that is wrong between hosts, rails, subnets, hardware and management."""
+    """Return the findings about hosts, rails, subnets, hardware and management, and about their combination."""
     return [
         *_check_node_ids(fabric),
         *_check_management(fabric),
@@ -64,14 +64,14 @@ def _check_management(fabric: Fabric) -> Iterator[Finding]:
     for host in fabric.hosts:
         if host.management_address:
             by_place[host.management_address, host.management_port].append(host.name)
-    for (address, _), names in by_place.items():
+    for (address, _place), names in by_place.items():
         if len(names) > 1:
             reason = f"the same on {some_of(names)}, so one machine would be set up several times and others never"
             remedy = "Give each host the address of its own machine."
             yield _finding("management.duplicate", "ansible_host", address, reason, remedy, names[-1])
     unknown = [host.name for host in fabric.hosts if not host.management_interface]
     if unknown:
-        reason = f"not declared for {some_of(unknown)}, so a mistake that takes it for the fabric would not be noticed"
+        reason = f"not declared for {some_of(unknown)}, so a plan that uses it for the fabric is not rejected"
         remedy = "Set it to the interface of Ansible's connection and of K3s, for example enP7s7."
         yield _finding("management.undeclared", "gb10_management_interface", None, reason, remedy, severity="warning")
 
@@ -79,15 +79,15 @@ def _check_management(fabric: Fabric) -> Iterator[Finding]:
 def _check_ports(fabric: Fabric) -> Iterator[Finding]:
     for host in fabric.hosts:
         if not host.ports:
-            reason = "on no rail, so it would have no fabric address"
-            yield _finding("host.no_rail", "gb10_fabric_pfs", None, reason, "Name its PF for a rail.", host.name)
+            reason = "the host is on no rail, so it would have no fabric address"
+            yield _finding("host.no_rail", "gb10_fabric_pfs", None, reason, "Set its PF for a rail.", host.name)
         for first, second in combinations(host.ports, 2):
             key = f"gb10_fabric_pfs.{second.rail.name}"
             if first.name == second.name:
-                reason = f"the PF of rail {first.rail.name} too; one PF carries one rail"
+                reason = f"also the PF of rail {first.rail.name}; a PF carries only one rail"
                 yield _finding("pf.duplicate", key, second.name, reason, "Name the other PF.", host.name)
             elif first.rdma_device == second.rdma_device:
-                reason = f"RDMA device {first.rdma_device} is said to be beside {first.name} too"
+                reason = f"RDMA device {first.rdma_device} is also declared for {first.name}"
                 yield _finding("rdma.duplicate", key, second.name, reason, "Correct rdma_device.", host.name)
         for port in host.ports:
             yield from _check_port(host, port)
@@ -160,7 +160,7 @@ def _check_topology(fabric: Fabric) -> Iterator[Finding]:
     elif count > 1:
         for rail in fabric.rails:
             if len(members[rail.name]) == 1:
-                reason = f"only {members[rail.name][0]} is on it, so nobody answers there"
+                reason = f"only {members[rail.name][0]} is on it, so it has no peer there"
                 yield _finding(
                     "rail.alone", f"gb10_fabric_rails.{rail.name}", members[rail.name], reason, "Give it a second host."
                 )
@@ -171,7 +171,7 @@ def _on(host: Host, rail: Rail) -> bool:
 
 
 def check_plan(fabric: Fabric, plan: Plan) -> list[Finding]:
-    """Return what collides in the finished plan: addresses, MACs and names, with each other and with what exists."""
+    """Return collisions of addresses, MACs and names in the finished plan, with each other or with existing ones."""
     return [*_check_addresses(fabric, plan), *_check_macs(plan), *_check_nads(plan), *_check_evenness(plan)]
 
 
@@ -203,7 +203,7 @@ def _check_addresses(fabric: Fabric, plan: Plan) -> Iterator[Finding]:
 
 
 def _distinct_ids(plan: Plan) -> Iterator[tuple[str, HostPlan]]:
-    """Yield hosts, one for each node id: what follows from equal ids is one mistake and has its own finding."""
+    """Yield one host per node id: a duplicate id has its own finding, so its consequences are not reported again."""
     seen: set[int] = set()
     for name, planned in plan.hosts.items():
         if planned.node_id not in seen:
@@ -217,7 +217,7 @@ def _check_macs(plan: Plan) -> Iterator[Finding]:
         for vf in planned.vfs:
             here = f"{name} {vf.netdev}"
             if owners.setdefault(vf.mac, here) != here:
-                reason = f"{owners[vf.mac]} has it too"
+                reason = f"{owners[vf.mac]} has the same MAC"
                 remedy = "Change gb10_fabric_mac_seed, or a rail's name."
                 yield _finding("mac.duplicate", f"{vf.netdev} MAC", vf.mac, reason, remedy, name)
 
@@ -230,7 +230,7 @@ def _check_nads(plan: Plan) -> Iterator[Finding]:
     for nad, devices in owners.items():
         if len(devices) > 1:
             shown = ", ".join(f"{netdev} of {rail}" for rail, netdev in sorted(devices))
-            reason = f"one NAD names one netdev, this one would stand for {shown}"
+            reason = f"a NAD names one netdev, but this one would name {shown}"
             yield _finding(
                 "nad.collision", "nad", nad, reason, "Rename the rail, or the PF (NAD names are lower-case)."
             )
@@ -239,7 +239,9 @@ def _check_nads(plan: Plan) -> Iterator[Finding]:
 
 def _check_nad_name(nad: str) -> Iterator[Finding]:
     if len(nad) > 63:
-        yield _finding("nad.length", "nad", nad, f"{len(nad)} characters, 63 fit a label", "Use a shorter rail name.")
+        yield _finding(
+            "nad.length", "nad", nad, f"{len(nad)} characters, but the limit is 63", "Use a shorter rail name."
+        )
     if not nad.replace("-", "").isalnum() or not nad.isascii() or nad != nad.lower():
         reason = "not a Kubernetes name (lower-case letters, digits and dashes)"
         yield _finding("nad.name", "nad", nad, reason, "Rename the rail or the PF.")

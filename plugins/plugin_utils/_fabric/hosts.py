@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Read a host's own fabric variables: its number, and the PF it has on every rail. Private to the collection."""
+"""Read a host's own fabric variables: its number, and its PF on every rail. Private to the collection."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._host.interfaces impo
 from .model import Host, Port, Rail
 from .reader import Reader
 
-VF_MAX = 127  # the largest NUM_OF_VFS that ConnectX firmware takes for a PF
+VF_MAX = 127  # the largest NUM_OF_VFS that ConnectX firmware accepts for a PF
 NODE_ID_LIMIT = 1 << 16  # two bytes of the MAC; the subnet sets the real limit
 RDMA_DEVICE = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,59}")  # IB_DEVICE_NAME_MAX is 64, with room for vN
 
@@ -75,7 +75,9 @@ def _node_id(reader: Reader, name: str, value: Any) -> int | None:
         return None
     number = reader.integer(value)
     if number is None:
-        reader.add("node_id.invalid", "gb10_node_id", value, "not a whole number", "Write it plain, as 1.", name)
+        reader.add(
+            "node_id.invalid", "gb10_node_id", value, "not a whole number", "Use a whole number such as 1.", name
+        )
     elif not 0 < number < NODE_ID_LIMIT:
         reader.add("node_id.range", "gb10_node_id", number, "not a host's number", "Use 1 … 254.", name)
         number = None
@@ -89,7 +91,7 @@ def _port(reader: Reader, host: str, values: Mapping[str, Any], rail: Rail, chos
     wanted: Any = chosen.get(rail.name, rail.pf)
     if wanted is None:
         reason = "the host is declared without this rail, so it has part of the others' bandwidth"
-        remedy = "Nothing to do if that is so; else name its PF."
+        remedy = "Ignore this if it is intended; otherwise name its PF."
         reader.add("rail.absent", key, None, reason, remedy, host, "warning")
         return None
     # the rail's own RDMA name belongs to its default PF
@@ -109,7 +111,7 @@ def _port(reader: Reader, host: str, values: Mapping[str, Any], rail: Rail, chos
     reported = _facts(values, "gb10_pf_rdma").get(pf)
     if reported is not None and reported != device:
         reason = f"the host calls the RDMA device beside {pf} {reported}"
-        remedy = f"Write {{name: {pf}, rdma_device: {reported}}}, if the name is to stay."
+        remedy = f"Write {{name: {pf}, rdma_device: {reported}}} to keep this name."
         reader.add("rdma.differs", key, device, reason, remedy, host, "warning")
     total = reader.integer(_facts(values, "gb10_pf_totalvfs").get(pf))
     if _asked(values) and total is None:
@@ -133,7 +135,7 @@ def _text(value: Any) -> str | None:
 
 
 def _asked(values: Mapping[str, Any]) -> bool:
-    """Tell whether the host's hardware has spoken, even if only to say that it has no PF."""
+    """Tell whether the host's hardware was read, also if the result was that it has no PF."""
     return isinstance(values.get("gb10_pf_totalvfs"), Mapping)
 
 
@@ -152,7 +154,7 @@ def _vf_count(reader: Reader, host: str, values: Mapping[str, Any], pf: str, tot
             reader.assumed.setdefault(assumed, {})[host] = None
             return assumed
         if not _asked(values):
-            reason = f"{pf} has not said how many VFs it can have"
+            reason = f"the number of VFs that {pf} can have is unknown"
             remedy = "Run role fabric_plan on the host, or set a number."
             reader.add("vf_count.unknown", "gb10_fabric_vf_count", "auto", reason, remedy, host)
         return 0

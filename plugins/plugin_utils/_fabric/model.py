@@ -1,9 +1,9 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a fabric is made of: declared rails, ports and hosts, and what is planned from them.
+"""The fabric's data model: declared rails, ports and hosts, and the plan that is computed from them.
 
-Private to the collection. The inputs (``Rail``, ``Port``, ``Host``, ``Fabric``) are already checked one by one; the
+Private to the collection. Each input (``Rail``, ``Port``, ``Host``, ``Fabric``) was already checked by itself. The
 results (``VfPlan`` … ``Plan``) are plain data that every role reads.
 """
 
@@ -26,7 +26,7 @@ TOPOLOGIES: tuple[Topology, ...] = get_args(Topology)
 
 @dataclass(frozen=True)
 class Rail:
-    """One plane of the fabric: PFs that reach each other. ``hosts`` names its members where a cable joins only some."""
+    """One plane of the fabric: PFs that reach each other. ``hosts`` is set if a cable joins only some hosts."""
 
     name: str
     index: int
@@ -39,9 +39,9 @@ class Rail:
 
 @dataclass(frozen=True)
 class Port:
-    """The PF by which one host is on one rail.
+    """The PF of one host on one rail.
 
-    ``total_vfs``, ``max_mtu`` (bytes) and ``pci`` (address) are what the hardware reported, None when it was not asked.
+    ``total_vfs``, ``max_mtu`` (bytes) and ``pci`` (address) come from the hardware; None if it was not read.
     """
 
     rail: Rail
@@ -55,7 +55,7 @@ class Port:
 
 @dataclass(frozen=True)
 class Host:
-    """A node as declared: its number and its ports, and what it is managed by."""
+    """A node as declared: its number, its ports, and its management interface and address."""
 
     name: str
     node_id: int
@@ -67,7 +67,7 @@ class Host:
 
 @dataclass(frozen=True)
 class Fabric:
-    """Everything the planner needs, checked value by value but not yet against each other."""
+    """The planner's whole input; each value was checked, but not yet in combination with others."""
 
     hosts: tuple[Host, ...]
     rails: tuple[Rail, ...]
@@ -81,17 +81,17 @@ class Fabric:
     reserved: tuple[str, ...] = ()
 
     def slot_prefix(self, rail: Rail) -> int:
-        """Return the prefix of what one VF index of ``rail`` owns; a block smaller than that is one slot by itself."""
+        """Return the prefix of the block of one VF index of ``rail``; a smaller rail block is one such block."""
         return max(self.subnet_prefix, rail.network.prefixlen)
 
     def slot_size(self, rail: Rail) -> int:
-        """Return how many addresses one VF index of ``rail`` owns; node ids 1 … size - 2 fit."""
+        """Return the number of addresses of one VF index of ``rail``; node ids from 1 to this number - 2 fit."""
         return 1 << (32 - self.slot_prefix(rail))
 
 
 @dataclass(frozen=True)
 class RailPlan:
-    """A rail with the blocks that its subnets are cut from."""
+    """A rail with the blocks from which its subnets are taken."""
 
     name: str
     index: int
@@ -113,7 +113,7 @@ class PfPlan:
 
 @dataclass(frozen=True)
 class VfPlan:
-    """A virtual function: its names, its MAC and the addresses that host and pod both use."""
+    """A virtual function: its names, its MAC, and the addresses used both on the host and in a pod."""
 
     rail: str
     rail_index: int
@@ -131,7 +131,7 @@ class VfPlan:
 
 @dataclass(frozen=True)
 class HostPlan:
-    """One host's share of the plan."""
+    """The part of the plan for one host."""
 
     node_id: int
     pfs: list[PfPlan]
@@ -140,7 +140,7 @@ class HostPlan:
 
 @dataclass(frozen=True)
 class NetworkPlan:
-    """One NetworkAttachmentDefinition: the netdev it moves and the subnet it is in."""
+    """One NetworkAttachmentDefinition: the netdev that it moves and the netdev's subnet."""
 
     nad: str
     rail: str
@@ -168,22 +168,23 @@ class Plan:
 
 
 def vf_mac(seed: str, rail: str, node_id: int, vf_index: int) -> str:
-    """Return a locally administered unicast MAC that depends on nothing but its arguments.
+    """Return a locally administered unicast MAC that depends only on the arguments.
 
-    ``02``, two bytes of a hash of seed and rail, two of the node id, one of the VF index: within a rail they can't
-    collide; two rails, or two clusters on one switch, collide once in 65536, which the planner reports.
+    It consists of ``02``, two bytes of a hash of seed and rail, two of the node id, and one of the VF index. MACs
+    cannot collide within a rail. Two rails, or two clusters on one switch, collide once in 65536; the planner reports
+    collisions inside one plan.
     """
     plane = hashlib.sha256(f"{seed}/{rail}".encode()).digest()[:2]
     return (b"\x02" + plane + node_id.to_bytes(2, "big") + vf_index.to_bytes(1, "big")).hex(":")
 
 
 def nad_name(rail: Rail, pf: str, vf_index: int) -> str:
-    """Return the NAD of a VF. A host-device NAD names one netdev, so another PF than the rail's default has its own."""
+    """Return the NAD of a VF. A host-device NAD names one netdev; PFs other than the rail's default have their own."""
     usual = f"gb10-{rail.name}-vf{vf_index}"
     return usual if pf == rail.pf else f"{usual}-{port_stem(pf).lower()}"
 
 
 def slot_address(fabric: Fabric, rail: Rail, vf_index: int, node_id: int) -> IPv4Address | None:
-    """Return a VF's IPv4 address, the same whatever other hosts exist; None when it is outside the rail's block."""
+    """Return a VF's IPv4 address, which does not depend on other hosts; None if it is outside the rail's block."""
     number = int(rail.network.network_address) + vf_index * fabric.slot_size(rail) + node_id
     return IPv4Address(number) if number <= int(rail.network.broadcast_address) else None

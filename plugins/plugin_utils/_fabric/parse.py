@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Read the fabric's inventory variables into the planner's model. Private to the collection.
 
-Every value is looked at by itself here; what can only be wrong together is found in ``checks``. A value
-that can't be used becomes a finding, and reading goes on with the rest, so that one run reports everything.
+This module checks each value by itself; ``checks`` finds the errors of combined values. An invalid value becomes a
+finding and reading continues, so that one run reports all errors.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .hosts import RDMA_DEVICE, read_host, read_pf_name
 from .model import SCHEMES, TOPOLOGIES, Fabric, Rail
 from .reader import Reader, listed, some_of
 
-# one value for the whole fabric: hosts must agree on it
+# variables with one value for the whole fabric; all hosts must have the same value
 GROUP_VARIABLES = (
     "gb10_fabric_rails",
     "gb10_fabric_mtu",
@@ -42,7 +42,7 @@ HOST_VARIABLES = (
     "ansible_host",
     "ansible_port",
 )
-# what a host says about its own hardware: gathered facts, or declared where a host can't be asked
+# facts about a host's own hardware: gathered, or declared for a host that is not reachable
 FACT_VARIABLES = ("gb10_pf_totalvfs", "gb10_pf_max_mtu", "gb10_pf_rdma", "gb10_pf_pci", "gb10_assumed_vf_count")
 VARIABLES = GROUP_VARIABLES + HOST_VARIABLES + FACT_VARIABLES
 
@@ -53,7 +53,7 @@ _RAIL_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,40}[a-z0-9])?")
 
 
 def parse_fabric(variables: Mapping[str, Mapping[str, Any]]) -> tuple[Fabric, list[Finding]]:
-    """Turn ``{host: {variable: value}}`` into a fabric and the findings about single values."""
+    """Convert ``{host: {variable: value}}`` to a fabric, and return it with the findings about single values."""
     reader = Reader()
     if not variables:
         reader.add("hosts.none", "gb10_nodes", [], "no host to plan for", "Put the GPU nodes into group gb10_nodes.")
@@ -86,7 +86,7 @@ def parse_fabric(variables: Mapping[str, Mapping[str, Any]]) -> tuple[Fabric, li
 
 
 def _group_values(reader: Reader, variables: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """Return what holds for the whole fabric; hosts that say something else are found."""
+    """Return the values that apply to the whole fabric; report hosts whose values differ."""
     values: dict[str, Any] = {}
     for key in GROUP_VARIABLES:
         said: dict[str, list[str]] = {}
@@ -117,7 +117,7 @@ def _choice(reader: Reader, group: Mapping[str, Any], key: str, choices: tuple[C
     for choice in choices:
         if value == choice:
             return choice
-    reader.add(rule, key, value, "no such choice", f"Use one of {', '.join(choices)}.")
+    reader.add(rule, key, value, "not a valid choice", f"Use one of {', '.join(choices)}.")
     return choices[0]
 
 
@@ -132,7 +132,7 @@ def _seed(reader: Reader, group: Mapping[str, Any]) -> str:
 def _cluster_networks(reader: Reader, group: Mapping[str, Any]) -> tuple[IPv4Network | IPv6Network, ...]:
     networks = []
     for key, default in (("gb10_cluster_cidr", "10.42.0.0/16"), ("gb10_service_cidr", "10.43.0.0/16")):
-        # K3s takes an IPv4 and an IPv6 network in one value, with a comma between them
+        # K3s accepts an IPv4 and an IPv6 network in one value, separated by a comma
         for item in str(group.get(key, default)).split(","):
             network = reader.network(key, item.strip(), rule="cluster_network")
             if network is not None:
@@ -177,7 +177,7 @@ def _rail(reader: Reader, index: int, item: Any, known_hosts: set[str]) -> Rail 
     name = str(item["name"])
     if not _RAIL_NAME.fullmatch(name):
         reason = "not usable in the name of a Kubernetes object"
-        remedy = "Use lower-case letters, digits and dashes, 42 at most, as rail0."
+        remedy = "Use lower-case letters, digits and dashes, 42 at most, for example rail0."
         reader.add("rail.name", f"{key}.name", name, reason, remedy)
     network = reader.network(f"{key}.network", item["network"])
     network6 = (
@@ -191,7 +191,7 @@ def _rail(reader: Reader, index: int, item: Any, known_hosts: set[str]) -> Rail 
         reader.add("network.family", f"{key}.network", str(network), reason, remedy)
     if isinstance(network6, IPv4Network):
         reader.add(
-            "network6.family", f"{key}.network6", str(network6), "IPv4", "Give an IPv6 ULA block, as fd00:10:100::/48."
+            "network6.family", f"{key}.network6", str(network6), "IPv4", "Use an IPv6 ULA block: fd00:10:100::/48."
         )
     pf = read_pf_name(reader, f"{key}.pf", item["pf"], "")
     members = None if item.get("hosts") is None else tuple(str(host) for host in listed(item["hosts"]))

@@ -1,10 +1,10 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Plan the fabric: for every VF its names, MAC, addresses and NAD. Private to the collection.
+"""Plan names, MAC, addresses and NAD of every VF of the fabric. Private to the collection.
 
-Everything of a host follows from what is declared for that host and its rails, never from its place in the inventory,
-so a plan doesn't move when hosts come, go or change their order.
+The plan of a host depends only on the declarations of that host and its rails, not on its position in the inventory.
+It therefore does not change when other hosts are added, removed or reordered.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ from .parse import parse_fabric
 def plan_fabric(variables: Mapping[str, Mapping[str, Any]]) -> tuple[Plan, list[Finding]]:
     """Plan the fabric of the hosts whose inventory variables are given (``{host: {variable: value}}``).
 
-    The plan is as complete as the input allows; it may be applied only when no finding is an error. Never raises on
-    bad values: they become findings, all at once.
+    The plan is as complete as the input allows, but must be applied only if no finding is an error. Invalid values
+    never raise an exception; all of them become findings of one run.
     """
     fabric, findings = parse_fabric(variables)
     plan = build_plan(fabric)
@@ -50,7 +50,7 @@ def plan_fabric(variables: Mapping[str, Mapping[str, Any]]) -> tuple[Plan, list[
 
 
 def build_plan(fabric: Fabric) -> Plan:
-    """Compute the plan of a parsed fabric. VFs that don't fit their rail's block are left out; a check reports them."""
+    """Compute the plan of a parsed fabric. VFs that do not fit their rail's block are omitted; a check reports them."""
     hosts: dict[str, HostPlan] = {}
     networks: dict[str, NetworkPlan] = {}
     for host in sorted(fabric.hosts, key=lambda h: (h.node_id, h.name)):
@@ -81,7 +81,7 @@ def build_plan(fabric: Fabric) -> Plan:
 
 
 def vf_subnet(fabric: Fabric, rail: Rail, vf_index: int) -> IPv4Network:
-    """Return the IPv4 subnet that VF ``vf_index`` of every host on ``rail`` is in."""
+    """Return the IPv4 subnet of VF ``vf_index`` of every host on ``rail``."""
     if fabric.scheme == "subnet-per-rail":
         return rail.network
     base = int(rail.network.network_address) + vf_index * fabric.slot_size(rail)
@@ -89,7 +89,7 @@ def vf_subnet(fabric: Fabric, rail: Rail, vf_index: int) -> IPv4Network:
 
 
 def vf_subnet6(fabric: Fabric, rail: Rail, vf_index: int) -> IPv6Network | None:
-    """Return the /64 of a VF index, or None when the rail has no IPv6 block or the block has no /64 left."""
+    """Return the /64 of a VF index; None if the rail has no IPv6 block or the block has no free /64."""
     if rail.network6 is None:
         return None
     step = 0 if fabric.scheme == "subnet-per-rail" else vf_index
@@ -102,7 +102,7 @@ def _plan_vf(fabric: Fabric, host: Host, port: Port, vf_index: int) -> VfPlan | 
     if address is None:
         return None
     subnet6 = vf_subnet6(fabric, port.rail, vf_index)
-    # the VF index is part of the host bits, so that VFs which share a /64 differ; else it is merely readable
+    # The VF index is part of the host bits, so that VFs which share a /64 differ; otherwise it only helps the reader.
     address6 = None if subnet6 is None else str(subnet6.network_address + (vf_index << 16 | host.node_id))
     return VfPlan(
         rail=port.rail.name,
@@ -134,7 +134,7 @@ def _plan_network(fabric: Fabric, rail: Rail, vf: VfPlan) -> NetworkPlan:
 
 
 def format_plan(plan: Plan) -> str:
-    """Return the plan as a table with one line per host and rail, below a line that says what holds for all of them."""
+    """Return the plan as a table with one line per host and rail, below a summary line for all of them."""
     rows: list[tuple[str, ...]] = [("host", "id", "rail", "PF", "RDMA device", "VFs", "addresses")]
     for name, host in plan.hosts.items():
         for pf in host.pfs:

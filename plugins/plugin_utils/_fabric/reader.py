@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Read single inventory values; what is wrong with them becomes findings. Private to the collection."""
+"""Read single inventory values, and report invalid ones as findings. Private to the collection."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ class Reader:
     """Reads values and collects findings about them."""
 
     findings: list[Finding] = field(default_factory=list)
-    # hosts by the VF count that was assumed for them, so that one finding names all of them
+    # {assumed VF count: its hosts}, so that one finding can name all of them
     assumed: dict[int, dict[str, None]] = field(default_factory=dict)
 
     def add(
         self, rule: str, key: str, value: Any, reason: str, remedy: str, where: str = "", severity: Severity = "error"
     ) -> None:
-        """Note one finding; ``rule`` without its ``fabric.``."""
+        """Add one finding; ``rule`` has no ``fabric.`` prefix."""
         self.findings.append(Finding(severity, f"fabric.{rule}", key, value, reason, remedy, where, "inventory"))
 
     def integer(self, value: Any) -> int | None:
-        """Return a whole number, also from text (``-e`` and INI inventories give that), or None; no booleans."""
+        """Return a whole number, also from text (as ``-e`` and INI inventories give it), or None; reject booleans."""
         if isinstance(value, int) and not isinstance(value, bool):
             return int(value)
         if isinstance(value, str) and _INTEGER.fullmatch(value):
@@ -40,7 +40,7 @@ class Reader:
         return None
 
     def network(self, key: str, value: Any, where: str = "", rule: str = "network") -> IPv4Network | IPv6Network | None:
-        """Return the network in ``value``, or None after noting what is wrong with it."""
+        """Return the network in ``value``, or None after adding a finding about it."""
         text = str(value)
         if _LEADING_ZERO.search(text):
             reason = "an octet with a leading zero is octal to some parsers, decimal to others"
@@ -68,13 +68,13 @@ class Reader:
 
 
 def some_of(names: Iterable[str]) -> str:
-    """Return up to four names, of more the first and the last with their number."""
+    """Return up to four names; of more names, the first, the last and their number."""
     known = list(names)
     return ", ".join(known) if len(known) <= 4 else f"{known[0]} … {known[-1]} ({len(known)} hosts)"
 
 
 def listed(value: Any) -> Sequence[Any]:
-    """Return a list for a list, a single value or nothing."""
+    """Return a list from a list, a single value or nothing."""
     if value is None:
         return []
     return value if isinstance(value, (list, tuple)) else [value]

@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Find what is wrong between the subnets of a fabric and those around it. Private to the collection."""
+"""Find conflicts between the subnets of a fabric and the networks around it. Private to the collection."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SHARED = IPv4Network("100.64.0.0/10")  # RFC 6598: not routed on the Internet e
 
 
 def check_networks(fabric: Fabric) -> list[Finding]:
-    """Return overlaps, blocks that are too small, and blocks that no fabric may use."""
+    """Return overlaps, blocks that are too small, and blocks that a fabric must not use."""
     return [
         *_check_blocks(fabric),
         *_check_sizes(fabric),
@@ -53,15 +53,15 @@ def _check_blocks(fabric: Fabric) -> Iterator[Finding]:
     for rail, key, block in _blocks(fabric):
         if block.is_multicast or block.is_loopback or block.is_link_local or block.is_unspecified or block.is_reserved:
             reason = "loopback, multicast, link-local or reserved addresses"
-            remedy = "Use a private block, as 10.100.0.0/16."
+            remedy = "Use a private block, for example 10.100.0.0/16."
             yield _finding("network.special", rail, key, block, reason, remedy)
         elif isinstance(block, IPv6Network):
             if not block.subnet_of(_ULA):
                 remedy = "Use a block of fd00::/8 with 40 random bits (RFC 4193)."
                 yield _finding("network6.not_ula", rail, key, block, "not a unique local block", remedy)
         elif not (block.is_private or block.subnet_of(_SHARED)):
-            reason = "public addresses: whoever owns them becomes unreachable"
-            remedy = "Use a private block, as 10.100.0.0/16."
+            reason = "public addresses; their owners would become unreachable"
+            remedy = "Use a private block, for example 10.100.0.0/16."
             yield _finding("network.public", rail, key, block, reason, remedy, "warning")
 
 
@@ -85,11 +85,11 @@ def _check_sizes(fabric: Fabric) -> Iterator[Finding]:
 
 
 def _check_rails(fabric: Fabric) -> Iterator[Finding]:
-    for (first, _, one), (second, key, other) in combinations(_blocks(fabric), 2):
+    for (first, _key, one), (second, key, other) in combinations(_blocks(fabric), 2):
         if first.name == second.name or not _overlap(one, other):
             continue
         if one == other:
-            reason = f"rail {first.name} has the same, and two NICs in one subnet answer for each other"
+            reason = f"rail {first.name} has the same block, and two NICs in one subnet answer ARP for each other"
             yield _finding("network.same", second, key, other, reason, "Give each rail a block of its own.")
         else:
             reason = f"overlaps {one} of rail {first.name}"

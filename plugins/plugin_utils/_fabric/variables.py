@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Collect the fabric's variables and facts of all hosts, on the controller. Private to the collection."""
+"""Collect the fabric's variables and facts of all hosts on the controller. Private to the collection."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .parse import FACT_VARIABLES, VARIABLES
 def fabric_variables(
     hosts: Iterable[str], task_vars: Mapping[str, Any]
 ) -> tuple[dict[str, dict[str, Any]], list[Finding]]:
-    """Return ``{host: {variable: value}}`` as the planner takes it, and what couldn't be read."""
+    """Return ``{host: {variable: value}}`` in the planner's form, and findings about values that could not be read."""
     findings: list[Finding] = []
     variables: dict[str, dict[str, Any]] = {}
     for host in hosts:
@@ -31,12 +31,12 @@ def fabric_variables(
 
 
 def _variables(host: str, hostvars: Mapping[str, Any], findings: list[Finding]) -> dict[str, Any]:
-    """Return the fabric's variables of a host as plain data; one whose template fails becomes a finding."""
+    """Return a host's fabric variables as plain data; a variable whose template fails becomes a finding."""
     facts = hostvars.get("ansible_facts") or {}
     values: dict[str, Any] = {}
     for key in VARIABLES:
         try:
-            # what the host reports takes precedence over what was declared for it
+            # A fact that the host reported overrides a declared value.
             value = facts.get(key) if key in FACT_VARIABLES else None
             values[key] = plain(hostvars.get(key) if value is None else value)
         except AnsibleError as error:
@@ -46,7 +46,7 @@ def _variables(host: str, hostvars: Mapping[str, Any], findings: list[Finding]) 
 
 
 def plain(value: Any) -> Any:
-    """Return lazily templated containers as ordinary ones."""
+    """Convert lazily templated containers to ordinary ones."""
     if isinstance(value, Mapping):
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
@@ -55,9 +55,9 @@ def plain(value: Any) -> Any:
 
 
 def _assume_for_absent(variables: dict[str, dict[str, Any]], present: list[str]) -> None:
-    """Assume for hosts that this run does not visit (--limit) as many VFs as the PF with the fewest offers here.
+    """For hosts that this run does not visit (--limit), assume the smallest number of VFs that a visited PF offers.
 
-    Their addresses do not depend on it, only how many of them are listed.
+    Only the number of listed VFs depends on this assumption, not their addresses.
     """
     reported = [n for values in variables.values() for n in (values.get("gb10_pf_totalvfs") or {}).values() if n]
     for host, values in variables.items():

@@ -1,10 +1,11 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Let another benchmark client run a cell, and give its figures in the form of our own. Private to the collection.
+"""Run a cell with another benchmark client, and convert its figures to the collection's format.
 
-For comparisons with leaderboards. Options and result files are those of sglang.bench_serving 0.5.10, llama-benchy 0.4.0
-and aiperf 0.13.0. Only sglang.bench_serving keeps what the server said, so only its cells are judged by our guards.
+Private to the collection. This allows comparisons with leaderboards. Options and result files are those of
+sglang.bench_serving 0.5.10, llama-benchy 0.4.0 and aiperf 0.13.0. Only sglang.bench_serving records the server's
+answers, so only its cells are checked for broken output.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ RESULT = {"sglang": "sglang.jsonl", "llama-benchy": "benchy.json", "aiperf": "pr
 
 
 def command(client: str, target: Target, workload: Workload, out: Path) -> list[str]:
-    """Return the command line that measures the workload once a repetition and writes its result below ``out``."""
+    """Return the command line that measures the workload once per repetition and writes its result below ``out``."""
     requests, inputs = workload.requests or workload.concurrency, max(workload.context_tokens, 32)
     if client == "sglang":
         words = ["python3", "-m", "sglang.bench_serving", "--backend", "sglang-oai-chat", "--base-url", target.url]
@@ -43,7 +44,7 @@ def command(client: str, target: Target, workload: Workload, out: Path) -> list[
         words = ["llama-benchy", "--base-url", f"{target.url}/v1", "--model", target.model, "--pp", "512"]
         words += ["--tg", str(workload.max_tokens), "--depth", str(workload.context_tokens)]
         words += ["--runs", str(workload.repetitions), "--concurrency", str(workload.concurrency)]
-        # SGLang from 0.5.18 on refuses this option of llama-benchy together with streaming.
+        # SGLang 0.5.18 and later refuse this option of llama-benchy together with streaming.
         words += ["--extra-body", "return_token_ids=false", "--format", "json"]
         words += ["--save-result", str(out / RESULT[client])]
         return [*words, "--exact-tg"] if workload.forced else words
@@ -55,13 +56,13 @@ def command(client: str, target: Target, workload: Workload, out: Path) -> list[
 
 
 def _has_sglang() -> bool:
-    """Tell whether the Python that runs the client has SGLang; a folder of that name is none."""
+    """Return whether the Python that runs the client has SGLang; a directory named sglang does not count."""
     look = "import importlib.util as u, sys; s = u.find_spec('sglang'); sys.exit(not (s and s.origin))"
     return system.run([PROGRAMS["sglang"], "-c", look], check=False).returncode == 0
 
 
 def missing(client: str) -> str:
-    """Return what to install where the client isn't there, or nothing."""
+    """Return what to install if the client is missing, or an empty string."""
     if client not in PROGRAMS:
         return f"client = {client!r}: there are gb10, {', '.join(PROGRAMS)}."
     if shutil.which(PROGRAMS[client]) is None or (client == "sglang" and not _has_sglang()):
@@ -70,7 +71,7 @@ def missing(client: str) -> str:
 
 
 def _from_sglang(text: str, workload: Workload) -> list[dict[str, Any]]:
-    """Return a run for every line: one line is one repetition, with every request's times and text."""
+    """Return one run per line: each line is one repetition, with the times and the text of every request."""
     runs = []
     for number, line in enumerate(text.splitlines(), start=1):
         entry = json.loads(line)
@@ -109,7 +110,7 @@ def _run(peak: float | None, wall: float | None, ttft: float | None, itl: float 
 
 
 def _from_benchy(text: str, workload: Workload) -> list[dict[str, Any]]:
-    """Return one run: llama-benchy gives only mean and deviation over its runs. Its times are milliseconds."""
+    """Return one run, because llama-benchy reports only mean and deviation over its runs; times are milliseconds."""
     for entry in json.loads(text)["benchmarks"]:
         if entry["concurrency"] == workload.concurrency and not entry.get("is_context_prefill_phase"):
             each, total = (_mean(entry.get(k)) for k in ("tg_req_throughput", "tg_throughput"))
@@ -120,7 +121,7 @@ def _from_benchy(text: str, workload: Workload) -> list[dict[str, Any]]:
 
 
 def _from_aiperf(text: str, workload: Workload) -> list[dict[str, Any]]:
-    """Return one run from aiperf's summary; its times are milliseconds."""
+    """Return one run from aiperf's summary; times are milliseconds."""
     data = json.loads(text)
 
     def value(name: str, statistic: str) -> float | None:
@@ -140,7 +141,7 @@ def _mean(metric: Mapping[str, Any] | None) -> float | None:
 
 
 def cell_of(client: str, text: str, workload: Workload) -> dict[str, Any]:
-    """Return the cell's record from the client's result file. Raises ValueError or KeyError when it is another's."""
+    """Return the record of the cell from the client's result file. Raises ValueError or KeyError for another format."""
     read = {"sglang": _from_sglang, "llama-benchy": _from_benchy, "aiperf": _from_aiperf}[client]
     runs = read(text, workload)
     about = {"workload": asdict(workload) | {"name": workload.name}, "client": client, "judged": client == "sglang"}
@@ -148,7 +149,7 @@ def cell_of(client: str, text: str, workload: Workload) -> dict[str, Any]:
 
 
 def result_of(client: str, out: Path) -> str:
-    """Return the text of the client's result file; aiperf puts it below a directory of its own name. Raises OSError."""
+    """Return the text of the client's result file, which aiperf writes below a directory of its own. Raises OSError."""
     found: Sequence[Path] = sorted(out.rglob(RESULT[client]))
     if not found:
         raise FileNotFoundError(f"{client} wrote no {RESULT[client]}")

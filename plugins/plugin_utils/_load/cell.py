@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Measure one cell: the same requests at one concurrency and context, repeated, guarded, with the server's own view.
+"""Measure one cell: repeated requests at one concurrency and context, with output checks and server metrics.
 
 Private to the collection; runs on the controller.
 """
@@ -36,9 +36,9 @@ def _prompts() -> dict[str, list[str]]:
 
 
 def prompt(workload: Workload, repetition: int, index: int) -> str:
-    """Return the prompt of one request: the same for the same seed, different for every request and repetition.
+    """Return the prompt of one request: equal for equal seeds, different for every request and repetition.
 
-    The number in front keeps the server's prefix cache from answering for the prefill.
+    The number at the start prevents the server's prefix cache from skipping the prefill.
     """
     rng = random.Random(f"{workload.seed}/{repetition}/{index}")
     prompts = _prompts()
@@ -50,7 +50,7 @@ def prompt(workload: Workload, repetition: int, index: int) -> str:
 def requests_of(workload: Workload, repetition: int) -> Iterable[Request]:
     """Return the requests of one repetition; repetition 0 is the warm-up, with short answers.
 
-    Under a budget they don't end, so that every stream is busy until it is spent.
+    With a budget the sequence is endless, so that every stream is busy until the budget is spent.
     """
     extra: dict[str, Any] = {"temperature": 0.0, "seed": workload.seed}
     if workload.forced:
@@ -66,7 +66,7 @@ async def _scrape(target: Target) -> Scrape:
 
 
 async def idle(target: Target, patience_s: float) -> Scrape:
-    """Return a reading of the idle server; raise Busy when it does not become idle in time."""
+    """Return a reading of the idle server; raise Busy if the server does not become idle in time."""
     deadline = time.monotonic() + patience_s
     while (scrape := await _scrape(target)).busy:
         if time.monotonic() >= deadline:
@@ -76,7 +76,7 @@ async def idle(target: Target, patience_s: float) -> Scrape:
 
 
 async def _watch(target: Target, seen: list[Scrape]) -> None:
-    """Read the server's gauges while it works: most of them are back at zero when the last request has ended."""
+    """Read the server's gauges during the work, because most of them are zero again after the last request."""
     await asyncio.sleep(0.5)
     while True:
         with contextlib.suppress(*UNREADABLE):
@@ -85,25 +85,25 @@ async def _watch(target: Target, seen: list[Scrape]) -> None:
 
 
 def _foreign(server: Mapping[str, Any], records: Sequence[RequestRecord], workload: Workload) -> str:
-    """Return what shows that others used the server, or nothing.
+    """Return evidence that others used the server, or an empty string.
 
-    Tokens are counted, not requests: a pod's readiness is a generation of one token every few seconds. Streams that a
-    budget cut go on for some tokens before the server notices.
+    The check counts tokens instead of requests, because a pod's readiness probe generates one token every few seconds.
+    It allows for streams that a budget cut, which continue for some tokens before the server notices.
     """
     ours = sum(r.output_tokens for r in records)
     spare = 32 + 0.05 * ours + (64 * workload.concurrency if workload.limited else 0)
     if (server.get("tokens") or 0) > ours + spare and not any(r.error_class or r.garbage for r in records):
-        return f"the server made {server['tokens']:.0f} tokens, {ours} of them ours"
+        return f"the server generated {server['tokens']:.0f} tokens, but this client received only {ours}"
     if (server.get("running") or 0) > workload.concurrency + 1:
-        return f"the server ran {server['running']:.0f} requests at a time, at most {workload.concurrency} of them ours"
+        return f"the server ran {server['running']:.0f} requests at a time, this client at most {workload.concurrency}"
     return ""
 
 
 @dataclass(frozen=True)
 class Server:
-    """What is known of the server: whether it has metrics, whether it decodes in graphs, how long to wait for idle.
+    """What is known about the server: whether it has metrics, whether it decodes in graphs, the time to wait for idle.
 
-    ``judged`` is false only for a model of random weights, all of whose output is noise.
+    ``judged`` is false only for a model with random weights, whose output is always noise.
     """
 
     metrics: bool = True
@@ -152,7 +152,7 @@ def _over(runs: Sequence[Mapping[str, Any]], *path: str) -> dict[str, float | in
 
 
 def summary_of(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the state of a cell's repetitions and the spread of their figures, the healthy ones' alone."""
+    """Return the status of a cell's repetitions and the spread of the figures of the healthy ones."""
     good = [run for run in runs if run["status"] == "ok"]
     return {
         "status": min((run["status"] for run in runs), key=WORST_FIRST.index, default="failed"),
@@ -166,10 +166,10 @@ def summary_of(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 async def measure(
     target: Target, workload: Workload, known: Server | None = None, progress: Callable[[str], None] | None = None
 ) -> dict[str, Any]:
-    """Return the cell's record: workload, one entry a repetition, and the spread of the figures over them.
+    """Return the record of the cell: workload, one entry per repetition, and the spread of the figures over them.
 
-    Repetitions end at the first one that is garbage: more of it tells nothing. Raises Busy when the server runs
-    somebody else's requests, aiohttp.ClientError when its metrics can't be read.
+    The first repetition with garbage ends the cell, because more garbage adds no information. Raises Busy if the server
+    runs requests of others, and aiohttp.ClientError if its metrics can't be read.
     """
     known = known or Server()
     runs: list[dict[str, Any]] = []

@@ -1,12 +1,12 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Load an OpenAI-compatible streaming server and time what comes back. Runs on the controller; private to us.
+"""Send load to an OpenAI-compatible streaming server and time its answers. Private to the collection.
 
-A token's time is the kernel's for the last packet of the read that brought it (SO_TIMESTAMPNS, socket(7)), or where
-there is none that of reading it: how long this process took to wake up and to serve its other streams is none of the
-server's doing. A request's time starts when it is written, so that connecting is not counted as waiting for its first
-token.
+Runs on the controller. A token is timestamped by the kernel (SO_TIMESTAMPNS, socket(7)): its time is that of the last
+packet of the read that contained it, or the time of the read if there is no timestamp. This excludes the time that this
+process needs to wake up and to handle other streams, which is not caused by the server. The timer of a request starts
+when the request is written, so that the time to connect does not count as time to the first token.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ from .stats import RequestRecord
 HAVE_AIOHTTP = aiohttp is not None
 EVENT_END = b"\n\n"
 SO_TIMESTAMPNS = 35
-"""Linux's number of it (asm-generic/socket.h); Python has no name for it."""
+"""The number of this option on Linux (asm-generic/socket.h); Python has no name for it."""
 STAMP = struct.Struct("@ll")
 STAMP_SPACE = socket.CMSG_SPACE(STAMP.size)
 UNREADABLE: tuple[type[Exception], ...] = (OSError, TimeoutError) + ((aiohttp.ClientError,) if aiohttp else ())
-"""What `fetch` raises where the server refuses or can't be reached."""
+"""The exceptions that `fetch` raises if the server refuses the request or can't be reached."""
 
 
 @dataclass(frozen=True)
 class Request:
-    """What one request asks for; ``extra`` goes into the body as it is (``ignore_eos``, ``min_tokens``, sampling)."""
+    """One request; ``extra`` is added to the body unchanged (``ignore_eos``, ``min_tokens``, sampling)."""
 
     prompt: str
     max_tokens: int
@@ -62,7 +62,7 @@ class Target:
 class Budget:
     """When a level ends before its requests do: after ``duration_s`` seconds, or ``tokens`` tokens; 0 means never.
 
-    A stream that is cut counts with what it has got until then, and ends with the finish reason ``budget``.
+    A stream that is cut counts with the tokens received so far, and has the finish reason ``budget``.
     """
 
     duration_s: float = 0.0
@@ -72,24 +72,24 @@ class Budget:
 
     @property
     def limited(self) -> bool:
-        """Tell whether there is a budget at all."""
+        """Return whether there is a budget."""
         return self.duration_s > 0 or self.tokens > 0
 
     def spend(self, tokens: int) -> None:
-        """Count tokens that arrived, and end the level when they are all."""
+        """Count received tokens, and end the level when the token budget is spent."""
         self.spent += tokens
         if self.tokens and self.spent >= self.tokens:
             self.over.set()
 
 
 class Busy(RuntimeError):
-    """The server is serving somebody else, so its figures would be of both."""
+    """The server is running requests of others, so the figures would mix both loads."""
 
 
 def _body(target: Target, request: Request, budget: Budget) -> dict[str, Any]:
     options: dict[str, Any] = {"include_usage": True}
     if budget.limited:
-        # A stream that is cut never gets to its last event, so the server's count has to come with every one.
+        # A stream that is cut never receives its last event, so every event must contain the server's token count.
         options["continuous_usage_stats"] = True
     return {
         "model": target.model,
@@ -102,7 +102,7 @@ def _body(target: Target, request: Request, budget: Budget) -> dict[str, Any]:
 
 
 class _Reader:
-    """Take the bytes of one stream; keep a time for every event that carries text."""
+    """Parses the bytes of one stream; keeps a time for every event that contains text."""
 
     def __init__(self, record: RequestRecord, guarded: bool, budget: Budget) -> None:
         self.record, self.budget = record, budget
@@ -112,10 +112,10 @@ class _Reader:
         self._reasoning: list[str] = []
 
     def take(self, data: bytes, moments: Sequence[float]) -> bool:
-        """Parse what has arrived and tell whether the stream should go on.
+        """Parse received data and return whether the stream should continue.
 
-        ``moments`` are the times of the reads that brought it. An event counts from the read that completed it, so
-        where there are more reads than events (headers came alone, an event in parts) the last ones count.
+        ``moments`` are the times of the reads that delivered the data. An event has the time of the read that
+        completed it. If there are more reads than events (headers alone, an event in parts), the last reads count.
         """
         events = (self._rest + data).replace(b"\r\n", b"\n").split(EVENT_END)
         self._rest = events.pop()
@@ -147,7 +147,7 @@ class _Reader:
         for choice in value.get("choices") or ():
             delta = choice.get("delta") or {}
             content = delta.get("content") or ""
-            # SGLang's name of it, and the one that vLLM and OpenRouter have taken to.
+            # SGLang uses the first name; vLLM and OpenRouter now use the second.
             reasoning = delta.get("reasoning_content") or delta.get("reasoning") or ""
             self.record.finish_reason = choice.get("finish_reason") or self.record.finish_reason
             if not content and not reasoning:
@@ -162,14 +162,14 @@ class _Reader:
         return True
 
     def close(self) -> None:
-        """Write the collected text into the record; without usage a chunk counts as one token."""
+        """Write the collected text into the record; without usage data each chunk counts as one token."""
         self.record.content, self.record.reasoning = "".join(self._content), "".join(self._reasoning)
         if not self.record.output_tokens:
             self.record.output_tokens, self.record.counted_by = len(self.record.chunk_times), "chunks"
 
 
 class _Stamped(socket.socket):
-    """A socket that keeps a time for every read that its stream has not taken yet."""
+    """A socket that keeps the time of every read until its stream takes it."""
 
     def __init__(self, *kind: Any) -> None:
         super().__init__(*kind)
@@ -195,36 +195,36 @@ class _Stamped(socket.socket):
         for level, kind, value in about:
             if level == socket.SOL_SOCKET and kind == SO_TIMESTAMPNS:
                 seconds, nanoseconds = STAMP.unpack(value)
-                # the kernel's is a time of day: a clock that was set back meanwhile makes it a time to come
+                # The kernel's timestamp is a time of day; it is in the future if the clock was set back meanwhile.
                 now -= max(0, time.time_ns() - (seconds * 10**9 + nanoseconds)) / 1e9
         if count:
             self.reads.append(now)
 
     def take(self, since: float) -> list[float]:
-        """Return the times of the reads at hand, without what an earlier request left; now, where there are none."""
+        """Return the times of the reads since ``since``; the current time if there are none."""
         taken = [moment for moment in self.reads if moment >= since]
         self.reads.clear()
         return taken or [time.perf_counter()]
 
 
 class _Sockets(dict[int, _Stamped]):
-    """The sockets of a connector by their descriptors, by which a response finds its own."""
+    """The sockets of a connector by file descriptor, so that a response can find its socket."""
 
     def make(self, address: tuple[Any, ...]) -> _Stamped:
-        """Return a new socket for one of getaddrinfo's answers, as aiohttp wants it."""
+        """Return a new socket for one of getaddrinfo's results; aiohttp calls this as its socket factory."""
         made = _Stamped(*address[:3])
         made.setblocking(False)
         self[made.fileno()] = made
         return made
 
     def of(self, response: aiohttp.ClientResponse) -> _Stamped | None:
-        """Return the socket that brings a response, if there is more to come."""
+        """Return the socket of a response, or None if no more data will arrive."""
         transport = response.connection.transport if response.connection else None
         return self.get(transport.get_extra_info("socket").fileno()) if transport else None
 
 
 def _written() -> aiohttp.TraceConfig:
-    """Return what starts a request's time when its last byte is handed to the system."""
+    """Trace hook: start the timer after the last request byte is written."""
     config = aiohttp.TraceConfig()
 
     async def sent(_session: aiohttp.ClientSession, context: Any, _chunk: Any) -> None:
@@ -279,7 +279,7 @@ async def run_level(
     guarded: bool = True,
     budget: Budget | None = None,
 ) -> list[RequestRecord]:
-    """Send the requests, at most ``concurrency`` at a time, and return their records in the order they were given.
+    """Send the requests, at most ``concurrency`` at a time, and return their records in the order of the requests.
 
     With a budget ``requests`` may be endless; a stream that was cut before its first token is left out.
     """
@@ -317,12 +317,12 @@ async def run_level(
 
 
 async def _all(workers: Sequence[asyncio.Future[None]]) -> None:
-    """Return when every worker is through, or one has failed."""
+    """Return when every worker has finished or one has failed."""
     await asyncio.wait(workers, return_when=asyncio.FIRST_EXCEPTION)
 
 
 async def _ends(budget: Budget) -> None:
-    """Return when the budget is spent; a level without one ends with its requests."""
+    """Return when the budget is spent; without a budget the level ends with its requests."""
     try:
         await asyncio.wait_for(budget.over.wait(), budget.duration_s or None)
     except TimeoutError:
@@ -330,7 +330,7 @@ async def _ends(budget: Budget) -> None:
 
 
 async def fetch(target: Target, path: str) -> str:
-    """Return the body of one GET; raises aiohttp.ClientError when the server refuses or can't be reached."""
+    """Return the body of one GET; raises aiohttp.ClientError if the server refuses the request or can't be reached."""
     headers = {"Authorization": f"Bearer {target.api_key}"} if target.api_key else {}
     timeout = aiohttp.ClientTimeout(total=30)
     async with (

@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a server says about itself: version and resolved arguments, without its secrets. Private to the collection."""
+"""Read version and resolved arguments from a server, without its secrets. Private to the collection."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from .client import UNREADABLE, Target, fetch
 
 SECRET = ("key", "token", "password", "secret")
 SECRET_FLAG = re.compile(r"(--[\w-]*(?:key|token|password|secret)[ =])\S+")
-"""As in SGLang's launch_command (0.5.20 and newer)."""
+"""A secret among the words of a command line, for example in SGLang's launch_command (0.5.20 and newer)."""
 PATHS = ("/server_info", "/get_server_info")
-"""The second is the name up to 0.5.11."""
+"""The second name is that of releases up to 0.5.11."""
 
 NO_JSON: tuple[type[Exception], ...] = (ValueError,)
 
@@ -30,7 +30,7 @@ def _shown(value: Any) -> Any:
 
 
 def cleaned(info: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what was set of a server's answer, at every depth without what could be a secret."""
+    """Return the values that are set in a server's answer, without possible secrets at any depth."""
     kept = {}
     for key, value in info.items():
         counts = isinstance(value, (int, float))
@@ -41,7 +41,7 @@ def cleaned(info: Mapping[str, Any]) -> dict[str, Any]:
 
 
 async def server_info(target: Target) -> dict[str, Any]:
-    """Return what the server runs, or nothing where it is not SGLang or can't be asked."""
+    """Return the server's settings, or an empty result if it is not SGLang or can't be reached."""
     for path in PATHS:
         try:
             answer = json.loads(await fetch(target, path))
@@ -53,19 +53,19 @@ async def server_info(target: Target) -> dict[str, Any]:
 
 
 def graphs_expected(info: Mapping[str, Any]) -> bool:
-    """Tell whether this server should decode in CUDA graphs: not when they were switched off, not without a GPU."""
+    """Return whether this server should decode in CUDA graphs: false if they were disabled or there is no GPU."""
     off = bool(info.get("disable_cuda_graph") or info.get("disable_decode_cuda_graph"))
     disabled = info.get("cuda_graph_backend_decode") == "disabled"
     return not (off or disabled or info.get("device") == "cpu")
 
 
 def draft_tokens(info: Mapping[str, Any]) -> int | None:
-    """Return how many tokens the server verifies a step, the one that it has anyway included; None without drafts."""
+    """Return how many tokens the server verifies per step, including the target's own; None without drafts."""
     return info.get("speculative_num_draft_tokens")
 
 
 async def served_model(target: Target) -> str:
-    """Return the name under which the server serves its model. Raises OSError or ValueError when it does not say."""
+    """Return the name under which the server serves its model. Raises OSError or ValueError if it reports none."""
     cards = json.loads(await fetch(target, "/v1/models")).get("data") or []
     if not cards:
         raise ValueError(f"{target.url}/v1/models lists no model")

@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Every reason not to believe a repetition, and the state that follows from them. Private to the collection."""
+"""Find every reason to distrust a repetition, and derive its status. Private to the collection."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .._output.record import Recording, judge_cell
 from .stats import RequestRecord
 
 Status = Literal["garbage", "eager", "failed", "infrastructure", "shared", "ok"]
-"""States of a measurement, the one that decides first; only ``ok`` may be ranked."""
+"""Statuses of a measurement in order of precedence; only ``ok`` may be ranked."""
 WORST_FIRST: tuple[Status, ...] = get_args(Status)
 
 
@@ -31,21 +31,21 @@ def _recording(record: RequestRecord) -> Recording:
 
 
 def fingerprint_of(records: Sequence[RequestRecord]) -> dict[str, Any]:
-    """Return the fingerprint of everything that the requests said."""
+    """Return the fingerprint of the text of all requests."""
     return fingerprint([r.reasoning + "\n" + r.content for r in records if not r.error_class])
 
 
 def signs_of_garbage(
     records: Sequence[RequestRecord], server: Mapping[str, Any], baseline: Mapping[str, Any] | None = None
 ) -> list[Garbage]:
-    """Return every sign of broken output, twin requests, decoding without graphs, text far from the baseline's."""
+    """Return all signs of broken output: garbage, equal texts, decoding without graphs, text unlike the baseline's."""
     found = [Garbage(**r.garbage) for r in records if r.garbage]
     answered = [r for r in records if not r.error_class]
     for record in answered:
         said = record.reasoning + record.content
         if record.garbage:
             continue
-        # A model that thinks may still be thinking where its limit or the budget cuts it, and so may all of a cell.
+        # A reasoning model may still be in its reasoning when the limit or the budget cuts it, even in every request.
         thinking = record.reasoning.strip() and record.finish_reason in ("length", "budget")
         if not record.content.strip() and not thinking:
             found.append(Garbage("no_content", 0, f"request {record.index} has no content token"))
@@ -54,7 +54,7 @@ def signs_of_garbage(
     found += judge_cell([_recording(r) for r in answered])
     distance = divergence(baseline, fingerprint_of(records)) if baseline else None
     if distance is not None and distance >= FAR:
-        reason = f"the letters are {distance:.2f} away from the baseline's, from {FAR} on it is another kind of text"
+        reason = f"the letter pairs diverge by {distance:.2f} from the baseline; {FAR} or more is another kind of text"
         found.append(Garbage("far_from_baseline", 0, reason))
     if server.get("graphs_expected", True) and server.get("eager_passes"):
         found.append(Garbage("eager_regime", 0, f"{server['eager_passes']:.0f} decode passes ran without a CUDA graph"))
@@ -64,7 +64,7 @@ def signs_of_garbage(
 
 
 def status_of(records: Sequence[RequestRecord], garbage: Sequence[Garbage]) -> Status:
-    """Return the state of a repetition by its requests and by the signs of garbage in them."""
+    """Return the status of a repetition from its requests and their signs of garbage."""
     if any(g.kind != "eager_regime" for g in garbage):
         return "garbage"
     if any(r.error_class == "infrastructure" for r in records):

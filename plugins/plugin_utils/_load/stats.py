@@ -1,11 +1,11 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Statistics of one load cell: what each request saw and what they did together. Private to the collection.
+"""Compute statistics of one load cell, per request and over all requests. Private to the collection.
 
-Times are seconds on the client's monotonic clock. Two rates have the same unit and differ widely, so both are kept
-under names that say which is which: ``peak_tok_s`` is the sum of the requests' own rates, as published test logs
-count it; ``wall_tok_s`` is tokens over the cell's wall time.
+Times are seconds on the client's monotonic clock. Two rates have the same unit but differ widely, so both are kept
+under separate names: ``peak_tok_s`` is the sum of the rates of the single requests, as in published test logs;
+``wall_tok_s`` is the number of tokens divided by the cell's wall time.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ PERCENTILES = (50, 90, 99)
 
 @dataclass
 class RequestRecord:
-    """One request: when it was sent, when each chunk came, what the server counted and how it ended.
+    """One request: when it was sent, when each chunk arrived, the server's counts, and how it ended.
 
-    ``error_class`` is empty for a success, ``infrastructure`` when the server could not be reached or broke the
-    connection, ``server`` when it answered with an error; the first says nothing about the model. ``counted_by`` tells
-    whose count ``output_tokens`` is: the ``server``'s, another ``client``'s, or one for each of its ``chunks``.
+    ``error_class`` is empty for a success, ``infrastructure`` if the server could not be reached or broke the
+    connection (which says nothing about the model), and ``server`` if it answered with an error. ``counted_by``
+    tells who counted ``output_tokens``: the ``server``, another ``client``, or ``chunks`` for one token per chunk.
     """
 
     index: int
@@ -43,7 +43,7 @@ class RequestRecord:
 
     @property
     def ok(self) -> bool:
-        """Tell whether the request counts: it ended without an error, with tokens, and was not garbage."""
+        """Return whether the request counts: it ended without an error, produced tokens, and was not garbage."""
         return not self.error_class and self.garbage is None and self.output_tokens > 0
 
     @property
@@ -53,29 +53,29 @@ class RequestRecord:
 
     @property
     def itl(self) -> float | None:
-        """Return the mean time between tokens in seconds; chunks may carry several tokens, so tokens are counted."""
+        """Return the mean time between tokens in seconds; it counts tokens, because a chunk may contain several."""
         if self.output_tokens < 2 or len(self.chunk_times) < 2:
             return None
         return (self.chunk_times[-1] - self.chunk_times[0]) / (self.output_tokens - 1)
 
     @property
     def prefill_tok_s(self) -> float | None:
-        """Return prompt tokens over the time to the first token, queueing and one decode step included."""
+        """Return prompt tokens divided by the time to the first token, which includes queueing and one decode step."""
         return self.prompt_tokens / self.ttft if self.prompt_tokens and self.ttft else None
 
     @property
     def tok_s(self) -> float | None:
-        """Return the request's decode rate in tokens per second, the first token left out."""
+        """Return the decode rate of the request in tokens per second, without the first token."""
         return 1 / self.itl if self.itl else None
 
     def as_dict(self) -> dict[str, Any]:
-        """Return what is worth keeping of the request, without its text."""
+        """Return the fields of the request that are recorded, without its text."""
         kept = {k: v for k, v in asdict(self).items() if k not in ("content", "reasoning", "chunk_times", "sent")}
         return kept | {"ttft_s": self.ttft, "itl_s": self.itl, "tok_s": self.tok_s, "characters": len(self.content)}
 
 
 def figure_at(record: Mapping[str, Any], *path: str) -> float | None:
-    """Return the number at a path of keys, None where any of them is missing."""
+    """Return the number at a path of keys; None if any of them is missing."""
     value: Any = record
     for key in path:
         value = value.get(key) if value else None
@@ -96,7 +96,7 @@ def spread(values: Sequence[float]) -> dict[str, float | int | None]:
 
 
 def summarise(records: Sequence[RequestRecord]) -> dict[str, Any]:
-    """Return the figures of one cell repetition from its requests; failed ones count in ``failed`` and nowhere else."""
+    """Return the figures of one repetition of a cell; failed requests count only in ``failed``."""
     good = [r for r in records if r.ok]
     rates = [r.tok_s for r in good if r.tok_s is not None]
     ends = [r.chunk_times[-1] for r in good if r.chunk_times]
@@ -122,10 +122,10 @@ def summarise(records: Sequence[RequestRecord]) -> dict[str, Any]:
 
 
 def distinguishable(first: Sequence[float], second: Sequence[float], runs_needed: int = 3) -> bool | None:
-    """Tell whether two sets of repeated measurements differ by more than their own spread; None when too few.
+    """Return whether two sets of repeated measurements differ by more than their spread; None if there are too few.
 
-    Welch's t against 3: published repetitions of one configuration span 27 %, so a difference within the noise
-    must not make a winner.
+    The test is Welch's t with the threshold 3. Published repetitions of one configuration differ by up to 27 %, so a
+    difference within the noise must not decide the ranking.
     """
     if len(first) < runs_needed or len(second) < runs_needed:
         return None

@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What one cell asks of a server. Pure data; private to the collection."""
+"""The workload of one cell. Plain data; private to the collection."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from dataclasses import dataclass
 class Workload:
     """The requests of one cell.
 
-    ``forced`` makes every request decode ``max_tokens`` tokens (``ignore_eos`` and ``min_tokens``); otherwise a model
-    that has little to say ends the cell after a second. ``requests`` of 0 means one request per stream. ``duration_s``
-    or ``token_budget`` end a repetition: all streams stay busy until then and are cut. ``draft_tokens`` is the number
-    of tokens that the server verifies per step.
+    ``forced`` makes every request decode ``max_tokens`` tokens (``ignore_eos`` and ``min_tokens``); without it, short
+    answers of the model would end the cell within a second. ``requests`` of 0 means one request per stream.
+    ``duration_s`` or ``token_budget`` end a repetition: all streams stay busy until then and are cut. ``draft_tokens``
+    is the number of tokens that the server verifies per step.
     """
 
     concurrency: int
@@ -32,7 +32,7 @@ class Workload:
 
     @property
     def limited(self) -> bool:
-        """Tell whether a budget ends the repetitions."""
+        """Return whether a budget ends the repetitions."""
         return self.duration_s > 0 or self.token_budget > 0
 
     @property

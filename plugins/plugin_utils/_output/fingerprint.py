@@ -1,10 +1,10 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Tell whether a cell's outputs look like a baseline's: the same questions, another setting. Private to the collection.
+"""Compare the text of a cell's outputs with a baseline: the same questions with another setting.
 
-Kernels that are a little wrong give text that no rule of its own calls broken. Its letters still drift: the same model
-asked the same questions uses the same pairs of letters, whatever backend computes them.
+Private to the collection. Slightly wrong kernels produce text that no single rule detects, but its letters drift: the
+same model with the same questions uses the same pairs of letters, whatever backend computes them.
 """
 
 from __future__ import annotations
@@ -16,22 +16,21 @@ from itertools import pairwise
 from typing import Any
 
 KEPT = 300
-"""Pairs that a fingerprint keeps; they carry nearly all of the weight in every language that was tried."""
+"""Number of pairs in a fingerprint; they cover nearly all text in every language that was tried."""
 
 ENOUGH = 3000
-"""Characters below which a fingerprint says nothing: pieces of 1,200 of one text are up to 0.38 apart."""
+"""Minimum number of characters of a fingerprint: pieces of 1,200 characters of one text differ by up to 0.38."""
 
 FAR = 0.4
-"""Divergence from which outputs are far from their baseline.
+"""Divergence from which outputs count as far from their baseline.
 
-Measured on English reports and this repository, 0 to 1: the halves of one text 0.05 to 0.20, two texts of one subject
-0.10 to 0.16, prose against a licence or against code 0.19 to 0.22, random syllables 0.48, German 0.51, another script
-0.99.
+Measured on English reports and this repository, 0 to 1: the halves of one text 0.05 to 0.20, two texts on one subject
+0.10 to 0.16, prose and a licence or code 0.19 to 0.22, random syllables 0.48, German 0.51, another script 0.99.
 """
 
 
 def fingerprint(texts: Iterable[str]) -> dict[str, Any]:
-    """Return ``{characters, pairs: {pair: share}}`` of all the texts together; case and kind of blank don't count."""
+    """Return ``{characters, pairs: {pair: share}}`` of all texts, ignoring case and the kind of white space."""
     pairs: Counter[str] = Counter()
     characters = 0
     for text in texts:
@@ -43,7 +42,7 @@ def fingerprint(texts: Iterable[str]) -> dict[str, Any]:
 
 
 def divergence(one: Mapping[str, Any], other: Mapping[str, Any]) -> float | None:
-    """Return the Jensen-Shannon divergence of two fingerprints, 0 (alike) to 1; None where one has too little text."""
+    """Return the Jensen-Shannon divergence of two fingerprints, 0 (alike) to 1; None if one has too little text."""
     if min(one.get("characters", 0), other.get("characters", 0)) < ENOUGH:
         return None
     p, q = _whole(one["pairs"]), _whole(other["pairs"])
@@ -56,5 +55,5 @@ def divergence(one: Mapping[str, Any], other: Mapping[str, Any]) -> float | None
 
 
 def _whole(pairs: Mapping[str, float]) -> dict[str, float]:
-    """Return the shares with those of all pairs that were not kept as one, so that they sum up to 1."""
+    """Return the shares with an entry for all pairs that were not kept, so that they sum up to 1."""
     return {**pairs, "": max(0.0, 1.0 - sum(pairs.values()))}

@@ -1,7 +1,10 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Find output that says almost nothing new: loops with small changes, sentences in turn, lists of nothing, stutter."""
+"""Find output that repeats itself with small changes: loops, repeated sentences, empty lists, stuttered words.
+
+Private to the collection.
+"""
 
 from __future__ import annotations
 
@@ -19,11 +22,11 @@ DIGITS = re.compile(r"\d+")
 STUTTER = re.compile(r"\b([^\W\d_]{2,})(?:[ \t]+\1\b){2,}", re.IGNORECASE)
 
 LONGEST_COUNTER = 18
-"""Digits of the longest number that may be a counter."""
+"""Maximum digits of a number that may be a counter."""
 
 
 def _squeezed(text: str, window: int) -> Garbage | None:
-    """Judge by what a compressor makes of it: prose 2-3 fold, code up to 7, tables 10, markup 14; loops 15 and more."""
+    """Check the compression ratio: prose has 2 to 3, code up to 7, tables 10, markup 14; loops have 15 and more."""
     for start in range(0, max(1, len(text) - window // 2), window // 2):
         piece = text[start : start + window]
         raw = piece.encode()
@@ -32,15 +35,15 @@ def _squeezed(text: str, window: int) -> Garbage | None:
         ratio = len(raw) / len(zlib.compress(raw, 9))
         marked = len(CODE.findall(piece)) > 0.02 * len(piece)
         if ratio >= (18 if marked else 13):
-            reason = f"{len(piece)} characters compress {ratio:.0f}-fold: almost nothing new is said"
+            reason = f"{len(piece)} characters compress {ratio:.0f}-fold: the text repeats itself"
             return Garbage("flood", start, reason)
     return None
 
 
 def _sentences(text: str) -> Garbage | None:
-    """Judge by sentences that come again and again, as they are or with nothing new but a number that counts on.
+    """Check for sentences that repeat unchanged, or with only a counter that increases.
 
-    Those that no line holds twice may come more often: litanies and songs have refrains, logs and lists have rows.
+    Sentences that occur at most once per line may repeat more often: songs have refrains, logs and lists have rows.
     """
     lines = [
         [s for s in map(str.strip, SENTENCE_END.split(line)) if len(s) >= 15 and len(WORD.findall(s)) >= 4]
@@ -53,24 +56,24 @@ def _sentences(text: str) -> Garbage | None:
     flooded = {s: n for s, n in counts.items() if n >= (10 if _form(s) in running else 20)}
     if flooded and sum(len(s) * n for s, n in flooded.items()) >= 0.5 * total:
         worst = max(flooded, key=lambda s: len(s) * flooded[s])
-        return Garbage("sentence_flood", text.find(worst), f"{worst[:60]!r} stands there {flooded[worst]} times")
+        return Garbage("sentence_flood", text.find(worst), f"{worst[:60]!r} occurs {flooded[worst]} times")
     same = {s: n for s, n in _counted(sentences).items() if n >= (40 if s in running else 120)}
     if same and sum(len(s) * n for s, n in same.items()) >= 0.7 * total:
         worst = max(same, key=lambda s: same[s])
-        reason = f"{worst[:60]!r} stands there {same[worst]} times, with nothing new but a number that counts on"
+        reason = f"{worst[:60]!r} occurs {same[worst]} times, and only a counter changes"
         return Garbage("sentence_flood", 0, reason)
     return None
 
 
 def _form(sentence: str) -> str:
-    """Return the sentence with every number made 0."""
+    """Return the sentence with every number replaced by 0."""
     return DIGITS.sub("0", sentence)
 
 
 def _counted(sentences: Iterable[str]) -> Counter[str]:
-    """Return how often each form of a sentence has just the numbers that the two before it foretell.
+    """Return for each form of a sentence how often its numbers continue the step of the two sentences before it.
 
-    The rows of a log or of a table have the same form too, but their numbers say something.
+    Rows of a log or of a table have the same form too, but their numbers carry information.
     """
     before: dict[str, tuple[list[int], list[int]]] = {}
     counted: Counter[str] = Counter()
@@ -88,7 +91,7 @@ def _counted(sentences: Iterable[str]) -> Counter[str]:
 
 
 def _items(text: str) -> Garbage | None:
-    """Judge lists whose items are empty or all the same; rows of short answers (``pass``, ``True``) often are."""
+    """Check for lists whose items are empty or all equal; short answers (``pass``, ``True``) may repeat more often."""
     items = [(m.start(), m.group(1).strip()) for m in ITEM.finditer(text)]
     if len(items) < 20:
         return None
@@ -102,7 +105,7 @@ def _items(text: str) -> Garbage | None:
 
 
 def _poverty(text: str) -> Garbage | None:
-    """Judge prose of a handful of words: sentences that are put together from the same ones over and over."""
+    """Check for prose that uses only a few different words again and again."""
     words = [w.lower() for w in WORD.findall(text)]
     if len(words) < 250 or len(CODE.findall(text)) > 0.01 * len(text):
         return None
@@ -115,14 +118,14 @@ def _poverty(text: str) -> Garbage | None:
 
 
 def find_flood(text: str, window: int = 3000) -> Garbage | None:
-    """Return a stretch that says almost nothing new: loops with small changes, sentences in turn, empty lists."""
+    """Return a stretch that repeats itself: loops with small changes, repeated sentences, empty lists, few words."""
     return _squeezed(text, window) or _sentences(text) or _items(text) or _poverty(text)
 
 
 def find_stutter(text: str) -> Garbage | None:
-    """Return words said three and more times in a row again and again (``retire retire retire``), or all said twice.
+    """Return words that are said three or more times in a row (``retire retire retire``), or all said twice.
 
-    One such word is a song's.
+    A single repeated word may be a refrain.
     """
     words = len(WORD.findall(text))
     hits = list(STUTTER.finditer(text))

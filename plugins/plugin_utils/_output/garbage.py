@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the judges of outputs share: the finding, and which characters mean nothing by themselves. Private to us."""
+"""The finding type and the character sets that all output checks share. Private to the collection."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 RULE_CHARACTERS = frozenset("-=_*#.~+|: \u00a0\t\n\r─━═│┃┼—\u2013·•█▓░▒⬛⬜/\\<>")
-"""Characters that healthy text repeats at length: rules, table borders, dot leaders, indentation, bars, drawings."""
+"""Characters that healthy text may repeat: rules, table borders, dot leaders, indentation, bars, drawings."""
 
 DATA_CHARACTERS = RULE_CHARACTERS | frozenset("0123456789,;'\"()[]{}")
-"""Those, and what rows of numbers are made of."""
+"""The same characters, and those of rows of numbers."""
 
 WORD = re.compile(r"[^\W\d_]+", re.UNICODE)
 
 
 @dataclass(frozen=True)
 class Garbage:
-    """One sign of broken output: its ``kind``, the character offset ``at`` which it begins, and what was seen."""
+    """One sign of broken output: its ``kind``, the character offset ``at`` which it begins, and what was found."""
 
     kind: str
     at: int
@@ -32,5 +32,5 @@ class Garbage:
 
 
 def share_of_letters(text: str) -> float:
-    """Return which part of the text is letters: about 0.8 in prose, 0.5 in code, next to nothing in data."""
+    """Return the share of letters in the text: about 0.8 in prose, 0.5 in code, almost 0 in data."""
     return sum(map(str.isalpha, text)) / max(1, len(text))

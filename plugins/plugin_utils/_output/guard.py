@@ -1,11 +1,11 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Tell broken model output from healthy output, so that garbage never becomes a record. Private to us.
+"""Distinguish broken model output from healthy output, so that invalid results are never recorded.
 
-A model whose kernels are wrong collapses onto one token, loops, or emits noise, and is faster at it than at answers:
-published matrices hold rows of 142-156 tok/s that were eight streams of ``!``. Guards that count words never see those,
-since ``!`` is no word; everything here works on characters.
+Private to the collection. A model with wrong kernels repeats one token, loops, or emits noise, and does so faster than
+it answers: published matrices contain rows of 142-156 tok/s that were eight streams of ``!``. Checks that count words
+miss those rows, because ``!`` is not a word; all checks here work on characters.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .noise import find_noise
 from .salad import find_salad
 
 SEED_LENGTH = 8
-"""Length of the shingles by which repetition is found, in characters."""
+"""Length in characters of the shingles that are compared to find repetition."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Run:
 def periodic_runs(text: str) -> Iterator[Run]:
     """Yield every maximal stretch that is exactly periodic and longer than twice its period, in one pass.
 
-    Positions whose shingle was last seen the same distance back form one run; the distance is its period.
+    Consecutive positions whose shingle last occurred the same distance before form one run; the distance is its period.
     """
     seen: dict[str, int] = {}
     start, gap = 0, 0
@@ -65,8 +65,8 @@ def periodic_runs(text: str) -> Iterator[Run]:
 def _limits(period: str, at_end: bool, share: float) -> tuple[int, int]:
     """Return how many characters and repeats of this period are still healthy.
 
-    Loops that run to the end of the output never recovered and are judged more strictly than loops inside it;
-    so are those that make up most of the text. Borders, leaders and numeric data may repeat for long.
+    The limits are lower for loops that continue to the end of the output, because they never recovered, and for loops
+    that make up most of the text. Borders, leaders and numeric data may repeat longer.
     """
     size = len(period)
     if not period.strip():
@@ -80,14 +80,14 @@ def _limits(period: str, at_end: bool, share: float) -> tuple[int, int]:
     if size <= 8:
         return (64 if data else 48, 8) if at_end else (200 if data else 96, 12)
     if size <= 60:
-        # Whole lines are said ten times on purpose: prayers, refrains, lines to copy out.
+        # Healthy text may repeat a whole line ten times: prayers, refrains, lines to copy out.
         least = 12 if "\n" in period else 5
         return (110, least) if at_end else (240, max(8, least)) if share >= 0.5 else (240, max(10, least))
     return (200, 3) if at_end or share >= 0.5 else (400, 4)
 
 
 def find_loop(text: str) -> Garbage | None:
-    """Return the first exact loop that no healthy text has: one character, a word, a sentence or a whole answer."""
+    """Return the first exact loop that healthy text does not contain: a character, word, sentence or whole answer."""
     for run in periodic_runs(text):
         period = text[run.start : run.start + run.period]
         at_end = len(text.rstrip()) - run.end <= 3
@@ -100,7 +100,7 @@ def find_loop(text: str) -> Garbage | None:
 
 
 def judge_text(text: str) -> list[Garbage]:
-    """Return every sign that one finished output is broken; an empty list for a healthy one."""
+    """Return every sign that one finished output is broken; an empty list for a healthy output."""
     if not text.strip():
         return [Garbage("no_content", 0, "the output is empty")]
     checks = (find_noise, find_loop, find_flood, find_stutter, find_salad)
@@ -108,10 +108,10 @@ def judge_text(text: str) -> list[Garbage]:
 
 
 class StreamGuard:
-    """Judge an output while it arrives, so that a collapsed server is not timed for 3072 tokens.
+    """Check an output while it arrives, so that a broken server is not timed for 3072 tokens.
 
-    Feed it the chunks of one stream; it remembers the first finding. Work per chunk is constant: the tail is
-    looked at once for every ``every`` new characters.
+    Call `feed` with the chunks of one stream; the object keeps the first finding. The work per chunk is constant,
+    because only the tail is checked, once per ``every`` new characters.
     """
 
     def __init__(self, tail: int = 2400, every: int = 400, same_chunks: int = 32) -> None:
@@ -121,7 +121,7 @@ class StreamGuard:
         self._last, self._same = "", 0
 
     def feed(self, chunk: str) -> Garbage | None:
-        """Take the next chunk and return the finding, once there is one."""
+        """Add the next chunk and return the finding, if there is one."""
         if self.finding or not chunk:
             return self.finding
         self._same = self._same + 1 if chunk == self._last else 1
@@ -143,7 +143,7 @@ class StreamGuard:
         return self.finding
 
     def _patience(self, chunk: str) -> float:
-        """Return how often in a row a chunk may come: columns of numbers and borders do, words and marks don't."""
+        """Return how often a chunk may repeat in a row: number columns and borders do so often, words rarely."""
         if set(chunk) <= RULE_CHARACTERS:
             return float("inf")
         if set(chunk) <= DATA_CHARACTERS or "\\x" in chunk:

@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Read recorded outputs and compare the requests of one cell with each other. Private to the collection.
 
-A recording is plain text or one JSON value a line: chunks of an OpenAI-compatible stream (with or without ``data:``),
-this collection's own chunk records, or one record of statistics a request as the published test logs have them.
+A recording is plain text or one JSON value per line: chunks of an OpenAI-compatible stream (with or without ``data:``),
+this collection's own chunk records, or one statistics record per request as in the published test logs.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ RATE_KEYS = ("tokens_per_sec", "tokens_per_second", "tok_s", "tps", "toks_per_s"
 COUNT_KEYS = ("output_tokens", "completion_tokens", "n_tokens")
 NO_CONTENT_KEYS = ("content_tokens_est", "content_tokens")
 KNOWN_KEYS = {*TEXT_KEYS, *REASONING_KEYS, *RATE_KEYS, *COUNT_KEYS, "choices", "message", "finish_reason", "usage"}
-"""A JSON object without any of these is an answer in JSON, not a recording."""
+"""A JSON object without any of these keys is an answer in JSON, not a recording."""
 
 
 @dataclass
 class Recording:
-    """One request's output: visible ``content``, ``reasoning``, its chunks, and what the recorder noted beside them."""
+    """The output of one request: visible ``content``, ``reasoning``, its chunks, and other values of the recorder."""
 
     content: str = ""
     reasoning: str = ""
@@ -45,7 +45,7 @@ class Recording:
 
     @property
     def tokens_per_second(self) -> float | None:
-        """Return the rate that was recorded, or the one that times and chunks give, in tokens per second."""
+        """Return the recorded rate in tokens per second, or the rate computed from times and chunks."""
         if self.rate is not None:
             return self.rate
         span = self.times[-1] - self.times[0] if len(self.times) > 1 else 0.0
@@ -57,7 +57,7 @@ def _first(record: Mapping[str, Any], keys: Sequence[str], kinds: tuple[type, ..
 
 
 def _texts(record: Mapping[str, Any]) -> tuple[str, str]:
-    """Return (content, reasoning) of one JSON object, wherever its dialect keeps them."""
+    """Return (content, reasoning) of one JSON object in any of the known formats."""
     choices = record.get("choices")
     if isinstance(choices, list):
         pairs = [_texts(c) for c in choices if isinstance(c, Mapping)]
@@ -69,7 +69,7 @@ def _texts(record: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def _flatten(record: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the scalar fields of the record and of the objects within it, the outer ones first."""
+    """Return the scalar fields of the record and of its nested objects, the outer fields first."""
     flat: dict[str, Any] = {}
     for key, value in record.items():
         children = value if isinstance(value, list) else [value]
@@ -108,7 +108,7 @@ def _add(recording: Recording, value: Any) -> None:
 
 
 def parse_recording(text: str) -> Recording:
-    """Return the recording that a file's text holds; what is not JSON, line by line, is one plain output."""
+    """Return the recording in the text of a file; text that is not one JSON value per line is one plain output."""
     values: list[Any] = []
     for raw in text.splitlines():
         line = raw.strip()
@@ -133,7 +133,7 @@ def parse_recording(text: str) -> Recording:
 
 
 def judge_recording(recording: Recording) -> list[Garbage]:
-    """Return every sign that this request's output is broken: in what it says, and in how it arrived."""
+    """Return every sign that the output of this request is broken, from its text and from its chunks."""
     if recording.stats_only and not recording.content and not recording.reasoning:
         missing = recording.content_tokens_missing
         return [Garbage("no_content", 0, "the server counted no content tokens")] if missing else []
@@ -155,11 +155,11 @@ def judge_recording(recording: Recording) -> list[Garbage]:
 
 
 def judge_cell(recordings: Sequence[Recording]) -> list[Garbage]:
-    """Return what only the requests of one cell together show: one text for most, identical statistics, none finished.
+    """Return signs that appear only across the requests of one cell: equal texts, equal statistics, no normal end.
 
-    Requests of different prompts, so texts decide where there are any. Streams that their limit cuts decode in step,
-    with the same count and rate: that is a sign only where no text acquits them. All ending in ``length`` is one only
-    beside another.
+    The requests have different prompts, so equal texts are a sign. Streams that are cut by their limit decode in step,
+    with the same count and rate; this is a sign only if their texts do not differ. If all requests end with ``length``,
+    this is a sign only together with another one.
     """
     found: list[Garbage] = []
     if len(recordings) < 2:

@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Find words thrown together: writing systems mixed, words that never come back, no grammar. Private to us."""
+"""Find random words: mixed writing systems, words that never repeat, no grammar. Private to the collection."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ MARK = re.compile(r"[^\w \t]|[\d_]")
 
 @lru_cache(maxsize=4096)
 def script(character: str) -> str:
-    """Return the writing system of a letter, by its Unicode name; Chinese, Japanese and Korean are one."""
+    """Return the writing system of a letter by its Unicode name; Chinese, Japanese and Korean count as one."""
     name = unicodedata.name(character, "").split(" ", 1)[0]
     return "CJK" if name in ("CJK", "HIRAGANA", "KATAKANA", "HANGUL", "HALFWIDTH", "FULLWIDTH", "IDEOGRAPHIC") else name
 
 
 def _neighbours(text: str) -> Iterator[tuple[str, str]]:
-    """Yield the scripts of words that stand beside each other with nothing but blanks between."""
+    """Yield the scripts of neighbouring words that are separated only by white space."""
     for line in text.splitlines():
         words = list(WORD.finditer(line))
         for one, two in pairwise(words):
@@ -45,18 +45,18 @@ def _neighbours(text: str) -> Iterator[tuple[str, str]]:
 
 def _mixed_scripts(text: str, words: list[str]) -> Garbage | None:
     pairs = [(a, b) for a, b in _neighbours(text) if a != b]
-    # A list of translations goes from Latin to another script and back; only salad jumps between the others.
+    # A list of translations alternates between Latin and another script; only word salad jumps between two others.
     jumps = sum("LATIN" not in pair for pair in pairs)
     if len(words) >= 20 and jumps >= 8 and jumps >= 0.1 * len(words):
         kinds = ", ".join(sorted({s for pair in pairs for s in pair}))
         return Garbage("word_salad", 0, f"the writing system jumps {jumps} times in {len(words)} words: {kinds}")
     letters = Counter(script(c) for w in words for c in w)
     if letters["LATIN"] >= 0.7 * letters.total() and len(words) >= 40:
-        # Names and terms of another script stand in quotes or brackets; bare ones again and again are intruders.
+        # Healthy text puts names and terms of another script in quotes or brackets; many without them are a sign.
         inside = sum(len({script(c) for c in w} & {"LATIN", "CJK"}) == 2 for w in words)
         bare = inside + sum(a == "LATIN" and b != "GREEK" for a, b in pairs)
         if bare >= 10 and bare >= 0.06 * len(words):
-            return Garbage("word_salad", 0, f"{bare} times another writing system intrudes on {len(words)} words")
+            return Garbage("word_salad", 0, f"another writing system occurs {bare} times in {len(words)} words")
     mixed = [w for w in words if len(w) >= 4 and len(_scripts_of(w)) > 1]
     if len(mixed) >= 8 and len(mixed) >= 0.05 * len(words):
         return Garbage(
@@ -66,13 +66,13 @@ def _mixed_scripts(text: str, words: list[str]) -> Garbage | None:
 
 
 def _scripts_of(word: str) -> set[str]:
-    """Return the writing systems of a word; Latin beside CJK is usual, one Greek letter is a unit or a symbol."""
+    """Return the writing systems of a word, without CJK (usual beside Latin) and one Greek letter (a unit)."""
     counts = Counter(script(c) for c in word)
     return {s for s, n in counts.items() if s not in ("CJK", "MICRO", "OHM", "MODIFIER") and (s != "GREEK" or n > 1)}
 
 
 def _prose(text: str) -> list[str]:
-    """Return the words of the lines that are prose: long ones, and those that end as a sentence does."""
+    """Return the words of all lines of prose, which are long lines and lines that end like a sentence."""
     out: list[str] = []
     for line in text.splitlines():
         words = WORD.findall(line)
@@ -93,17 +93,18 @@ def _without_grammar(text: str) -> Garbage | None:
     articles = [(a, b) for a, b in pairwise(prose) if a in ARTICLES]
     wrong = [pair for pair in articles if pair[1] in NEVER_AFTER_ARTICLE]
     if len(wrong) >= 4 and len(wrong) >= 0.2 * len(articles):
-        reason = f"{len(wrong)} of {len(articles)} articles stand before {wrong[0][1]!r} and its like"
+        reason = f"{len(wrong)} of {len(articles)} articles precede words such as {wrong[0][1]!r}"
         return Garbage("word_salad", 0, reason)
     return None
 
 
 def _drawn_from_a_hat(text: str) -> Garbage | None:
-    """Judge words in one breath, without any mark: does a word tell anything of the next one?
+    """Check text without punctuation: are its words in random order?
 
-    In a language hardly any word follows itself, and the same pairs come again far more often than chance has it. Of
-    4,900 slices of documentation with their marks taken out only indexes, tables and lists of names fail both, and
-    none of 15,000 has such a breath; 400 words drawn from 29 fail both 19 times of 20.
+    In natural language, words rarely follow themselves, and the same pairs repeat far more often than by chance. Of
+    4,900 slices of documentation without their punctuation, only indexes, tables and lists of names fail both tests.
+    None of 15,000 slices has so many words without punctuation. 400 random words out of 29 fail both tests in 19 of
+    20 cases.
     """
     for piece in MARK.split(text):
         words = piece.lower().split()
@@ -133,7 +134,7 @@ def _characters_at_random(text: str) -> Garbage | None:
 
 
 def find_salad(text: str) -> Garbage | None:
-    """Return text whose writing system changes from word to word, whose words never come back, or without grammar."""
+    """Return text with changing writing systems, with words that never repeat, without grammar, or of random words."""
     words = WORD.findall(text)
     return (
         _mixed_scripts(text, words) or _without_grammar(text) or _drawn_from_a_hat(text) or _characters_at_random(text)

@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a GPU node must be like besides its ports, as rules over its facts. Private to the collection."""
+"""Rules for a GPU node, other than those for its ports, applied to its facts. Private to the collection."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator, Sequence
 from ansible_collections.gb10.cluster.plugins.module_utils._preflight.rule import Fault, Host, Rule, fault_if
 
 _BUSY_PERCENT = 50
-# Bits of clocks_event_reasons.active that tell of a limit from outside the program (nvml.h, nvmlClocksEventReason…)
+# Bits of clocks_event_reasons.active that show a limit from outside the program (nvml.h, nvmlClocksEventReason…)
 _SLOWDOWNS = {0x4: "power cap", 0x8: "hardware slowdown", 0x40: "heat", 0x80: "power brake"}
-# Kernels that are known to fail: start of the release, what the facts must show besides, and why.
+# Kernels that are known to fail: start of the release, a further condition on the host's facts, and the reason.
 BAD_KERNELS: tuple[tuple[str, Callable[[Host], bool], str], ...] = (
     (
         "7.0.0-1019-nvidia",
@@ -56,7 +56,7 @@ def _disks(host: Host) -> Iterator[Fault]:
 
 
 def _memlock(host: Host) -> Iterator[Fault]:
-    # the other modes' pods have IPC_LOCK, or no RDMA at all
+    # pods of the other modes have IPC_LOCK or use no RDMA
     severity = "warning" if host.settings.rdma_mode == "restricted" else "info"
     for unit, limit in host.known["runtime_memlock"].items():
         if limit is not None:
@@ -117,7 +117,7 @@ GPU_NODE_RULES = (
         "preflight.gpu.power_limit",
         "warning",
         "power limit",
-        "the GPU's usual limit is {usual} W, so it runs below what it can",
+        "the GPU's usual limit is {usual} W, so the GPU runs below its capability",
         "Run nvidia-smi -pl {usual}, and look for what lowered it.",
         _power,
     ),
@@ -213,7 +213,7 @@ GPU_NODE_RULES = (
         "preflight.netplan.invalid",
         "error",
         "/etc/netplan",
-        "netplan refuses the host's own files, which were like this before any change, so no change could be applied",
+        "netplan rejects the host's own files, even without the fabric's, so no change could be applied",
         "Correct or remove the file that the message names, until sudo netplan get succeeds.",
         lambda host: fault_if(host.known["netplan"]["error"] is not None, host.known["netplan"]["error"]),
     ),

@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a planned port must be like, as rules over the facts of its host. Private to the collection."""
+"""Rules for a planned port, applied to the facts of its host. Private to the collection."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _ENCODING = 128 / 130  # PCIe 3.0 and later
 
 
 def _ports(find: Callable[[Host, Mapping[str, Any]], Sequence[Fault]]) -> Callable[[Host], Iterator[Fault]]:
-    """Return a function that looks at each planned port; a fault's key is the port unless it has one."""
+    """Return a function that checks each planned port; a fault without a key gets the port's name as key."""
 
     def each(host: Host) -> Iterator[Fault]:
         for pf in host.known["pfs"]:
@@ -31,7 +31,7 @@ def _lease(_host: Host, pf: Mapping[str, Any]) -> Sequence[Fault]:
 
 
 def _down(host: Host, pf: Mapping[str, Any]) -> Sequence[Fault]:
-    # a port that has a link and that no rail uses is what a cable in the other cage looks like
+    # an unused port with a link suggests that the cable is in the other cage
     linked = [other["name"] for other in host.known["pfs"] if other["carrier"] and other["name"] not in host.pfs]
     do = "Check cable, cage and switch port."
     if linked:

@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Join the findings of all hosts into one report. Private to the collection."""
+"""Combine the findings of all hosts in one report. Private to the collection."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ from .rules import BETWEEN_HOSTS, RULES, UNKNOWN_RULE, check_host
 
 
 def check_hosts(hosts: Sequence[Host], severities: Mapping[str, str], others: Iterable[Finding] = ()) -> list[Finding]:
-    """Return the findings of all hosts, between them, and ``others`` (the plan's), with the user's severities.
+    """Return the findings about each host, about differences between hosts, and ``others`` (the plan's).
 
-    A host without privileges comes first, since nothing else of it is known.
+    The severities are those that the user set. Missing privileges on a host come first, because they make all other
+    facts of that host unknown.
     """
     found = [*others, *_compare_hosts(hosts), *(one for host in hosts for one in check_host(host))]
     found = sort_findings([*_check_severities(severities), *weigh_findings(found, severities)])
@@ -38,7 +39,7 @@ def _check_severities(severities: Mapping[str, str]) -> Iterator[Finding]:
 
 
 def _compare_hosts(hosts: Iterable[Host]) -> Iterator[Finding]:
-    """Yield what should be the same on all GPU nodes and is not."""
+    """Yield the differences between GPU nodes in values that should be the same on all of them."""
     kernels: dict[str, list[str]] = defaultdict(list)
     drivers: dict[str, list[str]] = defaultdict(list)
     firmware: dict[str, list[str]] = defaultdict(list)
@@ -71,7 +72,7 @@ def format_report(hosts: Sequence[Host], findings: Sequence[Finding]) -> str:
 
 
 def _joined(findings: Iterable[Finding]) -> Iterator[Finding]:
-    """Yield one finding for those that say the same of several hosts."""
+    """Yield one finding for several that report the same fault on different hosts."""
     alike: dict[tuple[str, ...], list[Finding]] = defaultdict(list)
     for one in findings:
         alike[one.severity, one.rule, one.key, one.reason, one.remedy].append(one)

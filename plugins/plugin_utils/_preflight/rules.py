@@ -1,10 +1,10 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""All rules of preflight, and their application to one host. Private to the collection.
+"""Combine all rules of preflight, and apply them to one host. Private to the collection.
 
-The rules of every node are in module_utils/_preflight/checklist.py, since role k3s applies them on the host as well.
-A fact that is unknown is never taken as good.
+The rules for every node are in module_utils/_preflight/checklist.py, because role k3s applies them on the host too.
+An unknown fact never counts as good.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ UNREAD = Rule(
 UNKNOWN_RULE = Rule(
     "preflight.settings.unknown_rule", "error", "preflight_severities", "there is no such {what}", "Use one of {known}."
 )
-# Ranks on unlike hosts hang in ways that are hard to read.
+# Ranks on different kernels, drivers or firmware hang in ways that are hard to diagnose.
 BETWEEN_HOSTS = tuple(
     Rule(name, "warning", key, f"the hosts have different versions of their {key}", "Bring all hosts to one version.")
     for name, key in (
@@ -46,7 +46,7 @@ RULES = {
 
 
 def check_host(host: Host) -> list[Finding]:
-    """Return everything that one host's facts show."""
+    """Return all findings about one host."""
     if host.facts is None:
         return [UNREAD.finding(host.name, {"value": None, "key": host.name})]
     found = check_node(host)

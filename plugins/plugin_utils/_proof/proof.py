@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Prove what the ranks of a serving group talk over, step by step. Private to the collection."""
+"""Prove step by step which transport the ranks of a serving group use. Private to the collection."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ from ansible_collections.gb10.cluster.plugins.module_utils._nccl.sources import 
 from ansible_collections.gb10.cluster.plugins.module_utils._rdma import counters
 
 LARGEST_BUFFER = 4 * 10**9
-# The ranks of an all-reduce run at the same time and in the background of their pods; each writes its output here.
+# The ranks of an all-reduce run at the same time in the background of their pods; each writes its output here.
 _OUTPUT = "/tmp/gb10-all-reduce"
 _QUIET_SECONDS = 30
 Json = dict[str, Any]
 
 
 class NotProved(Exception):
-    """Why the proof failed and what to do, in one message."""
+    """The proof failed; the message says why and what to do."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """The options of role nccl_verify that the proof needs, and ``evidence``, the directory for what it rests on."""
+    """The options of role nccl_verify that the proof needs, and ``evidence``, the directory for the evidence."""
 
     evidence: Path
     expect: Json
@@ -62,7 +62,7 @@ class Settings:
 
 @dataclass
 class Progress:
-    """Shows each step, and a line every half minute while one goes on."""
+    """Shows each step, and a line every half minute during a step."""
 
     show: Callable[[str], None]
     now: Callable[[], float]
@@ -78,22 +78,22 @@ class Progress:
         self.show(step)
 
     def alive(self) -> None:
-        """Show that the step goes on, when nothing was shown for a while."""
+        """Show that the step is still running, if nothing was shown for a while."""
         if self.now() - self._shown >= _QUIET_SECONDS:
             self._shown = self.now()
             self.show(f"{self._step}: {self._shown - self._begun:.0f} s so far")
 
     def pause(self, seconds: float) -> None:
-        """Wait, and show that the step goes on."""
+        """Wait, and show that the step is still running."""
         self.sleep(seconds)
         self.alive()
 
 
 def full_expectation(plan: Mapping[str, Any], wished: Mapping[str, Any]) -> Json:
-    """Return what the logs have to show: the plan's expectation, and on top of it what the role was given."""
+    """Return what the logs must show: the plan's expectation and the additional conditions of the role."""
     own = {
         "complete": True,
-        # One node needs no network; the plan's gdr says what must be on, not what must be off.
+        # One node needs no network. The plan's gdr only says that GDR must be on, never that it must be off.
         "allow_intra": int(plan["expect"]["nodes"]) < 2,
         "gdr": True if plan["expect"].get("gdr") else None,
     }
@@ -102,7 +102,7 @@ def full_expectation(plan: Mapping[str, Any], wished: Mapping[str, Any]) -> Json
 
 @dataclass
 class Proof:
-    """One proof of one group: what is found in it, step by step."""
+    """One proof of one group with everything that it finds step by step."""
 
     containers: Sequence[PodContainer]
     plan: Mapping[str, Any]
@@ -119,7 +119,7 @@ class Proof:
     _steps: set[str] = field(default_factory=set)
 
     def prove(self) -> Json:
-        """Take all steps, and return everything that was found; the keys are the same whether it is proved or not."""
+        """Run all steps and return all results; the keys are the same whether the proof succeeds or fails."""
         why = ""
         try:
             self._judge_environment()
@@ -162,7 +162,7 @@ class Proof:
         return {each.pod: counters.parse_counters(each.run(command).stdout) for each in self.containers}
 
     def _generate(self) -> None:
-        """Let the ranks talk: connections of NCCL 2.22 and later appear only with traffic."""
+        """Generate text to cause traffic, because NCCL 2.22 and later open connections only when they are used."""
         wanted, port = self.settings, str(self.plan["service"]["port"])
         command = ["python3", "/opt/gb10/generate_probe.py", "--port", port, "--measure", str(wanted.tokens)]
         command += ["--timeout", str(wanted.request_timeout)]
@@ -210,7 +210,7 @@ class Proof:
                 "set nccl_verify_counters to false where the pods see no counters"
             )
         if not agrees:
-            raise NotProved(f"{against}. Trust the counters: the bytes took another way than the log says")
+            raise NotProved(f"{against}. Trust the counters: the bytes used another path than the log says")
 
     def _moved(self) -> counters.Moved:
         networks = [network for rank in self.plan["ranks"] for network in rank["networks"]]
@@ -232,7 +232,7 @@ class Proof:
         bad = sorted({text.strip()[-400:] for text in outputs if text.rstrip().split("\n")[-1] != "ended 0"})
         if bad:
             raise NotProved(f"the all-reduce could not be measured: {'; '.join(bad)}")
-        # NCCL's own lines may stand before the figures of rank 0.
+        # NCCL may print lines before the figures of rank 0.
         figures = [line for line in outputs[0].splitlines() if line.startswith("{")]
         self.bandwidth = json.loads(figures[-1])
         floor = float(self.settings.min_busbw.get(self.judged["transport_class"], 0))
@@ -253,7 +253,7 @@ class Proof:
         )
 
     def _output(self, container: PodContainer) -> str:
-        """Return what an all-reduce printed, when it has ended or its time is over."""
+        """Return the output of an all-reduce after it ended or its time limit passed."""
         deadline = self.progress.now() + self.settings.request_timeout + 5
         while True:
             text = container.run(["cat", _OUTPUT]).stdout
@@ -262,7 +262,7 @@ class Proof:
             self.progress.pause(1)
 
     def _explained(self, why: str) -> str:
-        """Return why the proof failed, with what logs and counters say: they know most of what failed elsewhere."""
+        """Return why the proof failed, with the verdicts of logs and counters, which often show the actual cause."""
         if self._before and "counters" not in self._steps:
             try:
                 self._moved()

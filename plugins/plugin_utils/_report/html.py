@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Show reports as one self-contained HTML page that also reads on a phone and in print. Private to the collection."""
+"""Write reports as one self-contained HTML page that also fits phones and print. Private to the collection."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def _report(report: Report, svgs: Sequence[str]) -> str:
 
 
 def page(reports: Sequence[tuple[Report, Sequence[str]]]) -> str:
-    """Return the page of the reports with their pictures."""
+    """Return the page with the reports and their pictures."""
     title = reports[0][0].title if len(reports) == 1 else "Reports"
     style = (SWEEPS / "data/report.css").read_text(encoding="utf-8")
     return "\n".join(

@@ -43,12 +43,12 @@ def _axes(title: str, x: str, y: str, height: float = 3.6) -> tuple[Figure, Any]
 
 
 def _best(report: Report) -> list[Row]:
-    """Return the rows worth a line of their own: at most a dozen, the fastest first."""
+    """Return the rows that get a line of their own: at most twelve, the fastest first."""
     return sorted(report.ranked, key=lambda r: -max((r.mean(w) or 0) for w in report.workloads))[:MANY_ROWS]
 
 
 def throughput(report: Report) -> str | None:
-    """Draw peak rate against concurrency, a line a row."""
+    """Draw the peak rate against the concurrency, one line per row."""
     levels = sorted({shape(w)[1] for w in report.workloads})
     rows = _best(report)
     if len(levels) < 2 or not rows:
@@ -69,7 +69,7 @@ def throughput(report: Report) -> str | None:
 
 
 def heat_map(report: Report) -> str | None:
-    """Draw the rate at the highest concurrency over the first axis and the others; broken cells stay empty."""
+    """Draw the rate at the highest concurrency over the first axis and the other axes; broken cells stay empty."""
     names = list(dict.fromkeys(k for r in report.rows for k in r.labels))
     rows = [r for r in report.rows if set(r.labels) == set(names)]
     if len(names) < 2 or len(rows) < 6 or not report.workloads:
@@ -93,7 +93,7 @@ def heat_map(report: Report) -> str | None:
 
 
 def by_column(report: Report, column: str, title: str, unit: str) -> str | None:
-    """Draw another figure of the rows, one bar a row and workload."""
+    """Draw another figure of the rows, one bar per row and workload."""
     workloads = list(dict.fromkeys(w for r in _best(report) for w, name in r.figures if name == column))
     rows = [r for r in _best(report) if any((w, column) in r.figures for w in workloads)]
     if not rows:
@@ -111,7 +111,7 @@ def by_column(report: Report, column: str, title: str, unit: str) -> str | None:
 
 
 def against(report: Report, column: str, title: str, y: str) -> str | None:
-    """Draw a figure against the context, a line a row and concurrency; nothing where there is but one context."""
+    """Draw a figure against the context, one line per row and concurrency; None if there is only one context."""
     rows = [r for r in _best(report) if any(key[1] == column for key in r.figures)]
     lines: dict[str, list[tuple[int, float]]] = {}
     for row in rows:
@@ -130,7 +130,7 @@ def against(report: Report, column: str, title: str, y: str) -> str | None:
 
 
 def acceptance(report: Report) -> str | None:
-    """Draw the accept length against the draft steps, where an axis of the rows says how many there are."""
+    """Draw the accept length against the draft steps, if an axis of the rows gives their number."""
     points: dict[str, list[tuple[int, float]]] = {}
     for row in report.ranked:
         steps = [m for k, v in row.labels.items() if k in STEP_AXES and (m := STEPS.match(v))]
@@ -138,8 +138,8 @@ def acceptance(report: Report) -> str | None:
             if name == "accept_length" and steps:
                 points.setdefault(workload, []).append((int(steps[0][1]), fmean(values)))
     if not any(len(set(p)) > 1 for p in points.values()):
-        return by_column(report, "accept_length", "Accept length", "tokens a verify step")
-    figure, axes = _axes("Accept length against draft steps", "draft steps", "tokens a verify step")
+        return by_column(report, "accept_length", "Accept length", "tokens per verify step")
+    figure, axes = _axes("Accept length against draft steps", "draft steps", "tokens per verify step")
     for workload, known in points.items():
         axes.plot(*zip(*sorted(known), strict=True), marker="o", label=workload)
     axes.set_xticks(sorted({point[0] for known in points.values() for point in known}))
@@ -148,7 +148,7 @@ def acceptance(report: Report) -> str | None:
 
 
 def requests(report: Report) -> str | None:
-    """Draw every request's rate, so that the spread is seen and not only said; else every repetition's."""
+    """Draw the rate of every request, to show the spread; without request data, the rate of every repetition."""
     rows = [r for r in _best(report) if any(len(v) > 1 for v in (*r.requests.values(), *r.rates.values()))]
     if not rows:
         return None
@@ -167,7 +167,7 @@ def requests(report: Report) -> str | None:
 
 
 def pictures(report: Report) -> list[str]:
-    """Return every picture that the report's data allow, as SVG; none without matplotlib."""
+    """Return all pictures that the report's data allow, as SVG; an empty list without matplotlib."""
     if matplotlib is None:
         return []
     draw: list[Callable[[], str | None]] = [

@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Turn a sweep's winners into presets of the user's own copy of the profile. Private to the collection."""
+"""Write the winners of a sweep as presets into a copy of the profile. Private to the collection."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ def _expected(report: Report, row: Row) -> dict[str, Any]:
             length = row.mean(workload, "accept_length")
             more = {"accept_length": round(length, 2)} if length else {}
             results.append({"concurrency": int(match[1]), "tokens_per_second": round(rate, 2)} | more)
-    method = "sweep of this collection; sum of the requests' own tokens a second, mean of the repetitions"
+    method = "sweep of this collection; sum of the requests' own tokens per second, mean of the repetitions"
     return {"source": f"sweep {report.title}", "method": method, "results": results}
 
 
 def with_winners(profile: Mapping[str, Any], report: Report) -> tuple[dict[str, Any], list[str]]:
-    """Return the profile with a preset ``tuned-…`` for each traffic shape's winner, and a line about each.
+    """Return the profile with a preset ``tuned-…`` for each workload's winner, and a line about each.
 
-    A winner that the repetitions can't tell from others is written too, and its description says so. Presets of an
+    A winner that the repetitions cannot distinguish from others is included, and its description says so. Presets of an
     earlier sweep are replaced; everything else stays.
     """
     rows = {row.name: row for row in report.ranked}

@@ -1,7 +1,10 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Winners with their doubt, the noise floor, and what got worse between two result sets. Private to the collection."""
+"""Rank cells: winners with their certainty, the noise floor, and regressions between two result sets.
+
+Private to the collection.
+"""
 
 from __future__ import annotations
 
@@ -17,17 +20,17 @@ from .._load.stats import distinguishable
 from .rows import PEAK, Report, Row
 
 COMPARED = {PEAK: ("peak tok/s", 1), "wall_tok_s": ("wall tok/s", 1), "ttft_s": ("TTFT s", -1), "itl_s": ("ITL s", -1)}
-"""What two result sets are compared by: the name of each figure, and 1 where more is better, -1 where less is."""
+"""The figures by which two result sets are compared; 1 if more is better, -1 if less is better."""
 
 
 def pooled(report: Report, row: Row, workload: str) -> list[float]:
-    """Return the rates of every row that is the same engine configuration: they are repetitions of each other."""
+    """Return the rates of all rows with the same engine configuration, because they are repetitions of each other."""
     twins = [r for r in report.ranked if r is row or (r.key and r.key == row.key)]
     return [rate for r in twins for rate in r.rates.get(workload, [])]
 
 
 def engines(report: Report) -> list[Row]:
-    """Return one row for every engine that counts, the first of those that resolve to it."""
+    """Return one row per ranked engine: the first of those that resolve to it."""
     first: dict[str, Row] = {}
     for row in report.ranked:
         first.setdefault(row.key or f"row {row.id}", row)
@@ -35,7 +38,7 @@ def engines(report: Report) -> list[Row]:
 
 
 def _apart(report: Report, one: Row, other: Row, workload: str, floor: float) -> bool | None:
-    """Tell whether two engines differ: by more than their repetitions, and more than one engine does by itself."""
+    """Return whether two engines differ by more than the noise floor and by more than their repetitions."""
     a, b = pooled(report, one, workload), pooled(report, other, workload)
     means = sorted((fmean(a), fmean(b)))
     if len(a) + len(b) > 2 and means[1] - means[0] <= floor * means[1] / 2:
@@ -45,10 +48,11 @@ def _apart(report: Report, one: Row, other: Row, workload: str, floor: float) ->
 
 @dataclass(frozen=True)
 class Winner:
-    """The best engine for one traffic shape, by the name of its first row.
+    """The best engine for one workload, named after its first row.
 
-    ``tok_s`` is the mean of all its repetitions; under ``mixed`` it is the smallest share of the best rate that it
-    reaches at any workload. ``tied`` names what the repetitions can't tell from it, ``rivals`` counts the others.
+    ``tok_s`` is the mean of all its repetitions; under ``mixed`` it is the engine's smallest share of the best rate
+    over all workloads. ``tied`` names the rows that the repetitions cannot distinguish from it; ``rivals`` counts the
+    others.
     """
 
     workload: str
@@ -60,19 +64,19 @@ class Winner:
 
     @property
     def doubt(self) -> str:
-        """Return how sure the answer is."""
+        """Return how certain the result is."""
         if self.certain:
-            return "apart from every other cell by its repetitions"
+            return "its repetitions differ from those of every other cell"
         if self.tied:
             return f"not distinguishable from {', '.join(self.tied)}"
         return "fewer than three repetitions" if self.rivals else "no other cell to compare with"
 
 
 def winners(report: Report) -> list[Winner]:
-    """Return the best engine of every workload, and of all of them together under ``mixed``.
+    """Return the best engine of every workload, and the best one over all workloads under ``mixed``.
 
-    ``certain`` is true only when there are others and three or more repetitions set it apart from each of them, under
-    ``mixed`` at every workload.
+    ``certain`` is true only if there are other engines and three or more repetitions distinguish the winner from each
+    of them; under ``mixed``, at every workload.
     """
     found = []
     floors = noise_floor(report)
@@ -112,9 +116,9 @@ def comparison_lines(rows: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def noise_floor(report: Report) -> dict[str, float]:
-    """Return, per workload, the relative spread (max - min over mean) among rows that are one engine configuration.
+    """Return per workload the relative spread ((max - min) / mean) among rows with one engine configuration.
 
-    Rows with one ``key`` are repetitions of each other, whatever their labels say; broken output is none of them.
+    Rows with the same ``key`` are repetitions of each other, whatever their labels; broken output is excluded.
     """
     floors: dict[str, float] = {}
     for row in (r for r in engines(report) if r.key):
@@ -136,7 +140,7 @@ def _verdict(row: Row, twin: Row, workload: str, column: str, tolerance: float) 
 def regressions(before: Report, after: Report, tolerance: float = 0.05) -> list[dict[str, Any]]:
     """Compare two result sets row by row, by every figure of `COMPARED` that the first set has.
 
-    ``verdict`` is ``worse``, ``better``, ``same`` (within tolerance, or not distinguishable), or ``missing`` when the
+    ``verdict`` is ``worse``, ``better``, ``same`` (within the tolerance, or not distinguishable), or ``missing`` if the
     second set lacks a figure of the first.
     """
     newer = {tuple(sorted(r.labels.items())): r for r in after.ranked}

@@ -19,7 +19,7 @@ from .._sweep.progress import current, last_plan
 
 WORKLOAD = re.compile(r"c(\d+)-n(\d+)$")
 ALL = "all"
-"""Stands for a workload's name where a published figure is of all of them together."""
+"""Replaces the name of a workload in published figures that cover all workloads together."""
 
 PEAK = "peak_tok_s"
 PLACES = {
@@ -32,26 +32,26 @@ PLACES = {
     "token_usage": ("server", "token_usage"),
     "running": ("server", "running"),
 }
-"""Where the record of a repetition keeps each column beside the peak rate."""
+"""The places of all columns except the peak rate in the record of a repetition."""
 
 BASELINES = frozenset({"none", "baseline"})
 
 
 def shape(workload: str) -> tuple[int, int]:
-    """Return (context tokens, streams) of a workload's name, zeros where it says neither."""
+    """Return (context tokens, streams) from the name of a workload; 0 for a part that is missing."""
     match = WORKLOAD.match(workload)
     return (int(match[1]), int(match[2])) if match else (0, 0)
 
 
 @dataclass
 class Row:
-    """One cell: its labels, its state, and per workload name the figures of its repetitions.
+    """One cell: its labels, its status, and the figures of its repetitions by workload.
 
-    ``rates`` maps a workload's name to the list of peak rates in tok/s, one a repetition. ``figures`` holds the other
-    columns by (workload, column), one value a repetition, ``requests`` each request's own rate, ``outcomes`` how many
-    requests were ``ok`` and ``failed``, ``finishes`` how many ended by which finish reason, ``measurements`` the
-    records themselves. ``overlay`` is what the cell changes of its profile, ``remark`` what resolver and guards say
-    of a published row, ``reason`` why the row is not ranked.
+    ``rates`` maps the name of a workload to its peak rates in tok/s, one per repetition. ``figures`` holds the other
+    columns by (workload, column), one value per repetition, ``requests`` the rate of each request, ``outcomes`` how
+    many requests were ``ok`` and ``failed``, ``finishes`` how many requests ended by each finish reason,
+    ``measurements`` the records themselves. ``overlay`` is the cell's change of its profile, ``remark`` the comments of
+    resolver and guards on a published row, ``reason`` why the row is not ranked.
     """
 
     id: str
@@ -70,7 +70,7 @@ class Row:
     key: str = ""
 
     def values(self, workload: str, column: str = PEAK) -> list[float]:
-        """Return a workload's figures of one column, one a repetition; the peak rate in tok/s unless told."""
+        """Return the figures of one column for a workload, one per repetition; by default the peak rate in tok/s."""
         return self.rates.get(workload, []) if column == PEAK else self.figures.get((workload, column), [])
 
     def mean(self, workload: str, column: str = PEAK) -> float | None:
@@ -85,7 +85,7 @@ class Row:
 
 @dataclass
 class Report:
-    """All rows of one run and what is known about it; ``reproduce`` is the command that measures the same again."""
+    """All rows of one run with its metadata; ``reproduce`` is the command that repeats the measurement."""
 
     title: str
     rows: list[Row]
@@ -96,17 +96,17 @@ class Report:
 
     @property
     def workloads(self) -> list[str]:
-        """Return every workload's name, in the order of first use."""
+        """Return the names of all workloads, in the order of first use."""
         return list(dict.fromkeys(w for row in self.rows for w in row.rates))
 
     @property
     def ranked(self) -> list[Row]:
-        """Return the rows that count."""
+        """Return the rows that are ranked."""
         return [r for r in self.rows if r.status == "ok" and r.rates]
 
     @property
     def baseline(self) -> Row | None:
-        """Return the row that counts and is labelled as the baseline, else the first one that counts."""
+        """Return the ranked row with the label baseline, otherwise the first ranked row."""
         named = [r for r in self.ranked if BASELINES & set(r.labels.values())]
         return next(iter([*named, *self.ranked]), None)
 
@@ -146,14 +146,14 @@ def _planned(row: Row, cell: Mapping[str, Any], rows: Mapping[str, Row]) -> Row:
     row.reason = "; ".join(r["reason"] for r in cell.get("reasons", []) if r.get("severity") == "error")
     if cell["status"] == "duplicate":
         original = rows.get(cell["duplicate_of"])
-        row.reason = f"SGLang makes the engine of {original.name if original else cell['duplicate_of']} of it"
+        row.reason = f"SGLang resolves it to the same engine as {original.name if original else cell['duplicate_of']}"
     return row
 
 
 def from_records(title: str, records: Sequence[Mapping[str, Any]]) -> Report:
-    """Return the report of a sweep's journal: the last plan's cells, each with its last result.
+    """Return the report of a sweep's journal: the cells of the last plan, each with its last result.
 
-    Results of another engine or of other work than that plan's are left out, as far as they say what they are of.
+    Results that identify themselves as those of another engine or workload than the plan's are left out.
     """
     plan = last_plan(records)
     rows: dict[str, Row] = {}
@@ -167,7 +167,7 @@ def from_records(title: str, records: Sequence[Mapping[str, Any]]) -> Report:
     for record in results:
         _measured(rows[record["cell"]], record)
     if any(m.get("judged") is False for r in results for m in r.get("measurements") or []):
-        report.notes.append("The output of these cells was not judged: they may be of a collapsed model.")
+        report.notes.append("The output of these cells was not checked: their model may be broken.")
     return report
 
 
@@ -179,9 +179,9 @@ def from_published(table: Mapping[str, Any]) -> Report:
     """Return the report of a published table: ``{title, source, notes, sweeps, rows: [{labels, rates, figures, …}]}``.
 
     ``rates`` has the peak rate in tok/s under ``n<k>``, at k streams, or ``c<ctx>-n<k>``, at a context; ``figures``
-    other columns under ``<workload>.<column>``, ``outcomes`` how many requests of a workload were ``ok`` and
-    ``failed``; ``all`` is a workload where the source gives one figure for all of them. A row with ``status`` other
-    than ``ok`` is shown and not ranked. ``sweeps`` names the sweeps that measure the same.
+    has other columns under ``<workload>.<column>``; ``outcomes`` has how many requests of a workload were ``ok`` and
+    ``failed``; the workload ``all`` holds figures that the source gives for all workloads together. A row with a
+    ``status`` other than ``ok`` is shown but not ranked. ``sweeps`` names the sweeps that measure the same cells.
     """
     rows = []
     for i, entry in enumerate(table["rows"]):

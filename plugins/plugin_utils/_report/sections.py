@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a report says, in order: as sections that Markdown and HTML share, and as data. Private to the collection."""
+"""Build a report as data and as the ordered sections that Markdown and HTML share. Private to the collection."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from .table import context_table, figures_table, headlines, left_out, table
 
 @dataclass(frozen=True)
 class Section:
-    """A part of a report: its lines, then its table (the header first), then what is to be typed.
+    """A part of a report: its lines, then its table (the header first), then commands to copy.
 
-    ``good`` is the verdict that the first line gives, None where it gives none.
+    ``good`` is the verdict of the first line, None if the line is not a verdict.
     """
 
     title: str
@@ -44,7 +44,7 @@ def _cell(setup: Setup) -> Section:
 
 
 def sections(report: Report) -> Iterator[Section]:
-    """Yield what follows the winners and the main table."""
+    """Yield the sections after the winners and the main table."""
     if len(rows := figures_table(report)) > 1:
         yield Section("Figures", table=rows)
     if len(rows := context_table(report)) > 1:
@@ -102,10 +102,10 @@ def _row(row: Row) -> dict[str, Any]:
 
 
 def data(report: Report) -> dict[str, Any]:
-    """Return the report as plain data: every number as it was measured, every request, every argument.
+    """Return the report as plain data with all measured values, requests and arguments.
 
-    ``rows`` has under ``figures`` the repetitions of each workload and column, in tok/s and seconds, with their
-    spread, and under ``measurements`` what the journal has of them.
+    Each of ``rows`` has under ``figures`` the repetitions of each workload and column in tok/s and seconds, with their
+    spread, and under ``measurements`` the measurements of the journal.
     """
     base = base_of(report)
     return {

@@ -1,10 +1,10 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the cells of a report ran on, how each was set up, and how to measure the same again. Private to the collection.
+"""Describe the environment and the setup of a report's cells, and how to repeat the measurement.
 
-A record's environment holds facts by name, and apart from them ``arguments`` (what was asked of the server),
-``server`` (what it says that it runs) and ``transport`` (the proof of it).
+Private to the collection. A record's environment holds facts by name and, in addition, ``arguments`` (the requested
+arguments of the server), ``server`` (the arguments that it reports) and ``transport`` (the proof).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ RANK_COLUMNS = ("rank", "host", "verdict", "evidence")
 
 @dataclass(frozen=True)
 class Setup:
-    """How one cell ran: its proof of the transport, what differs from the base, facts that not all cells share."""
+    """The setup of one cell: its transport proof, its differences from the base, and facts that not all cells share."""
 
     cell: str
     transport: Mapping[str, Any]
@@ -32,14 +32,14 @@ class Setup:
 
     @property
     def verdict(self) -> str:
-        """Return what the proof of the transport says in a line, with what the counters say."""
+        """Return the verdicts of the transport proof and of the counters as one line."""
         said = self.transport.get("msg") or self.transport.get("verdict") or "its transport was not proved"
         counters = (self.transport.get("counters") or {}).get("msg")
         return f"{said}. {counters}" if counters else str(said)
 
     @property
     def ranks(self) -> list[list[str]]:
-        """Return the evidence of every rank as a table, the header first; nothing where there is none."""
+        """Return the evidence of every rank as a table, the header first; an empty list if there is none."""
         lines = []
         for rank in self.transport.get("ranks") or []:
             devices = [(net, d, n) for net, devs in rank.get("channels", {}).items() for d, n in devs.items()]
@@ -76,13 +76,13 @@ def _differences(base: Mapping[str, Any], mine: Mapping[str, Any], prefix: str) 
 
 
 def base_of(report: Report) -> Row | None:
-    """Return the row whose arguments the others are compared with: the baseline, else the first that has any."""
+    """Return the row with which the others are compared: the baseline, otherwise the first row with arguments."""
     known = [r for r in report.rows if r.environment.get("arguments")]
     return next(iter([*(r for r in known if r is report.baseline), *known]), None)
 
 
 def shared_facts(report: Report) -> dict[str, str]:
-    """Return the facts that are the same for every cell that has them."""
+    """Return the facts that are equal for all cells that have them."""
     seen: dict[str, set[str]] = {}
     for row in report.rows:
         for key, value in row.environment.items():
@@ -92,7 +92,7 @@ def shared_facts(report: Report) -> dict[str, str]:
 
 
 def setups(report: Report) -> list[Setup]:
-    """Return how every cell ran that was served."""
+    """Return the setup of every cell that was served."""
     base = base_of(report)
     shared = shared_facts(report)
     found = []
@@ -111,7 +111,7 @@ def setups(report: Report) -> list[Setup]:
 
 
 def again(report: Report) -> list[str]:
-    """Return the lines that measure the same again: the collection's commit, the command, and its workloads."""
+    """Return the commands that repeat the measurement: the collection's commit, the command, and its workloads."""
     environments = [r.environment for r in report.rows if r.environment]
     commits = sorted({e["commit"] for e in environments if e.get("commit")})
     inventories = dict.fromkeys(path for e in environments for path in e.get("inventory") or [])

@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The tables of a report as text, its headlines, and what it leaves out. Private to the collection."""
+"""Write the tables of a report as text, its headlines, and the rows that it leaves out. Private to the collection."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ SHOWN = {
     "token_usage": ("token usage", 1, ".2f"),
     "running": ("running", 1, ".0f"),
 }
-"""How each column is shown: its header, the factor of its unit, and the format of its numbers."""
+"""The format of each column: its header, the factor of its unit, and the format of its numbers."""
 
 BY_CONTEXT = ("ttft_s", "prefill_tok_s")
 FIGURES = tuple(column for column in SHOWN if column != PEAK)
 
 
 def _shown(row: Row, workload: str, column: str) -> str:
-    """Return mean and standard deviation of a column, in brackets where the row does not count."""
+    """Return mean and standard deviation of a column, in brackets if the row is not ranked."""
     factor, form = SHOWN[column][1:]
     figures = spread([factor * v for v in row.values(workload, column)])
     mean, deviation = figures["mean"], figures["stdev"]
@@ -40,7 +40,7 @@ def _shown(row: Row, workload: str, column: str) -> str:
 
 
 def table(report: Report) -> list[list[str]]:
-    """Return the main table as text, the header first: labels, one peak rate a workload, state."""
+    """Return the main table as text, the header first: labels, one peak rate per workload, status."""
     labels = list(dict.fromkeys(k for r in report.rows for k in r.labels))
     alike = all(set(r.labels) == set(labels) for r in report.rows)
     out = [[*(labels if alike else ["cell"]), *(f"{w} tok/s" for w in report.workloads), "state"]]
@@ -51,7 +51,7 @@ def table(report: Report) -> list[list[str]]:
 
 
 def context_table(report: Report) -> list[list[str]]:
-    """Return prefill and time to the first token by context, the shortest first; nothing where there is one context."""
+    """Return prefill and time to the first token by context, the shortest first; empty if there is only one context."""
     known = {w for r in report.rows for w, column in r.figures if column in BY_CONTEXT}
     if len({shape(w)[0] for w in known}) < 2:
         return []
@@ -65,7 +65,7 @@ def context_table(report: Report) -> list[list[str]]:
 
 
 def _change(report: Report, row: Row, workload: str) -> str:
-    """Return by how much the row's peak rate differs from the baseline's."""
+    """Return the relative difference between the peak rates of the row and of the baseline."""
     mean, base = row.mean(workload), report.baseline.mean(workload) if report.baseline else None
     counts = row.status == "ok" and row is not report.baseline
     return f"{mean / base - 1:+.1%}" if counts and mean and base else ""
@@ -80,9 +80,9 @@ def _ended(finishes: Mapping[str, int]) -> str:
 
 
 def figures_table(report: Report) -> list[list[str]]:
-    """Return every other figure, one line a workload and cell; columns of which nothing is known are left out.
+    """Return all other figures, one line per workload and cell, without empty columns.
 
-    The first of them is the change of the peak rate against the baseline; what `context_table` has is not said twice.
+    The first column is the change of the peak rate against the baseline; columns of `context_table` are not repeated.
     """
     columns = [c for c in FIGURES if not (c in BY_CONTEXT and context_table(report))]
     base = report.baseline.name if report.baseline else ""
@@ -103,7 +103,7 @@ def _without_empty_columns(rows: Sequence[Sequence[str]]) -> list[list[str]]:
 
 
 def left_out(report: Report) -> list[str]:
-    """Return a line for every row that is not ranked or of which there is something to say: its name, state and why."""
+    """Return one line per row that is not ranked or has a remark: its name, its status and the reason."""
     lines = []
     for row in report.rows:
         said = [text for text in (row.reason, row.remark) if text]
@@ -113,7 +113,7 @@ def left_out(report: Report) -> list[str]:
 
 
 def headlines(report: Report) -> list[str]:
-    """Return what a reader wants to know first, a line each: winners with their doubt, the noise floor, the notes."""
+    """Return the summary, one line each: winners with their certainty, the noise floor, the notes."""
     lines = []
     for w in winners(report):
         best = f"{w.workload}: {w.row}, {w.tok_s:.2f} tok/s"

@@ -58,7 +58,7 @@ def _revisions(objects: Iterable[Mapping[str, Any]]) -> dict[tuple[str, str], st
 
 
 def outdated(live: Iterable[Mapping[str, Any]], wanted: Iterable[Mapping[str, Any]]) -> bool:
-    """Return whether a group runs whose workloads or whose revision are not the wanted ones."""
+    """Return whether a running group differs from the wanted one in its workloads or its revision."""
     running = _revisions(live)
     return bool(running) and running != _revisions(wanted)
 

@@ -10,11 +10,11 @@ from collections.abc import Mapping, Sequence
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding
 from ansible_collections.gb10.cluster.plugins.module_utils._common.terms import Transport
 
-# The plan sets these from the addresses and devices of the fabric plan; another value could only be wrong.
+# The plan sets these from the addresses and devices of the fabric plan; another value would be wrong.
 OWNED = frozenset(
     {"GLOO_SOCKET_IFNAME", "NCCL_IB_DISABLE", "NCCL_IB_HCA", "NCCL_NET", "NCCL_SOCKET_IFNAME", "SGLANG_HOST_IP"}
 )
-# The transport verdict is read from NCCL's log, so a profile may ask for more of it, never for less.
+# The transport verdict is read from NCCL's log, so a profile may raise NCCL's log level but not lower it.
 _LOUD = {"NCCL_DEBUG": frozenset({"INFO", "TRACE"})}
 
 
@@ -45,7 +45,7 @@ def fabric_env(
 
 
 def log_env(log_file: str) -> dict[str, str]:
-    """Return what makes NCCL log its transport; ``log_file`` is the value of NCCL_DEBUG_FILE, empty for none.
+    """Return the variables that make NCCL log its transport; ``log_file`` is NCCL_DEBUG_FILE, empty for none.
 
     NCCL never flushes its standard output, which is block-buffered in a pod; a named file is line-buffered since
     2.27.3 (NCCL debug.cc), so ``/dev/stdout`` as a *file* shows each line at once and untorn.
@@ -61,7 +61,7 @@ def platform_env(platform: str) -> dict[str, str]:
 
 
 def check_profile_env(env: Mapping[str, str], where: str) -> list[Finding]:
-    """Return what is wrong with variables that a profile or the user sets; ``where`` names their origin."""
+    """Return the findings about variables that a profile or the user sets; ``where`` names their origin."""
     found = [
         Finding(
             "error",

@@ -20,10 +20,10 @@ USER = 1000
 
 @dataclass(frozen=True)
 class Access:
-    """What the user chooses about access.
+    """The user's choices about access.
 
-    ``key_secret`` names the Secret whose ``api-key`` clients must show, ``tls_secret`` one of type kubernetes.io/tls;
-    with either a gateway stands between Service and server. ``ingress`` has ``host`` and optionally ``class``, ``tls``
+    ``key_secret`` names the Secret whose ``api-key`` clients must send, ``tls_secret`` one of type kubernetes.io/tls;
+    with either, a gateway runs between Service and server. ``ingress`` has ``host`` and optionally ``class``, ``tls``
     (a Secret) and ``annotations``. ``allow_from`` are peers of a NetworkPolicy; empty admits the whole cluster.
     """
 
@@ -35,7 +35,7 @@ class Access:
 
     @property
     def guarded(self) -> bool:
-        """Return whether the group has a NetworkPolicy of its own; with a key, nobody may bypass the gateway."""
+        """Return whether the group has its own NetworkPolicy; with a key, it blocks access past the gateway."""
         return bool(self.key_secret or self.allow_from)
 
     @property
@@ -121,7 +121,7 @@ def _policy(
     supervisor: Mapping[str, str],
     access: Access,
 ) -> dict[str, Any]:
-    """Open one port of the head, to everybody or to named peers; group and supervisor may reach all its ports."""
+    """Open one port of the head to all peers or to the given ones; group and supervisor may reach all its ports."""
     own = [{"podSelector": {"matchLabels": dict(labels)}} for labels in (group, supervisor)]
     door: dict[str, Any] = {"ports": [{"protocol": "TCP", "port": "gateway" if access.gateway else "http"}]}
     if access.allow_from:

@@ -69,7 +69,7 @@ def _stateful_set(
             "replicas": 1,
             "serviceName": plan.service.name,
             "podManagementPolicy": "Parallel",
-            # A rolling update would put one new rank among old ones; the group is replaced as a whole instead.
+            # A rolling update would mix new ranks with old ones; the group is replaced as a whole instead.
             "updateStrategy": {"type": "OnDelete"},
             "selector": {"matchLabels": {INSTANCE: plan.instance, RANK: own[RANK]}},
             "template": template,

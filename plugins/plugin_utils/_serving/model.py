@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the serving planner is given, and the serving plan that it makes. Private to the collection.
+"""The inputs of the serving planner, and the serving plan that it returns. Private to the collection.
 
 ``Profile`` and ``Settings`` are the inputs; ``Plan`` is the result. The plan is plain data only as the fact
 ``gb10_serving_plan``: :meth:`Plan.as_dict` writes it and :meth:`Plan.from_dict` reads it back.
@@ -37,7 +37,7 @@ class Patch:
 
 @dataclass(frozen=True)
 class Profile:
-    """What the planner needs of a resolved profile.
+    """The parts of a resolved profile that the planner needs.
 
     ``argv`` holds flags of ``sglang.launch_server`` without those that the plan writes (model, revision, parallel
     sizes, ranks, addresses, ports). ``revision`` is empty for the hub's default branch. ``paths`` are directories that
@@ -66,7 +66,7 @@ class Profile:
 
 @dataclass(frozen=True)
 class Settings:
-    """What the user decides about one group: the options of role serving_plan that have the names of the fields.
+    """The user's choices for one group: the options of role serving_plan with the names of the fields.
 
     ``nodes`` are in rank order; ports are those of the pod's own network namespace; ``taken`` is what running groups
     hold, ``{instance, node, vf_index}`` each.
@@ -162,7 +162,7 @@ class Rendezvous:
 
 @dataclass(frozen=True)
 class Expectation:
-    """What the transport verdict has to find: names of NCCL networks as glob patterns, and the least number of devices.
+    """The conditions of the transport verdict: NCCL networks as glob patterns, and the minimum number of devices.
 
     No networks means that the group has one node, whose ranks use none.
     """

@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""From a fabric plan and a resolved profile to what every rank of a group runs. Private to the collection.
+"""Plan what every rank of a group runs, from a fabric plan and a resolved profile. Private to the collection.
 
 Shapes: docs/interfaces.md, "Fabric plan" (in) and "Serving plan" (out). Nothing here touches a host or a cluster.
 """
@@ -21,7 +21,7 @@ from .model import Expectation, NetworkAttachment, Plan, Profile, RankPlan, Rend
 
 
 def plan_group(fabric: Mapping[str, Any], profile: Profile, settings: Settings) -> tuple[Plan, list[Finding]]:
-    """Return the serving plan and its findings; with an error the plan has no ranks, so that nobody runs half of it."""
+    """Return the serving plan and its findings; with an error the plan has no ranks, so that no part of it is run."""
     findings = sort_findings(check(fabric, profile, settings))
     plan = Plan(
         instance=settings.instance,
@@ -54,7 +54,7 @@ def plan_group(fabric: Mapping[str, Any], profile: Profile, settings: Settings) 
 
 
 def _expect(fabric: Mapping[str, Any], profile: Profile, settings: Settings) -> Expectation:
-    """Return what the transport verdict has to find; the ranks of a single node use no network."""
+    """Return the conditions of the transport verdict; the ranks of a single node use no network."""
     expected = Expectation(ranks=profile.tp * profile.pp, nodes=len(settings.nodes))
     if len(settings.nodes) < 2:
         return expected
@@ -73,7 +73,7 @@ def _networks(host: Mapping[str, Any], settings: Settings) -> tuple[NetworkAttac
 
 
 def _rank(rank: int, node: str, fabric: Mapping[str, Any], settings: Settings, profile: Profile) -> RankPlan:
-    # A group of one node needs no fabric: taking VFs there would only keep them from others.
+    # A group of one node needs no fabric, and VFs that it holds are unavailable to other groups.
     networks = _networks(fabric["hosts"][node], settings) if len(settings.nodes) > 1 else ()
     env = platform_env(settings.platform) | log_env(settings.nccl_debug_file)
     if networks:
@@ -101,7 +101,7 @@ def _rank(rank: int, node: str, fabric: Mapping[str, Any], settings: Settings, p
 def _pod(rank: int, settings: Settings) -> str:
     """Return the name that the workload's controller gives to the pod of a rank."""
     if settings.workload == "leaderworkerset":
-        # The set has the head's name. Its leader is named after the replica, a worker after its leader and its place.
+        # A LeaderWorkerSet names the leader after its replica, and a worker after the leader and the worker's index.
         return f"{settings.instance}-0-0" + (f"-{rank}" if rank else "")
     return f"{settings.instance}-{rank}-0"
 

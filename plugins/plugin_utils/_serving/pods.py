@@ -42,7 +42,7 @@ _READY_SINCE = "0.5.20"
 
 @dataclass(frozen=True)
 class PodOptions:
-    """What the user may choose about the pods: the options of role sglang that have the names of the fields.
+    """The user's choices for the pods: the options of role sglang with the names of the fields.
 
     Times are in seconds, sizes as Kubernetes writes them. ``cache_dir`` is a directory of the node that keeps compiled
     kernels over restarts, ``log_dir`` one for the last logs of groups that were restarted; empty means none.
@@ -74,7 +74,7 @@ def probes(entry: RankPlan, plan: Plan, options: PodOptions) -> dict[str, Any]:
 
     A healthy head's /health takes 1.00 s and a stuck one answers 503 after 20.0 s (measured with SGLang 0.5.20), so
     a probe must wait longer than that to hear the answer. A worker's /health is a dummy that starts when its
-    scheduler is up: good for startup, silent about everything later.
+    scheduler is up: it shows a successful start but no later failure.
     """
     health = {"httpGet": {"path": "/health", "port": "http"}, "timeoutSeconds": 25, "periodSeconds": 10}
     startup = health | {"failureThreshold": max(1, options.startup_timeout // 10)}

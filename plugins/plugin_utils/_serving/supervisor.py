@@ -20,8 +20,8 @@ LOGS = "/var/log/group"
 def logs_volume(plan: Plan, log_dir: str) -> dict[str, Any]:
     """Return the volume for logs: a directory below ``log_dir`` on the head's node, or one of the supervisor's pod.
 
-    A pod's own directory is lost with the next revision of the group. Where Pod Security forbids directories of the
-    node a claim does not replace it: the claim would have to outlive its group, and nobody would delete its volume.
+    A pod's own directory is lost with the next revision of the group. If Pod Security forbids directories of the
+    node, a claim is no replacement: it would have to outlive its group, and its volume would never be deleted.
     """
     if not log_dir or plan.rdma_mode in CLAIMS:
         return {"emptyDir": {"sizeLimit": "64Mi"}}

@@ -1,11 +1,12 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Judge an SGLang command line as the release's own argparse would, but report everything at once. Private.
+"""Check an SGLang command line as the release's own argparse would, but report every problem at once.
 
-argparse stops at the first mistake; this reads on. What is accepted and what every flag's value becomes is argparse's:
-long options match by unique prefix, ``--flag=value`` gives exactly one value, a word that begins with a dash is a
-value only when it is a negative number or holds a space, the last of repeated flags wins.
+Private to the collection. argparse stops at the first error; this parser continues. It accepts the same words and
+stores the same values as argparse: long options match by unique prefix, ``--flag=value`` gives exactly one value, a
+word that begins with a dash is a value only if it is a negative number or contains a space, and the last of repeated
+flags wins.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ UNSET = object()
 
 
 class _Reader:
-    """Walks over the words once; every problem becomes a finding, and reading goes on behind it."""
+    """Parses the words from left to right; it records every problem as a finding and continues after it."""
 
     def __init__(self, catalogue: Catalogue, history: History, argv: Sequence[str]) -> None:
         self.catalogue, self.history, self.argv = catalogue, history, argv
@@ -37,7 +38,7 @@ class _Reader:
         self.result.findings.append(Finding(severity, rule, key, value, reason, remedy))
 
     def is_option(self, word: str) -> bool:
-        """Tell whether argparse takes a word for a flag rather than a value."""
+        """Return whether argparse takes a word for a flag rather than for a value."""
         if not word.startswith("-") or word == "-":
             return False
         name = word.partition("=")[0]
@@ -48,14 +49,14 @@ class _Reader:
         return not _NEGATIVE_NUMBER.fullmatch(word) and " " not in word
 
     def matches(self, name: str) -> list[str]:
-        """Return the flags that a prefix may stand for."""
+        """Return the flags that begin with a prefix."""
         if not name.startswith("--"):
             return ["-h"] if name.startswith("-h") else []
         found = [option for option in self.catalogue.options if option.startswith(name)]
         return found + (["--help"] if "--help".startswith(name) else [])
 
     def take_values(self, start: int) -> int:
-        """Return the index behind the values that follow a flag."""
+        """Return the index of the first word after the values of a flag."""
         end = start
         while end < len(self.argv) and self.argv[end] != "--" and not self.is_option(self.argv[end]):
             end += 1
@@ -79,7 +80,7 @@ class _Reader:
 
     def extra(self, words: Sequence[str]) -> None:
         before = self.result.items[-1] if self.result.items else None
-        remedy = "Remove it, or put the flag it belongs to before it"
+        remedy = "Remove it, or write its flag before it"
         if before is not None and before.flag is not None:
             if before.flag.is_switch:
                 remedy = f"Remove it: {before.option} takes no value"
@@ -138,7 +139,7 @@ class _Reader:
         return index + 1
 
     def arity(self, flag: Flag, name: str, words: tuple[str, ...]) -> int:
-        """Return how many of the words that follow belong to the flag."""
+        """Return how many of the following words belong to the flag."""
         if flag.is_switch:
             return 0
         if flag.nargs in ("+", "*"):
@@ -175,7 +176,7 @@ class _Reader:
             self.result.stored[flag.dest] = value
 
     def value(self, item: Item, flag: Flag) -> Any:
-        """Return what the parser stores, or UNSET when it refuses or the flag does nothing."""
+        """Return the value that the parser stores; UNSET if the parser refuses it or the flag has no effect."""
         if flag.action == "Deprecated":
             if flag.error:
                 self.report("error", "flag.removed", item.option, None, flag.error, "Remove it")
@@ -239,11 +240,11 @@ class _Reader:
             self.report("error", "flag.unknown", name, value, f"SGLang {version} has no such flag", hint)
 
     def renamed(self, item: Item, lies: str) -> tuple[str, str]:
-        """Return reason and remedy for a flag that other releases have."""
+        """Return the reason and the remedy for a flag that exists only in other releases."""
         span = self.history.span(item.written)
         extent = f"exists in {span[0]}…{span[1]} only" if span else "is gone"
         here = spelling(item, self.catalogue, self.history)
-        remedy = "Remove it: the release behaves like that without" if here == "" else f"Use {here} instead"
+        remedy = "Remove it: the release always behaves that way" if here == "" else f"Use {here} instead"
         if here is None:
             later = span is not None and span[0] > self.catalogue.version
             successor = self.history.successor(item.written)
@@ -267,11 +268,11 @@ class _Reader:
                     "flag.deprecated",
                     item.option,
                     " ".join(item.words) or None,
-                    "is deprecated and goes away in a later release",
+                    "is deprecated and will be removed in a later release",
                     remedy,
                 )
 
 
 def parse_flags(catalogue: Catalogue, history: History, argv: Sequence[str]) -> Parsed:
-    """Judge a command line against one release; ``argv`` holds what follows ``sglang.launch_server``."""
+    """Check a command line for one release; ``argv`` holds the words after ``sglang.launch_server``."""
     return _Reader(catalogue, history, [str(word) for word in argv]).run()

@@ -1,7 +1,10 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Flags of SGLang releases, as their own parsers define them, and what became of a flag. Private to the collection."""
+"""The flags of each SGLang release as its own parser defines them, and the flags that replaced retired ones.
+
+Private to the collection.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ MAKE_CATALOGUE = "make its catalogue with scripts/sglang_catalogue.py VERSION"
 
 @dataclass(frozen=True)
 class Flag:
-    """One flag of one release; ``nargs`` and ``kind`` (the parser's type function) are argparse's own."""
+    """One flag of one release; ``nargs`` and ``kind`` (the parser's type function) have argparse's meaning."""
 
     name: str
     dest: str
@@ -40,7 +43,7 @@ class Flag:
 
     @classmethod
     def from_dict(cls, raw: Mapping[str, Any]) -> Flag:
-        """Build a flag from a catalogue's entry."""
+        """Build a flag from an entry of a catalogue."""
         return cls(
             name=raw["flag"],
             dest=raw["dest"],
@@ -61,13 +64,13 @@ class Flag:
 
     @property
     def is_switch(self) -> bool:
-        """Tell whether the flag takes no value."""
+        """Return whether the flag takes no value."""
         return self.nargs == 0
 
 
 @dataclass(frozen=True)
 class Catalogue:
-    """All flags of one release, the packages that its wheel pins, and the model classes that it has itself."""
+    """All flags of one release, the package versions that its wheel pins, and the model classes that it contains."""
 
     version: Version
     flags: tuple[Flag, ...]
@@ -76,18 +79,18 @@ class Catalogue:
 
     @classmethod
     def from_dict(cls, raw: Mapping[str, Any]) -> Catalogue:
-        """Build a catalogue from what ``scripts/sglang_catalogue.py`` writes."""
+        """Build a catalogue from the output of ``scripts/sglang_catalogue.py``."""
         flags = tuple(Flag.from_dict(entry) for entry in raw["flags"])
         return cls(Version.parse(raw["sglang"]), flags, raw["requires"], frozenset(raw["architectures"]))
 
     @cached_property
     def options(self) -> dict[str, Flag]:
-        """Return every spelling that the parser knows, with its flag."""
+        """Return the flags by every spelling that the parser accepts."""
         return {name: flag for flag in self.flags for name in flag.names}
 
 
 class History:
-    """The catalogues in order: which one judges a version, and where a flag came from or went."""
+    """The catalogues in order of release: selects the one for a version, and finds when a flag was added or removed."""
 
     def __init__(self, catalogues: Iterable[Catalogue]) -> None:
         self.catalogues = sorted(catalogues, key=lambda c: c.version)
@@ -96,7 +99,7 @@ class History:
             raise ValueError("there is no flag catalogue; " + MAKE_CATALOGUE)
 
     def nearest(self, version: Version) -> tuple[Catalogue, list[Finding]]:
-        """Return the catalogue that judges a version: its own, else its release's, else the one before it."""
+        """Return the catalogue for a version: its own, else its release's, else the newest older one."""
         exact = [c for c in self.catalogues if c.version == version]
         if exact:
             return exact[0], []
@@ -109,7 +112,7 @@ class History:
         else:
             chosen = before[-1] if before else self.catalogues[0]
         first, last = self.catalogues[0].version, self.catalogues[-1].version
-        reason = f"there is no catalogue of {version}; the flags of {chosen.version} judge it"
+        reason = f"there is no catalogue of {version}; the flags of {chosen.version} are used"
         if version < first and not same:
             return chosen, [
                 Finding(
@@ -126,12 +129,12 @@ class History:
         return chosen, [Finding(severity, "version.nearest", "sglang", str(version), reason, remedy)]
 
     def span(self, option: str) -> tuple[Version, Version] | None:
-        """Return the first and the last known version that has this spelling of a flag."""
+        """Return the first and the last catalogued version that accept this spelling of a flag."""
         having = [c.version for c in self.catalogues if option in c.options]
         return (having[0], having[-1]) if having else None
 
     def successor(self, option: str) -> str | None:
-        """Return what a release itself named as the replacement of a flag, in its words."""
+        """Return the replacement of a flag as the release that retired it names it."""
         for catalogue in reversed(self.catalogues):
             flag = catalogue.options.get(option)
             if flag is not None and flag.replacement:
@@ -139,12 +142,12 @@ class History:
         return None
 
     def known(self, option: str) -> Flag | None:
-        """Return the newest definition of a spelling that any release had."""
+        """Return the newest definition of a spelling in any release."""
         return next((c.options[option] for c in reversed(self.catalogues) if option in c.options), None)
 
     @cached_property
     def forward(self) -> dict[str, tuple[tuple[str, str | None], ...]]:
-        """Return each retired flag's replacements: (flag, the value it is set to, or None to keep the old value)."""
+        """Return the replacements of each retired flag: (flag, the value to set, or None to keep the old value)."""
         moves: dict[str, tuple[tuple[str, str | None], ...]] = {}
         for catalogue in self.catalogues:
             for flag in catalogue.flags:
@@ -154,7 +157,7 @@ class History:
 
     @cached_property
     def backward(self) -> dict[tuple[str, str | None], list[str]]:
-        """Return, for each replacement, the older spellings it took the place of, newest first."""
+        """Return for each replacement the older spellings that it replaced, newest first."""
         found: dict[tuple[str, str | None], list[str]] = {}
         for old, new in self.forward.items():
             if len(new) == 1:
@@ -177,7 +180,7 @@ def _parse_replacement(text: str) -> Iterable[tuple[str, str | None]]:
 
 @lru_cache(maxsize=4)
 def load_history(directory: Path) -> History:
-    """Read all catalogues of a directory; raise ValueError when there is none or one can't be read."""
+    """Read all catalogues of a directory; raise ValueError if there is none or one can't be read."""
     catalogues = []
     for path in sorted(directory.glob("*.json")):
         try:

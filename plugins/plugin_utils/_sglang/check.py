@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Everything about one command line: the release's parser, the rules, the translation. Private to the collection."""
+"""Check one command line with the release's parser, the rules and the translation. Private to the collection."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ from .rules import Facts, RuleBook, Setting, judge_flags, load_rules
 from .translate import translate
 
 NAMES = frozenset({"flag.too_new", "flag.renamed", "flag.deprecated", "flag.unknown", "flag.choice"})
-"""Findings of the parser about a name; a rule about the same flag explains it better."""
+"""Parser findings about a flag's name that are dropped when a rule about the same flag explains the problem better."""
 
 
 @dataclass(frozen=True)
 class Knowledge:
-    """The collection's data: flags of every release, and rules."""
+    """The data that a check needs: the flags of every release, and the rules."""
 
     history: History
     rules: RuleBook
 
     @classmethod
     def load(cls, profiles: Path) -> Knowledge:
-        """Read both below the profiles directory; raise ValueError when something is missing or malformed."""
+        """Read both from the profiles directory; raise ValueError if a file is missing or malformed."""
         return cls(load_history(profiles / "catalogue"), load_rules(profiles / "rules.json"))
 
 
 @dataclass(frozen=True)
 class Report:
-    """What is known about one command line on one release."""
+    """The result of checking one command line for one release."""
 
     sglang: str
     judged_by: str
@@ -53,12 +53,12 @@ class Report:
 
     @property
     def accepted(self) -> bool:
-        """Tell whether no finding is an error."""
+        """Return whether no finding is an error."""
         return not has_errors(self.findings)
 
     @cached_property
     def engine(self) -> str:
-        """Return the key that tells whether two command lines configure the same engine."""
+        """Return a key that is equal for two command lines exactly when they configure the same engine."""
         return resolved_key(self.values, self.changes, self.env)
 
     def as_dict(self) -> dict[str, Any]:
@@ -79,7 +79,7 @@ class Report:
 def check(
     knowledge: Knowledge, sglang: str, argv: Sequence[str], facts: Facts, setting: Setting, where: str = ""
 ) -> Report:
-    """Judge a command line; raise ValueError when ``sglang`` is not a version."""
+    """Check a command line; raise ValueError if ``sglang`` is not a version."""
     version = Version.parse(sglang)
     catalogue, findings = knowledge.history.nearest(version)
     parsed = parse_flags(catalogue, knowledge.history, argv)
@@ -115,7 +115,7 @@ def check(
 
 
 def _with_translations(parsed: Parsed, translated: Parsed) -> Parsed:
-    """Return the line with the flags of other releases in this one's spelling, so that rules see their values."""
+    """Return the command line with flags of other releases in this release's spelling, so that rules apply to them."""
     written = {item.written for item in parsed.items}
     added = [item for item in translated.items if item.written not in written]
     if all(item.flag is not None for item in parsed.items):
@@ -124,7 +124,7 @@ def _with_translations(parsed: Parsed, translated: Parsed) -> Parsed:
 
 
 def clean_argv(words: Sequence[str]) -> list[str]:
-    """Drop what starts the server, so that a line can be pasted from a shell: ``python3 -m sglang.launch_server …``."""
+    """Remove the words that start the server (``python3 -m sglang.launch_server``), so that it can be pasted."""
     argv = list(words)
     if argv[1:3] == ["-m", "sglang.launch_server"] and "python" in argv[0]:
         return argv[3:]

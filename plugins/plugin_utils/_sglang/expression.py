@@ -1,11 +1,11 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Conditions of rules, written in a small part of Python's expression syntax. Private to the collection.
+"""Evaluate the conditions of rules, which use a small part of Python's expression syntax. Private to the collection.
 
-Allowed: names, numbers, strings, tuples, comparisons, ``and or not in``, ``+ - * // %``, ``a if b else c``.
-What is unknown (None) is neither greater nor smaller than anything and makes no sum, so that a rule on a value which
-nobody set does not apply. A name that the context does not have is a mistake in the rule and raises ValueError.
+Allowed are names, numbers, strings, tuples, comparisons, ``and or not in``, ``+ - * // %`` and ``a if b else c``.
+Unknown values are None. Order comparisons with None are false and sums with None are None, so a rule about a value
+that is not set does not apply. A name that is missing from the context is an error in the rule and raises ValueError.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ def _compile(text: str) -> ast.expr:
 
 
 def evaluate(text: str, context: Mapping[str, Any]) -> Any:
-    """Return the value of an expression; raise ValueError when it is malformed or names something unknown."""
+    """Return the value of an expression; raise ValueError if it is malformed or uses an unknown name."""
     return _Evaluator(text, context).visit(_compile(text))
 
 
 class _Evaluator(ast.NodeVisitor):
-    """Computes a value node by node; a kind of node that has no method here is not allowed."""
+    """Evaluates an expression node by node; node types without a method here are not allowed."""
 
     def __init__(self, text: str, context: Mapping[str, Any]) -> None:
         self.text, self.context = text, context
@@ -113,7 +113,7 @@ def _compare(op: ast.cmpop, left: Any, right: Any) -> bool:
     if type(op) in _SAME:
         return bool(_SAME[type(op)](left, right))
     if isinstance(op, (ast.In, ast.NotIn)):
-        # a word in a text or a member of a group; nothing is in what isn't set
+        # A word in a text or a member of a group; unset values contain nothing and are in nothing.
         found = right is not None and left is not None and left in right
         return found if isinstance(op, ast.In) else not found
     return left is not None and right is not None and bool(_ORDER[type(op)](left, right))

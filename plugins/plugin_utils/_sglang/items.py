@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Flags on their way between a command line, a profile and another release. Private to the collection."""
+"""Flags while they are converted between a command line, a profile and another release. Private to the collection."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .catalogue import Flag, History
 
 @dataclass(frozen=True)
 class Item:
-    """One flag on a command line: ``written`` as it stands there, ``option`` in full; None is an unknown ``flag``."""
+    """One flag on a command line: ``written`` by the user, ``option`` in full; ``flag`` is None if unknown."""
 
     option: str
     written: str
@@ -26,7 +26,7 @@ class Item:
 
     @property
     def argv(self) -> list[str]:
-        """Return the item's words, with the flag's full name."""
+        """Return the words of the item, with the full name of the flag."""
         if self.inline and self.words:
             return [f"{self.option}={self.words[0]}"]
         return [self.option, *self.words]
@@ -34,10 +34,10 @@ class Item:
 
 @dataclass
 class Parsed:
-    """A judged command line: its flags in order, the values by canonical key, and what is wrong with it.
+    """A parsed command line: its flags in order, their values by canonical key, and the findings about them.
 
-    ``stored`` has the values under the names that the release's own parser gives them.
-    ``refused`` keeps the words that are no choice of the release, so that a rule can say why.
+    ``stored`` holds the values under the names that the release's own parser uses.
+    ``refused`` holds the words that are not valid choices in the release, so that a rule can explain why.
     """
 
     items: list[Item] = field(default_factory=list)
@@ -48,12 +48,12 @@ class Parsed:
 
 
 def key_of(option: str) -> str:
-    """Return a flag's name as a key of a mapping: ``--tp-size`` is ``tp_size``."""
+    """Return the name of a flag as a mapping key: ``--tp-size`` becomes ``tp_size``."""
     return option.lstrip("-").replace("-", "_")
 
 
 def canonical(history: History, flag: Flag, value: Any) -> dict[str, Any]:
-    """Return a flag's effect under the newest names, so that rules need to know only those.
+    """Return the effect of a flag under the newest names, so that rules need only those.
 
     ``--disable-piecewise-cuda-graph`` of 0.5.12 becomes ``{"cuda_graph_backend_prefill": "disabled"}``.
     """
@@ -65,6 +65,6 @@ def canonical(history: History, flag: Flag, value: Any) -> dict[str, Any]:
         moves: Iterable[tuple[str, str | None]] = history.forward.get(name, ())
         if not moves:
             done[key_of(newest[name].name if name in newest else name)] = current
-        elif all(constant is None for *_, constant in moves) or current not in (None, False):
+        elif all(constant is None for *_flag, constant in moves) or current not in (None, False):
             pending += [(new, current if constant is None else constant) for new, constant in moves]
     return done

@@ -1,11 +1,11 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""How much memory a model takes on one GPU, with the arithmetic shown. Private to the collection.
+"""Estimate the memory that a model needs on one GPU, and show the arithmetic. Private to the collection.
 
-mem_fraction_static is the share of the GPU's memory that weights and caches may fill; what is left of it behind the
-weights becomes cache, first Mamba states, then KV (SGLang's model_runner_kv_cache_mixin and pool_configurator). Sizes
-are in GiB (2^30 bytes); weights are published in GB (10^9 bytes).
+mem_fraction_static is the share of the GPU's memory that weights and caches may use. SGLang gives the part that the
+weights do not use to the caches: first to the Mamba states, then to the KV cache (model_runner_kv_cache_mixin and
+pool_configurator). Sizes are in GiB (2^30 bytes); the published sizes of weights are in GB (10^9 bytes).
 """
 
 from __future__ import annotations
@@ -23,21 +23,22 @@ from .sizes import Share, state_size, token_size
 
 GIB = 2**30
 SYSTEM_GIB = 8.0
-"""What the system, the page cache and the kubelet of a GB10 node need beside the server."""
+"""Memory that the system, the page cache and the kubelet of a GB10 node need besides the server."""
 
 MAMBA_TO_KV = 0.9
-"""SGLang's mamba_full_memory_ratio where none is given: memory of states over memory of KV."""
+"""SGLang's default of mamba_full_memory_ratio: memory of Mamba states divided by memory of the KV cache."""
 
 SLIDING_TO_FULL = 0.8
-"""SGLang's swa_full_tokens_ratio where none is given: tokens of sliding layers over tokens of full ones."""
+"""SGLang's default of swa_full_tokens_ratio: tokens in sliding-window layers per token in full-attention layers."""
 
 
 @dataclass
 class Estimate:
-    """An estimate per GPU; what is not publicly known about a model is None and stays out of the sum.
+    """An estimate per GPU; values that are not published for a model are None and are left out of the sum.
 
-    ``cache_gib`` is what weights leave for caches, ``mamba_gib`` the part of it that states take, ``requests`` how many
-    run at once by the number of states, ``outside_gib`` what stays free for graphs, activations and the system.
+    ``cache_gib`` is the memory that the weights leave for caches, ``mamba_gib`` the part of it that Mamba states use,
+    ``requests`` the number of concurrent requests that the states allow, and ``outside_gib`` the memory that stays free
+    for graphs, activations and the system.
     """
 
     total_gib: float
@@ -53,7 +54,7 @@ class Estimate:
     findings: list[Finding] = field(default_factory=list)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return plain data, without the findings: whoever asked puts them among their own."""
+        """Return plain data without the findings, because the caller adds them to its own findings."""
         sizes = ("total_gib", "static_gib", "weights_gib", "draft_gib", "cache_gib", "mamba_gib", "outside_gib")
         rounded = {name: None if (size := getattr(self, name)) is None else round(size, 1) for name in sizes}
         return {**rounded, "requests": self.requests, "tokens": self.tokens, "lines": self.lines}
@@ -62,7 +63,7 @@ class Estimate:
 def estimate(
     model: Model | None, context: Mapping[str, Any], draft: Model | None, gpu: str, where: str = ""
 ) -> Estimate:
-    """Add up what is known of one GPU's memory; ``context`` is that of the rules, with defaults filled in."""
+    """Estimate the memory of one GPU; ``context`` is the context of the rules with defaults filled in."""
     unified, total = GPUS[gpu][1:]
     share = Share(max(1, int(context.get("tp_size") or 1)), max(1, int(context.get("pp_size") or 1)))
     fraction = context.get("mem_fraction_static")
@@ -70,7 +71,7 @@ def estimate(
     if not isfinite(static):
         return Estimate(total, 0.0, lines=[f"not estimated: mem_fraction_static is {fraction}"])
     result = Estimate(total, total * static, outside_gib=total * (1 - static))
-    named = f"{static:.2f}" + ("" if fraction is not None else " (SGLang's own choice, roughly)")
+    named = f"{static:.2f}" + ("" if fraction is not None else " (approximately SGLang's own choice)")
     result.lines.append(f"weights and caches may take {total:.1f} GiB x {named} = {result.static_gib:.1f} GiB")
     if model is None or model.weights_gb is None:
         result.lines.append("the size of the weights is not known")
@@ -97,7 +98,7 @@ def estimate(
 
 
 def _draft(result: Estimate, model: Model, context: Mapping[str, Any], draft: Model | None, share: Share) -> int:
-    """Add the draft's weights; return how many layers it keeps KV of its own for (a Gemma-4 assistant has none)."""
+    """Add the draft's weights; return the number of its layers with their own KV cache (0 for a Gemma-4 assistant)."""
     spec, eagle = context.get("spec"), bool(context.get("eagle_family"))
     if spec is None or spec == "NGRAM":
         return 0
@@ -123,7 +124,7 @@ def _draft(result: Estimate, model: Model, context: Mapping[str, Any], draft: Mo
 
 
 def _mamba(result: Estimate, model: Model, context: Mapping[str, Any], share: Share) -> None:
-    """Add the pool of Mamba states: as large as asked for, else the share of the cache that SGLang gives it."""
+    """Add the pool of Mamba states: the size that was set, else the share of the cache that SGLang gives to it."""
     ratio, given = context.get("mamba_ratio"), context.get("max_mamba_cache_size")
     if ratio is None or result.cache_gib is None:
         return
@@ -141,14 +142,14 @@ def _mamba(result: Estimate, model: Model, context: Mapping[str, Any], share: Sh
     pool = _pool(result, context, size, steps) if given is None else given
     _requests(result, pool, ratio)
     running = pool // ratio if slots is None else min(slots, pool // ratio)
-    # verification keeps a state for every drafted token, so that it can go back to the last accepted one
+    # SGLang keeps one state per draft token during verification, so that it can go back to the last accepted one.
     result.mamba_gib = (pool + running * steps) * size
     count = f"({pool} states + {running} requests x {steps} draft tokens)" if steps else f"{pool} states"
     result.lines.append(f"Mamba pool: {count} x {size * 1024:.1f} MiB = {result.mamba_gib:.1f} GiB")
 
 
 def _pool(result: Estimate, context: Mapping[str, Any], size: float, steps: int) -> int:
-    """Return how many states SGLang makes room for by itself; ``size`` is that of one in GiB."""
+    """Return the number of states for which SGLang reserves memory by default; ``size`` is the GiB of one state."""
     ratio, cache = int(context["mamba_ratio"]), result.cache_gib or 0.0
     part = max(0.0, float(context.get("mamba_full_memory_ratio") or MAMBA_TO_KV))
     shown, each, how = f"{cache:.1f} GiB", size, f"{size * 1024:.1f} MiB"
@@ -167,13 +168,13 @@ def _pool(result: Estimate, context: Mapping[str, Any], size: float, steps: int)
 def _requests(result: Estimate, pool: int | None, ratio: int) -> None:
     if pool is not None:
         result.requests = pool // ratio
-        result.lines.append(f"Mamba states: {pool} // {ratio} a request = {result.requests} requests at once")
+        result.lines.append(f"Mamba states: {pool} // {ratio} per request = {result.requests} requests at once")
 
 
 def _cache(
     result: Estimate, model: Model, context: Mapping[str, Any], share: Share, drafted: int, inside: bool
 ) -> None:
-    """Turn what is left into tokens; a draft of ``drafted`` layers keeps KV for as many of them."""
+    """Convert the remaining memory to tokens; a draft with ``drafted`` layers keeps KV for them too."""
     room = (result.cache_gib or 0.0) - (result.mamba_gib or 0.0)
     dtype = str(context.get("kv_cache_dtype") or "auto")
     sliding = max(0.0, float(context.get("swa_full_tokens_ratio") or SLIDING_TO_FULL))
@@ -202,7 +203,7 @@ def _cache(
 
 
 def _free(result: Estimate, context: Mapping[str, Any], inside: bool) -> None:
-    """Say what graphs live in: SGLang allocates them after the caches, in what mem_fraction_static leaves free."""
+    """Add the memory that mem_fraction_static leaves free; SGLang allocates CUDA graphs there after the caches."""
     taken = f" - {result.draft_gib:.1f} of the draft" if result.draft_gib and not inside else ""
     graphs = ", ".join(
         f"{phase} {'on' if context[key] else 'off'}"
@@ -221,7 +222,7 @@ def _report_limits(result: Estimate, context: Mapping[str, Any], unified: bool, 
 
     if result.cache_gib is not None and result.cache_gib <= 0:
         weights = result.static_gib - result.cache_gib
-        reason = f"weights of {weights:.1f} GiB do not fit into {result.static_gib:.1f} GiB a GPU"
+        reason = f"weights of {weights:.1f} GiB do not fit into {result.static_gib:.1f} GiB per GPU"
         remedy = "Raise mem_fraction_static, or spread the model over more GPUs (tp, pp)"
         note("error", "weights", "mem_fraction_static", reason, remedy)
     if unified and result.outside_gib < SYSTEM_GIB:
@@ -235,7 +236,7 @@ def _report_limits(result: Estimate, context: Mapping[str, Any], unified: bool, 
         note("error", "mamba", "max_mamba_cache_size", reason, remedy)
     elif chosen and result.requests is not None and slots is not None and result.requests < slots:
         reason = (
-            f"the states that fit are enough for {result.requests} requests at once, fewer than asked for ({slots})"
+            f"the states that fit are enough for {result.requests} requests at once, fewer than requested ({slots})"
         )
         remedy = (
             "Lower max_running_requests, or make room: mem_fraction_static, mamba_full_memory_ratio, mamba_ssm_dtype"

@@ -1,11 +1,11 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Read SGLang's Prometheus page and tell what a cell did to it. Private to the collection.
+"""Read SGLang's Prometheus page and compute what changed during a cell. Private to the collection.
 
-Names: SGLang 0.5.10 to 0.5.23 with ``--enable-metrics``. The accept *rate* changed its meaning at 0.5.11 (before:
-length over draft tokens; since: (length - 1) over (draft tokens - 1)), so only the length is taken from the server
-and the rate is derived here, in the newer meaning.
+The metric names are those of SGLang 0.5.10 to 0.5.23 with ``--enable-metrics``. The meaning of the accept *rate*
+changed in 0.5.11 (before: length / draft tokens; since then: (length - 1) / (draft tokens - 1)). Therefore only the
+accept length is read from the server, and the rate is computed here with the newer meaning.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ GAUGES = (
 
 @dataclass
 class Scrape:
-    """One reading: counters, gauges (of several ranks the largest) and CUDA graph passes by mode."""
+    """One reading of the page: counters, gauges (the maximum over ranks) and CUDA graph passes by mode."""
 
     counters: dict[str, float] = field(default_factory=dict)
     gauges: dict[str, float] = field(default_factory=dict)
@@ -42,12 +42,12 @@ class Scrape:
 
     @property
     def busy(self) -> float:
-        """Return how many requests the server runs or keeps waiting."""
+        """Return how many requests the server runs or queues."""
         return self.gauges.get("num_running_reqs", 0.0) + self.gauges.get("num_queue_reqs", 0.0)
 
 
 def parse_metrics(text: str) -> Scrape:
-    """Return the reading of one ``/metrics`` page; lines that are no samples are passed over."""
+    """Return the reading of one ``/metrics`` page; lines that are not samples are skipped."""
     scrape = Scrape()
     for line in text.splitlines():
         match = SAMPLE.match(line) if line.startswith("sglang:") else None
@@ -69,12 +69,12 @@ def parse_metrics(text: str) -> Scrape:
 
 
 def _peak(readings: Sequence[Scrape], name: str) -> float | None:
-    """Return the highest value of a gauge among the readings; it falls to zero when the work is done."""
+    """Return the maximum of a gauge over the readings, because the gauge returns to zero when the work is done."""
     return max((r.gauges[name] for r in readings if name in r.gauges), default=None)
 
 
 def _gauge_length(before: Scrape, after: Scrape, during: Sequence[Scrape]) -> float | None:
-    """Return the mean of the accept lengths that the server showed since ``before``; it shows each until the next."""
+    """Return the mean of the accept lengths that the server reported after ``before``; each stays until the next."""
     name = "spec_accept_length"
     shown = [r.gauges.get(name, 0.0) for r in (*during, after)]
     fresh = [length for length in shown if length and length != before.gauges.get(name)]
@@ -86,10 +86,10 @@ def difference(
 ) -> dict[str, Any]:
     """Return what the server did between two readings.
 
-    ``accept_length`` is tokens per verify step of this cell alone where the server counts verify calls (0.5.13 and
-    newer), otherwise the mean of the server's own gauge over the readings; ``eager_passes`` above zero tells that
-    decoding left the CUDA graphs. ``running``, ``queued`` and ``token_usage`` are the highest values of the readings
-    taken meanwhile.
+    ``accept_length`` is the number of tokens per verify step of this cell if the server counts verify calls (0.5.13 and
+    newer), otherwise the mean of the server's gauge over the readings. ``eager_passes`` above zero shows that some
+    decode passes ran without CUDA graphs. ``running``, ``queued`` and ``token_usage`` are the maxima over the readings
+    taken in between.
     """
     delta = {name: after.counters[name] - before.counters.get(name, 0.0) for name in after.counters}
     verify = delta.get("spec_verify_calls_total", 0.0)

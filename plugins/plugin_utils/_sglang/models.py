@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What is publicly known of models: a few facts of their config.json, each with its source. Private."""
+"""Published facts about models: a few values of their config.json, each with its source. Private to the collection."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from .rules import Facts
 
 @dataclass(frozen=True)
 class Model:
-    """Facts of one repository; None is unknown. Weights in GB (10^9 bytes), parameters in units of 10^9.
+    """Facts of one repository; unknown values are None. Weights are in GB (10^9 bytes), parameters in units of 10^9.
 
-    ``attention_layers``, ``kv_heads`` and ``head_dim`` are those of full attention; layers that see a window have their
-    own. ``draft_*`` is the MTP layer that comes with the checkpoint, where ``weights_gb`` doesn't count it.
+    ``attention_layers``, ``kv_heads`` and ``head_dim`` describe full attention; layers with a sliding window have
+    separate fields. ``draft_*`` describes the MTP layer of the checkpoint, if ``weights_gb`` does not include it.
     """
 
     repo: str
@@ -54,7 +54,7 @@ class Model:
 
 @lru_cache(maxsize=4)
 def load_models(directory: Path) -> Mapping[str, Model]:
-    """Read the facts of all models, by repository in small letters; raise ValueError that names a wrong file."""
+    """Read the facts of all models, by repository in lower case; raise ValueError that names the invalid file."""
     models: dict[str, Model] = {}
     for path in sorted(directory.glob("*.json")):
         try:
@@ -66,7 +66,7 @@ def load_models(directory: Path) -> Mapping[str, Model]:
 
 
 def find(models: Mapping[str, Model], path: str | None) -> Model | None:
-    """Return the facts of a model by its repository, or by the name of a directory: ``name`` or ``org--name``."""
+    """Return the facts of a model by its repository, or by a directory named ``name`` or ``org--name``."""
     if not path:
         return None
     last = path.rstrip("/").rpartition("/")[2].lower()
@@ -78,7 +78,7 @@ def find(models: Mapping[str, Model], path: str | None) -> Model | None:
 
 
 def find_draft(models: Mapping[str, Model], path: str | None) -> Model | None:
-    """Return the facts of a draft; the assistants of Gemma-4 were first published with the ending -mtp."""
+    """Return the facts of a draft; the Gemma-4 assistants were first published with names that end in -mtp."""
     found = find(models, path)
     if found is not None or path is None:
         return found
@@ -86,7 +86,7 @@ def find_draft(models: Mapping[str, Model], path: str | None) -> Model | None:
 
 
 def facts_for(models: Mapping[str, Model], argv: Iterable[str], given: Facts) -> Facts:
-    """Fill in what a command line's model and draft are known to be, where nothing was given."""
+    """Add published facts about a command line's model and draft to ``given``, whose values take precedence."""
     words = list(argv)
     model = find(models, _value(words, "--model-path", "--model"))
     draft = find_draft(models, _value(words, "--speculative-draft-model-path", "--speculative-draft-model"))

@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Settings of SGLang that the collection writes itself, so that a profile must not. Private to the collection."""
+"""Settings of SGLang that the collection writes itself and that a profile must not set. Private to the collection."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ TOPOLOGY_FLAGS: dict[str, tuple[str, ...]] = {
     "ep": ("ep_size", "expert_parallel_size", "ep"),
     "nodes": ("nnodes", "node_rank", "dist_init_addr", "nccl_init_addr"),
 }
-"""Settings that belong under topology: ranks and addresses follow from the cluster."""
+"""Settings that belong under topology, because ranks and addresses follow from the cluster."""
 
 OWNERS = {name: f"topology.{key}" for key, names in TOPOLOGY_FLAGS.items() for name in names} | {
     "model_path": "model.repo",
@@ -20,6 +20,6 @@ OWNERS = {name: f"topology.{key}" for key, names in TOPOLOGY_FLAGS.items() for n
     "host": "the serving plan",
     "port": "the serving plan",
 }
-"""Each owned setting, in every spelling of SGLang 0.5.9 to 0.5.23, and the place from which its value comes."""
+"""Every owned setting in every spelling of SGLang 0.5.9 to 0.5.23, with the place that its value comes from."""
 
 OWNED_FLAGS = frozenset("--" + key.replace("_", "-") for key in OWNERS)

@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Runtime patches: which of them a version needs, and in which order they run. Private to the collection."""
+"""Select the runtime patches that a version needs, in the order in which they run. Private to the collection."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Patch:
 
 @dataclass
 class Selection:
-    """The patches of a profile, in order, each with whether the version needs it; and what is wrong with the list."""
+    """The patches of a profile in order, each marked as needed or not, and the findings about the list."""
 
     chosen: list[dict[str, Any]] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
@@ -45,7 +45,7 @@ class Selection:
 
 @lru_cache(maxsize=4)
 def load_patches(path: Path) -> tuple[Patch, ...]:
-    """Read the list of patches; raise ValueError when it can't be used."""
+    """Read the list of patches; raise ValueError if it is invalid."""
     try:
         entries = json.loads(path.read_text(encoding="utf-8"))["patches"]
         return tuple(sorted((Patch.from_dict(entry) for entry in entries), key=lambda patch: patch.order))
@@ -56,7 +56,7 @@ def load_patches(path: Path) -> tuple[Patch, ...]:
 def select_patches(
     known: Sequence[Patch], names: Sequence[str], version: Version, where: str, carries: Sequence[str] = ()
 ) -> Selection:
-    """Return the named patches in their order; one that version or image don't need stays, marked so."""
+    """Return the named patches in order; patches that the version or the image does not need are marked so."""
     selection = Selection()
     by_name = {patch.name: patch for patch in known}
     for name in names:

@@ -1,10 +1,10 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""From a profile and one of its presets to the flags that one SGLang version will be started with. Private.
+"""Resolve a profile and one of its presets to the flags for one SGLang version. Private to the collection.
 
-Runs on the controller only: it reads the collection's catalogues, rules, facts and patches. Profiles come in as plain
-mappings (``_sglang/profile_files.py`` reads them from YAML).
+This runs only on the controller, because it reads the collection's catalogues, rules, facts and patches. Profiles are
+plain mappings, which ``_sglang/profile_files.py`` reads from YAML.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from .profile_checks import hardware_findings, image_findings, status_findings, 
 from .render import render_argv, topology_argv, translate_env
 from .rules import GPUS, Facts, Setting
 
-"""The collection's own profiles and what they are checked with."""
+"""The directory of the collection's own profiles and of the data with which profiles are checked."""
 
 OVERLAYS = ("server_args", "env", "topology", "sampling", "model", "expected")
 PLAIN = ("description", "status", "source", "notes", "sglang_version", "patches", "image", "hardware")
@@ -37,7 +37,7 @@ PLAIN = ("description", "status", "source", "notes", "sglang_version", "patches"
 
 @dataclass(frozen=True)
 class Library:
-    """Everything that a profile is judged with."""
+    """The data with which a profile is checked."""
 
     knowledge: Knowledge
     models: Mapping[str, Model]
@@ -45,7 +45,7 @@ class Library:
 
     @classmethod
     def load(cls, directory: Path = PROFILES) -> Library:
-        """Read all of it; raise ValueError that names a file which is missing or malformed."""
+        """Read all data; raise ValueError that names a missing or malformed file."""
         return _load_library(directory)
 
 
@@ -62,9 +62,9 @@ def _load_library(directory: Path) -> Library:
 class ResolvedProfile:
     """One preset of one profile for one SGLang version.
 
-    ``argv`` holds the flags without model path and parallel sizes, which the serving plan writes; ``server_args`` what
-    the profile says, before translation; ``patches`` dictionaries ``{name, path, needed, why}`` in the order in which
-    they run; ``memory`` an estimate per GPU with its arithmetic; ``engine`` a text that is the same for two presets
+    ``argv`` holds the flags without the model path and the parallel sizes, which the serving plan adds; ``server_args``
+    the settings of the profile before translation; ``patches`` dictionaries ``{name, path, needed, why}`` in
+    execution order; ``memory`` an estimate per GPU with its arithmetic; ``engine`` a text that is equal for two presets
     exactly when SGLang would run the same engine.
     """
 
@@ -88,12 +88,12 @@ class ResolvedProfile:
     memory: dict[str, Any] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return plain data, findings included."""
+        """Return plain data, including the findings."""
         return asdict(self)
 
 
 def overlay(base: Mapping[str, Any], top: Mapping[str, Any]) -> dict[str, Any]:
-    """Lay one mapping over another, level by level; null takes a key away."""
+    """Merge one mapping over another recursively; null removes a key."""
     merged = dict(base)
     for key, value in top.items():
         if value is None:
@@ -106,7 +106,7 @@ def overlay(base: Mapping[str, Any], top: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _layers(profile: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
-    """Return a preset and what it is based on, the lowest first; raise ValueError when one isn't there."""
+    """Return a preset and the presets that it is based on, base first; raise ValueError if one does not exist."""
     presets: Mapping[str, Any] = profile.get("presets") or {}
     layers: list[Mapping[str, Any]] = []
     visited: list[str] = []
@@ -124,7 +124,7 @@ def _layers(profile: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
 
 
 def merge(profile: Mapping[str, Any], preset: str | None, overrides: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return the profile with a preset and the user's own changes laid over it; raise ValueError for no such preset."""
+    """Return the profile merged with a preset and the user's overrides; raise ValueError for an unknown preset."""
     name = preset or profile.get("default_preset") or next(iter(profile.get("presets") or {}), "")
     merged = {key: value for key, value in profile.items() if key not in ("presets", "default_preset")}
     for layer in (*_layers(profile, name), overrides or {}):
@@ -134,7 +134,7 @@ def merge(profile: Mapping[str, Any], preset: str | None, overrides: Mapping[str
 
 
 def select_image(images: Sequence[Mapping[str, Any]], version: Version) -> Mapping[str, Any] | None:
-    """Return the image that is listed for a version: the very version, else one of its release."""
+    """Return the image that the profile lists for a version: the exact version's, else one of the same release."""
     same = [entry for entry in images if Version.parse(str(entry["sglang"])).release == version.release]
     exact = [entry for entry in same if Version.parse(str(entry["sglang"])) == version]
     return next(iter(exact or same), None)
@@ -148,10 +148,10 @@ def resolve(
     library: Library | None = None,
     platform: str | None = None,
 ) -> ResolvedProfile:
-    """Return what a preset means for a version, with everything that speaks against it.
+    """Resolve a preset for a version; return the result with all findings.
 
-    ``platform`` is what the nodes are, where that is known. Raises ValueError when there is no such preset or version.
-    All else that is wrong is a finding.
+    ``platform`` is the platform of the nodes, if it is known. Raises ValueError if the preset does not exist or the
+    version is invalid; every other problem becomes a finding.
     """
     library = library or Library.load()
     merged = merge(profile, preset, overrides)
@@ -188,7 +188,8 @@ def resolve(
         setting.gpu,
         where,
     )
-    # a command line may be pasted from anywhere; a profile outlives the release that took its abbreviations
+    # In a pasted command line an abbreviation is only a warning; in a profile it is an error, because a profile is also
+    # used with later releases, which may not accept the abbreviation.
     judged = [replace(f, severity="error") if f.rule == "argparse.abbrev" else f for f in report.findings]
     findings += [*judged, *memory.findings, *patches.findings]
     findings += hardware_findings(hardware, platform, where)
@@ -216,7 +217,7 @@ def resolve(
 
 
 def _weighed(known: Model | None, model: Mapping[str, Any]) -> Model | None:
-    """Return what is known of the model, with the weights that the profile itself gives."""
+    """Return the facts of the model with the size of the weights from the profile, if the profile gives it."""
     if model.get("weights_gb") is None or not model.get("arch"):
         return known
     base = known or Model(str(model["repo"]), str(model["arch"]), "the profile")
@@ -224,7 +225,7 @@ def _weighed(known: Model | None, model: Mapping[str, Any]) -> Model | None:
 
 
 def set_of(findings: Sequence[Finding]) -> list[Finding]:
-    """Return each finding once: rendering and parsing may see the same thing."""
+    """Return each finding once: rendering and parsing can report the same problem."""
     seen: dict[str, Finding] = {}
     for finding in findings:
         seen.setdefault(json.dumps(finding.as_dict(), sort_keys=True, default=str), finding)
@@ -234,7 +235,7 @@ def set_of(findings: Sequence[Finding]) -> list[Finding]:
 def _model(
     given: Mapping[str, Any], server_args: Mapping[str, Any], models: Mapping[str, Model]
 ) -> tuple[dict[str, Any], Facts]:
-    """Return the model as it will be loaded, and the facts that rules need, the profile's own words first."""
+    """Return the model as it will be loaded, and the facts that rules need; values of the profile take precedence."""
     repo = str(given.get("repo") or "")
     known = find(models, repo)
     draft_path = server_args.get("speculative_draft_model_path")

@@ -1,7 +1,10 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What can be wrong with a profile beside its flags: image, status, hardware, sampling, and what is laid over it."""
+"""Check the parts of a profile that are not flags: image, status, hardware, sampling and overrides.
+
+Private to the collection.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +15,11 @@ from ansible_collections.gb10.cluster.plugins.module_utils._common.findings impo
 from ansible_collections.gb10.cluster.plugins.module_utils._common.versions import Version
 
 SAMPLING = "preferred_sampling_params"
-"""What SGLang calls defaults for requests; it takes them as JSON."""
+"""The flag that SGLang uses for request defaults; its value is JSON."""
 
 
 def override_findings(problems: Iterable[tuple[str, str]], where: str) -> list[Finding]:
-    """Report what the schema has against changes laid over a preset: each problem with its place among them."""
+    """Convert schema problems of overrides to findings; each problem comes with its place in the overrides."""
     remedy = "Write it as a preset of a profile does (docs/profiles.md)"
     return [
         Finding("error", "profile.override", place or "overrides", None, problem, remedy, where)
@@ -25,7 +28,7 @@ def override_findings(problems: Iterable[tuple[str, str]], where: str) -> list[F
 
 
 def image_findings(chosen: Mapping[str, Any] | None, image: str, version: Version, where: str) -> list[Finding]:
-    """Say that there is none for the version, or that another one may come than was meant."""
+    """Report a missing image, an image that is not pinned, or an image of another version."""
 
     def note(severity: Severity, rule: str, reason: str, remedy: str) -> Finding:
         return Finding(severity, rule, "images", image or None, reason, remedy, where)
@@ -38,13 +41,13 @@ def image_findings(chosen: Mapping[str, Any] | None, image: str, version: Versio
         remedy = "Pin it by digest (name@sha256:…), so that every node runs the same one"
         found.append(note("warning", "profile.image.unpinned", "a tag can be moved", remedy))
     if chosen is not None and Version.parse(str(chosen["sglang"])) != version:
-        reason = f"the image is of SGLang {chosen['sglang']}, asked for was {version}"
-        found.append(note("warning", "profile.image.version", reason, "Ask for the image's version"))
+        reason = f"the image contains SGLang {chosen['sglang']}, but {version} was requested"
+        found.append(note("warning", "profile.image.version", reason, "Request the version of the image"))
     return found
 
 
 def status_findings(merged: Mapping[str, Any], version: Version, where: str) -> list[Finding]:
-    """Say that somebody saw it fail: an error on that release, a warning on others, which may have repaired it."""
+    """Report a preset that is known to fail: an error on the release where it failed, a warning on other releases."""
     if merged.get("status") != "broken":
         return []
     seen, source = Version.parse(str(merged["sglang_version"])), str(merged.get("source") or "the profile")
@@ -56,7 +59,7 @@ def status_findings(merged: Mapping[str, Any], version: Version, where: str) -> 
 
 
 def hardware_findings(hardware: str, platform: str | None, where: str) -> list[Finding]:
-    """Compare what a profile was written for with what the nodes are, where that is known."""
+    """Report a profile that was written for another platform than the nodes', if that is known."""
     if platform in (None, hardware):
         return []
     reason = f"the profile is for {hardware}, the nodes are {platform}"
@@ -67,12 +70,12 @@ def hardware_findings(hardware: str, platform: str | None, where: str) -> list[F
 def with_sampling(
     server_args: Mapping[str, Any], sampling: Mapping[str, Any], where: str
 ) -> tuple[dict[str, Any], list[Finding]]:
-    """Return the settings with the defaults for requests under SGLang's own name for them."""
+    """Return the settings with the request defaults under SGLang's own flag name."""
     given = {key: value for key, value in sampling.items() if value is not None}
     if not given:
         return dict(server_args), []
     if SAMPLING in server_args:
-        reason, remedy = "sampling says it too", f"Give it under sampling only, and remove {SAMPLING}"
+        reason, remedy = "the profile sets it under sampling too", f"Give it under sampling only, and remove {SAMPLING}"
         value = server_args[SAMPLING]
         return dict(server_args), [Finding("error", "profile.sampling.twice", SAMPLING, value, reason, remedy, where)]
     return {**server_args, SAMPLING: given}, []

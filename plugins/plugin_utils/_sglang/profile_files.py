@@ -1,7 +1,10 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Find and read profiles on the controller: the user's own directories first, then the collection's. Private."""
+"""Find and read profiles on the controller, first in the user's directories, then in the collection's.
+
+Private to the collection.
+"""
 
 from __future__ import annotations
 
@@ -25,28 +28,26 @@ SCHEMA = PROFILES / "schema" / "profile.schema.json"
 
 
 class ProfileError(ValueError):
-    """A profile that can't be used; the text says which, why, and what to do."""
+    """An unusable profile; the message names the profile, the problem and the remedy."""
 
 
 class _Loader(yaml.SafeLoader):
-    """Refuses a key that stands twice in one mapping: YAML would silently keep the last."""
+    """Rejects duplicate keys in a mapping, of which YAML would silently keep the last."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         seen: set[Any] = set()
-        for key_node, *_ in node.value:
+        for key_node, _value_node in node.value:
             if key_node.tag == "tag:yaml.org,2002:merge":
                 continue
             key = self.construct_object(key_node, deep=True)
             if key in seen:
-                raise yaml.constructor.ConstructorError(
-                    None, None, f"the key {key!r} stands twice", key_node.start_mark
-                )
+                raise yaml.constructor.ConstructorError(None, None, f"duplicate key {key!r}", key_node.start_mark)
             seen.add(key)
         return super().construct_mapping(node, deep)
 
 
 def find_profiles(search_path: Iterable[Path | str] = ()) -> dict[str, Path]:
-    """Return every profile by name; a name found earlier on the path hides later ones, the collection's come last."""
+    """Return every profile by name; the first match on the search path wins; the collection's profiles come last."""
     found: dict[str, Path] = {}
     for directory in (*(Path(entry) for entry in search_path), PROFILES):
         for path in sorted((*directory.glob("*.yml"), *directory.glob("*.yaml"))):
@@ -55,7 +56,7 @@ def find_profiles(search_path: Iterable[Path | str] = ()) -> dict[str, Path]:
 
 
 def load_profile(name: str, search_path: Iterable[Path | str] = ()) -> dict[str, Any]:
-    """Return a profile as a plain mapping, checked against the schema; raise ProfileError with everything wrong."""
+    """Return a profile as a plain mapping after checking it with the schema; raise ProfileError with all problems."""
     profiles = find_profiles(search_path)
     if name not in profiles:
         close = get_close_matches(name, profiles, n=1, cutoff=0.5)
@@ -82,15 +83,15 @@ def read_profile(path: Path) -> dict[str, Any]:
 
 
 def schema_problems(profile: Any) -> Iterable[str]:
-    """Yield everything that the published schema has against a profile, with the place of each."""
+    """Yield every violation of the published schema in a profile, with its place."""
     for place, problem in _problems(profile, _schema()):
         yield f"{place or 'profile'}: {problem}"
 
 
 def override_problems(overrides: Any) -> list[tuple[str, str]]:
-    """Return place and text of everything wrong with changes laid over a preset.
+    """Return the place and the text of every problem in overrides of a preset.
 
-    They are written as a preset is, and may change the model, such as its revision.
+    Overrides have the format of a preset and may also change the model, for example its revision.
     """
     schema = _schema()
     preset = schema["$defs"]["preset"]
@@ -105,7 +106,7 @@ def _schema() -> dict[str, Any]:
 
 
 def _problems(data: Any, schema: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
-    """Yield place and text of everything that a schema has against some data."""
+    """Yield the place and the text of every violation of a schema."""
     if jsonschema is None:
         raise ProfileError("profiles can't be checked: install the Python package jsonschema beside ansible-core")
     validator = jsonschema.Draft202012Validator(schema)

@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Write a mapping of SGLang settings as the words of a command line, for one release. Private to the collection."""
+"""Write a mapping of SGLang settings as command-line words for one release. Private to the collection."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from .owned import OWNERS
 from .translate import translate
 
 ENV_RANGES: dict[str, tuple[str | None, str | None]] = {"SGLANG_ENABLE_SPEC_V2": (None, "0.5.13")}
-"""Variables that SGLang reads in these releases only; what they switched on is always on later (environ.py)."""
+"""Variables that SGLang reads only in these releases; later releases always do what they enabled (environ.py)."""
 
 
 def translate_env(
     env: Mapping[str, str], written_for: Version, version: Version, where: str
 ) -> tuple[dict[str, str], list[Finding]]:
-    """Leave out what a profile says for older releases and the release that will run has by itself."""
+    """Remove variables that only older releases read, because the given release always does what they enable."""
     kept: dict[str, str] = {}
     findings: list[Finding] = []
     for key, value in env.items():
         extent = ENV_RANGES.get(key)
         if extent is not None and written_for.within(*extent) and not version.within(*extent):
-            reason = f"left out: SGLang {version} always does what it switched on"
+            reason = f"left out: SGLang {version} always does what it enabled"
             findings.append(Finding("info", "translate.changed", key, value, reason, "Nothing to do", where))
         else:
             kept[key] = value
@@ -38,7 +38,7 @@ def translate_env(
 
 
 def topology_argv(topology: Mapping[str, int]) -> list[str]:
-    """Return the flags of the parallel sizes, as rank 0 would get them."""
+    """Return the flags of the parallel sizes as rank 0 gets them."""
     argv = ["--tp-size", str(topology["tp"]), "--pp-size", str(topology["pp"]), "--ep-size", str(topology["ep"])]
     if topology["nodes"] > 1:
         argv += ["--nnodes", str(topology["nodes"]), "--node-rank", "0", "--dist-init-addr", "192.0.2.1:20000"]
@@ -50,7 +50,7 @@ def _word(value: Any) -> str:
 
 
 def _mismatch(value: Any, flag: Flag | None) -> tuple[str, str, str] | None:
-    """Return rule, reason and remedy when a switch is given a value, or a value is replaced by true or false."""
+    """Return rule, reason and remedy if a switch is given a value, or a flag with a value is given true or false."""
     if flag is None or value is None:
         return None
     if isinstance(value, bool) and not flag.is_switch and flag.nargs != "?":
@@ -62,7 +62,7 @@ def _mismatch(value: Any, flag: Flag | None) -> tuple[str, str, str] | None:
 
 
 def _item(key: str, value: Any, flag: Flag | None) -> Item | None:
-    """Return one setting as a flag; None when an absent flag says the same."""
+    """Return one setting as a flag; None if leaving out the flag has the same effect."""
     name = key.replace("_", "-")
     option, negative = f"--{name}", f"--no-{name}"
     if value is True:
@@ -76,7 +76,7 @@ def _item(key: str, value: Any, flag: Flag | None) -> Item | None:
         words = (json.dumps(value),) if whole else tuple(_word(part) for part in value)
         return Item(option, option, words)
     word = _word(value)
-    # a word that begins with a dash would be read as a flag of its own
+    # A value that begins with a dash would be read as a flag; the form --flag=value prevents this.
     return Item(option, option, (word,), inline=word.startswith("-"))
 
 
@@ -87,7 +87,7 @@ def render_argv(
     where: str = "",
     written_for: Catalogue | None = None,
 ) -> tuple[list[str], list[Finding]]:
-    """Return the flags in the release's spelling, and what was translated or can't be."""
+    """Return the flags in the release's spelling, with findings about translated and untranslatable settings."""
     findings: list[Finding] = []
     items: list[Item] = []
     for key, value in server_args.items():
@@ -108,6 +108,6 @@ def render_argv(
         if item is not None:
             items.append(item)
     done, notes = translate(items, catalogue, history, written_for)
-    # an unknown flag is the parser's to report, with its nearest neighbour
+    # The parser reports unknown flags itself, with a suggestion.
     findings += [note for note in notes if note.severity != "error" or history.span(note.key) is not None]
     return [word for item in done for word in item.argv], findings

@@ -1,10 +1,10 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What SGLang makes of its settings before it loads a model, as far as it can be known from them. Private.
+"""Predict what SGLang changes in its settings before it loads a model. Private to the collection.
 
-This is not SGLang's resolver: it knows the rewrites that change what was measured (draft depth, graphs, expert
-parallelism, concurrency), each from the release's own source. ``scripts/sglang_check.py --deep`` runs the real code.
+This does not replace SGLang's resolver: it knows only the changes that affect measurements (draft depth, graphs, expert
+parallelism, concurrency), each taken from the release's source. ``scripts/sglang_check.py --deep`` runs the real code.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ IRRELEVANT = frozenset(
         "tool_call_parser", "reasoning_parser", "chat_template", "decode_log_interval", "download_dir",
     }
 )  # fmt: skip
-"""Settings that don't change the engine: two command lines that differ in these only are one configuration."""
+"""Settings that do not change the engine: command lines that differ only in these are the same configuration."""
 
 FROZEN_KV_PATCH = "sglang#24436"
-"""The change that brought FROZEN_KV_MTP; images of 0.5.11 that carry it behave like 0.5.12 here."""
+"""The change that introduced FROZEN_KV_MTP; images of 0.5.11 that carry it behave like 0.5.12 in this respect."""
 
 NEMOTRON_RADIX_PATCH = "sglang#27998"
 """The change that lets NemotronH speculate with the radix cache, part of 0.5.14; images of 0.5.13 may carry it."""
@@ -34,7 +34,7 @@ NEMOTRON_RADIX_PATCH = "sglang#27998"
 
 @dataclass(frozen=True)
 class Change:
-    """A setting that runs with another value than it was given."""
+    """A setting that runs with another value than the given one."""
 
     key: str
     given: Any
@@ -43,7 +43,7 @@ class Change:
 
 
 def mamba_ratio(strategy: str, overlap: bool, radix: bool) -> int:
-    """Return the Mamba states that one running request needs (kv_cache_configurator._calculate_mamba_ratio)."""
+    """Return the number of Mamba states per running request (kv_cache_configurator._calculate_mamba_ratio)."""
     if not radix:
         return 1
     if strategy == "extra_buffer":
@@ -52,7 +52,7 @@ def mamba_ratio(strategy: str, overlap: bool, radix: bool) -> int:
 
 
 def _speculation(context: dict[str, Any], version: Version) -> None:
-    """Set ``spec``, the algorithm that runs, and the depth with SGLang's defaults filled in."""
+    """Set ``spec``, the algorithm that runs, and the draft depth with SGLang's defaults filled in."""
     asked = context["speculative_algorithm"]
     spec = None if asked is None else str(asked).upper()
     if spec in ("NEXTN", "EAGLE"):
@@ -68,16 +68,17 @@ def _speculation(context: dict[str, Any], version: Version) -> None:
     context.update(spec=spec, eagle_family=eagle, steps=steps, topk=topk, draft_tokens=draft)
     adjusted = eagle and topk == 1 and steps is not None
     context["draft_tokens_run"] = steps + 1 if adjusted else draft
-    # before, caches were sized without the draft: it took its memory from what mem_fraction_static leaves free
+    # Earlier releases sized the caches without the draft, which used memory outside mem_fraction_static.
     context["draft_inside"] = version.within("0.5.14", None)
 
 
 def _mamba(context: dict[str, Any], version: Version) -> None:
-    """Set how the state pool of a hybrid model is shared out."""
+    """Set how SGLang divides the state pool of a hybrid model."""
     strategy = context["mamba_radix_cache_strategy"] or "auto"
     overlap = not context["disable_overlap_schedule"]
     if strategy == "auto":
-        # the change lets speculation keep the radix cache, which only an extra buffer allows; without it, as before
+        # This change allows speculation with the radix cache, which requires the extra_buffer strategy.
+        # Without the change, behaviour is that of releases before 0.5.14.
         modern = version.within("0.5.14", None) or (context["spec"] and NEMOTRON_RADIX_PATCH in context["carries"])
         paged = (context["page_size"] or 1) > 1
         strategy = "extra_buffer" if modern and (overlap or paged) else "no_buffer"
@@ -91,14 +92,14 @@ def _mamba(context: dict[str, Any], version: Version) -> None:
         mamba_strategy=strategy,
         mamba_ratio=ratio if context["hybrid"] else None,
         mamba_parallel=pool // ratio if context["hybrid"] and pool is not None else None,
-        # states of drafted tokens come out of the states' own share, no longer ahead of it
+        # States of draft tokens use the share of the states; earlier releases reserved memory for them first.
         mamba_jointly=version.within("0.5.13", None),
     )
 
 
 def _graphs(context: dict[str, Any], version: Version, given: frozenset[str]) -> None:
-    """Set why the prefill graph is switched off although nobody asked for it, or None."""
-    # from 0.5.15 the prefill graph is of the breakable kind, which some multimodal models take (0.5.16)
+    """Set the reason why SGLang disables the prefill graph on its own, or None."""
+    # Since 0.5.15 the prefill graph is breakable, which works with some multimodal models since 0.5.16.
     breakable = context["breakable_multimodal"] and version.within("0.5.16", None)
     reasons: list[tuple[bool, str]] = [
         (context["no_prefill_graph"], "the architecture is on SGLang's list"),
@@ -112,7 +113,7 @@ def _graphs(context: dict[str, Any], version: Version, given: frozenset[str]) ->
         ("gguf" in (context["load_format"], context["quantization"]), "the checkpoint is GGUF"),
     ]
     if version.within(None, "0.5.13") and "--disable-piecewise-cuda-graph" not in context["options"]:
-        # --disable-cuda-graph has the newer names of both phases, but switches only decode off up to here
+        # --disable-cuda-graph maps to the newer names of both phases, but here it disables only decode graphs.
         context["cuda_graph_backend_prefill"] = None
     explicit = context["cuda_graph_backend_prefill"] if "cuda_graph_backend_prefill" in given else None
     forced = explicit == "tc_piecewise" or (explicit is not None and version.within("0.5.14", None))
@@ -127,7 +128,7 @@ def _graphs(context: dict[str, Any], version: Version, given: frozenset[str]) ->
 
 
 def derive(context: dict[str, Any], version: Version, given: frozenset[str]) -> list[Change]:
-    """Add to a context what SGLang decides by itself, and return every given value that it overrides."""
+    """Add SGLang's own decisions to a context, and return every given value that they override."""
     _speculation(context, version)
     _mamba(context, version)
     _graphs(context, version, given)
@@ -165,9 +166,9 @@ def derive(context: dict[str, Any], version: Version, given: frozenset[str]) -> 
 
 
 def resolved_key(values: Mapping[str, Any], changes: Sequence[Change], env: Mapping[str, str]) -> str:
-    """Return a text that is equal for two command lines exactly when the engine they configure is.
+    """Return a text that is equal for two command lines exactly when they configure the same engine.
 
-    ``values`` are canonical: newest names, defaults included or left out alike on both sides.
+    ``values`` use canonical keys (the newest names); both command lines must include defaults, or both must omit them.
     """
     final = {key: value for key, value in values.items() if key not in IRRELEVANT}
     final.update({change.key: change.becomes for change in changes})

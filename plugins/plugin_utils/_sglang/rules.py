@@ -1,7 +1,10 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Rules across flags: data (``profiles/rules.json``) applied to one set of flags of one release. Private."""
+"""Apply the rules across flags (``profiles/rules.json``) to one set of flags of one release.
+
+Private to the collection.
+"""
 
 from __future__ import annotations
 
@@ -29,17 +32,17 @@ GPUS: dict[str, tuple[int, bool, float]] = {
     "h200": (90, False, 139.0),
     "h100": (90, False, 79.0),
 }
-"""Known GPUs: compute capability, whether CPU and GPU share the memory, and the GiB that are visible."""
+"""Known GPUs: compute capability, whether CPU and GPU share memory, and the visible GiB."""
 
 EVIDENCE = ("measured", "reported", "derived", "refuted")
-"""How a rule is known: seen on hardware, told by somebody, read in the source, contradicted by published launches."""
+"""Kinds of evidence: seen on hardware, reported by somebody, read in the source, contradicted by published launches."""
 
 _TRUE = frozenset({"1", "true", "yes", "y", "on", "t"})
 
 
 @dataclass(frozen=True)
 class Facts:
-    """What is known of the model: a few lines of its config.json; None is unknown, not absent."""
+    """Facts about the model: a few values of its config.json; None means unknown, not absent."""
 
     arch: str | None = None
     draft_arch: str | None = None
@@ -50,7 +53,7 @@ class Facts:
 
 @dataclass(frozen=True)
 class Setting:
-    """What the flags will meet: hardware, the image beyond its version, environment; ``patches`` None is unknown."""
+    """The environment of the flags: hardware, extras of the image, variables; ``patches`` is None if unknown."""
 
     gpu: str = "gb10"
     gpus_per_node: int = 1
@@ -61,10 +64,10 @@ class Setting:
 
 @dataclass(frozen=True)
 class Rule:
-    """One rule; several may share an id, for ranges of releases that behave differently.
+    """One rule; several rules may share an id, for ranges of releases that behave differently.
 
-    ``flags`` are spellings that set it off, each with its counterpart in SGLang where it has one; ``tried`` counts the
-    published launches that it applied to: those that worked and those that failed.
+    ``flags`` are the spellings that trigger it, each with its counterpart in SGLang if there is one; ``tried`` counts
+    the published launches to which it applied: those that worked and those that failed.
     """
 
     id: str
@@ -84,7 +87,7 @@ class Rule:
 
     @classmethod
     def from_dict(cls, raw: Mapping[str, Any]) -> Rule:
-        """Build a rule from an entry of the rules file; raise ValueError when it can't be one."""
+        """Build a rule from an entry of the rules file; raise ValueError if the entry is invalid."""
         missing = {"id", "severity", "key", "reason", "remedy", "source", "evidence"} - set(raw)
         if missing or not (raw.get("when") or raw.get("flags")):
             raise ValueError(f"rule {raw.get('id', '?')}: needs {', '.join(sorted(missing)) or 'when or flags'}")
@@ -105,7 +108,7 @@ class Rule:
 
     @property
     def told_by(self) -> str:
-        """Return how the rule is known, in words: evidence, source, and the published launches that it applied to."""
+        """Return the evidence of the rule in words: kind, source, and the published launches to which it applied."""
         works, fails = self.tried
         launches = f"; of the published launches, {works} that worked and {fails} that failed" if works + fails else ""
         return f"{self.evidence}: {self.source}{launches}"
@@ -113,7 +116,7 @@ class Rule:
 
 @dataclass(frozen=True)
 class RuleBook:
-    """All rules, and the groups of architectures that they speak of."""
+    """All rules, and the groups of architectures that they refer to."""
 
     rules: tuple[Rule, ...]
     groups: Mapping[str, frozenset[str]]
@@ -121,7 +124,7 @@ class RuleBook:
 
 @dataclass(frozen=True)
 class Judgement:
-    """What the rules say about one set of flags, with what SGLang would change and every value they looked at."""
+    """The result of the rules for one set of flags: findings, SGLang's changes, and the values that the rules used."""
 
     findings: list[Finding]
     changes: list[Change]
@@ -130,7 +133,7 @@ class Judgement:
 
 @lru_cache(maxsize=4)
 def load_rules(path: Path) -> RuleBook:
-    """Read the rules; raise ValueError that names the rule or file which is wrong."""
+    """Read the rules; raise ValueError that names the invalid rule or file."""
     try:
         raw = json.loads(path.read_text(encoding="utf-8"))
         groups = {name: frozenset(members) for name, members in raw["groups"].items()}
@@ -140,7 +143,7 @@ def load_rules(path: Path) -> RuleBook:
 
 
 def _defaults(catalogue: Catalogue, history: History) -> dict[str, Any]:
-    """Return every canonical key that any release knows, with the default of this one."""
+    """Return the default of this release for every canonical key of any release."""
     if catalogue.version not in history.defaults:
         values: dict[str, Any] = {}
         for other in (*history.catalogues, catalogue):
@@ -186,7 +189,7 @@ def _facts(context: dict[str, Any], facts: Facts, setting: Setting, book: RuleBo
 
 
 def _architecture(context: dict[str, Any], catalogue: Catalogue, history: History) -> None:
-    """Tell whether the release has the model's class, and which one was meant if no release has."""
+    """Set whether the release has the model's class, and a suggestion if no release has it."""
     arch = context["arch"]
     context["arch_known"] = arch is None or arch in catalogue.architectures
     context["arch_hint"], context["arch_elsewhere"] = "", False
@@ -200,7 +203,7 @@ def _architecture(context: dict[str, Any], catalogue: Catalogue, history: Histor
 
 
 def _override(text: Any) -> dict[str, Any] | None:
-    """Return the changes to the checkpoint's config on a command line, or None when they are not a JSON object."""
+    """Return the config changes that a command line makes to the checkpoint, or None if they are not a JSON object."""
     try:
         override = json.loads(text or "{}")
     except (TypeError, ValueError):
@@ -209,7 +212,7 @@ def _override(text: Any) -> dict[str, Any] | None:
 
 
 def _packages(context: dict[str, Any], catalogue: Catalogue, setting: Setting) -> None:
-    """Set the versions of packages that the image carries, else those that the release's wheel pins."""
+    """Set the package versions that the image carries, else those that the release's wheel pins."""
     for key, name, limit, since in (
         ("transformers", "transformers", "transformers_58", "5.8"),
         ("flashinfer", "flashinfer_python", "flashinfer_0616", "0.6.16"),
@@ -230,7 +233,7 @@ def build_context(
     setting: Setting,
     book: RuleBook,
 ) -> tuple[dict[str, Any], list[Change]]:
-    """Return what rules may speak of: every flag by its newest name, facts, and what SGLang makes of them."""
+    """Return the names that rules can use: every flag by its newest name, facts, and SGLang's own decisions."""
     context = _defaults(catalogue, history)
     context.update({key: value for key, value in parsed.refused.items() if key in context})
     context.update({key: value for key, value in parsed.values.items() if key in context})
@@ -250,7 +253,7 @@ def build_context(
 
 
 class _Words(dict[str, Any]):
-    """Values for a message: what isn't set says so."""
+    """Values for a message; a value that is not set appears as "unset"."""
 
     def __missing__(self, key: str) -> str:
         return "{" + key + "}"
@@ -275,14 +278,14 @@ def _finding(rule: Rule, context: Mapping[str, Any], extra: Mapping[str, Any]) -
 
 
 def _replacements(rule: Rule, item: Item, catalogue: Catalogue, history: History) -> dict[str, Any]:
-    """Return the words for a rule on names of flags: the flag, its successor, and what the release calls it."""
+    """Return the message words for a rule about flag names: the flag, its successor, and its name in the release."""
     here = spelling(item, catalogue, history)
     return {
         "flag": item.written,
         "value": " ".join(item.words) or None,
         "counterpart": rule.flags[item.written],
         "successor": history.successor(item.written) or "the new flag",
-        "predecessor": {None: "nothing does the same", "": "none, it behaves like that without"}.get(here, here),
+        "predecessor": {None: "none, it has no counterpart", "": "none, it always behaves that way"}.get(here, here),
     }
 
 
@@ -295,7 +298,7 @@ def judge_flags(
     setting: Setting,
     book: RuleBook,
 ) -> Judgement:
-    """Apply all rules; raise ValueError when a rule itself is wrong."""
+    """Apply all rules; raise ValueError if a rule is invalid."""
     context, changes = build_context(catalogue, history, version, parsed, facts, setting, book)
     applied: list[Finding] = []
     for rule in book.rules:
@@ -307,7 +310,7 @@ def judge_flags(
 
 
 def conditions_met(rule: Rule, context: Mapping[str, Any], version: Version) -> list[dict[str, Any]]:
-    """Return the words of every case in which a rule's condition holds: one for each of its keys, or a single one."""
+    """Return message words for every match of a rule's condition: one per key of the rule, or a single one."""
     if rule.when is None or not version.within(rule.first, rule.last):
         return []
     cases = [{"name": key, "value": context[key]} for key in rule.keys] or [{}]

@@ -1,9 +1,9 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What one token and one Mamba state of a model take on one GPU, each with its arithmetic. Private to the collection.
+"""Compute the size of one token and of one Mamba state on one GPU, and show the arithmetic. Private to the collection.
 
-As SGLang counts them: pool_configurator.py (tokens) and configs/mamba_utils.py (states).
+The formulas are SGLang's: pool_configurator.py (tokens) and configs/mamba_utils.py (states).
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from typing import NamedTuple
 from .models import Model
 
 KV_BYTES: dict[str, float] = {"fp8_e4m3": 1.0, "fp8_e5m2": 1.0, "fp4_e2m1": 0.5625, "nvfp4": 0.5625, "mxfp8": 1.03125}
-"""Bytes of one cached number; whatever isn't listed is two bytes wide (bfloat16)."""
+"""Bytes per cached number; types that are not listed use two bytes (bfloat16)."""
 
 
 class Sized(NamedTuple):
-    """Bytes, and how they come about."""
+    """A number of bytes, and the text of its calculation."""
 
     size: float
     text: str
@@ -27,28 +27,28 @@ class Sized(NamedTuple):
 
 @dataclass(frozen=True)
 class Share:
-    """How a model is spread; one GPU holds a part of the heads (tp) of a part of the layers (pp)."""
+    """How a model is divided: one GPU holds a part of the heads (tp) of a part of the layers (pp)."""
 
     tp: int
     pp: int = 1
 
     def layers(self, count: int) -> int:
-        """Return the layers of the fullest stage."""
+        """Return the number of layers in the largest pipeline stage."""
         return ceil(count / self.pp)
 
     def heads(self, count: int) -> int:
-        """Return the KV heads of a GPU; where there are fewer heads than GPUs, each GPU keeps one."""
+        """Return the number of KV heads per GPU; with fewer heads than GPUs each GPU keeps one."""
         return max(1, count // self.tp)
 
     def show(self, count: int) -> str:
-        """Return the layers of a stage in words."""
+        """Return the number of layers of a stage as text."""
         return f"{count} layers" if self.pp == 1 else f"{self.layers(count)} of {count} layers"
 
 
 def token_size(model: Model, kv_dtype: str, share: Share, sliding: float) -> Sized | None:
-    """Return what one token takes in the cache, or None when the model's heads aren't known.
+    """Return the cache size of one token, or None if the model's heads are unknown.
 
-    ``sliding`` is the share of all tokens for which the layers with a sliding window have room.
+    ``sliding`` is the share of all tokens that the layers with a sliding window keep.
     """
     layers = model.attention_layers or model.layers
     if layers is None or model.kv_heads is None or model.head_dim is None:
@@ -67,9 +67,9 @@ def _keys_and_values(share: Share, layers: int, heads: int, head_dim: int, kv_dt
 
 
 def state_size(model: Model, share: Share, ssm_bytes: int) -> Sized | None:
-    """Return what one Mamba state takes, or None when its shape isn't known.
+    """Return the size of one Mamba state, or None if its shape is unknown.
 
-    ``ssm_bytes`` is the width of the recurrent part (mamba_ssm_dtype); that of the convolution is two bytes.
+    ``ssm_bytes`` is the width of the recurrent part (mamba_ssm_dtype); the convolution part uses two bytes.
     """
     if (
         model.mamba_layers is None
@@ -81,7 +81,7 @@ def state_size(model: Model, share: Share, ssm_bytes: int) -> Sized | None:
     ):
         return None
     inner = model.mamba_heads * model.mamba_head_dim
-    # groups that can't be dealt out evenly are repeated, one a GPU
+    # If the groups cannot be divided evenly, they are repeated, one per GPU.
     groups = model.mamba_groups if model.mamba_groups % share.tp == 0 else share.tp
     channels, kept = inner + 2 * groups * model.mamba_state_size, model.mamba_conv - 1
     size = (

@@ -1,10 +1,10 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Write flags of one SGLang release the way another release spells them, or say why that can't be. Private.
+"""Write the flags of one SGLang release in the spelling of another, or report why that is impossible.
 
-Renames come from the releases themselves: a release that retires a flag names the replacement, and the catalogues keep
-that. Only what no release says about itself is written down here.
+Private to the collection. Renames come from the releases themselves: a release that retires a flag names its
+replacement, and the catalogues record it. Only renames that no release documents are listed here.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ _DEFAULTS: dict[tuple[str, str | None], str] = {
     (PREFILL, "disabled"): "this release compiles no prefill graph unless asked to",
     (DECODE, "full"): "this release always captures the whole decode step",
 }
-"""What may be left out where a release has no such flag, because it behaves like that anyway."""
+"""Flags that can be left out in a release without them, because it behaves that way by default."""
 
 
 class _Translator:
-    """Carries one list of flags over to one release."""
+    """Translates one list of flags to one release."""
 
     def __init__(self, items: Sequence[Item], catalogue: Catalogue, history: History, written_for: Catalogue) -> None:
         self.items, self.catalogue, self.history, self.written_for = items, catalogue, history, written_for
@@ -62,9 +62,9 @@ class _Translator:
         return True
 
     def forward(self, item: Item) -> bool:
-        """Follow the replacements that later releases name, as far as this release has them."""
+        """Apply the replacements that later releases name, as far as this release has them."""
         moves = self.history.forward.get(item.option)
-        if moves is None or not all(self.has(self._last(new)) for new, *_ in moves):
+        if moves is None or not all(self.has(self._last(new)) for new, *_constant in moves):
             return False
         for new, constant in moves:
             words = item.words if constant is None else (constant,)
@@ -84,7 +84,7 @@ class _Translator:
         return option
 
     def backward(self, item: Item) -> bool:
-        """Find the spelling that this older release has for the same effect."""
+        """Find the spelling of the same effect in this older release."""
         value = item.words[0] if len(item.words) == 1 else None
         for constant in (value, None):
             for old in self.history.backward.get((item.option, constant), ()):
@@ -107,10 +107,10 @@ class _Translator:
         return True
 
     def _graphs(self, items: Sequence[Item]) -> Sequence[Item]:
-        """Keep the meaning of ``--disable-cuda-graph``, which switches the prefill graph off too since 0.5.14.
+        """Keep the meaning of ``--disable-cuda-graph``, which also disables the prefill graph since 0.5.14.
 
-        Until then the prefill graph had a switch of its own, and only that one (init_piecewise_cuda_graphs of
-        model_runner.py). The release that joined them says so by naming flags of both as the replacement.
+        Before 0.5.14, the prefill graph had a separate switch (init_piecewise_cuda_graphs in model_runner.py). The
+        release that merged the switches names the flags of both phases as the replacement.
         """
         then, now = (side.options.get(NO_GRAPH) for side in (self.written_for, self.catalogue))
         joined, joins = (flag is not None and flag.replacement is not None for flag in (then, now))
@@ -131,7 +131,7 @@ class _Translator:
         return kept
 
     def _attention_dp(self, items: Sequence[Item]) -> Sequence[Item]:
-        """Turn ``--dp-size N --enable-dp-attention`` into ``--attn-dp-size N`` (0.5.22 and later), and back."""
+        """Convert ``--dp-size N --enable-dp-attention`` to ``--attn-dp-size N`` (0.5.22 and later), and back."""
         by_key = {key_of(item.option): item for item in items}
         size, switch = by_key.get("dp_size") or by_key.get("data_parallel_size"), by_key.get("enable_dp_attention")
         attention = by_key.get("attn_dp_size")
@@ -155,7 +155,7 @@ class _Translator:
         self.report(
             "error",
             item,
-            f"SGLang {self.catalogue.version} has nothing that does the same ({extent})",
+            f"SGLang {self.catalogue.version} has no counterpart ({extent})",
             "Remove it, or run a release that has it",
         )
         self.done.append(item)
@@ -164,15 +164,15 @@ class _Translator:
 def translate(
     items: Sequence[Item], catalogue: Catalogue, history: History, written_for: Catalogue | None = None
 ) -> tuple[list[Item], list[Finding]]:
-    """Return the flags in the spelling of a release; what has no counterpart stays, with an error that says so.
+    """Return the flags in the spelling of a release; flags without a counterpart stay and cause an error finding.
 
-    ``written_for`` is the release whose meaning the flags have, where that is another one.
+    ``written_for`` is the release for which the flags were written, if it is another one.
     """
     return _Translator(items, catalogue, history, written_for or catalogue).run()
 
 
 def spelling(item: Item, catalogue: Catalogue, history: History) -> str | None:
-    """Return what a release calls a flag with its value; empty when it needs none, None when nothing does the same."""
+    """Return a flag with its value as the release spells it; empty if it needs none, None if it has no counterpart."""
     done, notes = translate([item], catalogue, history)
     if any(note.severity == "error" for note in notes):
         return None

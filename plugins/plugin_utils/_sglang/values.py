@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the type functions of SGLang's parser make of a flag's value. Private to the collection."""
+"""Convert flag values as the type functions of SGLang's parser do. Private to the collection."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _FACTORS = {"k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "Ki": 2**10, "Mi": 
 
 
 class ValueRefused(Exception):
-    """A value that the parser refuses; the text says why, as the parser would."""
+    """A value that the parser refuses; the message gives the parser's reason."""
 
 
 def readable_int(text: str) -> int:
@@ -94,11 +94,11 @@ _CONVERTERS: dict[str | None, Callable[[str], Any]] = {
 
 
 def convert(flag: Flag, text: str) -> Any:
-    """Return the value that the parser stores for one word; raise ValueRefused when it takes none such."""
+    """Return the value that the parser stores for one word; raise ValueRefused if it refuses the word."""
     if flag.kind == "parse_cuda_graph_config_arg":
         value = _graph_config(text, flag.keys, retired="tc_compiler" not in flag.keys.get("decode", ()))
     else:
-        # a type function that this version of the collection doesn't know is taken to accept any text
+        # An unknown type function is assumed to accept any text.
         value = _CONVERTERS.get(flag.kind, str)(text)
     if flag.choices is not None and value not in flag.choices:
         raise ValueRefused("not in the choices")

@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the actions that read a sweep's journal have in common. Private to the collection."""
+"""Journal functions that several actions share. Private to the collection."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from . import journal
 
 
 def read_journal(path: str | Path) -> list[dict[str, Any]]:
-    """Return the records of a sweep's journal, none if there is none. Raise AnsibleActionFail for a damaged one."""
+    """Return the records of a sweep's journal; none if it does not exist. Raise AnsibleActionFail if it is damaged."""
     try:
         return journal.read(Path(path)).records
     except journal.JournalDamaged as error:
@@ -22,7 +22,7 @@ def read_journal(path: str | Path) -> list[dict[str, Any]]:
 
 
 def existing_journal(path: str | Path) -> list[dict[str, Any]]:
-    """Return the records of a journal that must be there. Raise AnsibleActionFail, naming those beside it."""
+    """Return the records of an existing journal. Otherwise raise AnsibleActionFail, naming the journals beside it."""
     file = Path(path)
     if not file.is_file():
         others = ", ".join(sorted(p.name for p in file.parent.glob("*.jsonl"))) or "no journal"

@@ -1,7 +1,10 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Which engine a cell of a sweep is, and what role serving_plan needs to serve it. Private to the collection."""
+"""Identify the engine of a sweep's cell, and return the variables with which serving_plan serves it.
+
+Private to the collection.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from .._sglang.profile import ResolvedProfile, resolve
 
 
 def serving_of(overlay: Mapping[str, Any], sglang_version: str = "") -> dict[str, Any]:
-    """Return preset, version, transport and overrides of role serving_plan for a cell; the version is the default."""
+    """Return preset, version, transport and overrides of role serving_plan for a cell; the version is a default."""
     chosen = {"preset": "", "sglang_version": sglang_version, "transport": "roce"}
     overrides = {key: value for key, value in overlay.items() if key not in chosen}
     return {key: overlay.get(key, default) for key, default in chosen.items()} | {"overrides": overrides}
@@ -22,9 +25,9 @@ def serving_of(overlay: Mapping[str, Any], sglang_version: str = "") -> dict[str
 def engine_of(
     profile: Mapping[str, Any], overlay: Mapping[str, Any], sglang_version: str = ""
 ) -> tuple[str, ResolvedProfile]:
-    """Return a key that is equal for two cells exactly when they are one engine, and the resolved profile.
+    """Return a key that is equal for two cells exactly when they have the same engine, and the resolved profile.
 
-    SGLang's own settings are in ``ResolvedProfile.engine``; transport, image and other variables are added here.
+    ``ResolvedProfile.engine`` contains SGLang's own settings; the key adds transport, image and other variables.
     Raises ValueError for an unknown preset or version.
     """
     cell = serving_of(overlay, sglang_version)

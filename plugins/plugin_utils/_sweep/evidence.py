@@ -1,7 +1,10 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the tasks of one cell learned, and what its record says of where it ran. Pure; private to the collection."""
+"""Collect the results of a cell's tasks, and describe the environment in which it ran.
+
+Pure; private to the collection.
+"""
 
 from __future__ import annotations
 
@@ -10,15 +13,15 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 Stage = Literal["serve", "transport", "measure"]
-"""What a cell was doing when it failed: starting its server, checking the transport of its ranks, or measuring."""
+"""The stage at which a cell failed: starting its server, checking the transport of its ranks, or measuring."""
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """What is known of a cell, as far as it came.
+    """The results of a cell's tasks as far as it got.
 
-    ``plan`` is its serving plan, empty for a server of which only the URL is known. ``server`` is what the server says
-    of itself, None until it has answered. ``proof`` is the result of nccl_verify, empty while there is none.
+    ``plan`` is its serving plan, empty for a server of which only the URL is known. ``server`` is the server's
+    self-description, None until it has answered. ``proof`` is the result of nccl_verify, empty until there is one.
     ``task`` and ``reason`` name the task that failed and its message. ``ranks`` and ``logs`` come from
     serving_group_info.
     """
@@ -39,7 +42,7 @@ class Evidence:
 
     @property
     def stage(self) -> Stage:
-        """Return what the cell came to: each stage begins when the one before it has left its evidence."""
+        """Return the stage that the cell reached: a stage begins when the evidence of the previous one exists."""
         if self.server is None:
             return "serve"
         return "transport" if self.verify and not self.proof else "measure"
@@ -50,7 +53,7 @@ def _unique(values: Iterable[Any]) -> list[Any]:
 
 
 def _image_ids(pods: Mapping[str, Any]) -> list[str]:
-    """Return the digests of SGLang's images, from what k8s_info returned."""
+    """Return the digests of SGLang's images from the result of k8s_info."""
     found = [pod.get("status", {}).get("containerStatuses", []) for pod in pods.get("resources", [])]
     images = [status.get("imageID") for statuses in found for status in statuses if status["name"] == "sglang"]
     return _unique(filter(None, images))
@@ -79,9 +82,10 @@ def from_results(results: Mapping[str, Any]) -> Evidence:
 
 
 def environment(evidence: Evidence, origin: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a record says of where its cell ran: what was asked for, then what was seen, as far as it came.
+    """Return the environment of a cell for its record: first the requested values, then the observed ones.
 
-    ``origin`` is what measured it: inventory, commit, versions. Nothing was asked for where only a URL is known.
+    ``origin`` describes the measuring side: inventory, commit, versions. There are no requested values for a server of
+    which only the URL is known.
     """
     plan, ranks = evidence.plan, evidence.plan.get("ranks") or []
     networks = [network for rank in ranks for network in rank["networks"]]

@@ -53,41 +53,41 @@ class Failure:
 
 @cache
 def signatures() -> list[tuple[re.Pattern[str], FailureKind, str]]:
-    """Return pattern, class and remedy of every known failure; an earlier class wins over a later one."""
+    """Return pattern, class and remedy of every known failure; earlier classes take precedence."""
     entries = yaml.safe_load((SWEEPS / "data/failures.yml").read_text(encoding="utf-8"))
     return [(re.compile("|".join(e["patterns"]), re.IGNORECASE), e["kind"], e["remedy"]) for e in entries]
 
 
 CONSEQUENCES: frozenset[FailureKind] = frozenset({"nccl", "infrastructure", "timeout"})
-"""What the surviving ranks report when one of them has died, whatever the cause."""
+"""The classes that the surviving ranks report when another rank has died, whatever the cause."""
 
 CRASH = re.compile(
     r"CUDA error: |Segmentation fault|core dumped|Fatal Python error|"
     r"(?:^|\]:?)\s*(?:\w+\.)*[A-Z]\w*(?:Error|Exception)(?::|$)"
 )
-"""How a process reports its own death: a signal, the CUDA runtime, or the last line of a traceback."""
+"""Lines with which a process reports its own death: a signal, the CUDA runtime, or the last line of a traceback."""
 
 ECHO = re.compile(r"scheduler (?:is dead|died)|Initialization failed|EOFError|BrokenPipeError")
-"""How SGLang's other processes report the one that died (engine.py, http_server.py), without its cause."""
+"""Lines with which SGLang's other processes report a dead one, without its cause (engine.py, http_server.py)."""
 
 
 def quote(line: str) -> str:
-    """Return a log line as a record quotes it."""
+    """Return a log line in the form in which records quote it."""
     return line.strip()[:500]
 
 
 def crash_line(lines: Iterable[str]) -> str:
-    """Return the first line that reports the process's own death and that no signature knows; else nothing."""
+    """Return the first line that reports the process's own death and matches no signature; else an empty string."""
     return next((n for n in lines if CRASH.search(n) and not ECHO.search(n) and classify([n]) is None), "")
 
 
 def classify(lines: Iterable[str]) -> Failure | None:
-    """Return the failure that explains the others, or None when the lines show none.
+    """Return the failure that explains the others, or None if the lines show none.
 
-    The order of the classes decides, not the order of the lines: a rejected argument explains the broken connection
-    of the other ranks, never the other way round.
+    The order of the classes decides, not the order of the lines: a rejected argument on one rank explains the broken
+    connections of the other ranks, never the reverse.
     """
-    # "raise …" is the source line of a traceback; the message itself follows below it.
+    # "raise …" is a source line in a traceback; the message itself follows below it.
     said = [line for line in lines if not line.lstrip().startswith("raise ")]
     for pattern, kind, remedy in signatures():
         for line in said:

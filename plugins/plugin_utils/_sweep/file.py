@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What may stand in a sweep file, and what the value of an axis changes. Private to the collection."""
+"""Validate a sweep file, and convert a value of an axis to changes of the profile. Private to the collection."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ MAPPINGS = frozenset({"server_args", "env", "topology"})
 STOP_RULES = frozenset({"hours", "infrastructure", "failures"})
 SIZES = {name: size for size, names in TOPOLOGY_FLAGS.items() if size != "nodes" for name in names}
 SIZES |= {"nodes": "nodes", "nnodes": "nodes"}
-"""Server arguments that a profile has under topology, since ranks and addresses follow from them."""
+"""Server arguments that belong under topology in a profile, because ranks and addresses follow from them."""
 
 
 def label_of(value: Any) -> str:
-    """Return the name of an axis's value."""
+    """Return the name of a value of an axis."""
     if isinstance(value, Mapping):
         return str(value["name"]) if "name" in value else ",".join(f"{k}={v}" for k, v in value.items())
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def overlay_of(axis: str, value: Any) -> dict[str, Any]:
-    """Return what one value of an axis changes of the profile.
+    """Return the changes that one value of an axis makes to the profile.
 
-    Keys of an overlay and parallel sizes go where a profile has them, all others are server arguments. A mapping on
-    an axis that is itself such a mapping (``env: [{NCCL_DEBUG: INFO}]``) is its content.
+    Keys of an overlay and parallel sizes go to their places in the profile; all other keys are server arguments. If the
+    axis itself is a mapping in the profile (``env: [{NCCL_DEBUG: INFO}]``), the value is its content.
     """
     given = {k: v for k, v in value.items() if k != "name"} if isinstance(value, Mapping) else {axis: value}
     if isinstance(value, Mapping) and axis in MAPPINGS and not set(given) <= OVERLAY_KEYS:
@@ -55,7 +55,7 @@ def overlay_of(axis: str, value: Any) -> dict[str, Any]:
 
 
 class _Check:
-    """Collects what is wrong with one file."""
+    """Collects the problems of one file."""
 
     def __init__(self) -> None:
         self.found: list[Finding] = []
@@ -64,31 +64,31 @@ class _Check:
         self.found.append(Finding("error", f"sweep.{rule}", key, value, reason, remedy))
 
     def known(self, rule: str, key: str, given: Iterable[Any], allowed: Iterable[str], reason: str) -> None:
-        """Report every given word that is not allowed, with the one that may have been meant."""
+        """Report every given word that is not allowed, with a suggestion."""
         words = sorted(allowed)
         for word in given:
             if word not in words:
                 close = get_close_matches(str(word), words, n=1)
-                remedy = f"Did you mean {close[0]}?" if close else f"There are: {', '.join(words) or 'none'}."
+                remedy = f"Did you mean {close[0]}?" if close else f"Choose from: {', '.join(words) or 'none'}."
                 self.error(rule, key, word, reason, remedy)
 
     def mappings(self, rule: str, entries: Any) -> list[Mapping[str, Any]]:
-        """Return the entries of a list, and report what isn't one or isn't a mapping."""
+        """Return the entries of a list that are mappings, and report all others."""
         if not isinstance(entries, list) or not all(isinstance(e, Mapping) for e in entries):
             self.error(rule, rule, entries, "is not a list of mappings", "Write every entry as - {name: value}.")
             return []
         return entries
 
     def overlay(self, key: str, overlay: Mapping[str, Any]) -> None:
-        """Report what a cell may not change, or not to such a value."""
+        """Report keys and values that a cell may not change."""
         for part in sorted(MAPPINGS & set(overlay)):
             if not isinstance(overlay[part], Mapping):
                 self.error("overlay", f"{key}.{part}", overlay[part], "is not a mapping", "Write it as {name: value}.")
         sizes = overlay.get("topology")
         if isinstance(sizes, Mapping):
-            self.known("overlay", f"{key}.topology", sizes, TOPOLOGY_FLAGS, "is no parallel size")
+            self.known("overlay", f"{key}.topology", sizes, TOPOLOGY_FLAGS, "is not a parallel size")
         if "transport" in overlay:
-            self.known("overlay", f"{key}.transport", [overlay["transport"]], TRANSPORTS, "is no transport")
+            self.known("overlay", f"{key}.transport", [overlay["transport"]], TRANSPORTS, "is not a transport")
 
     def axes(self, axes: Mapping[str, Any]) -> None:
         for name, values in axes.items():
@@ -97,7 +97,7 @@ class _Check:
                 continue
             labels = [label_of(v) for v in values]
             for label in sorted({label for label in labels if labels.count(label) > 1}):
-                self.error("axes", f"axes.{name}", label, "stands there twice", "Give each value a name of its own.")
+                self.error("axes", f"axes.{name}", label, "is listed twice", "Give each value a different name.")
             for label, value in zip(labels, values, strict=True):
                 key = f"axes.{name}[{label}]"
                 parts = value if isinstance(value, Mapping) else {}
@@ -115,7 +115,7 @@ class _Check:
                 labels = [label_of(v) for v in (wanted if isinstance(wanted, list) else [wanted])]
                 values = axes[axis] if isinstance(axes.get(axis), list) else labels
                 have = [label_of(v) for v in values]
-                self.known("exclude", f"exclude[{i}].{axis}", labels, have, "is no value of the axis")
+                self.known("exclude", f"exclude[{i}].{axis}", labels, have, "is not a value of the axis")
 
     def workloads(self, workloads: Iterable[Mapping[str, Any]]) -> None:
         needed = [f.name for f in fields(Workload) if f.default is MISSING]
@@ -123,26 +123,26 @@ class _Check:
         for i, workload in enumerate(workloads):
             key, lacking = f"workloads[{i}]", [n for n in needed if n not in workload]
             allowed = [f.name for f in fields(Workload)]
-            self.known("workloads", key, workload, allowed, "is no key of a workload")
+            self.known("workloads", key, workload, allowed, "is not a key of a workload")
             if lacking:
                 remedy = "See ansible-doc gb10.cluster.load_cell."
                 self.error("workloads", key, workload, f"lacks {', '.join(lacking)}", remedy)
             elif set(workload) <= set(allowed):
                 names.append(Workload(**workload).name)
         for name in sorted({n for n in names if names.count(n) > 1}):
-            remedy = "Results go by context and concurrency: measure the other in a sweep of its own."
-            self.error("workloads", "workloads", name, "stands there twice", remedy)
+            remedy = "Results are identified by context and concurrency: put the other workload into a separate sweep."
+            self.error("workloads", "workloads", name, "is listed twice", remedy)
 
 
 def check(sweep: Mapping[str, Any]) -> list[Finding]:
-    """Return what is wrong with a sweep file, all at once."""
+    """Return all problems of a sweep file."""
     found = _Check()
-    found.known("key", "sweep", sweep, KEYS, "is no key of a sweep")
+    found.known("key", "sweep", sweep, KEYS, "is not a key of a sweep")
     if not isinstance(sweep.get("profile"), str):
         remedy = "Name the profile that the cells vary."
         found.error("profile", "profile", sweep.get("profile"), "is not a profile's name", remedy)
     base = sweep.get("base") or {}
-    found.known("base", "base", base, OVERLAY_KEYS, "is nothing that a cell can change")
+    found.known("base", "base", base, OVERLAY_KEYS, "is not a key that a cell can change")
     found.overlay("base", base)
     axes = sweep.get("axes") or {}
     if not isinstance(axes, Mapping):
@@ -151,13 +151,13 @@ def check(sweep: Mapping[str, Any]) -> list[Finding]:
     found.axes(axes)
     found.exclude(found.mappings("exclude", sweep.get("exclude") or []), axes)
     for i, entry in enumerate(found.mappings("include", sweep.get("include") or [])):
-        found.known("include", f"include[{i}]", entry, OVERLAY_KEYS | {"labels"}, "is nothing that a cell can change")
+        found.known("include", f"include[{i}]", entry, OVERLAY_KEYS | {"labels"}, "is not a key that a cell can change")
         found.overlay(f"include[{i}]", entry)
     if not sweep.get("workloads"):
         found.error("workloads", "workloads", None, "has nothing to measure", "Name at least one: [{concurrency: 1}].")
     found.workloads(found.mappings("workloads", sweep.get("workloads") or []))
     stop = sweep.get("stop") or {}
-    found.known("stop", "stop", stop, STOP_RULES, "is no stop rule")
+    found.known("stop", "stop", stop, STOP_RULES, "is not a stop rule")
     for rule in sorted(STOP_RULES & set(stop)):
         if not isinstance(stop[rule], int | float):
             found.error(

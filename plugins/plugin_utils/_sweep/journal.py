@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""An append-only log that survives a crash of anything: one checksummed JSON record a line. Private to us."""
+"""An append-only log that survives crashes: one checksummed JSON record per line. Private to the collection."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from typing import Any
 
 
 class JournalDamaged(ValueError):
-    """A line other than an unfinished last one does not match its checksum: somebody edited the log or the disk did."""
+    """A line other than an unfinished last one does not match its checksum, because of an edit or a disk error."""
 
 
 @dataclass
 class Journal:
-    """The records that were read, and how many bytes of an unfinished last line were left aside."""
+    """The records that were read, and the number of bytes in an unfinished last line, which is ignored."""
 
     records: list[dict[str, Any]] = field(default_factory=list)
     torn_bytes: int = 0
@@ -36,7 +36,7 @@ def encode(record: dict[str, Any]) -> bytes:
 
 
 def append(path: Path, record: dict[str, Any]) -> None:
-    """Write one record so that it is on the disk when this returns; an unfinished line of a crash is cut off first."""
+    """Write one record to the disk before returning; remove an unfinished last line of an earlier crash first."""
     path.parent.mkdir(parents=True, exist_ok=True)
     torn = read(path).torn_bytes if path.exists() else 0
     with path.open("ab") as log:
@@ -48,7 +48,7 @@ def append(path: Path, record: dict[str, Any]) -> None:
 
 
 def read(path: Path) -> Journal:
-    """Return every whole record. Raises JournalDamaged, naming the line, when one is not what was written."""
+    """Return every complete record. Raises JournalDamaged, naming the line, if a line does not match its checksum."""
     journal = Journal()
     data = path.read_bytes() if path.exists() else b""
     lines = data.split(b"\n")

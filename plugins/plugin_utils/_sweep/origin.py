@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Which release of the collection measured a cell. Private to the collection."""
+"""Return which release of the collection measured a cell. Private to the collection."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .._paths import COLLECTION
 
 
 def collection_version(root: Path = COLLECTION) -> str:
-    """Return the collection's version: an installed collection has MANIFEST.json, a checkout has galaxy.yml."""
+    """Return the collection's version from MANIFEST.json (installed collection) or galaxy.yml (checkout)."""
     manifest = root / "MANIFEST.json"
     if manifest.is_file():
         return str(json.loads(manifest.read_text(encoding="utf-8"))["collection_info"]["version"])
@@ -23,7 +23,7 @@ def collection_version(root: Path = COLLECTION) -> str:
 
 
 def commit(root: Path = COLLECTION) -> str:
-    """Return the commit of a checkout, or nothing for an installed collection."""
+    """Return the commit of a checkout; an empty string for an installed collection."""
     if not (root / ".git").exists():
         return ""
     return system.run(["git", "-C", str(root), "rev-parse", "HEAD"], check=False).stdout.strip()

@@ -1,9 +1,9 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Plan a sweep: which cells there are, which can't run, which are one engine under two names. Private to us.
+"""Plan a sweep: list its cells, find the invalid ones, and find those that resolve to the same engine.
 
-Pure: what SGLang makes of a cell is asked of a function that the caller passes in, so that the plan needs neither
+Private to the collection. Pure: the caller passes in the function that resolves a cell, so that the plan needs neither
 profiles nor a cluster.
 """
 
@@ -25,7 +25,7 @@ Status = Literal["run", "invalid", "duplicate"]
 
 @dataclass(frozen=True)
 class Resolved:
-    """What will really run: ``key`` is equal for two cells exactly when SGLang makes one engine of them."""
+    """The engine that a cell resolves to: ``key`` is equal for two cells exactly when SGLang runs the same engine."""
 
     key: str
     findings: Sequence[Finding] = ()
@@ -33,7 +33,7 @@ class Resolved:
 
 @dataclass
 class Cell:
-    """One setting to measure. ``labels``: axis name to the value's name; ``overlay``: its change of the profile."""
+    """One setting to measure. ``labels`` maps axis names to value names; ``overlay`` is the change of the profile."""
 
     id: str
     labels: dict[str, str]
@@ -50,7 +50,7 @@ class Cell:
 
 @dataclass
 class SweepPlan:
-    """All cells of a sweep in the order in which they run, and what is wrong with the file itself."""
+    """All cells of a sweep in execution order, and the findings about the file itself."""
 
     name: str
     cells: list[Cell]
@@ -69,7 +69,7 @@ def cell_name(labels: Mapping[str, str]) -> str:
 
 
 def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """Return ``base`` with ``over`` laid on it, mappings merged key by key."""
+    """Return ``base`` merged with ``over``, mappings key by key."""
     out = dict(base)
     for key, value in over.items():
         old = out.get(key)
@@ -91,11 +91,11 @@ def _cell(labels: dict[str, str], overlay: dict[str, Any]) -> Cell:
 
 
 def plan(sweep: Mapping[str, Any], resolve: Callable[[Mapping[str, Any]], Resolved]) -> SweepPlan:
-    """Return the cells of a sweep: the product of its axes, less ``exclude``, plus ``include``.
+    """Return the cells of a sweep: the product of its axes, minus ``exclude``, plus ``include``.
 
-    ``resolve`` takes a cell's overlay on the sweep's ``base`` and returns what SGLang makes of it. The first of
-    several cells with one key runs, the others are its duplicates: the published 36-cell matrix spent 12 of its
-    cells on engines that it had already measured.
+    ``resolve`` takes a cell's overlay on the sweep's ``base`` and returns the engine that it resolves to. If several
+    cells have the same key, the first one runs and the others are its duplicates: the published 36-cell matrix measured
+    12 of its cells on engines that it had already measured.
     """
     result = SweepPlan(str(sweep.get("name", "sweep")), [], check(sweep))
     if has_errors(result.findings):

@@ -1,10 +1,10 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""How far a sweep is, from its plan and its journal: what is left, how long it takes, what is best, when to stop.
+"""Compute the state of a sweep from its plan and journal: cells left, time left, best cell, reason to stop.
 
-Private to the collection. Records carry ``kind`` (``plan``, ``start``, ``result``) and ``at``, an ISO time; a result
-also what it is of, its ``key`` and ``workloads_id``.
+Private to the collection. Records have ``kind`` (``plan``, ``start``, ``result``) and ``at``, an ISO time. A result
+also has ``key`` and ``workloads_id``, which identify its engine and its work.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from .failure import CellStatus
 from .plan import cell_name
 
 NOT_FINAL: frozenset[CellStatus] = frozenset({"infrastructure", "shared"})
-"""States that say nothing about the setting: the cluster failed, or others used the server. The cell runs again."""
+"""Statuses that say nothing about the setting: the cluster failed, or others used the server. The cell runs again."""
 
 
 def workloads_id(workloads: Sequence[Mapping[str, Any]]) -> str:
-    """Return a text that is the same for the same work; what a workload leaves at its default counts as left out."""
+    """Return a text that is equal for equal workloads; a value that equals its default counts as left out."""
     asked = [Workload(**w) for w in workloads]
     said = [{f.name: getattr(w, f.name) for f in fields(w) if getattr(w, f.name) != f.default} for w in asked]
     return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def last_plan(records: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
-    """Return the plan that the last run began with, or an empty one."""
+    """Return the plan with which the last run began, or an empty one."""
     return next((r for r in reversed(records) if r.get("kind") == "plan"), {"cells": [], "workloads": []})
 
 
@@ -45,16 +45,16 @@ def single_cell(server: str, preset: str) -> dict[str, Any]:
 
 
 def identity(cell: str, plan: Mapping[str, Any]) -> dict[str, str]:
-    """Return what a result of this plan is of: the resolved engine and the work, whatever the cell is called."""
+    """Return what identifies a result of this plan, whatever the cell's name: the resolved engine and the work."""
     key = next((str(c.get("key", "")) for c in plan["cells"] if c["id"] == cell), "")
     return {"key": key, "workloads_id": workloads_id(plan.get("workloads") or [])}
 
 
 def current(records: Sequence[Mapping[str, Any]], plan: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Return the records without the results of another engine or of other work than the plan's.
+    """Return the records without results of engines or workloads that the plan no longer has.
 
-    A profile or the workloads may have changed since; figures of both are never mixed. Results of journals that do not
-    say what they are of are left out too.
+    Profile or workloads may have changed since; old and new figures are never mixed. Results without this
+    identification are left out too.
     """
     return [r for r in records if r.get("kind") != "result" or identity(r["cell"], plan).items() <= r.items()]
 
@@ -64,13 +64,13 @@ def _results(records: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
 
 
 def remaining(cells: Sequence[Mapping[str, Any]], records: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Return the cells that still have to run: a cell is done once a record ends it, however it ended."""
+    """Return the cells that still have to run; a cell with a final result is done, whatever the result is."""
     done = {r["cell"] for r in _results(records) if r.get("status") not in NOT_FINAL}
     return [c for c in cells if c["status"] == "run" and c["id"] not in done]
 
 
 def estimate_s(cells: Sequence[Mapping[str, Any]], records: Sequence[Mapping[str, Any]], first_guess_s: float) -> float:
-    """Return the seconds that the remaining cells will take, from the finished ones once there are any."""
+    """Return the seconds that the remaining cells will take, estimated from the finished cells if there are any."""
     took = [float(r["took_s"]) for r in _results(records) if r.get("took_s") and r.get("status") not in NOT_FINAL]
     each = sum(took) / len(took) if took else first_guess_s
     return each * len(remaining(cells, records))
@@ -79,7 +79,7 @@ def estimate_s(cells: Sequence[Mapping[str, Any]], records: Sequence[Mapping[str
 def best_so_far(
     cells: Sequence[Mapping[str, Any]], records: Sequence[Mapping[str, Any]]
 ) -> dict[str, tuple[str, float]]:
-    """Return, per workload, the cell with the highest mean peak rate in tok/s among those that may be ranked."""
+    """Return for each workload the cell with the highest mean peak rate in tok/s among those that may be ranked."""
     names = {c["id"]: cell_name(c["labels"]) for c in cells}
     best: dict[str, tuple[str, float]] = {}
     for record in _results(records):
@@ -92,7 +92,7 @@ def best_so_far(
 
 
 def baseline(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the fingerprints of the outputs of the first cell that was healthy throughout, by workload."""
+    """Return by workload the output fingerprints of the first cell of which all measurements were healthy."""
     for record in _results(records):
         if record.get("status") == "ok":
             return {m["workload"]["name"]: m["fingerprint"] for m in record["measurements"] if m.get("fingerprint")}
@@ -102,16 +102,16 @@ def baseline(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 def stop_reason(
     rules: Mapping[str, Any], records: Sequence[Mapping[str, Any]], now: datetime, run: str | None = None
 ) -> str:
-    """Return why no further cell may start, or nothing.
+    """Return why no further cell may start, or an empty string.
 
-    ``rules``: ``hours`` since the first start of this ``run``; ``infrastructure`` and ``failures``, how many cells in
-    a row may end that way. Only the records of this run count, so that running again is a new chance.
+    ``rules``: ``hours`` since the first start of this ``run``; ``infrastructure`` and ``failures``, how many
+    consecutive cells may end that way. Only the records of this run count, so that a new run starts counting at zero.
     """
     mine = [r for r in records if run is None or r.get("run") == run]
     starts = [datetime.fromisoformat(r["at"]) for r in mine if r.get("kind") == "start"]
     hours = rules.get("hours")
     if hours is not None and starts and (now - starts[0]).total_seconds() > 3600 * float(hours):
-        return f"the sweep's limit of {hours} hours is over"
+        return f"the sweep's limit of {hours} hours is reached"
     states = [r.get("status") for r in _results(mine)]
     for key, ends in (
         ("infrastructure", lambda s: s in NOT_FINAL),
@@ -126,7 +126,7 @@ def stop_reason(
 def progress_line(
     cell: str, cells: Sequence[Mapping[str, Any]], records: Sequence[Mapping[str, Any]], first_guess_s: float
 ) -> str:
-    """Return one line for a cell that starts: which of how many, time left, best so far."""
+    """Return the progress line of a cell that starts: its number, the total, the time left and the best cell so far."""
     total = sum(c["status"] == "run" for c in cells)
     left = len(remaining(cells, records))
     name = next((cell_name(c["labels"]) for c in cells if c["id"] == cell), cell)

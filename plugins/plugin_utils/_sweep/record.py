@@ -14,19 +14,19 @@ from .evidence import Evidence, environment
 from .failure import CONSEQUENCES, CellStatus, Failure, classify, crash_line, quote
 
 SERVER_ERRORS: frozenset[Status] = frozenset({"failed", "infrastructure"})
-"""States of a measurement that a dead server may have caused: its logs decide."""
+"""Statuses of a measurement that a dead server may have caused; the server's logs decide."""
 
 
 def measured_status(measurements: Sequence[Mapping[str, Any]]) -> Status:
-    """Return the worst state of the cell's measurements; nothing measured is a failure."""
+    """Return the worst status of the cell's measurements; no measurement is a failure."""
     states: list[Status] = [m["status"] for m in measurements]
     return min(states, key=WORST_FIRST.index) if states else "failed"
 
 
 def _crash(evidence: Evidence, known: Failure | None) -> Failure | None:
-    """Return that a rank died for a reason that no signature knows, with its most telling line.
+    """Return a failure if a rank died for a reason that matches no signature, with its most informative log line.
 
-    A rank that logged nothing may have died with its node, so a known failure of another rank is preferred to it.
+    A rank without log lines may have died with its node, so a known failure of another rank takes precedence.
     """
     dead = [r for r in evidence.ranks if r.get("restarts") or str(r.get("trouble", "")).startswith("crashed")]
     line = ""
@@ -40,19 +40,19 @@ def _crash(evidence: Evidence, known: Failure | None) -> Failure | None:
 
 
 def _ended_from_outside(ranks: Sequence[Mapping[str, Any]]) -> Failure | None:
-    """Return what ended a rank without a word in its log: the loss of its node, or the kernel for lack of memory."""
+    """Return what ended a rank without a log message: the loss of its node, or the kernel's out-of-memory killer."""
     for rank in ranks:
         if rank.get("lost"):
-            line = f"rank {rank['rank']} went with its node {rank.get('node', '')}".strip()
+            line = f"rank {rank['rank']} was lost with its node {rank.get('node', '')}".strip()
             return Failure("infrastructure", line, "This says nothing about the setting: run the cell again.")
     killed = [r for r in ranks if r.get("last_exit") == "OOMKilled"]
     return classify(f"rank {r['rank']} was killed for lack of memory (OOMKilled)" for r in killed)
 
 
 def _failure(evidence: Evidence) -> Failure | None:
-    """Return why the cell failed: from its ranks' logs, then from the message of the task that failed.
+    """Return why the cell failed: from its ranks' logs, otherwise from the message of the failed task.
 
-    What ended a rank from outside, then a rank's unknown death, count more than what the other ranks say of it.
+    An external cause takes precedence over a rank's unknown death, and both over what the other ranks log about it.
     """
     known = classify(line for lines in evidence.logs.values() for line in lines)
     if known is None or known.kind in CONSEQUENCES:
@@ -68,10 +68,10 @@ def _failure(evidence: Evidence) -> Failure | None:
 
 
 def conclude(evidence: Evidence, origin: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the record of a cell: its status, what was measured or failed, why, and where it ran.
+    """Return the record of a cell: its status, its measurements or its failure with the reason, and its environment.
 
-    A cell whose tasks succeeded has the status of its measurements. The failure is looked for where the server may
-    have died, or the cell was never measured.
+    If all tasks succeeded, the status is that of the measurements. The failure is classified if the server may have
+    died or the cell was never measured.
     """
     status: CellStatus = "failed" if evidence.failed else measured_status(evidence.measurements)
     record: dict[str, Any] = {"environment": environment(evidence, origin)}

@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Find variables that nothing reads and values that can't be used, before a host is touched. Private to us."""
+"""Find unknown variables and invalid values before any host is changed. Private to the collection."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from ansible_collections.gb10.cluster.plugins.module_utils._common.findings impo
 
 from .known import Known, Spec
 
-# What a type can't say. The examples are current releases.
+# Conditions that a type cannot express. The examples are current releases.
 FORMATS: Mapping[str, tuple[str, str]] = {
     "k3s_version": (r"v\d+\.\d+\.\d+(-rc\d+)?\+k3s\d+", "v1.36.4+k3s1"),
     "multus_cni_version": (r"v\d+\.\d+\.\d+", "v1.9.1"),
 }
-# How alike a name must be to one of ours to count as a slip of the pen.
+# Similarity from which an unknown name counts as a misspelling of a variable of this collection.
 ALIKE = 0.8
 
 HostVariables = Mapping[str, Mapping[str, Any]]
 
 
 def check_variables(known: Known, variables: HostVariables, extra: Mapping[str, Any]) -> list[Finding]:
-    """All findings about ``{host: {name: value}}``; ``extra`` is what came with -e."""
+    """Return all findings about ``{host: {name: value}}``; ``extra`` holds the variables given with -e."""
     found: dict[tuple[str, str], tuple[Finding, list[str]]] = {}
     for host, values in variables.items():
         for name, value in values.items():
@@ -91,7 +91,7 @@ def _expected(spec: Spec) -> str:
 
 
 def check_groups(groups: Mapping[str, list[str]], needed: list[str]) -> list[Finding]:
-    """One finding for every group that a playbook needs and the inventory leaves empty."""
+    """Return one finding for every group that a playbook needs and that is empty in the inventory."""
     remedy = "Name your inventory with -i, and put hosts into this group; the directories of inventory/ are examples."
     reason = "no host is in this group, so there is nothing to do"
     return [

@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Read which variables the collection has: those of its roles and the shared ones. Private to the collection."""
+"""Read the variables of the collection: those of its roles and the shared ones. Private to the collection."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ Spec = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Known:
-    """Every variable with its spec, by who reads it."""
+    """Every variable with its spec, by the role or prefix that owns it."""
 
     shared: Mapping[str, Spec]
     command_line: Mapping[str, Spec]
     roles: Mapping[str, Mapping[str, Spec]]
 
     def owner(self, name: str) -> str:
-        """The prefix that claims a name: ``gb10``, a role, or nobody; ``gb10_lab_`` is the lab's own."""
+        """Return the prefix that owns a name: ``gb10``, a role, or none; ``gb10_lab_`` belongs to the lab."""
         if name.startswith("gb10_"):
             return "" if name.startswith("gb10_lab_") else "gb10"
         return max((role for role in self.roles if name.startswith(f"{role}_")), key=len, default="")
 
     def names(self, owner: str) -> Mapping[str, Spec]:
-        """The variables below a prefix."""
+        """Return the variables with a prefix."""
         return self.shared if owner == "gb10" else self.roles.get(owner, {})
 
 
 @cache
 def load_known() -> Known:
-    """Read argument specs and shared variables of this collection."""
+    """Read the argument specs and the shared variables of this collection."""
     shared: dict[str, Spec] = {}
     command_line: dict[str, Spec] = {}
     for group in _load(SHARED_VARIABLES):

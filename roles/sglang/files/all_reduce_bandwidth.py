@@ -55,12 +55,12 @@ def measure(torch: Any, options: argparse.Namespace) -> dict[str, Any]:
     expected = options.ranks * (options.ranks + 1) / 2
     correct = bool((buffer == expected).all())
     buffer.zero_()
-    for _ in range(5):
+    for _round in range(5):
         group.all_reduce(buffer)
     torch.cuda.synchronize()
     group.barrier()
     started = time.perf_counter()
-    for _ in range(options.iterations):
+    for _round in range(options.iterations):
         group.all_reduce(buffer)
     torch.cuda.synchronize()
     seconds = (time.perf_counter() - started) / options.iterations

@@ -20,7 +20,7 @@ def fabric(nodes: int = 4, vf_count: int = 2) -> dict[str, Any]:
     return {
         "schema": 1,
         "mtu": 9000,
-        "rails": [{"name": name, "index": index} for index, (name, *_) in enumerate(RAILS)],
+        "rails": [{"name": name, "index": index} for index, (name, *_network) in enumerate(RAILS)],
         "hosts": {f"spark{node}": _host(node, vf_count) for node in range(1, nodes + 1)},
         "findings": [],
     }

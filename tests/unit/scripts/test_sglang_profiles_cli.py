@@ -27,7 +27,7 @@ def test_memory_is_shown_once_for_presets_that_come_to_the_same() -> None:
         f"{on}mtp-3-4, ep4-mtp-3-4, latency, throughput",
         f"{on}mtp-5-5, mtp-5-7, ep4-mtp-5-5, ep4-mtp-5-7",
     ]
-    assert "  Mamba states: 528 // 5 a request = 105 requests at once\n" in done.stdout
+    assert "  Mamba states: 528 // 5 per request = 105 requests at once\n" in done.stdout
 
 
 def test_one_preset_on_one_release() -> None:

@@ -211,7 +211,7 @@ def test_long_work_shows_a_line_every_half_minute() -> None:
     now, shown = [0.0], list[str]()
     progress = proof.Progress(shown.append, lambda: now[0], lambda seconds: now.__setitem__(0, now[0] + seconds))
     progress.begin("Send a generation")
-    for _ in range(14):
+    for _second in range(14):
         progress.pause(5)
     assert shown == ["Send a generation", "Send a generation: 30 s so far", "Send a generation: 60 s so far"]
 

@@ -61,7 +61,7 @@ def measured(rate: float, status: str = "ok", **group: Any) -> dict[str, Any]:
 
 def test_a_sweep_is_planned_recorded_resumed_reported_and_compared(tmp_path: Path) -> None:
     (planned,) = play(tmp_path, plan(tmp_path))
-    assert planned["msg"].startswith("12 cells: 7 to measure, 2 that SGLang refuses, 3 that are the engine of another")
+    assert planned["msg"].startswith("12 cells: 7 to measure, 2 that SGLang refuses, 3 that resolve to the same engine")
     assert planned["models"] == ["nvidia/Qwen3.5-397B-A17B-NVFP4"]
     assert planned["revisions"] == {"nvidia/Qwen3.5-397B-A17B-NVFP4": "main"}
     about = {part: planned[part] for part in ("profile", "cells", "workloads")}
@@ -208,7 +208,7 @@ def test_what_is_missing_is_named(tmp_path: Path, task: dict[str, Any], said: st
     ("sweep", "said"),
     [
         ({"base": {"server_arg": {"page_size": 1}}}, "Did you mean server_args?"),
-        ({"axes": {"topology": [{"name": "two", "topology": {"tq": 2}}]}}, "'tq': is no parallel size"),
+        ({"axes": {"topology": [{"name": "two", "topology": {"tq": 2}}]}}, "'tq': is not a parallel size"),
         ({"base": {"env": {"OMP_NUM_THREADS": 8}}}, "env.OMP_NUM_THREADS"),
         ({"include": [{"labels": {}, "serverargs": {}}]}, "serverargs"),
     ],

@@ -184,7 +184,7 @@ def test_reset_goes_back_to_the_beginning_and_forgets(host: Host) -> None:
     assert host.ports["enp1s0f0v0"] == port(1500)
     host.call(state="confirmed", transaction=gone["transaction"])
     assert not (host.directory / "state").exists()
-    assert host.call(state="absent")["msg"] == "This host has no change to go back from"
+    assert host.call(state="absent")["msg"] == "This host has no confirmed change to undo"
 
 
 def test_a_file_that_may_not_be_written_is_explained(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -98,7 +98,7 @@ def test_bandwidth_of_all_pairs_is_one_matrix() -> None:
         "spark2          194.9      -",
         "spark3          97.5 slow  192.0",
     ]
-    head, reason, *_ = found["msg"].split("\n")
+    head, reason, *_more = found["msg"].split("\n")
     assert head == "2 of 3 pairs reach the floors"
     assert reason.startswith("spark3 → spark1: half-rail: rail1")
 

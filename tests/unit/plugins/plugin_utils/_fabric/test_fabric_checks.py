@@ -196,7 +196,9 @@ def broken(count: int, *conflicts: tuple[str, Break]) -> list[Finding]:
     return plan_fabric(variables)[1]
 
 
-@pytest.mark.parametrize(("rule", "change"), CONFLICTS, ids=[f"{n}-{rule}" for n, (rule, _) in enumerate(CONFLICTS)])
+@pytest.mark.parametrize(
+    ("rule", "change"), CONFLICTS, ids=[f"{n}-{rule}" for n, (rule, _change) in enumerate(CONFLICTS)]
+)
 def test_a_conflict_is_found_and_told_with_its_remedy(rule: str, change: Break) -> None:
     found = [f for f in broken(4, (rule, change)) if f.rule == f"fabric.{rule}"]
     assert found
@@ -216,7 +218,7 @@ def test_firmware_without_vfs_comes_with_the_command_to_type() -> None:
 
 
 def test_the_list_is_long_and_the_sample_is_right() -> None:
-    assert len({rule for rule, _ in CONFLICTS}) >= 60
+    assert len({rule for rule, _change in CONFLICTS}) >= 60
     assert broken(4) == []
 
 
@@ -245,7 +247,7 @@ INDEPENDENT = [
 @given(chosen=st.sets(st.integers(0, len(INDEPENDENT) - 1), min_size=2))
 def test_all_conflicts_come_at_once(chosen: set[int]) -> None:
     conflicts = [INDEPENDENT[number] for number in chosen]
-    assert {rule for rule, _ in conflicts} <= rules(broken(6, *conflicts))
+    assert {rule for rule, _change in conflicts} <= rules(broken(6, *conflicts))
 
 
 def test_two_machines_behind_one_address_differ_by_their_port() -> None:

@@ -179,7 +179,7 @@ def test_planning_grows_at_most_linearly_with_the_hosts() -> None:
     def per_host(count: int) -> float:
         variables = fabric(count, gb10_fabric_subnet_prefix=23)
         seconds = []
-        for _ in range(5):
+        for _host in range(5):
             started = time.process_time()
             plan_fabric(variables)[0].as_dict()
             seconds.append(time.process_time() - started)

@@ -67,8 +67,8 @@ def test_nothing_is_given_twice_and_everything_fits(variables: dict[str, dict[st
     networks = {network.nad: network for network in plan.networks}
     assert len(networks) == len(plan.networks)
     for attribute in ("address", "mac"):
-        assert len({getattr(vf, attribute) for _, vf in vfs}) == len(vfs)
-    v6 = [vf.address6 for _, vf in vfs if vf.address6]
+        assert len({getattr(vf, attribute) for _host, vf in vfs}) == len(vfs)
+    v6 = [vf.address6 for _host, vf in vfs if vf.address6]
     assert len(set(v6)) == len(v6)
     assert len({(name, vf.netdev) for name, vf in vfs}) == len(vfs)
     assert len({(name, vf.rdma_device) for name, vf in vfs}) == len(vfs)

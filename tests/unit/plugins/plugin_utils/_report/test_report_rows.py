@@ -102,7 +102,7 @@ def test_only_the_last_plan_counts_and_what_was_measured_for_it() -> None:
 
 def test_every_excluded_cell_says_why() -> None:
     rows = {r.id: (r.status, r.reason) for r in from_records("nemotron", RECORDS).rows}
-    assert rows["c"] == ("duplicate", "SGLang makes the engine of 5/5 of it")
+    assert rows["c"] == ("duplicate", "SGLang resolves it to the same engine as 5/5")
     assert rows["d"] == ("invalid", "3 does not divide 4")
     assert rows["e"] == ("garbage", "32 chunks in a row are '!'")
     assert rows["f"] == ("crash", "an illegal instruction was encountered")
@@ -298,12 +298,12 @@ def test_each_figure_alone_can_be_a_regression_and_its_reverse_none(figure: str,
 
 def test_resolver_and_guards_say_what_they_make_of_published_rows() -> None:
     remarks = {r.name: r.remark for r in published("nemotron-3-super-120b").rows}
-    assert remarks["5/7 / ep 1"] == "the resolver makes the engine of 5/5 / ep 1 of it"
+    assert remarks["5/7 / ep 1"] == "it resolves to the same engine as 5/5 / ep 1"
     rows = published("qwen3.5-397b").rows
     collapsed = [r for r in rows if r.status == "garbage"]
     assert [r.reason[:7] for r in collapsed] == ["test 29", "test 32", "test 35"]
     assert all("the resolver refuses it" in r.remark and "the guards see no_content" in r.remark for r in collapsed)
-    assert sum("makes the engine of" in r.remark for r in rows) == 2
+    assert sum("resolves to the same engine as" in r.remark for r in rows) == 2
 
 
 def test_the_published_page_of_the_documentation_is_current() -> None:
@@ -324,7 +324,7 @@ def test_winners_become_presets_of_the_users_own_profile() -> None:
     assert preset["based_on"] == "mtp-3-4"
     assert preset["server_args"] == {"speculative_num_steps": 3}
     assert preset["expected"]["results"] == [{"concurrency": 8, "tokens_per_second": 200.0}]
-    assert "apart from every other cell" in lines[0]
+    assert "differ from those of every other cell" in lines[0]
     assert "transport=socket" in lines[0]
     assert "tuned-n1" in before["presets"]
 

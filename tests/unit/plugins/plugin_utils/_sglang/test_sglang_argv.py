@@ -86,7 +86,7 @@ def test_older_releases_give_the_same_values_under_the_newest_names() -> None:
         ("0.5.10", ["--cuda-graph-max-bs-decode", "8"], "flag.too_new", "Use --cuda-graph-max-bs"),
         ("0.5.10", ["--attn-dp-size", "2"], "flag.too_new", "--dp-size 2 --enable-dp-attention"),
         ("0.5.10", ["--cuda-graph-max-seq-len-prefill", "2"], "flag.too_new", "0.5.21 or later"),
-        ("0.5.9", ["--cuda-graph-backend-prefill", "disabled"], "flag.too_new", "behaves like that without"),
+        ("0.5.9", ["--cuda-graph-backend-prefill", "disabled"], "flag.too_new", "always behaves that way"),
         ("0.5.14", ["--cuda-graph-max-bs", "8"], "flag.deprecated", "--cuda-graph-max-bs-decode"),
         ("0.5.23", ["--tp", "4"], "argparse.abbrev", "Write --tp-size"),
         ("0.5.23", ["--speculative-algo", "EAGLE"], "argparse.abbrev", "Write --speculative-algorithm"),

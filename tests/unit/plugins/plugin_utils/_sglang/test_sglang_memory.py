@@ -64,11 +64,11 @@ def test_caches_of_qwen_are_what_sglang_logs() -> None:
 
 def test_mamba_states_become_the_requests_that_the_source_reports() -> None:
     plain = resolve(SHIPPED["nemotron-3-super-120b"], "no-spec", None, POOL)
-    assert "Mamba states: 96 // 3 a request = 32 requests at once" in plain.memory["lines"]
+    assert "Mamba states: 96 // 3 per request = 32 requests at once" in plain.memory["lines"]
     assert "mamba.slots" not in rules(plain)
     for version in (None, "0.5.14"):
         drafting = resolve(SHIPPED["nemotron-3-super-120b"], "mtp-3-4", version, {**POOL, **(ANY if version else {})})
-        assert "Mamba states: 96 // 5 a request = 19 requests at once" in drafting.memory["lines"]
+        assert "Mamba states: 96 // 5 per request = 19 requests at once" in drafting.memory["lines"]
         assert drafting.memory["requests"] == 19
         assert "mamba.slots" in rules(drafting)
 
@@ -78,7 +78,7 @@ def test_without_a_pool_sglang_makes_one() -> None:
     assert "one Mamba state: 40 layers x (128 x 64 x 128 x 4 + 10240 x 3 x 2) bytes / tp 4 = 40.6 MiB" in shown
     states = "Mamba states: 79.6 GiB x 0.9 / 1.9 = 37.7 GiB; / (40.6 MiB x (1 + 4 draft tokens / 5)) = 528 states"
     assert states in shown
-    assert "Mamba states: 528 // 5 a request = 105 requests at once" in shown
+    assert "Mamba states: 528 // 5 per request = 105 requests at once" in shown
     assert "Mamba pool: (528 states + 8 requests x 4 draft tokens) x 40.6 MiB = 22.2 GiB" in shown
     ahead = "Mamba states: (34.8 - 1.4 of draft tokens) GiB x 0.9 / 1.9 = 15.8 GiB; / 45.8 MiB = 353 states"
     assert ahead in lines("qwen3.5-397b", "mtp")

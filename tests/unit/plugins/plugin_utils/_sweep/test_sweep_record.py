@@ -93,7 +93,7 @@ def test_a_rank_that_names_the_network_itself_died_of_it(own: list[str], status:
 def test_a_rank_that_went_with_its_node_says_nothing_of_the_setting(state: str, said: list[str]) -> None:
     ranks = [*DEAD, {"rank": 2, "pod": "x-2-0", "node": "spark3", "restarts": 0, "trouble": "", "lost": True}]
     ended = concluded(measured(state), ranks, {"x-1-0": said})
-    assert (ended["status"], ended["failure"]["line"]) == ("infrastructure", "rank 2 went with its node spark3")
+    assert (ended["status"], ended["failure"]["line"]) == ("infrastructure", "rank 2 was lost with its node spark3")
     assert concluded(measured(state), ranks, ILLEGAL)["status"] == "illegal_instruction"
 
 
