@@ -83,9 +83,9 @@ def command(rank: int, models: Path, eagle: bool) -> list[str]:
     return argv
 
 
-def start(rank: int, models: Path, logs: Path, eagle: bool) -> subprocess.Popen[bytes]:
-    """Start one rank on its own GPU, as a host of its own to NCCL."""
-    environment = os.environ | {
+def environment(rank: int) -> dict[str, str]:
+    """Return the environment in which a rank has its own GPU and is a host of its own to NCCL."""
+    return os.environ | {
         "CUDA_VISIBLE_DEVICES": str(rank),
         "NCCL_HOSTID": f"node{rank}",
         "NCCL_DEBUG": "INFO",
@@ -94,10 +94,20 @@ def start(rank: int, models: Path, logs: Path, eagle: bool) -> subprocess.Popen[
         "NCCL_SOCKET_IFNAME": "lo",
         "PYTHONUNBUFFERED": "1",
     }
-    log = (logs / f"rank{rank}.log").open("wb")
-    return subprocess.Popen(
-        command(rank, models, eagle), env=environment, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
-    )
+
+
+def start(argv: list[str], own: dict[str, str], log: Path) -> subprocess.Popen[bytes]:
+    """Start one rank in a session of its own, with its output in a file."""
+    with log.open("wb") as stream:
+        return subprocess.Popen(argv, env=own, stdout=stream, stderr=subprocess.STDOUT, start_new_session=True)
+
+
+def stop(ranks: list[subprocess.Popen[bytes]]) -> None:
+    """Kill the ranks with everything that they started."""
+    for rank in ranks:
+        if rank.poll() is None:
+            os.killpg(rank.pid, signal.SIGKILL)
+        rank.wait()
 
 
 def ask(path: str, body: dict[str, Any] | None = None, timeout: float = 60) -> str:
@@ -169,7 +179,7 @@ def run(eagle: bool, models: Path, logs: Path) -> dict[str, Any]:
     logs.mkdir(parents=True, exist_ok=True)
     write_model(models / "target", TARGET)
     write_model(models / "draft", DRAFT)
-    ranks = [start(rank, models, logs, eagle) for rank in (0, 1)]
+    ranks = [start(command(n, models, eagle), environment(n), logs / f"rank{n}.log") for n in (0, 1)]
     try:
         seen: dict[str, Any] = {"eagle": eagle, "ready_s": round(wait_until_ready(ranks), 1), "generation": generate()}
         metrics = ask("/metrics")
@@ -178,10 +188,7 @@ def run(eagle: bool, models: Path, logs: Path) -> dict[str, Any]:
         seen["accept"] = [line for line in metrics.splitlines() if line.startswith("sglang:spec_accept_length{")]
         (logs / "metrics").write_text(metrics)
     finally:
-        for rank in ranks:
-            if rank.poll() is None:
-                os.killpg(rank.pid, signal.SIGKILL)
-            rank.wait()
+        stop(ranks)
     seen["verdicts"] = verdicts(logs)
     seen["passed"] = (
         seen["generation"]["tokens"] == [64, 64, 64]

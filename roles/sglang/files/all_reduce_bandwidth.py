@@ -1,11 +1,11 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Measure the bandwidth of all-reduce between the pods of a group, with the PyTorch and NCCL of their image.
+"""Measure bandwidth and latency of all-reduce between the pods of a group, with the PyTorch and NCCL of their image.
 
 It measures what all_reduce_perf of nccl-tests measures, by its formulas (PERFORMANCE.md), but without MPI, which cannot
 start ranks in other pods. One process per rank; the last line of rank 0 is JSON: bytes, seconds, algbw and busbw in
-GB/s, correct.
+GB/s, correct, and latency: a list of bytes, p50 and p99 in microseconds for the sizes that decoding uses.
 """
 
 from __future__ import annotations
@@ -15,9 +15,13 @@ import importlib
 import json
 import sys
 import time
+from itertools import pairwise
 from typing import Any
 
 LIMIT = 4 * 10**9
+# One token of a model with a hidden size of 4096 is 8 KiB; 128 such tokens are 1 MiB.
+LATENCY_SIZES = tuple(8192 << power for power in range(8))
+ROUNDS = 200
 
 
 def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
@@ -39,6 +43,29 @@ def bandwidth(size: int, seconds: float, ranks: int) -> dict[str, float]:
     """Return algorithm and bus bandwidth in GB/s of one all-reduce of ``size`` bytes between ``ranks``."""
     algorithm = size / seconds / 1e9
     return {"algbw": round(algorithm, 3), "busbw": round(algorithm * 2 * (ranks - 1) / ranks, 3)}
+
+
+def percentiles(microseconds: list[float]) -> dict[str, float]:
+    """Return the 50th and the 99th percentile."""
+    ordered = sorted(microseconds)
+    return {name: round(ordered[int(share * (len(ordered) - 1))], 1) for name, share in (("p50", 0.5), ("p99", 0.99))}
+
+
+def latency(torch: Any, size: int) -> dict[str, float]:
+    """Return the time of single all-reduces, measured by events on the GPU while the CPU starts the following ones."""
+    group = torch.distributed
+    buffer = torch.zeros(size // 2, dtype=torch.bfloat16, device="cuda")
+    marks = [torch.cuda.Event(enable_timing=True) for _mark in range(ROUNDS + 1)]
+    for _round in range(20):
+        group.all_reduce(buffer)
+    torch.cuda.synchronize()
+    group.barrier()
+    marks[0].record()
+    for mark in marks[1:]:
+        group.all_reduce(buffer)
+        mark.record()
+    torch.cuda.synchronize()
+    return {"bytes": size} | percentiles([1000 * start.elapsed_time(end) for start, end in pairwise(marks)])
 
 
 def measure(torch: Any, options: argparse.Namespace) -> dict[str, Any]:
@@ -65,8 +92,10 @@ def measure(torch: Any, options: argparse.Namespace) -> dict[str, Any]:
     torch.cuda.synchronize()
     seconds = (time.perf_counter() - started) / options.iterations
     size = buffer.numel() * 4
+    small = [latency(torch, each) for each in LATENCY_SIZES]
     group.destroy_process_group()
-    return {"bytes": size, "seconds": seconds, "correct": correct} | bandwidth(size, seconds, options.ranks)
+    figures = {"bytes": size, "seconds": seconds, "correct": correct, "latency": small}
+    return figures | bandwidth(size, seconds, options.ranks)
 
 
 def main() -> int:

@@ -1,0 +1,100 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Decide from bytes alone by which path the ranks exchanged what the model needs. Private to the collection."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from .._sglang.metrics import Scrape
+from .exchange import Bytes, Work
+
+TOLERANCE = 0.15
+# A path takes part if it carried this share of the least prediction. Less is other traffic, such as Gloo's broadcasts.
+_TAKES_PART = 0.25
+
+Path = Literal["rdma", "tcp", "mixed", "unexplained"]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One rank: the bytes that the model needs, the bytes that moved by each path, and the path that explains them."""
+
+    verdict: Path
+    predicted: Bytes
+    rdma_bytes: int
+    tcp_bytes: int
+
+    @property
+    def msg(self) -> str:
+        """Return both figures in one line."""
+        low, usual, high = (f"{each / 1e6:.1f}" for each in self.predicted)
+        return (
+            f"{self.verdict}: {low} to {high} MB predicted (usually {usual}, tolerance {TOLERANCE:.0%}), "
+            f"{self.rdma_bytes / 1e6:.1f} MB by RDMA and {self.tcp_bytes / 1e6:.1f} MB by TCP counted"
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the entry as plain data."""
+        return {
+            "verdict": self.verdict,
+            "predicted_bytes": {name: round(each) for name, each in self.predicted._asdict().items()},
+            "rdma_bytes": self.rdma_bytes,
+            "tcp_bytes": self.tcp_bytes,
+            "msg": self.msg,
+        }
+
+
+def work_between(before: Scrape, after: Scrape) -> Work:
+    """Return what the server computed between two readings; raise ValueError if it does not count that."""
+
+    def more(mode: str, of: str) -> float:
+        now, then = getattr(after, of), getattr(before, of)
+        return float(sum(value - then.get(name, 0.0) for name, value in now.items() if name.startswith(mode)))
+
+    decode_passes, tokens = more("decode", "passes"), more("decode", "tokens")
+    verified = after.counters.get("spec_verify_calls_total", 0.0) - before.counters.get("spec_verify_calls_total", 0.0)
+    work = Work(more("prefill_compute", "tokens"), more("prefill", "passes"), verified or tokens, decode_passes)
+    if not work.rows or not work.decode_passes:
+        raise ValueError(
+            "the server's /metrics count no decode passes. Serve with --enable-metrics, SGLang 0.5.10 or newer"
+        )
+    return work
+
+
+def judge(predicted: Bytes, rdma: int, tcp: int) -> Entry:
+    """Return by which path one rank exchanged the predicted bytes."""
+    least, most = predicted.low * (1 - TOLERANCE), predicted.high * (1 + TOLERANCE)
+    by_rdma, by_tcp = (moved >= predicted.low * _TAKES_PART for moved in (rdma, tcp))
+    verdict: Path = "unexplained"
+    if by_rdma and by_tcp and rdma + tcp >= least:
+        verdict = "mixed"
+    elif by_rdma and least <= rdma <= most:
+        verdict = "rdma"
+    elif by_tcp and tcp >= least:
+        # RDMA carried too little, so the excess is other traffic of the same interface.
+        verdict = "tcp"
+    return Entry(verdict, predicted, rdma, tcp)
+
+
+def doubt(transport_class: str, entries: Mapping[str, Entry]) -> str:
+    """Return why the bytes contradict the log's verdict, and which of the two to doubt; empty if they agree."""
+    for rank, entry in entries.items():
+        if entry.verdict == transport_class:
+            continue
+        seen = f"the log says {transport_class}, the bytes of {rank} say {entry.msg}"
+        if entry.verdict != "unexplained":
+            return f"{seen}. Doubt the log: a library without a log line, or a second communicator, used another path"
+        if entry.rdma_bytes + entry.tcp_bytes < entry.predicted.low:
+            return (
+                f"{seen}. Doubt the log: fewer bytes moved than the model needs, so the ranks exchanged them over "
+                "devices or interfaces that the plan does not name. Compare `rdma link` and `ip -s link` in the pod"
+            )
+        return (
+            f"{seen}. Doubt the prediction: more bytes moved than the model needs. Other traffic uses the same "
+            "devices, or the server runs another model; repeat it while no other client is served"
+        )
+    return ""

@@ -1,0 +1,231 @@
+#!/usr/bin/env python3
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Compare the bytes and times that the ledger predicts with those of real SGLang at TP 2 on two GPUs.
+
+    tests/gpu/byte_ledger.py [--logs DIR] [--settings shm socket slow]
+
+Needs what tests/gpu/sglang_two_ranks.py needs. Every setting is one server of two ranks: `shm` over shared memory, as
+two ranks of one host; `socket` over NET/Socket on lo, as two hosts; `slow` over NET/Socket with one channel, one socket
+and protocol Simple, and 200 microseconds more delay on lo where `tc` may set it. Each server decodes three batch sizes.
+The bytes on lo during the same work over shared memory (Gloo, HTTP) are subtracted from those over Socket.
+Prints one JSON object; the exit status is 0 only if, over Socket, every predicted number of bytes is within 10 % of the
+measured one and the ledger says `tcp`, and every predicted time is below the measured time between tokens.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import sglang_two_ranks as two
+
+sys.path.insert(0, str(two.ROOT / "collections"))
+
+from ansible_collections.gb10.cluster.plugins.plugin_utils._ledger import exchange, judge
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.metrics import parse_metrics
+
+CONFIG = two.TARGET | {
+    "hidden_size": 2048,
+    "intermediate_size": 4096,
+    "num_hidden_layers": 16,
+    "num_attention_heads": 16,
+    "num_key_value_heads": 4,
+    "head_dim": 128,
+    "vocab_size": 8192,
+}
+# Sizes for which CUDA graphs are captured, so that no batch is padded.
+BATCHES = (1, 4, 16)
+TOKENS = 128
+SETTINGS = {
+    "shm": {"NCCL_HOSTID": "one", "NCCL_P2P_DISABLE": "1"},
+    "socket": {},
+    "slow": {
+        "NCCL_PROTO": "Simple",
+        "NCCL_MAX_NCHANNELS": "1",
+        "NCCL_SOCKET_NTHREADS": "1",
+        "NCCL_NSOCKS_PERTHREAD": "1",
+    },
+}
+LIMIT = 0.10
+
+
+def carried() -> int:
+    """Return the bytes that lo has sent since the machine started; every byte between the ranks is sent once."""
+    return int(Path("/sys/class/net/lo/statistics/tx_bytes").read_text())
+
+
+def latency_of_tokens(page: str) -> tuple[float, float]:
+    """Return the sum and the number of the times between tokens that the server has observed."""
+    found = {}
+    for name in ("sum", "count"):
+        values = re.findall(rf"^sglang:inter_token_latency_seconds_{name}\{{.*\}} (\S+)$", page, re.MULTILINE)
+        found[name] = sum(map(float, values))
+    return found["sum"], found["count"]
+
+
+def decode(batch: int, salt: int) -> dict[str, Any]:
+    """Decode a batch of sequences in lockstep; return the bytes on lo, the server's work and the time per token."""
+    prompts = [[1 + (salt * 131 + row * 17 + place) % 8000 for place in range(8)] for row in range(batch)]
+    sampling = {"max_new_tokens": TOKENS, "ignore_eos": True, "temperature": 0}
+    before_page = two.ask("/metrics")
+    before, started = carried(), time.monotonic()
+    two.ask("/generate", {"input_ids": prompts, "sampling_params": sampling}, timeout=240)
+    seconds, moved = time.monotonic() - started, carried() - before
+    # The scheduler reports the last passes with a delay.
+    time.sleep(1)
+    after_page = two.ask("/metrics")
+    work = judge.work_between(parse_metrics(before_page), parse_metrics(after_page))
+    (sum0, count0), (sum1, count1) = latency_of_tokens(before_page), latency_of_tokens(after_page)
+    return {
+        "batch": batch,
+        "bytes": moved,
+        "seconds": round(seconds, 3),
+        "itl_ms": round(1000 * (sum1 - sum0) / max(count1 - count0, 1), 3),
+        "pass_ms": round(1000 * seconds / work.decode_passes, 3),
+        "work": work.__dict__,
+    }
+
+
+def all_reduce(own: dict[str, str], logs: Path, name: str) -> dict[int, float]:
+    """Measure all-reduces with the script that the pods have; return seconds by size."""
+    script = str(two.ROOT / "roles" / "sglang" / "files" / "all_reduce_bandwidth.py")
+    ranks = []
+    for rank in (0, 1):
+        argv = [sys.executable, script, "--rank", str(rank), "--ranks", "2", "--address", "127.0.0.1"]
+        argv += ["--port", str(two.DIST + 7), "--bytes", str(1 << 26)]
+        ranks.append(two.start(argv, two.environment(rank) | own, logs / f"{name}.all-reduce.rank{rank}.log"))
+    try:
+        for rank in ranks:
+            rank.wait(180)
+    finally:
+        two.stop(ranks)
+    lines = (logs / f"{name}.all-reduce.rank0.log").read_text().splitlines()
+    figures = json.loads([line for line in lines if line.startswith("{")][-1])
+    return {each["bytes"]: each["p50"] / 1e6 for each in figures["latency"]}
+
+
+def serve(name: str, models: Path, logs: Path) -> dict[str, Any]:
+    """Start a server in one setting, decode all batches, and measure its all-reduces after it ended."""
+    own = SETTINGS[name]
+    ranks = []
+    for rank in (0, 1):
+        argv = [*two.command(rank, models, eagle=False), "--cuda-graph-max-bs-decode", str(max(BATCHES))]
+        ranks.append(two.start(argv, two.environment(rank) | own, logs / f"{name}.rank{rank}.log"))
+    try:
+        ready = two.wait_until_ready(ranks)
+        # The first passes compile kernels.
+        warm = [decode(batch, salt) for salt, batch in enumerate(BATCHES)]
+        idle = carried()
+        time.sleep(2)
+        idle = (carried() - idle) // 2
+        loads = [decode(batch, 10 + salt) for salt, batch in enumerate(BATCHES)]
+    finally:
+        two.stop(ranks)
+    return {
+        "ready_s": round(ready, 1),
+        "idle_bytes_per_s": idle,
+        "first": [load["bytes"] for load in warm],
+        "loads": loads,
+        "all_reduce_seconds": all_reduce(own, logs, name),
+    }
+
+
+def delay_lo(more: bool) -> bool:
+    """Add 200 microseconds to every packet on lo, or remove that again; False where tc is missing or not allowed."""
+    argv = ["tc", "qdisc", "add" if more else "del", "dev", "lo", "root", "netem"]
+    try:
+        return subprocess.run([*argv, *(["delay", "200us"] if more else [])], check=False).returncode == 0
+    except OSError:
+        return False
+
+
+def compare_bytes(seen: dict[str, Any]) -> list[dict[str, Any]]:
+    """Hold predicted bytes against measured ones, for each batch size over Socket."""
+    shape, split = exchange.Shape.read(CONFIG), exchange.Split(nodes=2, tp=2, pp=1)
+    rows = []
+    for load, other in zip(seen["socket"]["loads"], seen["shm"]["loads"], strict=True):
+        predicted = exchange.predict(shape, split, exchange.Work(**load["work"]))
+        # lo sends what rank 0 sends and what rank 1 sends: as much as one rank sends and receives.
+        measured = load["bytes"] - other["bytes"]
+        entry = judge.judge(predicted, 0, measured)
+        rows.append(
+            {
+                "batch": load["batch"],
+                "measured": measured,
+                "without_nccl": other["bytes"],
+                "predicted": round(predicted.usual),
+                "low": round(predicted.low),
+                "high": round(predicted.high),
+                "error": round(predicted.usual / measured - 1, 4),
+                "verdict": entry.verdict,
+                "nothing_moved": judge.judge(predicted, 0, other["bytes"]).verdict,
+            }
+        )
+    return rows
+
+
+def compare_times(seen: dict[str, Any]) -> list[dict[str, Any]]:
+    """Hold the predicted time of the fabric per decode pass against the measured time between tokens."""
+    shape, split = exchange.Shape.read(CONFIG), exchange.Split(nodes=2, tp=2, pp=1)
+    rows = []
+    for name, setting in seen.items():
+        for load in setting["loads"]:
+            seconds = exchange.fabric_seconds(shape, split, load["batch"], setting["all_reduce_seconds"])
+            rows.append(
+                {
+                    "setting": name,
+                    "batch": load["batch"],
+                    "fabric_ms": round(1000 * seconds, 3),
+                    "itl_ms": load["itl_ms"],
+                    "pass_ms": load["pass_ms"],
+                    "share": round(1000 * seconds / load["itl_ms"], 3) if load["itl_ms"] else None,
+                }
+            )
+    return rows
+
+
+def main() -> int:
+    """Run the settings and return 0 only if bytes and times hold."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--logs", type=Path, default=Path("byte-ledger-logs"), help="where the logs are kept")
+    parser.add_argument("--settings", nargs="*", choices=SETTINGS, default=list(SETTINGS))
+    options = parser.parse_args()
+    options.logs.mkdir(parents=True, exist_ok=True)
+    result: dict[str, Any] = {"config": CONFIG, "delay_on_lo": False}
+    seen: dict[str, Any] = {}
+    with tempfile.TemporaryDirectory() as models:
+        two.write_model(Path(models) / "target", CONFIG)
+        for name in options.settings:
+            delayed = name == "slow" and delay_lo(more=True)
+            try:
+                seen[name] = serve(name, Path(models), options.logs)
+            except (RuntimeError, OSError, ValueError, IndexError, subprocess.TimeoutExpired) as error:
+                result["error"] = f"{name}: {error}"
+            finally:
+                result["delay_on_lo"] |= delayed and delay_lo(more=False)
+    result |= {"seen": seen, "times": compare_times(seen)}
+    if {"shm", "socket"} <= seen.keys():
+        result["bytes"] = compare_bytes(seen)
+    result["passed"] = (
+        "error" not in result
+        and bool(result.get("bytes"))
+        and all(abs(row["error"]) <= LIMIT and row["verdict"] == "tcp" for row in result["bytes"])
+        and all(row["share"] is not None and 0 < row["share"] <= 1.0 for row in result["times"])
+    )
+    text = json.dumps(result, indent=2)
+    (options.logs / "byte-ledger.json").write_text(text + "\n")
+    print(text)
+    return 0 if result["passed"] else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,192 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Test predicted bytes against measured ones, and the verdict that follows from them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from ansible_collections.gb10.cluster.plugins.plugin_utils._ledger.exchange import (
+    Bytes,
+    Collective,
+    Shape,
+    Split,
+    Work,
+    collectives,
+    duration,
+    exchanged,
+    fabric_seconds,
+    predict,
+)
+from ansible_collections.gb10.cluster.plugins.plugin_utils._ledger.judge import TOLERANCE, doubt, judge, work_between
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.metrics import parse_metrics
+from hypothesis import given
+from hypothesis import strategies as st
+
+LLAMA = {"architectures": ["LlamaForCausalLM"], "hidden_size": 4096, "num_hidden_layers": 32, "vocab_size": 32000}
+TP2 = Split(nodes=2, tp=2, pp=1)
+# Bytes that one of two ranks sent per byte of the message: NCCL 2.28.9 over Socket, 200 repetitions on two H200.
+MEASURED = {
+    8 << 10: (2.05, 2.05, 1.03),
+    16 << 10: (2.05, 2.05, 1.01),
+    48 << 10: (1.02, 2.02, 1.02),
+    128 << 10: (1.01, 2.01, 1.01),
+    256 << 10: (1.01, 2.01, 1.01),
+    1 << 20: (1.00, 2.01, 1.00),
+    8 << 20: (1.00, 2.01, 1.00),
+}
+
+
+@pytest.mark.parametrize("size", MEASURED)
+def test_an_all_reduce_exchanges_what_was_measured(size: int) -> None:
+    usual, double, simple = (factor * size for factor in MEASURED[size])
+    # The prediction counts what a rank sends and receives, the measurement what it sends.
+    predicted = exchanged([Collective("reduce", 1, size)], TP2).times(0.5)
+    assert predicted.usual == pytest.approx(usual, rel=0.03)
+    assert predicted.low == pytest.approx(simple, rel=0.03)
+    assert predicted.high == pytest.approx(double, rel=0.03)
+
+
+def test_a_pass_has_the_collectives_of_sglang() -> None:
+    shape = Shape.read(LLAMA)
+    assert collectives(shape, TP2, tokens=4, sampled=1) == [("reduce", 65, 4 * 8192), ("gather", 1, 64000)]
+    # A tensor-parallel group inside a node uses no network.
+    assert collectives(shape, Split(nodes=1, tp=2, pp=1), 4, 1) == []
+    assert collectives(shape, Split(nodes=2, tp=2, pp=2), 4, 1) == [("send", 1, 65536)]
+
+
+@pytest.mark.parametrize(
+    ("config", "blocks"),
+    [
+        (LLAMA, 64),
+        ({"architectures": ["NemotronHForCausalLM"], **{k: v for k, v in LLAMA.items() if k != "architectures"}}, 32),
+        ({"architectures": ["Gemma4ForConditionalGeneration"], "text_config": LLAMA | {"enable_moe_block": True}}, 96),
+    ],
+)
+def test_the_blocks_of_a_layer_follow_the_architecture(config: dict[str, Any], blocks: int) -> None:
+    assert Shape.read(config).blocks == blocks
+
+
+@pytest.mark.parametrize(
+    ("config", "why"),
+    [
+        ({}, "has no hidden_size, num_hidden_layers, vocab_size"),
+        (LLAMA | {"hidden_size_per_layer_input": 256}, "embeddings per layer"),
+    ],
+)
+def test_a_model_that_cannot_be_predicted_is_named(config: dict[str, Any], why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        Shape.read(config)
+
+
+@pytest.mark.parametrize(
+    ("argv", "why"),
+    [
+        (["--moe-a2a-backend", "deepep"], "--moe-a2a-backend deepep"),
+        (["--dp-size=2"], "--dp-size 2"),
+        (["--enable-dp-attention"], "--enable-dp-attention"),
+        (["--speculative-algorithm", "EAGLE"], "number of drafts open"),
+    ],
+)
+def test_a_division_that_cannot_be_predicted_is_named(argv: list[str], why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        Split.read([*argv, "--tp-size", "2"], 2)
+
+
+def test_drafts_are_read_and_counted() -> None:
+    argv = ["--tp-size", "4", "--speculative-algorithm=NEXTN", "--speculative-num-steps", "3"]
+    split = Split.read(argv, 4)
+    assert split == Split(4, 4, 1, draft_steps=3, draft_tokens=4)
+    shape, work = Shape.read(LLAMA), Work(0, 0, rows=10, decode_passes=10)
+    plain = predict(shape, Split(4, 4, 1), work)
+    drafted = predict(shape, split, work)
+    assert drafted.low == pytest.approx(4 * plain.low, rel=0.1)
+    assert drafted.usual > 2 * plain.usual
+
+
+PAGE = """
+sglang:cuda_graph_passes_total{{mode="decode_cuda_graph",tp_rank="0"}} {passes}
+sglang:cuda_graph_passes_total{{mode="prefill_none",tp_rank="0"}} {prefills}
+sglang:realtime_tokens_total{{mode="decode",tp_rank="0"}} {rows}
+sglang:realtime_tokens_total{{mode="prefill_compute",tp_rank="0"}} {prompt}
+sglang:realtime_tokens_total{{mode="prefill_cache",tp_rank="0"}} 99
+"""
+
+
+def test_the_work_of_a_window_comes_from_the_counters() -> None:
+    before = parse_metrics(PAGE.format(passes=10, prefills=1, rows=40, prompt=8))
+    after = parse_metrics(PAGE.format(passes=110, prefills=3, rows=440, prompt=24))
+    assert work_between(before, after) == Work(16, 2, 400, 100)
+    assert work_between(before, after).batch == 4
+    with pytest.raises(ValueError, match="count no decode passes"):
+        work_between(after, after)
+
+
+NEEDED = Bytes(100e6, 150e6, 200e6)
+
+
+@pytest.mark.parametrize(
+    ("rdma", "tcp", "verdict"),
+    [
+        (150e6, 0, "rdma"),
+        (100e6, 20e6, "rdma"),
+        (0, 150e6, "tcp"),
+        (10e6, 900e6, "tcp"),
+        (80e6, 70e6, "mixed"),
+        (0, 0, "unexplained"),
+        (40e6, 0, "unexplained"),
+        (0, 40e6, "unexplained"),
+        (900e6, 0, "unexplained"),
+    ],
+)
+def test_the_bytes_alone_name_the_path(rdma: float, tcp: float, verdict: str) -> None:
+    assert judge(NEEDED, int(rdma), int(tcp)).verdict == verdict
+
+
+@pytest.mark.parametrize(
+    ("said", "rdma", "tcp", "words"),
+    [
+        ("rdma", 150e6, 0, ""),
+        ("tcp", 0, 150e6, ""),
+        ("rdma", 0, 150e6, "Doubt the log: a library without a log line"),
+        ("tcp", 150e6, 0, "Doubt the log: a library without a log line"),
+        ("rdma", 1e6, 1e6, "Doubt the log: fewer bytes moved than the model needs"),
+        ("rdma", 900e6, 0, "Doubt the prediction: more bytes moved than the model needs"),
+        ("unknown", 150e6, 0, "the log says unknown, the bytes of g-0 say rdma: 100.0 to 200.0 MB predicted"),
+    ],
+)
+def test_a_contradiction_says_which_of_the_two_to_doubt(said: str, rdma: float, tcp: float, words: str) -> None:
+    why = doubt(said, {"g-0": judge(NEEDED, int(rdma), int(tcp))})
+    assert words in why
+    assert bool(why) == bool(words)
+
+
+@given(
+    low=st.floats(1e6, 1e12), spread=st.floats(1, 3), share=st.floats(0, 1), noise=st.floats(0, 0.2), rdma=st.booleans()
+)
+def test_the_predicted_bytes_on_one_path_always_name_it(
+    low: float, spread: float, share: float, noise: float, rdma: bool
+) -> None:
+    needed = Bytes(low, low, low * spread)
+    moved, other = int(low * (1 + share * (spread - 1))), int(low * noise)
+    found = judge(needed, *((moved, other) if rdma else (other, moved)))
+    assert found.verdict == ("rdma" if rdma else "tcp")
+
+
+@given(moved=st.floats(0, 0.2))
+def test_too_few_bytes_never_name_a_path(moved: float) -> None:
+    assert judge(NEEDED, int(NEEDED.low * moved), int(NEEDED.low * moved)).verdict == "unexplained"
+    assert TOLERANCE < 0.25
+
+
+def test_the_time_of_the_fabric_is_interpolated() -> None:
+    times = {8192: 50e-6, 16384: 60e-6, 65536: 100e-6}
+    assert duration(times, 1000) == 50e-6
+    assert duration(times, 12288) == pytest.approx(55e-6)
+    assert duration(times, 1 << 20) == pytest.approx(100e-6 + (1048576 - 65536) * 40e-6 / 49152)
+    assert duration({8192: 50e-6}, 65536) == 50e-6
+    shape = Shape.read(LLAMA)
+    seconds = fabric_seconds(shape, TP2, 1, times)
+    assert seconds == pytest.approx(65 * 50e-6 + 0.5 * duration(times, 64000))
