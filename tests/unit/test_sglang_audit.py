@@ -1,0 +1,183 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Test every class of command line on which an audit found the rules and the releases to differ."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile import resolve
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile_files import load_profile
+from sglang_cases import KNOWLEDGE, ask, rules_of
+
+R10, R13, R16, R20, R23 = AUDITED = ("0.5.10", "0.5.13.post1", "0.5.16", "0.5.20", "0.5.23")
+LATE = (R16, R20, R23)
+
+QWEN = {"arch": "Qwen3_5MoeForConditionalGeneration", "quantization": "modelopt_fp4"}
+GLM = {"arch": "Glm4MoeForCausalLM", "quantization": "modelopt_fp4"}
+NEMOTRON = {"arch": "NemotronHForCausalLM", "quantization": "modelopt_fp4"}
+GEMMA = {"arch": "Gemma4ForConditionalGeneration"}
+ASSISTED = {**GEMMA, "draft_arch": "Gemma4AssistantForCausalLM"}
+FP8 = {"arch": "Qwen3MoeForCausalLM", "quantization": "fp8"}
+COMPRESSED = {"arch": "Qwen3MoeForCausalLM", "quantization": "compressed-tensors"}
+LLAMA4 = {"arch": "Llama4ForConditionalGeneration"}
+INKLING = {"arch": "InklingForConditionalGeneration"}
+DSA = {"arch": "GlmMoeDsaForCausalLM"}
+FOUR = "--tp-size 4 --nnodes 4"
+DEPTH = "--speculative-num-steps 3 --speculative-eagle-topk 1 --speculative-num-draft-tokens 4"
+EAGLE = f"--speculative-algorithm EAGLE {DEPTH}"
+DRAFT = f"{EAGLE} --speculative-draft-model-path /models/draft"
+EAGER = "--disable-cuda-graph --moe-runner-backend triton"
+GRAPHLESS = "--cuda-graph-max-bs 8 --max-running-requests 32"
+APART = "--prefill-attention-backend flashinfer --decode-attention-backend trtllm_mha --attention-backend flashinfer"
+
+# what the line shows, releases, flags, facts, rule, the severity that it must have (None: the rule is silent)
+CLASSES: list[tuple[str, tuple[str, ...], str, dict[str, Any], str, str | None]] = [
+    # refused although it works
+    ("eager at EP 1 works", (R10, R13), f"{FOUR} {EAGER}", QWEN, "graph.eager_regime", None),
+    ("eager in a model that may be dense works", (R10,), EAGER, {"quantization": "modelopt_fp4"},
+     "graph.eager_regime", None),
+    ("a dense model may outgrow its graphs", (R10,), GRAPHLESS, GEMMA, "graph.eager_regime", "warning"),
+    ("eager at EP 4 does not work", (R10,), f"{FOUR} --ep-size 4 {EAGER}", QWEN, "graph.eager_regime", "error"),
+    ("flashinfer_cutlass at EP 4: Qwen3.5 only", (R10,),
+     f"{FOUR} --ep-size 4 --moe-runner-backend flashinfer_cutlass", QWEN, "moe.nvfp4.fi_cutlass.ep", "error"),
+    ("flashinfer_cutlass at EP 4: others", (R10,),
+     f"{FOUR} --ep-size 4 --moe-runner-backend flashinfer_cutlass", GLM, "moe.nvfp4.fi_cutlass.ep", None),
+    ("pieces of NVFP4 depend on the image", (R10,), FOUR, GLM, "graph.piecewise.nvfp4", "warning"),
+    ("cuDNN depends on the image", AUDITED, "--fp4-gemm-backend flashinfer_cudnn", GLM, "fp4gemm.cudnn", "warning"),
+    ("fp8 KV and graphs run without the patch", (R10, R13), "--kv-cache-dtype fp8_e4m3", GLM, "sm121.jit_arch", "info"),
+    ("an abbreviation on a command line", AUDITED, "--tp 1", {}, "argparse.abbrev", "warning"),
+    ("a drafter of Mistral keeps its path", AUDITED, DRAFT, {"arch": "MistralLarge3ForCausalLM"},
+     "spec.nextn_draft_path", None),
+    ("a drafter of Pixtral keeps its path", AUDITED, DRAFT, {"arch": "PixtralForConditionalGeneration"},
+     "spec.nextn_draft_path", None),
+    ("other architectures are warned of a path", AUDITED, DRAFT, GLM, "spec.nextn_draft_path", "warning"),
+    ("extra_buffer of Nemotron works on 0.5.13", (R13,), "--mamba-scheduler-strategy extra_buffer", NEMOTRON,
+     "mamba.nemotron.extra", None),
+    ("extra_buffer of Nemotron before", ("0.5.12.post1",), "--mamba-scheduler-strategy extra_buffer", NEMOTRON,
+     "mamba.nemotron.extra", "error"),
+    ("a finding about GLM is GLM's", (R10,),
+     "--moe-runner-backend flashinfer_cutlass --attention-backend flashinfer", QWEN, "moe.nvfp4.fi_cutlass.attn", None),
+    ("nvfp4 KV as the release takes it", LATE, f"--kv-cache-dtype nvfp4 {APART}", QWEN, "kv.nvfp4", "warning"),
+    # fails, and a rule can know
+    ("flashinfer_trtllm experts", (R10, R13, R16), "--moe-runner-backend flashinfer_trtllm", QWEN, "moe.sm12x.runner",
+     "error"),
+    ("flashinfer_cutedsl experts", (R10, R13, R16), "--moe-runner-backend flashinfer_cutedsl", QWEN, "moe.sm12x.runner",
+     "error"),
+    ("flashinfer_cutlass with fp8", AUDITED, "--moe-runner-backend flashinfer_cutlass", FP8, "moe.fi_cutlass.quant",
+     "error"),
+    ("flashinfer_cutlass with compressed-tensors", AUDITED, "--moe-runner-backend flashinfer_cutlass", COMPRESSED,
+     "moe.fi_cutlass.quant", "error"),
+    ("runner cutlass with NVFP4 ends", ("0.5.12", R13, R16, R20, R23), "--moe-runner-backend cutlass", QWEN,
+     "moe.nvfp4.runner", "error"),
+    ("attention of Llama-4", AUDITED, "--attention-backend flashinfer", LLAMA4, "attn.llama4.allow", "error"),
+    ("nvfp4 KV with one backend", LATE, "--kv-cache-dtype nvfp4 --attention-backend flashinfer", QWEN, "kv.nvfp4",
+     "error"),
+    ("DSA without kernels for SM12x", (R16,), "--attention-backend dsa", DSA, "attn.dsa_sm12x", "error"),
+    ("compressed W4A16 experts", (R13, R16), "--moe-runner-backend marlin", COMPRESSED, "moe.compressed.w4a16",
+     "warning"),
+    ("EPLB on Qwen3.5", AUDITED, f"{FOUR} --ep-size 4 --enable-eplb", QWEN, "moe.eplb", "error"),
+    ("AWQ experts", AUDITED, "--quantization awq", {"arch": "Qwen3MoeForCausalLM"}, "moe.awq", "error"),
+    ("attention of Inkling", (R20, R23), "--attention-backend flashinfer", INKLING, "attn.inkling.allow", "error"),
+    ("flashinfer 0.6.16 with speculation", (R16,), f"{EAGLE} --attention-backend flashinfer",
+     {"carries": ("flashinfer>=0.6.16",)}, "spec.flashinfer.plan", "warning"),
+    ("flashinfer 0.6.16 with speculation, 0.5.15.post1", ("0.5.15.post1",), f"{EAGLE} --attention-backend flashinfer",
+     {"carries": ("flashinfer>=0.6.16",)}, "spec.flashinfer.plan", "warning"),
+    ("BF16 Gemma MTP on 0.5.13", ("0.5.13",), DRAFT, ASSISTED, "spec.frozenkv.bf16", "error"),
+    ("a draft inherits the quantization", AUDITED, f"{DRAFT} --quantization modelopt_fp4", GLM,
+     "spec.draft.quantization", "warning"),
+    # names
+    ("EAGEL", ("0.5.12", R13, *LATE), f"--speculative-algorithm EAGEL {DEPTH}", {}, "spec.algorithm.name", "error"),
+    ("MTP", ("0.5.12", R13, *LATE), f"--speculative-algorithm MTP {DEPTH}", {}, "spec.algorithm.name", "error"),
+    ("EAGEL before 0.5.12", (R10,), f"--speculative-algorithm EAGEL {DEPTH}", {}, "flag.choice", "error"),
+    ("nvfp4 as a quantization", AUDITED, "--quantization nvfp4", {}, "name.quantization", "error"),
+    *((f"vLLM's {flag}", AUDITED, f"{flag} 1", {}, "name.vllm", "error") for flag in
+      ("--gpu-memory-utilization", "--max-model-len", "--max-num-seqs", "--block-size", "--max-num-batched-tokens")),
+    ("Gemma-4 before 0.5.11", ("0.5.9", R10, "0.5.10.post1"), "--attention-backend triton", {**GEMMA, "patches": ()},
+     "model.arch.unsupported", "error"),
+    # accepted although the release refuses it
+    ("gpt-oss with flashinfer", AUDITED, "--attention-backend flashinfer", {"arch": "GptOssForCausalLM"},
+     "attn.gptoss.allow", "error"),
+    ("attention DP of 3 on 4", AUDITED, f"{FOUR} --dp-size 3 --enable-dp-attention", {}, "par.attention_dp", "error"),
+    ("a chunk that is no multiple of a page", AUDITED, "--chunked-prefill-size 1000 --page-size 64", {},
+     "cache.chunk_page", "error"),
+    ("overrides that are no JSON", AUDITED, "--json-model-override-args '{a: 1'", {}, "value.json", "error"),
+    ("a hierarchical cache without a radix cache", AUDITED, "--enable-hierarchical-cache --disable-radix-cache", {},
+     "cache.hierarchical", "error"),
+    ("LoRA alone", AUDITED, "--enable-lora", {}, "lora.incomplete", "error"),
+    ("lpm with priorities", AUDITED, "--enable-priority-scheduling --schedule-policy lpm", {}, "schedule.priority",
+     "error"),
+    ("a negative conservativeness", AUDITED, "--schedule-conservativeness -1", {}, "schedule.conservativeness",
+     "error"),
+    ("a ratio of sliding tokens above 1", AUDITED, "--swa-full-tokens-ratio 2", {}, "cache.swa_ratio", "error"),
+    ("a key without a certificate", AUDITED, "--ssl-keyfile k", {}, "ssl.pair", "error"),
+    ("the flashinfer dispatcher without attention DP", AUDITED, f"{FOUR} --moe-a2a-backend flashinfer", GLM,
+     "moe.a2a.flashinfer", "error"),
+    ("two-batch overlap alone", AUDITED, "--enable-two-batch-overlap", GLM, "par.tbo", "error"),
+    ("EPLB at EP 1", AUDITED, "--enable-eplb", GLM, "moe.eplb", "error"),
+    ("deterministic with cutlass_mla", AUDITED, "--enable-deterministic-inference --attention-backend cutlass_mla", {},
+     "attn.deterministic", "error"),
+    ("extra_buffer_lazy with MTP", LATE, f"{EAGLE} --mamba-radix-cache-strategy extra_buffer_lazy", QWEN,
+     "mamba.lazy.spec", "error"),
+    ("fa3 on SM12x", AUDITED, "--attention-backend fa3", {}, "attn.fa3_sm12x", "error"),
+    ("a tree with more tokens than candidates", AUDITED,
+     "--speculative-algorithm EAGLE --speculative-num-steps 1 --speculative-eagle-topk 2"
+     " --speculative-num-draft-tokens 8", {}, "spec.tree.size", "error"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("version", "line", "known", "rule", "severity"),
+    [
+        pytest.param(version, line, known, rule, severity, id=f"{name}, {version}")
+        for name, versions, line, known, rule, severity in CLASSES
+        for version in versions
+    ],
+)
+def test_a_class_of_the_audit_has_its_finding(
+    version: str, line: str, known: dict[str, Any], rule: str, severity: str | None
+) -> None:
+    told = {finding.severity for finding in ask(version, line, **known).findings if finding.rule == rule}
+    wanted = {severity} if severity else told - {"error", "warning"}
+    assert told == wanted
+
+
+def test_an_abbreviation_is_an_error_in_a_profile() -> None:
+    findings = resolve(load_profile("glm-4.7"), overrides={"server_args": {"context_len": 4096}}).findings
+    assert {f.severity for f in findings if f.rule == "argparse.abbrev"} == {"error"}
+
+
+@pytest.mark.parametrize("backend", ["flashinfer", "triton"])
+def test_remedies_for_nemotron_are_not_circular(backend: str) -> None:
+    """Follow every remedy that names a backend; the end must be a line without errors."""
+    line = f"--attention-backend {backend} --moe-runner-backend flashinfer_cutlass"
+    found = ask(R10, f"{FOUR} {line}", **NEMOTRON)
+    told = {f.rule: f.remedy for f in found.findings if f.severity == "error"}
+    assert backend == "flashinfer" or "flashinfer" in told.pop("attn.nemotron.triton")
+    assert not told
+
+
+@pytest.mark.parametrize(
+    ("version", "line", "word"),
+    [
+        (R16, "--quantization nvfp4", "modelopt_fp4"),
+        (R10, "--speculative-algorithm EAGEL", "EAGLE?"),
+        (R23, "--speculative-algorithm EAGEL", "EAGLE"),
+        (R23, "--speculative-algorithm MTP", "NEXTN"),
+        (R10, "--speculative-algorithm MTP", "NEXTN"),
+        (R16, "--max-num-seqs 4", "--max-running-requests"),
+        (R16, "--gpu-memory-utilization 0.8", "--mem-fraction-static"),
+        (R16, "--max-model-len 4096", "--context-length"),
+    ],
+)
+def test_the_remedy_names_what_works(version: str, line: str, word: str) -> None:
+    errors = [finding for finding in ask(version, line).findings if finding.severity == "error"]
+    assert [word in finding.remedy for finding in errors] == [True], errors
+    assert "petit" not in errors[0].remedy.partition("Choose")[0]
+
+
+def test_every_release_of_the_audit_has_a_catalogue() -> None:
+    assert set(AUDITED) <= {str(catalogue.version) for catalogue in KNOWLEDGE.history.catalogues}
+    assert not rules_of(ask(R23, f"{FOUR} --mem-fraction-static 0.8", arch="LlamaForCausalLM"), "error")
