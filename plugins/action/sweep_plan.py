@@ -10,18 +10,15 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import yaml
 from ansible.errors import AnsibleActionFail
-from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding, format_findings, has_errors
+from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import format_findings, has_errors
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import ControllerAction
 from ansible_collections.gb10.cluster.plugins.plugin_utils._paths import SWEEPS
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.profile import repositories, revisions
-from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile import ResolvedProfile
-from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile_checks import override_findings
-from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile_files import load_profile, override_problems
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile_files import load_profile, read_yaml
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sweep.action import read_journal
-from ansible_collections.gb10.cluster.plugins.plugin_utils._sweep.engine import engine_of, serving_of
-from ansible_collections.gb10.cluster.plugins.plugin_utils._sweep.plan import Resolved, SweepPlan, plan
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sweep.engine import serving_of
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sweep.examine import examine
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sweep.progress import current, estimate_s, remaining
 
 
@@ -33,41 +30,6 @@ def _find(name: str, directories: list[str]) -> Path:
             return path
     shipped = ", ".join(sorted(p.stem for p in SWEEPS.glob("*.yml")))
     raise AnsibleActionFail(f"sweep = {name!r}: there is no such file. Name a path, or one of: {shipped}")
-
-
-class _Resolver:
-    """Resolves the cells of one sweep, and keeps the results and the findings about the file."""
-
-    def __init__(self, path: Path, profile: Mapping[str, Any], sglang_version: str) -> None:
-        self.profile, self.path, self.sglang_version = profile, path, sglang_version
-        self.made: dict[str, ResolvedProfile] = {}
-        self.wrong: dict[str, Finding | None] = {}
-
-    def __call__(self, overlay: Mapping[str, Any]) -> Resolved:
-        found = override_findings(override_problems(serving_of(overlay)["overrides"]), str(self.path))
-        self.wrong |= {str(finding): finding for finding in found}
-        if found:
-            return Resolved("", found)
-        try:
-            key, resolved = engine_of(self.profile, overlay, self.sglang_version)
-        except ValueError as error:
-            self.wrong[str(error)] = None
-            return Resolved("")
-        self.made[key] = resolved
-        return Resolved(key, resolved.findings)
-
-
-def _refuse(path: Path, planned: SweepPlan, resolver: _Resolver) -> None:
-    """Raise AnsibleActionFail with all findings if the file is invalid or no cell can run."""
-    findings = [*planned.findings, *filter(None, resolver.wrong.values())]
-    unknown = [text for text, finding in resolver.wrong.items() if finding is None]
-    if has_errors(findings) or unknown:
-        said = filter(None, [format_findings(findings), *unknown])
-        raise AnsibleActionFail(f"The sweep {path} is invalid; nothing was measured.\n" + "\n".join(said))
-    if not planned.count("run"):
-        errors = [r for c in planned.cells for r in c.reasons if r["severity"] == "error"]
-        reasons = {str(Finding(**error)) for error in errors}
-        raise AnsibleActionFail(f"{path}: SGLang refuses every cell:\n" + "\n".join(sorted(reasons)))
 
 
 def _unfinished(left: Sequence[Mapping[str, Any]]) -> str:
@@ -86,16 +48,15 @@ class ActionModule(ControllerAction):
     def act(self, options: Mapping[str, Any], task_vars: Mapping[str, Any]) -> dict[str, Any]:
         """Return the plan; fail with all findings if the file is invalid or no cell can run."""
         path = _find(options["sweep"], options["sweep_dirs"])
-        sweep = yaml.safe_load(path.read_text(encoding="utf-8"))
-        if not isinstance(sweep, dict):
-            raise AnsibleActionFail(f"{path} is not a sweep: it has no keys. Write profile, axes and workloads.")
         try:
-            profile = load_profile(str(sweep.get("profile")), options["profile_dirs"])
+            sweep = read_yaml(path)
         except ValueError as error:
-            raise AnsibleActionFail(f"{path}: {error}") from error
-        resolver = _Resolver(path, profile, options["sglang_version"])
-        planned = plan(sweep, resolver)
-        _refuse(path, planned, resolver)
+            raise AnsibleActionFail(str(error)) from error
+        examined = examine(sweep, lambda name: load_profile(name, options["profile_dirs"]), options["sglang_version"])
+        planned = examined.planned
+        if has_errors(examined.findings):
+            said = f"The sweep {path} is invalid; nothing was measured."
+            raise AnsibleActionFail(f"{said}\n{format_findings(examined.findings)}")
         cells = [c.as_dict() for c in planned.cells]
         records = current(read_journal(options["journal"]), {"cells": cells, "workloads": sweep["workloads"]})
         left = [
@@ -114,8 +75,8 @@ class ActionModule(ControllerAction):
             "cells": cells,
             "remaining": left,
             "unfinished": _unfinished(left),
-            "models": sorted({name for c in left for name in repositories(resolver.made[c["key"]])}),
-            "revisions": {name: at for c in left for name, at in revisions(resolver.made[c["key"]]).items()},
+            "models": sorted({name for c in left for name in repositories(examined.resolved[c["key"]])}),
+            "revisions": {name: at for c in left for name, at in revisions(examined.resolved[c["key"]]).items()},
             "estimate_s": seconds,
             "msg": f"{len(cells)} cells: {planned.count('run')} to measure, {planned.count('invalid')} that "
             f"SGLang refuses, {planned.count('duplicate')} that resolve to the same engine as another cell; "

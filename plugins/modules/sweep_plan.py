@@ -16,7 +16,6 @@ description:
     to the same engine as another cell, only the first is measured.
   - Skips a cell if the journal has its result for the same engine and the same workloads.
   - Runs on the controller and contacts no host.
-  - Runs on the controller and touches no host.
 extends_documentation_fragment: [gb10.cluster.readonly]
 options:
   sweep:

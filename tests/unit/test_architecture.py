@@ -56,6 +56,7 @@ READ_FILES = {
     "plugin_utils._sglang.patches",
     "plugin_utils._sglang.profile_files",
     "plugin_utils._sglang.rules",
+    "plugin_utils._sglang.schema",
     "plugin_utils._report.html",
     "plugin_utils._sweep.action",
     "plugin_utils._sweep.failure",

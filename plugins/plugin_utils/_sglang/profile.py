@@ -255,6 +255,7 @@ def _model(
         "arch": facts.arch,
         "draft": draft_path,
         "quantization": facts.quantization,
+        "max_context": facts.max_context,
         "weights_gb": given.get("weights_gb") or (known.weights_gb if known else None),
     }
     return model, facts

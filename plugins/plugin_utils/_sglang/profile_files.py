@@ -8,7 +8,6 @@ Private to the collection.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Hashable, Iterable, Mapping
 from difflib import get_close_matches
 from pathlib import Path
@@ -17,14 +16,7 @@ from typing import Any
 import yaml
 
 from .._paths import PROFILES
-
-try:
-    import jsonschema
-except ImportError:
-    # said when a profile is read: documentation and sanity tests load this file without it
-    jsonschema = None  # type: ignore[assignment]
-
-SCHEMA = PROFILES / "schema" / "profile.schema.json"
+from .schema import load_schema, violations
 
 
 class ProfileError(ValueError):
@@ -65,15 +57,20 @@ def load_profile(name: str, search_path: Iterable[Path | str] = ()) -> dict[str,
     return read_profile(profiles[name])
 
 
-def read_profile(path: Path) -> dict[str, Any]:
-    """Read and check one file."""
+def read_yaml(path: Path) -> Any:
+    """Return the content of a file; raise ProfileError if it can't be read or has a key twice."""
     try:
         with path.open(encoding="utf-8") as stream:
-            profile = yaml.load(stream, Loader=_Loader)  # a SafeLoader
-    except OSError as problem:
-        raise ProfileError(f"{path}: {problem.strerror}") from problem
+            return yaml.load(stream, Loader=_Loader)  # a SafeLoader
+    except (OSError, UnicodeDecodeError) as problem:
+        raise ProfileError(f"{path}: not readable: {problem}") from problem
     except yaml.YAMLError as problem:
         raise ProfileError(f"{path}: not readable as YAML: {problem}") from problem
+
+
+def read_profile(path: Path) -> dict[str, Any]:
+    """Read and check one file."""
+    profile = read_yaml(path)
     problems = list(schema_problems(profile))
     if isinstance(profile, Mapping) and profile.get("name") not in (None, path.stem):
         problems.append(f"name: {profile['name']!r} must be the file's name, {path.stem!r}")
@@ -84,8 +81,8 @@ def read_profile(path: Path) -> dict[str, Any]:
 
 def schema_problems(profile: Any) -> Iterable[str]:
     """Yield every violation of the published schema in a profile, with its place."""
-    for place, problem in _problems(profile, _schema()):
-        yield f"{place or 'profile'}: {problem}"
+    for found in violations(profile, load_schema("profile")):
+        yield f"{found.place or 'profile'}: {found.reason}"
 
 
 def override_problems(overrides: Any) -> list[tuple[str, str]]:
@@ -93,38 +90,9 @@ def override_problems(overrides: Any) -> list[tuple[str, str]]:
 
     Overrides have the format of a preset and may also change the model, for example its revision.
     """
-    schema = _schema()
+    schema = load_schema("profile")
     preset = schema["$defs"]["preset"]
     own = {key: value for key, value in preset["properties"].items() if key != "based_on"}
     own["model"] = {**schema["properties"]["model"], "required": []}
-    return list(_problems(overrides, {**preset, "properties": own, "$defs": schema["$defs"]}))
-
-
-def _schema() -> dict[str, Any]:
-    schema: dict[str, Any] = json.loads(SCHEMA.read_text(encoding="utf-8"))
-    return schema
-
-
-def _problems(data: Any, schema: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
-    """Yield the place and the text of every violation of a schema."""
-    if jsonschema is None:
-        raise ProfileError("profiles can't be checked: install the Python package jsonschema beside ansible-core")
-    validator = jsonschema.Draft202012Validator(schema)
-    for error in sorted(validator.iter_errors(data), key=lambda e: [str(part) for part in e.absolute_path]):
-        yield ".".join(str(part) for part in error.absolute_path), _words(error)
-
-
-def _words(error: Any) -> str:
-    if (
-        error.validator == "additionalProperties"
-        and isinstance(error.instance, Mapping)
-        and isinstance(error.schema, Mapping)
-    ):
-        known = list(error.schema.get("properties", ()))
-        unknown = [key for key in error.instance if key not in known]
-        hints = [
-            f"{key!r}" + "".join(f" (did you mean {c}?)" for c in get_close_matches(str(key), known, 1))
-            for key in unknown
-        ]
-        return f"unknown key {', '.join(hints)}"
-    return str(error.message)
+    found = violations(overrides, {**preset, "properties": own, "$defs": schema["$defs"]})
+    return [(problem.place, problem.reason) for problem in found]

@@ -6,20 +6,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import MISSING, fields
 from difflib import get_close_matches
 from typing import Any
 
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding
-from ansible_collections.gb10.cluster.plugins.module_utils._common.terms import TRANSPORTS
 
 from .._load.workload import Workload
 from .._sglang.owned import TOPOLOGY_FLAGS
+from .._sglang.schema import load_schema, violations
 
-KEYS = frozenset({"name", "profile", "base", "axes", "exclude", "include", "workloads", "stop", "cell_minutes"})
-OVERLAY_KEYS = frozenset({"preset", "server_args", "env", "transport", "image", "sglang_version", "topology"})
+SCHEMA = load_schema("sweep")
+OVERLAY = SCHEMA["$defs"]["overlay"]
+OVERLAY_KEYS = frozenset(OVERLAY["properties"])
 MAPPINGS = frozenset({"server_args", "env", "topology"})
-STOP_RULES = frozenset({"hours", "infrastructure", "failures"})
 SIZES = {name: size for size, names in TOPOLOGY_FLAGS.items() if size != "nodes" for name in names}
 SIZES |= {"nodes": "nodes", "nnodes": "nodes"}
 """Server arguments that belong under topology in a profile, because ranks and addresses follow from them."""
@@ -63,104 +62,62 @@ class _Check:
     def error(self, rule: str, key: str, value: Any, reason: str, remedy: str) -> None:
         self.found.append(Finding("error", f"sweep.{rule}", key, value, reason, remedy))
 
-    def known(self, rule: str, key: str, given: Iterable[Any], allowed: Iterable[str], reason: str) -> None:
+    def schema(self, data: Any, schema: Mapping[str, Any], at: str = "") -> bool:
+        """Report every violation of the schema; return whether there was none."""
+        before = len(self.found)
+        for problem in violations(data, schema):
+            place = ".".join(part for part in (at, problem.place) if part) or "sweep"
+            remedy = f"Write {problem.wanted or 'it as docs/benchmarks.md describes'}."
+            self.error(place.partition(".")[0], place, problem.value, problem.reason, remedy)
+        return len(self.found) == before
+
+    def known(self, key: str, given: Iterable[Any], allowed: Iterable[str], reason: str) -> None:
         """Report every given word that is not allowed, with a suggestion."""
         words = sorted(allowed)
         for word in given:
             if word not in words:
                 close = get_close_matches(str(word), words, n=1)
                 remedy = f"Did you mean {close[0]}?" if close else f"Choose from: {', '.join(words) or 'none'}."
-                self.error(rule, key, word, reason, remedy)
+                self.error("exclude", key, word, reason, remedy)
 
-    def mappings(self, rule: str, entries: Any) -> list[Mapping[str, Any]]:
-        """Return the entries of a list that are mappings, and report all others."""
-        if not isinstance(entries, list) or not all(isinstance(e, Mapping) for e in entries):
-            self.error(rule, rule, entries, "is not a list of mappings", "Write every entry as - {name: value}.")
-            return []
-        return entries
+    def twice(self, rule: str, key: str, names: list[str], remedy: str) -> None:
+        for name in sorted({name for name in names if names.count(name) > 1}):
+            self.error(rule, key, name, "is listed twice", remedy)
 
-    def overlay(self, key: str, overlay: Mapping[str, Any]) -> None:
-        """Report keys and values that a cell may not change."""
-        for part in sorted(MAPPINGS & set(overlay)):
-            if not isinstance(overlay[part], Mapping):
-                self.error("overlay", f"{key}.{part}", overlay[part], "is not a mapping", "Write it as {name: value}.")
-        sizes = overlay.get("topology")
-        if isinstance(sizes, Mapping):
-            self.known("overlay", f"{key}.topology", sizes, TOPOLOGY_FLAGS, "is not a parallel size")
-        if "transport" in overlay:
-            self.known("overlay", f"{key}.transport", [overlay["transport"]], TRANSPORTS, "is not a transport")
+    def axis(self, name: str, values: Any) -> None:
+        """Check the values of one axis."""
+        if not isinstance(values, list):
+            return
+        labels = [label_of(value) for value in values]
+        self.twice("axes", f"axes.{name}", labels, "Give each value a different name.")
+        for label, value in zip(labels, values, strict=True):
+            parts = value if isinstance(value, Mapping) else {name: value}
+            misplaced = {part: parts[part] for part in MAPPINGS & set(parts) if not isinstance(parts[part], Mapping)}
+            self.schema(misplaced or overlay_of(name, value), OVERLAY, f"axes.{name}[{label}]")
 
-    def axes(self, axes: Mapping[str, Any]) -> None:
-        for name, values in axes.items():
-            if not isinstance(values, list) or not values:
-                self.error("axes", f"axes.{name}", values, "has no list of values", "Give the axis at least one value.")
+    def exclude(self, entries: Any, axes: Mapping[str, Any]) -> None:
+        for i, condition in enumerate(entries if isinstance(entries, list) else []):
+            if not isinstance(condition, Mapping):
                 continue
-            labels = [label_of(v) for v in values]
-            for label in sorted({label for label in labels if labels.count(label) > 1}):
-                self.error("axes", f"axes.{name}", label, "is listed twice", "Give each value a different name.")
-            for label, value in zip(labels, values, strict=True):
-                key = f"axes.{name}[{label}]"
-                parts = value if isinstance(value, Mapping) else {}
-                if name in MAPPINGS and not isinstance(value, Mapping):
-                    self.error("axes", key, value, "is not a mapping", "Write it as {name: value}.")
-                elif any(not isinstance(parts[part], Mapping) for part in MAPPINGS & set(parts)):
-                    self.overlay(key, parts)
-                else:
-                    self.overlay(key, overlay_of(name, value))
-
-    def exclude(self, entries: Iterable[Mapping[str, Any]], axes: Mapping[str, Any]) -> None:
-        for i, condition in enumerate(entries):
-            self.known("exclude", f"exclude[{i}]", condition, axes, "names no axis")
+            self.known(f"exclude[{i}]", condition, axes, "names no axis")
             for axis, wanted in condition.items():
                 labels = [label_of(v) for v in (wanted if isinstance(wanted, list) else [wanted])]
                 values = axes[axis] if isinstance(axes.get(axis), list) else labels
-                have = [label_of(v) for v in values]
-                self.known("exclude", f"exclude[{i}].{axis}", labels, have, "is not a value of the axis")
-
-    def workloads(self, workloads: Iterable[Mapping[str, Any]]) -> None:
-        needed = [f.name for f in fields(Workload) if f.default is MISSING]
-        names = []
-        for i, workload in enumerate(workloads):
-            key, lacking = f"workloads[{i}]", [n for n in needed if n not in workload]
-            allowed = [f.name for f in fields(Workload)]
-            self.known("workloads", key, workload, allowed, "is not a key of a workload")
-            if lacking:
-                remedy = "See ansible-doc gb10.cluster.load_cell."
-                self.error("workloads", key, workload, f"lacks {', '.join(lacking)}", remedy)
-            elif set(workload) <= set(allowed):
-                names.append(Workload(**workload).name)
-        for name in sorted({n for n in names if names.count(n) > 1}):
-            remedy = "Results are identified by context and concurrency: put the other workload into a separate sweep."
-            self.error("workloads", "workloads", name, "is listed twice", remedy)
+                self.known(f"exclude[{i}].{axis}", labels, [label_of(v) for v in values], "is not a value of the axis")
 
 
-def check(sweep: Mapping[str, Any]) -> list[Finding]:
-    """Return all problems of a sweep file."""
+def check(sweep: Any) -> list[Finding]:
+    """Return all problems of a sweep file that can be found without its profile."""
     found = _Check()
-    found.known("key", "sweep", sweep, KEYS, "is not a key of a sweep")
-    if not isinstance(sweep.get("profile"), str):
-        remedy = "Name the profile that the cells vary."
-        found.error("profile", "profile", sweep.get("profile"), "is not a profile's name", remedy)
-    base = sweep.get("base") or {}
-    found.known("base", "base", base, OVERLAY_KEYS, "is not a key that a cell can change")
-    found.overlay("base", base)
-    axes = sweep.get("axes") or {}
-    if not isinstance(axes, Mapping):
-        found.error("axes", "axes", axes, "is not a mapping", "Write axes as name: [values].")
-        axes = {}
-    found.axes(axes)
-    found.exclude(found.mappings("exclude", sweep.get("exclude") or []), axes)
-    for i, entry in enumerate(found.mappings("include", sweep.get("include") or [])):
-        found.known("include", f"include[{i}]", entry, OVERLAY_KEYS | {"labels"}, "is not a key that a cell can change")
-        found.overlay(f"include[{i}]", entry)
-    if not sweep.get("workloads"):
-        found.error("workloads", "workloads", None, "has nothing to measure", "Name at least one: [{concurrency: 1}].")
-    found.workloads(found.mappings("workloads", sweep.get("workloads") or []))
-    stop = sweep.get("stop") or {}
-    found.known("stop", "stop", stop, STOP_RULES, "is not a stop rule")
-    for rule in sorted(STOP_RULES & set(stop)):
-        if not isinstance(stop[rule], int | float):
-            found.error(
-                "stop", f"stop.{rule}", stop[rule], "is not a number", "Give hours, or how many cells in a row."
-            )
+    valid = found.schema(sweep, SCHEMA)
+    if not isinstance(sweep, Mapping):
+        return found.found
+    axes = sweep.get("axes")
+    axes = axes if isinstance(axes, Mapping) else {}
+    for name, values in axes.items():
+        found.axis(str(name), values)
+    found.exclude(sweep.get("exclude"), axes)
+    if valid:
+        remedy = "Results are identified by context and concurrency: put the other workload into a separate sweep."
+        found.twice("workloads", "workloads", [Workload(**w).name for w in sweep["workloads"]], remedy)
     return found.found

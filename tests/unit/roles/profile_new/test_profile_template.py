@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import subprocess
 import sys
@@ -14,7 +13,8 @@ from typing import Any
 import pytest
 import yaml
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile import resolve
-from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile_files import SCHEMA, read_profile
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile_files import read_profile
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.schema import load_schema
 from jinja2 import StrictUndefined, Template
 from sglang_cases import ROOT
 
@@ -44,7 +44,7 @@ def test_the_start_can_be_served(tmp_path: Any, offered: bool) -> None:
 
 def test_everything_that_a_profile_may_say_is_offered(tmp_path: Any) -> None:
     profile = written(tmp_path, offered=True)
-    schema = json.loads(SCHEMA.read_text(encoding="utf-8"))
+    schema = load_schema("profile")
     presets = set().union(*profile["presets"].values())
     # image: images is the better way to say it
     assert set(schema["properties"]) - {"image"} <= set(profile) | presets

@@ -4,11 +4,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import fields
 from typing import Any
 
 import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding
-from ansible_collections.gb10.cluster.plugins.plugin_utils._sweep.file import check, overlay_of
+from ansible_collections.gb10.cluster.plugins.module_utils._common.terms import TRANSPORTS
+from ansible_collections.gb10.cluster.plugins.plugin_utils._load.workload import Workload
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sweep.file import (
+    OVERLAY,
+    SCHEMA,
+    check,
+    overlay_of,
+)
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sweep.plan import Resolved, SweepPlan, plan
 
 SWEEP: dict[str, Any] = {
@@ -89,7 +97,7 @@ def test_overlay_keys_and_server_arguments_are_told_apart() -> None:
         ({"workloads": None}, "sweep.workloads"),
         ({"workloads": ["n1"]}, "sweep.workloads"),
         ({"exclude": {"depth": "5/7"}}, "sweep.exclude"),
-        ({"axes": {"x": [{"name": "y", "env": 5}]}, "exclude": []}, "sweep.overlay"),
+        ({"axes": {"x": [{"name": "y", "env": 5}]}, "exclude": []}, "sweep.axes"),
     ],
 )
 def test_a_wrong_file_is_refused_before_anything_runs(change: dict[str, Any], rule: str) -> None:
@@ -132,26 +140,32 @@ def test_everything_that_is_wrong_is_said_at_once_with_what_may_have_been_meant(
         "workloads": [{"concurency": 1}, {"concurrency": 1}, {"concurrency": 1, "max_tokens": 9}],
         "stop": {"hour": 1, "failures": "two"},
     }
-    said = [f"{f.key} {f.value}: {f.reason} {f.remedy}" for f in check(sweep)]
-    for key, value, remedy in [
-        ("sweep", "exlude", "Did you mean exclude?"),
-        ("base", "prest", "Did you mean preset?"),
-        ("axes.transport[banana].transport", "banana", "Choose from: roce, socket."),
-        ("axes.transport[sockt].transport", "sockt", "Did you mean socket?"),
-        ("axes.topology[nods=4].topology", "nods", "Did you mean nodes?"),
-        ("axes.topology[2]", "2", "is not a mapping"),
-        ("exclude[0]", "depht", "Did you mean depth?"),
-        ("exclude[1].depth", "9", "Choose from: 1."),
-        ("include[0]", "serverargs", "Did you mean server_args?"),
-        ("include[1].server_args", "", "is not a mapping"),
-        ("workloads[0]", "concurency", "Did you mean concurrency?"),
-        ("workloads[0]", "", "lacks concurrency"),
-        ("workloads", "c0-n1", "is listed twice"),
-        ("stop", "hour", "Did you mean hours?"),
-        ("stop.failures", "two", "is not a number"),
+    said = [f"{f.key}: {f.reason} {f.remedy}" for f in check(sweep)]
+    for key, remedy in [
+        ("sweep", "unknown key 'exlude' (did you mean exclude?)"),
+        ("base", "unknown key 'prest' (did you mean preset?)"),
+        ("axes.transport[banana].transport", "is not one of roce, socket"),
+        ("axes.transport[sockt].transport", "(did you mean socket?)"),
+        ("axes.topology[nods=4].topology", "unknown key 'nods' (did you mean nodes?)"),
+        ("axes.topology[2].topology", "Write parallel sizes as {ep: 4}"),
+        ("exclude[0]", "Did you mean depth?"),
+        ("exclude[1].depth", "Choose from: 1."),
+        ("include.0", "(did you mean server_args?)"),
+        ("include.1.server_args", "Write server arguments as {name: value}."),
+        ("workloads.0", "(did you mean concurrency?)"),
+        ("workloads.0", "'concurrency' is a required property"),
+        ("stop", "(did you mean hours?)"),
+        ("stop.failures", "Write how many cells in a row, 1 or more."),
     ]:
-        assert any(line.startswith(f"{key} {value}") and remedy in line for line in said), (key, said)
-    assert len(said) == 15
+        assert any(line.startswith(f"{key}: ") and remedy in line for line in said), (key, said)
+    assert len(said) == 14
+    twice = {"profile": "p", "workloads": [{"concurrency": 1}, {"concurrency": 1, "max_tokens": 9}]}
+    assert [(f.key, f.value) for f in check(twice)] == [("workloads", "c0-n1")]
+
+
+def test_the_schema_knows_every_transport_and_every_key_of_a_workload() -> None:
+    assert tuple(OVERLAY["properties"]["transport"]["enum"]) == TRANSPORTS
+    assert set(SCHEMA["properties"]["workloads"]["items"]["properties"]) == {f.name for f in fields(Workload)}
 
 
 def test_a_refused_cell_is_no_original_and_no_duplicate() -> None:

@@ -1,0 +1,65 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Compare files that users write with the published schemas (``profiles/schema``). Private to the collection."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import lru_cache
+from typing import Any
+
+from .._paths import PROFILES
+
+try:
+    import jsonschema
+except ImportError:
+    # said when a file is checked: documentation and sanity tests load this module without it
+    jsonschema = None  # type: ignore[assignment]
+
+
+@dataclass(frozen=True)
+class Violation:
+    """One violation of a schema; ``wanted`` describes a valid value, if the schema does."""
+
+    place: str
+    value: Any
+    reason: str
+    wanted: str
+
+
+@lru_cache(maxsize=4)
+def load_schema(name: str) -> dict[str, Any]:
+    """Return one of the schemas that the collection ships."""
+    schema: dict[str, Any] = json.loads((PROFILES / "schema" / f"{name}.schema.json").read_text(encoding="utf-8"))
+    return schema
+
+
+def violations(data: Any, schema: Mapping[str, Any]) -> Iterator[Violation]:
+    """Yield every violation of a schema in the order of places; raise ValueError if jsonschema is not installed."""
+    if jsonschema is None:
+        raise ValueError("the file can't be checked: install the Python package jsonschema beside ansible-core")
+    validator = jsonschema.Draft202012Validator(schema)
+    for error in sorted(validator.iter_errors(data), key=lambda e: [str(part) for part in e.absolute_path]):
+        place = ".".join(str(part) for part in error.absolute_path)
+        value = None if isinstance(error.instance, Mapping) else error.instance
+        yield Violation(place, value, _words(error), str(error.schema.get("description", "")))
+
+
+def _words(error: Any) -> str:
+    if error.validator == "additionalProperties" and isinstance(error.instance, Mapping):
+        known = list(error.schema.get("properties", ()))
+        unknown = [key for key in error.instance if key not in known]
+        return f"unknown key {', '.join(f'{key!r}{_meant(key, known)}' for key in unknown)}"
+    if error.validator == "enum":
+        choices = [str(choice) for choice in error.validator_value]
+        return f"{error.instance!r} is not one of {', '.join(choices)}{_meant(error.instance, choices)}"
+    return str(error.message)
+
+
+def _meant(word: Any, known: list[str]) -> str:
+    """Return a suggestion for an unknown word, if one is close."""
+    return "".join(f" (did you mean {close}?)" for close in get_close_matches(str(word), known, 1))

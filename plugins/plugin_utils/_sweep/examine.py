@@ -1,0 +1,108 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Plan a sweep file and find everything that is wrong with it, together with its profile. Private to the collection."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding, has_errors
+
+from .._sglang.profile import ResolvedProfile
+from .._sglang.profile_checks import override_findings
+from .._sglang.profile_files import override_problems
+from .engine import engine_of, serving_of
+from .file import check
+from .plan import Resolved, SweepPlan, plan
+
+CELLS = ("profile", "base", "axes", "include")
+"""Keys of a sweep on which its cells depend, besides exclude."""
+
+FILE_RULES = frozenset({"flag.unknown", "profile.override"})
+"""Findings about a cell that are mistakes in the file: the cell must not be left out silently."""
+
+
+@dataclass(frozen=True)
+class Examined:
+    """A planned sweep: its cells, the resolved profile of each engine, and all findings about the file."""
+
+    planned: SweepPlan
+    resolved: Mapping[str, ResolvedProfile]
+    findings: list[Finding]
+
+
+def workload_findings(resolved: ResolvedProfile, workloads: Sequence[Mapping[str, Any]]) -> list[Finding]:
+    """Report workloads that the cell's server can't run as written: too many streams, or too long a context."""
+    slots = resolved.server_args.get("max_running_requests")
+    slots = next((c["becomes"] for c in reversed(resolved.changes) if c["key"] == "max_running_requests"), slots)
+    limit = resolved.server_args.get("context_length") or resolved.model.get("max_context")
+    found = []
+    for number, workload in enumerate(workloads):
+        key, streams = f"workloads.{number}", workload["concurrency"]
+        length = workload.get("context_tokens", 0) + workload.get("max_tokens", 1)
+        if slots is not None and streams > slots:
+            reason = f"the server runs {slots} requests at once, so the other streams only wait"
+            remedy = f"Lower concurrency to {slots}, or raise max_running_requests"
+            found.append(Finding("error", "sweep.slots", f"{key}.concurrency", streams, reason, remedy))
+        if limit is not None and length > limit:
+            reason = f"prompt and answer have {length} tokens, but the server accepts {limit}"
+            remedy = "Lower context_tokens or max_tokens, or raise context_length"
+            context = workload.get("context_tokens", 0)
+            found.append(Finding("error", "sweep.context", f"{key}.context_tokens", context, reason, remedy))
+    return found
+
+
+class _Cells:
+    """Resolves the cells of one sweep, and keeps the results and the mistakes of the file."""
+
+    def __init__(self, profile: Mapping[str, Any], workloads: Sequence[Mapping[str, Any]], version: str) -> None:
+        self.profile, self.workloads, self.version = profile, workloads, version
+        self.resolved: dict[str, ResolvedProfile] = {}
+        self.wrong: dict[str, Finding] = {}
+
+    def __call__(self, overlay: Mapping[str, Any]) -> Resolved:
+        findings = override_findings(override_problems(serving_of(overlay)["overrides"]), "")
+        key = ""
+        if not findings:
+            try:
+                key, resolved = engine_of(self.profile, overlay, self.version)
+            except ValueError as error:
+                remedy = "Write the name of a preset or a release that exists"
+                wrong = Finding("error", "profile.override", "preset", overlay.get("preset"), str(error), remedy)
+                findings = [wrong]
+            else:
+                self.resolved[key] = resolved
+                findings = [*resolved.findings, *workload_findings(resolved, self.workloads)]
+        self.wrong |= {str(f): f for f in findings if f.rule in FILE_RULES and f.severity == "error"}
+        return Resolved(key, findings)
+
+
+def examine(sweep: Any, load: Callable[[str], Mapping[str, Any]], version: str = "") -> Examined:
+    """Plan a sweep and return all findings; ``load`` returns a profile by name or raises ValueError.
+
+    The cells are also resolved if the file has mistakes elsewhere, so that all findings appear at once.
+    """
+    findings = check(sweep)
+    name = sweep.get("profile") if isinstance(sweep, Mapping) else None
+    profile = None
+    if isinstance(name, str) and name:
+        try:
+            profile = load(name)
+        except ValueError as error:
+            remedy = "Name a valid profile of yours or of the collection"
+            findings.append(Finding("error", "sweep.profile", "profile", name, str(error), remedy))
+    unusable = {f.rule.partition(".")[2] for f in findings} & {*CELLS, "sweep"}
+    if profile is None or unusable - {"sweep"}:
+        return Examined(SweepPlan(str(name), []), {}, findings)
+    wrong = has_errors(findings)
+    cells = _Cells(profile, [] if wrong else sweep["workloads"], version)
+    only = {key: sweep[key] for key in CELLS if key in sweep} | {"workloads": [{"concurrency": 1}]}
+    planned = plan(only if wrong else sweep, cells)
+    findings += cells.wrong.values()
+    if not findings and not planned.count("run"):
+        reasons = [Finding(**reason) for cell in planned.cells for reason in cell.reasons]
+        findings += {str(f): f for f in reasons if f.severity == "error"}.values()
+    return Examined(planned, cells.resolved, findings)

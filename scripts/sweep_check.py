@@ -1,0 +1,69 @@
+#!/usr/bin/env python3
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Check sweep files and list their cells, without a host, SGLang or a GPU.
+
+    scripts/sweep_check.py my-sweep.yml
+    scripts/sweep_check.py --dir my-profiles sweeps/*.yml
+
+Exits 0 if every file can be measured, 1 if one is wrong or SGLang accepts none of its cells, 2 if the arguments are
+wrong.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from _collection import IMPORT_ROOT
+
+sys.path.insert(0, IMPORT_ROOT)
+
+from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import (
+    Finding,
+    format_findings,
+    has_errors,
+)
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile_files import load_profile, read_yaml
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sweep.examine import examine
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sweep.plan import cell_name
+
+
+def check_file(path: Path, directories: Sequence[Path], sglang: str) -> bool:
+    """Print the findings about one file and its cells; return whether it can be measured."""
+    try:
+        examined = examine(read_yaml(path), lambda name: load_profile(name, directories), sglang)
+    except ValueError as problem:
+        print(problem)
+        return False
+    if has_errors(examined.findings):
+        print(f"{path}: wrong", format_findings(examined.findings), sep="\n")
+        return False
+    planned = examined.planned
+    shown = f"{planned.count('run')} to measure, {planned.count('invalid')} refused, {planned.count('duplicate')} twice"
+    print(f"{path}: {len(planned.cells)} cells: {shown}")
+    for cell in planned.cells:
+        if cell.status == "duplicate":
+            print(f"  {cell_name(cell.labels)}: resolves to the same engine as {cell.duplicate_of}")
+        for reason in cell.reasons if cell.status == "invalid" else []:
+            if reason["severity"] == "error":
+                print(f"  {cell_name(cell.labels)}: {Finding(**reason)}")
+    return True
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Check all files; return the exit status."""
+    parser = argparse.ArgumentParser(description="Check sweep files without a host.")
+    parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="sweep files")
+    parser.add_argument("--dir", action="append", default=[], type=Path, help="directory of your own profiles")
+    parser.add_argument("--sglang", default="", metavar="VERSION", help="release for cells that name none")
+    asked = parser.parse_args(words)
+    good = [check_file(path, asked.dir, asked.sglang) for path in asked.files]
+    return 0 if all(good) else 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
