@@ -3,6 +3,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Allow the SM120 block-scaled instruction of the CUTLASS DSL on GB10 (SM121), as DSL releases from 4.5.0 do.
 
+The class is MmaSM120BlockScaledOp. A published report names BlockScaledMmaOp, which describes tcgen05, the instruction
+of SM100; SM12x does not have it, so that admitting sm_121a there would not help.
+
 SGLang up to 0.5.10 does not pin the DSL, so an image may contain a release without the instruction (4.3) or a release
 that already allows SM121.
 """

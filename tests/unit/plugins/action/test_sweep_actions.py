@@ -252,6 +252,7 @@ def test_every_shipped_sweep_can_have_a_certain_winner_and_comes_to_an_end(path:
 
 EXPECTED = {
     "gemma-4-26b-b300": {"run": 2, "invalid": 0, "duplicate": 0},
+    "gemma-4-26b-b300-long": {"run": 2, "invalid": 0, "duplicate": 0},
     "gemma-4-31b-steps": {"run": 6, "invalid": 0, "duplicate": 0},
     "glm-4.7": {"run": 22, "invalid": 16, "duplicate": 0},
     "nemotron-3-super-mtp": {"run": 6, "invalid": 0, "duplicate": 2},

@@ -301,8 +301,13 @@ def test_resolver_and_guards_say_what_they_make_of_published_rows() -> None:
     assert remarks["5/7 / ep 1"] == "it resolves to the same engine as 5/5 / ep 1"
     rows = published("qwen3.5-397b").rows
     collapsed = [r for r in rows if r.status == "garbage"]
-    assert [r.reason[:7] for r in collapsed] == ["test 29", "test 32", "test 35"]
-    assert all("the resolver refuses it" in r.remark and "the guards see no_content" in r.remark for r in collapsed)
+    tests = [int(r.reason.removeprefix("test ").partition(":")[0]) for r in collapsed]
+    assert tests == [2, 5, 8, 11, 26, 29, 32, 35]
+    assert all("the resolver refuses it" in r.remark for r in collapsed)
+    assert all("the guards see no_content" in r.remark for r in collapsed[-3:])
+    crashed = [r for r in rows if r.status == "crash"]
+    assert len(crashed) == 12
+    assert all("the resolver refuses it" in r.remark for r in crashed)
     assert sum("resolves to the same engine as" in r.remark for r in rows) == 2
 
 

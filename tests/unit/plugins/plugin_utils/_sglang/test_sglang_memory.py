@@ -76,10 +76,10 @@ def test_mamba_states_become_the_requests_that_the_source_reports() -> None:
 def test_without_a_pool_sglang_makes_one() -> None:
     shown = lines("nemotron-3-super-120b", "mtp-3-4")
     assert "one Mamba state: 40 layers x (128 x 64 x 128 x 4 + 10240 x 3 x 2) bytes / tp 4 = 40.6 MiB" in shown
-    states = "Mamba states: 79.6 GiB x 0.9 / 1.9 = 37.7 GiB; / (40.6 MiB x (1 + 4 draft tokens / 5)) = 528 states"
+    states = "Mamba states: 74.2 GiB x 0.9 / 1.9 = 35.2 GiB; / (40.6 MiB x (1 + 4 draft tokens / 5)) = 492 states"
     assert states in shown
-    assert "Mamba states: 528 // 5 per request = 105 requests at once" in shown
-    assert "Mamba pool: (528 states + 8 requests x 4 draft tokens) x 40.6 MiB = 22.2 GiB" in shown
+    assert "Mamba states: 492 // 5 per request = 98 requests at once" in shown
+    assert "Mamba pool: (492 states + 8 requests x 4 draft tokens) x 40.6 MiB = 20.8 GiB" in shown
     ahead = "Mamba states: (34.8 - 1.4 of draft tokens) GiB x 0.9 / 1.9 = 15.8 GiB; / 45.8 MiB = 353 states"
     assert ahead in lines("qwen3.5-397b", "mtp")
 
@@ -134,7 +134,7 @@ def test_every_shipped_preset_is_estimated_to_the_end(name: str, preset: str) ->
     starts = [line.partition(":")[0] for line in resolved.memory["lines"]]
     assert {"weights", "left for caches", "one token", "tokens", "left free"} <= set(starts)
     assert ("draft" in starts) == bool(resolved.server_args.get("speculative_algorithm"))
-    hybrid = name.startswith(("nemotron", "qwen"))
+    hybrid = known(resolved.model["repo"]).mamba_layers is not None
     assert ({"one Mamba state", "Mamba pool", "Mamba states"} <= set(starts)) == hybrid
     assert not any("not estimated" in line or "not known" in line for line in resolved.memory["lines"])
     assert not rules(resolved) & {"memory.weights", "memory.mamba", "memory.context", "memory.system"}
@@ -146,13 +146,14 @@ def test_the_bytes_of_a_token_are_what_is_printed(name: str, preset: str) -> Non
     terms, total = shown.removeprefix("one token: ").removesuffix(" KiB").split(" = ")
     terms = re.sub(r"\d+ of \d+ layers|(\d+) layers", r"\1", terms)
     terms = re.sub(r"(\d+) of \d+ heads", r"\1", terms).replace(" bytes", "").replace(" x ", " * ")
+    terms = re.sub(r"([\d.]+) KiB of the draft", r"\1 * 1024", terms)
     counted = 0.0
     for term in terms.split(" + "):
         product = 1.0
         for factor in term.split(" * "):
             product *= float(factor)
         counted += product
-    assert counted / 1024 == pytest.approx(float(total), abs=0.05)
+    assert counted / 1024 == pytest.approx(float(total), abs=0.1)
 
 
 def test_pipeline_stages_share_the_layers() -> None:

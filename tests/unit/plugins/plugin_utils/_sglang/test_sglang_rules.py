@@ -97,6 +97,7 @@ CASES: list[tuple[str, str, str, str, dict[str, Any], str, str, dict[str, Any]]]
     ("spec.depth.alone", "warning", "0.5.14", "--speculative-num-steps 2", {}, "0.5.14", f"{EAGLE} 4", {}),
     ("spec.nemotron.loader", "error", "0.5.12", f"{EAGLE} 4", NEMOTRON, "0.5.12", f"{EAGLE} 4",
      {**NEMOTRON, "carries": ("sglang#21138",)}),
+    ("spec.nemotron.nan", "warning", "0.5.13.post1", f"{EAGLE} 4", NEMOTRON, "0.5.14", f"{EAGLE} 4", NEMOTRON),
     ("attn.nemotron.triton", "error", "0.5.18", "--attention-backend triton", NEMOTRON, "0.5.19",
      "--attention-backend triton", NEMOTRON),
     ("attn.gemma4.allow", "error", "0.5.11", "--attention-backend flashinfer", GEMMA, "0.5.11",
