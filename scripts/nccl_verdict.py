@@ -1,6 +1,5 @@
 #!/usr/bin/env python3
 # Copyright: The gb10.cluster authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Report which transport NCCL used according to its logs; needs Python 3.11 and nothing else.
 

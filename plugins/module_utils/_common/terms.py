@@ -1,7 +1,6 @@
 # Copyright: The gb10.cluster authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Constants and literal types that several parts of this collection share. Private to the collection."""
+"""Constants and literal types that several parts of this collection share."""
 
 from __future__ import annotations
 

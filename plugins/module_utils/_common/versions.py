@@ -1,7 +1,6 @@
 # Copyright: The gb10.cluster authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Parse and order the versions of SGLang, Python packages, K3s, NCCL and kernels. Private to the collection.
+"""Parse and order the versions of SGLang, Python packages, K3s, NCCL and kernels.
 
 The grammar is ``[v]RELEASE[STAGE][BUILD]``:
 

@@ -1,7 +1,6 @@
 # Copyright: The gb10.cluster authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Derive the names of VFs and RDMA devices, and check the names of network interfaces. Private to the collection."""
+"""Derive the names of VFs and RDMA devices, and check the names of network interfaces."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 # Copyright: The gb10.cluster authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Find the pod or process whose network namespace holds an interface of this host. Private to the collection."""
+"""Find the pod or process whose network namespace holds an interface of this host."""
 
 from __future__ import annotations
 

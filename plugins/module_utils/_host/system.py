@@ -1,7 +1,6 @@
 # Copyright: The gb10.cluster authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Commands, files and errors for modules that change a host. Private to the collection.
+"""Commands, files and errors for modules that change a host.
 
 This file is also copied to hosts (see package_files), where units run it without Ansible. It must import only the
 standard library.

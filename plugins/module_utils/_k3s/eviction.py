@@ -1,7 +1,6 @@
 # Copyright: The gb10.cluster authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Compute the kubelet's thresholds for disk space from the size of the disk. Private to the collection.
+"""Compute the kubelet's thresholds for disk space from the size of the disk.
 
 By default K3s evicts pods at 5 % free space, the kubelet deletes unused images at 85 % used space, and an eviction
 frees 10 %. On a disk of 4 TB full of models these are 200, 600 and 400 GB: DiskPressure although there is enough space.

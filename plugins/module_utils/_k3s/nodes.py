@@ -1,10 +1,8 @@
 # Copyright: The gb10.cluster authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Report why Kubernetes nodes are not ready for the model, and explain the cluster's warnings.
 
-Private to the collection. Objects are the API's JSON. This module does not call the API, and no message contains an API
-object.
+Objects are the API's JSON. This module does not call the API, and no message contains an API object.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 # Copyright: The gb10.cluster authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Parse K3s versions, and tell whether the K3s service runs with the files on disk. Private to the collection."""
+"""Parse K3s versions, and tell whether the K3s service runs with the files on disk."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 # Copyright: The gb10.cluster authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Plan the order of an upgrade, also after an interrupted one. Private to the collection.
+"""Plan the order of an upgrade, also after an interrupted one.
 
 An annotation on the namespace and the nodes marks an upgrade in progress, so that an interrupted one can be resumed.
 """

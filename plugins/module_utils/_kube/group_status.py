@@ -1,7 +1,6 @@
 # Copyright: The gb10.cluster authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Determine the state of a serving group from its pods and events. Private to the collection.
+"""Determine the state of a serving group from its pods and events.
 
 Objects are the API's JSON (camelCase). This module neither calls the API nor reads a clock.
 """

@@ -1,7 +1,6 @@
 # Copyright: The gb10.cluster authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Add one cluster to a kubeconfig, or remove it, without changing other entries. Private to the collection."""
+"""Add one cluster to a kubeconfig, or remove it, without changing other entries."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 # Copyright: The gb10.cluster authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Labels and annotations that this collection puts on Kubernetes objects. Private to the collection."""
+"""Labels and annotations that this collection puts on Kubernetes objects."""
 
 from __future__ import annotations
 

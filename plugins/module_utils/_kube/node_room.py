@@ -1,7 +1,6 @@
 # Copyright: The gb10.cluster authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The devices that nodes offer to pods, and the pods that hold them. Private to the collection.
+"""The devices that nodes offer to pods, and the pods that hold them.
 
 Objects are the API's JSON (camelCase). This module does not call the API. It counts only extended resources, such as
 GPUs and RDMA devices. Their names contain a slash, and the scheduler assigns whole numbers of them.

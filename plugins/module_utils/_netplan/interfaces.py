@@ -1,10 +1,6 @@
 # Copyright: The gb10.cluster authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The planned state of the fabric's interfaces: as netplan YAML, as sysctls, and compared with a host.
-
-Private to the collection.
-"""
+"""The planned state of the fabric's interfaces: as netplan YAML, as sysctls, and compared with a host."""
 
 from __future__ import annotations
 

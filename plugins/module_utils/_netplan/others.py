@@ -1,10 +1,6 @@
 # Copyright: The gb10.cluster authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Observe what a change of the fabric must not affect: addresses, routes, rules and DNS of other interfaces.
-
-Private to the collection.
-"""
+"""Observe what a change of the fabric must not affect: addresses, routes, rules and DNS of other interfaces."""
 
 from __future__ import annotations
 

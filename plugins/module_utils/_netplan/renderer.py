@@ -1,7 +1,6 @@
 # Copyright: The gb10.cluster authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Apply netplan's files to named interfaces only. Private to the collection.
+"""Apply netplan's files to named interfaces only.
 
 ``netplan apply`` (1.1.2, cli/commands/apply.py) reconfigures every interface and restarts NetworkManager. This module
 lets ``netplan generate`` write to a temporary root and installs only the files of the named interfaces from there.

@@ -1,7 +1,6 @@
 # Copyright: The gb10.cluster authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Change a host's netplan files so that the host can undo the change itself. Private to the collection.
+"""Change a host's netplan files so that the host can undo the change itself.
 
 Steps: validate in a temporary root → write new files beside the targets → arm the undo → rename → activate → check.
 A failed check undoes the change at once. If the controller or the link fails, the host's own timer undoes it. Each file

@@ -1,7 +1,6 @@
 # Copyright: The gb10.cluster authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Keep a pending network change and undo it without Ansible. Private to the collection.
+"""Keep a pending network change and undo it without Ansible.
 
 While a change waits for its confirmation, ``gb10-netplan-undo.service`` exists on the host. A timer starts it when the
 time is up, and a boot starts it before the network. The undo needs no disk space, as old files are kept as hard links.

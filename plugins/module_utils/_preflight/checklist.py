@@ -1,7 +1,6 @@
 # Copyright: The gb10.cluster authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The rules that every Kubernetes node must satisfy, applied to its facts. Private to the collection.
+"""The rules that every Kubernetes node must satisfy, applied to its facts.
 
 Preflight applies these rules to all hosts before anything is changed. Role k3s applies the same rules to one host
 before it installs K3s. A rule consists of its sentences and a function that yields the faults of a host.

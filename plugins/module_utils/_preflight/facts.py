@@ -1,7 +1,6 @@
 # Copyright: The gb10.cluster authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Read a host's facts for the checklist and preflight without changing anything. Private to the collection.
+"""Read a host's facts for the checklist and preflight without changing anything.
 
 Tests and the lab can change the root of every path, and one function runs every command. A value that cannot be read
 is None; the rules treat it as unknown and never as good.

@@ -1,10 +1,6 @@
 # Copyright: The gb10.cluster authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Read a host's interfaces, routes, listeners, namespaces, netplan and firewall without changing anything.
-
-Private to the collection.
-"""
+"""Read a host's interfaces, routes, listeners, namespaces, netplan and firewall without changing anything."""
 
 from __future__ import annotations
 

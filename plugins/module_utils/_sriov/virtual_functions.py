@@ -1,7 +1,6 @@
 # Copyright: The gb10.cluster authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Create the planned SR-IOV virtual functions, from Ansible and again at every boot. Private to the collection.
+"""Create the planned SR-IOV virtual functions, from Ansible and again at every boot.
 
 ``gb10-sriov.service`` runs this file at boot before network-pre.target, so that netplan finds the VFs. netplan's
 own ``virtual-function-count`` is not used: its unit of the 1.1 series does not wait for the PF, and the VFs were

@@ -1,7 +1,6 @@
 # Copyright: The gb10.cluster authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The base class and the results of actions that run on the controller. Private to the collection."""
+"""The base class and the results of actions that run on the controller."""
 
 from __future__ import annotations
 

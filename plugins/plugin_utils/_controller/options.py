@@ -1,9 +1,8 @@
 # Copyright: The gb10.cluster authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Options of actions and roles, read from their documentation. Private to the collection.
+"""Options of actions and roles, read from their documentation.
 
-The options of an action are those of the module stub with its name; the options of a role are those of its argument
+The options of an action are those in the documentation with its name; the options of a role are those of its argument
 specs. Options are never listed a second time in an action.
 """
 
@@ -16,7 +15,6 @@ from typing import Any, TypeVar
 import yaml
 from ansible.errors import AnsibleActionFail
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
-from ansible.parsing.plugin_docs import read_docstring
 
 from .._paths import MODULES, ROLES
 
@@ -26,8 +24,8 @@ _SHARED = ("type", "elements", "required", "default", "choices", "aliases")
 
 
 def documented_spec(module: str) -> dict[str, dict[str, Any]]:
-    """Return the argument spec that the DOCUMENTATION of a module of the collection describes."""
-    documentation = read_docstring(str(MODULES / f"{module}.py"))["doc"]
+    """Return the argument spec that the documentation of an action, plugins/modules/NAME.yml, describes."""
+    documentation = yaml.safe_load((MODULES / f"{module}.yml").read_text(encoding="utf-8"))["DOCUMENTATION"]
     return _spec(documentation.get("options") or {})
 
 

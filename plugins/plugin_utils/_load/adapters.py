@@ -1,11 +1,10 @@
 # Copyright: The gb10.cluster authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Run a cell with another benchmark client, and convert its figures to the collection's format.
 
-Private to the collection. This allows comparisons with leaderboards. Options and result files are those of
-sglang.bench_serving 0.5.10, llama-benchy 0.4.0 and aiperf 0.13.0. Only sglang.bench_serving records the server's
-answers, so only its cells are checked for broken output.
+This allows comparisons with leaderboards. Options and result files are those of sglang.bench_serving 0.5.10,
+llama-benchy 0.4.0 and aiperf 0.13.0. Only sglang.bench_serving records the server's answers, so only its cells are
+checked for broken output.
 """
 
 from __future__ import annotations

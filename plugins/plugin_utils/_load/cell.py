@@ -1,10 +1,6 @@
 # Copyright: The gb10.cluster authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Measure one cell: repeated requests at one concurrency and context, with output checks and server metrics.
-
-Private to the collection; runs on the controller.
-"""
+"""Measure one cell: repeated requests at one concurrency and context, with output checks and server metrics."""
 
 from __future__ import annotations
 

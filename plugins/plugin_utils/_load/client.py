@@ -1,12 +1,11 @@
 # Copyright: The gb10.cluster authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Send load to an OpenAI-compatible streaming server and time its answers. Private to the collection.
+"""Send load to an OpenAI-compatible streaming server and time its answers.
 
-Runs on the controller. A token is timestamped by the kernel (SO_TIMESTAMPNS, socket(7)): its time is that of the last
-packet of the read that contained it, or the time of the read if there is no timestamp. This excludes the time that this
-process needs to wake up and to handle other streams, which is not caused by the server. The timer of a request starts
-when the request is written, so that the time to connect does not count as time to the first token.
+A token is timestamped by the kernel (SO_TIMESTAMPNS, socket(7)): its time is that of the last packet of the read that
+contained it, or the time of the read if there is no timestamp. This excludes the time that this process needs to wake
+up and to handle other streams, which is not caused by the server. The timer of a request starts when the request is
+written, so that the time to connect does not count as time to the first token.
 """
 
 from __future__ import annotations

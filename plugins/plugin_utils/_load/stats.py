@@ -1,7 +1,6 @@
 # Copyright: The gb10.cluster authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Compute statistics of one load cell, per request and over all requests. Private to the collection.
+"""Compute statistics of one load cell, per request and over all requests.
 
 Times are seconds on the client's monotonic clock. Two rates have the same unit but differ widely, so both are kept
 under separate names: ``peak_tok_s`` is the sum of the rates of the single requests, as in published test logs;

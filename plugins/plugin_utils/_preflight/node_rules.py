@@ -1,7 +1,6 @@
 # Copyright: The gb10.cluster authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Rules for a GPU node, other than those for its ports, applied to its facts. Private to the collection."""
+"""Rules for a GPU node, other than those for its ports, applied to its facts."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 # Copyright: The gb10.cluster authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Combine all rules of preflight, and apply them to one host. Private to the collection.
+"""Combine all rules of preflight, and apply them to one host.
 
 The rules for every node are in module_utils/_preflight/checklist.py, because role k3s applies them on the host too.
 An unknown fact never counts as good.

@@ -1,7 +1,6 @@
 # Copyright: The gb10.cluster authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Draw a report's pictures as inline SVG with matplotlib. Runs on the controller; private to the collection."""
+"""Draw a report's pictures as inline SVG with matplotlib. Runs on the controller."""
 
 from __future__ import annotations
 

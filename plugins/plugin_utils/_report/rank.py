@@ -1,10 +1,6 @@
 # Copyright: The gb10.cluster authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Rank cells: winners with their certainty, the noise floor, and regressions between two result sets.
-
-Private to the collection.
-"""
+"""Rank cells: winners with their certainty, the noise floor, and regressions between two result sets."""
 
 from __future__ import annotations
 

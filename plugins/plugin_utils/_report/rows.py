@@ -1,7 +1,6 @@
 # Copyright: The gb10.cluster authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Turn the records of a sweep, or a published table, into the tables of a report. Private to the collection.
+"""Turn the records of a sweep, or a published table, into the tables of a report.
 
 Pure. `rank` compares the rows; `table`, `setup` and `sections` say what a report contains; `html` and `plots` show it.
 """

@@ -1,7 +1,6 @@
 # Copyright: The gb10.cluster authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Build a report as data and as the ordered sections that Markdown and HTML share. Private to the collection."""
+"""Build a report as data and as the ordered sections that Markdown and HTML share."""
 
 from __future__ import annotations
 

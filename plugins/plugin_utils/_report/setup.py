@@ -1,10 +1,9 @@
 # Copyright: The gb10.cluster authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Describe the environment and the setup of a report's cells, and how to repeat the measurement.
 
-Private to the collection. A record's environment holds facts by name and, in addition, ``arguments`` (the requested
-arguments of the server), ``server`` (the arguments that it reports) and ``transport`` (the proof).
+A record's environment holds facts by name and, in addition, ``arguments`` (the requested arguments of the server),
+``server`` (the arguments that it reports) and ``transport`` (the proof).
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 # Copyright: The gb10.cluster authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Write the tables of a report as text, its headlines, and the rows that it leaves out. Private to the collection."""
+"""Write the tables of a report as text, its headlines, and the rows that it leaves out."""
 
 from __future__ import annotations
 

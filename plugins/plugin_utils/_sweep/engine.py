@@ -1,10 +1,6 @@
 # Copyright: The gb10.cluster authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Identify the engine of a sweep's cell, and return the variables with which serving_plan serves it.
-
-Private to the collection.
-"""
+"""Identify the engine of a sweep's cell, and return the variables with which serving_plan serves it."""
 
 from __future__ import annotations
 

@@ -1,10 +1,6 @@
 # Copyright: The gb10.cluster authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Collect the results of a cell's tasks, and describe the environment in which it ran.
-
-Pure; private to the collection.
-"""
+"""Collect the results of a cell's tasks, and describe the environment in which it ran. Pure."""
 
 from __future__ import annotations
 

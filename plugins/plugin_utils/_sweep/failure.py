@@ -1,7 +1,6 @@
 # Copyright: The gb10.cluster authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Classify a failed cell by what its ranks logged. Private to the collection.
+"""Classify a failed cell by what its ranks logged.
 
 The classes with their patterns and remedies are data: sweeps/data/failures.yml.
 """

@@ -1,10 +1,8 @@
 # Copyright: The gb10.cluster authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Plan a sweep: list its cells, find the invalid ones, and find those that resolve to the same engine.
 
-Private to the collection. Pure: the caller passes in the function that resolves a cell, so that the plan needs neither
-profiles nor a cluster.
+Pure: the caller passes in the function that resolves a cell, so that the plan needs neither profiles nor a cluster.
 """
 
 from __future__ import annotations

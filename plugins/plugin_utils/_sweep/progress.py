@@ -1,10 +1,9 @@
 # Copyright: The gb10.cluster authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Compute the state of a sweep from its plan and journal: cells left, time left, best cell, reason to stop.
 
-Private to the collection. Records have ``kind`` (``plan``, ``start``, ``result``) and ``at``, an ISO time. A result
-also has ``key`` and ``workloads_id``, which identify its engine and its work.
+Records have ``kind`` (``plan``, ``start``, ``result``) and ``at``, an ISO time. A result also has ``key`` and
+``workloads_id``, which identify its engine and its work.
 """
 
 from __future__ import annotations

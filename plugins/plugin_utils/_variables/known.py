@@ -1,7 +1,6 @@
 # Copyright: The gb10.cluster authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Read the variables of the collection: those of its roles and the shared ones. Private to the collection."""
+"""Read the variables of the collection: those of its roles and the shared ones."""
 
 from __future__ import annotations
 

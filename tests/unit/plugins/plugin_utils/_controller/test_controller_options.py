@@ -15,6 +15,7 @@ from role_samples import role_values
 
 ROOT = Path(__file__).resolve().parents[5]
 ACTIONS = sorted((ROOT / "plugins" / "action").glob("*.py"))
+DOCUMENTED = sorted((ROOT / "plugins" / "modules").glob("*.yml"))
 
 
 def test_a_documented_option_keeps_type_default_and_choices() -> None:
@@ -24,9 +25,10 @@ def test_a_documented_option_keeps_type_default_and_choices() -> None:
     assert spec["workloads"]["options"]["max_tokens"] == {"type": "int", "default": 3072}
 
 
-@pytest.mark.parametrize("action", [path.stem for path in ACTIONS])
-def test_every_action_has_a_documented_spec(action: str) -> None:
-    assert isinstance(options.documented_spec(action), dict)
+def test_every_action_has_a_documented_spec() -> None:
+    # model_stage runs the module of its name, which has its own documentation
+    assert {path.stem for path in DOCUMENTED} == {path.stem for path in ACTIONS} - {"model_stage"}
+    assert all(isinstance(options.documented_spec(path.stem), dict) for path in DOCUMENTED)
 
 
 def test_role_options_are_templated_and_typed() -> None:
