@@ -76,13 +76,6 @@ def _unusable_networkd(host: Host) -> Sequence[Fault]:
     return fault_if(state in ("not-found", "masked"), state)
 
 
-def _inactive_networkd(host: Host) -> Sequence[Fault]:
-    state = host.known["network_services"]["systemd-networkd.service"]
-    return fault_if(
-        state.get("LoadState") == "loaded" and state.get("ActiveState") != "active", state.get("ActiveState")
-    )
-
-
 def _network_manager(host: Host) -> Sequence[Fault]:
     state = host.known["network_services"]["NetworkManager.service"].get("ActiveState")
     return fault_if(state == "active", "NetworkManager")
@@ -193,19 +186,11 @@ GPU_NODE_RULES = (
         _unusable_networkd,
     ),
     Rule(
-        "preflight.network.networkd_inactive",
-        "warning",
-        "systemd-networkd",
-        "the fabric's interfaces are configured by systemd-networkd, and netplan does not start it on a running host",
-        "Run systemctl enable --now systemd-networkd; it configures only the interfaces that netplan gives it.",
-        _inactive_networkd,
-    ),
-    Rule(
         "preflight.network.manager",
         "info",
         "renderer",
         "NetworkManager configures this host, as on every delivered DGX Spark; the fabric uses systemd-networkd",
-        "Nothing to do.",
+        "Nothing to do: playbooks/fabric.yml starts systemd-networkd for the fabric's interfaces only.",
         _network_manager,
     ),
     Rule(

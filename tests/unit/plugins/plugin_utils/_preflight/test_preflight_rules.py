@@ -167,7 +167,6 @@ RULE_CASES: list[tuple[str, Change, Change]] = [
     ("preflight.network.management_missing", host_with(management_interface="eth7"), as_it_is),
     ("preflight.network.manager", with_networks("active"), with_networks("inactive")),
     ("preflight.network.no_default_route", with_facts(default_routes=[]), with_facts(default_routes=["usb0"])),
-    ("preflight.network.networkd_inactive", with_networks(networkd="inactive"), with_networks(networkd="active")),
     ("preflight.network.no_networkd", with_networks(load="masked"), with_networks(networkd="inactive")),
     ("preflight.network.wifi", with_facts(default_routes=["wlP9s9", "enP7s7"]), as_it_is),
     ("preflight.os.unsupported", with_facts(os={"id": "arch", "version": "", "name": "Arch Linux"}), as_it_is),
