@@ -52,7 +52,8 @@ RETURN = r"""
 nodes:
   description:
     - A dictionary for every node, by name, with C(node), C(host) (its label kubernetes.io/hostname), C(trouble) (why it
-      is not ready; empty if it is), C(cordoned), C(offers) and C(holders).
+      is not ready; empty if it is), C(cordoned), C(offers), C(holders) and C(disk) (why its disk is too full for new
+      pods; empty if it is not).
     - C(offers) contains numbers of extended resources. C(holders) have C(namespace), C(pod), C(instance) (the serving
       group; empty for other pods) and C(resources).
   returned: always

@@ -34,8 +34,8 @@ class Holder:
 class Room:
     """A node and its devices.
 
-    ``host`` is its label kubernetes.io/hostname. ``trouble`` says why the node is not ready; empty if it is ready.
-    ``offers`` is the number of devices by resource name.
+    ``host`` is its label kubernetes.io/hostname. ``trouble`` says why the node is not ready, ``disk`` why its disk is
+    too full for new pods; empty if all is well. ``offers`` is the number of devices by resource name.
     """
 
     node: str
@@ -44,6 +44,7 @@ class Room:
     cordoned: bool
     offers: dict[str, int]
     holders: list[Holder]
+    disk: str = ""
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain data, ready for a module's result."""
@@ -93,18 +94,20 @@ def able(found: Iterable[Room], wanted: Mapping[str, Mapping[str, int]]) -> bool
 
 def _room(node: Mapping[str, Any], holders: list[Holder]) -> Room:
     name, status = node["metadata"]["name"], node.get("status", {})
+    conditions = {c.get("type"): c for c in status.get("conditions") or []}
+    full = conditions.get("DiskPressure", {})
     return Room(
         node=name,
         host=(node["metadata"].get("labels") or {}).get("kubernetes.io/hostname", name),
-        trouble=_trouble(status.get("conditions") or []),
+        trouble=_trouble(conditions.get("Ready")),
+        disk=str(full.get("message") or "DiskPressure") if full.get("status") == "True" else "",
         cordoned=bool(node.get("spec", {}).get("unschedulable")),
         offers=_extended(status.get("allocatable")),
         holders=holders,
     )
 
 
-def _trouble(conditions: Iterable[Mapping[str, Any]]) -> str:
-    ready = next((c for c in conditions if c.get("type") == "Ready"), None)
+def _trouble(ready: Mapping[str, Any] | None) -> str:
     if ready is None:
         return "its kubelet never reported"
     return "" if ready.get("status") == "True" else str(ready.get("message") or "its kubelet gives no reason")

@@ -61,6 +61,10 @@ def _closed(entry: RankPlan, room: Room) -> list[Finding]:
         reason = f"the node is not ready: {room.trouble}"
         remedy = "Start its kubelet again (systemctl status k3s or k3s-agent there), or serve on other nodes"
         found.append(_error("serving.node.not-ready", node, reason, remedy, entry))
+    if room.disk:
+        reason = f"the disk of the node is too full, so no pod may start there: {room.disk}"
+        remedy = "Free space on it (preflight shows how much is left). The kubelet admits pods again five minutes later"
+        found.append(_error("serving.node.disk", node, reason, remedy, entry))
     if room.cordoned:
         reason = "the node is cordoned, so no pod may start there"
         remedy = f"Run kubectl uncordon {node} after its maintenance, or serve on other nodes"

@@ -50,6 +50,15 @@ def test_closed_nodes_say_why() -> None:
     ]
 
 
+def test_a_node_with_a_full_disk_says_so_although_it_is_ready() -> None:
+    full = node("spark1")
+    full["status"]["conditions"].append(
+        {"type": "DiskPressure", "status": "True", "message": "kubelet has disk pressure"}
+    )
+    full["status"]["conditions"].append({"type": "MemoryPressure", "status": "False"})
+    assert [(room.trouble, room.disk) for room in rooms([full], [])] == [("", "kubelet has disk pressure")]
+
+
 def test_pods_hold_what_all_their_containers_take() -> None:
     two = pod("spark1", "one")
     two["spec"]["containers"] *= 2

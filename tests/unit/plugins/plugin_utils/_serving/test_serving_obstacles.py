@@ -79,6 +79,17 @@ def test_rdma_devices_are_looked_for_as_gpus_are() -> None:
     assert obstacles(offering, **restricted) == []
 
 
+def test_a_full_disk_is_named_with_the_remedy() -> None:
+    full = node("spark2")
+    full["status"]["conditions"].append(
+        {"type": "DiskPressure", "status": "True", "message": "kubelet has disk pressure"}
+    )
+    (finding,) = obstacles([node("spark1"), full, node("spark3"), node("spark4")])
+    assert (finding.where, finding.rule) == ("rank 1 on spark2", "serving.node.disk")
+    assert "kubelet has disk pressure" in finding.reason
+    assert "Free space" in finding.remedy
+
+
 def test_all_that_is_wrong_is_told_at_once() -> None:
     nodes = [node("spark1", ready="Unknown"), node("spark2", cordoned=True), node("spark3")]
     findings = obstacles(nodes, [pod("spark3", "one")])
