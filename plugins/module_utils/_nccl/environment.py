@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Check NCCL's environment before or while it is used. Private to the collection.
 
-Source: param.cc, socket.cc, net_ib and debug.cc of NCCL 2.17.1 … 2.30.7 and its manual of environment variables.
+Source: param.cc, socket.cc, net_ib and debug.cc of NCCL 2.17.1 … 2.30.7, the libraries of 2.31.2 and 2.32.3, and NCCL's
+manual of environment variables.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class _Context:
     where: str
 
     def finding(self, severity: Severity, rule: str, key: str, reason: str, remedy: str) -> Finding:
-        source = "NCCL sources 2.17.1 to 2.30.7"
+        source = "NCCL 2.17.1 to 2.32.3"
         return Finding(severity, f"nccl.env.{rule}", key, self.env.get(key), reason, remedy, self.where, source)
 
 
@@ -75,7 +76,8 @@ def _unknown(ctx: _Context) -> Iterator[Finding]:
             if not key.startswith(FOREIGN_PREFIXES):
                 near = difflib.get_close_matches(key, KNOWN, 1, 0.8)
                 hint = f"Did you mean {near[0]}?" if near else "Remove it, or check the spelling"
-                yield ctx.finding("warning", "unknown", key, "no NCCL release up to 2.30.7 reads this variable", hint)
+                why = f"no NCCL release up to {'.'.join(map(str, LAST))} reads this variable"
+                yield ctx.finding("warning", "unknown", key, why, hint)
         elif ctx.version and FIRST <= ctx.version <= LAST:
             first, last = KNOWN[key]
             if not first <= ctx.version <= last:

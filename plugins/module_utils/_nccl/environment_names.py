@@ -2,15 +2,16 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The NCCL_* variables that NCCL reads, with the releases that read them. Private to the collection.
 
-Source: every NVIDIA/nccl tag 2.17.1 … 2.30.7 (NCCL_PARAM, ncclGetEnv, ncclGetLevel). A name is listed under the first
-and the last tag that reads it. To extend the tables, search a newer tag; LAST is the newest tag that was searched.
+Source: every NVIDIA/nccl tag 2.17.1 … 2.30.7 (NCCL_PARAM, ncclGetEnv, ncclGetLevel), and for 2.31.2 and 2.32.3, which
+have no public tag, section .rodata of libnccl.so.2 in the packages nvidia-nccl-cu13. A name is listed under the first
+and the last release that reads it. To extend the tables, search a newer release; LAST is the newest that was searched.
 """
 
 from __future__ import annotations
 
 Version = tuple[int, int, int]
 FIRST: Version = (2, 17, 1)
-LAST: Version = (2, 30, 7)
+LAST: Version = (2, 32, 3)
 
 # (first tag, last tag, names without NCCL_); NCCL reads these with strtoll, which turns text without a number into 0
 _INTEGERS: tuple[tuple[Version, Version, str], ...] = (
@@ -26,9 +27,9 @@ _INTEGERS: tuple[tuple[Version, Version, str], ...] = (
     ),
     (
         (2, 17, 1),
-        (2, 30, 7),
+        LAST,
         "ALLOC_P2P_NET_LL_BUFFERS BUFFSIZE CGA_CLUSTER_SIZE CHECK_POINTERS CHUNK_SIZE COLLNET_NODE_THRESHOLD "
-        "COMM_BLOCKING CREATE_THREAD_CONTEXT CROSS_NIC DMABUF_ENABLE GDRCOPY_ENABLE GDRCOPY_FIFO_ENABLE "
+        "COMM_BLOCKING CROSS_NIC DMABUF_ENABLE GDRCOPY_ENABLE GDRCOPY_FIFO_ENABLE "
         "GDRCOPY_FLUSH_ENABLE GDRCOPY_SYNC_ENABLE GDR_FLUSH_DISABLE GRAPH_DUMP_FILE_RANK GRAPH_HELPER_DISABLE "
         "GRAPH_MIXING_SUPPORT GRAPH_REGISTER GROUP_CUDA_STREAM IB_ADAPTIVE_ROUTING IB_AR_THRESHOLD IB_DISABLE "
         "IB_GID_INDEX IB_PCI_RELAXED_ORDERING IB_PKEY IB_QPS_PER_CONNECTION IB_RETRY_CNT IB_SL IB_TC "
@@ -40,22 +41,22 @@ _INTEGERS: tuple[tuple[Version, Version, str], ...] = (
         "P2P_LL_THRESHOLD "
         "P2P_NET_CHUNKSIZE P2P_NVL_CHUNKSIZE P2P_PCI_CHUNKSIZE P2P_PXN_LEVEL P2P_READ_ENABLE "
         "P2P_USE_CUDA_MEMCPY PROGRESS_APPENDOP_FREQ PROXY_APPEND_BATCH_SIZE PROXY_DUMP_SIGNAL PXN_DISABLE "
-        "SET_STACK_SIZE SET_THREAD_NAME SHM_DISABLE SHM_LOCALITY SHM_MEMCPY_MODE SHM_USE_CUDA_MEMCPY "
+        "SET_STACK_SIZE SET_THREAD_NAME SHM_DISABLE SHM_LOCALITY "
         "SOCKET_NTHREADS TOPO_DUMP_FILE_RANK",
     ),
     (
         (2, 18, 1),
-        (2, 30, 7),
+        LAST,
         "COMM_SPLIT_SHARE_RESOURCES CUMEM_ENABLE IB_MERGE_VFS IB_SPLIT_DATA_ON_QPS NET_OVERHEAD",
     ),
     (
         (2, 19, 1),
-        (2, 30, 7),
+        LAST,
         "LOCAL_REGISTER",
     ),
     (
         (2, 19, 4),
-        (2, 30, 7),
+        LAST,
         "CONNECT_ROUND_MAX_PEERS REPORT_CONNECT_PROGRESS WARN_ENABLE_DEBUG_INFO",
     ),
     (
@@ -65,55 +66,55 @@ _INTEGERS: tuple[tuple[Version, Version, str], ...] = (
     ),
     (
         (2, 20, 3),
-        (2, 30, 7),
+        LAST,
         "IB_MERGE_NICS NVLSTREE_MAX_CHUNKSIZE",
     ),
     (
         (2, 21, 5),
-        (2, 30, 7),
+        LAST,
         "IB_ROCE_VERSION_NUM MNNVL_ENABLE NVLS_CHUNKSIZE",
     ),
     (
         (2, 22, 3),
-        (2, 30, 7),
+        LAST,
         "IB_FIFO_TC IB_ROUTABLE_FLID_GID_INDEX RUNTIME_CONNECT UNPACK_DOUBLE_NCHANNELS WORK_ARGS_BYTES WORK_FIFO_BYTES",
     ),
     (
         (2, 23, 4),
-        (2, 30, 7),
+        LAST,
         "CUMEM_HOST_ENABLE IB_ECE_ENABLE IB_RETURN_ASYNC_EVENTS MNNVL_CLIQUE_ID OOB_NET_ENABLE PAT_ENABLE "
         "UID_STAGGER_RATE UID_STAGGER_THRESHOLD",
     ),
     (
         (2, 24, 3),
-        (2, 30, 7),
+        LAST,
         "IB_MQP_RETRY_ALL IB_MQP_RETRY_CNT IB_MQP_RETRY_SLEEP_MSEC IB_WARN_RAIL_LOCAL LEGACY_CUDA_REGISTER "
         "NET_OPTIONAL_RECV_COMPLETION RAS_ENABLE RAS_TIMEOUT_FACTOR SOCKET_RETRY_CNT SOCKET_RETRY_SLEEP_MSEC",
     ),
     (
         (2, 25, 1),
-        (2, 30, 7),
+        LAST,
         "MNNVL_UUID",
     ),
     (
         (2, 26, 2),
-        (2, 30, 7),
+        LAST,
         "LAUNCH_ORDER_IMPLICIT LAUNCH_RACE_FATAL NET_GDR_C2C NET_PLUGIN_REF_COUNT",
     ),
     (
         (2, 27, 3),
-        (2, 30, 7),
+        LAST,
         "COLLNET_ENABLE COMM_SHRINK_SHARE_RESOURCES IB_DATA_DIRECT LL128_C2C NVLINK_UTIL_CENTRIC_SCHED_ENABLE "
         "PXN_C2C SOCKET_INLINE SOCKET_MIN_TASKSIZE SOCKET_RCVBUF SOCKET_SNDBUF SYM_CTAS WIN_ENABLE WIN_STRIDE",
     ),
     (
         (2, 27, 5),
-        (2, 30, 7),
+        LAST,
         "MNNVL_SCATTER_NETS_ENABLE",
     ),
     (
         (2, 28, 3),
-        (2, 30, 7),
+        LAST,
         "NVTX_DISABLE SET_CPU_STACK_SIZE SINGLE_PROC_MEM_REG_ENABLE",
     ),
     (
@@ -123,13 +124,13 @@ _INTEGERS: tuple[tuple[Version, Version, str], ...] = (
     ),
     (
         (2, 28, 7),
-        (2, 30, 7),
+        LAST,
         "GIN_ENABLE GIN_ERROR_QUERY_SEC GIN_GDAKI_NIC_HANDLER GIN_GDAKI_QP_DEPTH GIN_PROXY_QUEUE_SIZE "
         "GIN_TYPE MNNVL_RAIL_PER_HOST P2P_SCHEDULE_GROUP_SIZE",
     ),
     (
         (2, 29, 2),
-        (2, 30, 7),
+        LAST,
         "ALLGATHERV_ENABLE ENABLE_VERSION_CHECK IPC_USE_ABSTRACT_SOCKET MULTI_SEGMENT_REGISTER NUM_RMA_CTX "
         "P2P_EPOCH_ENABLE P2P_PER_CHANNEL_NET_BW RMA_PROXY_DUMP_SIGNAL RMA_PROXY_QUEUE_SIZE "
         "SOCKET_POLL_TIMEOUT_MSEC SYM_CE_THRESHOLD SYM_NOWIN_ENABLE",
@@ -141,7 +142,7 @@ _INTEGERS: tuple[tuple[Version, Version, str], ...] = (
     ),
     (
         (2, 29, 7),
-        (2, 30, 7),
+        LAST,
         "DISABLE_MEM_MANAGER GDAKI_USE_RELIABLE_DB GIN_NCONNECTIONS GIN_PLUGIN_REF_COUNT IB_DEVICE_PCI_ORDER "
         "IB_PREPOST_RECEIVE_WORK_REQUESTS IB_RECEIVER_SIDE_MATCHING_SCHEME IB_RESILIENCY_PORT_FAILOVER "
         "IB_RESILIENCY_PORT_FAILOVER_MAX_ATTEMPTS IB_RESILIENCY_PORT_FAILOVER_PROBE_DELAY LSA_TEAM_SIZE "
@@ -149,7 +150,7 @@ _INTEGERS: tuple[tuple[Version, Version, str], ...] = (
     ),
     (
         (2, 30, 3),
-        (2, 30, 7),
+        LAST,
         "ELASTIC_BUFFER_REGISTER GIN_GDAKI_MAX_DEST_RD_ATOMIC GIN_GDAKI_MAX_QP_RD_ATOMIC IB_OOO_RQ "
         "IB_RESILIENCY_PORT_RECOVERY IB_RESILIENCY_PORT_RECOVERY_ACK_TIMEOUT "
         "IB_RESILIENCY_PORT_RECOVERY_ALIVE_MSG_BATCH_INTERVAL "
@@ -160,15 +161,47 @@ _INTEGERS: tuple[tuple[Version, Version, str], ...] = (
     ),
     (
         (2, 30, 4),
-        (2, 30, 7),
+        LAST,
         "SYM_REUSE_SYSMEM_HANDLES",
     ),
     (
         (2, 30, 7),
-        (2, 30, 7),
+        LAST,
         "DEV_API_JIT GIN_IB_TC GRAPH_STREAM_ORDERING IB_QUERY_PORT_SPEED IB_SUBNET_AWARE_ROUTING "
-        "IB_SUBNET_PREFIX_LEN MLOPART_RDMA_ENABLE NET_GDR_MLOPART RMA_DISABLE RMA_PLUGIN_REF_COUNT "
+        "IB_SUBNET_PREFIX_LEN RMA_DISABLE RMA_PLUGIN_REF_COUNT "
         "SHADOW_MEMPOOL_MAX_SIZE SYM_RS_GIN_CHUNK_SIZE TOPO_SPLIT_MLOPART",
+    ),
+    (
+        (2, 17, 1),
+        (2, 30, 7),
+        "CREATE_THREAD_CONTEXT SHM_MEMCPY_MODE SHM_USE_CUDA_MEMCPY",
+    ),
+    (
+        (2, 30, 7),
+        (2, 31, 2),
+        "MLOPART_RDMA_ENABLE NET_GDR_MLOPART",
+    ),
+    (
+        (2, 31, 2),
+        (2, 31, 2),
+        "TOPO_SCATTER_START_NET",
+    ),
+    (
+        (2, 31, 2),
+        LAST,
+        "CE_COLL_AG_MULTICAST_THRESHOLD CFT_ENABLE DIAGNOSTICS_ECC_THRESHOLD ENQUEUE_REARCH_ENABLE "
+        "GDRCOPY_USE_INTERNAL_DMABUF GIN_IB_OOO_OPT GIN_PROXY_NTHREADS GIN_PROXY_POLL_BATCH HIER_CE_COLL_NUM_CTX "
+        "IB_EVENT_BASED_LB IB_EVENT_BASED_LB_REMOTE IB_PKEY_VALUE IB_WQE_LATENCY_REPORT "
+        "IB_WQE_LATENCY_THRESHOLD_NS NUM_RMA_INT_CTX P2P_PER_CHANNEL_REG_NET_BW RMA_EAGER_INIT "
+        "RMA_MULTI_CTX_THRESHOLD",
+    ),
+    (
+        LAST,
+        LAST,
+        "CE_CHUNK_SIZE CE_INTRA_GPU_MEMCPY_ENABLE DIAGNOSTICS_IB_BW_TIMEOUT GDAKI_FORCE_MCST "
+        "GIN_GDAKI_LAG_AWARE_DISABLE HIER_CE_COLL_AG_RAIL_RING_ENABLE IB_SORT_MERGE_NICS NVLS_UB_SIZE "
+        "PROGRESS_COUNTER_MONITOR_POLL_MS PROGRESS_COUNTER_MONITOR_STALE_MS "
+        "PROGRESS_COUNTER_MONITOR_STALE_WARN_SEC RMA_IB_WR_BATCHSIZE",
     ),
 )
 
@@ -186,65 +219,75 @@ _STRINGS: tuple[tuple[Version, Version, str], ...] = (
     ),
     (
         (2, 17, 1),
-        (2, 30, 7),
+        LAST,
         "ALGO COMM_ID DEBUG DEBUG_FILE DEBUG_SUBSYS GRAPH_DUMP_FILE GRAPH_FILE HOSTID IB_HCA LAUNCH_MODE NET "
         "NET_GDR_LEVEL NET_PLUGIN P2P_LEVEL PROTO SOCKET_FAMILY SOCKET_IFNAME THREAD_THRESHOLDS "
         "TOPO_DUMP_FILE TOPO_FILE",
     ),
     (
         (2, 19, 1),
-        (2, 30, 7),
+        LAST,
         "TUNER_PLUGIN",
     ),
     (
         (2, 21, 5),
-        (2, 30, 7),
+        LAST,
         "IB_ADDR_FAMILY IB_ADDR_RANGE",
     ),
     (
         (2, 23, 4),
-        (2, 30, 7),
+        LAST,
         "CONF_FILE OOB_NET_IFNAME PROFILER_PLUGIN",
     ),
     (
         (2, 24, 3),
-        (2, 30, 7),
+        LAST,
         "NET_FORCE_MERGE NET_MERGE_LEVEL RAS_ADDR",
     ),
     (
         (2, 26, 2),
-        (2, 30, 7),
+        LAST,
         "DEBUG_TIMESTAMP_FORMAT DEBUG_TIMESTAMP_LEVELS",
     ),
     (
         (2, 27, 3),
-        (2, 30, 7),
+        LAST,
         "CTA_POLICY SYM_KERNEL",
     ),
     (
         (2, 28, 3),
-        (2, 30, 7),
+        LAST,
         "NETDEVS_POLICY PROXY_CPUSET",
     ),
     (
         (2, 28, 7),
-        (2, 30, 7),
+        LAST,
         "ENV_PLUGIN",
     ),
     (
         (2, 29, 7),
-        (2, 30, 7),
+        LAST,
         "CHECK_MODE GIN_PLUGIN NO_CACHE",
     ),
     (
         (2, 30, 3),
-        (2, 30, 7),
+        LAST,
         "IBVERBS_LIB",
     ),
     (
         (2, 30, 7),
-        (2, 30, 7),
+        LAST,
         "NET_MERGE_POLICY RMA_PLUGIN SOCKET_MAGIC",
+    ),
+    (
+        (2, 31, 2),
+        LAST,
+        "RUN_DIAGNOSTICS RUN_RAS_DIAGNOSTICS",
+    ),
+    (
+        LAST,
+        LAST,
+        "DEBUG_LEVELS IB_RAIL_POLICY PROGRESS_COUNTERS",
     ),
 )
 

@@ -44,9 +44,14 @@ def unpacked(stream: BinaryIO) -> BinaryIO:
         if magic.startswith(start):
             return cast(BinaryIO, open_packed(stream))
     if magic.startswith(_ZSTD):
-        raise OSError("it is compressed with zstd, which Python before 3.14 can't read. Unpack it: zstd -d FILE")
+        raise OSError("it is compressed with zstd, which Python before 3.14 can't read. Unpack it: zstd -dc FILE > LOG")
     if magic.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return cast(BinaryIO, codecs.EncodedFile(stream, "utf-8", "utf-16"))
+    if magic[1:4:2] == b"\0\0":
+        return cast(BinaryIO, codecs.EncodedFile(stream, "utf-8", "utf-16-le"))
+    if magic.startswith(codecs.BOM_UTF8):
+        # Otherwise the mark would become a part of the first host's name.
+        stream.read(len(codecs.BOM_UTF8))
     return stream
 
 

@@ -16,7 +16,10 @@ CHANNEL = re.compile(r"\d+(?:/\d+)? ?: ?-?\d+(?:\[[^\]]*\])? -> -?\d+(?:\[[^\]]*
 NET = re.compile(r"NET/([A-Za-z][^/:\n\"\\]{0,40})/(\d+)")
 COLLNET = re.compile(r"via COLLNET/([A-Za-z][^/:\n\"\\]{0,40})/(\d+)")
 TCP_FRAGMENT = re.compile(rf"via NET/({'|'.join(SOCKETS)})/(\d+)")
-TORN = re.compile(r"(?:via )NET/([A-Za-z]?[^/\s]*)$|via(?: N(?:E(?:T)?)?)?$|(?:\[send\]|\[receive\])(?: v(?:i)?)?$")
+TORN = re.compile(
+    r"(?:via )NET/([A-Za-z]?[^/\s]*)$|via(?: N(?:E(?:T)?)?)?$|(?:\[send\]|\[receive\])(?: v(?:i)?)?$|"
+    r"Channel \d[^>]*->[^v]*$"
+)
 INTRA = re.compile(r"(P2P/(?:direct pointer|\w+)|SHM|direct shared memory|direct pointer)")
 SELECTED = re.compile(
     r"(?:Using (?:network|internal Network)|Assigned NET plugin) "

@@ -70,8 +70,15 @@ def test_a_file_that_cannot_be_read_is_no_pass(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "data",
-    [gzip.compress(IB), lzma.compress(IB), bz2.compress(IB), IB.decode().encode("utf-16")],
-    ids=["gzip", "xz", "bzip2", "utf-16"],
+    [
+        gzip.compress(IB),
+        lzma.compress(IB),
+        bz2.compress(IB),
+        IB.decode().encode("utf-16"),
+        IB.decode().encode("utf-16-le"),
+        IB.decode().encode("utf-8-sig"),
+    ],
+    ids=["gzip", "xz", "bzip2", "utf-16", "utf-16 without its mark", "utf-8 with a mark"],
 )
 def test_packed_logs_are_read_from_files_and_standard_input(tmp_path: Path, data: bytes) -> None:
     (tmp_path / "log").write_bytes(data)

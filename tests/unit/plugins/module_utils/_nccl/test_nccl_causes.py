@@ -133,7 +133,8 @@ MORE = {
 
 
 def test_every_cause_with_a_pattern_has_lines() -> None:
-    assert set(LINES) == {cause.id for cause in CATALOGUE if cause.pattern}
+    # test_nccl_overall has the lines of mtu_differs, which one line alone cannot show.
+    assert set(LINES) == {cause.id for cause in CATALOGUE} - {"mtu_differs"}
     assert all(cause.summary and cause.remedy for cause in CATALOGUE)
 
 

@@ -61,6 +61,31 @@ NO_PASS = {
         Expectation(networks=("IB", "IBext*")),
         "a torn channel line may hide TCP",
     ),
+    "a channel line that ends before its network": (
+        SOUND + said("Channel 00/0 : 0[0] -> 1[0] [se", pid=2),
+        Expectation(),
+        "a torn channel line may hide TCP",
+    ),
+    "a banner of a communicator that never finished": (
+        said("NET/IB : Using [0]mlx5_0:1/RoCE [RO]; OOB eth0:10.0.0.1<0>", init("START")),
+        Expectation(evidence="banner"),
+        "1 of 1 communicators never finished",
+    ),
+    "a banner and a torn line": (
+        said("NET/IB : Using [0]mlx5_0:1/RoCE ; OOB eth0:10.0.0.1<0>", *DONE, "Channel 00/0 : 0[0] -> 1[0] via NET/"),
+        Expectation(evidence="banner"),
+        "a torn channel line may hide TCP",
+    ),
+    "a selection before a start that says nothing": (
+        said("Using network IB", *DONE) + "NCCL version 2.28.9+cuda13.0\n",
+        Expectation(evidence="selection"),
+        "NCCL was started again and says nothing since",
+    ),
+    "connection lines of FastSocket": (
+        said(*DONE, channel("FastSocket")),
+        Expectation(),
+        "plugin:FastSocket is TCP",
+    ),
     "a selection of a communicator that never finished": (
         said("Using network IB", init("START"), nodes(2)),
         Expectation(evidence="selection"),
