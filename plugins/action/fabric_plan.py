@@ -18,7 +18,7 @@ class ActionModule(ControllerAction):
     """Reads C(gb10_*) of the given hosts; the plan becomes a fact of every host of the play."""
 
     def act(self, options: Mapping[str, Any], task_vars: Mapping[str, Any]) -> dict[str, Any]:
-        """Return plan, table and findings; if a finding is an error, fail and return only the findings."""
+        """Return plan, table and findings; if a finding is an error, fail and return only the message."""
         variables, findings = fabric_variables(options["hosts"], task_vars)
         if options["assume_vf_count"]:
             for values in variables.values():
@@ -28,5 +28,4 @@ class ActionModule(ControllerAction):
         fact = {**plan.as_dict(), "findings": [finding.as_dict() for finding in findings]}
         failed = has_errors(findings)
         result = plan_result("The fabric", failed, findings, {"gb10_fabric_plan": fact}, "The fabric is planned.")
-        # With errors the plan is left out, because it cannot be used and would bury the findings in Ansible's output.
         return result if failed else result | {"plan": fact, "table": format_plan(plan)}

@@ -1,25 +1,12 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Run the module of the same name in time slices, and show the progress of each node."""
+"""Download a model in time slices, and show the progress of each node."""
 
 from __future__ import annotations
 
-from typing import Any
-
-from ansible.plugins.action import ActionBase
+from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.slices import SlicedAction
 
 
-class ActionModule(ActionBase):
-    """Shows the progress of a download of hours in one task; a retried task would only show the retries left."""
-
-    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Return the module's last result; changed if any slice changed something."""
-        result: dict[str, Any] = super().run(tmp, task_vars)
-        host, changed = (task_vars or {}).get("inventory_hostname", ""), False
-        while True:
-            part = self._execute_module(task_vars=task_vars)
-            changed = changed or bool(part.get("changed"))
-            if part.get("failed") or part.get("done") or self._task.check_mode:
-                return result | part | {"changed": changed}
-            self._display.display(f"{host}: {part['msg']}")
+class ActionModule(SlicedAction):
+    """Carry out ``gb10.cluster.model_stage``."""

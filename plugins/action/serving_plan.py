@@ -42,7 +42,8 @@ class ActionModule(ControllerAction):
             done += summarize(plan)
         fact["findings"] = [finding.as_dict() for finding in findings]
         failed = has_errors(findings) or not fact["ranks"]
-        return plan_result("The group", failed, findings, {"gb10_serving_plan": fact}, "\n".join(done)) | {"plan": fact}
+        result = plan_result("The group", failed, findings, {"gb10_serving_plan": fact}, "\n".join(done))
+        return result if failed else result | {"plan": fact}
 
 
 def _resolve(options: Mapping[str, Any]) -> tuple[ResolvedProfile | None, list[Finding]]:

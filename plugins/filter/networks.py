@@ -33,22 +33,6 @@ def attachment_findings(pods: list[dict[str, Any]]) -> str:
     return findings.format_findings(finding for pod in pods for finding in attachments.compare_status(pod))
 
 
-def daemons_behind(daemon_sets: list[dict[str, Any]]) -> list[str]:
-    """Return the names of the daemon sets that do not yet run their newest pod on every node."""
-    behind = []
-    for resource in daemon_sets:
-        status = resource.get("status", {})
-        wanted = status.get("desiredNumberScheduled", 0)
-        current = status.get("observedGeneration", 0) >= resource["metadata"].get("generation", 0)
-        if (
-            not current
-            or not wanted
-            or min(status.get(key, 0) for key in ("numberReady", "updatedNumberScheduled")) < wanted
-        ):
-            behind.append(resource["metadata"]["name"])
-    return sorted(behind)
-
-
 class FilterModule:
     """Names under which playbooks find the filters."""
 
@@ -58,7 +42,6 @@ class FilterModule:
             "stale_nads": attachments.stale_nads,
             "probe_pods": probe_pods,
             "attachment_findings": attachment_findings,
-            "daemons_behind": daemons_behind,
             "sriov_offers": attachments.sriov_offers,
             "sriov_resources": attachments.sriov_resources,
         }

@@ -12,8 +12,8 @@ version_added: 0.1.0
 description:
   - Downloads a model from the Hugging Face Hub or from a mirror with the same API, and resumes interrupted downloads.
   - Checks the free space before the download, and each file's digest before the file gets its final name.
-  - Reports the progress every O(slice_seconds). Downloaded files are kept when the connection is lost; run the module
-    again to continue.
+  - Shows the progress every O(slice_seconds), with the bytes so far, the rate and the remaining time. Downloaded files
+    are kept when the connection is lost; run the module again to continue.
   - With O(source=local) nothing is downloaded and no digests are available. Every file that the model's own index names
     must then exist and have the size that its header states.
 author: The gb10.cluster authors (@gb10)
@@ -65,7 +65,7 @@ options:
   slice_seconds:
     description: Seconds between two progress messages.
     type: float
-    default: 60
+    default: 25
 """
 
 EXAMPLES = r"""
@@ -107,6 +107,7 @@ msg:
 """
 
 import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -158,15 +159,27 @@ def stage_from_hub(options: dict[str, Any], check_mode: bool) -> dict[str, Any]:
         recorded[file.name] = file.digest
         store.write_marker(directory, repo, commit, recorded, complete=False)
 
+    started = time.monotonic()
     done = fetch.fetch_all(hub, repo, commit, lacking, directory, options["slice_seconds"], verified)
     left = store.needed_bytes(directory, store.missing(directory, files, recorded))
     if done:
         names = {file.name for file in files}
         kept = {name: value for name, value in recorded.items() if name in names}
         store.write_marker(directory, repo, commit, kept, complete=True)
-    share = 100 * (total - left) // max(total, 1)
-    message = f"{repo}: {share} % of {store.human(total)} in {directory}, {store.human(left)} to come."
+    message = f"{repo}: {progress(total, left, to_come - left, time.monotonic() - started)} in {directory}."
     return result | {"changed": True, "done": done, "missing_bytes": left, "msg": message}
+
+
+def progress(total: int, left: int, fetched: int, seconds: float) -> str:
+    """Return how far a download is, with the rate of the last slice and the time that the rest needs at this rate."""
+    there = total - left
+    text = f"{100 * there // max(total, 1)} % ({store.human(there)} of {store.human(total)})"
+    rate = fetched / max(seconds, 0.001)
+    if not left or rate <= 0:
+        return text
+    minutes, rest = divmod(round(left / rate), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{text}, {store.human(rate)}/s, {f'{hours} h {minutes} min' if hours else f'{minutes} min {rest} s'} left"
 
 
 def check_local(options: dict[str, Any]) -> dict[str, Any]:
@@ -195,7 +208,7 @@ def main() -> None:
             "token": {"type": "str", "default": "", "no_log": True},
             "skip": {"type": "list", "elements": "str", "default": ["*.pth", "*.gguf", "original/*"]},
             "reserve_gb": {"type": "float", "default": 20},
-            "slice_seconds": {"type": "float", "default": 60},
+            "slice_seconds": {"type": "float", "default": 25},
         },
         supports_check_mode=True,
     )

@@ -11,6 +11,7 @@ short_description: Wait until Kubernetes nodes are ready and offer their devices
 version_added: 0.1.0
 description:
   - Waits for nodes to join, to become ready, and to offer resources such as V(nvidia.com/gpu).
+  - Shows at least every 30 seconds what the nodes lack.
   - Fails after O(timeout) seconds with what each node lacks, the newest Warning events, and a remedy if the cause is
     known, such as a missing container runtime. It never prints an API object.
 author: The gb10.cluster authors (@gb10)
@@ -49,6 +50,10 @@ options:
     description: Seconds to wait.
     type: int
     default: 300
+  progress:
+    description: State of the wait. The action passes it from one slice of the wait to the next; do not set it.
+    type: dict
+    default: {}
 """
 
 EXAMPLES = r"""
@@ -62,6 +67,10 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
+done:
+  description: Whether the wait is over.
+  returned: always
+  type: bool
 lacking:
   description: What each node still lacks, one sentence per node; empty if all nodes are ready.
   returned: always
@@ -78,12 +87,13 @@ msg:
   type: str
 """
 
-import time
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gb10.cluster.plugins.module_utils._k3s.nodes import hints, latest_warnings, missing_on_nodes
+from ansible_collections.gb10.cluster.plugins.module_utils._k3s.nodes import missing_on_nodes
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.client import Cluster, ClusterError
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.events import hints, latest_warnings
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.slices import PROGRESS_SPEC, Slice, poll
 
 POLL_SECONDS = 2
 # Kubernetes stores the events of nodes in this namespace.
@@ -121,21 +131,24 @@ def main() -> None:
             "of_node": {"type": "dict", "default": {}},
             "namespace": {"type": "str", "default": "kube-system"},
             "timeout": {"type": "int", "default": 300},
+            "progress": PROGRESS_SPEC,
         },
         supports_check_mode=True,
     )
     options = module.params
     options["resources"] = {name: int(least) for name, least in options["resources"].items()}
-    result: dict[str, Any] = {"changed": False, "lacking": [], "warnings_seen": []}
-    deadline = time.monotonic() + options["timeout"]
+    result: dict[str, Any] = {"changed": False, "done": True, "lacking": [], "warnings_seen": []}
+    part = Slice(options["timeout"], options["progress"])
     try:
         cluster = Cluster(options["kubeconfig"], options["context"])
-        while (lacking := look(cluster, options)) and time.monotonic() < deadline:
-            time.sleep(POLL_SECONDS)
+        lacking = poll(lambda: look(cluster, options), lambda found: not found, part.seconds, POLL_SECONDS)
     except (ClusterError, ValueError) as error:
         module.fail_json(msg=str(error), **result)
     if not lacking:
         module.exit_json(msg="All nodes are ready.", **result)
+    if not part.last:
+        result |= {"done": False, "lacking": lacking, "progress": {"waited": part.waited}}
+        module.exit_json(msg=f"waiting for {part.waited:.0f} s: {'; '.join(lacking)}", **result)
     seen = warnings(cluster, options["namespace"])
     lines = [f"After {options['timeout']} s: {'; '.join(lacking)}.", *(f"Warning event: {line}" for line in seen)]
     advice = hints(seen) or ["Look at journalctl -u k3s or journalctl -u k3s-agent on the node."]

@@ -12,10 +12,11 @@ version_added: 0.1.0
 description:
   - Reads pods and events of one serving group and reports for every rank where it runs, whether it is ready and what
     prevents it from becoming ready.
-  - With O(wait_timeout) it waits until all ranks are ready. It stops as soon as waiting cannot help, for example when a
-    rank has crashed twice or a network attachment is missing.
-  - If the group does not become ready, the module fails. Its message quotes the events and the last log lines of the
-    ranks in trouble, and gives the cause that NCCL's log lines show, with its remedy.
+  - With O(wait_timeout) it waits until all ranks are ready, and shows at least every 30 seconds what every rank waits
+    for. It stops as soon as waiting cannot help, for example when a rank has crashed repeatedly with the same failure
+    or a network attachment is missing.
+  - If the group does not become ready, the module fails. Its message quotes the Warning events and the last log lines
+    of the ranks in trouble, and gives the cause that NCCL's log lines show, with its remedy.
 author: The gb10.cluster authors (@gb10)
 requirements:
   - kubernetes
@@ -49,6 +50,10 @@ options:
     description: How many log lines of a rank in trouble are quoted.
     type: int
     default: 15
+  progress:
+    description: State of the wait. The action passes it from one slice of the wait to the next; do not set it.
+    type: dict
+    default: {}
   restarted:
     description: Also quote the log of ready ranks that were restarted, from before their last restart.
     type: bool
@@ -74,8 +79,8 @@ ready:
   type: bool
 ranks:
   description: A dictionary for every pod, with C(rank), C(pod), C(node), C(phase), C(ready), C(started), C(restarts),
-    C(revision), C(trouble), C(hopeless), C(last_exit) (the kubelet's reason, such as V(OOMKilled)) and C(lost) (the
-    rank ended because its node went down).
+    C(revision), C(trouble), C(hopeless), C(last_exit) (the kubelet's reason, such as V(OOMKilled)), C(lost) (the rank
+    ended because its node went down), C(failure) (identifies the last crash) and C(event) (the newest event).
   returned: always
   type: list
   elements: dict
@@ -93,6 +98,10 @@ causes:
   returned: always
   type: list
   elements: dict
+done:
+  description: Whether the wait is over.
+  returned: always
+  type: bool
 waited:
   description: Seconds that the module waited.
   returned: always
@@ -103,7 +112,6 @@ msg:
   type: str
 """
 
-import time
 from dataclasses import replace
 from io import BytesIO
 from typing import Any
@@ -111,7 +119,9 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gb10.cluster.plugins.module_utils._kube import group_status as status
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.client import Cluster, ClusterError
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.events import hints, latest_warnings
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.labels import INSTANCE, RANK
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.slices import PROGRESS_SPEC, Slice, poll
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.log import NcclLog
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.verdict import make_report
 
@@ -131,13 +141,19 @@ class Members:
     """The pods of one group and their state in the API; every method but ``answers`` raises ClusterError."""
 
     def __init__(self, cluster: Cluster, namespace: str, instance: str) -> None:
-        self._cluster, self._namespace = cluster, namespace
+        self._cluster, self._namespace, self._instance = cluster, namespace, instance
         self._selector = f"{INSTANCE}={instance},{RANK}"
 
     def group(self, ranks: int) -> status.Group:
         """Return the state of the group."""
         pods = self._cluster.pods(self._namespace, self._selector)
-        return status.read_group(pods, self._cluster.warnings(self._namespace), ranks)
+        return status.read_group(pods, self._cluster.events(self._namespace), ranks)
+
+    def warnings(self) -> list[str]:
+        """Return the newest Warning events of the group's pods and workloads, whose names begin with the group's."""
+        events = self._cluster.warnings(self._namespace)
+        own = (e for e in events if str(e.get("involvedObject", {}).get("name", "")).startswith(f"{self._instance}-"))
+        return latest_warnings(own)
 
     def log(self, rank: status.Rank) -> list[str]:
         """Return the end of a rank's log; if its container runs again after a crash, the log of the crashed one."""
@@ -168,14 +184,23 @@ def with_lost(members: Members, group: status.Group) -> status.Group:
     return replace(group, ranks=[lost.get(rank.pod, rank) for rank in group.ranks])
 
 
-def wait(members: Members, ranks: int, timeout: int) -> status.Group:
+def wait(members: Members, ranks: int, seconds: float, crashes: dict[str, dict[str, str]]) -> status.Group:
     """Return the group's state once it is ready or hopeless, or when the time is over."""
-    deadline = time.monotonic() + timeout
-    while True:
-        group = members.group(ranks)
-        if group.ready or group.hopeless or time.monotonic() >= deadline:
-            return group
-        time.sleep(POLL_SECONDS)
+    return poll(
+        lambda: status.with_history(members.group(ranks), crashes),
+        lambda group: group.ready or group.hopeless,
+        seconds,
+        POLL_SECONDS,
+    )
+
+
+def progress_lines(members: Members, group: status.Group, waited: float) -> list[str]:
+    """Return what the group waits for, with the last log line of every rank that is loading."""
+    lines = [f"waiting for the group for {waited:.0f} s"]
+    for rank in group.troubled():
+        log = members.log(rank)[-1:] if rank.phase == "Running" and not rank.trouble else []
+        lines += [f"  {rank}", *(f"    log: {line[:WIDTH]}" for line in log)]
+    return [*lines, *(f"  rank {number}: no pod" for number in group.missing)]
 
 
 def nccl_causes(rank: status.Rank, log: list[str]) -> list[dict[str, Any]]:
@@ -186,16 +211,20 @@ def nccl_causes(rank: status.Rank, log: list[str]) -> list[dict[str, Any]]:
     return [{**cause, "rank": rank.rank, "node": rank.node} for cause in causes]
 
 
-def report(group: status.Group, logs: dict[str, list[str]], causes: list[dict[str, Any]], head: str) -> str:
-    """Return the message: one line per rank, the last log lines of ranks in trouble, and the probable causes."""
+def report(
+    group: status.Group, logs: dict[str, list[str]], causes: list[dict[str, Any]], head: str, warnings: list[str]
+) -> str:
+    """Return the message: one line per rank, warnings, last log lines of ranks in trouble, and probable causes."""
     lines = [head, *group.lines()]
+    state = "\n".join(lines)
+    lines += [f"Warning event: {line}" for line in warnings if line.split(": ", 2)[-1] not in state]
     for pod, log in logs.items():
         lines += [f"Last lines of {pod}:", *(f"  {line}" for line in log)]
     lines += [
         f"Probable cause: rank {cause['rank']} on {cause['node']}: {cause['summary']}. {cause['remedy']}"
         for cause in causes
     ]
-    return "\n".join(lines)
+    return "\n".join([*lines, *hints(warnings)])
 
 
 def main() -> None:
@@ -208,31 +237,38 @@ def main() -> None:
             "ranks": {"type": "int", "required": True},
             "wait_timeout": {"type": "int", "default": 0},
             "log_lines": {"type": "int", "default": 15},
+            "progress": PROGRESS_SPEC,
             "restarted": {"type": "bool", "default": False},
         },
         supports_check_mode=True,
     )
     options = module.params
     result: dict[str, Any] = {"changed": False, "ready": False, "ranks": [], "missing": [], "logs": {}}
-    result |= {"causes": [], "waited": 0.0}
-    started = time.monotonic()
+    result |= {"causes": [], "waited": 0.0, "done": True}
+    part = Slice(options["wait_timeout"], options["progress"])
+    crashes: dict[str, dict[str, str]] = options["progress"].get("crashes", {})
     try:
         cluster = Cluster(options["kubeconfig"], options["context"])
         members = Members(cluster, options["namespace"], options["instance"])
-        group = wait(members, options["ranks"], options["wait_timeout"])
+        group = wait(members, options["ranks"], part.seconds, crashes)
+        if not (group.ready or group.hopeless or part.last):
+            result |= group.as_dict() | {"done": False, "progress": {"waited": part.waited, "crashes": crashes}}
+            result["waited"] = part.waited
+            module.exit_json(msg="\n".join(progress_lines(members, group, part.waited)), **result)
         if options["restarted"]:
             group = with_lost(members, group)
         again = [rank for rank in group.ranks if options["restarted"] and rank.restarts and rank.ready]
         troubled = again if group.ready else group.troubled() + again
         logs = {rank: members.log(rank) for rank in troubled if rank.phase == "Running" and not rank.lost}
+        warnings = [] if group.ready else members.warnings()
     except ClusterError as error:
         module.fail_json(msg=str(error), **result)
-    waited = round(time.monotonic() - started, 1)
+    waited = round(part.waited, 1)
     causes = [cause for rank, log in logs.items() for cause in nccl_causes(rank, log)]
     shown = {rank.pod: [line[:WIDTH] for line in log[-options["log_lines"] :]] for rank, log in logs.items() if log}
     result |= group.as_dict() | {"logs": shown, "causes": causes, "waited": waited}
     head = f"Group {options['instance']} is {'ready' if group.ready else 'not ready'} after {waited:.0f} s."
-    result["msg"] = report(group, shown, causes, head)
+    result["msg"] = report(group, shown, causes, head, warnings)
     if options["wait_timeout"] and not group.ready:
         module.fail_json(**result)
     module.exit_json(**result)

@@ -50,6 +50,7 @@ PURE = (
 # Their modules that read the collection's own data files, or are the package's one place for I/O.
 READ_FILES = {
     "module_utils._kube.client",
+    "module_utils._kube.slices",
     "module_utils._nccl.sources",
     "plugin_utils._sglang.catalogue",
     "plugin_utils._sglang.models",
@@ -87,6 +88,7 @@ SHIPS: dict[str, set[str]] = {
     "nic_qos": {"_common", "_host", "_rdma"},
     "node_room_info": {"_common", "_kube"},
     "pf_info": {"_common", "_host", "_sriov"},
+    "pods_wait": {"_common", "_kube"},
     "preflight_info": {"_common", "_host", "_preflight", "_rdma", "_sriov"},
     "rdma_counters_info": {"_common", "_kube", "_rdma"},
     "roce_gid_info": {"_common", "_host", "_rdma", "_sriov"},

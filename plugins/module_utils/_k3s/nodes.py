@@ -1,37 +1,16 @@
 # Copyright: The gb10.cluster authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Report why Kubernetes nodes are not ready for the model, and explain the cluster's warnings.
+"""Report why Kubernetes nodes are not ready for the model. Private to the collection.
 
 Objects are the API's JSON. This module does not call the API, and no message contains an API object.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from .._kube.node_room import units
-
-SHOWN_WARNINGS = 5
-# {pattern of a Kubernetes warning: its meaning and remedy}
-HINTS = (
-    (
-        r'no runtime for "(?P<name>[^"]+)" is configured',
-        "K3s found no container runtime {name} when it started. Run apt-get install nvidia-container-toolkit on"
-        " the node, then systemctl restart k3s or k3s-agent.",
-    ),
-    (
-        r"ErrImagePull|ImagePullBackOff|[Ff]ailed to pull image",
-        "An image can't be pulled. Check that the node reaches the registry, or add it to the air-gap directory.",
-    ),
-    (r"DiskPressure|[Ee]vict", "The node's disk is full. Free space there; preflight shows how much is left."),
-    (
-        r"[Nn]ode password rejected",
-        "The node was installed again and the cluster knows its old password. Run"
-        " kubectl -n kube-system delete secret NODE.node-password.k3s.",
-    ),
-)
 
 
 def lacks(node: Mapping[str, Any], wanted: Mapping[str, int]) -> list[str]:
@@ -62,23 +41,3 @@ def missing_on_nodes(
         if wrong:
             found.append(f"{name} {' and '.join(wrong)}")
     return found or ([] if by_name else ["no node has this label"])
-
-
-def latest_warnings(events: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Return the newest Warning events, each text once: ``Pod gpu-plugin-x: FailedCreatePodSandBox: …``."""
-    newest = sorted(events, key=lambda e: str(e.get("lastTimestamp") or e.get("eventTime") or ""), reverse=True)
-    lines: dict[str, str] = {}
-    for event in newest:
-        about, text = event.get("involvedObject") or {}, " ".join(str(event.get("message") or "").split())
-        lines.setdefault(text, f"{about.get('kind')} {about.get('name')}: {event.get('reason')}: {text[:300]}")
-    return list(lines.values())[:SHOWN_WARNINGS]
-
-
-def hints(warnings: Iterable[str]) -> list[str]:
-    """Return the remedies for the warnings whose cause is known, each once."""
-    found = []
-    for text in warnings:
-        for pattern, hint in HINTS:
-            if match := re.search(pattern, text):
-                found.append(hint.format(**match.groupdict()))
-    return list(dict.fromkeys(found))

@@ -80,6 +80,7 @@ class Cluster:
         with explained(f"use context {context or '(the current one)'} of kubeconfig {kubeconfig or '(the default)'}"):
             self._client = kubernetes.config.new_client_from_config(config_file=kubeconfig, context=context)
         self._core = kubernetes.client.CoreV1Api(self._client)
+        self._apps = kubernetes.client.AppsV1Api(self._client)
 
     def pods(self, namespace: str, selector: str) -> list[Json]:
         """Return the pods of a namespace that match a label selector."""
@@ -109,6 +110,18 @@ class Cluster:
         """Return the Warning events of a namespace."""
         what = f"list the events of namespace {namespace}"
         return self._items(what, self._core.list_namespaced_event, namespace, field_selector="type=Warning")
+
+    def daemon_set(self, namespace: str, name: str) -> Json:
+        """Return a DaemonSet."""
+        with explained(f"read DaemonSet {name} of namespace {namespace}"):
+            response: Any = self._apps.read_namespaced_daemon_set(
+                name, namespace, _preload_content=False, _request_timeout=_TIMEOUT
+            )
+            return dict(json.loads(response.data))
+
+    def events(self, namespace: str) -> list[Json]:
+        """Return all events of a namespace."""
+        return self._items(f"list the events of namespace {namespace}", self._core.list_namespaced_event, namespace)
 
     def log_end(self, namespace: str, pod: str, container: str, lines: int, previous: bool = False) -> list[str]:
         """Return the last lines of a container's log; empty if the kubelet no longer has the log."""

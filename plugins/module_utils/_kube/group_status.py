@@ -7,21 +7,18 @@ Objects are the API's JSON (camelCase). This module neither calls the API nor re
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+import re
+from collections.abc import Iterable, Mapping, MutableMapping
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from .events import last_event
 from .labels import INSTANCE, RANK, REVISION, VF_INDEX
+from .pod_state import crash, ready, stuck_container, trouble
 from .workloads import pod_templates
 
-# Reasons of a waiting container that do not resolve without a change.
-_FINAL = frozenset(
-    {"CreateContainerConfigError", "CreateContainerError", "ErrImageNeverPull", "InvalidImageName", "RunContainerError"}
-)
-# A rank that starts before rank 0 may crash once; a second crash is a fault of the rank.
-_CRASHES = 2
-# The kubelet retries every few seconds; so many failures are not a race at the start.
-_SANDBOX_FAILURES = 3
+# After so many restarts waiting does not help even if every crash was a different failure.
+_CRASHES_AT_MOST = 5
 # Reasons that the kubelet gives for a container that ended while its node was down.
 _UNWATCHED = frozenset({"Unknown", "ContainerStatusUnknown"})
 
@@ -31,7 +28,8 @@ class Rank:
     """The state of one pod of a group; ``trouble`` says what is wrong, and is empty if nothing is.
 
     ``last_exit`` is the kubelet's reason for the last end of the container, such as ``OOMKilled``. ``hopeless`` means
-    that waiting cannot help. ``lost`` means that the rank ended because its node went down.
+    that waiting cannot help. ``lost`` means that the rank ended because its node went down. ``failure`` identifies the
+    last crash: the exit code, the kubelet's reason and the last line of the log. ``event`` is the pod's newest event.
     """
 
     rank: int
@@ -46,9 +44,13 @@ class Rank:
     hopeless: bool = False
     last_exit: str = ""
     lost: bool = False
+    failure: str = ""
+    event: str = ""
 
     def __str__(self) -> str:
         state = "ready" if self.ready else self.trouble or ("loading" if self.phase == "Running" else self.phase)
+        if self.event and not self.ready and self.event.partition(": ")[2] not in state:
+            state += f" (last event {self.event})"
         again = f", restarted {self.restarts} time(s)" if self.restarts else ""
         return f"rank {self.rank}: pod {self.pod} on {self.node or 'no node yet'}: {state}{again}"
 
@@ -81,33 +83,11 @@ class Group:
         return [str(rank) for rank in self.ranks] + [f"rank {number}: no pod" for number in self.missing]
 
 
-def _events_of(pod: Mapping[str, Any], events: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    uid = pod["metadata"].get("uid")
-    # A recreated pod keeps its name, so only the uid distinguishes its events from those of its predecessor.
-    return [e for e in events if e.get("type") == "Warning" and e.get("involvedObject", {}).get("uid") == uid]
-
-
-def _trouble(
-    pod: Mapping[str, Any], container: Mapping[str, Any], warnings: list[Mapping[str, Any]]
-) -> tuple[str, bool]:
-    waiting = container.get("state", {}).get("waiting") or {}
-    reason = waiting.get("reason", "")
-    restarts = int(container.get("restartCount", 0))
-    if reason == "CrashLoopBackOff" or container.get("state", {}).get("terminated"):
-        last = (container.get("lastState", {}).get("terminated") or container["state"].get("terminated")) or {}
-        return f"crashed with exit code {last.get('exitCode', '?')}", restarts >= _CRASHES
-    if reason in _FINAL:
-        return f"{reason}: {waiting.get('message', '')}", True
-    if reason in {"ErrImagePull", "ImagePullBackOff"}:
-        return f"{reason}: {waiting.get('message', '')}", False
-    sandbox = [e for e in warnings if e.get("reason") in {"FailedCreatePodSandBox", "NoNetworkFound"}]
-    if sandbox and pod.get("status", {}).get("phase") == "Pending":
-        count = sum(int(e.get("count") or 1) for e in sandbox)
-        return str(sandbox[-1].get("message", "")), count >= _SANDBOX_FAILURES
-    for condition in pod.get("status", {}).get("conditions") or []:
-        if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
-            return f"not scheduled: {condition.get('message', '')}", False
-    return "", False
+def _failure(last: Mapping[str, Any]) -> str:
+    """Return the identity of a crash. The last log line says what failed; its numbers (times, addresses) vary."""
+    lines = str(last.get("message") or "").split("\n")
+    text = re.sub(r"0x[0-9a-f]+|\d+", "N", next((line for line in reversed(lines) if line.strip()), ""))
+    return f"{last['exitCode']} {last.get('reason', '')} {text}".strip() if "exitCode" in last else ""
 
 
 def _last_exit(container: Mapping[str, Any]) -> str:
@@ -117,30 +97,29 @@ def _last_exit(container: Mapping[str, Any]) -> str:
 
 def read_rank(pod: Mapping[str, Any], events: Iterable[Mapping[str, Any]]) -> Rank:
     """Return the state of a rank from its pod and the events of its namespace."""
+    events = list(events)
     status = pod.get("status", {})
     statuses = status.get("containerStatuses") or [{}]
     container: Mapping[str, Any] = next((c for c in statuses if c.get("name") == "sglang"), statuses[0])
-    # A fault of the server container takes precedence over faults of the other containers.
-    stuck = next((c for c in (container, *statuses) if not c.get("state", {}).get("running")), container)
     metadata = pod["metadata"]
-    leaving = bool(metadata.get("deletionTimestamp"))
-    ready = not leaving and any(
-        c.get("type") == "Ready" and c.get("status") == "True" for c in status.get("conditions") or []
-    )
-    trouble, hopeless = ("stopping", False) if leaving else _trouble(pod, stuck, _events_of(pod, events))
+    stuck = stuck_container(pod, "sglang")
+    is_ready = ready(pod)
+    wrong, hopeless = ("stopping", False) if metadata.get("deletionTimestamp") else trouble(pod, stuck, events)
     return Rank(
         rank=int(metadata["labels"][RANK]),
         pod=metadata["name"],
         node=pod.get("spec", {}).get("nodeName", "") or "",
         phase=status.get("phase", "Unknown"),
-        ready=ready,
+        ready=is_ready,
         started=bool(container.get("started")),
         restarts=int(container.get("restartCount", 0)),
         revision=(metadata.get("annotations") or {}).get(REVISION, ""),
-        trouble="" if ready else trouble,
-        hopeless=not ready and hopeless,
+        trouble="" if is_ready else wrong,
+        hopeless=not is_ready and hopeless,
         last_exit=_last_exit(container),
         lost=_last_exit(container) in _UNWATCHED,
+        failure=_failure(crash(stuck)),
+        event=last_event(str(metadata.get("uid", "")), events),
     )
 
 
@@ -149,6 +128,23 @@ def read_group(pods: Iterable[Mapping[str, Any]], events: Iterable[Mapping[str, 
     listed = list(events)
     ranks = sorted((read_rank(pod, listed) for pod in pods), key=lambda rank: rank.rank)
     return Group(ranks, sorted(set(range(size)) - {rank.rank for rank in ranks}))
+
+
+def with_history(group: Group, crashes: MutableMapping[str, dict[str, str]]) -> Group:
+    """Give a rank another chance if its crashes were different failures; ``crashes`` is updated with those seen.
+
+    Kubernetes keeps only the last crash of a container, so ``crashes`` maps ``{pod: {number of restarts: failure}}``.
+    """
+
+    def weighed(rank: Rank) -> Rank:
+        seen = crashes.setdefault(rank.pod, {})
+        if not rank.failure:
+            return rank
+        seen.setdefault(str(rank.restarts), rank.failure)
+        repeated = seen.get(str(rank.restarts - 1), rank.failure) == rank.failure
+        return rank if repeated or rank.restarts >= _CRASHES_AT_MOST else replace(rank, hopeless=False)
+
+    return replace(group, ranks=[weighed(rank) for rank in group.ranks])
 
 
 def unknown_group(accounts: Iterable[Mapping[str, Any]], instance: str, namespace: str) -> str:

@@ -41,12 +41,17 @@ class ControllerAction(ActionBase):
 def plan_result(
     what: str, failed: bool, findings: Sequence[Finding], facts: Mapping[str, Any], done: str
 ) -> dict[str, Any]:
-    """Return the result of planning ``what``: facts and warnings on success, otherwise all findings and no facts."""
+    """Return the result of planning ``what``: facts and warnings on success, otherwise only the message.
+
+    Ansible prints a failed result as one block of JSON, so plan and findings would bury the message or repeat it.
+    """
+    if failed:
+        text = f"{what} can't be planned; nothing was changed.\n{format_findings(findings)}"
+        return {"changed": False, "failed": True, "msg": text}
     return {
         "changed": False,
-        "failed": failed,
         "findings": [finding.as_dict() for finding in findings],
-        "ansible_facts": {} if failed else dict(facts),
-        "warnings": [] if failed else [str(finding) for finding in findings if finding.severity == "warning"],
-        "msg": f"{what} can't be planned; nothing was changed.\n{format_findings(findings)}" if failed else done,
+        "ansible_facts": dict(facts),
+        "warnings": [str(finding) for finding in findings if finding.severity == "warning"],
+        "msg": done,
     }

@@ -74,6 +74,7 @@ class FakeApi:
 
     pods: list[Json] | Exception = field(default_factory=list)
     nodes: list[Json] = field(default_factory=list)
+    daemon_sets: dict[str, Json] = field(default_factory=dict)
     events: list[Json] = field(default_factory=list)
     logs: dict[str, list[str] | Exception] = field(default_factory=dict)
     command: Callable[[str, list[str]], Ran] = lambda _pod, _command: (0, "", "")
@@ -93,6 +94,9 @@ class FakeApi:
 
     def list_namespaced_event(self, _namespace: str, **_options: Any) -> Response:
         return Response(json.dumps({"items": self.events}).encode())
+
+    def read_namespaced_daemon_set(self, name: str, _namespace: str, **_options: Any) -> Response:
+        return Response(json.dumps(self.daemon_sets[name]).encode())
 
     def read_namespaced_pod_log(self, name: str, _namespace: str, **options: Any) -> Response:
         self.asked.append({"pod": name} | {key: value for key, value in options.items() if key[0] != "_"})
@@ -114,5 +118,6 @@ class FakeApi:
         monkeypatch.setattr(kubernetes.config, "new_client_from_config", lambda **_options: client)
         monkeypatch.setattr(kubernetes.client, "ApiClient", lambda _configuration: client)
         monkeypatch.setattr(kubernetes.client, "CoreV1Api", lambda _client: self)
+        monkeypatch.setattr(kubernetes.client, "AppsV1Api", lambda _client: self)
         monkeypatch.setattr(kubernetes.stream, "stream", self.stream)
         return self

@@ -19,10 +19,6 @@ PLAN: dict[str, Any] = {
 }
 
 
-def daemon(generation: int = 1, **status: int) -> dict[str, Any]:
-    return {"metadata": {"name": "d", "generation": generation}, "status": {"observedGeneration": 1} | status}
-
-
 def test_probes_only_where_vfs_are_free() -> None:
     hosts = {"spark1": "node1", "spark2": "node2", "bare": "node3"}
     probes = FILTERS["probe_pods"](PLAN, hosts, "ns", "pause:3", [])
@@ -39,12 +35,3 @@ def test_findings_as_text() -> None:
     status = json.dumps([{"interface": "net1", "ips": ["10.100.0.1"]}])
     probe["metadata"]["annotations"]["k8s.v1.cni.cncf.io/network-status"] = status
     assert FILTERS["attachment_findings"]([probe]) == ""
-
-
-def test_daemon_sets_that_are_behind() -> None:
-    done = {"desiredNumberScheduled": 2, "numberReady": 2, "updatedNumberScheduled": 2}
-    assert FILTERS["daemons_behind"]([daemon(**done)]) == []
-    assert FILTERS["daemons_behind"]([daemon(generation=2, **done)]) == ["d"]
-    assert FILTERS["daemons_behind"]([daemon(**(done | {"numberReady": 1}))]) == ["d"]
-    assert FILTERS["daemons_behind"]([daemon(**(done | {"updatedNumberScheduled": 1}))]) == ["d"]
-    assert FILTERS["daemons_behind"]([daemon()]) == ["d"]

@@ -16,6 +16,7 @@ import yaml
 from ansible_collections.gb10.cluster.plugins.action import serving_plan
 from ansible_collections.gb10.cluster.plugins.filter import serving
 from role_samples import role_values
+from serving_samples import fabric
 
 ROOT = Path(__file__).resolve().parents[4]
 PLAYBOOK = Path(sys.executable).with_name("ansible-playbook")
@@ -24,9 +25,12 @@ FILTERS = serving.FilterModule().filters()
 
 def planned(instance: str, profile: str) -> str:
     """Return the name that the planner gives to a group."""
-    options = role_values("serving_plan", instance=instance, profile=profile)
-    given = {"fabric": {}, "candidates": [], "taken": []}
-    return str(serving_plan.ActionModule.act(None, options | given, {})["plan"]["instance"])
+    platform = "b300" if profile.endswith("b300") else "gb10"
+    options = role_values("serving_plan", instance=instance, profile=profile, platform=platform)
+    given = {"fabric": fabric(), "candidates": ["spark1", "spark2", "spark3", "spark4"], "taken": []}
+    planned = serving_plan.ActionModule.act(None, options | given, {})
+    assert not planned.get("failed"), planned["msg"]
+    return str(planned["plan"]["instance"])
 
 
 @pytest.mark.parametrize("profile", [path.stem for path in sorted((ROOT / "profiles").glob("*.yml"))])

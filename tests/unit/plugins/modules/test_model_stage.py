@@ -84,8 +84,22 @@ def test_a_full_disk_is_found_before_the_first_byte(tmp_path: Path) -> None:
 def test_a_slice_that_ends_says_how_far_it_came(tmp_path: Path) -> None:
     result = model_stage.stage_from_hub(options(tmp_path, slice_seconds=0), check_mode=False)
     assert (result["changed"], result["done"]) == (True, False)
-    assert "to come" in result["msg"]
+    assert result["msg"].startswith("org/tiny: 0 % (0 B of 7.0 kB)")
+    assert result["msg"].endswith("in " + options(tmp_path)["dest"] + ".")
     assert model_stage.stage_from_hub(options(tmp_path), check_mode=False)["done"]
+
+
+@pytest.mark.parametrize(
+    ("total", "left", "fetched", "said"),
+    [
+        (234e9, 117e9, 0, "50 % (117.0 GB of 234.0 GB)"),
+        (234e9, 117e9, 3e9, "50 % (117.0 GB of 234.0 GB), 100.0 MB/s, 19 min 30 s left"),
+        (234e9, 117e9, 3e8, "50 % (117.0 GB of 234.0 GB), 10.0 MB/s, 3 h 15 min left"),
+        (234e9, 0, 3e8, "100 % (234.0 GB of 234.0 GB)"),
+    ],
+)
+def test_progress_has_bytes_rate_and_remaining_time(total: float, left: float, fetched: float, said: str) -> None:
+    assert model_stage.progress(int(total), int(left), int(fetched), 30) == said
 
 
 def test_a_file_that_vanished_comes_back(tmp_path: Path) -> None:

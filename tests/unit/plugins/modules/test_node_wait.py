@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -47,8 +48,8 @@ class Cluster:
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
-    monkeypatch.setattr(node_wait.time, "monotonic", lambda: now[0])
-    monkeypatch.setattr(node_wait.time, "sleep", lambda seconds: now.__setitem__(0, now[0] + seconds))
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(time, "sleep", lambda seconds: now.__setitem__(0, now[0] + seconds))
     monkeypatch.setattr(node_wait, "Cluster", Cluster)
 
 
@@ -75,6 +76,13 @@ def test_a_failure_names_the_event_and_what_to_do(capsys: Capture) -> None:
         "K3s found no container runtime nvidia when it started. Run apt-get install nvidia-container-toolkit on"
         " the node, then systemctl restart k3s or k3s-agent.",
     ]
+
+
+def test_a_slice_ends_within_30_seconds_and_says_what_it_waits_for(capsys: Capture) -> None:
+    status, result = wait(capsys, nodes=["gone"], progress={"waited": 30})
+    assert (status, result["done"], result["progress"]) == (0, False, {"waited": 56})
+    assert result["msg"] == "waiting for 56 s: gone has not joined the cluster"
+    assert wait(capsys, nodes=["gone"], progress=result["progress"])[0] == 1
 
 
 def test_without_a_known_cause_the_journal_is_named(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import Any
 
 import kubernetes
@@ -55,8 +56,8 @@ class Members:
 @pytest.fixture(autouse=True)
 def clock(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
-    monkeypatch.setattr(info.time, "monotonic", lambda: now[0])
-    monkeypatch.setattr(info.time, "sleep", lambda seconds: now.__setitem__(0, now[0] + seconds))
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(time, "sleep", lambda seconds: now.__setitem__(0, now[0] + seconds))
 
 
 def test_a_rank_whose_node_does_not_answer_is_lost_though_it_counts_as_ready() -> None:
@@ -81,26 +82,26 @@ def test_only_a_failing_server_means_that_the_node_does_not_answer(
 
 def test_it_waits_until_the_group_is_ready() -> None:
     cluster = Members([], [pod(False)], [pod(True)])
-    assert info.wait(cluster, 1, 60).ready
+    assert info.wait(cluster, 1, 60, {}).ready
     assert cluster.looks == 3
 
 
 def test_it_stops_when_waiting_is_in_vain() -> None:
     cluster = Members([pod(False)], [pod(False, restarts=2)])
-    group = info.wait(cluster, 1, 3600)
+    group = info.wait(cluster, 1, 3600, {})
     assert group.hopeless
     assert cluster.looks == 2
 
 
 def test_it_gives_up_in_time() -> None:
     cluster = Members([pod(False)])
-    assert not info.wait(cluster, 1, 10).ready
+    assert not info.wait(cluster, 1, 10, {}).ready
     assert cluster.looks == 6
 
 
 def test_it_only_looks_without_a_time() -> None:
     cluster = Members([pod(False)])
-    assert not info.wait(cluster, 1, 0).ready
+    assert not info.wait(cluster, 1, 0, {}).ready
     assert cluster.looks == 1
 
 
@@ -108,7 +109,7 @@ def test_the_message_names_rank_cause_and_remedy() -> None:
     rank = status.Rank(1, "g-1-0", "spark2", "Running", False, False, 2, "", "crashed with exit code 1", True)
     causes = info.nccl_causes(rank, NO_GID)
     assert causes
-    text = info.report(status.Group([rank]), {"g-1-0": NO_GID[-1:]}, causes, "Group g is not ready after 5 s.")
+    text = info.report(status.Group([rank]), {"g-1-0": NO_GID[-1:]}, causes, "Group g is not ready after 5 s.", [])
     assert "rank 1: pod g-1-0 on spark2: crashed with exit code 1, restarted 2 time(s)" in text
     assert "Probable cause: rank 1 on spark2: " in text
     assert "IPv4" in text

@@ -8,20 +8,10 @@ from typing import Any
 import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._k3s import nodes
 
-NVIDIA = (
-    "Failed to create pod sandbox: rpc error: code = Unknown desc = failed to get sandbox runtime: "
-    'no runtime for "nvidia" is configured'
-)
-
 
 def node(name: str, ready: str = "True", **offers: str) -> dict[str, Any]:
     condition = {"type": "Ready", "status": ready, "message": "container runtime is down"}
     return {"metadata": {"name": name}, "status": {"conditions": [condition], "allocatable": {"cpu": "4", **offers}}}
-
-
-def event(text: str, stamp: str, name: str = "gb10-gpu-plugin-x") -> dict[str, Any]:
-    about = {"kind": "Pod", "name": name}
-    return {"involvedObject": about, "reason": "FailedCreatePodSandBox", "message": text, "lastTimestamp": stamp}
 
 
 @pytest.mark.parametrize(
@@ -49,19 +39,3 @@ def test_what_nodes_lack(
 
 def test_no_node_at_all_is_not_enough() -> None:
     assert nodes.missing_on_nodes([], [], {}, {}) == ["no node has this label"]
-
-
-def test_the_newest_warnings_each_once() -> None:
-    events = [event(f"text {n}", f"2026-11-22T09:00:{n:02}Z") for n in range(9)] + [
-        event("text 8", "2026-11-22T09:00:01Z")
-    ]
-    shown = nodes.latest_warnings(events)
-    assert shown[0] == "Pod gb10-gpu-plugin-x: FailedCreatePodSandBox: text 8"
-    assert len(shown) == len(set(shown)) == nodes.SHOWN_WARNINGS
-
-
-def test_a_missing_runtime_is_named_with_its_remedy() -> None:
-    (hint,) = nodes.hints(nodes.latest_warnings([event(NVIDIA, ""), event(NVIDIA, "", "other")]))
-    assert "no container runtime nvidia" in hint
-    assert "systemctl restart k3s" in hint
-    assert nodes.hints(["Pod x: BackOff: back-off restarting failed container"]) == []

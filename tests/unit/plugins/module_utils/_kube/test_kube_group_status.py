@@ -84,6 +84,29 @@ def test_a_second_crash_ends_the_wait(restarts: int, hopeless: bool) -> None:
     assert group.troubled()[0].rank == 1
 
 
+def crashing(restarts: int, message: str) -> list[dict[str, Any]]:
+    last = {"exitCode": 1, "reason": "Error", "message": f"Traceback\n{message}\n"}
+    state = {"waiting": {"reason": "CrashLoopBackOff"}}
+    return [pod(0, ready=False, restartCount=restarts, state=state, lastState={"terminated": last})]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "restarts", "hopeless"),
+    [
+        ("bind: port 20000 in use at 12:01", "bind: port 20000 in use at 12:07", 2, True),
+        ("bind: port 20000 in use", "CUDA out of memory", 2, False),
+        ("bind: port 20000 in use", "CUDA out of memory", 5, True),
+    ],
+)
+def test_two_different_failures_are_not_the_same_crash_twice(
+    first: str, second: str, restarts: int, hopeless: bool
+) -> None:
+    crashes: dict[str, dict[str, str]] = {}
+    status.with_history(status.read_group(crashing(restarts - 1, first), [], 1), crashes)
+    group = status.with_history(status.read_group(crashing(restarts, second), [], 1), crashes)
+    assert group.hopeless is hopeless
+
+
 @pytest.mark.parametrize(
     ("reason", "hopeless"),
     [("CreateContainerConfigError", True), ("ImagePullBackOff", False), ("ErrImageNeverPull", True)],

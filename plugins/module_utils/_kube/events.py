@@ -1,0 +1,67 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Quote a cluster's events and explain the known ones. Private to the collection; does not call the API."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+SHOWN_WARNINGS = 5
+SHOWN_LENGTH = 300
+# {pattern of a Kubernetes warning: its meaning and remedy}
+HINTS = (
+    (
+        r'no runtime for "(?P<name>[^"]+)" is configured',
+        "K3s found no container runtime {name} when it started. Run apt-get install nvidia-container-toolkit on"
+        " the node, then systemctl restart k3s or k3s-agent.",
+    ),
+    (
+        r"ErrImagePull|ImagePullBackOff|[Ff]ailed to pull image",
+        "An image can't be pulled. Check that the node reaches the registry, or add it to the air-gap directory.",
+    ),
+    (r"DiskPressure|[Ee]vict", "The node's disk is full. Free space there; preflight shows how much is left."),
+    (
+        r"[Nn]ode password rejected",
+        "The node was installed again and the cluster knows its old password. Run"
+        " kubectl -n kube-system delete secret NODE.node-password.k3s.",
+    ),
+)
+
+
+def _newest_first(events: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    return sorted(events, key=lambda e: str(e.get("lastTimestamp") or e.get("eventTime") or ""), reverse=True)
+
+
+def _text(event: Mapping[str, Any]) -> str:
+    return " ".join(str(event.get("message") or "").split())[:SHOWN_LENGTH]
+
+
+def latest_warnings(events: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Return the newest Warning events, each text once: ``Pod gpu-plugin-x: FailedCreatePodSandBox: …``."""
+    lines: dict[str, str] = {}
+    for event in _newest_first(events):
+        about, text = event.get("involvedObject") or {}, _text(event)
+        lines.setdefault(text, f"{about.get('kind')} {about.get('name')}: {event.get('reason')}: {text}")
+    return list(lines.values())[:SHOWN_WARNINGS]
+
+
+def last_event(uid: str, events: Iterable[Mapping[str, Any]]) -> str:
+    """Return the newest event of an object (``Pulling: Pulling image …``); empty if there is none.
+
+    A recreated pod keeps its name, so only the uid distinguishes its events from those of its predecessor.
+    """
+    own = _newest_first(e for e in events if e.get("involvedObject", {}).get("uid") == uid)
+    return f"{own[0].get('reason')}: {_text(own[0])}" if own else ""
+
+
+def hints(warnings: Iterable[str]) -> list[str]:
+    """Return the remedies for the warnings whose cause is known, each once."""
+    found = []
+    for text in warnings:
+        for pattern, hint in HINTS:
+            if match := re.search(pattern, text):
+                found.append(hint.format(**match.groupdict()))
+    return list(dict.fromkeys(found))

@@ -1,0 +1,97 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Determine what a pod waits for, from its status and events. Private to the collection.
+
+Objects are the API's JSON (camelCase). This module neither calls the API nor reads a clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from .events import last_event
+
+# Reasons of a waiting container that do not resolve without a change.
+_FINAL = frozenset(
+    {"CreateContainerConfigError", "CreateContainerError", "ErrImageNeverPull", "InvalidImageName", "RunContainerError"}
+)
+# A rank that starts before rank 0 may crash once; a second crash with the same failure is a fault of the rank.
+_CRASHES = 2
+# The kubelet retries every few seconds; so many failures are not a race at the start.
+_SANDBOX_FAILURES = 3
+
+
+def crash(container: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the end of a container that is not running because it crashed; empty if it did not."""
+    state = container.get("state", {})
+    if (state.get("waiting") or {}).get("reason") == "CrashLoopBackOff" or state.get("terminated"):
+        return state.get("terminated") or container.get("lastState", {}).get("terminated") or {"exitCode": "?"}
+    return {}
+
+
+def _warnings_of(pod: Mapping[str, Any], events: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    uid = pod["metadata"].get("uid")
+    # A recreated pod keeps its name, so only the uid distinguishes its events from those of its predecessor.
+    return [e for e in events if e.get("type") == "Warning" and e.get("involvedObject", {}).get("uid") == uid]
+
+
+def trouble(
+    pod: Mapping[str, Any], container: Mapping[str, Any], events: Iterable[Mapping[str, Any]]
+) -> tuple[str, bool]:
+    """Return what keeps a pod from becoming ready (empty if nothing is known), and whether waiting cannot help."""
+    warnings = _warnings_of(pod, events)
+    waiting = container.get("state", {}).get("waiting") or {}
+    reason = waiting.get("reason", "")
+    restarts = int(container.get("restartCount", 0))
+    if last := crash(container):
+        return f"crashed with exit code {last.get('exitCode', '?')}", restarts >= _CRASHES
+    if reason in _FINAL:
+        return f"{reason}: {waiting.get('message', '')}", True
+    if reason in {"ErrImagePull", "ImagePullBackOff"}:
+        return f"{reason}: {waiting.get('message', '')}", False
+    sandbox = [e for e in warnings if e.get("reason") in {"FailedCreatePodSandBox", "NoNetworkFound"}]
+    if sandbox and pod.get("status", {}).get("phase") == "Pending":
+        count = sum(int(e.get("count") or 1) for e in sandbox)
+        return str(sandbox[-1].get("message", "")), count >= _SANDBOX_FAILURES
+    for condition in pod.get("status", {}).get("conditions") or []:
+        if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
+            return f"not scheduled: {condition.get('message', '')}", False
+    return "", False
+
+
+def ready(pod: Mapping[str, Any]) -> bool:
+    """Return whether a pod is ready and is not being deleted."""
+    conditions = pod.get("status", {}).get("conditions") or []
+    leaving = bool(pod["metadata"].get("deletionTimestamp"))
+    return not leaving and any(c.get("type") == "Ready" and c.get("status") == "True" for c in conditions)
+
+
+def stuck_container(pod: Mapping[str, Any], first: str = "") -> Mapping[str, Any]:
+    """Return the status of the container that does not run; a fault of the container ``first`` takes precedence."""
+    statuses = pod.get("status", {}).get("containerStatuses") or [{}]
+    own: Mapping[str, Any] = next((c for c in statuses if c.get("name") == first), statuses[0])
+    return next((c for c in (own, *statuses) if not c.get("state", {}).get("running")), own)
+
+
+def pod_line(pod: Mapping[str, Any], events: Iterable[Mapping[str, Any]]) -> str:
+    """Return what a pod that is not ready waits for: phase, the container's reason, and the pod's newest event."""
+    listed = list(events)
+    container = stuck_container(pod)
+    reason = trouble(pod, container, listed)[0] or (container.get("state", {}).get("waiting") or {}).get("reason", "")
+    place = pod.get("spec", {}).get("nodeName") or "no node yet"
+    event = last_event(str(pod["metadata"].get("uid", "")), listed)
+    more = f" (last event {event})" if event and event.partition(": ")[2] not in reason else ""
+    state = ", ".join(filter(None, [pod.get("status", {}).get("phase", "Unknown"), reason]))
+    return f"pod {pod['metadata']['name']} on {place}: {state}{more}"
+
+
+def daemons_behind(daemon_set: Mapping[str, Any]) -> str:
+    """Return how far a DaemonSet is from running its newest pod on every node; empty if it does."""
+    status = daemon_set.get("status", {})
+    wanted = status.get("desiredNumberScheduled", 0)
+    if status.get("observedGeneration", 0) < daemon_set["metadata"].get("generation", 0):
+        return "its controller has not seen the newest version"
+    done = min(status.get(key, 0) for key in ("numberReady", "updatedNumberScheduled"))
+    return "" if wanted and done >= wanted else f"{done} of {wanted} nodes run the newest pod"

@@ -1,0 +1,43 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Test which events are quoted, and the remedies for the known ones."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ansible_collections.gb10.cluster.plugins.module_utils._kube import events
+
+NVIDIA = (
+    "Failed to create pod sandbox: rpc error: code = Unknown desc = failed to get sandbox runtime: "
+    'no runtime for "nvidia" is configured'
+)
+
+
+def event(text: str, stamp: str, name: str = "gb10-gpu-plugin-x") -> dict[str, Any]:
+    about = {"kind": "Pod", "name": name}
+    return {"involvedObject": about, "reason": "FailedCreatePodSandBox", "message": text, "lastTimestamp": stamp}
+
+
+def test_the_newest_warnings_each_once() -> None:
+    found = [event(f"text {n}", f"2026-11-22T09:00:{n:02}Z") for n in range(9)] + [
+        event("text 8", "2026-11-22T09:00:01Z")
+    ]
+    shown = events.latest_warnings(found)
+    assert shown[0] == "Pod gb10-gpu-plugin-x: FailedCreatePodSandBox: text 8"
+    assert len(shown) == len(set(shown)) == events.SHOWN_WARNINGS
+
+
+def test_a_missing_runtime_is_named_with_its_remedy() -> None:
+    (hint,) = events.hints(events.latest_warnings([event(NVIDIA, ""), event(NVIDIA, "", "other")]))
+    assert "no container runtime nvidia" in hint
+    assert "systemctl restart k3s" in hint
+    assert events.hints(["Pod x: BackOff: back-off restarting failed container"]) == []
+
+
+def test_the_last_event_is_that_of_the_same_object() -> None:
+    old, new, other = event("old", "2026-11-22T09:00:01Z"), event("new", "2026-11-22T09:00:02Z"), event("x", "2027")
+    old["involvedObject"]["uid"] = new["involvedObject"]["uid"] = "u"
+    assert events.last_event("u", [old, new, other]) == "FailedCreatePodSandBox: new"
+    assert events.last_event("v", [old]) == ""
