@@ -13,6 +13,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._common.findings impo
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.environment import lint_env
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import ControllerAction, plan_result
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.options import from_options
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.cables import POD_INTERFACE
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.model import Plan, Settings, instance_name
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.plan import plan_group, summarize
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.profile import to_serving
@@ -72,7 +73,7 @@ def _lint(plan: Plan) -> list[Finding]:
     found: dict[tuple[str, str], Finding] = {}
     for rank in plan.ranks:
         devices = [network.rdma_device for network in rank.networks]
-        interfaces = [network.interface for network in rank.networks]
+        interfaces = [POD_INTERFACE, *(network.interface for network in rank.networks)]
         expected = plan.transport == "roce" and bool(devices)
         for finding in lint_env(rank.env, expect_rdma=expected, hcas=devices, netdevs=interfaces, nccl_version=None):
             found.setdefault((finding.rule, finding.key), finding)

@@ -19,9 +19,12 @@ def fabric_matrix(hostvars: Mapping[str, Any], hosts: list[str], variable: str) 
     )
 
 
-def fabric_bandwidth_matrix(hostvars: Mapping[str, Any], hosts: list[str], variable: str) -> results.Verdict:
+def fabric_bandwidth_matrix(
+    hostvars: Mapping[str, Any], hosts: list[str], variable: str, plan: Mapping[str, Any]
+) -> results.Verdict:
     """Return the verdict on the fabric_bandwidth results that every client collected in a list."""
-    return check_matrix.bandwidth_verdict([one for host in hosts for one in hostvars[host].get(variable) or []], hosts)
+    collected = [one for host in hosts for one in hostvars[host].get(variable) or []]
+    return check_matrix.bandwidth_verdict(collected, hosts, plan)
 
 
 class FilterModule:

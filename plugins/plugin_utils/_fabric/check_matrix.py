@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations
+from typing import Any
 
 from ansible_collections.gb10.cluster.plugins.module_utils._common.tables import align
 from ansible_collections.gb10.cluster.plugins.module_utils._fabric_check.results import (
@@ -15,6 +16,8 @@ from ansible_collections.gb10.cluster.plugins.module_utils._fabric_check.results
     PingResult,
     Verdict,
 )
+
+from .links import plan_rails, shared_rails
 
 
 def rounds(hosts: Iterable[str]) -> list[list[tuple[str, str]]]:
@@ -31,12 +34,15 @@ def rounds(hosts: Iterable[str]) -> list[list[tuple[str, str]]]:
     return schedule
 
 
-def meetings(hosts: Iterable[str]) -> list[dict[str, Meeting]]:
-    """Return the rounds as ``{host: {partner, side}}``."""
+def meetings(hosts: Iterable[str], plan: Mapping[str, Any]) -> list[dict[str, Meeting]]:
+    """Return the rounds as ``{host: {partner, side}}``, with only the pairs that share a rail of the plan."""
+    rails = plan_rails(plan)
     found: list[dict[str, Meeting]] = []
-    for pairs in rounds(hosts):
-        found.append({one: {"partner": two, "side": "server"} for one, two in pairs})
-        found[-1] |= {two: {"partner": one, "side": "client"} for one, two in pairs}
+    for schedule in rounds(hosts):
+        pairs = [pair for pair in schedule if shared_rails(rails, *pair)]
+        if pairs:
+            found.append({one: {"partner": two, "side": "server"} for one, two in pairs})
+            found[-1] |= {two: {"partner": one, "side": "client"} for one, two in pairs}
     return found
 
 
@@ -107,10 +113,15 @@ def blame(results: Sequence[PingResult]) -> list[str]:
     return lines
 
 
-def bandwidth_verdict(results: Iterable[BandwidthResult], hosts: Iterable[str]) -> Verdict:
-    """Judge the fabric_bandwidth results of all clients; a pair of ``hosts`` that was not measured counts as failed."""
+def bandwidth_verdict(results: Iterable[BandwidthResult], hosts: Iterable[str], plan: Mapping[str, Any]) -> Verdict:
+    """Judge the fabric_bandwidth results of all clients.
+
+    A pair of ``hosts`` that shares a rail of the plan and was not measured counts as failed.
+    """
     measured = {frozenset(result["pair"]): result for result in results}
-    missing = [pair for pair in combinations(sorted(hosts), 2) if frozenset(pair) not in measured]
+    rails = plan_rails(plan)
+    linked = [pair for pair in combinations(sorted(hosts), 2) if shared_rails(rails, *pair)]
+    missing = [pair for pair in linked if frozenset(pair) not in measured]
     slow = [result["msg"] for result in measured.values() if not result["ok"]]
     reasons = [*sorted(slow), *(f"{one} and {other}: not measured" for one, other in missing)]
     cells = {

@@ -13,6 +13,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._common.findings impo
 from ansible_collections.gb10.cluster.plugins.module_utils._common.terms import DEFAULT_MTU, ROCE_HEADER_BYTES
 from ansible_collections.gb10.cluster.plugins.module_utils._host.interfaces import NETDEV_MAX, vf_netdev
 
+from .links import connected, neighbours
 from .model import Fabric, Host, HostPlan, Plan, Port, Rail
 from .reader import some_of
 from .subnets import check_networks
@@ -20,6 +21,7 @@ from .subnets import check_networks
 IPV6_MIN_MTU = 1280  # RFC 8200: below this MTU the netdev has no IPv6 and so no link-local GID
 USUAL_VFS = 4  # documented limit of a GB10's port
 ROCE_4096_MTU = 4096 + ROCE_HEADER_BYTES
+SMALLEST_RING, LARGEST_RING = 3, 8
 
 
 def _finding(
@@ -136,33 +138,46 @@ def _check_mtu(fabric: Fabric) -> Iterator[Finding]:
 def _check_topology(fabric: Fabric) -> Iterator[Finding]:
     key, count = "gb10_fabric_topology", len(fabric.hosts)
     if fabric.topology == "single" and count > 1:
-        remedy = "Set switch, direct or ring."
+        remedy = "Set switch, direct, ring, chain or mixed."
         yield _finding("topology.single", key, "single", f"{count} hosts are declared", remedy)
     if fabric.topology == "direct" and count != 2:
         reason = f"a direct cable joins 2 hosts, {count} are declared"
         yield _finding("topology.direct", key, "direct", reason, "Set switch, or ring with a rail for each cable.")
-    if fabric.topology == "ring" and count != 3:
-        reason = f"a ring without a switch is for 3 hosts, {count} are declared"
-        yield _finding("topology.ring", key, "ring", reason, "Set switch.")
-    members = {rail.name: [host.name for host in fabric.hosts if _on(host, rail)] for rail in fabric.rails}
-    if fabric.topology == "ring" and count == 3:
-        for rail in fabric.rails:
-            if len(members[rail.name]) != 2:
-                reason = f"a cable of a ring joins 2 hosts, this rail has {len(members[rail.name])}"
-                remedy = "Set its hosts: [a, b]."
-                yield _finding("topology.cable", f"gb10_fabric_rails.{rail.name}", members[rail.name], reason, remedy)
-        joined = {frozenset(names) for names in members.values()}
-        for pair in combinations(sorted(host.name for host in fabric.hosts), 2):
-            if frozenset(pair) not in joined:
-                reason = f"no rail joins {pair[0]} and {pair[1]}, so they can't reach each other"
-                yield _finding("topology.open_ring", key, "ring", reason, "Declare a rail with both as hosts.")
+    if fabric.topology in ("ring", "chain"):
+        yield from _check_cables(fabric)
     elif count > 1:
-        for rail in fabric.rails:
-            if len(members[rail.name]) == 1:
-                reason = f"only {members[rail.name][0]} is on it, so it has no peer there"
-                yield _finding(
-                    "rail.alone", f"gb10_fabric_rails.{rail.name}", members[rail.name], reason, "Give it a second host."
-                )
+        for rail, members in _members(fabric).items():
+            if len(members) == 1:
+                reason = f"only {members[0]} is on it, so it has no peer there"
+                yield _finding("rail.alone", f"gb10_fabric_rails.{rail}", members, reason, "Give it a second host.")
+
+
+def _check_cables(fabric: Fabric) -> Iterator[Finding]:
+    """Check that the cables of a ring or chain join two hosts each, and all hosts in one ring or chain."""
+    key, shape, count = "gb10_fabric_topology", fabric.topology, len(fabric.hosts)
+    if not SMALLEST_RING <= count <= LARGEST_RING:
+        reason = f"a {shape} without a switch is for {SMALLEST_RING} to {LARGEST_RING} hosts, {count} are declared"
+        yield _finding("topology.ring", key, shape, reason, "Set switch, direct or mixed.")
+        return
+    for rail, members in _members(fabric).items():
+        if len(members) != 2:
+            reason = f"a cable of a {shape} joins 2 hosts, this rail has {len(members)}"
+            yield _finding("topology.cable", f"gb10_fabric_rails.{rail}", members, reason, "Set its hosts: [a, b].")
+    rails = {host.name: [port.rail.name for port in host.ports] for host in fabric.hosts}
+    degrees = {host: len(neighbours(rails, host)) for host in sorted(rails)}
+    wanted = [1, 1, *[2] * (count - 2)] if shape == "chain" else [2] * count
+    if sorted(degrees.values()) != wanted:
+        shown = ", ".join(f"{host} has {degree}" for host, degree in degrees.items())
+        ends = "two ends with one neighbour and two neighbours for all others" if shape == "chain" else "two neighbours"
+        reason = f"a {shape} needs {ends}, but {shown}"
+        yield _finding("topology.open_ring", key, shape, reason, "Declare a rail for every cable, or set mixed.")
+    elif not connected(rails):
+        reason = f"the cables form several {shape}s, and hosts of different ones can't reach each other"
+        yield _finding("topology.open_ring", key, shape, reason, "Correct the rails' hosts, or set mixed.")
+
+
+def _members(fabric: Fabric) -> dict[str, list[str]]:
+    return {rail.name: [host.name for host in fabric.hosts if _on(host, rail)] for rail in fabric.rails}
 
 
 def _on(host: Host, rail: Rail) -> bool:

@@ -19,7 +19,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._host.interfaces impo
 SCHEMA = 1
 Scheme = Literal["subnet-per-vf", "subnet-per-rail"]
 SCHEMES: tuple[Scheme, ...] = get_args(Scheme)
-Topology = Literal["switch", "direct", "ring", "single"]
+Topology = Literal["switch", "direct", "ring", "chain", "mixed", "single"]
 TOPOLOGIES: tuple[Topology, ...] = get_args(Topology)
 
 

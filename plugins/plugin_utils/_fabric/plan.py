@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from ipaddress import IPv4Network, IPv6Network
+from itertools import combinations
 from typing import Any
 
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding, sort_findings
@@ -17,6 +18,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._common.tables import
 from ansible_collections.gb10.cluster.plugins.module_utils._host.interfaces import vf_netdev
 
 from .checks import check_fabric, check_plan
+from .links import shared_rails, unlinked
 from .model import (
     Fabric,
     Host,
@@ -148,7 +150,18 @@ def format_plan(plan: Plan) -> str:
         f"{len(plan.hosts)} hosts, {len(plan.rails)} rails, {total} VFs, {len(plan.networks)} NADs; "
         f"MTU {plan.mtu}, {plan.scheme}, {plan.topology}"
     )
-    return "\n".join([title, *align(rows)])
+    return "\n".join([title, *align(rows), *_cables(plan)])
+
+
+def _cables(plan: Plan) -> list[str]:
+    """Return a line per pair of hosts with a cable and one for those without, unless all hosts share a rail."""
+    rails = {name: tuple(pf.rail for pf in host.pfs) for name, host in plan.hosts.items()}
+    if len(rails) < 2 or shared_rails(rails, *rails):
+        return []
+    pairs = [(pair, shared) for pair in combinations(rails, 2) if (shared := shared_rails(rails, *pair))]
+    missing = "; ".join(" and ".join(pair) for pair in unlinked(rails, list(rails)))
+    lines = [f"{' and '.join(pair)}: {', '.join(shared)}" for pair, shared in pairs]
+    return [*lines, f"no cable: {missing}"] if missing else lines
 
 
 def _ends(texts: list[str]) -> str:

@@ -210,6 +210,21 @@ class Proof:
             )
         if not agrees:
             raise NotProved(f"{against}. Trust the counters: the bytes used another path than the log says")
+        self._require_cables(moved)
+
+    def _require_cables(self, moved: counters.Moved) -> None:
+        """Require traffic on every cable of a group without common rails, where channel lines don't name the device."""
+        pods = [rank["pod"] for rank in self.plan["ranks"]]
+        silent = [
+            f"{pods[cable['rank']]} to {pods[cable['peer']]} ({', '.join(cable['devices'])})"
+            for cable in self.plan.get("cables", ())
+            if not counters.moved_bytes(moved.sources[pods[cable["rank"]]]["rdma"], cable["devices"])
+        ]
+        if silent:
+            raise NotProved(
+                f"no bytes moved on the cable {'; '.join(silent)}: {moved.msg}. NCCL used another path for this pair."
+                " Run playbook fabric with --tags fabric_check, and compare the cables with gb10_fabric_rails"
+            )
 
     def _moved(self) -> counters.Moved:
         networks = [network for rank in self.plan["ranks"] for network in rank["networks"]]

@@ -12,6 +12,7 @@ from typing import Any
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding
 
 from .._sglang.owned import OWNED_FLAGS
+from .cables import Cabling, check_cables
 from .env import check_profile_env
 from .model import Profile, Settings
 
@@ -41,6 +42,7 @@ def check(fabric: Mapping[str, Any], profile: Profile, settings: Settings) -> li
         *_models(profile, settings),
         *_ports(settings),
         *(_fabric(fabric, settings) if len(settings.nodes) > 1 else ()),
+        *(check_cables(fabric, profile, settings) if len(settings.nodes) > 1 else ()),
         *_taken(settings),
     ]
 
@@ -200,7 +202,7 @@ def _ports(settings: Settings) -> Iterator[Finding]:
 
 def _fabric(fabric: Mapping[str, Any], settings: Settings) -> Iterator[Finding]:
     hosts = fabric.get("hosts", {})
-    rails = [rail["name"] for rail in fabric.get("rails", [])]
+    cabling = Cabling.of(fabric, settings.nodes)
     for finding in fabric.get("findings", []):
         if finding["severity"] == "error":
             yield Finding(**finding)
@@ -215,7 +217,7 @@ def _fabric(fabric: Mapping[str, Any], settings: Settings) -> Iterator[Finding]:
             )
             continue
         vfs = {vf["rail"]: vf for vf in select_vfs(hosts[node], settings.vf_index)}
-        for rail in rails:
+        for rail in cabling.rails[node]:
             if rail not in vfs:
                 yield _missing_vf(hosts[node], rail, settings.vf_index, node)
                 continue

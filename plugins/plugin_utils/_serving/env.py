@@ -22,15 +22,14 @@ def fabric_env(
 ) -> dict[str, str]:
     """Return the environment that binds one rank to its VFs.
 
-    ``interface`` is the pod's name of its first rail (``net1``), ``address`` the IPv4 address there, ``devices`` the
-    RDMA devices of all rails in rail order. ``strict`` forbids NCCL to choose another transport, so that a rank
-    without RDMA fails at start instead of running on TCP.
+    ``interface`` is the pod's interface that reaches every rank, ``address`` the IPv4 address there (empty for the
+    pod network: SGLang then takes that of the default route), ``devices`` the RDMA devices of all rails in rail order.
+    ``strict`` forbids NCCL to choose another transport, so that a rank without RDMA fails at start instead of running
+    on TCP.
     """
-    env = {
-        "NCCL_SOCKET_IFNAME": f"={interface}",
-        "GLOO_SOCKET_IFNAME": interface,
-        "SGLANG_HOST_IP": address,
-    }
+    env = {"NCCL_SOCKET_IFNAME": f"={interface}", "GLOO_SOCKET_IFNAME": interface}
+    if address:
+        env["SGLANG_HOST_IP"] = address
     if transport == "socket":
         # NCCL_IB_DISABLE=1 alone does not stop an external plugin (IBext).
         return env | {"NCCL_NET": "Socket"}

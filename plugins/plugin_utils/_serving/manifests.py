@@ -23,7 +23,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._kube.labels import (
 )
 
 from .gateway import Access, around, attach, service
-from .model import Plan, RankPlan
+from .model import Plan, RankPlan, Rendezvous
 from .pods import NETWORKS, PodOptions, networks_annotation, pod_spec
 from .supervisor import supervisor, supervisor_labels
 from .volumes import claimed
@@ -45,6 +45,21 @@ def _meta(plan: Plan, name: str, **more: Any) -> dict[str, Any]:
 
 def _config_map(plan: Plan, name: str, files: Mapping[str, str]) -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": _meta(plan, name), "data": dict(files)}
+
+
+def _meeting(plan: Plan, meet: Rendezvous, head: Mapping[str, str]) -> dict[str, Any]:
+    """Return the headless Service that gives the head's pod a name before it is ready."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": _meta(plan, meet.service),
+        "spec": {
+            "clusterIP": "None",
+            "publishNotReadyAddresses": True,
+            "selector": dict(head),
+            "ports": [{"name": "rendezvous", "port": meet.port, "targetPort": meet.port, "protocol": "TCP"}],
+        },
+    }
 
 
 def _template(
@@ -151,6 +166,8 @@ def render(
     head = {INSTANCE: plan.instance, ROLE: "head"}
     meta = _meta(plan, plan.service.name)
     objects.append(service(plan, meta, head, access))
+    if plan.rendezvous and plan.rendezvous.service:
+        objects.append(_meeting(plan, plan.rendezvous, head))
     objects += around(plan, meta, {INSTANCE: plan.instance}, head, supervisor_labels(plan), access)
     objects += workloads(plan, specs, revision, guarded)
     if options.supervisor and len(plan.ranks) > 1:

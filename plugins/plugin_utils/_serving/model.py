@@ -42,6 +42,7 @@ class Profile:
     sizes, ranks, addresses, ports). ``revision`` is empty for the hub's default branch. ``paths`` are directories that
     the profile itself names for model and draft; ``models`` are repositories that every node needs, ``revisions``
     their branches, tags or commits. ``memory`` is the estimate for one GPU, one line per step of the arithmetic.
+    ``nccl`` is the oldest release of NCCL that the image can have.
     """
 
     name: str
@@ -61,6 +62,7 @@ class Profile:
     models: tuple[str, ...] = ()
     revisions: Mapping[str, str] = field(default_factory=dict)
     memory: tuple[str, ...] = ()
+    nccl: str = "2.0"
 
 
 @dataclass(frozen=True)
@@ -153,10 +155,23 @@ class Service:
 
 @dataclass(frozen=True)
 class Rendezvous:
-    """The address and port of the head at which the ranks of a group meet."""
+    """The address and port of the head at which the ranks of a group meet.
+
+    ``service`` is the headless Service whose name is the address, if the ranks meet over the pod network.
+    """
 
     address: str
     port: int
+    service: str = ""
+
+
+@dataclass(frozen=True)
+class Cable:
+    """The RDMA devices by which one rank reaches another; only set where ranks have no common rail."""
+
+    rank: int
+    peer: int
+    devices: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -196,6 +211,7 @@ class Plan:
     service: Service
     expect: Expectation
     rendezvous: Rendezvous | None = None
+    cables: tuple[Cable, ...] = ()
     ranks: tuple[RankPlan, ...] = ()
     patches: tuple[Patch, ...] = ()
     paths: tuple[str, ...] = ()
@@ -225,6 +241,7 @@ class Plan:
             "service": Service(**data["service"]),
             "expect": Expectation(**expect),
             "rendezvous": Rendezvous(**data["rendezvous"]) if data["rendezvous"] else None,
+            "cables": tuple(Cable(**{**cable, "devices": tuple(cable["devices"])}) for cable in data.get("cables", [])),
             "ranks": tuple(RankPlan.from_dict(rank) for rank in data["ranks"]),
             "patches": tuple(Patch(**patch) for patch in data["patches"]),
         }

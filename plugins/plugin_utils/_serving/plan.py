@@ -7,13 +7,14 @@ Shapes: docs/interfaces.md, "Fabric plan" (in) and "Serving plan" (out). Nothing
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding, has_errors, sort_findings
 
 from .._fabric.attachments import sriov_resource
+from .cables import POD_INTERFACE, Cabling, cable_env, cables
 from .checks import check, select_vfs
 from .env import fabric_env, log_env, platform_env
 from .model import Expectation, NetworkAttachment, Plan, Profile, RankPlan, Rendezvous, Service, Settings
@@ -22,6 +23,7 @@ from .model import Expectation, NetworkAttachment, Plan, Profile, RankPlan, Rend
 def plan_group(fabric: Mapping[str, Any], profile: Profile, settings: Settings) -> tuple[Plan, list[Finding]]:
     """Return the serving plan and its findings; with an error the plan has no ranks, so that no part of it is run."""
     findings = sort_findings(check(fabric, profile, settings))
+    cabling = Cabling.of(fabric, settings.nodes)
     plan = Plan(
         instance=settings.instance,
         profile=profile.name,
@@ -36,7 +38,7 @@ def plan_group(fabric: Mapping[str, Any], profile: Profile, settings: Settings) 
         vf_index=settings.vf_index,
         nccl_log=settings.nccl_debug_file,
         service=Service(settings.instance, settings.port),
-        expect=_expect(fabric, profile, settings),
+        expect=_expect(cabling, profile, settings),
         patches=profile.patches,
         paths=profile.paths,
         models=profile.models,
@@ -46,38 +48,60 @@ def plan_group(fabric: Mapping[str, Any], profile: Profile, settings: Settings) 
     )
     if has_errors(findings):
         return plan, findings
-    ranks = [_rank(rank, node, fabric, settings, profile) for rank, node in enumerate(settings.nodes)]
-    meet = Rendezvous(ranks[0].networks[0].ip, settings.rendezvous_port) if len(ranks) > 1 else None
+    ranks = [_rank(rank, node, fabric, cabling, settings, profile) for rank, node in enumerate(settings.nodes)]
+    meet = _rendezvous(ranks, cabling, settings)
     ready = tuple(replace(rank, argv=_argv(rank, meet, settings.port, profile)) for rank in ranks)
+    if settings.transport == "roce":
+        plan = replace(plan, cables=cables(cabling, profile, settings.nodes, [rank.networks for rank in ranks]))
     return replace(plan, rendezvous=meet, ranks=ready), findings
 
 
-def _expect(fabric: Mapping[str, Any], profile: Profile, settings: Settings) -> Expectation:
+def _rendezvous(ranks: Sequence[RankPlan], cabling: Cabling, settings: Settings) -> Rendezvous | None:
+    if len(ranks) < 2:
+        return None
+    if cabling.common:
+        return Rendezvous(ranks[0].networks[0].ip, settings.rendezvous_port)
+    service = f"{settings.instance}-ranks"
+    return Rendezvous(f"{service}.{settings.namespace}.svc", settings.rendezvous_port, service)
+
+
+def _expect(cabling: Cabling, profile: Profile, settings: Settings) -> Expectation:
     """Return the conditions of the transport verdict; the ranks of a single node use no network."""
     expected = Expectation(ranks=profile.tp * profile.pp, nodes=len(settings.nodes))
     if len(settings.nodes) < 2:
         return expected
     if settings.transport == "socket":
         return replace(expected, networks=("Socket",), min_devices=1)
-    return replace(expected, networks=("IB", "IBext*"), min_devices=len(fabric.get("rails", [])))
+    if not cabling.common:
+        # Channel lines name the device that NCCL chose before the choice by subnet; the counters prove each cable.
+        return replace(expected, networks=("IB",), min_devices=1)
+    rails = min(map(len, cabling.rails.values()))
+    return replace(expected, networks=("IB", "IBext*"), min_devices=rails)
 
 
-def _networks(host: Mapping[str, Any], settings: Settings) -> tuple[NetworkAttachment, ...]:
+def _networks(host: Mapping[str, Any], rails: Sequence[str], settings: Settings) -> tuple[NetworkAttachment, ...]:
+    chosen = [vf for vf in select_vfs(host, settings.vf_index) if vf["rail"] in rails]
     return tuple(
         NetworkAttachment(
             vf["nad"], settings.namespace, f"net{place}", f"{vf['address']}/{vf['prefix']}", vf["rdma_device"]
         )
-        for place, vf in enumerate(select_vfs(host, settings.vf_index), start=1)
+        for place, vf in enumerate(chosen, start=1)
     )
 
 
-def _rank(rank: int, node: str, fabric: Mapping[str, Any], settings: Settings, profile: Profile) -> RankPlan:
+def _rank(
+    rank: int, node: str, fabric: Mapping[str, Any], cabling: Cabling, settings: Settings, profile: Profile
+) -> RankPlan:
     # A group of one node needs no fabric, and VFs that it holds are unavailable to other groups.
-    networks = _networks(fabric["hosts"][node], settings) if len(settings.nodes) > 1 else ()
+    several = len(settings.nodes) > 1
+    networks = _networks(fabric["hosts"][node], cabling.rails[node], settings) if several else ()
     env = platform_env(settings.platform) | log_env(settings.nccl_debug_file)
-    if networks:
-        first, devices = networks[0], [network.rdma_device for network in networks]
-        env |= fabric_env(first.interface, first.ip, devices, settings.transport, settings.strict_transport)
+    if several:
+        reach = (networks[0].interface, networks[0].ip) if cabling.common else (POD_INTERFACE, "")
+        devices = [network.rdma_device for network in networks]
+        env |= fabric_env(*reach, devices, settings.transport, settings.strict_transport)
+        if not cabling.common and settings.transport == "roce":
+            env |= cable_env(cabling, int(networks[0].address.partition("/")[2]))
     env |= {str(key): str(value) for key, value in {**profile.env, **settings.env}.items()}
     limits = {settings.gpu_resource: settings.gpus_per_node}
     if networks and settings.transport == "roce":

@@ -74,4 +74,5 @@ def to_serving(resolved: ResolvedProfile, models_dir: str, metrics: bool) -> Pro
         models=tuple(repositories(resolved)),
         revisions=revisions(resolved),
         memory=tuple(resolved.memory["lines"]),
+        nccl=resolved.nccl,
     )

@@ -23,6 +23,7 @@ from .._paths import PROFILES
 from .check import Knowledge, Report, check
 from .memory import estimate
 from .models import Model, find, find_draft, load_models
+from .nccl import oldest_nccl
 from .patches import Patch, load_patches, select_patches
 from .profile_checks import hardware_findings, image_findings, status_findings, with_sampling
 from .render import render_argv, topology_argv, translate_env
@@ -64,7 +65,7 @@ class ResolvedProfile:
     ``argv`` holds the flags without the model path and the parallel sizes, which the serving plan adds; ``server_args``
     the settings of the profile before translation; ``patches`` dictionaries ``{name, path, needed, why}`` in
     execution order; ``memory`` an estimate per GPU with its arithmetic; ``engine`` a text that is equal for two presets
-    exactly when SGLang would run the same engine.
+    exactly when SGLang would run the same engine; ``nccl`` the oldest release of NCCL that the image can have.
     """
 
     name: str
@@ -85,6 +86,7 @@ class ResolvedProfile:
     engine: str = ""
     changes: list[dict[str, Any]] = field(default_factory=list)
     memory: dict[str, Any] = field(default_factory=dict)
+    nccl: str = "2.0"
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain data, including the findings."""
@@ -212,6 +214,7 @@ def resolve(
         engine=report.engine,
         changes=[asdict(change) for change in report.changes],
         memory=memory.as_dict(),
+        nccl=oldest_nccl(catalogue, carries),
     )
 
 

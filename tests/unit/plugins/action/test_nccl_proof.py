@@ -174,6 +174,15 @@ def test_every_step_that_fails_says_why_and_keeps_the_keys(prove: Any, name: str
     assert set(result["proof"]) == set(prove()["proof"])
 
 
+def test_a_cable_without_traffic_fails_the_proof_of_a_ring(prove: Any) -> None:
+    used = {"rank": 0, "peer": 1, "devices": ["rocep1s0f0v0"]}
+    unused = {"rank": 1, "peer": 0, "devices": ["rocep1s0f1v0", "roceP2p1s0f1v0"]}
+    assert prove(plan={**PLAN, "cables": [used]})["proof"]["satisfied"]
+    result = prove(plan={**PLAN, "cables": [used, unused]})
+    assert result["failed"]
+    assert "no bytes moved on the cable g-1-0 to g-0-0 (rocep1s0f1v0, roceP2p1s0f1v0)" in result["msg"]
+
+
 def test_a_group_that_died_is_explained_by_its_logs_first(prove: Any) -> None:
     gone = kubernetes.client.ApiException(status=500, reason="container not found")
     forced = (REAL / "twohosts-netib-forced.rank0.log").read_text()

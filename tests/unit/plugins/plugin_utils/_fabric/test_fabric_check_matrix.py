@@ -10,6 +10,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._fabric_check.bandwid
 from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric import check_matrix as matrix
 from hypothesis import given
 from hypothesis import strategies as st
+from ring_samples import cabled_plan
 
 
 @given(st.sets(st.text("abcdef", min_size=1, max_size=4), max_size=9))
@@ -80,6 +81,10 @@ def test_a_single_direction_is_named_with_its_layer() -> None:
     assert "a → b rail0 VF 0 (mtu): because of mtu" in found["msg"]
 
 
+def switched(*hosts: str) -> dict[str, Any]:
+    return {"hosts": {host: {"vfs": [{"rail": "rail0", "rail_index": 0}]} for host in hosts}}
+
+
 def pair(client: str, server: str, **rails: float) -> dict[str, object]:
     good, text = judge_bandwidth(rails, 90, 180)
     return {"pair": [client, server], "measured": rails, "ok": good, "msg": f"{client} → {server}: {text}"}
@@ -91,7 +96,7 @@ def test_bandwidth_of_all_pairs_is_one_matrix() -> None:
         pair("spark3", "spark1", rail0=97.5, rail1=0.0),
         pair("spark3", "spark2", rail0=96.0, rail1=96.0),
     ]
-    found = matrix.bandwidth_verdict(results, ["spark1", "spark2", "spark3"])
+    found = matrix.bandwidth_verdict(results, ["spark1", "spark2", "spark3"], switched("spark1", "spark2", "spark3"))
     assert found["ok"] is False
     assert found["table"] == [
         "Gb/s from \\ to  spark1     spark2",
@@ -104,7 +109,19 @@ def test_bandwidth_of_all_pairs_is_one_matrix() -> None:
 
 
 def test_a_pair_that_was_not_measured_is_no_pass() -> None:
-    found = matrix.bandwidth_verdict([pair("b", "a", rail0=97.0)], ["a", "b", "c"])
+    found = matrix.bandwidth_verdict([pair("b", "a", rail0=97.0)], ["a", "b", "c"], switched(*"abc"))
     assert found["ok"] is False
     assert "a and c: not measured" in found["msg"]
-    assert matrix.bandwidth_verdict([], ["a"])["ok"] is True
+    assert matrix.bandwidth_verdict([], ["a"], switched("a"))["ok"] is True
+
+
+def test_hosts_of_a_ring_without_a_common_cable_are_neither_paired_nor_missed() -> None:
+    plan = cabled_plan(4)
+    hosts = list(plan["hosts"])
+    met = [(host, one["partner"]) for turn in matrix.meetings(hosts, plan) for host, one in turn.items()]
+    assert sorted(met) == sorted(
+        (one, two) for one in hosts for two in hosts if {one[-1], two[-1]} in map(set, ("12", "23", "34", "41"))
+    )
+    results = [pair(one, two, a=97.0, b=97.0) for one, two in met if one < two]
+    assert matrix.bandwidth_verdict(results, hosts, plan)["ok"]
+    assert "not measured" in matrix.bandwidth_verdict(results[1:], hosts, plan)["msg"]

@@ -170,7 +170,6 @@ CONFLICTS: list[tuple[str, Break]] = [
     ("topology.unknown", group("gb10_fabric_topology", "torus")),
     ("topology.single", group("gb10_fabric_topology", "single")),
     ("topology.direct", group("gb10_fabric_topology", "direct")),
-    ("topology.ring", group("gb10_fabric_topology", "ring")),
     ("subnet_prefix.invalid", group("gb10_fabric_subnet_prefix", 31)),
     ("mac_seed.invalid", group("gb10_fabric_mac_seed", 7)),
     ("group_value.differs", host("gb10_fabric_mtu", 8000)),

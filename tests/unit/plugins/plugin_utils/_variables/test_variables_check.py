@@ -47,7 +47,7 @@ def test_other_names_are_not_looked_at(name: str) -> None:
     [
         ("gb10_fabric_qos", "ture", "Write true or false."),
         ("gb10_fabric_mtu", "nine", "Write a whole number."),
-        ("gb10_fabric_topology", "mesh", "Choose one of switch, direct, ring, single."),
+        ("gb10_fabric_topology", "mesh", "Choose one of switch, direct, ring, chain, mixed, single."),
         ("k3s_version", "latest", "Write it as v1.36.4+k3s1."),
         ("serving_plan_vf_index", "one", "Write a whole number."),
         ("gb10_fabric_rails", "rail0", "Write a list."),

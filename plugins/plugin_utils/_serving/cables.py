@@ -1,0 +1,209 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Decide by which cables ranks reach each other, and whether NCCL can use them. Private to the collection.
+
+With a switch or one direct cable all ranks are on common rails. In a ring every pair of neighbours has its own rails,
+and NCCL must choose the device by the peer's subnet. The statements about NCCL are from the source of 2.30.7:
+transport/net_ib/connect.cc (choice of the device), init.cc (connections, number of devices), graph/connect.cc (order).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations, pairwise
+from typing import Any
+
+from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding, Severity
+from ansible_collections.gb10.cluster.plugins.module_utils._common.versions import Version
+
+from .._fabric.links import plan_rails, ring_order, shared_rails, unlinked
+from .model import Cable, NetworkAttachment, Profile, Settings
+
+# The first tag that reads NCCL_IB_SUBNET_AWARE_ROUTING.
+NCCL_MINIMUM = "2.30.7"
+# The interface that every CRI runtime gives a pod for the cluster's network.
+POD_INTERFACE = "eth0"
+_WHERE = "the cables between the group's nodes"
+
+
+@dataclass(frozen=True)
+class Cabling:
+    """The rails that each node of a group uses.
+
+    ``common`` means that all nodes use the same rails; ``every_pair`` that no two nodes lack a cable.
+    """
+
+    rails: Mapping[str, tuple[str, ...]]
+    common: bool
+    every_pair: bool
+
+    @classmethod
+    def of(cls, fabric: Mapping[str, Any], nodes: Sequence[str]) -> Cabling:
+        """Return the rails of all nodes if there are such rails, else those that a node shares with any other."""
+        planned = plan_rails(fabric)
+        known = {node: planned[node] for node in nodes if node in planned}
+        every = shared_rails(known, *known) if known else ()
+        if every or len(nodes) < 2:
+            return cls(dict.fromkeys(known, every), common=True, every_pair=True)
+        used = {
+            node: tuple(rail for rail in own if any(rail in known[other] for other in known if other != node))
+            for node, own in known.items()
+        }
+        return cls(used, common=False, every_pair=not unlinked(used, list(used)))
+
+    def pairs(self, nodes: Sequence[str]) -> list[tuple[str, str]]:
+        """Return the pairs of nodes whose ranks NCCL connects: all, or only neighbours in rank order."""
+        if self.every_pair:
+            return list(combinations(nodes, 2))
+        return [*pairwise(nodes), (nodes[-1], nodes[0])]
+
+
+def cable_env(cabling: Cabling, prefix: int) -> dict[str, str]:
+    """Return the environment by which NCCL reaches each peer over its own cable; ``prefix`` is that of the subnets.
+
+    By default NCCL assigns the devices to channels in turn and does not check that they reach the peer. An external
+    network plugin does not have the choice by subnet.
+
+    Where some pairs lack a cable, only the ring algorithm may be used. SGLang sets NCCL_CUMEM_ENABLE=0 if it is unset;
+    NCCL then connects trees and PAT at start, also with NCCL_ALGO=Ring. Measured with four ranks and NCCL 2.28.9: with
+    NCCL_CUMEM_ENABLE=1 all-reduce, all-gather, reduce-scatter and broadcast connect only neighbours, with 0 all pairs.
+    """
+    env = {
+        "NCCL_IB_SUBNET_AWARE_ROUTING": "1",
+        "NCCL_IB_SUBNET_PREFIX_LEN": str(prefix),
+        "NCCL_NET_PLUGIN": "none",
+    }
+    return env if cabling.every_pair else env | {"NCCL_ALGO": "Ring", "NCCL_CUMEM_ENABLE": "1"}
+
+
+def cables(
+    cabling: Cabling, profile: Profile, nodes: Sequence[str], networks: Sequence[Sequence[NetworkAttachment]]
+) -> tuple[Cable, ...]:
+    """Return the cables that every generation uses, from the view of both ranks; none where all ranks share rails.
+
+    A ring and the two trees of three ranks use every pair. Above three, trees leave pairs out, so a full mesh is not
+    listed. What the last stage of a pipeline returns to the first is too small to prove anything.
+    """
+    if cabling.common or (cabling.every_pair and len(nodes) > 3):
+        return ()
+    pairs = [*pairwise(nodes), *([(nodes[-1], nodes[0])] if profile.pp == 1 else [])]
+    found = []
+    for node, peer in [*pairs, *((two, one) for one, two in pairs)]:
+        shared, rank = shared_rails(cabling.rails, node, peer), nodes.index(node)
+        by_rail = zip(cabling.rails[node], networks[rank], strict=True)
+        devices = tuple(network.rdma_device for rail, network in by_rail if rail in shared)
+        found.append(Cable(rank, nodes.index(peer), devices))
+    return tuple(sorted(found, key=lambda cable: (cable.rank, cable.peer)))
+
+
+def check_cables(fabric: Mapping[str, Any], profile: Profile, settings: Settings) -> Iterator[Finding]:
+    """Return what prevents NCCL from using the cables of a group whose ranks have no common rail."""
+    nodes, cabling = settings.nodes, Cabling.of(fabric, settings.nodes)
+    if cabling.common or set(nodes) - cabling.rails.keys() or len(set(nodes)) < len(nodes):
+        return
+    if settings.transport == "roce":
+        missing = list(_paths(cabling, profile, nodes))
+        yield from missing or _devices(fabric, cabling, settings)
+        yield from _release(profile)
+        yield from _owned(cabling, profile, settings)
+    yield _finding(
+        "serving.rendezvous.pod_network",
+        "rendezvous",
+        POD_INTERFACE,
+        "no rail reaches every rank, so the ranks meet, and Gloo and NCCL's bootstrap run, over the pod network",
+        "Nothing to do: the pod network uses the management interface, and NCCL's data uses the cables",
+        "info",
+    )
+
+
+def _finding(
+    rule: str, key: str, value: Any, reason: str, remedy: str, severity: Severity = "error", where: str = _WHERE
+) -> Finding:
+    return Finding(severity, rule, key, value, reason, remedy, where)
+
+
+def _paths(cabling: Cabling, profile: Profile, nodes: Sequence[str]) -> Iterator[Finding]:
+    gaps = [pair for pair in cabling.pairs(nodes) if not shared_rails(cabling.rails, *pair)]
+    socket = "or set serving_plan_transport to socket"
+    if not cabling.every_pair and profile.tp > 1 and profile.pp > 1:
+        first = unlinked(cabling.rails, nodes)[0]
+        yield _finding(
+            "serving.cable.groups",
+            "topology",
+            {"tp": profile.tp, "pp": profile.pp},
+            f"with tp and pp above 1 NCCL also joins ranks that are not neighbours, and {' and '.join(first)} share no"
+            " cable; RoCE does not cross a third host",
+            f"Use tp {profile.tp * profile.pp} and pp 1, or tp 1 and pp {profile.tp * profile.pp}, {socket}",
+        )
+    elif gaps:
+        order = ring_order(cabling.rails, nodes)
+        fix = (
+            f"Set serving_plan_nodes to [{', '.join(order)}]" if order else "Close the ring with a cable, use a switch"
+        )
+        yield _finding(
+            "serving.cable.path",
+            "serving_plan_nodes",
+            list(nodes),
+            f"NCCL joins the ranks in a ring in this order, but {' and '.join(gaps[0])} share no cable; RoCE does not"
+            " cross a third host",
+            f"{fix}, {socket}",
+        )
+
+
+def _devices(fabric: Mapping[str, Any], cabling: Cabling, settings: Settings) -> Iterator[Finding]:
+    """Check that NCCL finds a device for every pair.
+
+    The sender takes a device on the subnet of the listener's device, or else keeps its own, and then the listener takes
+    one on that subnet. So one of two devices with the same number must be on the pair's cable. NCCL numbers devices by
+    PCI address, which the rail order of a host need not follow; names of RDMA devices do.
+    """
+    counts = {node: len(rails) for node, rails in cabling.rails.items()}
+    if len(set(counts.values())) > 1:
+        yield _finding(
+            "serving.cable.devices",
+            "gb10_fabric_rails",
+            counts,
+            "the nodes use different numbers of RDMA devices, and NCCL 2.30.3 and later refuses to start such ranks",
+            "Cable both halves of every cage, or serve on nodes with the same number of cables",
+        )
+        return
+    ordered = {node: _by_device(fabric, node, cabling.rails[node], settings.vf_index) for node in cabling.rails}
+    for one, two in cabling.pairs(settings.nodes):
+        shared = shared_rails(cabling.rails, one, two)
+        if any(not {first, second} & set(shared) for first, second in zip(ordered[one], ordered[two], strict=True)):
+            yield _finding(
+                "serving.cable.cage",
+                f"{one} and {two}",
+                ", ".join(shared),
+                "the cable joins the same cage of both nodes; NCCL pairs devices with the same number, and those of"
+                " their other cages then have no common subnet",
+                f"Move the cable of one of them to the other cage, so that cage 0 of {one} meets cage 1 of {two}",
+            )
+
+
+def _by_device(fabric: Mapping[str, Any], node: str, rails: Sequence[str], vf_index: int) -> list[str]:
+    devices = {vf["rail"]: vf["rdma_device"] for vf in fabric["hosts"][node]["vfs"] if vf["vf_index"] == vf_index}
+    return sorted(rails, key=lambda rail: str(devices.get(rail)))
+
+
+def _release(profile: Profile) -> Iterator[Finding]:
+    if not Version.parse(profile.nccl).within(NCCL_MINIMUM, None):
+        yield _finding(
+            "serving.cable.nccl",
+            "sglang_version",
+            profile.sglang_version,
+            f"this release comes with NCCL {profile.nccl}, and only {NCCL_MINIMUM} and later choose the device by the"
+            " peer's subnet, which a ring needs",
+            f"Use SGLang 0.5.22 or later, or an image that the profile lists with carries: [nccl>={NCCL_MINIMUM}]",
+            where=f"profile {profile.name}/{profile.preset}",
+        )
+
+
+def _owned(cabling: Cabling, profile: Profile, settings: Settings) -> Iterator[Finding]:
+    owned = {**cable_env(cabling, 24), "NCCL_IB_MERGE_NICS": "0"}
+    for env, where in ((profile.env, f"profile {profile.name}/{profile.preset}"), (settings.env, "serving_plan_env")):
+        for key in sorted(owned.keys() & env.keys()):
+            reason = "a group on cables without a switch needs the value that the serving plan sets"
+            yield _finding("serving.env.cable", key, env[key], reason, "Remove it", where=where)

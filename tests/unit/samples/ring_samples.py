@@ -1,0 +1,39 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Rings and chains of Sparks without a switch, in the format of the planners."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.plan import plan_fabric
+from fabric_samples import Variables, fabric
+
+HALVES = (("a", "enp1s0", 100), ("b", "enP2p1s0", 150))
+
+
+def cabled(count: int, *, closed: bool = True, cages: tuple[int, int] = (0, 1), **group: Any) -> Variables:
+    """Return hosts in a ring, or a chain if not ``closed``; a cable joins ``cages[0]`` of a host to ``cages[1]``."""
+    near, far = cages
+    rails, pfs = [], {f"spark{number}": {} for number in range(1, count + 1)}  # type: ignore[var-annotated]
+    for first in range(1, count + 1 if closed else count):
+        second = first % count + 1
+        for half, start, step in HALVES:
+            name = f"ring{first}{second}{half}"
+            ends = [f"spark{first}", f"spark{second}"]
+            rails.append(
+                {"name": name, "pf": f"{start}f0np0", "network": f"10.{step + first}.0.0/16", "hosts": ends},
+            )
+            pfs[ends[0]][name], pfs[ends[1]][name] = f"{start}f{near}np{near}", f"{start}f{far}np{far}"
+    topology = {"gb10_fabric_topology": "ring" if closed else "chain", "gb10_fabric_rails": rails}
+    return {
+        name: {**values, "gb10_fabric_pfs": pfs[name]}
+        for name, values in fabric(count, **{**topology, **group}).items()
+    }
+
+
+def cabled_plan(count: int, **options: Any) -> dict[str, Any]:
+    """Return the fabric plan of a ring or chain, with its findings."""
+    plan, findings = plan_fabric(cabled(count, **options))
+    return {**plan.as_dict(), "findings": [finding.as_dict() for finding in findings]}
