@@ -1,7 +1,6 @@
 # Copyright: The gb10.cluster authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Decide by which cables ranks reach each other, and whether NCCL can use them. Private to the collection.
+"""Decide by which cables ranks reach each other, and whether NCCL can use them.
 
 With a switch or one direct cable all ranks are on common rails. In a ring every pair of neighbours has its own rails,
 and NCCL must choose the device by the peer's subnet. The statements about NCCL are from the source of 2.30.7:

@@ -1,7 +1,6 @@
 # Copyright: The gb10.cluster authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Tell which NCCL a release of SGLang comes with. Private to the collection."""
+"""Tell which NCCL a release of SGLang comes with."""
 
 from __future__ import annotations
 
