@@ -119,7 +119,7 @@ CLASSES: list[tuple[str, tuple[str, ...], str, dict[str, Any], str, str | None]]
     ("EPLB at EP 1", AUDITED, "--enable-eplb", GLM, "moe.eplb", "error"),
     ("deterministic with cutlass_mla", AUDITED, "--enable-deterministic-inference --attention-backend cutlass_mla", {},
      "attn.deterministic", "error"),
-    ("extra_buffer_lazy with MTP", LATE, f"{EAGLE} --mamba-radix-cache-strategy extra_buffer_lazy", QWEN,
+    ("extra_buffer_lazy with MTP", ("0.5.16",), f"{EAGLE} --mamba-radix-cache-strategy extra_buffer_lazy", QWEN,
      "mamba.lazy.spec", "error"),
     ("fa3 on SM12x", AUDITED, "--attention-backend fa3", {}, "attn.fa3_sm12x", "error"),
     ("a tree with more tokens than candidates", AUDITED,

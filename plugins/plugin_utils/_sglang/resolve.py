@@ -31,6 +31,10 @@ NEMOTRON_RADIX_PATCH = "sglang#27998"
 """The change that lets NemotronH speculate with the radix cache, part of 0.5.14; images of 0.5.13 may carry it."""
 
 
+BLOCK_DRAFTERS = ("DFLASH", "DSPARK")
+"""Drafters that write a block of tokens at once: SGLang always runs one step with one candidate."""
+
+
 @dataclass(frozen=True)
 class Change:
     """A setting that runs with another value than the given one."""
@@ -62,6 +66,9 @@ def _speculation(context: dict[str, Any], version: Version) -> None:
     if eagle and steps is None and topk is None and draft is None:
         llama = context["arch"] in ("LlamaForCausalLM", "Grok1ForCausalLM") and spec != "STANDALONE"
         steps, topk, draft = (5, 4, 8) if llama else (3, 1, 4)
+    if spec in BLOCK_DRAFTERS:
+        block, steps, topk = context.get(f"speculative_{spec.lower()}_block_size"), 1, 1
+        draft = draft if block is None else block + (spec == "DSPARK")
     if spec == "NGRAM":
         topk, draft = context["speculative_ngram_max_bfs_breadth"], 12 if draft is None else draft
     context.update(spec=spec, eagle_family=eagle, steps=steps, topk=topk, draft_tokens=draft)
@@ -141,7 +148,7 @@ def derive(context: dict[str, Any], version: Version, given: frozenset[str]) -> 
     asked = context["speculative_algorithm"]
     if spec is not None and asked is not None and str(asked).upper() != spec:
         note("speculative_algorithm", asked, spec, "alias or promotion by the draft's architecture")
-    if context["eagle_family"]:
+    if context["eagle_family"] or spec in BLOCK_DRAFTERS:
         for key, name in (("num_steps", "steps"), ("eagle_topk", "topk"), ("num_draft_tokens", "draft_tokens_run")):
             note(f"speculative_{key}", context[f"speculative_{key}"], context[name], "SGLang's default or adjustment")
     default_slots = spec in ("EAGLE", "EAGLE3", "STANDALONE", "FROZEN_KV_MTP", "NGRAM", "DFLASH")

@@ -132,17 +132,19 @@ def test_an_assistant_uses_the_cache_of_its_target() -> None:
 def test_every_shipped_preset_is_estimated_to_the_end(name: str, preset: str) -> None:
     resolved = resolve(SHIPPED[name], preset)
     starts = [line.partition(":")[0] for line in resolved.memory["lines"]]
-    assert {"weights", "left for caches", "one token", "tokens", "left free"} <= set(starts)
+    facts, draft = known(resolved.model["repo"]), find(MODELS, resolved.model["draft"])
+    assert {"weights", "left for caches", "left free"} <= set(starts)
+    assert ({"one token", "tokens"} <= set(starts)) == (facts.kv_heads is not None)
     assert ("draft" in starts) == bool(resolved.server_args.get("speculative_algorithm"))
-    hybrid = known(resolved.model["repo"]).mamba_layers is not None
-    assert ({"one Mamba state", "Mamba pool", "Mamba states"} <= set(starts)) == hybrid
-    assert not any("not estimated" in line or "not known" in line for line in resolved.memory["lines"])
+    assert ({"one Mamba state", "Mamba pool"} <= set(starts)) == (facts.mamba_heads is not None)
+    unknown = [line.partition(":")[0] for line in resolved.memory["lines"] if "not known" in line]
+    assert ("draft" in unknown) == (resolved.model["draft"] is not None and draft is None)
     assert not rules(resolved) & {"memory.weights", "memory.mamba", "memory.context", "memory.system"}
 
 
 @pytest.mark.parametrize(("name", "preset"), PRESETS, ids=[f"{name}-{preset}" for name, preset in PRESETS])
 def test_the_bytes_of_a_token_are_what_is_printed(name: str, preset: str) -> None:
-    shown = next(line for line in lines(name, preset) if line.startswith("one token: "))
+    shown = next((line for line in lines(name, preset) if line.startswith("one token: ")), "one token: 0 = 0 KiB")
     terms, total = shown.removeprefix("one token: ").removesuffix(" KiB").split(" = ")
     terms = re.sub(r"\d+ of \d+ layers|(\d+) layers", r"\1", terms)
     terms = re.sub(r"(\d+) of \d+ heads", r"\1", terms).replace(" bytes", "").replace(" x ", " * ")

@@ -32,6 +32,8 @@ STEPS = "--speculative-algorithm EAGLE --speculative-num-steps 3"
 EAGLE = f"{STEPS} --speculative-eagle-topk 1 --speculative-num-draft-tokens"
 TREE = f"{STEPS} --speculative-eagle-topk 4 --speculative-num-draft-tokens 8"
 NGRAM = "--speculative-algorithm NGRAM"
+DFLASH = "--speculative-algorithm DFLASH --speculative-draft-model-path d --speculative-num-draft-tokens 8"
+DSPARK = "--speculative-algorithm DSPARK --speculative-draft-model-path d --speculative-dspark-block-size 7"
 SIZES = "--tp-size 4 --nnodes 4"
 V2 = {"env": {"SGLANG_ENABLE_SPEC_V2": "1"}}
 MISTRAL = f"{EAGLE} 4 --speculative-draft-model-path mistralai/Mistral-Large-3-675B-Instruct-2512-Eagle"
@@ -97,6 +99,18 @@ CASES: list[tuple[str, str, str, str, dict[str, Any], str, str, dict[str, Any]]]
     ("spec.depth.alone", "warning", "0.5.14", "--speculative-num-steps 2", {}, "0.5.14", f"{EAGLE} 4", {}),
     ("spec.nemotron.loader", "error", "0.5.12", f"{EAGLE} 4", NEMOTRON, "0.5.12", f"{EAGLE} 4",
      {**NEMOTRON, "carries": ("sglang#21138",)}),
+    ("spec.block.path", "error", "0.5.21", "--speculative-algorithm DSPARK", QWEN, "0.5.21",
+     "--speculative-algorithm DSPARK", {"arch": "DeepseekV4ForCausalLM"}),
+    ("spec.block.tokens", "error", "0.5.21", f"{DFLASH} --speculative-dflash-block-size 6", QWEN, "0.5.21",
+     f"{DFLASH} --speculative-dflash-block-size 8", QWEN),
+    ("spec.block.tokens", "error", "0.5.21", f"{DSPARK} --speculative-num-draft-tokens 7", QWEN, "0.5.21",
+     f"{DSPARK} --speculative-num-draft-tokens 8", QWEN),
+    ("spec.block.chain", "warning", "0.5.21", f"{DSPARK} --speculative-num-steps 3", QWEN, "0.5.21",
+     f"{DSPARK} --speculative-num-steps 1 --speculative-eagle-topk 1", QWEN),
+    ("spec.dflash.dp", "error", "0.5.21", f"{DFLASH} --enable-dp-attention --dp-size 2 --tp-size 2 --nnodes 2", QWEN,
+     "0.5.21", DFLASH, QWEN),
+    ("mamba.lazy.spec", "error", "0.5.17", f"{DFLASH} --mamba-radix-cache-strategy extra_buffer_lazy", QWEN, "0.5.18",
+     f"{DFLASH} --mamba-radix-cache-strategy extra_buffer_lazy", QWEN),
     ("spec.nemotron.nan", "warning", "0.5.13.post1", f"{EAGLE} 4", NEMOTRON, "0.5.14", f"{EAGLE} 4", NEMOTRON),
     ("attn.nemotron.triton", "error", "0.5.18", "--attention-backend triton", NEMOTRON, "0.5.19",
      "--attention-backend triton", NEMOTRON),
