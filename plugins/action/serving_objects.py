@@ -21,7 +21,13 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.pods import 
 SCRIPTS = ROLES / "sglang" / "files"
 PATCHES = PROFILES / "patches"
 # Every pod has these scripts; only groups with a gateway also have the gateway's.
-IN_EVERY_POD = ("all_reduce_bandwidth.py", "generate_probe.py", "group_supervisor.py", "patch_runner.py")
+IN_EVERY_POD = (
+    "all_reduce_bandwidth.py",
+    "generate_probe.py",
+    "group_supervisor.py",
+    "start_rank.py",
+    "transport_sidecar.py",
+)
 
 
 class ActionModule(ControllerAction):

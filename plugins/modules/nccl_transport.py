@@ -52,8 +52,9 @@ options:
         default: false
       log_file:
         description:
-          - File or glob in the container to which NCCL writes (E(NCCL_DEBUG_FILE)); read in addition to its output.
-          - A device such as C(/dev/stdout) is the container's output and is not read twice.
+          - File or glob in the container to which NCCL writes (E(NCCL_DEBUG_FILE)). It is read with C(exec), and the
+            container's output is not read then, because the server may print a prompt that quotes lines of NCCL.
+          - A device such as C(/dev/stdout) is the container's output.
         type: str
         default: ""
       rank_label:
@@ -140,7 +141,9 @@ EXAMPLES = r"""
     kubeconfig: ~/.kube/config
     pods:
       namespace: gb10-serving
-      label_selector: gb10.cluster/instance=gemma-4-31b-it
+      label_selector: gb10.cluster/instance=gemma-4-31b-it,gb10.cluster/rank
+      container: transport
+      log_file: /var/log/nccl/*/*
       rank_label: gb10.cluster/rank
     expect:
       networks: [IB, "IBext*"]

@@ -80,6 +80,44 @@ def test_a_sound_group_is_proved_by_log_counters_and_rank_labels(cluster: Cluste
         (1, f"{GROUP}-1-0"),
     ]
     assert all(set(rank["channels"]["IB"]) == {"0", "1"} for rank in verdict["ranks"])
+    for rank in (0, 1):
+        assert "via NET/IB/1" in cluster.kubectl("logs", f"{GROUP}-{rank}-0", "-c", "transport")
+        assert "NCCL INFO" not in cluster.kubectl("logs", f"{GROUP}-{rank}-0", "-c", "sglang")
+
+
+# One line each of a log that proves RDMA on both rails, and of logs that prove TCP and a failure. {} is the rank.
+IB_LINES = tuple(
+    f"{GROUP}-{{0}}-0:7:7 [0] NCCL INFO {line}"
+    for line in (
+        "NCCL version 2.28.9+cuda13.0",
+        "ncclCommInitRank comm 0x1 rank {0} nranks 2 cudaDev 0 nvmlDev 0 busId 60 commId 0x7 - Init START",
+        "comm 0x1 rank {0} nRanks 2 nNodes 2 localRanks 1 localRank 0 MNNVL 0",
+        "ncclCommInitRank comm 0x1 rank {0} nranks 2 cudaDev 0 nvmlDev 0 busId 60 commId 0x7 - Init COMPLETE",
+        "Channel 00/0 : 1[0] -> 0[0] [receive] via NET/IB/0",
+        "Channel 01/0 : 0[0] -> 1[0] [send] via NET/IB/1",
+        "Connected all rings, use ring PXN 0 GDR 0",
+    )
+)
+BAD_LINES = (
+    f"{GROUP}-{{0}}-0:8:8 [0] NCCL INFO Channel 00/0 : 1[0] -> 0[0] [receive] via NET/Socket/0",
+    f"[2026-11-22 01:02:03] {GROUP}-{{0}}-0:8:8 [0] plugin/net.cc:379 NCCL WARN Failed to initialize any NET plugin",
+)
+
+
+def say_in_every_pod(cluster: Cluster, lines: tuple[str, ...]) -> None:
+    """Make every server print lines, as it prints a prompt that quotes them."""
+    for rank, pod in enumerate(cluster.pods()):
+        name = pod["metadata"]["name"]
+        script = "cat > /proc/1/fd/1"
+        said = "".join(f"{line.format(rank)}\n" for line in lines)
+        cluster.kubectl("exec", "-i", name, "-c", "sglang", "--", "sh", "-c", script, stdin=said)
+        assert lines[-1].format(rank) in cluster.kubectl("logs", name, "-c", "sglang")
+
+
+def test_lines_of_nccl_that_a_server_prints_do_not_fail_a_sound_group(cluster: Cluster) -> None:
+    say_in_every_pod(cluster, BAD_LINES)
+    cluster.play("verify")
+    assert cluster.judged()["verdict"] == "ib"
 
 
 def test_a_log_that_the_counters_contradict_fails_with_both_shown(cluster: Cluster) -> None:
@@ -167,6 +205,8 @@ def test_a_fault_of_the_environment(cluster: Cluster, fault: Fault) -> None:
         if variable["name"] in fault.env
     }
     cluster.restart(fault.ranks, ready=fault.starts, **fault.env)
+    if fault.verdict == "socket":
+        say_in_every_pod(cluster, IB_LINES)
     # With its own judgement of the environment the role stops earlier: see both.
     message = cluster.refused("verify", nccl_verify_environment=False)
     verdict = cluster.judged()

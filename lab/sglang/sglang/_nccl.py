@@ -43,9 +43,9 @@ class Log:
     def _open(name: str) -> TextIO:
         if not name:
             return sys.stdout
-        path = name.replace("%h", socket.gethostname()).replace("%p", str(os.getpid()))
+        path = name.replace("%h", socket.gethostname().partition(".")[0]).replace("%p", str(os.getpid()))
         try:
-            return Path(path).open("a", buffering=1, encoding="utf-8")
+            return Path(path).open("w", buffering=1, encoding="utf-8")
         except OSError:
             return sys.stdout
 

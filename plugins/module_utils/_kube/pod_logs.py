@@ -35,8 +35,10 @@ class PodContainer:
 
     @contextmanager
     def open_files(self, pattern: str) -> Iterator[Callable[[int], bytes]]:
-        """Yield ``read(n)`` on the container's files that match a glob, one after the other."""
-        command = ["/bin/sh", "-c", "cat -- $1 2>/dev/null || true", "sh", pattern]
+        """Yield ``read(n)`` on the container's regular files that match a glob, oldest first."""
+        # The line that a killed process left unfinished must not run into the first line of the next file.
+        script = 'ls -tr -- $1 2>/dev/null | while IFS= read -r f; do [ -f "$f" ] && cat -- "$f" && echo; done; true'
+        command = ["/bin/sh", "-c", script, "sh", pattern]
         pieces = self.cluster.stream(self.namespace, self.pod, self.container, command)
 
         def read(_size: int) -> bytes:

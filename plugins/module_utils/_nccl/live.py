@@ -13,18 +13,25 @@ from .expectation import Expectation
 from .overall import is_final, judge_all, nothing_read
 from .sources import SourceError, Sources, read_source
 
+SIDECAR = "transport"
+"""The container of a rank's pod that reads NCCL's files; it also runs while the server is down."""
+LOG_DIR = "/var/log/nccl"
+"""The directory of NCCL's files in server and sidecar; each start of the server has its own directory below it."""
+LOG_FILES = f"{LOG_DIR}/*/*"
+
 Judgement = tuple[dict[str, Any], dict[str, list[bytes]]]
 """The result of ``judge_all``, and the NCCL lines of each source on which it is based."""
 
 
 def pod_sources(containers: Iterable[PodContainer], log_file: str = "", **options: Any) -> Sources:
-    """Return the logs of pods, including the files named by ``NCCL_DEBUG_FILE``; ``options`` are passed to the API."""
+    """Return the logs of pods, or the files named by ``NCCL_DEBUG_FILE``; ``options`` are passed to the API.
+
+    Where NCCL has files, the container's output is not read: a prompt that the server prints may quote NCCL's lines.
+    """
     # A device such as /dev/stdout is the container's output, which is read in any case.
     file = "" if log_file.startswith(("/dev/", "/proc/")) else log_file
     pattern = file.replace("%h", "*").replace("%p", "*")
-    return {
-        each.pod: [each.open_log(**options), *([each.open_files(pattern)] if pattern else [])] for each in containers
-    }
+    return {each.pod: [each.open_files(pattern) if pattern else each.open_log(**options)] for each in containers}
 
 
 def judge_sources(sources: Sources, expect: Expectation, places: Mapping[str, int | None]) -> Judgement:

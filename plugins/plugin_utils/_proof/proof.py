@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,8 @@ from ansible_collections.gb10.cluster.plugins.module_utils._nccl.environment_pod
     read_environments,
 )
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.live import (
+    LOG_FILES,
+    SIDECAR,
     judge_sources,
     judge_until_final,
     pod_sources,
@@ -175,14 +177,12 @@ class Proof:
             self.measured.append(json.loads(ran.stdout.strip().splitlines()[-1]))
 
     def _judge_logs(self) -> None:
-        self.progress.begin("Judge every rank by its log")
+        self.progress.begin("Judge every rank by the files that NCCL wrote")
         self._steps.add("logs")
         expect = expectation(full_expectation(self.plan, self.settings.expect))
-        log_file = self.plan.get("nccl_log") or ""
+        readers = [replace(each, container=SIDECAR) for each in self.containers]
         self.judged, lines = judge_until_final(
-            lambda: judge_sources(
-                pod_sources(self.containers, log_file), expect, {each.pod: each.place for each in self.containers}
-            ),
+            lambda: judge_sources(pod_sources(readers, LOG_FILES), expect, {each.pod: each.place for each in readers}),
             self.settings.timeout,
             self.progress.now,
             lambda: self.progress.pause(self.settings.interval),

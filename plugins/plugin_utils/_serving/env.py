@@ -13,6 +13,8 @@ from ansible_collections.gb10.cluster.plugins.module_utils._common.terms import 
 OWNED = frozenset(
     {"GLOO_SOCKET_IFNAME", "NCCL_IB_DISABLE", "NCCL_IB_HCA", "NCCL_NET", "NCCL_SOCKET_IFNAME", "SGLANG_HOST_IP"}
 )
+# NCCL writes the evidence of its transport to this variable's file. start_rank.py sets it at every start of a rank.
+_EVIDENCE = "NCCL_DEBUG_FILE"
 # The transport verdict is read from NCCL's log, so a profile may raise NCCL's log level but not lower it.
 _LOUD = {"NCCL_DEBUG": frozenset({"INFO", "TRACE"})}
 
@@ -42,14 +44,9 @@ def fabric_env(
     return env
 
 
-def log_env(log_file: str) -> dict[str, str]:
-    """Return the variables that make NCCL log its transport; ``log_file`` is NCCL_DEBUG_FILE, empty for none.
-
-    NCCL never flushes its standard output, which is block-buffered in a pod; a named file is line-buffered since
-    2.27.3 (NCCL debug.cc), so ``/dev/stdout`` as a *file* shows each line at once and untorn.
-    """
-    env = {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,NET,ENV"}
-    return env | {"NCCL_DEBUG_FILE": log_file} if log_file else env
+def log_env() -> dict[str, str]:
+    """Return the variables that make NCCL log its transport."""
+    return {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,NET,ENV"}
 
 
 def platform_env(platform: str) -> dict[str, str]:
@@ -81,6 +78,18 @@ def check_profile_env(env: Mapping[str, str], where: str) -> list[Finding]:
                 env["NCCL_IB_GID_INDEX"],
                 "the index of a RoCE v2 GID changes when the link goes down and up, and NCCL ignores an empty value",
                 "Remove it: NCCL 2.21 and later find the RoCE v2 GID of each device themselves",
+                where,
+            )
+        )
+    if _EVIDENCE in env:
+        found.append(
+            Finding(
+                "error",
+                "serving.env.evidence",
+                _EVIDENCE,
+                env[_EVIDENCE],
+                "each start of a rank gets its own directory for NCCL's files, from which the transport is proved",
+                "Remove it; kubectl logs POD -c transport shows what NCCL wrote",
                 where,
             )
         )

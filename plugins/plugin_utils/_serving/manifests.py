@@ -25,6 +25,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._kube.labels import (
 from .gateway import Access, around, attach, service
 from .model import Plan, RankPlan, Rendezvous
 from .pods import NETWORKS, PodOptions, networks_annotation, pod_spec
+from .sidecar import with_sidecar
 from .supervisor import supervisor, supervisor_labels
 from .volumes import claimed
 
@@ -147,7 +148,7 @@ def render(
     not among the objects, because these objects can be printed.
     """
     access = access or Access()
-    specs = [pod_spec(entry, plan, options) for entry in plan.ranks]
+    specs = [with_sidecar(pod_spec(entry, plan, options), plan, options.pull_policy) for entry in plan.ranks]
     specs[:1] = [attach(spec, plan, access, options.pull_policy) for spec in specs[:1]]
     guarded = {GUARDED: "true"} if access.guarded else {}
     revision = revision_of(plan, specs, {"files": dict(files), "patches": dict(patches), **guarded})

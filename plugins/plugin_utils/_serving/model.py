@@ -87,7 +87,6 @@ class Settings:
     rendezvous_port: int = 20000
     gpus_per_node: int = 1
     gpu_resource: str = "nvidia.com/gpu"
-    nccl_debug_file: str = "/dev/stdout"
     models_dir: str = ""
     env: Mapping[str, str] = field(default_factory=dict)
     taken: tuple[Mapping[str, Any], ...] = ()
@@ -192,8 +191,8 @@ class Expectation:
 class Plan:
     """One serving group, complete before anything is started. A plan with errors has no ranks.
 
-    ``nccl_log`` is NCCL_DEBUG_FILE of every rank, ``rendezvous`` is None for a group of one node, ``models_dir`` is a
-    directory of every node (empty where SGLang downloads the model). The other fields are those of the inputs.
+    ``rendezvous`` is None for a group of one node, ``models_dir`` is a directory of every node (empty where SGLang
+    downloads the model). The other fields are those of the inputs.
     """
 
     instance: str
@@ -207,7 +206,6 @@ class Plan:
     workload: Workload
     transport: Transport
     vf_index: int
-    nccl_log: str
     service: Service
     expect: Expectation
     rendezvous: Rendezvous | None = None

@@ -36,7 +36,6 @@ def plan_group(fabric: Mapping[str, Any], profile: Profile, settings: Settings) 
         workload=settings.workload,
         transport=settings.transport,
         vf_index=settings.vf_index,
-        nccl_log=settings.nccl_debug_file,
         service=Service(settings.instance, settings.port),
         expect=_expect(cabling, profile, settings),
         patches=profile.patches,
@@ -95,7 +94,7 @@ def _rank(
     # A group of one node needs no fabric, and VFs that it holds are unavailable to other groups.
     several = len(settings.nodes) > 1
     networks = _networks(fabric["hosts"][node], cabling.rails[node], settings) if several else ()
-    env = platform_env(settings.platform) | log_env(settings.nccl_debug_file)
+    env = platform_env(settings.platform) | log_env()
     if several:
         reach = (networks[0].interface, networks[0].ip) if cabling.common else (POD_INTERFACE, "")
         devices = [network.rdma_device for network in networks]

@@ -11,6 +11,7 @@ from typing import Any
 
 from ansible_collections.gb10.cluster.plugins.module_utils._common.terms import RdmaMode
 from ansible_collections.gb10.cluster.plugins.module_utils._common.versions import Version
+from ansible_collections.gb10.cluster.plugins.module_utils._nccl.live import LOG_DIR
 
 from .model import Plan, RankPlan
 from .volumes import FILES, HOME, PATCHES, home_of, mounts
@@ -92,11 +93,8 @@ def probes(entry: RankPlan, plan: Plan, options: PodOptions) -> dict[str, Any]:
 
 def command(entry: RankPlan, plan: Plan) -> list[str]:
     """Return the command of the container: the server, started after the patch hooks that the release needs."""
-    needed = plan.needed_patches()
-    if not needed:
-        return list(entry.argv)
-    hooks = [word for name in needed for word in ("--patch", f"{PATCHES}/{name}.py")]
-    return ["python3", f"{FILES}/patch_runner.py", *hooks, "--", *entry.argv]
+    hooks = [word for name in plan.needed_patches() for word in ("--patch", f"{PATCHES}/{name}.py")]
+    return ["python3", f"{FILES}/start_rank.py", "--nccl-logs", LOG_DIR, *hooks, "--", *entry.argv]
 
 
 def _as_text(kind: str, amounts: Any) -> Any:

@@ -9,6 +9,7 @@ from typing import Any
 
 from ansible_collections.gb10.cluster.plugins.module_utils._common.terms import RdmaMode
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.labels import NAMESPACE
+from ansible_collections.gb10.cluster.plugins.module_utils._nccl.live import LOG_DIR
 
 from .model import Plan
 
@@ -32,10 +33,13 @@ def mounts(plan: Plan, shm_size: str, cache_dir: str) -> tuple[list[Any], list[A
     volumes: list[dict[str, Any]] = [
         {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": shm_size}},
         {"name": "files", "configMap": {"name": f"{name}-files"}},
+        # A rank that logs more than this in one start is in trouble and must not fill the node's disk.
+        {"name": "nccl", "emptyDir": {"sizeLimit": "1Gi"}},
     ]
     mounted: list[dict[str, Any]] = [
         {"name": "shm", "mountPath": "/dev/shm"},
         {"name": "files", "mountPath": FILES, "readOnly": True},
+        {"name": "nccl", "mountPath": LOG_DIR},
     ]
     if plan.needed_patches():
         volumes.append({"name": "patches", "configMap": {"name": f"{name}-patches"}})

@@ -174,7 +174,11 @@ class Api:
 
     def log(self, name: str, lines: int, previous: bool) -> str:
         """Return the end of a pod's log, with ``previous`` that of the process before the running one."""
-        query = f"container=sglang&tailLines={lines}&previous={str(previous).lower()}"
+        # The sidecar, which repeats NCCL's lines, keeps running when the server restarts.
+        return self._log(name, "transport", lines, False) + self._log(name, "sglang", lines, previous)
+
+    def _log(self, name: str, container: str, lines: int, previous: bool) -> str:
+        query = f"container={container}&tailLines={lines}&previous={str(previous).lower()}"
         try:
             return self._call("GET", f"/{name}/log?{query}").decode(errors="replace")
         except (OSError, urllib.error.HTTPError) as error:

@@ -65,11 +65,17 @@ def pod(name: str, labels: dict[str, str] | None = None) -> Json:
     return {"metadata": {"name": name, "labels": labels or {}}, "spec": {"containers": containers}}
 
 
+def _next_text(texts: list[str] | Exception) -> str:
+    if isinstance(texts, Exception):
+        raise texts
+    return texts.pop(0) if len(texts) > 1 else texts[0]
+
+
 @dataclass
 class FakeApi:
-    """Pods, nodes, events, logs and commands; a list of logs is what one reading after the other finds.
+    """Pods, nodes, events, logs, files and commands; a list of logs is what one reading after the other finds.
 
-    ``asked`` has every request in its order. An exception in place of an answer is raised.
+    ``files`` is what the script of ``PodContainer.open_files`` prints. ``asked`` has every request in its order. An exception in place of an answer is raised.
     """
 
     pods: list[Json] | Exception = field(default_factory=list)
@@ -77,6 +83,7 @@ class FakeApi:
     daemon_sets: dict[str, Json] = field(default_factory=dict)
     events: list[Json] = field(default_factory=list)
     logs: dict[str, list[str] | Exception] = field(default_factory=dict)
+    files: dict[str, list[str] | Exception] = field(default_factory=dict)
     command: Callable[[str, list[str]], Ran] = lambda _pod, _command: (0, "", "")
     asked: list[Json] = field(default_factory=list)
 
@@ -100,16 +107,15 @@ class FakeApi:
 
     def read_namespaced_pod_log(self, name: str, _namespace: str, **options: Any) -> Response:
         self.asked.append({"pod": name} | {key: value for key, value in options.items() if key[0] != "_"})
-        log = self.logs[name]
-        if isinstance(log, Exception):
-            raise log
-        return Response((log.pop(0) if len(log) > 1 else log[0]).encode())
+        return Response(_next_text(self.logs[name]).encode())
 
     def connect_get_namespaced_pod_exec(self) -> None:
         """Stand for the request that ``stream`` makes."""
 
-    def stream(self, _call: Any, name: str, _namespace: str, *, command: list[str], **_options: Any) -> Channel:
-        self.asked.append({"pod": name, "command": command})
+    def stream(self, _call: Any, name: str, _namespace: str, *, command: list[str], **options: Any) -> Channel:
+        self.asked.append({"pod": name, "container": options["container"], "command": command})
+        if name in self.files and "ls -tr" in " ".join(command):
+            return Channel((0, _next_text(self.files[name]), ""))
         return Channel(self.command(name, command))
 
     def install(self, monkeypatch: pytest.MonkeyPatch) -> FakeApi:

@@ -30,7 +30,6 @@ PLAN = {
     "ranks": [{"rank": rank, "pod": f"g-{rank}-0", "networks": [NETWORK]} for rank in (0, 1)],
     "service": {"port": 30000},
     "rendezvous": {"address": "10.100.0.1"},
-    "nccl_log": "/dev/stdout",
 }
 OPTIONS = {
     "plan": PLAN,
@@ -111,7 +110,7 @@ def prove(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict
     ) -> dict[str, Any]:
         listed = [pod(name, {"gb10.cluster/rank": name.split("-")[1]}) for name in names]
         texts = logs or {f"g-{rank}-0": [IB.format(rank=rank)] for rank in (0, 1)}
-        FakeApi(pods=listed, logs=texts, command=pods or Pods()).install(monkeypatch)
+        FakeApi(pods=listed, files=texts, command=pods or Pods()).install(monkeypatch)
         action = nccl_proof.ActionModule.__new__(nccl_proof.ActionModule)
         action._task = SimpleNamespace(check_mode=check_mode)
         return action.act(OPTIONS | {"results_dir": str(tmp_path)} | options, {})

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from ansible.errors import AnsibleActionFail
+from ansible_collections.gb10.cluster.plugins.action import serving_objects
 from ansible_collections.gb10.cluster.plugins.action.serving_objects import ActionModule
 from ansible_collections.gb10.cluster.plugins.plugin_utils._paths import PROFILES, ROLES
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.model import Patch
@@ -35,11 +36,11 @@ def head(objects: dict[tuple[str, str], dict[str, Any]]) -> dict[str, Any]:
 def test_the_defaults_give_every_pod_the_scripts_and_nothing_else() -> None:
     objects = rendered()
     scripts = objects["ConfigMap", "gemma-4-31b-it-files"]["data"]
-    assert set(scripts) == {"all_reduce_bandwidth.py", "generate_probe.py", "group_supervisor.py", "patch_runner.py"}
+    assert set(scripts) == set(serving_objects.IN_EVERY_POD)
     source = (ROLES / "sglang" / "files" / "generate_probe.py").read_text(encoding="utf-8")
     assert scripts["generate_probe.py"] == source.rstrip() + "\n"
     assert ("ConfigMap", "gemma-4-31b-it-patches") not in objects
-    assert len(head(objects)["containers"]) == 1
+    assert len(head(objects)["containers"]) == 2
     assert head(objects)["runtimeClassName"] == "nvidia"
 
 
@@ -74,7 +75,7 @@ def test_needed_patches_come_with_what_they_import() -> None:
 def test_patches_can_be_left_out() -> None:
     objects = rendered(PATCHED, patches=False)
     assert ("ConfigMap", "gemma-4-31b-it-patches") not in objects
-    assert "patch_runner.py" not in json.dumps(head(objects)["containers"][0]["command"])
+    assert "--patch" not in head(objects)["containers"][0]["command"]
 
 
 def test_an_unknown_service_type_is_refused() -> None:

@@ -15,6 +15,7 @@ import kubernetes
 import pytest
 import yaml
 from ansible.module_utils.testing import patch_module_args
+from ansible_collections.gb10.cluster.plugins.module_utils._nccl import live
 from ansible_collections.gb10.cluster.plugins.modules import nccl_transport
 from kube_samples import FakeApi, pod
 
@@ -150,12 +151,20 @@ def example(number: int) -> dict[str, Any]:
     return dict(yaml.safe_load(nccl_transport.EXAMPLES)[number]["gb10.cluster.nccl_transport"])
 
 
-def test_the_example_for_pods_runs_as_it_is_written(cluster: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_example_for_pods_runs_as_it_is_written(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     four = IB.replace("nranks 2", "nranks 4").replace("nRanks 2 nNodes 2", "nRanks 4 nNodes 4")
-    asked = cluster(**{f"gemma-{rank}-0": [four.format(rank=rank)] for rank in range(4)})
+    names = [f"gemma-{rank}-0" for rank in range(4)]
+    pods = [pod(name, {"gb10.cluster/rank": str(rank)}) for rank, name in enumerate(names)]
+    files = {name: [four.format(rank=rank)] for rank, name in enumerate(names)}
+    # The pods' own logs would raise KeyError: where NCCL has files, only these are read.
+    asked = FakeApi(pods=pods, files=files).install(monkeypatch).asked
     status, result = run(capsys, **example(0))
     assert (status, result["verdict"], len(result["ranks"])) == (0, "ib", 4)
-    assert asked[0] == {"namespace": "gb10-serving", "label_selector": "gb10.cluster/instance=gemma-4-31b-it"}
+    selector = "gb10.cluster/instance=gemma-4-31b-it,gb10.cluster/rank"
+    assert asked[0] == {"namespace": "gb10-serving", "label_selector": selector}
+    assert {(one["container"], one["command"][-1]) for one in asked[1:]} == {("transport", live.LOG_FILES)}
     assert [rank["pod"] for rank in result["ranks"]] == [f"gemma-{rank}-0" for rank in range(4)]
 
 

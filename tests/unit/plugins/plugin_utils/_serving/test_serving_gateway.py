@@ -32,17 +32,17 @@ def pods(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def test_nothing_is_added_where_nothing_is_asked_for() -> None:
     found = objects()
-    assert {len(pod["containers"]) for pod in pods(found)} == {1}
+    assert {len(pod["containers"]) for pod in pods(found)} == {2}
     assert not {"Ingress", "NetworkPolicy"} & {o["kind"] for o in found}
     assert one("Service", found)["spec"]["ports"][0]["targetPort"] == "http"
 
 
 def test_the_head_alone_gets_a_gateway_and_the_service_leads_to_it() -> None:
     found = objects(GUARDED)
-    assert [len(pod["containers"]) for pod in pods(found)] == [2, 1, 1, 1]
+    assert [len(pod["containers"]) for pod in pods(found)] == [3, 2, 2, 2]
     port = one("Service", found)["spec"]["ports"][0]
     assert (port["name"], port["port"], port["targetPort"]) == ("https", 30000, "gateway")
-    gateway = pods(found)[0]["containers"][1]
+    gateway = pods(found)[0]["containers"][-1]
     assert gateway["ports"][0]["containerPort"] == 30001
     assert gateway["securityContext"]["runAsNonRoot"] is True
     assert pods(found)[0]["securityContext"]["fsGroup"] == gateway["securityContext"]["runAsUser"]
@@ -50,7 +50,7 @@ def test_the_head_alone_gets_a_gateway_and_the_service_leads_to_it() -> None:
 
 def test_the_key_is_a_file_of_the_gateway_alone() -> None:
     head = pods(objects(GUARDED))[0]
-    server, gateway = head["containers"]
+    server, _sidecar, gateway = head["containers"]
     assert "--key-file" in gateway["command"]
     assert "api-key" not in json.dumps(server)
     volumes = {volume["name"]: volume for volume in head["volumes"]}

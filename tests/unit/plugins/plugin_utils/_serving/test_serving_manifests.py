@@ -33,8 +33,8 @@ def pod_of(objects: list[dict[str, Any]], rank: int) -> dict[str, Any]:
 
 
 def container_of(objects: list[dict[str, Any]], rank: int) -> dict[str, Any]:
-    (container,) = pod_of(objects, rank)["spec"]["containers"]
-    return dict(container)
+    server, _sidecar = pod_of(objects, rank)["spec"]["containers"]
+    return dict(server)
 
 
 def test_what_a_group_consists_of() -> None:
@@ -156,6 +156,19 @@ def test_a_server_that_is_not_root_has_a_home_that_it_can_write() -> None:
     assert "HOME" not in {e["name"] for e in container_of(rendered(), 1)["env"]}
 
 
+@pytest.mark.parametrize("mode", ["privileged", "ipc_lock", "restricted", "none"])
+def test_nccl_writes_to_a_directory_of_its_own_that_an_unprivileged_sidecar_reads(mode: str) -> None:
+    spec = pod_of(rendered(rdma_mode=mode, rdma_resources=("rdma/gb10",)), 1)["spec"]
+    server, sidecar = spec["containers"]
+    assert {"name": "nccl", "emptyDir": {"sizeLimit": "1Gi"}} in spec["volumes"]
+    assert {"name": "nccl", "mountPath": "/var/log/nccl"} in server["volumeMounts"]
+    assert {"name": "nccl", "mountPath": "/var/log/nccl", "readOnly": True} in sidecar["volumeMounts"]
+    assert server["command"][:5] == ["python3", "/opt/gb10/start_rank.py", "--nccl-logs", "/var/log/nccl", "--"]
+    assert sidecar["securityContext"] == pods.SECURITY["restricted"] | {"readOnlyRootFilesystem": True}
+    assert "limits" in sidecar["resources"]
+    assert "nvidia.com/gpu" not in sidecar["resources"]["limits"]
+
+
 def test_the_supervisor_may_touch_its_group_s_pods_and_nothing_else() -> None:
     objects = rendered()
     (role,) = [o for o in objects if o["kind"] == "Role"]
@@ -219,7 +232,7 @@ def test_the_same_plan_gives_the_same_objects() -> None:
 def test_needed_patches_run_before_the_server_and_others_do_not() -> None:
     plan = sample_plan({"patches": (Patch("sm121", "x", needed=True), Patch("old", "y", needed=False))})
     command = pods.command(plan.ranks[0], plan)
-    assert command[:5] == ["python3", "/opt/gb10/patch_runner.py", "--patch", "/opt/gb10-patches/sm121.py", "--"]
+    assert command[2:7] == ["--nccl-logs", "/var/log/nccl", "--patch", "/opt/gb10-patches/sm121.py", "--"]
     assert tuple(command[5:]) == plan.ranks[0].argv
     objects = sm.render(plan, pods.PodOptions(), FILES, {"sm121.py": "print()\n"})
     assert [o["metadata"]["name"] for o in objects if o["kind"] == "ConfigMap"] == [

@@ -46,7 +46,6 @@ def test_every_rank_runs_on_its_node_with_its_address() -> None:
     assert third.env == {
         "GLOO_SOCKET_IFNAME": "net1",
         "NCCL_DEBUG": "INFO",
-        "NCCL_DEBUG_FILE": "/dev/stdout",
         "NCCL_DEBUG_SUBSYS": "INIT,NET,ENV",
         "NCCL_IB_HCA": "=rocep1s0f0v0,roceP2p1s0f0v0",
         "NCCL_IB_MERGE_NICS": "0",
@@ -157,6 +156,7 @@ WRONG: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("serving.model.path", {"paths": ("/srv/models/tiny",)}, {"models_dir": ""}),
     ("serving.args.secret", {"argv": ("--api-key", "x")}, {}),
     ("serving.env.owned", {"env": {"NCCL_IB_HCA": "mlx5"}}, {}),
+    ("serving.env.evidence", {"env": {"NCCL_DEBUG_FILE": "/dev/stdout"}}, {}),
     ("serving.env.gid_index", {}, {"env": {"NCCL_IB_GID_INDEX": "3"}}),
     ("serving.vf.taken", {}, {"taken": ({"instance": "other", "node": "spark2", "vf_index": 0},)}),
 ]
