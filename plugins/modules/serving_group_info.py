@@ -122,6 +122,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._kube.client import C
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.events import hints, latest_warnings
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.labels import INSTANCE, RANK
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.slices import PROGRESS_SPEC, Slice, poll
+from ansible_collections.gb10.cluster.plugins.module_utils._nccl.live import SIDECAR
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.log import NcclLog
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.verdict import make_report
 
@@ -167,6 +168,15 @@ class Members:
             if lines:
                 return lines
         return []
+
+    def nccl_lines(self, rank: status.Rank) -> list[str]:
+        """Return what NCCL wrote at last in a rank; empty if the rank's sidecar has no log."""
+        try:
+            return self._cluster.log_end(self._namespace, rank.pod, SIDECAR, READ_LINES)
+        except ClusterError as error:
+            if not error.status:
+                raise
+            return []
 
     def answers(self, rank: status.Rank) -> bool:
         """Return whether the kubelet of a rank's node responds: the API server forwards log requests to it."""
@@ -260,11 +270,11 @@ def main() -> None:
         again = [rank for rank in group.ranks if options["restarted"] and rank.restarts and rank.ready]
         troubled = again if group.ready else group.troubled() + again
         logs = {rank: members.log(rank) for rank in troubled if rank.phase == "Running" and not rank.lost}
+        causes = [cause for rank, log in logs.items() for cause in nccl_causes(rank, members.nccl_lines(rank) + log)]
         warnings = [] if group.ready else members.warnings()
     except ClusterError as error:
         module.fail_json(msg=str(error), **result)
     waited = round(part.waited, 1)
-    causes = [cause for rank, log in logs.items() for cause in nccl_causes(rank, log)]
     shown = {rank.pod: [line[:WIDTH] for line in log[-options["log_lines"] :]] for rank, log in logs.items() if log}
     result |= group.as_dict() | {"logs": shown, "causes": causes, "waited": waited}
     head = f"Group {options['instance']} is {'ready' if group.ready else 'not ready'} after {waited:.0f} s."

@@ -75,7 +75,8 @@ def _next_text(texts: list[str] | Exception) -> str:
 class FakeApi:
     """Pods, nodes, events, logs, files and commands; a list of logs is what one reading after the other finds.
 
-    ``files`` is what the script of ``PodContainer.open_files`` prints. ``asked`` has every request in its order. An exception in place of an answer is raised.
+    ``files`` is what the script of ``PodContainer.open_files`` prints, ``asked`` every request in its order. An
+    exception in place of an answer is raised.
     """
 
     pods: list[Json] | Exception = field(default_factory=list)
