@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from ansible_collections.gb10.cluster.plugins.module_utils._host.system import package_files
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import ControllerAction
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.options import from_options
 from ansible_collections.gb10.cluster.plugins.plugin_utils._paths import PROFILES, ROLES
@@ -17,6 +18,7 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.gateway impo
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.manifests import render
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.model import Plan
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.pods import PodOptions
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.sidecar import PROGRAM
 
 SCRIPTS = ROLES / "sglang" / "files"
 PATCHES = PROFILES / "patches"
@@ -26,7 +28,6 @@ IN_EVERY_POD = (
     "generate_probe.py",
     "group_supervisor.py",
     "start_rank.py",
-    "transport_sidecar.py",
 )
 
 
@@ -52,6 +53,7 @@ class ActionModule(ControllerAction):
             # The hooks import gb10_patch, which is not a hook itself.
             {f"{name}.py": _text(PATCHES / f"{name}.py") for name in ([*patches, "gb10_patch"] if patches else [])},
             access,
+            {str(path): source for path, source in package_files(PROGRAM, Path()).items()},
         )
         return {"changed": False, "objects": objects}
 

@@ -239,13 +239,13 @@ from ansible_collections.gb10.cluster.plugins.module_utils._kube.client import C
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.pod_logs import SELECTION_SPEC, find_containers
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl import overall
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.expectation import Expectation
-from ansible_collections.gb10.cluster.plugins.module_utils._nccl.live import (
+from ansible_collections.gb10.cluster.plugins.module_utils._nccl.live import judge_until_final, pod_sources
+from ansible_collections.gb10.cluster.plugins.module_utils._nccl.sources import (
     Judgement,
     judge_sources,
-    judge_until_final,
-    pod_sources,
+    keep_evidence,
+    local_sources,
 )
-from ansible_collections.gb10.cluster.plugins.module_utils._nccl.sources import keep_evidence, local_sources
 
 EXPECT_SPEC: dict[str, dict[str, Any]] = {
     "networks": {"type": "list", "elements": "str", "default": []},

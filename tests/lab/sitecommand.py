@@ -133,6 +133,7 @@ def incarnations(pods: Iterable[Mapping[str, Any]]) -> set[str]:
         f"{pod['metadata']['uid']}/{status['restartCount']}"
         for pod in pods
         for status in pod["status"].get("containerStatuses", [])
+        if status["name"] == "sglang"
     }
 
 

@@ -140,7 +140,9 @@ def test_locked_memory_is_unlimited_for_pods_that_have_no_capability_to_lock_it(
 
 def test_our_group_starts_as_fast_as_the_bare_control_plane_starts_the_same_pods(site: Site) -> None:
     """The same objects, once straight to the API and once by playbook serve; timed by the API's own stamps."""
-    kinds = "serviceaccounts,configmaps,services,persistentvolumeclaims,statefulsets,persistentvolumes"
+    kinds = (
+        "serviceaccounts,roles,rolebindings,configmaps,services,persistentvolumeclaims,statefulsets,persistentvolumes"
+    )
     mine = f"--selector=gb10.cluster/instance={site.group}"
     objects = [bare(item) for item in site.get(mine, kinds)["items"]]
     site.play("serve_stop", instance=site.group)

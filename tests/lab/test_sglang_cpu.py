@@ -31,6 +31,8 @@ VALUES = {
     "gb10_sglang_images_from": "",
     "gb10_models_dir": MODELS,
     "sglang_model_source": "local",
+    # On CPUs SGLang uses Gloo.
+    "sglang_transport_gate": "off",
     "sglang_shm_size": "1Gi",
     "sglang_startup_timeout": 900,
     "sglang_wait_timeout": 900,

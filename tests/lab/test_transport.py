@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 from labcommand import LabCommand, changed
-from sitecommand import PATIENCE, Site, is_ready
+from sitecommand import PATIENCE, Site
 
 GROUP = "gemma-4-31b-it"
 TWO = {"topology": {"nodes": 2, "tp": 2}}
@@ -38,6 +38,36 @@ class Cluster(Site):
         if self.get("serviceaccounts", f"--selector=gb10.cluster/instance={GROUP}")["items"]:
             self.play("serve_stop", instance=GROUP)
 
+    def wait(self, is_so: Callable[[], bool], patience: float = PATIENCE) -> float:
+        """Wait until something is so; return the seconds."""
+        started = time.monotonic()
+        while time.monotonic() - started < patience:
+            if is_so():
+                return time.monotonic() - started
+            time.sleep(1)
+        raise AssertionError(self.kubectl("describe", "pods", "-l", "gb10.cluster/rank")[-6000:])
+
+    def in_service(self) -> bool:
+        """Tell whether the Service sends requests to the head."""
+        slices = self.get("endpointslices", f"--selector=kubernetes.io/service-name={GROUP}")["items"]
+        return any(each["conditions"].get("ready") for part in slices for each in part.get("endpoints") or [])
+
+    def transport(self, rank: int) -> dict[str, str]:
+        """Return the transport condition of a rank."""
+        found = [
+            c
+            for pod in self.pods()
+            if pod["metadata"]["name"] == f"{GROUP}-{rank}-0"
+            for c in pod["status"].get("conditions", [])
+            if c["type"] == "gb10.cluster/transport"
+        ]
+        return {"status": "", "reason": "", "message": ""} | (found[0] if found else {})
+
+    def metrics(self, rank: int) -> str:
+        """Return what a rank's sidecar tells Prometheus."""
+        script = "import urllib.request as u; print(u.urlopen('http://127.0.0.1:30002/metrics').read().decode())"
+        return self.kubectl("exec", f"{GROUP}-{rank}-0", "-c", "transport", "--", "python3", "-c", script)
+
     def judged(self) -> dict[str, Any]:
         """Return the newest judgement that was kept."""
         found = max(self.lab.results.glob("transport-*/transport.json"), key=lambda path: path.stat().st_mtime)
@@ -53,10 +83,16 @@ class Cluster(Site):
         while time.monotonic() - started < PATIENCE:
             pods = self.pods()
             new = len(pods) == 2 and not old & {pod["metadata"]["uid"] for pod in pods}
-            if new and (all(map(is_ready, pods)) if ready else any(map(has_died, pods))):
+            if new and (all(map(serves, pods)) if ready else any(map(has_died, pods))):
                 return
             time.sleep(2)
         raise AssertionError(self.kubectl("describe", "pods", "-l", "gb10.cluster/rank")[-6000:])
+
+
+def serves(pod: dict[str, Any]) -> bool:
+    """Tell whether all containers of a pod are ready; the transport gate is not asked."""
+    conditions = {c["type"]: c["status"] for c in pod["status"].get("conditions", [])}
+    return conditions.get("ContainersReady") == "True"
 
 
 def has_died(pod: dict[str, Any]) -> bool:
@@ -142,6 +178,36 @@ def test_an_mtu_that_fell_back_in_all_pods_is_told_by_pings_from_inside_them_alo
     assert "net1 has MTU 1500, planned 9000" in message
     assert cluster.judged()["satisfied"] is True
     assert "4 directions on all rails and VFs pass" in " ".join(cluster.play("verify").split())
+
+
+def test_a_rank_that_comes_back_without_rdma_takes_the_head_out_of_the_service_until_it_is_sound(
+    cluster: Cluster,
+) -> None:
+    cluster.wait(cluster.in_service)
+    replace_worker(cluster, privileged=False)
+    print(f"\nout of the Service after {cluster.wait(lambda: not cluster.in_service(), 30):.0f} s")
+    cluster.wait(lambda: cluster.transport(1)["reason"] == "WrongTransport")
+    cluster.wait(lambda: cluster.transport(0)["reason"] == "OtherRanks")
+    for rank in (0, 1):
+        said = cluster.transport(rank)
+        assert said["status"] == "False"
+        assert "gb10_rdma_mode=privileged" in said["message"], said
+    assert not cluster.in_service()
+    events = cluster.kubectl("get", "events", "--field-selector=type=Warning")
+    assert "TransportWrongTransport" in events
+    assert 'reason="WrongTransport",cause="no_rdma_device"} 1' in cluster.metrics(1)
+    assert re.search(r"gb10_transport_proven{[^}]*} 0", cluster.metrics(0))
+    replace_worker(cluster, privileged=True)
+    print(f"back in the Service after {cluster.wait(cluster.in_service):.0f} s")
+    assert re.search(r'gb10_transport_rdma_bytes_total{[^}]*device="rocep1s0f0v0"[^}]*} [1-9]', cluster.metrics(1))
+
+
+def replace_worker(cluster: Cluster, privileged: bool) -> None:
+    """Replace the pod of rank 1 by one with or without access to RDMA devices, at once."""
+    path = "/spec/template/spec/containers/0/securityContext/privileged"
+    change = json.dumps([{"op": "replace", "path": path, "value": privileged}])
+    cluster.kubectl("patch", f"statefulset/{GROUP}-1", "--type=json", "-p", change)
+    cluster.kubectl("delete", "pod", f"{GROUP}-1-0", "--grace-period=0", "--force")
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,9 @@ TRANSPORTS: tuple[Transport, ...] = get_args(Transport)
 TransportClass = Literal["rdma", "tcp", "intra", "mixed", "unknown"]
 """The transport that the ranks of a group were observed to use."""
 
+TransportGate = Literal["enforce", "warn", "off"]
+"""Whether a group gets requests only while its transport is proven; ``warn`` only reports it."""
+
 Evidence = Literal["none", "failure", "banner", "selection", "channels"]
 """The kinds of evidence for a transport verdict, weakest first."""
 EVIDENCE: tuple[Evidence, ...] = get_args(Evidence)

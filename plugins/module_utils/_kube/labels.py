@@ -1,6 +1,6 @@
 # Copyright: The gb10.cluster authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Labels and annotations that this collection puts on Kubernetes objects."""
+"""Labels, annotations and conditions that this collection puts on Kubernetes objects."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ RAIL = "gb10.cluster/rail"
 SUPERVISOR = "gb10.cluster/supervisor"
 NAMESPACE = "gb10.cluster/namespace"
 UPGRADE = "gb10.cluster/upgrade"
+# The condition in the status of a rank's pod that says whether the rank has proven its transport.
+TRANSPORT = "gb10.cluster/transport"
 
 NAME = "app.kubernetes.io/name"
 APP_INSTANCE = "app.kubernetes.io/instance"

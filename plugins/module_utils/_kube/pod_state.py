@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from .events import last_event
+from .labels import TRANSPORT
 
 # Reasons of a waiting container that do not resolve without a change.
 _FINAL = frozenset(
@@ -55,9 +56,18 @@ def trouble(
     if sandbox and pod.get("status", {}).get("phase") == "Pending":
         count = sum(int(e.get("count") or 1) for e in sandbox)
         return str(sandbox[-1].get("message", "")), count >= _SANDBOX_FAILURES
-    for condition in pod.get("status", {}).get("conditions") or []:
-        if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
-            return f"not scheduled: {condition.get('message', '')}", False
+    return _unmet(pod)
+
+
+def _unmet(pod: Mapping[str, Any]) -> tuple[str, bool]:
+    conditions = pod.get("status", {}).get("conditions") or []
+    false = {one.get("type"): one for one in conditions if one.get("status") == "False"}
+    if unscheduled := false.get("PodScheduled"):
+        return f"not scheduled: {unscheduled.get('message', '')}", False
+    if unproven := false.get(TRANSPORT):
+        # A rank that connected over another transport keeps it until it is restarted.
+        wrong = unproven.get("reason") == "WrongTransport" and bool(pod["spec"].get("readinessGates"))
+        return f"transport: {unproven.get('message', '')}", wrong
     return "", False
 
 

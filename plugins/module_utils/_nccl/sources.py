@@ -17,11 +17,15 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
+from .expectation import Expectation
 from .log import NcclLog
+from .overall import judge_all
 
 # read(n) of an open log, like that of a binary file
 Opened = AbstractContextManager[Callable[[int], bytes]]
 Sources = dict[str, list[Opened]]
+Judgement = tuple[dict[str, Any], dict[str, list[bytes]]]
+"""The result of ``judge_all``, and the NCCL lines of each source on which it is based."""
 
 _PACKED = ((b"\x1f\x8b", gzip.open), (b"\xfd7zXZ\x00", lzma.open), (b"BZh", bz2.open))
 _ZSTD = b"\x28\xb5\x2f\xfd"
@@ -116,6 +120,17 @@ def read_source(name: str, opened: Iterable[Opened], kept: list[bytes]) -> NcclL
     except UNREADABLE as error:
         raise SourceError(f"{name} can't be read: {error}") from error
     return log
+
+
+def judge_sources(sources: Sources, expect: Expectation, places: Mapping[str, int | None]) -> Judgement:
+    """Read and judge all sources; the keys of ``places`` are pods. Raise SourceError, and what reading raises."""
+    kept: dict[str, list[bytes]] = {name: [] for name in sources}
+    logs = {name: read_source(name, opened, kept[name]) for name, opened in sources.items()}
+    for name in places:
+        # All processes in a pod's log belong to the pod, whichever host name the lines contain.
+        for process in [*logs[name].processes, *logs[name].earlier]:
+            process.pod = name
+    return judge_all(logs, expect, places), kept
 
 
 def keep_evidence(directory: Path, result: Mapping[str, Any], kept: Mapping[str, list[bytes]]) -> list[str]:

@@ -20,13 +20,12 @@ from ansible_collections.gb10.cluster.plugins.module_utils._nccl.environment_pod
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.live import (
     LOG_FILES,
     SIDECAR,
-    judge_sources,
     judge_until_final,
     pod_sources,
 )
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.networks import is_tcp
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.overall import expectation, nothing_read
-from ansible_collections.gb10.cluster.plugins.module_utils._nccl.sources import keep_evidence
+from ansible_collections.gb10.cluster.plugins.module_utils._nccl.sources import judge_sources, keep_evidence
 from ansible_collections.gb10.cluster.plugins.module_utils._rdma import counters
 
 LARGEST_BUFFER = 4 * 10**9

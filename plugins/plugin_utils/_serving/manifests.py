@@ -25,7 +25,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._kube.labels import (
 from .gateway import Access, around, attach, service
 from .model import Plan, RankPlan, Rendezvous
 from .pods import NETWORKS, PodOptions, networks_annotation, pod_spec
-from .sidecar import with_sidecar
+from .sidecar import gated, key_of, rights, with_sidecar
 from .supervisor import supervisor, supervisor_labels
 from .volumes import claimed
 
@@ -141,17 +141,21 @@ def render(
     files: Mapping[str, str],
     patches: Mapping[str, str],
     access: Access | None = None,
+    sidecar: Mapping[str, str] | None = None,
 ) -> list[dict[str, Any]]:
     """Return all objects of a group in the order in which they can be created.
 
-    ``files`` are the scripts that run beside the server, ``patches`` the patch hooks, both by file name. Secrets are
-    not among the objects, because these objects can be printed.
+    ``files`` are the scripts that run beside the server, ``patches`` the patch hooks, both by file name; ``sidecar`` is
+    the sidecar's program by path. Secrets are not among the objects, because these objects can be printed.
     """
     access = access or Access()
-    specs = [with_sidecar(pod_spec(entry, plan, options), plan, options.pull_policy) for entry in plan.ranks]
+    code = sidecar or {}
+    specs = [with_sidecar(pod_spec(entry, plan, options), entry, plan, options, code) for entry in plan.ranks]
     specs[:1] = [attach(spec, plan, access, options.pull_policy) for spec in specs[:1]]
     guarded = {GUARDED: "true"} if access.guarded else {}
-    revision = revision_of(plan, specs, {"files": dict(files), "patches": dict(patches), **guarded})
+    revision = revision_of(
+        plan, specs, {"files": dict(files), "patches": dict(patches), "sidecar": dict(code), **guarded}
+    )
     objects: list[dict[str, Any]] = [
         {
             "apiVersion": "v1",
@@ -161,6 +165,9 @@ def render(
         },
         _config_map(plan, f"{plan.instance}-files", files),
     ]
+    objects.append(_config_map(plan, f"{plan.instance}-transport", {key_of(path): text for path, text in code.items()}))
+    if gated(plan, options):
+        objects += rights(plan, labels(plan))
     if patches:
         objects.append(_config_map(plan, f"{plan.instance}-patches", patches))
     objects += claimed(plan, labels(plan), options.cache_dir)

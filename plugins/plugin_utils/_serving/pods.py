@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ansible_collections.gb10.cluster.plugins.module_utils._common.terms import RdmaMode
+from ansible_collections.gb10.cluster.plugins.module_utils._common.terms import RdmaMode, TransportGate
 from ansible_collections.gb10.cluster.plugins.module_utils._common.versions import Version
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.live import LOG_DIR
 
@@ -59,6 +59,8 @@ class PodOptions:
     host_ipc: bool = False
     readiness: str = "auto"
     secrets: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    transport_gate: TransportGate = "enforce"
+    sysfs_root: str = "/sys"
     supervisor: bool = True
     stuck_after: int = 120
     resources: Mapping[str, Any] = field(default_factory=dict)

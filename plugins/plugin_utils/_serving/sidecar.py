@@ -1,37 +1,139 @@
 # Copyright: The gb10.cluster authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The container beside a rank's server that reads NCCL's files. Private to the collection."""
+"""The container beside a rank's server that reads NCCL's files and keeps the gate."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from typing import Any
 
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.labels import TRANSPORT
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.live import LOG_DIR, SIDECAR
 
-from .model import Plan
-from .pods import SECURITY
+from .model import Plan, RankPlan
+from .pods import SECURITY, PodOptions
 from .volumes import FILES
 
+PROGRAM = "_transport_gate.sidecar"
+_CODE, _ACCOUNT = "/opt/gb10-transport", "/var/run/secrets/gb10"
 
-def with_sidecar(spec: dict[str, Any], plan: Plan, pull_policy: str) -> dict[str, Any]:
-    """Return a rank's pod with the sidecar as its last container.
+
+def gated(plan: Plan, options: PodOptions) -> bool:
+    """Tell whether the ranks of a group keep the gate; those of one node use no network that could be proven."""
+    return options.transport_gate != "off" and len(plan.ranks) > 1
+
+
+def metrics_port(plan: Plan) -> int:
+    """Return the port of the sidecar's metrics in each pod: the second one after the server's."""
+    return plan.service.port + 2
+
+
+def _gate(entry: RankPlan, plan: Plan, options: PodOptions) -> str:
+    """Return the settings of a rank's gate as JSON; their keys are the fields of the sidecar's Gate."""
+    expect = plan.expect
+    return json.dumps(
+        {
+            "instance": plan.instance,
+            "rank": entry.rank,
+            "pods": [rank.pod for rank in plan.ranks],
+            "rails": [
+                {"device": one.rdma_device, "interface": one.interface, "address": one.ip} for one in entry.networks
+            ],
+            "expect": {
+                "networks": list(expect.networks),
+                "ranks": expect.ranks // len(plan.ranks),
+                "nodes": expect.nodes,
+                "min_devices": expect.min_devices,
+                "complete": True,
+                "gdr": expect.gdr or None,
+            },
+            "rdma": plan.transport == "roce",
+            "port": plan.service.port,
+            "metrics_port": metrics_port(plan),
+            "sysfs_root": options.sysfs_root,
+        }
+    )
+
+
+def with_sidecar(
+    spec: dict[str, Any], entry: RankPlan, plan: Plan, options: PodOptions, code: Mapping[str, str]
+) -> dict[str, Any]:
+    """Return a rank's pod with the sidecar as its last container; ``code`` is its program, by path.
 
     NCCL's files are read here and not in the server's container, because a server that fails at its start can't be
-    asked for the reason. The sidecar needs no privilege in any RDMA mode.
+    asked for the reason. The sidecar needs no privilege in any RDMA mode, and only it has a token of the API.
     """
-    container = {
+    command = ["python3", "-m", f"gb10.{PROGRAM}", "--nccl-logs", LOG_DIR]
+    # NVIDIA's container runtime gives an image's container all GPUs unless this variable forbids it.
+    env: list[dict[str, Any]] = [
+        {"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"},
+        {"name": "PYTHONPATH", "value": _CODE},
+    ]
+    mounted = [
+        {"name": "files", "mountPath": FILES, "readOnly": True},
+        {"name": "nccl", "mountPath": LOG_DIR, "readOnly": True},
+        {"name": "transport-code", "mountPath": _CODE, "readOnly": True},
+    ]
+    items = [{"key": key_of(path), "path": path} for path in code]
+    volumes = [{"name": "transport-code", "configMap": {"name": f"{plan.instance}-transport", "items": items}}]
+    container: dict[str, Any] = {
         "name": SIDECAR,
         "image": plan.image,
-        "imagePullPolicy": pull_policy,
-        "command": ["python3", f"{FILES}/transport_sidecar.py", "--nccl-logs", LOG_DIR],
-        # NVIDIA's container runtime gives an image's container all GPUs unless this variable forbids it.
-        "env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}],
-        "resources": {"requests": {"cpu": "10m", "memory": "32Mi"}, "limits": {"memory": "128Mi"}},
+        "imagePullPolicy": options.pull_policy,
+        "resources": {"requests": {"cpu": "10m", "memory": "64Mi"}, "limits": {"memory": "256Mi"}},
         "securityContext": SECURITY["restricted"] | {"readOnlyRootFilesystem": True},
-        "volumeMounts": [
-            {"name": "files", "mountPath": FILES, "readOnly": True},
-            {"name": "nccl", "mountPath": LOG_DIR, "readOnly": True},
-        ],
     }
-    return spec | {"containers": [*spec["containers"], container]}
+    gates: dict[str, Any] = {}
+    if gated(plan, options):
+        command += ["--gate", _gate(entry, plan, options)]
+        env += [
+            {"name": name, "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": path}}}
+            for name, path in (("POD_NAMESPACE", "metadata.namespace"), ("POD_UID", "metadata.uid"))
+        ]
+        mounted.append({"name": "transport-account", "mountPath": _ACCOUNT, "readOnly": True})
+        certificate = {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]}
+        token = {"path": "token", "expirationSeconds": 3600}
+        sources = [{"serviceAccountToken": token}, {"configMap": certificate}]
+        volumes.append({"name": "transport-account", "projected": {"sources": sources}})
+        container["ports"] = [{"name": "transport", "containerPort": metrics_port(plan), "protocol": "TCP"}]
+        if options.transport_gate == "enforce":
+            gates = {"readinessGates": [{"conditionType": TRANSPORT}]}
+    container |= {"command": command, "env": env, "volumeMounts": mounted}
+    return spec | {
+        "containers": [*spec["containers"], container],
+        "volumes": [*spec["volumes"], *volumes],
+        **gates,
+    }
+
+
+def key_of(path: str) -> str:
+    """Return the key of a file in the ConfigMap, whose keys can't contain slashes."""
+    return path.replace("/", "-")
+
+
+def rights(plan: Plan, labels: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Return the permissions of the sidecars: the status of their group's pods, and new events."""
+    group, name = "rbac.authorization.k8s.io", f"{plan.instance}-transport"
+    meta = {"name": name, "namespace": plan.namespace, "labels": dict(labels)}
+    pods = [entry.pod for entry in plan.ranks]
+    subject = {"kind": "ServiceAccount", "name": plan.instance, "namespace": plan.namespace}
+    return [
+        {
+            "apiVersion": f"{group}/v1",
+            "kind": "Role",
+            "metadata": meta,
+            "rules": [
+                {"apiGroups": [""], "resources": ["pods"], "resourceNames": pods, "verbs": ["get"]},
+                {"apiGroups": [""], "resources": ["pods/status"], "resourceNames": pods, "verbs": ["patch"]},
+                {"apiGroups": [""], "resources": ["events"], "verbs": ["create"]},
+            ],
+        },
+        {
+            "apiVersion": f"{group}/v1",
+            "kind": "RoleBinding",
+            "metadata": meta,
+            "roleRef": {"apiGroup": group, "kind": "Role", "name": name},
+            "subjects": [subject],
+        },
+    ]

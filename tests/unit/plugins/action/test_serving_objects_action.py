@@ -54,6 +54,23 @@ def test_options_reach_the_pods() -> None:
     assert ("Deployment", "gemma-4-31b-it-supervisor") not in rendered(supervisor=False)
 
 
+@pytest.mark.parametrize("off", ["off", False])
+def test_the_gate_is_off_also_where_yaml_made_a_boolean_of_the_word(off: Any) -> None:
+    assert "readinessGates" in head(rendered())
+    assert "--gate" not in head(rendered(transport_gate=off))["containers"][1]["command"]
+
+
+def test_the_sidecar_s_program_is_complete() -> None:
+    objects = rendered()
+    code = objects["ConfigMap", "gemma-4-31b-it-transport"]["data"]
+    (volume,) = [one for one in head(objects)["volumes"] if one["name"] == "transport-code"]
+    paths = {item["key"]: item["path"] for item in volume["configMap"]["items"]}
+    assert set(paths) == set(code)
+    assert paths["gb10-_transport_gate-sidecar.py"] == "gb10/_transport_gate/sidecar.py"
+    # The API refuses larger objects.
+    assert len(json.dumps(code)) < 900_000
+
+
 def test_secrets_are_named_and_never_written() -> None:
     objects = rendered(api_key="k3y", hf_token="t0ken", tls_secret="cert")
     text = json.dumps(list(objects.values()))

@@ -143,6 +143,19 @@ def test_an_unscheduled_pod_says_why() -> None:
     assert "Insufficient nvidia.com/gpu" in status.read_group([pending], [], 1).lines()[0]
 
 
+@pytest.mark.parametrize(
+    ("reason", "gates", "hopeless"),
+    [("WrongTransport", True, True), ("WrongTransport", False, False), ("OtherRanks", True, False)],
+)
+def test_a_rank_whose_transport_is_not_proven_says_why(reason: str, gates: bool, hopeless: bool) -> None:
+    waiting = pod(0, ready=False, started=True)
+    said = {"type": "gb10.cluster/transport", "status": "False", "reason": reason, "message": "NCCL transport socket"}
+    waiting["status"]["conditions"].append(said)
+    waiting["spec"]["readinessGates"] = [{"conditionType": "gb10.cluster/transport"}] if gates else []
+    (rank,) = status.read_group([waiting], [], 1).ranks
+    assert (rank.trouble, rank.hopeless) == ("transport: NCCL transport socket", hopeless)
+
+
 def test_a_pod_that_is_leaving_is_not_ready() -> None:
     leaving = pod(0)
     leaving["metadata"]["deletionTimestamp"] = "2026-11-21T12:00:00Z"

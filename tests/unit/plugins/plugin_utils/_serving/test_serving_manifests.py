@@ -10,6 +10,10 @@ from typing import Any
 
 import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._kube import labels, workloads
+from ansible_collections.gb10.cluster.plugins.module_utils._nccl.expectation import Expectation
+from ansible_collections.gb10.cluster.plugins.module_utils._nccl.overall import expectation
+from ansible_collections.gb10.cluster.plugins.module_utils._transport_gate.sidecar import Gate
+from ansible_collections.gb10.cluster.plugins.module_utils._transport_gate.state import Rail
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving import manifests as sm
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving import pods
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.model import Patch, Plan
@@ -18,6 +22,7 @@ from serving_samples import fabric, group_revision, profile, settings
 from serving_samples import plan as sample_plan
 
 FILES = {"generate_probe.py": "print()\n"}
+PODS = tuple(f"gemma-4-31b-it-{rank}-0" for rank in range(4))
 
 
 def rendered(
@@ -42,6 +47,9 @@ def test_what_a_group_consists_of() -> None:
     assert [(o["kind"], o["metadata"]["name"]) for o in objects] == [
         ("ServiceAccount", "gemma-4-31b-it"),
         ("ConfigMap", "gemma-4-31b-it-files"),
+        ("ConfigMap", "gemma-4-31b-it-transport"),
+        ("Role", "gemma-4-31b-it-transport"),
+        ("RoleBinding", "gemma-4-31b-it-transport"),
         ("Service", "gemma-4-31b-it"),
         *(("StatefulSet", f"gemma-4-31b-it-{rank}") for rank in range(4)),
         *((kind, "gemma-4-31b-it-supervisor") for kind in ("ServiceAccount", "Role", "RoleBinding", "Deployment")),
@@ -165,13 +173,50 @@ def test_nccl_writes_to_a_directory_of_its_own_that_an_unprivileged_sidecar_read
     assert {"name": "nccl", "mountPath": "/var/log/nccl", "readOnly": True} in sidecar["volumeMounts"]
     assert server["command"][:5] == ["python3", "/opt/gb10/start_rank.py", "--nccl-logs", "/var/log/nccl", "--"]
     assert sidecar["securityContext"] == pods.SECURITY["restricted"] | {"readOnlyRootFilesystem": True}
+    assert "transport-account" not in json.dumps(server)
+    assert spec["readinessGates"] == [{"conditionType": "gb10.cluster/transport"}]
     assert "limits" in sidecar["resources"]
     assert "nvidia.com/gpu" not in sidecar["resources"]["limits"]
 
 
+def sidecar_settings(objects: list[dict[str, Any]], rank: int) -> Any:
+    command = pod_of(objects, rank)["spec"]["containers"][-1]["command"]
+    return Gate.parse(command[command.index("--gate") + 1])
+
+
+def test_the_sidecar_knows_what_its_rank_has_to_prove() -> None:
+    gate = sidecar_settings(rendered(pods.PodOptions(sysfs_root="/run/sys")), 2)
+    assert (gate.rank, gate.pod, gate.rdma, gate.port, gate.metrics_port) == (2, PODS[2], True, 30000, 30002)
+    assert gate.pods == PODS
+    assert gate.rails[1] == Rail("roceP2p1s0f0v0", "net2", "10.101.0.3")
+    assert expectation(gate.expect) == Expectation(
+        networks=("IB", "IBext*"), ranks=1, nodes=4, min_devices=2, complete=True
+    )
+    assert not sidecar_settings(rendered(transport="socket"), 0).rdma
+
+
+def test_the_sidecars_may_write_the_status_of_their_group_s_pods_and_events_and_nothing_else() -> None:
+    (role,) = [o for o in rendered() if o["kind"] == "Role" and o["metadata"]["name"].endswith("-transport")]
+    assert role["rules"] == [
+        {"apiGroups": [""], "resources": ["pods"], "resourceNames": list(PODS), "verbs": ["get"]},
+        {"apiGroups": [""], "resources": ["pods/status"], "resourceNames": list(PODS), "verbs": ["patch"]},
+        {"apiGroups": [""], "resources": ["events"], "verbs": ["create"]},
+    ]
+
+
+@pytest.mark.parametrize(("gate", "gates", "asks"), [("warn", False, True), ("off", False, False)])
+def test_the_gate_can_only_warn_or_be_off(gate: Any, gates: bool, asks: bool) -> None:
+    objects = rendered(pods.PodOptions(transport_gate=gate))
+    spec = pod_of(objects, 0)["spec"]
+    assert ("readinessGates" in spec) is gates
+    assert ("--gate" in spec["containers"][-1]["command"]) is asks
+    assert ("transport-account" in json.dumps(spec)) is asks
+    assert any(o["metadata"]["name"].endswith("-transport") for o in objects if o["kind"] == "Role") is asks
+
+
 def test_the_supervisor_may_touch_its_group_s_pods_and_nothing_else() -> None:
     objects = rendered()
-    (role,) = [o for o in objects if o["kind"] == "Role"]
+    (role,) = [o for o in objects if o["kind"] == "Role" and o["metadata"]["name"].endswith("-supervisor")]
     pods_of_group = [f"gemma-4-31b-it-{rank}-0" for rank in range(4)]
     assert [rule["resourceNames"] for rule in role["rules"]] == [pods_of_group, pods_of_group]
     assert {verb for rule in role["rules"] for verb in rule["verbs"]} == {"get", "delete"}
@@ -205,7 +250,7 @@ def test_last_logs_outlive_the_supervisor_where_a_node_s_directory_is_allowed(
 
 def test_one_rank_needs_no_supervisor() -> None:
     plan = sample_plan({"nodes": 1, "tp": 1}, nodes=("b300",))
-    assert "Deployment" not in {o["kind"] for o in sm.render(plan, pods.PodOptions(), FILES, {})}
+    assert not {"Deployment", "Role"} & {o["kind"] for o in sm.render(plan, pods.PodOptions(), FILES, {})}
 
 
 @pytest.mark.parametrize(
@@ -233,14 +278,15 @@ def test_needed_patches_run_before_the_server_and_others_do_not() -> None:
     plan = sample_plan({"patches": (Patch("sm121", "x", needed=True), Patch("old", "y", needed=False))})
     command = pods.command(plan.ranks[0], plan)
     assert command[2:7] == ["--nccl-logs", "/var/log/nccl", "--patch", "/opt/gb10-patches/sm121.py", "--"]
-    assert tuple(command[5:]) == plan.ranks[0].argv
+    assert tuple(command[7:]) == plan.ranks[0].argv
     objects = sm.render(plan, pods.PodOptions(), FILES, {"sm121.py": "print()\n"})
     assert [o["metadata"]["name"] for o in objects if o["kind"] == "ConfigMap"] == [
         "gemma-4-31b-it-files",
+        "gemma-4-31b-it-transport",
         "gemma-4-31b-it-patches",
     ]
     mounts = {m["name"] for m in container_of(objects, 0)["volumeMounts"]}
-    assert mounts == {"shm", "files", "patches"}
+    assert mounts == {"shm", "files", "nccl", "patches"}
 
 
 def test_secrets_are_referred_to_never_written() -> None:

@@ -1,0 +1,65 @@
+# Copyright: The gb10.cluster authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Write the state of a rank's transport in Prometheus' text format."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from .state import Condition, Rail
+
+_DIRECTIONS = {"xmit_bytes": "sent", "rcv_bytes": "received", "tx_bytes": "sent", "rx_bytes": "received"}
+_HELP = {
+    "proven": (
+        "gauge",
+        "1 if this rank, or for rank 0 the whole group, has proven its transport since its last start.",
+    ),
+    "info": ("gauge", "What NCCL's files prove, and the reason of the condition; always 1."),
+    "verdict_age_seconds": ("gauge", "Seconds since the condition changed."),
+    "rdma_bytes_total": ("counter", "Bytes that a rail moved by RDMA."),
+    "tcp_bytes_total": ("counter", "Bytes that a rail's interface moved without RDMA."),
+    "rdma_events_total": (
+        "counter",
+        "Errors, discards, retransmissions and congestion marks that a rail's device counted.",
+    ),
+}
+
+
+def render(
+    labels: Mapping[str, str],
+    condition: Condition,
+    judged: Mapping[str, Any],
+    age: float,
+    rails: Sequence[Rail],
+    counted: Mapping[str, Mapping[str, Mapping[str, int]]],
+) -> str:
+    """Return all metrics of a rank; ``counted`` is the result of ``_rdma.counters.parse_counters``."""
+    said = {"class": judged["transport_class"], "evidence": judged["evidence"], "reason": condition.reason}
+    samples: dict[str, list[tuple[Mapping[str, str], float]]] = {name: [] for name in _HELP}
+    samples["proven"].append(({}, int(condition.proven)))
+    samples["info"].append((said | {"cause": condition.cause}, 1))
+    samples["verdict_age_seconds"].append(({}, round(age, 1)))
+    for number, rail in enumerate(rails):
+        where = {"rail": str(number), "device": rail.device, "interface": rail.interface}
+        for name, value in sorted(counted.get("net", {}).get(rail.interface, {}).items()):
+            samples["tcp_bytes_total"].append((where | {"direction": _DIRECTIONS[name]}, value))
+        for name, value in sorted(counted.get("rdma", {}).get(rail.device, {}).items()):
+            kind = "rdma_bytes_total" if name in _DIRECTIONS else "rdma_events_total"
+            more = {"direction": _DIRECTIONS[name]} if name in _DIRECTIONS else {"event": name}
+            samples[kind].append((where | more, value))
+    return "".join(_metric(name, labels, values) for name, values in samples.items() if values)
+
+
+def _metric(name: str, labels: Mapping[str, str], samples: Sequence[tuple[Mapping[str, str], float]]) -> str:
+    kind, text = _HELP[name]
+    full = f"gb10_transport_{name}"
+    lines = [f"# HELP {full} {text}", f"# TYPE {full} {kind}"]
+    for own, value in samples:
+        pairs = ",".join(f'{key}="{_escaped(text)}"' for key, text in {**labels, **own}.items())
+        lines.append(f"{full}{{{pairs}}} {value}")
+    return "\n".join(lines) + "\n"
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

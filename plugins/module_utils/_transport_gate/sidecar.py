@@ -1,0 +1,242 @@
+# Copyright: The gb10.cluster authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The program beside the server of every rank. Runs in the pod; standard library only.
+
+It repeats the lines that NCCL writes to files, so that ``kubectl logs POD -c transport`` shows them. With ``--gate`` it
+also judges them and keeps a condition of the pod, its events and metrics up to date.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+from .._nccl.overall import expectation, nothing_read
+from .._nccl.sources import SourceError, Sources, judge_sources
+from .._rdma.counters import SCRIPT, parse_counters
+from .._rdma.gids import ROCE_V2, read_devices
+from .._sriov.physical_functions import read_int
+from .api import PodApi
+from .metrics import render
+from .nccl_files import NcclFiles, Signature, open_file
+from .state import Condition, Memory, Rail, Seen, decide, unproven
+
+_ACCOUNT = Path("/var/run/secrets/gb10")
+_PROBE = "/opt/gb10/generate_probe.py"
+_TOKENS = 64
+# Seconds between two generations while the group is not proven, and between two readings of all GIDs.
+_PROBE_EVERY, _RAILS_EVERY = 10, 15
+
+
+@dataclass(frozen=True)
+class Gate:
+    """The settings of the gate. ``pods`` are the group's pods in the order of the ranks."""
+
+    instance: str
+    rank: int
+    pods: tuple[str, ...]
+    rails: tuple[Rail, ...]
+    expect: dict[str, Any]
+    rdma: bool
+    port: int
+    metrics_port: int
+    sysfs_root: str
+
+    @classmethod
+    def parse(cls, text: str) -> Gate:
+        """Return the settings from JSON."""
+        given = json.loads(text)
+        return cls(**given | {"pods": tuple(given["pods"]), "rails": tuple(Rail(**rail) for rail in given["rails"])})
+
+    @property
+    def pod(self) -> str:
+        """Return the name of the own pod."""
+        return self.pods[self.rank]
+
+
+def say(text: str) -> None:
+    """Write a line that is not NCCL's."""
+    print(f"[{time.strftime('%Y-%m-%d %H:%M:%S')}] gb10.cluster transport: {text}", flush=True)
+
+
+class Prober:
+    """Makes the server generate a few tokens, because NCCL connects only when it is used."""
+
+    def __init__(self, port: int) -> None:
+        self._command = [sys.executable, _PROBE, "--port", str(port), "--measure", str(_TOKENS), "--timeout", "20"]
+        self._running: subprocess.Popen[bytes] | None = None
+        self._not_before = 0.0
+
+    def run(self, now: float) -> None:
+        """Start a generation, unless one still runs or the last one began a moment ago."""
+        if now >= self._not_before and (self._running is None or self._running.poll() is not None):
+            self._not_before = now + _PROBE_EVERY
+            # Before the server listens, the probe fails at once.
+            quiet = subprocess.DEVNULL
+            self._running = subprocess.Popen(self._command, stdout=quiet, stderr=quiet)
+
+
+@dataclass
+class Watch:
+    """Judges NCCL's files of one rank and publishes every change."""
+
+    gate: Gate
+    files: NcclFiles
+    api: PodApi
+    memory: Memory = field(default_factory=Memory)
+    text: str = ""
+    _signature: Signature = ()
+    _judged: dict[str, Any] = field(default_factory=lambda: nothing_read("NCCL has written nothing yet"))
+    _counted: dict[str, Any] = field(default_factory=dict)
+    _rails: tuple[frozenset[str], dict[str, int]] = (frozenset(), {})
+    _rails_read: float = -_RAILS_EVERY
+    _published: tuple[str, Condition] | None = None
+    _since: float = 0.0
+
+    def __post_init__(self) -> None:
+        self._prober = Prober(self.gate.port)
+
+    def step(self, now: float) -> None:
+        """Look once, and publish what changed; raise OSError."""
+        seen = self._look(now)
+        condition = decide(seen, self.memory, self.gate.rails, self.gate.rdma, now)
+        if not condition.proven and condition.reason != "NotStarted" and self.gate.rank == 0:
+            self._prober.run(now)
+        self._publish(seen.start, condition)
+        labels = {"instance": self.gate.instance, "rank": str(self.gate.rank)}
+        age = time.time() - self._since
+        self.text = render(labels, condition, self._judged, age, self.gate.rails, self._counted)
+
+    def _look(self, now: float) -> Seen:
+        start, files = self.files.current()
+        signature = self.files.signature()
+        if signature != self._signature:
+            self._judged = self._judge(files)
+            self._signature = signature
+        command = ["/bin/sh", "-c", SCRIPT, "sh", self.gate.sysfs_root, "/sys"]
+        ran = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
+        self._counted = parse_counters(ran.stdout)
+        if now - self._rails_read >= _RAILS_EVERY:
+            self._rails, self._rails_read = self._read_rails(), now
+        gids, mtus = self._rails
+        head = self.gate.rank == 0
+        others = {name: self._other(name) for name in self.gate.pods if head and name != self.gate.pod}
+        return Seen(start, self._judged, gids, mtus, self._moved(), self._tokens() if head else None, others)
+
+    def _judge(self, files: list[Path]) -> dict[str, Any]:
+        opened: Sources = {self.gate.pod: [open_file(path) for path in files]}
+        try:
+            return judge_sources(opened, expectation(self.gate.expect), {self.gate.pod: self.gate.rank})[0]
+        except SourceError as error:
+            return nothing_read(str(error))
+
+    def _read_rails(self) -> tuple[frozenset[str], dict[str, int]]:
+        """Return the planned addresses that have a RoCE v2 GID, and the MTUs of the interfaces."""
+        wanted = {(rail.device, rail.address) for rail in self.gate.rails}
+        found = {
+            gid.ipv4
+            for device in read_devices(self.gate.sysfs_root)
+            for port in device.ports
+            for gid in port.gids
+            if gid.type == ROCE_V2 and gid.ipv4 and (device.name, gid.ipv4) in wanted
+        }
+        mtus = {rail.interface: read_int(Path("/sys/class/net", rail.interface, "mtu")) for rail in self.gate.rails}
+        return frozenset(found), {name: mtu for name, mtu in mtus.items() if mtu is not None}
+
+    def _moved(self) -> int | None:
+        devices = [self._counted["rdma"].get(rail.device, {}) for rail in self.gate.rails]
+        sent = [counters["xmit_bytes"] for counters in devices if "xmit_bytes" in counters]
+        return sum(sent) if sent else None
+
+    def _tokens(self) -> float | None:
+        """Return the number of tokens that the server has generated; None without --enable-metrics."""
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.gate.port}/metrics", timeout=5) as answer:
+                lines = answer.read().decode(errors="replace").splitlines()
+            values = [line.rpartition(" ")[2] for line in lines if line.startswith("sglang:generation_tokens_total")]
+            return sum(map(float, values)) if values else None
+        except (OSError, ValueError):
+            return None
+
+    def _other(self, name: str) -> str:
+        try:
+            return unproven(self.api.pod(name))
+        except OSError as error:
+            return f"its pod can't be read ({error})"
+
+    def _publish(self, start: str, condition: Condition) -> None:
+        before = self._published
+        if before == (start, condition):
+            return
+        now = time.time()
+        last_start, last = before or ("", Condition(False, "", ""))
+        same = before is not None and (last_start, last.proven) == (start, condition.proven)
+        since = self._since if same else now
+        stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(since))
+        self.api.set_condition(condition, stamp)
+        self._since, self._published = since, (start, condition)
+        say(f"{condition.reason}: {condition.message}")
+        # A start that has not connected yet is no event; a proof that is lost without a start is one.
+        lost = last.proven and last_start == start
+        if condition.reason != last.reason and (lost or condition.reason not in ("NotStarted", "NotProven")):
+            self.api.add_event(condition, time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(now)))
+
+
+def _serve_metrics(watch: Watch) -> None:
+    class Metrics(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            body = watch.text.encode()
+            self.send_response(200 if self.path == "/metrics" else 404)
+            self.send_header("Content-Type", "text/plain; version=0.0.4")
+            self.end_headers()
+            if self.path == "/metrics":
+                self.wfile.write(body)
+
+        def log_message(self, format: str, *args: Any) -> None:
+            """Log nothing: Prometheus asks every few seconds."""
+
+    server = ThreadingHTTPServer(("", watch.gate.metrics_port), Metrics)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+
+
+def main() -> None:
+    """Repeat NCCL's lines and keep the gate until the pod ends."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--nccl-logs", required=True, type=Path, metavar="DIRECTORY")
+    parser.add_argument("--interval", type=float, default=3)
+    parser.add_argument("--gate", type=Gate.parse, metavar="JSON", help="without it, the lines are only repeated")
+    options = parser.parse_args()
+    # Process 1 of a container ignores SIGTERM unless it has a handler.
+    signal.signal(signal.SIGTERM, lambda *_signal: sys.exit(0))
+    files = NcclFiles(options.nccl_logs)
+    watch = None
+    if gate := options.gate:
+        api = PodApi(_ACCOUNT, os.environ["POD_NAMESPACE"], gate.pod, os.environ["POD_UID"])
+        watch = Watch(gate, NcclFiles(options.nccl_logs), api)
+        _serve_metrics(watch)
+    while True:
+        try:
+            for block in files.new_lines():
+                sys.stdout.buffer.write(block)
+            sys.stdout.buffer.flush()
+            if watch:
+                watch.step(time.monotonic())
+        except (OSError, subprocess.SubprocessError) as error:
+            # A start of the server deletes the files of the start before it, and the API may be away for a while.
+            say(f"trying again: {error}")
+        time.sleep(options.interval)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,164 @@
+# Copyright: The gb10.cluster authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Decide whether a rank, or with its head the whole group, has proven its transport.
+
+NCCL's files decide. What NCCL cannot see afterwards is watched beside them: the GIDs and MTUs of the planned rails, and
+on the head whether RDMA counters move while tokens are generated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from .._kube.labels import TRANSPORT
+from .._nccl.overall import is_final
+
+# A window of the counters must have this many tokens and seconds. A server may count the tokens of a long request at
+# its end, after the bytes that they took, so one silent window is not enough.
+_TOKENS, _SECONDS, _WINDOWS = 32, 20.0, 2
+# A pipeline of two ranks sends one hidden state per token, several KB, and tensor parallelism far more.
+_BYTES_PER_TOKEN = 64
+
+
+@dataclass(frozen=True)
+class Rail:
+    """One planned rail of a rank: RDMA device, interface in the pod, IPv4 address."""
+
+    device: str
+    interface: str
+    address: str
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What the sidecar of a rank sees at one moment.
+
+    ``start`` names the server's current start; empty if there was none. ``judged`` is the judgement of NCCL's files.
+    ``gids`` are the addresses with a RoCE v2 GID on their planned device, ``mtus`` the MTU of each interface.
+    ``rdma_bytes`` and ``tokens`` are counters, None where they are unknown. ``others`` maps each other rank's pod, as
+    the head sees it, to the reason why it has not proven its transport, empty if it has.
+    """
+
+    start: str
+    judged: Mapping[str, Any]
+    gids: frozenset[str] = frozenset()
+    mtus: Mapping[str, int] = field(default_factory=dict)
+    rdma_bytes: int | None = None
+    tokens: float | None = None
+    others: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Condition:
+    """The condition of a pod; ``cause`` is the identifier of a cause in NCCL's files, if there is one."""
+
+    proven: bool
+    reason: str
+    message: str
+    cause: str = ""
+
+
+@dataclass
+class Memory:
+    """What the sidecar remembers between two observations."""
+
+    start: str = ""
+    mtus: dict[str, int] = field(default_factory=dict)
+    window: tuple[float, float, int] | None = None
+    silent: int = 0
+
+
+def decide(seen: Seen, memory: Memory, rails: tuple[Rail, ...], rdma: bool, now: float) -> Condition:
+    """Return the condition of a rank; update ``memory``. ``rdma`` tells whether the plan wants RDMA."""
+    if seen.start != memory.start:
+        memory.start, memory.window, memory.silent = seen.start, None, 0
+    _count(seen, memory, now)
+    if not seen.start:
+        return Condition(False, "NotStarted", "the server has not started yet, so NCCL has written nothing")
+    if not seen.judged["satisfied"]:
+        wrong = is_final(seen.judged)
+        cause = next((cause["id"] for cause in seen.judged["causes"] if cause["confidence"] >= 0.3), "")
+        return Condition(False, "WrongTransport" if wrong else "NotProven", str(seen.judged["msg"]), cause)
+    found = _fell(seen, memory) or (rdma and (_vanished(seen, rails) or _silent(memory)))
+    if found:
+        return found
+    waiting = {pod: why for pod, why in seen.others.items() if why}
+    if waiting:
+        said = "; ".join(f"{pod}: {why}" for pod, why in waiting.items())
+        return Condition(False, "OtherRanks", f"this rank has proven its transport, others have not: {said}")
+    return Condition(True, "Proven", str(seen.judged["msg"]))
+
+
+def _vanished(seen: Seen, rails: tuple[Rail, ...]) -> Condition | None:
+    for rail in rails:
+        if rail.address not in seen.gids:
+            return Condition(
+                False,
+                "GidMissing",
+                f"{rail.device} has no RoCE v2 GID for {rail.address}, so RDMA with other ranks fails. Give "
+                f"{rail.interface} this address again: playbook fabric, then restart the group",
+                "gid_changed",
+            )
+    return None
+
+
+def _fell(seen: Seen, memory: Memory) -> Condition | None:
+    for interface, mtu in seen.mtus.items():
+        highest = memory.mtus[interface] = max(mtu, memory.mtus.get(interface, 0))
+        if mtu < highest:
+            return Condition(
+                False,
+                "MtuFell",
+                f"{interface} has MTU {mtu} and had {highest}, so large messages are cut or lost. Set the VF's MTU to "
+                f"{highest}: playbook fabric",
+                "mtu_differs",
+            )
+    return None
+
+
+def _count(seen: Seen, memory: Memory, now: float) -> None:
+    """Close the window of the counters when it is long enough."""
+    if seen.tokens is None or seen.rdma_bytes is None:
+        return
+    if memory.window is None or seen.tokens < memory.window[1] or seen.rdma_bytes < memory.window[2]:
+        memory.window = (now, seen.tokens, seen.rdma_bytes)
+        return
+    begun, tokens, moved = memory.window
+    made = seen.tokens - tokens
+    if made < _TOKENS or now - begun < _SECONDS:
+        return
+    memory.silent = memory.silent + 1 if seen.rdma_bytes - moved < made * _BYTES_PER_TOKEN else 0
+    memory.window = (now, seen.tokens, seen.rdma_bytes)
+
+
+def _silent(memory: Memory) -> Condition | None:
+    if memory.silent < _WINDOWS:
+        return None
+    return Condition(
+        False,
+        "CountersSilent",
+        "tokens are generated, but the RDMA counters of the rails do not move: the bytes use another path than NCCL "
+        "named. Restart the group, and run playbook verify",
+    )
+
+
+def unproven(pod: Mapping[str, Any]) -> str:
+    """Return why a pod (an API object) has not proven its transport since the last start of its server, or nothing."""
+    if pod["metadata"].get("deletionTimestamp"):
+        return "it is being deleted"
+    status = pod.get("status", {})
+    server: Mapping[str, Any] = next((c for c in status.get("containerStatuses") or [] if c["name"] == "sglang"), {})
+    running = server.get("state", {}).get("running")
+    if not running:
+        return "its server does not run"
+    condition = next((c for c in status.get("conditions") or [] if c["type"] == TRANSPORT), None)
+    if condition is None:
+        return "its sidecar has said nothing yet"
+    if condition["status"] != "True":
+        return str(condition.get("message") or "no reason is known")
+    # Both times are of the clock of that pod's node, in UTC and in the same format.
+    if (condition.get("lastTransitionTime") or "") < (running.get("startedAt") or ""):
+        return "it has proven nothing since its last start"
+    return ""

@@ -1,0 +1,64 @@
+# Copyright: The gb10.cluster authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Test that NCCL's lines are repeated once and whole, and that nothing but NCCL's files is read."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from ansible_collections.gb10.cluster.plugins.module_utils._transport_gate.nccl_files import NcclFiles, open_file
+
+
+def test_lines_are_repeated_once_and_whole_over_several_starts(tmp_path: Path) -> None:
+    files = NcclFiles(tmp_path)
+    assert (list(files.new_lines()), files.current()) == ([], ("", []))
+    first = tmp_path / "1"
+    first.mkdir()
+    (first / "h.40").write_bytes(b"one\ntw")
+    (first / "h.41").write_bytes(b"other\n")
+    assert b"".join(files.new_lines()) == b"one\nother\n"
+    before = files.signature()
+    with (first / "h.40").open("ab") as stream:
+        stream.write(b"o\n")
+    assert files.signature() != before
+    assert b"".join(files.new_lines()) == b"two\n"
+    assert b"".join(files.new_lines()) == b""
+    (tmp_path / "2").mkdir()
+    # A process of the next start has the number of an earlier one.
+    (tmp_path / "2" / "h.40").write_bytes(b"new\n")
+    assert b"".join(files.new_lines()) == b"new\n"
+    assert files.current() == ("2", [tmp_path / "2" / "h.40"])
+
+
+def test_the_process_that_wrote_last_is_read_last(tmp_path: Path) -> None:
+    start = tmp_path / "1"
+    start.mkdir()
+    for name, when in (("h.1000", 20), ("h.999", 10)):
+        (start / name).write_text("x")
+        os.utime(start / name, (when, when))
+    assert [path.name for path in NcclFiles(tmp_path).current()[1]] == ["h.999", "h.1000"]
+
+
+def test_a_line_without_an_end_is_passed_on_in_pieces(tmp_path: Path) -> None:
+    (tmp_path / "1").mkdir()
+    (tmp_path / "1" / "h.40").write_bytes(b"x" * ((1 << 20) + 5))
+    assert sum(map(len, NcclFiles(tmp_path).new_lines())) == 1 << 20
+
+
+def test_links_and_pipes_that_the_server_makes_are_not_read(tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.mkdir()
+    (secret / "token").write_text("t0ken\n")
+    logs = tmp_path / "logs"
+    start = logs / "1"
+    start.mkdir(parents=True)
+    (logs / "9").symlink_to(secret)
+    os.mkfifo(start / "pipe")
+    (start / "token").symlink_to(secret / "token")
+    files = NcclFiles(logs)
+    assert (list(files.new_lines()), files.current()) == ([], ("1", []))
+    for name in ("token", "pipe"):
+        with pytest.raises(OSError, match=r"token|not a regular file"), open_file(start / name):
+            pass

@@ -1,0 +1,218 @@
+# Copyright: The gb10.cluster authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Test the sidecar's program with files and a sysfs of its own, and an API that records what it is told."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible_collections.gb10.cluster.plugins.module_utils._transport_gate import api, sidecar
+from ansible_collections.gb10.cluster.plugins.module_utils._transport_gate.nccl_files import NcclFiles
+from ansible_collections.gb10.cluster.plugins.module_utils._transport_gate.state import Condition
+
+LINES = (
+    "NCCL version 2.28.9+cuda13.0",
+    "ncclCommInitRankConfig comm 0x1 rank 0 nranks 2 cudaDev 0 nvmlDev 0 busId f01000 commId 0x7 - Init START",
+    "comm 0x1 rank 0 nRanks 2 nNodes 2 localRanks 1 localRank 0 MNNVL 0",
+    "ncclCommInitRank comm 0x1 rank 0 nranks 2 cudaDev 0 nvmlDev 0 busId f01000 commId 0x7 - Init COMPLETE",
+    "Channel 00/0 : 1[0] -> 0[0] [receive] via NET/{net}/0",
+    "Connected all rings, use ring PXN 0 GDR 0",
+)
+GATE = {
+    "instance": "g",
+    "rank": 0,
+    "pods": ["g-0-0", "g-1-0"],
+    "rails": [{"device": "mlx0", "interface": "lo", "address": "10.100.0.1"}],
+    "expect": {"networks": ["IB"], "ranks": 1, "nodes": 2, "min_devices": 1, "complete": True, "gdr": None},
+    "rdma": True,
+    "port": 9,
+    "metrics_port": 0,
+}
+STARTED, LATER = "2026-11-22T12:00:00Z", "2026-11-22T12:00:30Z"
+
+
+class FakeApi:
+    """The other rank's pod, and everything that was written."""
+
+    def __init__(self) -> None:
+        self.conditions: list[Condition] = []
+        self.times: list[str] = []
+        self.events: list[str] = []
+        self.proven = "True"
+
+    def pod(self, _name: str) -> dict[str, Any]:
+        said = {"type": "gb10.cluster/transport", "status": self.proven, "lastTransitionTime": LATER, "message": "TCP"}
+        server = {"name": "sglang", "state": {"running": {"startedAt": STARTED}}}
+        return {"metadata": {}, "status": {"containerStatuses": [server], "conditions": [said]}}
+
+    def set_condition(self, condition: Condition, since: str) -> None:
+        self.conditions.append(condition)
+        self.times.append(since)
+
+    def add_event(self, condition: Condition, _when: str) -> None:
+        self.events.append(condition.reason)
+
+
+class Rank:
+    """One rank with its files, and the number of generations that its sidecar asked for."""
+
+    def __init__(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.logs, self.sysfs, self.asked = path / "logs", path / "sys", 0
+        self.logs.mkdir()
+        gate = sidecar.Gate.parse(json.dumps(GATE | {"sysfs_root": str(self.sysfs)}))
+        self.api = FakeApi()
+        self.watch = sidecar.Watch(gate, NcclFiles(self.logs), self.api)  # type: ignore[arg-type]
+        self.port = self.sysfs / "class/infiniband/mlx0/ports/1"
+        self.write("gids/3", "0000:0000:0000:0000:0000:ffff:0a64:0001")
+        self.write("gid_attrs/types/3", "RoCE v2")
+        self.write("counters/port_xmit_data", "25")
+        monkeypatch.setattr(sidecar.Prober, "run", self._ask)
+        self.now = 0.0
+
+    def _ask(self, _now: float) -> None:
+        self.asked += 1
+
+    def write(self, name: str, text: str) -> None:
+        (self.port / name).parent.mkdir(parents=True, exist_ok=True)
+        (self.port / name).write_text(f"{text}\n")
+
+    def nccl(self, start: str, net: str = "IB", lines: int = len(LINES)) -> None:
+        (self.logs / start).mkdir(exist_ok=True)
+        said = "".join(f"g-0-0:40:40 [0] NCCL INFO {line.format(net=net)}\n" for line in LINES[:lines])
+        (self.logs / start / "g-0-0.40").write_text(said)
+
+    def step(self, seconds: float = 3) -> str:
+        self.now += seconds
+        self.watch.step(self.now)
+        return self.api.conditions[-1].reason
+
+
+@pytest.fixture
+def rank(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Rank:
+    return Rank(tmp_path, monkeypatch)
+
+
+def test_a_head_is_proven_after_it_made_nccl_talk_and_says_so_once(rank: Rank) -> None:
+    assert rank.step() == "NotStarted"
+    rank.nccl("1", lines=4)
+    assert (rank.step(), rank.asked) == ("NotProven", 1)
+    rank.nccl("1")
+    assert [rank.step() for _look in range(3)] == ["Proven"] * 3
+    assert len(rank.api.conditions) == 3
+    # A server that has not connected yet is no event.
+    assert (rank.api.events, rank.asked) == (["Proven"], 1)
+    assert 'gb10_transport_proven{instance="g",rank="0"} 1' in rank.watch.text
+    assert 'device="mlx0",interface="lo",direction="sent"} 100' in rank.watch.text
+
+
+def test_a_new_communicator_on_tcp_takes_the_proof_away(rank: Rank) -> None:
+    rank.nccl("1")
+    assert rank.step() == "Proven"
+    with (rank.logs / "1" / "g-0-0.40").open("a") as stream:
+        stream.write("".join(f"g-0-0:40:41 [0] NCCL INFO {line.format(net='Socket')}\n" for line in LINES[1:]))
+    assert rank.step() == "WrongTransport"
+    assert "Socket" in rank.api.conditions[-1].message
+    assert rank.api.events == ["Proven", "WrongTransport"]
+
+
+def test_a_proof_that_is_lost_without_a_start_is_an_event(rank: Rank) -> None:
+    rank.nccl("1")
+    rank.step()
+    rank.nccl("1", lines=2)
+    assert rank.step() == "NotProven"
+    assert rank.api.events == ["Proven", "NotProven"]
+
+
+def test_a_start_forgets_the_proof_of_the_start_before(rank: Rank, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [1000.0]
+    monkeypatch.setattr(sidecar.time, "time", lambda: clock[0])
+    rank.nccl("1")
+    rank.step()
+    clock[0] += 60
+    (rank.logs / "2").mkdir()
+    assert rank.step() == "NotProven"
+    clock[0] += 60
+    rank.nccl("2")
+    assert rank.step() == "Proven"
+    # The head compares this time with the start of the server.
+    assert rank.api.times == ["1970-01-01T00:16:40Z", "1970-01-01T00:17:40Z", "1970-01-01T00:18:40Z"]
+
+
+def test_a_start_that_is_proven_between_two_looks_has_a_new_time(rank: Rank, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [1000.0]
+    monkeypatch.setattr(sidecar.time, "time", lambda: clock[0])
+    rank.nccl("1")
+    rank.step()
+    clock[0] += 60
+    rank.nccl("2")
+    assert rank.step() == "Proven"
+    assert rank.api.times[-1] == "1970-01-01T00:17:40Z"
+
+
+def test_another_rank_and_a_gid_that_vanished_take_the_head_away_and_give_it_back(rank: Rank) -> None:
+    rank.nccl("1")
+    assert rank.step() == "Proven"
+    rank.api.proven = "False"
+    assert rank.step() == "OtherRanks"
+    assert rank.api.conditions[-1].message.endswith("g-1-0: TCP")
+    rank.api.proven = "True"
+    assert rank.step() == "Proven"
+    (rank.port / "gids/3").unlink()
+    assert rank.step(20) == "GidMissing"
+    rank.write("gids/3", "0000:0000:0000:0000:0000:ffff:0a64:0001")
+    assert rank.step(20) == "Proven"
+
+
+def test_an_api_that_is_away_is_asked_again(rank: Rank, monkeypatch: pytest.MonkeyPatch) -> None:
+    rank.nccl("1")
+    with monkeypatch.context() as away:
+
+        def refuse(*_words: Any) -> None:
+            raise OSError("connection refused")
+
+        away.setattr(rank.api, "set_condition", refuse)
+        with pytest.raises(OSError, match="connection refused"):
+            rank.watch.step(3)
+    assert rank.step() == "Proven"
+
+
+def test_what_is_sent_to_the_api(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "fd00::1")
+    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
+    monkeypatch.setattr(api.ssl, "create_default_context", lambda **_options: None)
+    (tmp_path / "token").write_text("t0ken\n")
+    sent: list[Any] = []
+
+    class Answer:
+        def __enter__(self) -> Answer:
+            return self
+
+        def __exit__(self, *_error: object) -> None:
+            return
+
+        def read(self) -> bytes:
+            return b'{"metadata": {}}'
+
+    def urlopen(request: Any, **_options: Any) -> Answer:
+        sent.append((request.get_method(), request.full_url, dict(request.headers), json.loads(request.data or b"{}")))
+        return Answer()
+
+    monkeypatch.setattr(api.urllib.request, "urlopen", urlopen)
+    pods = api.PodApi(tmp_path, "ns", "g-0-0", "uid")
+    condition = Condition(False, "WrongTransport", "x" * 2000)
+    assert pods.pod("g-1-0") == {"metadata": {}}
+    pods.set_condition(condition, LATER)
+    pods.add_event(condition, LATER)
+    base = "https://[fd00::1]:443/api/v1/namespaces/ns"
+    assert [(method, url) for method, url, _headers, _body in sent] == [
+        ("GET", f"{base}/pods/g-1-0"),
+        ("PATCH", f"{base}/pods/g-0-0/status"),
+        ("POST", f"{base}/events"),
+    ]
+    assert sent[1][2]["Content-type"] == "application/strategic-merge-patch+json"
+    (written,) = sent[1][3]["status"]["conditions"]
+    assert (written["type"], written["status"], len(written["message"])) == ("gb10.cluster/transport", "False", 1000)
+    assert (sent[2][3]["type"], sent[2][3]["reason"]) == ("Warning", "TransportWrongTransport")

@@ -1,0 +1,148 @@
+# Copyright: The gb10.cluster authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Test when a rank counts as proven, and what its condition says when it does not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from ansible_collections.gb10.cluster.plugins.module_utils._transport_gate import metrics
+from ansible_collections.gb10.cluster.plugins.module_utils._transport_gate.state import (
+    Condition,
+    Memory,
+    Rail,
+    Seen,
+    decide,
+    unproven,
+)
+
+RAILS = (Rail("rocep1s0f0v0", "net1", "10.100.0.1"), Rail("roceP2p1s0f0v0", "net2", "10.101.0.1"))
+GOOD = {
+    "satisfied": True,
+    "verdict": "ib",
+    "transport_class": "rdma",
+    "evidence": "channels",
+    "causes": [],
+    "msg": "1 ranks talk over NET/IB/0, NET/IB/1, proved by channels",
+}
+NO_DEVICE = {"id": "no_rdma_device", "confidence": 0.8}
+TCP = GOOD | {"satisfied": False, "verdict": "socket", "transport_class": "tcp", "causes": [NO_DEVICE], "msg": "TCP"}
+EARLY = GOOD | {"satisfied": False, "verdict": "unknown", "transport_class": "unknown", "evidence": "none", "msg": "?"}
+DEAD = EARLY | {"verdict": "error", "evidence": "failure", "msg": "failed"}
+SOUND: dict[str, Any] = {
+    "start": "1",
+    "judged": GOOD,
+    "gids": frozenset(rail.address for rail in RAILS),
+    "mtus": {"net1": 9000, "net2": 9000},
+}
+
+
+def look(memory: Memory | None = None, now: float = 0, rdma: bool = True, **changes: Any) -> Condition:
+    return decide(Seen(**(SOUND | changes)), memory or Memory(), RAILS, rdma, now)
+
+
+def test_a_sound_rank_is_proven() -> None:
+    assert look() == Condition(True, "Proven", GOOD["msg"])
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason", "words"),
+    [
+        ({"start": ""}, "NotStarted", "has not started"),
+        ({"judged": EARLY}, "NotProven", "?"),
+        ({"judged": TCP}, "WrongTransport", "TCP"),
+        ({"judged": DEAD}, "WrongTransport", "failed"),
+        ({"gids": frozenset({"10.101.0.1"})}, "GidMissing", "rocep1s0f0v0 has no RoCE v2 GID for 10.100.0.1"),
+        ({"others": {"g-1-0": "", "g-2-0": "TCP"}}, "OtherRanks", "g-2-0: TCP"),
+    ],
+)
+def test_every_other_state_says_why(changes: dict[str, Any], reason: str, words: str) -> None:
+    condition = look(**changes)
+    assert (condition.proven, condition.reason) == (False, reason)
+    assert words in condition.message
+    assert "g-1-0" not in condition.message
+
+
+def test_a_group_that_is_meant_to_use_tcp_needs_no_gids() -> None:
+    assert look(rdma=False, gids=frozenset(), judged=TCP | {"satisfied": True}).proven
+
+
+def test_the_condition_names_the_probable_cause() -> None:
+    assert look(judged=TCP).cause == "no_rdma_device"
+    assert look(judged=TCP | {"causes": [NO_DEVICE | {"confidence": 0.1}]}).cause == ""
+
+
+def test_an_mtu_that_fell_stays_wrong_until_it_is_back_even_over_a_restart() -> None:
+    memory = Memory()
+    assert look(memory).proven
+    fallen = look(memory, start="2", mtus={"net1": 9000, "net2": 1500})
+    assert (fallen.reason, fallen.message[:33]) == ("MtuFell", "net2 has MTU 1500 and had 9000, s")
+    assert look(memory).proven
+    # Only a fall counts: the sidecar does not know the plan's MTU.
+    assert look(mtus={"net1": 1500}).proven
+
+
+def count(memory: Memory, steps: list[tuple[float, float | None, int | None]]) -> list[str]:
+    return [look(memory, now, tokens=tokens, rdma_bytes=moved).reason for now, tokens, moved in steps]
+
+
+def test_counters_that_stand_still_while_tokens_flow_are_found_and_recover() -> None:
+    steps = [(0, 0, 0), (21, 100, 10_000_000), (42, 200, 10_000_000), (63, 300, 10_000_010), (84, 400, 20_000_000)]
+    assert count(Memory(), list(steps)) == ["Proven", "Proven", "Proven", "CountersSilent", "Proven"]
+
+
+def test_counters_prove_nothing_against_an_idle_unmeasured_or_restarted_server() -> None:
+    still = [(20.0 * step, 5.0, 7) for step in range(10)]
+    assert set(count(Memory(), list(still))) == {"Proven"}
+    assert set(count(Memory(), [(20.0 * step, None, 7) for step in range(10)])) == {"Proven"}
+    assert set(count(Memory(), [(20.0 * step, 100.0 * step, None) for step in range(10)])) == {"Proven"}
+    # The server and its counters started again.
+    assert set(count(Memory(), [(0, 900, 9_000_000), (21, 0, 9_000_000), (42, 20, 9_000_000)])) == {"Proven"}
+
+
+def test_tokens_that_are_counted_only_when_a_long_request_ends_are_no_alarm() -> None:
+    steps = [(0, 0, 0), (60, 0, 60_000_000), (61, 4000, 60_000_100), (120, 4000, 120_000_000), (121, 8000, 120_000_100)]
+    assert set(count(Memory(), list(steps))) == {"Proven"}
+
+
+def pod(**status: Any) -> dict[str, Any]:
+    server = {"name": "sglang", "state": {"running": {"startedAt": "2026-11-22T12:00:00Z"}}}
+    said = {"type": "gb10.cluster/transport", "status": "True", "lastTransitionTime": "2026-11-22T12:00:30Z"}
+    return {"metadata": {}, "status": {"containerStatuses": [server], "conditions": [said]} | status}
+
+
+def test_another_rank_counts_only_with_a_proof_since_its_last_start() -> None:
+    assert unproven(pod()) == ""
+    assert unproven(pod() | {"metadata": {"deletionTimestamp": "x"}}) == "it is being deleted"
+    assert unproven({"metadata": {}}) == "its server does not run"
+    assert unproven(pod(conditions=None)) == "its sidecar has said nothing yet"
+    said = pod()["status"]["conditions"][0]
+    assert unproven(pod(conditions=[said | {"status": "False", "message": "NCCL transport socket"}])) == (
+        "NCCL transport socket"
+    )
+    old = said | {"lastTransitionTime": "2026-11-22T11:59:59Z"}
+    assert unproven(pod(conditions=[old])) == "it has proven nothing since its last start"
+
+
+def test_metrics_are_in_prometheus_format() -> None:
+    counted = {
+        "rdma": {
+            "rocep1s0f0v0": {"xmit_bytes": 7, "rcv_bytes": 8, "port_xmit_discards": 1},
+            "other": {"xmit_bytes": 9},
+        },
+        "net": {"net1": {"tx_bytes": 5, "rx_bytes": 6}, "eth0": {"tx_bytes": 3}},
+    }
+    condition = Condition(False, "WrongTransport", "text", "no_rdma_device")
+    text = metrics.render({"instance": 'g"\n', "rank": "1"}, condition, TCP, 12.345, RAILS, counted)
+    who = 'instance="g\\"\\n",rank="1"'
+    assert f"gb10_transport_proven{{{who}}} 0\n" in text
+    said = 'class="tcp",evidence="channels",reason="WrongTransport",cause="no_rdma_device"'
+    assert f"gb10_transport_info{{{who},{said}}} 1\n" in text
+    rail = 'rail="0",device="rocep1s0f0v0",interface="net1"'
+    assert f'gb10_transport_rdma_bytes_total{{{who},{rail},direction="received"}} 8\n' in text
+    assert f'gb10_transport_tcp_bytes_total{{{who},{rail},direction="sent"}} 5\n' in text
+    assert f'gb10_transport_rdma_events_total{{{who},{rail},event="port_xmit_discards"}} 1\n' in text
+    assert "eth0" not in text
+    assert '"other"' not in text
+    assert text.count("# TYPE gb10_transport_verdict_age_seconds gauge") == 1
