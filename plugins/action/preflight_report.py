@@ -9,12 +9,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import has_errors
-from ansible_collections.gb10.cluster.plugins.module_utils._preflight.rule import Host, Settings
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import ControllerAction
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.options import from_options
 from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.model import Plan
 from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.plan import plan_fabric
 from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.variables import fabric_variables, plain
+from ansible_collections.gb10.cluster.plugins.plugin_utils._preflight.host import Host, Settings
 from ansible_collections.gb10.cluster.plugins.plugin_utils._preflight.report import check_hosts, format_report
 
 

@@ -9,7 +9,7 @@ import re
 from pathlib import Path
 
 from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.model import vf_mac
-from ansible_collections.gb10.cluster.plugins.plugin_utils._preflight.rules import RULES
+from ansible_collections.gb10.cluster.plugins.plugin_utils._preflight.rules import load_rules
 
 ROOT = Path(__file__).resolve().parents[2]
 GUIDE = (ROOT / "docs" / "fabric.md").read_text(encoding="utf-8")
@@ -39,7 +39,7 @@ def documented(prefix: str) -> set[str]:
 
 
 def test_every_preflight_rule_is_documented() -> None:
-    assert documented("preflight") == set(RULES)
+    assert documented("preflight") == set(load_rules())
 
 
 def test_every_rule_of_the_planner_is_documented() -> None:

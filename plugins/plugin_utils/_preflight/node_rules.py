@@ -1,212 +1,156 @@
 # Copyright: The gb10.cluster authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Rules for a GPU node, other than those for its ports, applied to its facts."""
+"""Find the faults of a Kubernetes node, by rule.
+
+Preflight applies these rules to all hosts before anything is changed. Role k3s applies the same rules to one host
+before it installs K3s.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 
-from ansible_collections.gb10.cluster.plugins.module_utils._preflight.rule import Fault, Host, Rule, fault_if
+from ansible_collections.gb10.cluster.plugins.module_utils._common.versions import Version
+from ansible_collections.gb10.cluster.plugins.module_utils._k3s.service import EXAMPLE, parse_k3s_version
 
-_BUSY_PERCENT = 50
-# Bits of clocks_event_reasons.active that show a limit from outside the program (nvml.h, nvmlClocksEventReason…)
-_SLOWDOWNS = {0x4: "power cap", 0x8: "hardware slowdown", 0x40: "heat", 0x80: "power brake"}
-# Kernels that are known to fail: start of the release, a further condition on the host's facts, and the reason.
-BAD_KERNELS: tuple[tuple[str, Callable[[Host], bool], str], ...] = (
-    (
-        "7.0.0-1019-nvidia",
-        lambda host: host.known["cma_kib"] == 0,
-        "without contiguous memory, registering memory for RDMA fails on GB10 (NVIDIA advisory of 2026-09-13)",
+from .host import Fault, Find, Host, fault_if
+
+MAX_CLOCK_SKEW_S = 60  # a slow connection adds seconds; a clock that is behind rejects K3s's certificates
+CGROUP_V1_REFUSED_FROM = (1, 35)
+# DGX OS 7 is based on Ubuntu 24.04; the lab runs Debian 13
+TESTED_SYSTEMS = {("ubuntu", "24.04"), ("debian", "13")}
+# Ports of K3s (docs.k3s.io/installation/requirements, and the listeners of a node of v1.36)
+NODE_PORTS = {6444: "K3s's load balancer", 10250: "the kubelet", 10256: "kube-proxy", 10010: "containerd's streams"}
+SERVER_PORTS = {6443: "the Kubernetes API"}
+ETCD_PORTS = {2379: "etcd", 2380: "etcd"}
+FIREWALL_PORTS = {"8472/udp": "the pod network (VXLAN)", "10250/tcp": "the kubelet"}
+FIREWALL_SERVER_PORTS = {"6443/tcp": "the Kubernetes API"}
+FIREWALL_FABRIC_PORTS = {"4791/udp": "RoCE"}
+SWAP_AS_DELIVERED = ("/swap.img", 16 * 2**20)  # DGX OS creates this file, 16 GiB
+
+_PORT_OWNERS = re.compile(r"(k3s|kube|containerd|etcd)")
+
+
+def _release(text: str) -> Version | None:
+    try:
+        return parse_k3s_version(text)
+    except ValueError:
+        return None
+
+
+def _user(host: Host) -> Sequence[Fault]:
+    user = host.known["user"]
+    how = (
+        f"sudo was used from {user['sudo_from']}, for a user other than root"
+        if user["sudo_from"]
+        else "no sudo was used"
+    )
+    return fault_if(user["uid"] != 0, f"{user['name']}, uid {user['uid']}", how=how)
+
+
+def _system(host: Host) -> Sequence[Fault]:
+    system = host.known["os"]
+    return fault_if((system["id"], system["version"]) not in TESTED_SYSTEMS, system["name"] or None)
+
+
+def _cgroup_v1(host: Host) -> Sequence[Fault]:
+    wanted = _release(host.version)
+    refuses = wanted is None or wanted.release[:2] >= CGROUP_V1_REFUSED_FROM
+    told = "fail-cgroupv1=false" in host.kubelet_args
+    return fault_if(host.known["cgroup_version"] == 1 and refuses and not told, "cgroup v1")
+
+
+def _skew(host: Host) -> Sequence[Fault]:
+    offset = host.known["clock_offset_s"] or 0.0
+    return fault_if(abs(offset) > MAX_CLOCK_SKEW_S, f"{offset:+g} s", limit=MAX_CLOCK_SKEW_S)
+
+
+def _ports(host: Host) -> Iterator[Fault]:
+    needed = NODE_PORTS | (SERVER_PORTS if host.server else {}) | (ETCD_PORTS if host.embedded_etcd else {})
+    for listener in host.known["listeners"]:
+        port, process = listener["port"], listener["process"]
+        if port in needed and not _PORT_OWNERS.match(process or ""):
+            yield {"value": port, "port": port, "process": process or "an unknown process", "user": needed[port]}
+
+
+def _other_units(host: Host) -> Iterator[Fault]:
+    for unit, ours in host.known["kubernetes"]["units"].items():
+        if not ours:
+            yield {"value": host.known["kubernetes"]["version"] or None, "key": f"/etc/systemd/system/{unit}"}
+
+
+def _other_role(host: Host) -> Iterator[Fault]:
+    expected = "k3s.service" if host.server else "k3s-agent.service"
+    for unit, ours in host.known["kubernetes"]["units"].items():
+        if ours and unit != expected:
+            yield {"value": host.role, "key": f"/etc/systemd/system/{unit}", "unit": unit, "role": host.role}
+
+
+def _version(host: Host) -> Sequence[Fault]:
+    found, wanted = host.known["kubernetes"], _release(host.version)
+    installed = _release(found["version"]) if any(found["units"].values()) else None
+    differs = installed is not None and wanted is not None and installed != wanted
+    return fault_if(differs and not host.upgrading, host.version, installed=installed)
+
+
+def _invalid_version(host: Host) -> Sequence[Fault]:
+    return fault_if(host.version and _release(host.version) is None, host.version, example=EXAMPLE)
+
+
+def _swap(host: Host) -> Iterator[Fault]:
+    name, largest = SWAP_AS_DELIVERED
+    for area in host.known["swap"] if host.pfs else ():
+        delivered = area["name"] == name and area["kib"] <= largest
+        size = f"{area['name']}, {area['kib'] / 2**20:.1f} GiB"
+        yield {"value": size, "name": area["name"], "severity": "info" if delivered else "warning"}
+
+
+def _firewall(host: Host) -> Sequence[Fault]:
+    firewall = host.known["firewall"]
+    needed = (
+        FIREWALL_PORTS | (FIREWALL_SERVER_PORTS if host.server else {}) | (FIREWALL_FABRIC_PORTS if host.pfs else {})
+    )
+    # ufw lists a port that is open for both protocols as 6443, and lists Anywhere if all ports are open
+    allowed = set(firewall["allowed"])
+    closed = [p for p in needed if not allowed & {p, p.partition("/")[0], "Anywhere"}]
+    users = ", ".join(f"{port} for {needed[port]}" for port in closed)
+    return fault_if(firewall["active"] and closed, "active", ports=users, first=next(iter(closed), ""))
+
+
+def _wifi(host: Host) -> Sequence[Fault]:
+    routes = host.known["default_routes"]
+    return fault_if(routes and routes[0] in host.known["wifi"], routes[0] if routes else None)
+
+
+def _management(host: Host) -> Sequence[Fault]:
+    name, there = host.management_interface, host.known["interfaces"]
+    return fault_if(name and name not in there, name, there=", ".join(there) or "none")
+
+
+PRIVILEGES: Mapping[str, Find] = {"preflight.user.not_root": _user}
+NODE_RULES: Mapping[str, Find] = {
+    "preflight.os.unsupported": _system,
+    "preflight.cgroup.unknown": lambda host: fault_if(host.known["cgroup_version"] is None, None),
+    "preflight.cgroup.v1": _cgroup_v1,
+    "preflight.time.unsynchronized": lambda host: fault_if(
+        host.known["time_synchronized"] is not True, host.known["time_synchronized"]
     ),
-)
-
-
-def _kernel(host: Host) -> Iterator[Fault]:
-    release = host.known["kernel"] or ""
-    for start, shows, why in BAD_KERNELS:
-        if release.startswith(start) and shows(host):
-            yield {"value": release, "why": why}
-
-
-def _power(host: Host) -> Iterator[Fault]:
-    for gpu in host.known["gpus"]:
-        limit, usual = gpu["power_limit_w"], gpu["default_power_limit_w"]
-        if limit is not None and usual is not None and limit < usual:
-            yield {"value": f"{limit:g} W", "usual": f"{usual:g}"}
-
-
-def _clock(host: Host) -> Iterator[Fault]:
-    for gpu in host.known["gpus"]:
-        clock, largest, load = gpu["clock_mhz"], gpu["max_clock_mhz"], gpu["utilization"]
-        reasons = [name for bit, name in _SLOWDOWNS.items() if int(gpu["slowdown"] or 0) & bit]
-        busy = load is not None and load >= _BUSY_PERCENT
-        slow = busy and clock is not None and largest is not None and clock < largest / 2
-        if reasons or slow:
-            shown = "unknown" if clock is None or largest is None else f"{clock:g} of {largest:g} MHz"
-            yield {"value": shown, "why": ", ".join(reasons) or f"at {load:g} % load and without a stated reason"}
-
-
-def _disks(host: Host) -> Iterator[Fault]:
-    wanted = host.settings.min_free_gib
-    for disk in host.known["disks"]:
-        if disk["free_gib"] < wanted:
-            shown = f"{disk['free_gib']:g} of {disk['total_gib']:g} GiB free"
-            yield {"value": shown, "key": disk["path"], "wanted": f"{wanted:g}"}
-
-
-def _memlock(host: Host) -> Iterator[Fault]:
-    # pods of the other modes have IPC_LOCK or use no RDMA
-    severity = "warning" if host.settings.rdma_mode == "restricted" else "info"
-    for unit, limit in host.known["runtime_memlock"].items():
-        if limit is not None:
-            yield {"value": limit, "key": unit, "unit": unit, "severity": severity}
-
-
-def _namespaces(host: Host) -> Iterator[Fault]:
-    macs = {mac: netdev for netdev, mac in host.vfs.items()}
-    for orphan in host.known["orphan_namespaces"]:
-        for link in orphan["links"]:
-            held = link["alias"] if link["alias"] in host.vfs else macs.get(link["mac"])
-            if held:
-                yield {"value": orphan["namespace"], "namespace": orphan["namespace"], "vf": held, "link": link["name"]}
-
-
-def _unusable_networkd(host: Host) -> Sequence[Fault]:
-    state = host.known["network_services"]["systemd-networkd.service"].get("LoadState")
-    return fault_if(state in ("not-found", "masked"), state)
-
-
-def _network_manager(host: Host) -> Sequence[Fault]:
-    state = host.known["network_services"]["NetworkManager.service"].get("ActiveState")
-    return fault_if(state == "active", "NetworkManager")
-
-
-def _leftovers(host: Host) -> Iterator[Fault]:
-    for file in host.known["netplan"]["files"]:
-        ports = [name for name in file["interfaces"] if name in host.pfs]
-        if ports:
-            yield {"value": ", ".join(ports), "key": file["path"], "path": file["path"]}
-
-
-GPU_NODE_RULES = (
-    Rule(
-        "preflight.gpu.no_driver",
-        "error",
-        "nvidia",
-        "no NVIDIA driver is loaded, so no model can run here",
-        "Install the NVIDIA driver of the system, and reboot.",
-        lambda host: fault_if(host.known["gpu_driver"] is None, None),
+    "preflight.time.skew": _skew,
+    "preflight.network.no_default_route": lambda host: fault_if(not host.known["default_routes"], None),
+    "preflight.network.wifi": _wifi,
+    "preflight.network.management_missing": _management,
+    "preflight.firewall.closed": _firewall,
+    "preflight.port.in_use": _ports,
+    "preflight.kubernetes.api_name": lambda host: fault_if(
+        host.api_host.rstrip(".").lower().endswith(".local"), host.api_host
     ),
-    Rule(
-        "preflight.gpu.no_runtime",
-        "error",
-        "nvidia-container-runtime",
-        "K3s finds no NVIDIA container runtime when it starts, so pods with a GPU would not start",
-        "Run apt-get install nvidia-container-toolkit, and restart K3s if it runs already.",
-        lambda host: fault_if(host.known["gpu_driver"] is not None and host.known["gpu_runtime"] is None, None),
-    ),
-    Rule(
-        "preflight.gpu.power_limit",
-        "warning",
-        "power limit",
-        "the GPU's usual limit is {usual} W, so the GPU runs below its capability",
-        "Run nvidia-smi -pl {usual}, and look for what lowered it.",
-        _power,
-    ),
-    Rule(
-        "preflight.gpu.slow_clock",
-        "warning",
-        "GPU clock",
-        "the GPU is held back ({why}); a Spark on an unfit power supply stays at about 30 W and 500 to 850 MHz",
-        "Use the power supply that came with it, in a socket of its own; take the power off for a minute.",
-        _clock,
-    ),
-    Rule(
-        "preflight.kernel.known_bad",
-        "warning",
-        "kernel",
-        "this kernel is known to fail here: {why}",
-        "Update the kernel and reboot.",
-        _kernel,
-    ),
-    Rule(
-        "preflight.iommu.off",
-        "info",
-        "iommu",
-        "no IOMMU is active; VFs for pods do not need one, VFIO does",
-        "Nothing to do.",
-        lambda host: fault_if(not host.known["iommu"], False),
-    ),
-    Rule(
-        "preflight.rdma.exclusive",
-        "error",
-        "rdma system",
-        "each RDMA device belongs to one network namespace, and the host-device plugin moves only the netdev",
-        "Run rdma system set netns shared, or set ib_core netns_mode=1.",
-        lambda host: fault_if(host.known["rdma"]["shared_mode"] is False, "exclusive"),
-    ),
-    Rule(
-        "preflight.rdma.no_device_nodes",
-        "error",
-        "/dev/infiniband",
-        "there are RDMA devices but no /dev/infiniband/uverbs*, so no program can open them",
-        "Run modprobe ib_uverbs.",
-        lambda host: fault_if(host.known["rdma"]["devices"] and not host.known["rdma"]["device_nodes"], 0),
-    ),
-    Rule(
-        "preflight.storage.space",
-        "error",
-        "disk",
-        "images and model need {wanted} GiB free here",
-        "Free space, move the directory to a larger disk, or set preflight_min_free_gib to what your model needs.",
-        _disks,
-    ),
-    Rule(
-        "preflight.runtime.memlock",
-        "warning",
-        "memlock",
-        "pods without IPC_LOCK can't register memory beyond this limit: ibv_reg_mr fails",
-        "Set LimitMEMLOCK=infinity in a drop-in of {unit}; role k3s does so for restricted pods.",
-        _memlock,
-    ),
-    Rule(
-        "preflight.cni.stale_namespace",
-        "error",
-        "network namespace",
-        "no process is left in it, but it holds VF {vf} as {link}, so no pod can have that VF",
-        "Run ip netns del {namespace}; the VF comes back to the host.",
-        _namespaces,
-    ),
-    Rule(
-        "preflight.network.no_networkd",
-        "error",
-        "systemd-networkd",
-        "the fabric's interfaces are configured by systemd-networkd, and it can't run here",
-        "Run apt-get install systemd (it contains systemd-networkd), or systemctl unmask systemd-networkd.",
-        _unusable_networkd,
-    ),
-    Rule(
-        "preflight.network.manager",
-        "info",
-        "renderer",
-        "NetworkManager configures this host, as on every delivered DGX Spark; the fabric uses systemd-networkd",
-        "Nothing to do: playbooks/fabric.yml starts systemd-networkd for the fabric's interfaces only.",
-        _network_manager,
-    ),
-    Rule(
-        "preflight.netplan.invalid",
-        "error",
-        "/etc/netplan",
-        "netplan rejects the host's own files, even without the fabric's, so no change could be applied",
-        "Correct or remove the file that the message names, until sudo netplan get succeeds.",
-        lambda host: fault_if(host.known["netplan"]["error"] is not None, host.known["netplan"]["error"]),
-    ),
-    Rule(
-        "preflight.netplan.leftover",
-        "warning",
-        "netplan",
-        "this file configures ports of the fabric too (NVIDIA's playbook leaves 40-cx7.yaml), and netplan merges both",
-        "Remove the ports from {path}, or the whole file, and run sudo netplan apply.",
-        _leftovers,
-    ),
-)
+    "preflight.kubernetes.other_k3s": _other_units,
+    "preflight.kubernetes.other_role": _other_role,
+    "preflight.kubernetes.other_distribution": lambda host: [
+        {"value": name} for name in host.known["kubernetes"]["others"]
+    ],
+    "preflight.kubernetes.version_invalid": _invalid_version,
+    "preflight.kubernetes.version_differs": _version,
+    "preflight.memory.swap": _swap,
+}

@@ -1,13 +1,13 @@
 # Copyright: The gb10.cluster authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Rules for a planned port, applied to the facts of its host."""
+"""Find the faults of a planned port in the facts of its host, by rule."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from ansible_collections.gb10.cluster.plugins.module_utils._preflight.rule import Fault, Host, Rule, fault_if
+from .host import Fault, Find, Host, fault_if
 
 _ENCODING = 128 / 130  # PCIe 3.0 and later
 
@@ -69,85 +69,17 @@ def _pcie_slow(host: Host, pf: Mapping[str, Any]) -> Sequence[Fault]:
     return fault_if(rate < wanted, f"{speed:g} GT/s x{width}", rate=f"{rate:.0f}", wanted=f"{wanted:g}")
 
 
-PORT_RULES = (
-    Rule(
-        "preflight.netplan.dhcp_lease",
-        "warning",
-        "port",
-        "a DHCP server answers on the fabric, and its default route could take the host's traffic",
-        "Switch the DHCP server off in the fabric's network, and remove dhcp4 of {port} from /etc/netplan.",
-        _ports(_lease),
+PORT_RULES: Mapping[str, Find] = {
+    "preflight.netplan.dhcp_lease": _ports(_lease),
+    "preflight.driver.other": _ports(lambda host, pf: fault_if(pf["driver"] != "mlx5_core", pf["driver"])),
+    "preflight.driver.no_rdma": _ports(lambda host, pf: fault_if(pf["rdma_device"] is None, None)),
+    "preflight.link.down": _ports(_down),
+    "preflight.link.not_active": _ports(_not_active),
+    "preflight.link.slow": _ports(_slow),
+    "preflight.pcie.unknown": _ports(lambda host, pf: fault_if(_pcie_unknown(pf), None)),
+    "preflight.pcie.narrow": _ports(_narrow),
+    "preflight.pcie.slow": _ports(_pcie_slow),
+    "preflight.mtu.not_yet": _ports(
+        lambda host, pf: fault_if(pf["mtu"] is not None and pf["mtu"] < host.mtu, pf["mtu"], planned=host.mtu)
     ),
-    Rule(
-        "preflight.driver.other",
-        "warning",
-        "port",
-        "this port is not driven by ConnectX's mlx5_core, the only driver that the collection was made for",
-        "Name a ConnectX port in gb10_fabric_rails.",
-        _ports(lambda host, pf: fault_if(pf["driver"] != "mlx5_core", pf["driver"])),
-    ),
-    Rule(
-        "preflight.driver.no_rdma",
-        "error",
-        "port",
-        "no RDMA device belongs to this port",
-        "Run modprobe mlx5_ib, and check that RoCE is enabled (devlink dev param, enable_roce).",
-        _ports(lambda host, pf: fault_if(pf["rdma_device"] is None, None)),
-    ),
-    Rule(
-        "preflight.link.down",
-        "error",
-        "port",
-        "there is no link, so the rail would be idle and NCCL would use only the others",
-        "{do}",
-        _ports(_down),
-    ),
-    Rule(
-        "preflight.link.not_active",
-        "error",
-        "port",
-        "the link is up, but the port of {device} is not active, and NCCL skips it",
-        "Run ip link set {port} up.",
-        _ports(_not_active),
-    ),
-    Rule(
-        "preflight.link.slow",
-        "warning",
-        "port",
-        "the link is below {wanted} Gb/s: a degraded NIC, a slow cable or a shaped switch port",
-        "Take the power off, not only the system; check the switch port's speed.",
-        _ports(_slow),
-    ),
-    Rule(
-        "preflight.pcie.unknown",
-        "warning",
-        "port",
-        "speed and width of the PCIe link are unknown, so the rail may be limited by it",
-        "Look at LnkSta in lspci -vv.",
-        _ports(lambda host, pf: fault_if(_pcie_unknown(pf), None)),
-    ),
-    Rule(
-        "preflight.pcie.narrow",
-        "warning",
-        "port",
-        "the PCIe link is below what the port can do ({best})",
-        "Take the power off for a minute; update the system's firmware.",
-        _ports(_narrow),
-    ),
-    Rule(
-        "preflight.pcie.slow",
-        "warning",
-        "port",
-        "the PCIe link carries {rate} Gb/s at most, and each half needs {wanted}",
-        "Update the system's firmware: early GB10 firmware gave the halves x2.",
-        _ports(_pcie_slow),
-    ),
-    Rule(
-        "preflight.mtu.not_yet",
-        "info",
-        "port",
-        "MTU {planned} is planned; a firmware update resets it",
-        "Nothing to do: role netplan sets it.",
-        _ports(lambda host, pf: fault_if(pf["mtu"] is not None and pf["mtu"] < host.mtu, pf["mtu"], planned=host.mtu)),
-    ),
-)
+}

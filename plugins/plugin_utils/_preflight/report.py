@@ -10,11 +10,14 @@ from dataclasses import replace
 from typing import Any
 
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding, sort_findings
-from ansible_collections.gb10.cluster.plugins.module_utils._preflight.checklist import PRIVILEGES
 from ansible_collections.gb10.cluster.plugins.module_utils._preflight.facts import Facts
-from ansible_collections.gb10.cluster.plugins.module_utils._preflight.rule import SEVERITIES, Host, weigh_findings
 
-from .rules import BETWEEN_HOSTS, RULES, UNKNOWN_RULE, check_host
+from .host import Host
+from .node_rules import PRIVILEGES
+from .rules import SEVERITIES, check_host, load_rules, make_finding, weigh_findings
+
+# Ranks on different kernels, drivers or firmware hang in ways that are hard to diagnose.
+KERNEL, DRIVER, FIRMWARE = "preflight.os.kernel_differs", "preflight.gpu.driver_differs", "preflight.firmware.differs"
 
 
 def check_hosts(hosts: Sequence[Host], severities: Mapping[str, str], others: Iterable[Finding] = ()) -> list[Finding]:
@@ -25,35 +28,36 @@ def check_hosts(hosts: Sequence[Host], severities: Mapping[str, str], others: It
     """
     found = [*others, *_compare_hosts(hosts), *(one for host in hosts for one in check_host(host))]
     found = sort_findings([*_check_severities(severities), *weigh_findings(found, severities)])
-    return sorted(found, key=lambda one: one.rule != PRIVILEGES.name)
+    return sorted(found, key=lambda one: one.rule not in PRIVILEGES)
 
 
 def _check_severities(severities: Mapping[str, str]) -> Iterator[Finding]:
     for name, severity in severities.items():
-        if name not in RULES:
-            yield UNKNOWN_RULE.finding("", {"value": name, "what": "rule", "known": "the rules in docs/fabric.md"})
+        if name not in load_rules():
+            fault = {"value": name, "what": "rule", "known": "the rules in docs/fabric.md"}
         elif severity not in SEVERITIES:
-            fault = {"key": f"preflight_severities.{name}", "value": severity, "what": "severity"}
-            yield UNKNOWN_RULE.finding("", {**fault, "known": ", ".join(SEVERITIES)})
+            known = ", ".join(SEVERITIES)
+            fault = {"key": f"preflight_severities.{name}", "value": severity, "what": "severity", "known": known}
+        else:
+            continue
+        yield make_finding("preflight.settings.unknown_rule", "", fault)
 
 
 def _compare_hosts(hosts: Iterable[Host]) -> Iterator[Finding]:
     """Yield the differences between GPU nodes in values that should be the same on all of them."""
-    kernels: dict[str, list[str]] = defaultdict(list)
-    drivers: dict[str, list[str]] = defaultdict(list)
-    firmware: dict[str, list[str]] = defaultdict(list)
+    seen: dict[str, dict[str, list[str]]] = {rule: defaultdict(list) for rule in (KERNEL, DRIVER, FIRMWARE)}
     for host in hosts:
         if host.facts is None or not host.pfs:
             continue
-        kernels[str(host.facts["kernel"])].append(host.name)
-        drivers[str(host.facts["gpu_driver"])].append(host.name)
+        seen[KERNEL][str(host.facts["kernel"])].append(host.name)
+        seen[DRIVER][str(host.facts["gpu_driver"])].append(host.name)
         for pf in host.facts["pfs"]:
             if pf["name"] in host.pfs and pf["firmware"]:
-                firmware[pf["firmware"]].append(f"{host.name} {pf['name']}")
-    for rule, values in zip(BETWEEN_HOSTS, (kernels, drivers, firmware), strict=True):
+                seen[FIRMWARE][pf["firmware"]].append(f"{host.name} {pf['name']}")
+    for rule, values in seen.items():
         if len(values) > 1:
             shown = "; ".join(f"{value} on {', '.join(names)}" for value, names in sorted(values.items()))
-            yield rule.finding("", {"value": shown})
+            yield make_finding(rule, "", {"value": shown})
 
 
 def format_report(hosts: Sequence[Host], findings: Sequence[Finding]) -> str:

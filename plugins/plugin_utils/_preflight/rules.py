@@ -1,53 +1,80 @@
 # Copyright: The gb10.cluster authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Combine all rules of preflight, and apply them to one host.
+"""Apply the rules of preflight to one host. Their sentences are data: rules.yml.
 
-The rules for every node are in module_utils/_preflight/checklist.py, because role k3s applies them on the host too.
 An unknown fact never counts as good.
 """
 
 from __future__ import annotations
 
-from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding
-from ansible_collections.gb10.cluster.plugins.module_utils._preflight.checklist import (
-    NODE_RULES,
-    PRIVILEGES,
-    check_node,
-)
-from ansible_collections.gb10.cluster.plugins.module_utils._preflight.rule import Host, Rule, apply_rules
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import cast
 
-from .node_rules import GPU_NODE_RULES
+import yaml
+from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding, Severity
+
+from .gpu_rules import GPU_NODE_RULES
+from .host import Fault, Find, Host
+from .node_rules import NODE_RULES, PRIVILEGES
 from .port_rules import PORT_RULES
 
-UNREAD = Rule(
-    "preflight.host.unread",
-    "error",
-    "host",
-    "the host could not be read in this run, so nothing is known of it",
-    "See its error above.",
-)
-UNKNOWN_RULE = Rule(
-    "preflight.settings.unknown_rule", "error", "preflight_severities", "there is no such {what}", "Use one of {known}."
-)
-# Ranks on different kernels, drivers or firmware hang in ways that are hard to diagnose.
-BETWEEN_HOSTS = tuple(
-    Rule(name, "warning", key, f"the hosts have different versions of their {key}", "Bring all hosts to one version.")
-    for name, key in (
-        ("preflight.os.kernel_differs", "kernel"),
-        ("preflight.gpu.driver_differs", "NVIDIA driver"),
-        ("preflight.firmware.differs", "NIC firmware"),
-    )
-)
-RULES = {
-    rule.name: rule.severity
-    for rule in (PRIVILEGES, *NODE_RULES, *GPU_NODE_RULES, *PORT_RULES, UNREAD, UNKNOWN_RULE, *BETWEEN_HOSTS)
-}
+SEVERITIES = ("error", "warning", "info", "off")
+
+
+@dataclass(frozen=True)
+class Rule:
+    """The usual severity and the sentences of a rule."""
+
+    severity: Severity
+    key: str
+    reason: str
+    remedy: str
+
+
+@cache
+def load_rules() -> dict[str, Rule]:
+    """Return all rules by name."""
+    text = Path(__file__).with_name("rules.yml").read_text(encoding="utf-8")
+    return {name: Rule(**entry) for name, entry in yaml.safe_load(text).items()}
+
+
+def make_finding(name: str, where: str, fault: Fault) -> Finding:
+    """Return the finding of a rule for one fault."""
+    rule = load_rules()[name]
+    severity, key = fault.get("severity", rule.severity), fault.get("key", rule.key)
+    reason, remedy = rule.reason.format(**fault), rule.remedy.format(**fault)
+    return Finding(severity, name, key, fault["value"], reason, remedy, where, "preflight")
+
+
+def _apply(rules: Mapping[str, Find], host: Host) -> list[Finding]:
+    return [make_finding(name, host.name, fault) for name, find in rules.items() for fault in find(host)]
+
+
+def check_node(host: Host) -> list[Finding]:
+    """Return the findings of the rules for every node about a host that was read.
+
+    If an unprivileged user read the host, the facts are incomplete. The only finding is then the missing privilege.
+    """
+    return _apply(PRIVILEGES, host) or _apply(NODE_RULES, host)
 
 
 def check_host(host: Host) -> list[Finding]:
     """Return all findings about one host."""
     if host.facts is None:
-        return [UNREAD.finding(host.name, {"value": None, "key": host.name})]
+        return [make_finding("preflight.host.unread", host.name, {"value": None, "key": host.name})]
     found = check_node(host)
-    unprivileged = any(one.rule == PRIVILEGES.name for one in found)
-    return found if unprivileged or not host.pfs else [*found, *apply_rules((*GPU_NODE_RULES, *PORT_RULES), host)]
+    unprivileged = any(one.rule in PRIVILEGES for one in found)
+    return found if unprivileged or not host.pfs else [*found, *_apply({**GPU_NODE_RULES, **PORT_RULES}, host)]
+
+
+def weigh_findings(findings: Iterable[Finding], severities: Mapping[str, str]) -> Iterator[Finding]:
+    """Yield the findings with the severities that the user set for their rules, and omit those that are ``off``."""
+    for one in findings:
+        severity = severities.get(one.rule, one.severity)
+        if severity in ("error", "warning", "info"):
+            yield replace(one, severity=cast(Severity, severity))
+        elif severity != "off":
+            yield one

@@ -16,7 +16,6 @@ from ansible_collections.gb10.cluster.plugins.module_utils._kube.client import C
 from ansible_collections.gb10.cluster.plugins.module_utils._preflight import facts as preflight_facts
 from ansible_collections.gb10.cluster.plugins.modules import (
     k3s_airgap_info,
-    k3s_preconditions,
     k3s_service_info,
     k3s_upgrade_plan,
     preflight_info,
@@ -24,7 +23,7 @@ from ansible_collections.gb10.cluster.plugins.modules import (
 from module_runs import run_module
 
 Capture = pytest.CaptureFixture[str]
-SERVER, OLD = "server", "v1.36.4+k3s1"
+OLD = "v1.36.4+k3s1"
 
 
 def commands_answer(monkeypatch: pytest.MonkeyPatch, *answer: Any) -> list[list[str]]:
@@ -132,58 +131,6 @@ def test_an_upgrade_that_cannot_be_fails(capsys: Capture, version: str, installe
     status, result = plan(capsys, version, installed)
     assert (status, result["steps"]) == (1, [])
     assert said in result["msg"]
-
-
-@pytest.fixture
-def fresh_host(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """Facts of a host that is ready for K3s; a test may change them."""
-    facts: dict[str, Any] = {
-        "user": {"uid": 0, "name": "root", "sudo_from": None},
-        "os": {"id": "debian", "version": "13", "name": "Debian 13"},
-        "cgroup_version": 2,
-        "time_synchronized": True,
-        "clock_offset_s": 0.0,
-        "listeners": [],
-        "kubernetes": {"units": {}, "version": "", "others": []},
-        "swap": [],
-        "disks": [{"path": "/var/lib/rancher/k3s", "total_gib": 100.0, "free_gib": 50.0}],
-        "default_routes": ["eth0"],
-        "wifi": [],
-        "interfaces": ["eth0"],
-        "firewall": {"active": False, "allowed": []},
-    }
-    monkeypatch.setattr(k3s_preconditions, "read_host", lambda *_arguments: facts)
-    return facts
-
-
-def test_a_host_may_get_k3s(fresh_host: dict[str, Any], capsys: Capture) -> None:
-    status, result = run_module(k3s_preconditions, capsys, role=SERVER, version=OLD)
-    assert (status, result["installed"], result["installed_version"]) == (0, False, "")
-    assert "eviction-hard=imagefs.available<4096Mi,nodefs.available<4096Mi" in result["kubelet_args"]
-
-
-@pytest.mark.parametrize(
-    ("changed", "options", "rule"),
-    [
-        ({"user": {"uid": 1000, "name": "nvidia", "sudo_from": None}}, {}, "preflight.user.not_root"),
-        ({}, {"api_host": "spark1.local"}, "preflight.kubernetes.api_name"),
-        ({}, {"version": "latest"}, "preflight.kubernetes.version_invalid"),
-        ({"listeners": [{"port": 2379, "process": "x"}]}, {"embedded_etcd": True}, "preflight.port.in_use"),
-    ],
-)
-def test_a_host_may_not_get_k3s(
-    fresh_host: dict[str, Any], capsys: Capture, changed: dict[str, Any], options: dict[str, Any], rule: str
-) -> None:
-    fresh_host.update(changed)
-    status, result = run_module(k3s_preconditions, capsys, **{"role": SERVER, "version": OLD} | options)
-    assert (status, [finding["rule"] for finding in result["findings"]]) == (1, [rule])
-
-
-def test_severities_of_the_host_check(fresh_host: dict[str, Any], capsys: Capture) -> None:
-    fresh_host["cgroup_version"] = 1
-    told = {"preflight.cgroup.v1": "info"}
-    assert run_module(k3s_preconditions, capsys, role="agent", version=OLD)[0] == 1
-    assert run_module(k3s_preconditions, capsys, role="agent", version=OLD, severities=told)[0] == 0
 
 
 def test_preflight_reads_a_host_below_its_roots(

@@ -10,11 +10,13 @@ from typing import Any, cast
 
 import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding, has_errors
-from ansible_collections.gb10.cluster.plugins.module_utils._preflight.checklist import check_node
 from ansible_collections.gb10.cluster.plugins.module_utils._preflight.facts import Facts
-from ansible_collections.gb10.cluster.plugins.module_utils._preflight.rule import Host, Settings
+from ansible_collections.gb10.cluster.plugins.plugin_utils._preflight.gpu_rules import GPU_NODE_RULES
+from ansible_collections.gb10.cluster.plugins.plugin_utils._preflight.host import Host, Settings
+from ansible_collections.gb10.cluster.plugins.plugin_utils._preflight.node_rules import NODE_RULES, PRIVILEGES
+from ansible_collections.gb10.cluster.plugins.plugin_utils._preflight.port_rules import PORT_RULES
 from ansible_collections.gb10.cluster.plugins.plugin_utils._preflight.report import check_hosts, format_report
-from ansible_collections.gb10.cluster.plugins.plugin_utils._preflight.rules import RULES
+from ansible_collections.gb10.cluster.plugins.plugin_utils._preflight.rules import check_node, load_rules
 from preflight_samples import GOOD, PF
 
 VFS = {"enp1s0f0v0": "02:95:2a:00:01:00"}
@@ -200,15 +202,20 @@ def test_a_good_host_has_nothing_against_it() -> None:
 def test_a_fault_is_found_by_its_rule_alone(rule: str, fault: Change, near: Change) -> None:
     findings = found(fault(HOST))
     assert [finding.rule for finding in findings] == [rule]
-    assert findings[0].severity == RULES[rule]
+    usual = load_rules()[rule].severity
+    assert findings[0].severity == usual
     assert findings[0].where == "spark1"
     assert findings[0].remedy.endswith(".")
     assert "{" not in str(findings[0])
-    assert rule not in {finding.rule for finding in found(near(HOST)) if finding.severity == RULES[rule]}
+    assert rule not in {
+        finding.rule for finding in found(near(HOST)) if finding.severity == load_rules()[rule].severity
+    }
 
 
 def test_every_rule_has_a_case() -> None:
-    assert {case[0] for case in RULE_CASES} | BETWEEN | {"preflight.settings.unknown_rule"} == set(RULES)
+    cases = {case[0] for case in RULE_CASES}
+    assert cases | BETWEEN | {"preflight.settings.unknown_rule"} == set(load_rules())
+    assert cases - {"preflight.host.unread"} == {*PRIVILEGES, *NODE_RULES, *GPU_NODE_RULES, *PORT_RULES}
 
 
 def test_faults_of_a_host_come_together() -> None:

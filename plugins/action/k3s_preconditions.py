@@ -1,0 +1,53 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import (
+    format_findings,
+    has_errors,
+    sort_findings,
+)
+from ansible_collections.gb10.cluster.plugins.module_utils._k3s import eviction
+from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import ControllerAction
+from ansible_collections.gb10.cluster.plugins.plugin_utils._preflight.host import Host
+from ansible_collections.gb10.cluster.plugins.plugin_utils._preflight.rules import check_node, weigh_findings
+
+
+class ActionModule(ControllerAction):
+    """Reads the host with ``preflight_info`` and applies the rules for every node on the controller."""
+
+    _requires_connection = True
+
+    def act(self, options: Mapping[str, Any], task_vars: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the findings and the state of the host; failed if one is an error or the host can't be read."""
+        asked: dict[str, Any] = {"paths": [options["data_dir"]], "k3s_binary": options["binary"]}
+        if options["controller_time"] is not None:
+            asked["controller_time"] = options["controller_time"]
+        read: dict[str, Any] = self._execute_module("gb10.cluster.preflight_info", asked, task_vars=dict(task_vars))
+        if "ansible_facts" not in read:
+            return {"failed": True, **read}
+        facts = read["ansible_facts"]["gb10_preflight"]
+        host = Host(
+            name="",
+            facts=facts,
+            server=options["role"] == "server",
+            embedded_etcd=options["role"] == "server" and options["embedded_etcd"],
+            version=options["version"],
+            upgrading=options["upgrading"],
+            kubelet_args=tuple(options["kubelet_args"]),
+            api_host=options["api_host"],
+        )
+        findings = sort_findings(weigh_findings(check_node(host), options["severities"]))
+        return {
+            "changed": False,
+            "failed": has_errors(findings),
+            "findings": [finding.as_dict() for finding in findings],
+            "installed": any(facts["kubernetes"]["units"].values()),
+            "installed_version": facts["kubernetes"]["version"],
+            "kubelet_args": eviction.kubelet_args(int(facts["disks"][0]["total_gib"] * 2**30), options["kubelet_args"]),
+            "msg": format_findings(findings) or "K3s can be installed here.",
+        }

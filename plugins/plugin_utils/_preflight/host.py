@@ -1,0 +1,67 @@
+# Copyright: The gb10.cluster authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The host to which the rules of preflight are applied, and the faults that they find."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ansible_collections.gb10.cluster.plugins.module_utils._common.terms import DEFAULT_MTU, RdmaMode
+from ansible_collections.gb10.cluster.plugins.module_utils._preflight.facts import Facts
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Requirements for hosts. Space in GiB, rates in Gb/s; ``rdma_mode`` is how pods get RDMA (gb10_rdma_mode)."""
+
+    min_free_gib: float = 100
+    min_rate_gbps: float = 200
+    min_pcie_gbps: float = 100
+    rdma_mode: RdmaMode = "privileged"
+
+
+@dataclass(frozen=True)
+class Host:
+    """A host's facts (None: not read), and the role that it will have.
+
+    ``pfs`` and ``vfs`` (``{netdev: MAC}``) come from the fabric plan; a host without PFs is not a GPU node.
+    ``version`` is the wanted K3s release, empty if it is unknown.
+    """
+
+    name: str
+    facts: Facts | None
+    server: bool = False
+    embedded_etcd: bool = False
+    version: str = ""
+    upgrading: bool = False
+    kubelet_args: tuple[str, ...] = ()
+    api_host: str = ""
+    management_interface: str | None = None
+    pfs: tuple[str, ...] = ()
+    vfs: Mapping[str, str] = field(default_factory=dict)
+    mtu: int = DEFAULT_MTU
+    settings: Settings = field(default_factory=Settings)
+
+    @property
+    def known(self) -> Facts:
+        """Return the facts of a host; the host must have been read."""
+        if self.facts is None:
+            raise ValueError(f"{self.name}: no facts were read")
+        return self.facts
+
+    @property
+    def role(self) -> str:
+        """Return K3s's name for the role of the host."""
+        return "server" if self.server else "agent"
+
+
+Fault = Mapping[str, Any]
+"""``value`` of the finding, ``key`` or ``severity`` if other than the rule's, and the values for its sentences."""
+Find = Callable[[Host], Iterable[Fault]]
+
+
+def fault_if(condition: object, value: object, **names: object) -> Sequence[Fault]:
+    """Return one fault if the condition is true."""
+    return [{"value": value, **names}] if condition else []
