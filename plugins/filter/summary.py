@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from typing import Any
 
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving import summary
@@ -14,13 +16,21 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.model import
 def summary_lines(
     plan: dict[str, Any],
     pods: list[dict[str, Any]],
-    devices: dict[str, list[dict[str, Any]]],
-    mtus: dict[int, list[str]],
+    hostvars: Mapping[str, Mapping[str, Any]],
+    mtus: dict[str, Any],
     verdict: dict[str, Any],
     generation: dict[str, Any],
 ) -> list[str]:
-    """Return the summary as lines; ``devices`` come from roce_gid_info by node, ``mtus`` from the pods by rank."""
-    return summary.summary(Plan.from_dict(plan), pods, summary.gids(devices), mtus, verdict, generation)
+    """Return the summary as lines from the registered results of role summary; a task may have been skipped."""
+    group = Plan.from_dict(plan)
+    devices = {
+        rank.node: hostvars[rank.node].get("summary_gids", {}).get("devices", [])
+        for rank in group.ranks
+        if rank.node in hostvars
+    }
+    sizes = {one["item"]["rank"]: one.get("stdout", "").split() for one in mtus.get("results", [])}
+    measured = verdict.get("measured") or [json.loads(generation.get("stdout") or "{}")]
+    return summary.summary(group, pods, summary.gids(devices), sizes, verdict, measured[0])
 
 
 class FilterModule:

@@ -1,0 +1,29 @@
+# Copyright: The gb10.cluster authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Compare the speed of one profile over RDMA and over TCP. Each was proved before it was measured."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from statistics import median_high
+from typing import Any
+
+SIDES = {"rdma": "RDMA", "tcp": "TCP "}
+SMALLEST_RATE = 0.001  # tokens per second; a run without tokens must not divide by zero
+
+
+def compare_speed(results: Mapping[str, Mapping[str, Any]], instance: str, tokens: int) -> dict[str, Any]:
+    """Return the ratio of the medians and the report as lines; ``results`` are the proofs by transport class."""
+    rates = {side: [run["tokens_per_second"] for run in results[side]["measured"]] for side in SIDES}
+    medians = {side: median_high(runs) for side, runs in rates.items()}
+    ratio = round(medians["rdma"] / max(medians["tcp"], SMALLEST_RATE), 2)
+    lines = [f"{instance}: one stream of {tokens} tokens, {len(rates['rdma'])} runs each"]
+    for side, name in SIDES.items():
+        runs = ", ".join(map(str, rates[side]))
+        lines.append(f"{name}  median {medians[side]} tok/s  ({runs})  {results[side]['msg']}")
+    lines.append(f"RDMA is {ratio} times as fast as TCP")
+    buses = {side: results[side].get("bandwidth") or {} for side in SIDES}
+    if all(buses.values()):
+        shown = ", ".join(f"{name.strip()} {buses[side]['busbw']} GB/s" for side, name in SIDES.items())
+        lines.append(f"all-reduce on the bus: {shown}")
+    return {"ratio": ratio, "lines": lines}
