@@ -1,6 +1,5 @@
 #!/usr/bin/env python3
 # Copyright: The gb10.cluster authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Compare the bytes and times that the ledger predicts with those of real SGLang at TP 2 on two GPUs.
 

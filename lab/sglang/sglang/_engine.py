@@ -38,6 +38,7 @@ class Totals:
     prompt_tokens: int = 0
     generated: int = 0
     verify_calls: int = 0
+    health_checks: int = 0
     graph_passes: int = 0
     eager_passes: int = 0
     throughput: float = 0.0
@@ -47,7 +48,7 @@ class Engine:
     """Run requests in batches; ``collective`` makes one step on all ranks and blocks while a rank is stuck."""
 
     def __init__(
-        self, args: dict[str, Any], network: str, collective: Callable[[], None], log: Callable[[str], None]
+        self, args: dict[str, Any], network: str, collective: Callable[[int], None], log: Callable[[str], None]
     ) -> None:
         self.args, self.log = args, log
         self.pace = _model.pace(args, network)
@@ -104,12 +105,14 @@ class Engine:
         batch = len(self.running)
         if _model.illegal_instruction(self.args, batch):
             raise RuntimeError("CUDA error: an illegal instruction was encountered")
-        self._collective()
+        # A health check is a generation of one token.
+        self._collective(max(batch, 1))
         wanted = self.pace.step(max(batch, 1))
         if batch:
             time.sleep(max(0.0, wanted - (time.monotonic() - started)))
         self.last_progress = time.monotonic()
         made = sum(self._advance(request) for request in list(self.running))
+        self.totals.health_checks += not batch
         if batch:
             self._account(number, batch, made, time.monotonic() - started)
 

@@ -221,6 +221,9 @@ def metrics(server: Server) -> str:
     lines = [f"{name}{{{labels}}} {float(value)}" for name, value in values.items()]
     lines += [
         f'sglang:cuda_graph_passes_total{{{labels},mode="decode_cuda_graph"}} {float(totals.graph_passes)}',
+        f'sglang:cuda_graph_passes_total{{{labels},mode="prefill_none"}} {float(totals.health_checks)}',
+        f'sglang:realtime_tokens_total{{{labels},mode="prefill_compute"}} {float(totals.health_checks)}',
+        f'sglang:realtime_tokens_total{{{labels},mode="decode"}} {float(totals.generated)}',
         f'sglang:cuda_graph_passes_total{{{labels},mode="decode_none"}} {float(totals.eager_passes)}',
     ]
     return "\n".join(lines) + "\n"

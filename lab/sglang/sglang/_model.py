@@ -5,11 +5,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 _SUBJECTS = [
@@ -65,6 +67,32 @@ _ADVERBS = ["slowly", "once", "twice", "again", "early", "late", "safely", "even
 
 # Speculative decoding: the chance that a drafted token is taken, once per further step.
 _TAKEN = 0.72
+
+
+# The config.json of every simulated model: 32 layers of attention and MLP.
+CONFIG = {"hidden_size": 4096, "num_hidden_layers": 32, "vocab_size": 32000}
+
+
+def download_config(model_path: str) -> None:
+    """Write the model's config.json where a download would put it."""
+    hub = Path(os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface") / "hub"
+    snapshot = hub / f"models--{model_path.replace('/', '--')}" / "snapshots" / "simulated"
+    snapshot.mkdir(parents=True, exist_ok=True)
+    (snapshot / "config.json").write_text(json.dumps(CONFIG))
+
+
+def step_bytes(args: dict[str, Any], nodes: int, rows: int) -> int:
+    """Return what one rank sends in a decode step over the network, as NCCL's rings with protocol Simple send it."""
+    steps = int(args.get("speculative_num_steps") or 3) if args.get("speculative_algorithm") else 0
+    tokens = rows * int(args.get("speculative_num_draft_tokens") or steps + 1) if steps else rows
+    ranks, stages = int(args.get("tp_size") or 1), int(args.get("pp_size") or 1)
+    hidden = tokens * CONFIG["hidden_size"] * 2
+    if ranks <= ranks * stages // nodes:
+        # Pipeline stages on different nodes pass on two tensors.
+        return 2 * hidden
+    reduces = 2 * CONFIG["num_hidden_layers"] // stages + 1
+    logits = tokens * CONFIG["vocab_size"] * 2
+    return (2 * reduces * hidden + logits) * (ranks - 1) // ranks
 
 
 @dataclass(frozen=True)

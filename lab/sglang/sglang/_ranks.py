@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 _TRAFFIC = Path(os.environ.get("GB10_LAB_TRAFFIC", "/run/gb10-lab/rdma-traffic"))
-# What one rank sends on one rail for one decode step; enough to show in counters, cheap on a small machine.
+# What one rank really sends on one rail for one decode step over the simulated RDMA, cheap on a small machine.
 STEP_BYTES = 65536
 RING_PORT = 23456
 
@@ -82,20 +82,25 @@ class Ring:
         for connection in (*self._next, *self._previous):
             connection.settimeout(None)
 
-    def exchange(self, steps: int) -> None:
-        """Send to the next rank and receive from the previous rank, on all rails; blocks while a rank is frozen."""
-        payload = bytes(STEP_BYTES)
-        for _ in range(steps):
+    def exchange(self, amount: int) -> None:
+        """Send to the next rank and receive from the previous rank, on all rails; blocks while a rank is frozen.
+
+        ``amount`` bytes are sent over TCP. With RDMA devices they are only recorded, and fewer are sent.
+        """
+        share = amount // max(1, len(self.rails))
+        size = min(share, STEP_BYTES) if self.devices else share
+        for sent in range(0, size, STEP_BYTES):
+            piece = bytes(min(STEP_BYTES, size - sent))
             for connection in self._next:
-                connection.sendall(payload)
+                connection.sendall(piece)
             for connection in self._previous:
-                left = STEP_BYTES
+                left = len(piece)
                 while left:
                     got = len(connection.recv(left))
                     if not got:
                         raise ConnectionError("Connection closed by peer")
                     left -= got
-        self._count(steps * STEP_BYTES)
+        self._count(share)
 
     def _count(self, amount: int) -> None:
         """Record traffic for the lab's simulated counters: ``<sent> <received>`` bytes per line."""

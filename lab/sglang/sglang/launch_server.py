@@ -71,6 +71,7 @@ class Rank:
     def load(self) -> None:
         """Log a simulated load."""
         seconds = float(os.environ.get("SGLANG_STANDIN_LOAD_SECONDS", "1"))
+        _model.download_config(str(self.args["model_path"]))
         self.say("Load weight begin. avail mem=115.20 GB")
         time.sleep(seconds)
         self.say(f"Load weight end. elapsed={seconds:.2f} s, type=StandIn, avail mem=60.00 GB, mem usage=0.00 GB.")
@@ -90,22 +91,22 @@ class Rank:
         self.ring = Ring(self.rank, self.size, self.rails(), devices)
         self.ring.connect(self.group.peers)
 
-    def collective(self) -> None:
+    def collective(self, rows: int) -> None:
         """Make one step on all ranks; return after every worker has made it, without a time limit."""
         if self.size == 1:
             return
         self._step += 1
-        self.group.order(op="step")
-        self.follow()
+        self.group.order(op="step", rows=rows)
+        self.follow(rows)
         with self._news:
             while len([s for s in self._acknowledged.values() if s >= self._step]) < self.size - 1:
                 self._news.wait()
 
-    def follow(self) -> None:
+    def follow(self, rows: int) -> None:
         if self.ring is None:
             self.connect()
         if self.ring is not None:
-            self.ring.exchange(1)
+            self.ring.exchange(_model.step_bytes(self.args, self.size, rows))
 
     def on_answer(self, rank: int, message: dict[str, Any]) -> None:
         with self._news:
@@ -168,7 +169,7 @@ class Rank:
             if order["op"] == "stop":
                 self.leave(0)
             step += 1
-            self.follow()
+            self.follow(int(order["rows"]))
             head.send(step=step)
 
 

@@ -28,6 +28,8 @@ from ansible_collections.gb10.cluster.plugins.module_utils._nccl.overall import 
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.sources import judge_sources, keep_evidence
 from ansible_collections.gb10.cluster.plugins.module_utils._rdma import counters
 
+from .._ledger.window import Window
+
 LARGEST_BUFFER = 4 * 10**9
 # The ranks of an all-reduce run at the same time in the background of their pods; each writes its output here.
 _OUTPUT = "/tmp/gb10-all-reduce"
@@ -57,6 +59,7 @@ class Settings:
     bandwidth_bytes: int
     bandwidth_port: int
     min_busbw: Json
+    max_latency: Json
     remarks: str = ""
 
 
@@ -116,7 +119,12 @@ class Proof:
     findings: list[Json] = field(default_factory=list)
     kept: list[str] = field(default_factory=list)
     _before: Json = field(default_factory=dict)
+    _difference: counters.Moved | None = None
     _steps: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self._head = next((c for c in self.containers if c.pod == self.plan["ranks"][0]["pod"]), self.containers[0])
+        self._ledger = Window(self._head, self.plan)
 
     def prove(self) -> Json:
         """Run all steps and return all results; the keys are the same whether the proof succeeds or fails."""
@@ -125,19 +133,22 @@ class Proof:
             self._judge_environment()
             self._read_counters_before()
             self._generate()
+            self._moved()
             self._judge_logs()
             self._compare_counters()
             self._measure_bandwidth()
         except (NotProved, ClusterError) as error:
             why = self._explained(str(error))
+        decode = (self.bandwidth or {}).get("decode")
         return {
             "satisfied": not why,
-            "msg": why or self.judged["msg"],
+            "msg": why or "; ".join([self.judged["msg"], *([decode["msg"]] if decode else [])]),
             **{key: self.judged[key] for key in ("verdict", "transport_class", "evidence", "nccl_versions", "ranks")},
             "causes": self.judged["causes"],
             "measured": sorted(self.measured, key=lambda run: run["tokens_per_second"]),
             "bandwidth": self.bandwidth,
             "counters": self.counted,
+            "ledger": self._ledger.as_dict(),
             "findings": self.findings,
             "evidence_files": self.kept,
         }
@@ -155,6 +166,7 @@ class Proof:
 
     def _read_counters_before(self) -> None:
         if self.settings.counters and self.active:
+            self._ledger.open()
             self._before = self._counters()
 
     def _counters(self) -> Json:
@@ -166,10 +178,9 @@ class Proof:
         wanted, port = self.settings, str(self.plan["service"]["port"])
         command = ["python3", "/opt/gb10/generate_probe.py", "--port", port, "--measure", str(wanted.tokens)]
         command += ["--timeout", str(wanted.request_timeout)]
-        head = next(each for each in self.containers if each.pod == self.plan["ranks"][0]["pod"])
         for number in range(wanted.runs if self.active else 0):
-            self.progress.begin(f"Send generation {number + 1} of {wanted.runs} through pod {head.pod}")
-            ran = head.run(command, self.progress.alive)
+            self.progress.begin(f"Send generation {number + 1} of {wanted.runs} through pod {self._head.pod}")
+            ran = self._head.run(command, self.progress.alive)
             if ran.status:
                 why = (ran.stderr or ran.stdout).strip()[-400:]
                 raise NotProved(f"the group did not answer a generation of {wanted.tokens} tokens: {why}")
@@ -195,10 +206,9 @@ class Proof:
         if not self._before:
             return
         self.progress.begin("Compare the counters with the verdict")
-        self._steps.add("counters")
         verdict, kind = self.judged["verdict"], self.judged["transport_class"]
         moved = self._moved()
-        if kind not in ("rdma", "tcp"):
+        if moved is None or kind not in ("rdma", "tcp"):
             return
         agrees, against = counters.agreement(kind, moved, self.settings.min_bytes)
         self.counted |= {"agrees": agrees, "msg": against or moved.msg}
@@ -210,6 +220,8 @@ class Proof:
         if not agrees:
             raise NotProved(f"{against}. Trust the counters: the bytes used another path than the log says")
         self._require_cables(moved)
+        if against := self._ledger.doubt(kind):
+            raise NotProved(against)
 
     def _require_cables(self, moved: counters.Moved) -> None:
         """Require traffic on every cable of a group without common rails, where channel lines don't name the device."""
@@ -225,12 +237,17 @@ class Proof:
                 " Run playbook fabric with --tags fabric_check, and compare the cables with gb10_fabric_rails"
             )
 
-    def _moved(self) -> counters.Moved:
+    def _moved(self) -> counters.Moved | None:
+        """Return what moved since the first reading of the counters, if there was one; the first call reads them."""
+        if self._difference is not None or not self._before:
+            return self._difference
         networks = [network for rank in self.plan["ranks"] for network in rank["networks"]]
         devices = sorted({network.get("rdma_device") for network in networks} - {None})
         interfaces = sorted({network["interface"] for network in networks})
         moved = counters.moved_since(self._before, self._counters(), devices, interfaces)
         self.counted |= {"rdma_bytes": moved.rdma_bytes, "tcp_bytes": moved.tcp_bytes, "msg": moved.msg}
+        self._difference = moved
+        self._ledger.close(moved.sources)
         return moved
 
     def _measure_bandwidth(self) -> None:
@@ -256,6 +273,21 @@ class Proof:
                 f"{floor} or more was expected, and its sums are {'right' if correct else 'WRONG'}. The transport is "
                 "proved, so look at its speed: playbook fabric_check, firmware after a replug, MTU at both ends"
             )
+        self._judge_latency()
+
+    def _judge_latency(self) -> None:
+        """Compare the time of small all-reduces with the limit, and with the measured time between tokens."""
+        if not (self.bandwidth and self.bandwidth.get("latency")):
+            return
+        smallest = self.bandwidth["latency"][0]
+        self.bandwidth["decode"] = self._ledger.decode(self.bandwidth["latency"], self.measured)
+        limit = float(self.settings.max_latency.get(self.judged["transport_class"], 0))
+        if 0 < limit < smallest["p50"]:
+            raise NotProved(
+                f"an all-reduce of {smallest['bytes']} bytes over {self.judged['verdict']} takes {smallest['p50']} "
+                f"microseconds (p99 {smallest['p99']}), {limit} or less was expected. Decoding waits for it twice per "
+                "layer. Look for other load on the nodes and for a busy switch; compare playbook fabric_check"
+            )
 
     def _all_reduce(self, rank: int) -> str:
         place = self.plan["rendezvous"]["address"]
@@ -276,11 +308,10 @@ class Proof:
 
     def _explained(self, why: str) -> str:
         """Return why the proof failed, with the verdicts of logs and counters, which often show the actual cause."""
-        if self._before and "counters" not in self._steps:
-            try:
-                self._moved()
-            except ClusterError as error:
-                self.counted["msg"] = str(error)
+        try:
+            self._moved()
+        except ClusterError as error:
+            self.counted["msg"] = str(error)
         if "logs" not in self._steps:
             try:
                 self._judge_logs()
@@ -288,4 +319,5 @@ class Proof:
                 why = f"{error}. Before that: {why}"
         remarks = f" Fabric, from inside the pods: {self.settings.remarks}." if self.settings.remarks else ""
         seen = self.counted["msg"] or "not read"
-        return f"{why}. Counters: {seen}.{remarks} Evidence: {self.settings.evidence}"
+        needed = f" Byte ledger: {self._ledger.as_dict()['msg']}." if self._ledger.entries else ""
+        return f"{why}. Counters: {seen}.{needed}{remarks} Evidence: {self.settings.evidence}"

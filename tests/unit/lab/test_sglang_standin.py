@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.log import NcclLog
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.verdict import make_report
+from ansible_collections.gb10.cluster.plugins.plugin_utils._ledger.exchange import Shape, Split, Work, predict
+from ansible_collections.gb10.cluster.plugins.plugin_utils._ledger.judge import judge
 
 ROOT = Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(ROOT / "lab" / "sglang"))
@@ -145,3 +147,24 @@ def test_speculation_and_transport_change_the_pace() -> None:
     plain, drafted = model.pace({}, "IB"), model.pace({"speculative_algorithm": "NEXTN"}, "IB")
     assert drafted.tokens / drafted.step(1) > plain.tokens / plain.step(1)
     assert model.pace({}, "Socket").step(1) == pytest.approx(2 * plain.step(1))
+
+
+@pytest.mark.parametrize(
+    ("argv", "nodes"),
+    [
+        (["--tp-size", "2"], 2),
+        (["--tp-size", "4"], 4),
+        (["--tp-size", "1", "--pp-size", "2"], 2),
+        (["--tp-size", "4", "--speculative-algorithm", "NEXTN", "--speculative-num-steps", "3"], 4),
+    ],
+)
+@pytest.mark.parametrize("rows", [1, 8])
+def test_a_step_moves_as_many_bytes_as_the_ledger_predicts(argv: list[str], nodes: int, rows: int) -> None:
+    flags = {
+        name.removeprefix("--").replace("-", "_"): value for name, value in zip(argv[::2], argv[1::2], strict=True)
+    }
+    sent = 100 * model.step_bytes(flags, nodes, rows)
+    predicted = predict(Shape.read(model.CONFIG), Split.read(argv, nodes), Work(0, 0, 100 * rows, 100))
+    assert judge(predicted, 2 * sent, 0).verdict == "rdma"
+    assert judge(predicted, 0, 2 * sent).verdict == "tcp"
+    assert judge(predicted, 2 * sent // 10, 0).verdict == "unexplained"

@@ -27,7 +27,10 @@ PLAN = {
     "instance": "g",
     "transport": "roce",
     "expect": {"networks": ["IB", "IBext*"], "ranks": 2, "nodes": 2, "min_devices": 1},
-    "ranks": [{"rank": rank, "pod": f"g-{rank}-0", "networks": [NETWORK]} for rank in (0, 1)],
+    "model_path": "org/model",
+    "ranks": [
+        {"rank": rank, "pod": f"g-{rank}-0", "networks": [NETWORK], "argv": ["--tp-size", "2"]} for rank in (0, 1)
+    ],
     "service": {"port": 30000},
     "rendezvous": {"address": "10.100.0.1"},
 }
@@ -49,6 +52,7 @@ OPTIONS = {
     "bandwidth_bytes": 0,
     "bandwidth_port": 20001,
     "min_busbw": {"rdma": 0, "tcp": 0},
+    "max_latency": {"rdma": 0, "tcp": 0},
     "remarks": "",
 }
 IB = "\n".join(
@@ -64,13 +68,20 @@ IB = "\n".join(
 )
 
 
+# A pass over one token exchanges 1.1 to 2.1 MB, so a generation of 64 tokens exchanges about 100 MB.
+MODEL = {"architectures": ["LlamaForCausalLM"], "hidden_size": 4096, "num_hidden_layers": 32, "vocab_size": 32000}
+SILENT = "g-0-0:40:40 [0] NCCL INFO Bootstrap : Using net1:10.0.0.1<0>\n"
+
+
 @dataclass
 class Pods:
     """What commands in the pods print: a generation moves bytes, an all-reduce ends at the second look."""
 
     env: str = "NCCL_DEBUG=INFO"
-    rdma: int = 4_000_000
+    rdma: int = 90_000_000
     tcp: int = 0
+    config: str = json.dumps(MODEL)
+    p50: float = 40.0
     answer: Ran = (0, '{"tokens": 64, "tokens_per_second": 20.5, "first_token_seconds": 0.2}\n', "")
     busbw: float = 20.0
     end: str = "ended 0"
@@ -81,6 +92,12 @@ class Pods:
     def __call__(self, name: str, command: list[str]) -> Ran:
         text = " ".join(command)
         self.asked.append(text)
+        if "config.json" in text:
+            return 0, self.config, ""
+        if "--get /metrics" in text:
+            page = f'cuda_graph_passes_total{{mode="decode_cuda_graph"}} {64 * self.made}\n'
+            page += f'sglang:realtime_tokens_total{{mode="decode"}} {64 * self.made}\n'
+            return 0, f"sglang:{page}", ""
         if "generate_probe" in text:
             self.made += 1
             return self.answer
@@ -89,7 +106,8 @@ class Pods:
             return 0, f"{path} {self.made * self.rdma // 4}\nnet/net1/statistics/tx_bytes {self.made * self.tcp}\n", ""
         if text == "cat /tmp/gb10-all-reduce":
             self.looks += 1
-            figures = json.dumps({"busbw": self.busbw, "algbw": self.busbw, "correct": True})
+            small = [{"bytes": 8192 << power, "p50": self.p50 * (1 + power), "p99": 99.0} for power in range(8)]
+            figures = json.dumps({"busbw": self.busbw, "algbw": self.busbw, "correct": True, "latency": small})
             return 0, f"NCCL version\n{figures}\n{self.end}\n" if self.looks > 1 else "", ""
         return 0, f"#env\n{self.env}\n", ""
 
@@ -123,8 +141,15 @@ def test_a_sound_group_is_proved_by_log_and_counters(prove: Any, tmp_path: Path)
     result = prove(pods, bandwidth_bytes=1000, min_busbw={"rdma": 12})
     proved = result["proof"]
     assert (result["failed"], proved["satisfied"], proved["verdict"]) == (False, True, "ib")
-    assert result["msg"] == "2 ranks talk over NET/IB/0, proved by channels"
-    assert proved["counters"] | {"msg": ""} == {"agrees": True, "rdma_bytes": 16_000_000, "tcp_bytes": 0, "msg": ""}
+    assert result["msg"].startswith("2 ranks talk over NET/IB/0, proved by channels; the fabric takes 2.68 of 46.38 ms")
+    moved = 4 * pods.rdma
+    assert proved["counters"] | {"msg": ""} == {"agrees": True, "rdma_bytes": moved, "tcp_bytes": 0, "msg": ""}
+    assert proved["ledger"]["verdict"] == "rdma"
+    assert proved["ledger"]["ranks"]["g-1-0"]["rdma_bytes"] == 2 * pods.rdma
+    decode = proved["bandwidth"]["decode"]
+    # 64 tokens at 20.5 a second; 65 all-reduces of 8 KiB and a gather of 64 kB per token.
+    assert decode["itl_ms"] == pytest.approx((64 / 20.5 - 0.2) / 63 * 1000, rel=0.01)
+    assert decode["share"] == pytest.approx(decode["fabric_ms"] / decode["itl_ms"], rel=0.01)
     assert [run["tokens"] for run in proved["measured"]] == [64, 64]
     assert proved["bandwidth"]["busbw"] == 20.0
     assert sum("--bytes 1000;" in text and "--rank 1" in text for text in pods.asked) == 1
@@ -146,6 +171,27 @@ FAILURES = {
     "log": (
         {"logs": {"g-0-0": [IB.format(rank=0)], "g-1-0": [(REAL / "twohosts-socket.rank1.log").read_text()]}},
         ["NCCL transport mixed", "g-1-0 NET/Socket/0 x10", "gb10_rdma_mode=privileged"],
+    ),
+    "ledger says TCP": (
+        {"pods": Pods(rdma=2_000_000, tcp=90_000_000)},
+        ["the log says rdma, the bytes of g-0-0 say tcp: ", "Doubt the log: a library without a log line"],
+    ),
+    "ledger says both": ({"pods": Pods(rdma=45_000_000, tcp=45_000_000)}, ["say mixed: ", "Doubt the log"]),
+    "ledger misses bytes": (
+        {"pods": Pods(rdma=9_000_000)},
+        ["say unexplained: ", "Doubt the log: fewer bytes moved than the model needs"],
+    ),
+    "ledger finds too many bytes": (
+        {"pods": Pods(rdma=900_000_000)},
+        ["say unexplained: ", "Doubt the prediction: more bytes moved than the model needs"],
+    ),
+    "NCCL says nothing": (
+        {"logs": {"g-0-0": [SILENT], "g-1-0": [SILENT]}},
+        ["nothing in the log says which transport", "Byte ledger: g-0-0 rdma: "],
+    ),
+    "late": (
+        {"pods": Pods(p50=80.0), "bandwidth_bytes": 1000, "max_latency": {"rdma": 50}},
+        ["an all-reduce of 8192 bytes over ib takes 80.0 microseconds (p99 99.0), 50.0 or less was expected"],
     ),
     "counters": (
         {"pods": Pods(rdma=0, tcp=50_000_000)},
@@ -180,6 +226,22 @@ def test_a_cable_without_traffic_fails_the_proof_of_a_ring(prove: Any) -> None:
     result = prove(plan={**PLAN, "cables": [used, unused]})
     assert result["failed"]
     assert "no bytes moved on the cable g-1-0 to g-0-0 (rocep1s0f1v0, roceP2p1s0f1v0)" in result["msg"]
+
+
+@pytest.mark.parametrize(
+    ("config", "why"),
+    [
+        ("", "not predicted: the pod has no config.json of org/model"),
+        ('{"architectures": ["X"]}', "not predicted: config.json of the model has no hidden_size"),
+        ('{"architectures": ["X"]', "not predicted: "),
+    ],
+)
+def test_a_model_that_cannot_be_predicted_is_still_proved_by_log_and_counters(
+    prove: Any, config: str, why: str
+) -> None:
+    proved = prove(Pods(config=config))["proof"]
+    assert (proved["satisfied"], proved["ledger"]["verdict"]) == (True, None)
+    assert proved["ledger"]["msg"].startswith(why)
 
 
 def test_a_group_that_died_is_explained_by_its_logs_first(prove: Any) -> None:

@@ -1,0 +1,120 @@
+# Copyright: The gb10.cluster authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Collect what the ledger needs of a running group around a window of work. Private to the collection."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.pod_logs import PodContainer
+from ansible_collections.gb10.cluster.plugins.module_utils._rdma.counters import Counters, moved_bytes
+
+from .._sglang.metrics import Scrape, parse_metrics
+from .exchange import Shape, Split, fabric_seconds, predict
+from .judge import Entry, doubt, judge, work_between
+
+# The model is in a directory of the pod, or in the directory to which Hugging Face's library downloaded it.
+_CONFIG = (
+    'cat -- "$1/config.json" 2>/dev/null || '
+    'cat -- "${HF_HUB_CACHE:-${HF_HOME:-$HOME/.cache/huggingface}/hub}/$2"/snapshots/*/config.json'
+)
+
+
+class Window:
+    """Predicts what the ranks of a group exchange between ``open`` and ``close``, and compares it with counters.
+
+    ``why_not`` says why nothing can be predicted; ``entries`` has one entry per pod otherwise.
+    """
+
+    def __init__(self, head: PodContainer, plan: Mapping[str, Any]) -> None:
+        self._head, self._plan = head, plan
+        self._before = Scrape()
+        self._shape: tuple[Shape, Split] | None = None
+        self._tokens_per_pass = 1.0
+        self.why_not = "the traffic of the group was not counted"
+        self.entries: dict[str, Entry] = {}
+
+    def open(self) -> None:
+        """Read the model's shape and the server's counters before the work."""
+        try:
+            split = Split.read(self._plan["ranks"][0]["argv"], int(self._plan["expect"]["nodes"]))
+            if split.crossing < 2 and split.pp < 2:
+                raise ValueError("no group of ranks spans nodes")
+            self._shape = Shape.read(self._config()), split
+            self._before = self._metrics()
+        except ValueError as error:
+            self.why_not = str(error)
+
+    def close(self, moved: Mapping[str, Mapping[str, Counters]]) -> None:
+        """Compare the bytes that every pod moved during the work with the bytes that the work needs."""
+        if self._shape is None:
+            return
+        try:
+            after = self._metrics()
+            work = work_between(self._before, after)
+        except ValueError as error:
+            self.why_not = str(error)
+            return
+        then, now = (page.counters.get("generation_tokens_total", 0.0) for page in (self._before, after))
+        self._tokens_per_pass = max(1.0, (now - then) / work.rows)
+        needed = predict(*self._shape, work)
+        for rank in self._plan["ranks"]:
+            rdma, tcp = (
+                {network[key] for network in rank["networks"] if network.get(key)}
+                for key in ("rdma_device", "interface")
+            )
+            own = moved[rank["pod"]]
+            self.entries[rank["pod"]] = judge(
+                needed, moved_bytes(own["rdma"], rdma) if rdma else 0, moved_bytes(own["net"], tcp)
+            )
+
+    def doubt(self, transport_class: str) -> str:
+        """Return why the bytes contradict the verdict of the logs; empty if they agree or nothing was predicted."""
+        return doubt(transport_class, self.entries)
+
+    def decode(
+        self, latency: Iterable[Mapping[str, float]], runs: Iterable[Mapping[str, float]]
+    ) -> dict[str, Any] | None:
+        """Return the milliseconds that collectives take per token of one stream, and their share of the fastest run."""
+        times = {int(each["bytes"]): each["p50"] / 1e6 for each in latency}
+        fastest = max(runs, key=lambda run: run["tokens_per_second"], default=None)
+        if self._shape is None or not times or fastest is None:
+            return None
+        fabric = 1000 * fabric_seconds(*self._shape, 1, times) / self._tokens_per_pass
+        decoding = fastest["tokens"] / fastest["tokens_per_second"] - fastest["first_token_seconds"]
+        between = max(0.001, 1000 * decoding / max(1, fastest["tokens"] - 1))
+        return {
+            "fabric_ms": round(fabric, 2),
+            "itl_ms": round(between, 2),
+            "share": round(fabric / between, 3),
+            "msg": f"the fabric takes {fabric:.2f} of {between:.2f} ms between tokens ({fabric / between:.0%})",
+        }
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the ledger as plain data: one verdict of all pods, or none and the reason."""
+        verdicts = sorted({entry.verdict for entry in self.entries.values()})
+        # Ranks that used different paths are mixed; "unexplained" is the last in the alphabet.
+        one = verdicts[-1] if len(verdicts) == 1 or "unexplained" in verdicts else "mixed"
+        return {
+            "verdict": one if verdicts else None,
+            "msg": "; ".join(f"{pod} {entry.msg}" for pod, entry in self.entries.items())
+            or f"not predicted: {self.why_not}",
+            "ranks": {pod: entry.as_dict() for pod, entry in self.entries.items()},
+        }
+
+    def _config(self) -> Any:
+        path = str(self._plan["model_path"])
+        hub = "models--" + path.replace("/", "--")
+        text = self._head.run(["/bin/sh", "-c", _CONFIG, "sh", path, hub]).stdout.lstrip()
+        if not text.startswith("{"):
+            raise ValueError(f"the pod has no config.json of {path}")
+        # Several snapshots may follow each other.
+        return json.JSONDecoder().raw_decode(text)[0]
+
+    def _metrics(self) -> Scrape:
+        port = str(self._plan["service"]["port"])
+        return parse_metrics(
+            self._head.run(["python3", "/opt/gb10/generate_probe.py", "--port", port, "--get", "/metrics"]).stdout
+        )
