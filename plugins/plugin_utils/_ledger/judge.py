@@ -12,8 +12,9 @@ from .._sglang.metrics import Scrape
 from .exchange import Bytes, Work
 
 TOLERANCE = 0.15
-# A path takes part if it carried this share of the least prediction. Less is other traffic, such as Gloo's broadcasts.
-_TAKES_PART = 0.25
+# A path takes part if it carried this share of the least prediction. Less is other traffic: SGLang's scheduler
+# broadcasts over Gloo, on the fabric's interface, in every round of its loop, also while it waits for requests.
+_TAKES_PART = 0.5
 
 Path = Literal["rdma", "tcp", "mixed", "unexplained"]
 
