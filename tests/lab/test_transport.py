@@ -52,6 +52,11 @@ class Cluster(Site):
         slices = self.get("endpointslices", f"--selector=kubernetes.io/service-name={GROUP}")["items"]
         return any(each["conditions"].get("ready") for part in slices for each in part.get("endpoints") or [])
 
+    def ip(self, rank: int, words: str) -> None:
+        """Run ip in the network namespace of a rank's pod."""
+        pid = f"$(pgrep --oldest -f '[l]aunch_server.*--node-rank {rank} ')"
+        self.lab.shell(f"spark{rank + 1}", f"nsenter --net --target {pid} ip {words}")
+
     def transport(self, rank: int) -> dict[str, str]:
         """Return the transport condition of a rank."""
         found = [
@@ -162,18 +167,28 @@ def test_a_log_that_the_counters_contradict_fails_with_both_shown(cluster: Clust
     message = cluster.refused("verify", nccl_verify_tokens=256)
     assert "the log says RDMA, but the RDMA devices moved 0 bytes" in message
     assert cluster.judged()["verdict"] == "ib"
+
+    def stand_still() -> bool:
+        cluster.in_head("python3", "/opt/gb10/generate_probe.py", "--port", "30000", "--measure", "64")
+        return cluster.transport(0)["reason"] == "CountersSilent"
+
+    print(f"\nsilent counters found after {cluster.wait(stand_still, 120):.0f} s")
     cluster.restart((0, 1), ready=True, GB10_LAB_TRAFFIC="-")
+    cluster.wait(cluster.in_service)
 
 
 def test_an_mtu_that_fell_back_in_all_pods_is_told_by_pings_from_inside_them_alone(cluster: Cluster) -> None:
     def set_mtu(mtu: int) -> None:
-        for rank, node in enumerate(("spark1", "spark2")):
-            pid = f"$(pgrep --oldest -f '[l]aunch_server.*--node-rank {rank} ')"
-            cluster.lab.shell(node, f"nsenter --net --target {pid} ip link set net1 mtu {mtu}")
+        for rank in (0, 1):
+            cluster.ip(rank, f"link set net1 mtu {mtu}")
 
     set_mtu(1500)
     message = cluster.refused("verify")
+    cluster.wait(lambda: cluster.transport(1)["reason"] == "MtuFell", 30)
+    assert "net1 has MTU 1500 and had 9000" in cluster.transport(0)["message"]
+    assert not cluster.in_service()
     set_mtu(9000)
+    cluster.wait(cluster.in_service)
     assert "spark2 rail0 VF 0" in message
     assert "net1 has MTU 1500, planned 9000" in message
     assert cluster.judged()["satisfied"] is True
@@ -208,6 +223,16 @@ def replace_worker(cluster: Cluster, privileged: bool) -> None:
     change = json.dumps([{"op": "replace", "path": path, "value": privileged}])
     cluster.kubectl("patch", f"statefulset/{GROUP}-1", "--type=json", "-p", change)
     cluster.kubectl("delete", "pod", f"{GROUP}-1-0", "--grace-period=0", "--force")
+
+
+def test_a_gid_that_vanishes_takes_the_head_out_of_the_service_until_it_is_back(cluster: Cluster) -> None:
+    cluster.ip(1, "address del 10.101.0.2/24 dev net2")
+    cluster.wait(lambda: cluster.transport(1)["reason"] == "GidMissing", 30)
+    cluster.wait(lambda: not cluster.in_service(), 30)
+    assert "no RoCE v2 GID for 10.101.0.2" in cluster.transport(0)["message"]
+    assert 'reason="GidMissing"' in cluster.metrics(1)
+    cluster.ip(1, "address add 10.101.0.2/24 dev net2")
+    cluster.wait(cluster.in_service)
 
 
 @dataclass(frozen=True)

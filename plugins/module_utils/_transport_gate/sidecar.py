@@ -16,8 +16,10 @@ import subprocess
 import sys
 import threading
 import time
+import urllib.error
 import urllib.request
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -97,6 +99,7 @@ class Watch:
     memory: Memory = field(default_factory=Memory)
     text: str = ""
     _signature: Signature = ()
+    _judge_after: float = 0.0
     _judged: dict[str, Any] = field(default_factory=lambda: nothing_read("NCCL has written nothing yet"))
     _counted: dict[str, Any] = field(default_factory=dict)
     _rails: tuple[frozenset[str], dict[str, int]] = (frozenset(), {})
@@ -111,7 +114,7 @@ class Watch:
         """Look once, and publish what changed; raise OSError."""
         seen = self._look(now)
         condition = decide(seen, self.memory, self.gate.rails, self.gate.rdma, now)
-        if not condition.proven and condition.reason != "NotStarted" and self.gate.rank == 0:
+        if condition.reason in ("NotProven", "OtherRanks", "CountersSilent") and self.gate.rank == 0:
             self._prober.run(now)
         self._publish(seen.start, condition)
         labels = {"instance": self.gate.instance, "rank": str(self.gate.rank)}
@@ -119,11 +122,13 @@ class Watch:
         self.text = render(labels, condition, self._judged, age, self.gate.rails, self._counted)
 
     def _look(self, now: float) -> Seen:
-        start, files = self.files.current()
         signature = self.files.signature()
-        if signature != self._signature:
-            self._judged = self._judge(files)
-            self._signature = signature
+        start, files = self.files.current()
+        if signature != self._signature and (now >= self._judge_after or start != self.memory.start):
+            begun = time.monotonic()
+            self._judged, self._signature = self._judge(files), signature
+            # Very long files must not take the server's processor time.
+            self._judge_after = now + 20 * (time.monotonic() - begun)
         command = ["/bin/sh", "-c", SCRIPT, "sh", self.gate.sysfs_root, "/sys"]
         ran = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
         self._counted = parse_counters(ran.stdout)
@@ -172,8 +177,11 @@ class Watch:
     def _other(self, name: str) -> str:
         try:
             return unproven(self.api.pod(name))
-        except OSError as error:
-            return f"its pod can't be read ({error})"
+        except urllib.error.HTTPError as error:
+            # Without an answer of the API nothing new is known, and nothing could be written.
+            if error.code != HTTPStatus.NOT_FOUND:
+                raise
+            return "its pod is missing"
 
     def _publish(self, start: str, condition: Condition) -> None:
         before = self._published

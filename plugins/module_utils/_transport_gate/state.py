@@ -20,6 +20,8 @@ from .._nccl.overall import is_final
 _TOKENS, _SECONDS, _WINDOWS = 32, 20.0, 2
 # A pipeline of two ranks sends one hidden state per token, several KB, and tensor parallelism far more.
 _BYTES_PER_TOKEN = 64
+# NCCL makes communicators while it serves, and each is unfinished for a moment. Only TCP or an error counts at once.
+_DOUBT_SECONDS = 15.0
 
 
 @dataclass(frozen=True)
@@ -68,16 +70,21 @@ class Memory:
     mtus: dict[str, int] = field(default_factory=dict)
     window: tuple[float, float, int] | None = None
     silent: int = 0
+    proven_at: float | None = None
+    msg: str = ""
 
 
 def decide(seen: Seen, memory: Memory, rails: tuple[Rail, ...], rdma: bool, now: float) -> Condition:
     """Return the condition of a rank; update ``memory``. ``rdma`` tells whether the plan wants RDMA."""
     if seen.start != memory.start:
-        memory.start, memory.window, memory.silent = seen.start, None, 0
+        memory.start, memory.window, memory.silent, memory.proven_at = seen.start, None, 0, None
     _count(seen, memory, now)
     if not seen.start:
         return Condition(False, "NotStarted", "the server has not started yet, so NCCL has written nothing")
-    if not seen.judged["satisfied"]:
+    doubted = memory.proven_at is not None and now - memory.proven_at < _DOUBT_SECONDS
+    if seen.judged["satisfied"]:
+        memory.proven_at, memory.msg = now, str(seen.judged["msg"])
+    elif is_final(seen.judged) or not doubted:
         wrong = is_final(seen.judged)
         cause = next((cause["id"] for cause in seen.judged["causes"] if cause["confidence"] >= 0.3), "")
         return Condition(False, "WrongTransport" if wrong else "NotProven", str(seen.judged["msg"]), cause)
@@ -88,7 +95,7 @@ def decide(seen: Seen, memory: Memory, rails: tuple[Rail, ...], rdma: bool, now:
     if waiting:
         said = "; ".join(f"{pod}: {why}" for pod, why in waiting.items())
         return Condition(False, "OtherRanks", f"this rank has proven its transport, others have not: {said}")
-    return Condition(True, "Proven", str(seen.judged["msg"]))
+    return Condition(True, "Proven", memory.msg)
 
 
 def _vanished(seen: Seen, rails: tuple[Rail, ...]) -> Condition | None:

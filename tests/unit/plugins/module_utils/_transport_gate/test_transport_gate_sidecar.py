@@ -5,8 +5,11 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
+from email.message import Message
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError
 
 import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._transport_gate import api, sidecar
@@ -122,8 +125,26 @@ def test_a_proof_that_is_lost_without_a_start_is_an_event(rank: Rank) -> None:
     rank.nccl("1")
     rank.step()
     rank.nccl("1", lines=2)
-    assert rank.step() == "NotProven"
+    assert rank.step() == "Proven"
+    assert rank.step(20) == "NotProven"
     assert rank.api.events == ["Proven", "NotProven"]
+
+
+def test_a_pod_that_is_missing_takes_the_head_away_and_an_api_that_fails_does_not(
+    rank: Rank, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rank.nccl("1")
+    assert rank.step() == "Proven"
+    for code, raised in ((500, True), (404, False)):
+
+        def refuse(_name: str, code: int = code) -> dict[str, Any]:
+            raise HTTPError("url", code, "reason", Message(), None)
+
+        monkeypatch.setattr(rank.api, "pod", refuse)
+        with pytest.raises(HTTPError) if raised else nullcontext():
+            rank.step()
+    assert rank.api.conditions[-1].message.endswith("g-1-0: its pod is missing")
+    assert [each.reason for each in rank.api.conditions] == ["Proven", "OtherRanks"]
 
 
 def test_a_start_forgets_the_proof_of_the_start_before(rank: Rank, monkeypatch: pytest.MonkeyPatch) -> None:

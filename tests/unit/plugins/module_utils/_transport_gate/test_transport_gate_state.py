@@ -64,6 +64,18 @@ def test_every_other_state_says_why(changes: dict[str, Any], reason: str, words:
     assert "g-1-0" not in condition.message
 
 
+def test_a_communicator_that_is_made_while_serving_is_given_time_and_tcp_is_not() -> None:
+    memory = Memory()
+    unfinished = GOOD | {"satisfied": False, "msg": "1 of 3 communicators never finished their set-up"}
+    seen = [(0, GOOD), (3, unfinished), (6, GOOD), (15, unfinished), (20, unfinished), (22, unfinished), (23, GOOD)]
+    found = [look(memory, now, judged=judged) for now, judged in seen]
+    assert [each.reason for each in found] == ["Proven"] * 5 + ["NotProven", "Proven"]
+    assert found[1] == found[0]
+    assert look(memory, 24, judged=TCP).reason == "WrongTransport"
+    # What the start before it proved says nothing about a start.
+    assert look(memory, 25, judged=unfinished, start="2").reason == "NotProven"
+
+
 def test_a_group_that_is_meant_to_use_tcp_needs_no_gids() -> None:
     assert look(rdma=False, gids=frozenset(), judged=TCP | {"satisfied": True}).proven
 
