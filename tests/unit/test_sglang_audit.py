@@ -113,7 +113,7 @@ CLASSES: list[tuple[str, tuple[str, ...], str, dict[str, Any], str, str | None]]
      "error"),
     ("a ratio of sliding tokens above 1", AUDITED, "--swa-full-tokens-ratio 2", {}, "cache.swa_ratio", "error"),
     ("a key without a certificate", AUDITED, "--ssl-keyfile k", {}, "ssl.pair", "error"),
-    ("the flashinfer dispatcher without attention DP", AUDITED, f"{FOUR} --moe-a2a-backend flashinfer", GLM,
+    ("the flashinfer dispatcher without attention DP", AUDITED[1:], f"{FOUR} --moe-a2a-backend flashinfer", GLM,
      "moe.a2a.flashinfer", "error"),
     ("two-batch overlap alone", AUDITED, "--enable-two-batch-overlap", GLM, "par.tbo", "error"),
     ("EPLB at EP 1", AUDITED, "--enable-eplb", GLM, "moe.eplb", "error"),

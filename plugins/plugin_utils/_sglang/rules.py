@@ -168,6 +168,7 @@ def _facts(context: dict[str, Any], facts: Facts, setting: Setting, book: RuleBo
         assistant_draft=facts.draft_arch in book.groups["gemma4_assistant"],
         moe=moe,
         quant=quantization,
+        checkpoint_quant=facts.quantization,
         nvfp4=quantization in ("modelopt_fp4", "modelopt_mixed", "nvfp4"),
         sm=capability,
         sm12x=capability // 10 == 12,
@@ -243,6 +244,9 @@ def build_context(
         context["spec_v2"] = version.within("0.5.11", None)
     _packages(context, catalogue, setting)
     context["sglang"] = str(version)
+    # SGLang switches attention DP off if there is only one group.
+    attention_groups = context["dp_size"] if context["enable_dp_attention"] else context["attn_dp_size"]
+    context["attention_dp"] = (attention_groups or 1) > 1
     changes = derive(context, version, frozenset(parsed.values))
     context["graph_state"] = "on" if context["decode_graph"] else "off"
     nodes = context["nnodes"] or 1

@@ -1,0 +1,164 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Compare the rules with each release's own argument checks on random, validly typed command lines.
+
+A difference is a missing rule, a rule that is stricter than the release, or a failure. A stricter rule documents under
+``sglang`` what the release does later. ``GB10_FUZZ_CASES`` sets the number of lines per release.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+from typing import Any
+
+import _sglang_environment
+import pytest
+import sglang_catalogue
+from ansible_collections.gb10.cluster.plugins.module_utils._common.versions import Version
+from ansible_collections.gb10.cluster.plugins.plugin_utils._paths import PROFILES
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.catalogue import Catalogue, Flag
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.check import Knowledge, Report, check
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.rules import Facts, Setting
+
+KNOWLEDGE = Knowledge.load(PROFILES)
+RELEASES = ["0.5.10", "0.5.13.post1", "0.5.16", "0.5.20", "0.5.23"]
+CASES = int(os.environ.get("GB10_FUZZ_CASES", "40"))
+
+MODELS = {
+    "LlamaForCausalLM": "llama",
+    "Qwen3MoeForCausalLM": "qwen3_moe",
+    "Glm4MoeForCausalLM": "glm4_moe",
+    "Qwen3_5MoeForConditionalGeneration": "qwen3_5_moe",
+    "NemotronHForCausalLM": "nemotron_h",
+    "Gemma4ForConditionalGeneration": "gemma4",
+    "DeepseekV3ForCausalLM": "deepseek_v3",
+    "GptOssForCausalLM": "gpt_oss",
+    "Qwen3NextForCausalLM": "qwen3_next",
+}
+QUANTIZED: dict[str, dict[str, Any]] = {
+    "modelopt_fp4": {"quant_method": "modelopt_fp4", "quant_algo": "NVFP4"},
+    "fp8": {"quant_method": "fp8", "activation_scheme": "dynamic"},
+}
+
+NUMBERS: dict[str, tuple[float | str, ...]] = {
+    "--chunked-prefill-size": (-1, 1000, 2048, 4096),
+    "--page-size": (1, 16, 32, 64, 128),
+    "--speculative-num-steps": (1, 3, 5),
+    "--speculative-eagle-topk": (1, 1, 2, 4),
+    "--speculative-num-draft-tokens": (2, 4, 6, 16),
+    "--mem-fraction-static": (0.5, 0.8, 0.9, 1.2),
+    "--context-length": (1024, 2048),
+    "--swa-full-tokens-ratio": (0, 0.5, 1, 1.5),
+    "--schedule-conservativeness": (-1, 0.3, 1),
+    "--json-model-override-args": ("{}", '{"a": 1}', "{"),
+    "--mamba-track-interval": (2, 64, 256),
+    "--max-lora-rank": (8, 16),
+    "--ep-size": (1, 2, 4),
+    "--dp-size": (1, 2, 3, 4),
+    "--max-running-requests": (0, 1, 8, 64),
+    "--speculative-algorithm": ("EAGLE", "EAGLE", "NEXTN", "EAGLE3", "STANDALONE", "NGRAM", "DFLASH", "EAGEL"),
+    "--lora-target-modules": ("all", "q_proj"),
+    "--ssl-keyfile": ("k",),
+    "--ssl-certfile": ("c",),
+    "--served-model-name": ("a", "a:b"),
+}
+"""Values of flags that the checks read; other numbers are drawn from a few small ones."""
+
+OFTEN = (
+    *NUMBERS, "--attention-backend", "--prefill-attention-backend", "--decode-attention-backend",
+    "--moe-runner-backend", "--moe-a2a-backend", "--kv-cache-dtype", "--mamba-scheduler-strategy",
+    "--mamba-radix-cache-strategy", "--disable-radix-cache", "--disable-overlap-schedule", "--enable-mixed-chunk",
+    "--schedule-policy", "--enable-priority-scheduling", "--enable-hierarchical-cache", "--enable-lora",
+    "--quantization", "--enable-eplb", "--enable-two-batch-overlap", "--enable-deterministic-inference",
+    "--enable-dp-attention", "--cuda-graph-backend-prefill", "--cuda-graph-max-bs", "--cuda-graph-max-bs-decode",
+    "--disable-cuda-graph", "--fp4-gemm-backend", "--fp8-gemm-backend", "--disaggregation-mode", "--load-format",
+    "--sampling-backend", "--dtype", "--enable-torch-compile", "--enable-single-batch-overlap",
+)  # fmt: skip
+
+UNUSED = re.compile(
+    "model|config|path|file|dir|url|host|port|addr|nnodes|rank|tp-size|pp-size|tensor-par|pipeline|device|npu|cpu|hpu"
+    "|help|load-balance|custom|plugin|mm-|multimodal|encoder|dllm|ktransformers|kt-|download|api-key|tokenizer"
+    "|language-only|monokernel|megakernel|weight-cache"
+)
+"""Flags that name files and machines, or other hardware: their checks look at the machine, not at the line."""
+
+STUBBED = re.compile(
+    r"^(ImportError|ModuleNotFoundError|AttributeError|TypeError: .*(_Anything|Stub)|FileNotFoundError|OSError)"
+    r"|does not know|not installed|not found: 'k'|requires the 'granian'|is not validated|exceeds SGLANG_|No module"
+)
+"""Answers about packages and files that the simulated machine lacks."""
+
+REFUSES = re.compile(r"\w*Error\b|invalid choice|unrecognized|refused")
+"""Texts under ``sglang`` of rules whose line the release refuses itself."""
+
+
+def value(flag: Flag, source: random.Random) -> str | None:
+    """Return a valid value of a flag; None if no valid value is known."""
+    if flag.name in NUMBERS:
+        return str(source.choice(NUMBERS[flag.name]))
+    if flag.choices:
+        return str(source.choice(flag.choices))
+    numbers: dict[str, tuple[float, ...]] = {"int": (1, 2, 4, 16, 64, 1000), "float": (0.1, 0.5, 1.0)}
+    return str(source.choice(numbers[flag.kind])) if flag.kind in numbers else None
+
+
+def random_case(catalogue: Catalogue, source: random.Random) -> dict[str, Any]:
+    """Return a command line with a model: flags that the checks read more often than others."""
+    arch = source.choice([name for name in MODELS if name in catalogue.architectures])
+    quantization = source.choice([None, None, *QUANTIZED])
+    nodes = source.choice([1, 1, 2, 4])
+    argv = ["--model-path", "m", "--tp-size", str(nodes), "--nnodes", str(nodes)]
+    argv += ["--node-rank", "0", "--dist-init-addr", "127.0.0.1:20000"] if nodes > 1 else []
+    often = [name for name in OFTEN if name in catalogue.options]
+    others = [flag.name for flag in catalogue.flags if not UNUSED.search(flag.name) and flag.action != "Deprecated"]
+    names = source.sample(often, source.randint(1, 5)) + source.sample(others, source.randint(0, 2))
+    if source.random() < 0.3:
+        names += ["--speculative-algorithm", "--speculative-num-steps", "--speculative-eagle-topk",
+                  "--speculative-num-draft-tokens"]  # fmt: skip
+    for name in dict.fromkeys(names):
+        flag = catalogue.options[name]
+        word = None if flag.is_switch else value(flag, source)
+        if flag.is_switch or word is not None:
+            argv += [name] if word is None else [f"{name}={word}"]
+    config: dict[str, Any] = {"architectures": [arch], "model_type": MODELS[arch], "torch_dtype": "bfloat16"}
+    if quantization:
+        config["quantization_config"] = QUANTIZED[quantization]
+    return {"argv": argv, "arch": arch, "draft_arch": None, "config": config, "quantization": quantization}
+
+
+def ours(version: str, case: dict[str, Any]) -> Report:
+    """Return the collection's own verdict."""
+    facts = Facts(case["arch"], None, case["quantization"])
+    return check(KNOWLEDGE, version, case["argv"], facts, Setting())
+
+
+def difference(version: str, case: dict[str, Any], answer: dict[str, Any]) -> str | None:
+    """Return in words how the two verdicts differ; None if they agree or a stricter rule says why it is."""
+    errors = {finding.rule for finding in ours(version, case).findings if finding.severity == "error"}
+    if not answer["accepted"]:
+        return None if errors or STUBBED.search(answer["message"]) else f"accepted, but: {answer['message']}"
+    documented = {
+        rule.id
+        for rule in KNOWLEDGE.rules.rules
+        if rule.severity == "error"
+        and not REFUSES.match(rule.sglang)
+        and Version.parse(version).within(rule.first, rule.last)
+    }
+    undocumented = errors - documented
+    return f"refused by {', '.join(sorted(undocumented))}, but accepted" if undocumented else None
+
+
+@pytest.mark.parametrize("version", RELEASES)
+def test_random_lines_have_the_releases_verdict(version: str) -> None:
+    catalogue = KNOWLEDGE.history.nearest(Version.parse(version))[0]
+    source = random.Random(f"fuzz {version}")
+    cases = [random_case(catalogue, source) for _unused in range(CASES)]
+    release = sglang_catalogue.unpack(version)
+    answers = _sglang_environment.ask(release, sglang_catalogue.CACHE, cases)
+    found = [(difference(version, c, a), " ".join(c["argv"]), c["arch"]) for c, a in zip(cases, answers, strict=True)]
+    assert [entry for entry in found if entry[0]] == []
+    accepted = sum(answer["accepted"] for answer in answers)
+    assert 0.1 * CASES < accepted < 0.9 * CASES, "a sample that is all right or all wrong shows nothing"
