@@ -17,9 +17,9 @@ from ansible_collections.gb10.cluster.plugins.module_utils._kube.labels import I
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.pod_logs import find_containers
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import ControllerAction
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.options import from_options
+from ansible_collections.gb10.cluster.plugins.plugin_utils._proof.progress import Progress
 from ansible_collections.gb10.cluster.plugins.plugin_utils._proof.proof import (
     LARGEST_BUFFER,
-    Progress,
     Proof,
     Settings,
 )

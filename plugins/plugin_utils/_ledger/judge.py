@@ -58,7 +58,7 @@ def work_between(before: Scrape, after: Scrape) -> Work:
     decode_passes, tokens = more("decode", "passes"), more("decode", "tokens")
     verified = after.counters.get("spec_verify_calls_total", 0.0) - before.counters.get("spec_verify_calls_total", 0.0)
     work = Work(more("prefill_compute", "tokens"), more("prefill", "passes"), verified or tokens, decode_passes)
-    if not work.rows or not work.decode_passes:
+    if work.rows <= 0 or work.decode_passes <= 0:
         raise ValueError(
             "the server's /metrics count no decode passes. Serve with --enable-metrics, SGLang 0.5.10 or newer"
         )

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -29,11 +29,11 @@ from ansible_collections.gb10.cluster.plugins.module_utils._nccl.sources import 
 from ansible_collections.gb10.cluster.plugins.module_utils._rdma import counters
 
 from .._ledger.window import Window
+from .progress import Progress
 
 LARGEST_BUFFER = 4 * 10**9
 # The ranks of an all-reduce run at the same time in the background of their pods; each writes its output here.
 _OUTPUT = "/tmp/gb10-all-reduce"
-_QUIET_SECONDS = 30
 Json = dict[str, Any]
 
 
@@ -61,35 +61,6 @@ class Settings:
     min_busbw: Json
     max_latency: Json
     remarks: str = ""
-
-
-@dataclass
-class Progress:
-    """Shows each step, and a line every half minute during a step."""
-
-    show: Callable[[str], None]
-    now: Callable[[], float]
-    sleep: Callable[[float], None]
-    _step: str = ""
-    _begun: float = 0.0
-    _shown: float = 0.0
-
-    def begin(self, step: str) -> None:
-        """Show that a step begins."""
-        self._step, self._begun = step, self.now()
-        self._shown = self._begun
-        self.show(step)
-
-    def alive(self) -> None:
-        """Show that the step is still running, if nothing was shown for a while."""
-        if self.now() - self._shown >= _QUIET_SECONDS:
-            self._shown = self.now()
-            self.show(f"{self._step}: {self._shown - self._begun:.0f} s so far")
-
-    def pause(self, seconds: float) -> None:
-        """Wait, and show that the step is still running."""
-        self.sleep(seconds)
-        self.alive()
 
 
 def full_expectation(plan: Mapping[str, Any], wished: Mapping[str, Any]) -> Json:

@@ -17,7 +17,7 @@ import pytest
 import yaml
 from ansible.errors import AnsibleActionFail
 from ansible_collections.gb10.cluster.plugins.action import nccl_proof
-from ansible_collections.gb10.cluster.plugins.plugin_utils._proof import proof
+from ansible_collections.gb10.cluster.plugins.plugin_utils._proof.progress import Progress
 from kube_samples import FakeApi, Ran, pod
 
 ROOT = Path(__file__).resolve().parents[4]
@@ -279,7 +279,7 @@ def test_check_mode_sends_nothing_and_keeps_nothing(prove: Any, tmp_path: Path) 
 
 def test_long_work_shows_a_line_every_half_minute() -> None:
     now, shown = [0.0], list[str]()
-    progress = proof.Progress(shown.append, lambda: now[0], lambda seconds: now.__setitem__(0, now[0] + seconds))
+    progress = Progress(shown.append, lambda: now[0], lambda seconds: now.__setitem__(0, now[0] + seconds))
     progress.begin("Send a generation")
     for _second in range(14):
         progress.pause(5)
