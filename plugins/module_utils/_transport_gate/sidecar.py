@@ -201,7 +201,9 @@ class Watch:
             self.api.add_event(condition, time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(now)))
 
 
-def _serve_metrics(watch: Watch) -> None:
+def serve_metrics(watch: Watch) -> ThreadingHTTPServer:
+    """Answer Prometheus in a thread of its own."""
+
     class Metrics(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             body = watch.text.encode()
@@ -216,6 +218,7 @@ def _serve_metrics(watch: Watch) -> None:
 
     server = ThreadingHTTPServer(("", watch.gate.metrics_port), Metrics)
     threading.Thread(target=server.serve_forever, daemon=True).start()
+    return server
 
 
 def main() -> None:
@@ -232,7 +235,7 @@ def main() -> None:
     if gate := options.gate:
         api = PodApi(_ACCOUNT, os.environ["POD_NAMESPACE"], gate.pod, os.environ["POD_UID"])
         watch = Watch(gate, NcclFiles(options.nccl_logs), api)
-        _serve_metrics(watch)
+        serve_metrics(watch)
     while True:
         try:
             for block in files.new_lines():

@@ -5,6 +5,9 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
+import urllib.request
 from contextlib import nullcontext
 from email.message import Message
 from pathlib import Path
@@ -12,6 +15,7 @@ from typing import Any
 from urllib.error import HTTPError
 
 import pytest
+from ansible_collections.gb10.cluster.plugins.module_utils._host.system import package_files
 from ansible_collections.gb10.cluster.plugins.module_utils._transport_gate import api, sidecar
 from ansible_collections.gb10.cluster.plugins.module_utils._transport_gate.nccl_files import NcclFiles
 from ansible_collections.gb10.cluster.plugins.module_utils._transport_gate.state import Condition
@@ -237,3 +241,57 @@ def test_what_is_sent_to_the_api(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     (written,) = sent[1][3]["status"]["conditions"]
     assert (written["type"], written["status"], len(written["message"])) == ("gb10.cluster/transport", "False", 1000)
     assert (sent[2][3]["type"], sent[2][3]["reason"]) == ("Warning", "TransportWrongTransport")
+
+
+def test_prometheus_gets_the_metrics_and_nothing_else(rank: Rank) -> None:
+    rank.nccl("1")
+    rank.step()
+    server = sidecar.serve_metrics(rank.watch)
+    try:
+        url = f"http://127.0.0.1:{server.server_address[1]}"
+        with urllib.request.urlopen(f"{url}/metrics", timeout=5) as answer:
+            assert b"gb10_transport_proven" in answer.read()
+        with pytest.raises(HTTPError, match="404"):
+            urllib.request.urlopen(f"{url}/token", timeout=5)
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def test_the_program_as_it_is_shipped_repeats_lines_and_ends_at_once_when_its_pod_ends(tmp_path: Path) -> None:
+    for path, source in package_files("_transport_gate.sidecar", tmp_path).items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(source)
+    start = tmp_path / "logs" / "1"
+    start.mkdir(parents=True)
+    (start / "h.40").write_text("h:40:40 [0] NCCL INFO Using network IB\n")
+    command = [sys.executable, "-m", "gb10._transport_gate.sidecar", "--nccl-logs", str(start.parent)]
+    with subprocess.Popen(command, env={"PYTHONPATH": str(tmp_path)}, cwd="/", stdout=subprocess.PIPE) as program:
+        assert program.stdout is not None
+        assert program.stdout.readline() == b"h:40:40 [0] NCCL INFO Using network IB\n"
+        program.terminate()
+        assert program.wait(5) == 0
+
+
+def test_a_generation_is_not_started_while_one_runs_or_a_moment_after(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sidecar, "_PROBE", "-c")
+    started: list[int] = []
+
+    class Process:
+        ended: int | None = None
+
+        def __init__(self, *_words: Any, **_options: Any) -> None:
+            started.append(1)
+
+        def poll(self) -> int | None:
+            return self.ended
+
+    monkeypatch.setattr(sidecar.subprocess, "Popen", Process)
+    prober = sidecar.Prober(9)
+    for now in (0, 3, 12):
+        prober.run(now)
+    assert len(started) == 1
+    Process.ended = 1
+    prober.run(15)
+    prober.run(18)
+    assert len(started) == 2
