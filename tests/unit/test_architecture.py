@@ -73,6 +73,7 @@ IO_CALLS |= {"read_text", "readlink", "resolve", "rglob", "stat", "unlink", "wri
 # The packages whose code a module may bring along to the host that runs it. Every byte of them travels.
 SHIPS: dict[str, set[str]] = {
     "api_info": {"_common", "_kube"},
+    "cabling_info": {"_common", "_fabric_check", "_host", "_preflight", "_rdma", "_sriov"},
     "fabric_bandwidth": {"_common", "_fabric_check", "_host", "_rdma", "_sriov"},
     "fabric_ping": {"_common", "_fabric_check", "_host"},
     "k3s_airgap_info": {"_common", "_k3s"},

@@ -1,0 +1,35 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Draw the cabling of all hosts on the controller, and compare it with the inventory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import format_findings, has_errors
+from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import ControllerAction
+from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.cabling import draw, draw_svg, judge, ports_of
+from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.plan import plan_fabric
+from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.variables import fabric_variables, plain
+
+
+class ActionModule(ControllerAction):
+    """Reads the fact C(gb10_cabling) of the given hosts."""
+
+    def act(self, options: Mapping[str, Any], task_vars: Mapping[str, Any]) -> dict[str, Any]:
+        """Return picture and findings, and whether all hosts were read and are cabled like the inventory."""
+        facts = {host: task_vars["hostvars"][host].get("ansible_facts") or {} for host in options["hosts"]}
+        unread = [host for host, known in facts.items() if "gb10_cabling" not in known]
+        ports = ports_of({host: plain(known["gb10_cabling"]) for host, known in facts.items() if host not in unread})
+        findings = judge(ports, plan_fabric(fabric_variables(options["hosts"], task_vars)[0])[0])
+        missing = [f"{host}: was not read, so its cables are unknown" for host in unread]
+        return {
+            "changed": False,
+            "matches": not unread and not has_errors(findings),
+            "drawing": draw(ports),
+            "svg": draw_svg(ports),
+            "findings": [finding.as_dict() for finding in findings],
+            "msg": "\n".join(filter(None, [*draw(ports), *missing, format_findings(findings)])),
+        }

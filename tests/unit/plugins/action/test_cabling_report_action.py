@@ -1,0 +1,38 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Test the report on the cabling of all hosts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ansible_collections.gb10.cluster.plugins.action.cabling_report import ActionModule
+from fabric_samples import fabric
+
+PORT = {"name": "enp1s0f0np0", "carrier": True, "speed_mbps": 200000}
+
+
+def report(*read: str) -> dict[str, Any]:
+    """Return the report of two hosts on one link, of which those in ``read`` were read."""
+    hostvars = {
+        host: {**values, "ansible_facts": {"gb10_cabling": [{**PORT, "mac": host, "neighbours": ["spark1", "spark2"]}]}}
+        for host, values in fabric(2).items()
+    }
+    for host in hostvars.keys() - set(read):
+        hostvars[host]["ansible_facts"] = {}
+    action = ActionModule.__new__(ActionModule)
+    return action.act({"hosts": list(hostvars)}, {"hostvars": hostvars, "ansible_play_hosts_all": list(hostvars)})
+
+
+def test_hosts_cabled_like_the_inventory_match() -> None:
+    result = report("spark1", "spark2")
+    assert result["matches"]
+    assert result["drawing"] == ["spark1 cage 0 === spark2 cage 0 (enp1s0f0np0 - enp1s0f0np0; 200 Gb/s)"]
+    assert result["svg"].startswith("<svg ")
+
+
+def test_a_host_that_was_not_read_does_not_match() -> None:
+    result = report("spark1")
+    assert not result["matches"]
+    assert "spark2: was not read, so its cables are unknown" in result["msg"]

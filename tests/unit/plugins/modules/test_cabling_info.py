@@ -1,0 +1,85 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Test that the module reads the neighbours of each port, and how it fails."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible_collections.gb10.cluster.plugins.module_utils._host import system
+from ansible_collections.gb10.cluster.plugins.modules import cabling_info
+from module_runs import run_module
+
+PEER, OWN_VF = "fe80::4ab0:2dff:fe00:200", "fe80::eeff:1"
+ANSWERS = "\n".join(
+    f"64 bytes from {address}%enp1s0f0np0: icmp_seq=1 ttl=64 time=0.05 ms"
+    for address in ("fe80::4ab0:2dff:fe00:100", PEER, PEER, OWN_VF)
+)
+LINKS = {"enp1s0f0np0": {"address": "48:B0:2D:00:01:00"}, "enp1s0f0v0": {"address": "02:00:00:00:01:00"}}
+TABLE = [
+    {"dst": PEER, "lladdr": "48:B0:2D:00:02:00", "state": ["REACHABLE"]},
+    {"dst": OWN_VF, "lladdr": "02:00:00:00:01:00", "state": ["STALE"]},
+    {"dst": "fe80::dead", "state": ["FAILED"]},
+]
+
+
+@pytest.fixture
+def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """A host with one connected and one unconnected port; ``largest`` is the largest MTU that passes."""
+    state: dict[str, Any] = {"largest": 9000, "sysfs": str(tmp_path)}
+    for name, carrier in (("enp1s0f0np0", "1"), ("enp1s0f1np1", "0")):
+        netdev = tmp_path / "class/net" / name
+        (netdev / "device").mkdir(parents=True)
+        for file, text in (("device/sriov_totalvfs", "8"), ("carrier", carrier), ("mtu", "9000"), ("speed", "200000")):
+            (netdev / file).write_text(text)
+
+    def run(argv: Sequence[str], **_options: Any) -> subprocess.CompletedProcess[str]:
+        if "-s" in argv:
+            size = int(argv[argv.index("-s") + 1]) + 48
+            return subprocess.CompletedProcess(argv, int(size > state["largest"]), "", "")
+        return subprocess.CompletedProcess(argv, 0, ANSWERS, "")
+
+    monkeypatch.setattr(system, "run", run)
+    monkeypatch.setattr(system, "links", lambda: LINKS)
+    monkeypatch.setattr(system, "run_json", lambda _argv: TABLE)
+    monkeypatch.setattr(system, "is_active", lambda _unit: False)
+    return state
+
+
+@pytest.mark.parametrize(("largest", "passes"), [(9000, 9000), (1500, 1500), (1000, None)])
+def test_a_port_sees_its_peer_and_not_itself(
+    host: dict[str, Any], capsys: pytest.CaptureFixture[str], largest: int, passes: int | None
+) -> None:
+    host["largest"] = largest
+    status, result = run_module(cabling_info, capsys, sysfs_root=host["sysfs"])
+    assert (status, result["msg"], result["changed"]) == (0, "2 ports, 1 of them see a neighbour", False)
+    first, second = result["ansible_facts"]["gb10_cabling"]
+    assert (first["mac"], first["neighbours"], first["mtu_passes"]) == (
+        "48:b0:2d:00:01:00",
+        ["48:b0:2d:00:02:00"],
+        passes,
+    )
+    assert (second["carrier"], second["neighbours"], second["mtu_passes"]) == (False, [], None)
+
+
+def test_a_host_without_ping_is_told(
+    host: dict[str, Any], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def missing(_argv: Sequence[str], **_options: Any) -> None:
+        raise system.HostError("ping is not installed")
+
+    monkeypatch.setattr(system, "run", missing)
+    status, result = run_module(cabling_info, capsys, sysfs_root=host["sysfs"])
+    assert (status, result["msg"]) == (1, "ping is not installed")
+
+
+def test_a_host_without_ports_sees_nothing(
+    capsys: pytest.CaptureFixture[str], host: dict[str, Any], tmp_path: Path
+) -> None:
+    status, result = run_module(cabling_info, capsys, sysfs_root=str(tmp_path / "none"))
+    assert (status, result["ansible_facts"]) == (0, {"gb10_cabling": []})
