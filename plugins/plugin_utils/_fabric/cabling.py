@@ -14,7 +14,7 @@ from typing import Any
 
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding, Severity
 
-from .model import Plan
+from .model import Plan, Topology
 
 SVG_MARGIN, SVG_BOX, SVG_GAP, SVG_ROW = 40, 260, 280, 40  # pixels
 # enp1s0f1np1: no PCI domain is the first half; f1 is cage 1
@@ -140,10 +140,10 @@ def _finding(
 def judge(ports: Sequence[Port], plan: Plan) -> list[Finding]:
     """Return the mistakes of the cabling by itself, and its differences from the plan."""
     found = segments(ports)
-    return [*_check_cables(_cables(found)), *_check_ports(ports), *_compare(ports, found, plan)]
+    return [*_check_cables(_cables(found), plan.topology), *_check_ports(ports), *_compare(ports, found, plan)]
 
 
-def _check_cables(cables: Mapping[tuple[str, str], Sequence[Segment]]) -> Iterator[Finding]:
+def _check_cables(cables: Mapping[tuple[str, str], Sequence[Segment]], topology: Topology) -> Iterator[Finding]:
     between: dict[tuple[str, str], list[str]] = defaultdict(list)
     for (one, two), halves in cables.items():
         first, second = halves[0]
@@ -154,7 +154,8 @@ def _check_cables(cables: Mapping[tuple[str, str], Sequence[Segment]]) -> Iterat
         if first.cage == second.cage:
             reason = "the cable joins the same cage of both hosts; NCCL cannot serve a ring with such a cable"
             remedy = "Two hosts alone can use it. In a ring connect cage 0 of each host to cage 1 of the next."
-            yield _finding("same_cage", key, f"cage {first.cage}", reason, remedy, severity="info")
+            severity: Severity = "warning" if topology == "ring" else "info"
+            yield _finding("same_cage", key, f"cage {first.cage}", reason, remedy, severity=severity)
         if any(near.half != far.half for near, far in halves):
             names = ", ".join(" - ".join(port.name for port in half) for half in halves)
             reason = "the halves are crossed: the first half of one cage meets the second half of the other"

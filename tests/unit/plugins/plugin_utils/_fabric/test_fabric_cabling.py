@@ -107,6 +107,13 @@ def test_each_miswiring_of_a_ring_is_named(name: str, links: list[tuple[End, ...
     assert set(rules(facts(3, *links), cabled(3))) >= set(expected), name
 
 
+def test_a_cable_between_the_same_cages_matters_only_in_a_ring() -> None:
+    pair = cabling.ports_of(facts(2, *cable((1, 0), (2, 0))))
+    ring_of_three = cabling.ports_of(facts(3, *cable((1, 0), (2, 0))))
+    found = [*cabling.judge(pair, plan_fabric(fabric(2))[0]), *cabling.judge(ring_of_three, plan_fabric(cabled(3))[0])]
+    assert [f.severity for f in found if f.rule == "cabling.same_cage"] == ["info", "warning"]
+
+
 @pytest.mark.parametrize(
     ("changes", "rule"),
     [
