@@ -8,10 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import yaml
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import format_findings, has_errors
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import ControllerAction
 from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.cabling import draw, draw_svg, judge, ports_of
 from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.plan import plan_fabric
+from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.suggest import suggest
 from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.variables import fabric_variables, plain
 
 
@@ -24,12 +26,18 @@ class ActionModule(ControllerAction):
         unread = [host for host, known in facts.items() if "gb10_cabling" not in known]
         ports = ports_of({host: plain(known["gb10_cabling"]) for host, known in facts.items() if host not in unread})
         findings = judge(ports, plan_fabric(fabric_variables(options["hosts"], task_vars)[0])[0])
+        fitting = suggest(ports)
+        matches = not unread and not has_errors(findings)
+        advice = ["Variables that fit these cables, for a new inventory:", yaml.safe_dump(fitting, sort_keys=False)]
         missing = [f"{host}: was not read, so its cables are unknown" for host in unread]
         return {
             "changed": False,
-            "matches": not unread and not has_errors(findings),
+            "matches": matches,
+            "fitting": fitting,
             "drawing": draw(ports),
             "svg": draw_svg(ports),
             "findings": [finding.as_dict() for finding in findings],
-            "msg": "\n".join(filter(None, [*draw(ports), *missing, format_findings(findings)])),
+            "msg": "\n".join(
+                filter(None, [*draw(ports), *missing, format_findings(findings), *([] if matches else advice)])
+            ),
         }
