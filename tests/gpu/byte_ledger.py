@@ -18,6 +18,7 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import socket
 import subprocess
 import sys
 import tempfile
@@ -55,6 +56,13 @@ SETTINGS = {
     },
 }
 LIMIT = 0.10
+
+
+def free_port() -> int:
+    """Return a port that nothing uses, not even the ranks of an earlier run that was killed."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
 
 
 def carried() -> int:
@@ -97,10 +105,10 @@ def decode(batch: int, salt: int) -> dict[str, Any]:
 def all_reduce(own: dict[str, str], logs: Path, name: str) -> dict[int, float]:
     """Measure all-reduces with the script that the pods have; return seconds by size."""
     script = str(two.ROOT / "roles" / "sglang" / "files" / "all_reduce_bandwidth.py")
-    ranks = []
+    ranks, port = [], free_port()
     for rank in (0, 1):
         argv = [sys.executable, script, "--rank", str(rank), "--ranks", "2", "--address", "127.0.0.1"]
-        argv += ["--port", str(two.DIST + 7), "--bytes", str(1 << 26)]
+        argv += ["--port", str(port), "--bytes", str(1 << 26)]
         ranks.append(two.start(argv, two.environment(rank) | own, logs / f"{name}.all-reduce.rank{rank}.log"))
     try:
         for rank in ranks:
@@ -115,6 +123,7 @@ def all_reduce(own: dict[str, str], logs: Path, name: str) -> dict[int, float]:
 def serve(name: str, models: Path, logs: Path) -> dict[str, Any]:
     """Start a server in one setting, decode all batches, and measure its all-reduces after it ended."""
     own = SETTINGS[name]
+    two.PORT, two.DIST = free_port(), free_port()
     ranks = []
     for rank in (0, 1):
         argv = [*two.command(rank, models, eagle=False), "--cuda-graph-max-bs-decode", str(max(BATCHES))]
@@ -209,6 +218,7 @@ def main() -> int:
                 seen[name] = serve(name, Path(models), options.logs)
             except (RuntimeError, OSError, ValueError, IndexError, subprocess.TimeoutExpired) as error:
                 result["error"] = f"{name}: {error}"
+                break
             finally:
                 result["delay_on_lo"] |= delayed and delay_lo(more=False)
     result |= {"seen": seen, "times": compare_times(seen)}

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ fabric = importlib.import_module("sglang._fabric")
 nccl = importlib.import_module("sglang._nccl")
 cli = importlib.import_module("sglang._cli")
 model = importlib.import_module("sglang._model")
+ranks = importlib.import_module("sglang._ranks")
 
 LOUD = {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,NET,ENV"}
 NETS = [fabric.Interface("eth0", "10.42.0.5"), fabric.Interface("net1", "10.100.0.1")]
@@ -168,3 +170,16 @@ def test_a_step_moves_as_many_bytes_as_the_ledger_predicts(argv: list[str], node
     assert judge(predicted, 2 * sent, 0).verdict == "rdma"
     assert judge(predicted, 0, 2 * sent).verdict == "tcp"
     assert judge(predicted, 2 * sent // 10, 0).verdict == "unexplained"
+
+
+@pytest.mark.parametrize("devices", [["rocep1s0f0v0", "roceP2p1s0f0v0"], []])
+def test_bytes_by_rdma_are_recorded_per_device_and_bytes_by_tcp_are_sent(
+    devices: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ranks, "_TRAFFIC", tmp_path)
+    addresses = [["127.0.0.2", "127.0.0.3"], ["127.0.0.4", "127.0.0.5"]]
+    rings = [ranks.Ring(rank, 2, addresses[rank], devices) for rank in (0, 1)]
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(lambda ring: ring.connect(addresses), rings))
+        list(pool.map(lambda ring: ring.exchange(1_000_000), rings))
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == dict.fromkeys(devices, "500000 500000\n" * 2)
