@@ -58,24 +58,12 @@ def cluster(make_lab: Callable[[], LabCommand]) -> Iterator[Site]:
 
 
 def pod(mode: str) -> dict[str, Any]:
-    """A rank's pod of this mode, made by the product's own code."""
-    plan: dict[str, Any] = {
-        "instance": "matrix",
-        "image": "localhost/gb10/none:none",
-        "rdma_mode": mode,
-        "sglang_version": "0.5.20",
-        "service": {"name": "matrix", "port": 30000},
-        "patches": [],
-    }
-    entry: dict[str, Any] = {
-        "role": "head",
-        "node": "spark1",
-        "argv": ["true"],
-        "env": {},
-        "networks": [],
-        "resources": {"limits": {"nvidia.com/gpu": 1}},
-    }
-    spec = pods.pod_spec(entry, plan, pods.PodOptions())
+    """A rank's pod of this mode, with its sidecar, made by the product's own code."""
+    plan, _findings = plan_group(
+        fabric(), profile(), settings(rdma_mode=mode, rdma_resources=("rdma/gb10",), models_dir="")
+    )
+    sets = [each for each in manifests.render(plan, pods.PodOptions(), {}, {}) if each["kind"] == "StatefulSet"]
+    spec = dict(sets[0]["spec"]["template"]["spec"])
     # the service account belongs to the group, which is not started here
     spec.pop("serviceAccountName")
     return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": f"gb10-{mode.replace('_', '-')}"}, "spec": spec}
