@@ -37,7 +37,7 @@ from .state import Condition, Memory, Rail, Seen, decide, unproven
 _ACCOUNT = Path("/var/run/secrets/gb10")
 _PROBE = "/opt/gb10/generate_probe.py"
 _TOKENS = 64
-# Seconds between two generations while the group is not proven, and between two readings of all GIDs.
+# Seconds between two generations while the group is not proven, and between two readings of GIDs and tokens.
 _PROBE_EVERY, _RAILS_EVERY = 10, 15
 
 
@@ -104,6 +104,7 @@ class Watch:
     _counted: dict[str, Any] = field(default_factory=dict)
     _rails: tuple[frozenset[str], dict[str, int]] = (frozenset(), {})
     _rails_read: float = -_RAILS_EVERY
+    _generated: float | None = None
     _published: tuple[str, Condition] | None = None
     _since: float = 0.0
 
@@ -132,12 +133,14 @@ class Watch:
         command = ["/bin/sh", "-c", SCRIPT, "sh", self.gate.sysfs_root, "/sys"]
         ran = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
         self._counted = parse_counters(ran.stdout)
+        head = self.gate.rank == 0
         if now - self._rails_read >= _RAILS_EVERY:
             self._rails, self._rails_read = self._read_rails(), now
+            # The server collects its metrics between two tokens, so it is asked rarely.
+            self._generated = self._tokens() if head else None
         gids, mtus = self._rails
-        head = self.gate.rank == 0
         others = {name: self._other(name) for name in self.gate.pods if head and name != self.gate.pod}
-        return Seen(start, self._judged, gids, mtus, self._moved(), self._tokens() if head else None, others)
+        return Seen(start, self._judged, gids, mtus, self._moved(), self._generated, others)
 
     def _judge(self, files: list[Path]) -> dict[str, Any]:
         opened: Sources = {self.gate.pod: [open_file(path) for path in files]}
