@@ -6,7 +6,7 @@
     scripts/sglang_profiles.py                             every preset on every version, as a table
     scripts/sglang_profiles.py --sglang 0.5.23 --reasons    one version, with every error and warning
     scripts/sglang_profiles.py --same                       presets that SGLang would run as one engine
-    scripts/sglang_profiles.py --memory glm-4.7             memory of one GPU, on the release of the profile
+    scripts/sglang_profiles.py --memory glm-4.7             memory of one GPU, on the release of each preset
     scripts/sglang_profiles.py --json glm-4.7               one profile as JSON, memory included
 
 Exits 0 when every preset is accepted on the version for which it was written, except those of status broken; else 1.
@@ -26,7 +26,7 @@ from _collection import IMPORT_ROOT
 sys.path.insert(0, IMPORT_ROOT)
 
 from _matrix import Cell, duplicates, matrix
-from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile import Library
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile import Library, merge
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile_files import (
     ProfileError,
     find_profiles,
@@ -56,11 +56,11 @@ def table(cells: Sequence[Cell]) -> str:
     return "\n".join(lines)
 
 
-def surprises(cells: Sequence[Cell], measured_on: dict[str, str]) -> list[str]:
+def surprises(cells: Sequence[Cell], own: dict[tuple[str, str], str]) -> list[str]:
     """Return presets that are refused on their own version, but are not marked as broken."""
     found = []
     for cell in cells:
-        if cell.sglang != measured_on[cell.profile]:
+        if cell.sglang != own[cell.profile, cell.preset]:
             continue
         if cell.status != "broken" and cell.state == "refused":
             found.append(f"{cell.profile}/{cell.preset}: {cell.status} on {cell.sglang}, but {'; '.join(cell.reasons)}")
@@ -107,7 +107,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--same", action="store_true", help="only list presets that are one engine")
     parser.add_argument("--preset", action="append", default=[], metavar="NAME", help="only this preset")
     parser.add_argument(
-        "--memory", action="store_true", help="estimate the memory of one GPU, by default on the profile's own release"
+        "--memory", action="store_true", help="estimate the memory of one GPU, by default on the release of each preset"
     )
     parser.add_argument("--json", action="store_true", help="answer as JSON")
     asked = parser.parse_args(argv)
@@ -118,15 +118,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (ProfileError, ValueError) as problem:
         print(problem, file=sys.stderr)
         return 2
-    measured_on = {str(p["name"]): str(p["sglang_version"]) for p in profiles}
-    wrong = surprises(cells, measured_on)
+    own = {
+        (str(profile["name"]), preset): str(merge(profile, preset, None)["sglang_version"])
+        for profile in profiles
+        for preset in profile.get("presets") or {"": {}}
+    }
+    wrong = surprises(cells, own)
     if asked.json:
         print(json.dumps([cell.as_dict() for cell in cells], indent=1))
     elif asked.same:
         for group in duplicates(cell for cell in cells if cell.state != "refused"):
             print(f"{group[0].profile} on {group[0].sglang}: {' = '.join(cell.preset for cell in group)}")
     elif asked.memory:
-        print(memory([cell for cell in cells if asked.sglang or cell.sglang == measured_on[cell.profile]]))
+        print(memory([cell for cell in cells if asked.sglang or cell.sglang == own[cell.profile, cell.preset]]))
     else:
         print(table(cells))
     if asked.reasons:

@@ -172,6 +172,13 @@ def test_overrides_come_last_and_null_takes_away() -> None:
     assert overlay({"a": {"b": 1, "c": 2}}, {"a": {"b": None}, "d": 3}) == {"a": {"c": 2}, "d": 3}
 
 
+@pytest.mark.parametrize("name", SHIPPED)
+def test_every_model_has_an_accepted_preset_on_each_of_the_three_newest_releases(name: str) -> None:
+    newest = [str(catalogue.version) for catalogue in LIBRARY.knowledge.history.catalogues[-3:]]
+    accepted = {cell.sglang for cell in matrix([SHIPPED[name]], LIBRARY, newest) if cell.state != "refused"}
+    assert accepted == set(newest)
+
+
 def same(name: str, version: str) -> list[set[str]]:
     """Return the presets of a profile that are one engine."""
     cells = matrix([SHIPPED[name]], LIBRARY, [version])

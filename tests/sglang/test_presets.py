@@ -1,0 +1,90 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Ask the three newest releases whether they accept the presets that are meant for current releases."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import _sglang_environment
+import pytest
+import sglang_catalogue
+from ansible_collections.gb10.cluster.plugins.module_utils._common.versions import Version
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.models import Model, find, find_draft
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile import Library, resolve
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile_files import find_profiles, load_profile
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.render import topology_argv
+
+LIBRARY = Library.load()
+NEWEST = [str(catalogue.version) for catalogue in LIBRARY.knowledge.history.catalogues[-3:]]
+TYPES = {
+    "DFlash2DraftModel": "qwen3",
+    "Gemma4AssistantForCausalLM": "gemma4_assistant",
+    "Gemma4ForConditionalGeneration": "gemma4",
+    "Glm4MoeForCausalLM": "glm4_moe",
+    "GptOssForCausalLM": "gpt_oss",
+    "InklingForConditionalGeneration": "inkling_mm_model",
+    "Llama4ForConditionalGeneration": "llama4",
+    "MiniMaxM2ForCausalLM": "minimax_m2",
+    "MistralLarge3ForCausalLM": "deepseek_v3",
+    "NemotronHForCausalLM": "nemotron_h",
+    "NemotronHForCausalLMMTP": "nemotron_h",
+    "Qwen3DSparkModel": "qwen3",
+    "Qwen3MoeForCausalLM": "qwen3_moe",
+    "Qwen3NextForCausalLM": "qwen3_next",
+    "Qwen3_5ForConditionalGeneration": "qwen3_5",
+    "Qwen3_5MoeForConditionalGeneration": "qwen3_5_moe",
+    "Qwen4ExpForConditionalGeneration": "qwen4_exp",
+}
+"""``model_type`` of each architecture in the shipped facts."""
+WITH_TEXT = ("gemma4", "llama4", "qwen3_5", "qwen3_5_moe", "qwen4_exp")
+
+
+def config(model: Model) -> dict[str, Any]:
+    """Return a config.json with the published facts; the release fills in the rest."""
+    kind = TYPES[model.architecture]
+    sizes = {"max_position_embeddings": model.max_context or 1048576, "num_attention_heads": 32}
+    found = {"architectures": [model.architecture], "model_type": kind, "torch_dtype": "bfloat16"}
+    if kind in WITH_TEXT:
+        return found | {"text_config": {"model_type": f"{kind}_text", **sizes}}
+    if kind == "gemma4_assistant":
+        per_layer = {"hidden_size_per_layer_input": 0, "vocab_size_per_layer_input": 0}
+        return found | {"text_config": {"model_type": "gemma4_text", **per_layer, **sizes}}
+    if kind == "inkling_mm_model":
+        return found | {"text_config": sizes}
+    return found | sizes
+
+
+def questions(version: str) -> dict[str, dict[str, Any]]:
+    """Return a question per preset whose own release is 0.5.16 or later."""
+    asked = {}
+    for name in find_profiles():
+        profile = load_profile(name)
+        for preset in profile["presets"]:
+            resolved = resolve(profile, preset, library=LIBRARY)
+            if resolved.hardware != "gb10" or not Version.parse(resolved.sglang_version).within("0.5.16", None):
+                continue
+            there = resolve(profile, preset, version, {"image": "any@sha256:0"}, LIBRARY)
+            assert not [f for f in there.findings if f.severity == "error"], (name, preset)
+            target = find(LIBRARY.models, there.model["repo"])
+            draft = find_draft(LIBRARY.models, there.model["draft"])
+            assert target is not None
+            if there.model["draft"] and draft is None:
+                continue
+            question = {"argv": ["--model-path", "m", *there.argv, *topology_argv(there.topology)],
+                        "arch": target.architecture, "config": config(target)}  # fmt: skip
+            if draft is not None:
+                question |= {"draft_arch": draft.architecture, "draft_config": config(draft)}
+            asked[f"{name}/{preset}"] = question
+    return asked
+
+
+@pytest.mark.parametrize("version", NEWEST)
+def test_presets_for_current_releases_are_accepted_by_the_releases(version: str) -> None:
+    asked = questions(version)
+    answers = _sglang_environment.ask(sglang_catalogue.unpack(version), sglang_catalogue.CACHE, list(asked.values()))
+    refused = {name: answer["message"] for name, answer in zip(asked, answers, strict=True) if not answer["accepted"]}
+    assert not refused
+    shipped = {name for name in find_profiles() if load_profile(name).get("hardware", "gb10") == "gb10"}
+    assert {name.partition("/")[0] for name in asked} == shipped
