@@ -11,6 +11,7 @@ from .cabling import Port, Segment, segments
 from .links import connected, neighbours, shared_rails
 from .model import Topology
 
+HALVES = 2  # rails of a host without others: both halves of its first cage
 FIRST_BLOCK = 100  # 10.100.0.0/16, as in the example inventories
 
 
@@ -21,6 +22,8 @@ def suggest(ports: Sequence[Port]) -> dict[str, Any]:
     """
     every = {port.host for port in ports}
     usable = [part for segment in segments(ports) for part in _split(segment)]
+    if len(every) == 1:
+        usable = [(port,) for port in ports[:HALVES]]
     rails: list[dict[str, Any]] = []
     pfs: dict[str, dict[str, str]] = {}
     for index, segment in enumerate(usable):

@@ -1,0 +1,59 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Write an inventory for the hosts of the play, and plan its fabric."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+from ansible.errors import AnsibleActionFail
+from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import format_findings, has_errors
+from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import ControllerAction
+from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.cabling import draw, ports_of
+from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.inventory import Machine, compose, render
+from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.plan import format_plan, plan_fabric
+from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.variables import plain
+
+
+def _flow(value: Any) -> str:
+    text: str = yaml.safe_dump(value, default_flow_style=True, width=10**6, sort_keys=False)
+    return text.removesuffix("\n").removesuffix("\n...")
+
+
+class ActionModule(ControllerAction):
+    """Reads the facts of the play's hosts; writes files only into a directory that does not exist or is empty."""
+
+    def act(self, options: Mapping[str, Any], task_vars: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the inventory and its plan; failed if the plan has errors, which must be corrected in the files."""
+        path = Path(options["path"])
+        if path.exists() and (not path.is_dir() or any(path.iterdir())):
+            raise AnsibleActionFail(
+                f"{path} exists, and an inventory is never overwritten. Give another inventory_new_path."
+            )
+        hosts = task_vars["ansible_play_hosts_all"]
+        known = {host: task_vars["hostvars"][host] for host in hosts}
+        unread = [host for host in hosts if "gb10_cabling" not in (known[host].get("ansible_facts") or {})]
+        if unread:
+            raise AnsibleActionFail(
+                f"{', '.join(unread)}: not read. Correct the errors above, or leave these hosts out."
+            )
+        machines = [
+            Machine.of(known[host].get("ansible_host") or host, plain(known[host]["ansible_facts"])) for host in hosts
+        ]
+        inventory = compose(machines)
+        files = render(inventory, _flow)
+        plan, findings = plan_fabric(inventory.variables())
+        if not self._task.check_mode:
+            for name, text in files.items():
+                target = path / name
+                target.parent.mkdir(parents=True, exist_ok=True)
+                target.write_text(text, encoding="utf-8")
+        by_address = {own["ansible_host"]: name for name, own in inventory.hosts.items()}
+        ports = ports_of({by_address[machine.address]: machine.ports for machine in machines})
+        told = [f"{path} is written.", *draw(ports), format_plan(plan), format_findings(findings)]
+        text = "\n".join(filter(None, told))
+        return {"changed": True, "failed": has_errors(findings), "path": str(path), "files": files, "msg": text}

@@ -1,0 +1,156 @@
+# Copyright: The gb10.cluster authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Write a commented inventory for machines that were read."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from ipaddress import ip_interface
+from typing import Any
+
+from .cabling import Port, ports_of, segments
+from .links import ring_order, shared_rails
+from .suggest import suggest
+
+_NAME = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?")
+USUAL_VFS = 2
+SYSTEM_MOUNTS = ("/boot", "/snap", "/run", "/var/snap")
+
+
+@dataclass(frozen=True)
+class Machine:
+    """One machine: the address that reaches it, its interface and network there, and the free bytes by mount point."""
+
+    hostname: str
+    address: str
+    user: str
+    interface: str
+    network: str
+    vfs: int
+    free: Mapping[str, int]
+    ports: Sequence[Mapping[str, Any]]
+
+    @classmethod
+    def of(cls, address: str, facts: Mapping[str, Any]) -> Machine:
+        """Return the machine with these Ansible facts; ``address`` is an address or a name."""
+        main = facts.get("default_ipv4") or {}
+        every = [facts.get(name.replace("-", "_")) or {} for name in facts.get("interfaces", [])]
+        found = next((one for one in every if (one.get("ipv4") or {}).get("address") == address), None)
+        ipv4 = found["ipv4"] if found else main
+        known = ipv4.get("address") and ipv4.get("prefix")
+        environment = facts.get("env") or {}
+        return cls(
+            hostname=str(facts.get("hostname", "")).lower(),
+            address=address,
+            user=environment.get("SUDO_USER") or str(facts.get("user_id", "")),
+            interface=str((found or {}).get("device") or main.get("interface") or ""),
+            network=str(ip_interface(f"{ipv4['address']}/{ipv4['prefix']}").network) if known else "",
+            vfs=min((facts.get("gb10_pf_totalvfs") or {"": 0}).values()),
+            free={mount["mount"]: int(mount.get("size_available") or 0) for mount in facts.get("mounts", [])},
+            ports=facts.get("gb10_cabling") or [],
+        )
+
+
+@dataclass(frozen=True)
+class Inventory:
+    """The variables of a new inventory: those of the group, and those of each host in their order."""
+
+    group: Mapping[str, Any]
+    hosts: Mapping[str, Mapping[str, Any]]
+
+    def variables(self) -> dict[str, dict[str, Any]]:
+        """Return the variables of every host, as Ansible would."""
+        return {host: {**self.group, **own} for host, own in self.hosts.items()}
+
+
+def compose(machines: Sequence[Machine]) -> Inventory:
+    """Return the inventory of machines; in a ring the order of the cables is that of the hosts."""
+    names = [machine.hostname for machine in machines]
+    if len(set(names)) < len(names) or not all(_NAME.fullmatch(name) for name in names):
+        names = [f"spark{number}" for number in range(1, len(machines) + 1)]
+    by_name = dict(zip(names, machines, strict=True))
+    ports = ports_of({name: machine.ports for name, machine in by_name.items()})
+    order, pair = _order(ports, names)
+    fitting = suggest(ports)
+    usual = machines[0].interface
+    hosts: dict[str, dict[str, Any]] = {}
+    for number, name in enumerate(order, start=1):
+        machine = by_name[name]
+        hosts[name] = {"ansible_host": machine.address, "gb10_node_id": number, **fitting["hosts"].get(name, {})}
+        if machine.interface != usual:
+            hosts[name]["gb10_management_interface"] = machine.interface
+    vfs = min(machine.vfs for machine in machines)
+    group = {
+        "ansible_user": machines[0].user,
+        "ansible_become": True,
+        **fitting["group"],
+        "gb10_fabric_vf_count": min(vfs, USUAL_VFS) or "auto",
+        "gb10_management_interface": usual,
+        "gb10_management_networks": sorted({machine.network for machine in machines} - {""}),
+        "gb10_models_dir": models_dir(machines),
+        "serving_plan_profile": "gemma-4-31b-it",
+        **_serving(fitting["group"]["gb10_fabric_topology"], order, pair),
+    }
+    return Inventory(group, hosts)
+
+
+def _order(ports: Sequence[Port], names: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
+    """Return the hosts in the order of their cables if these form a ring, and the first two hosts with a cable."""
+    found = segments(ports)
+    rails = {name: [str(i) for i, part in enumerate(found) if name in {p.host for p in part}] for name in names}
+    order = (ring_order(rails, names) if len(names) <= 8 else None) or names
+    pairs = ((one, two) for one in order for two in order if one != two and shared_rails(rails, one, two))
+    return order, next(pairs, order[:1])
+
+
+def _serving(topology: str, order: Sequence[str], pair: Sequence[str]) -> dict[str, Any]:
+    if topology == "switch" and len(order) >= 4:
+        return {"serving_plan_preset": "throughput"}
+    preset = "two-nodes" if len(pair) == 2 else "one-node"
+    return {"serving_plan_preset": preset, "serving_plan_nodes": list(pair)}
+
+
+def models_dir(machines: Sequence[Machine]) -> str:
+    """Return a directory on the mount point that all machines have and that has the most free space everywhere."""
+    common = set.intersection(*(set(machine.free) for machine in machines))
+    usable = [mount for mount in common if not mount.startswith(SYSTEM_MOUNTS)] or ["/"]
+    best = max(sorted(usable), key=lambda mount: min(machine.free.get(mount, 0) for machine in machines))
+    return "/srv/models" if best == "/" else f"{best}/models"
+
+
+COMMENTS = {
+    "ansible_user": "User that logs in to the hosts. It needs sudo; `ansible-playbook -K` asks for its password.",
+    "gb10_fabric_topology": "How the hosts are cabled, as found. docs/fabric.md explains rails.",
+    "gb10_fabric_vf_count": "VFs per PF: as many groups can run at the same time.",
+    "gb10_management_interface": "The fabric never changes this interface and does not overlap these networks.",
+    "gb10_models_dir": "Directory on every node for the models, on the file system with the most free space.",
+    "serving_plan_profile": "Profile, preset, and nodes in rank order. docs/profiles.md lists what can be served.",
+}
+
+
+def render(inventory: Inventory, flow: Any) -> dict[str, str]:
+    """Return the text of each file by its path; ``flow`` writes a value as YAML on one line."""
+    lines = ["---"]
+    for key, value in inventory.group.items():
+        if key in COMMENTS:
+            lines += ["", f"# {COMMENTS[key]}"] if len(lines) > 1 else [f"# {COMMENTS[key]}"]
+        if key == "gb10_fabric_rails":
+            lines += [f"{key}:" if value else f"{key}: []", *(f"  - {flow(rail)}" for rail in value)]
+        else:
+            lines.append(f"{key}: {flow(value)}")
+    first = next(iter(inventory.hosts))
+    hosts = [
+        "---",
+        "# The node id is the last number of every fabric address of the host. Never give it to another machine.",
+        "gb10_cluster:",
+        "  children:",
+        "    gb10_servers:",
+        "      hosts:",
+        f"        {first}:",
+        "    gb10_nodes:",
+        "      hosts:",
+        *(f"        {name}: {flow(own)}" for name, own in inventory.hosts.items()),
+    ]
+    return {"group_vars/gb10_cluster.yml": "\n".join([*lines, ""]), "hosts.yml": "\n".join([*hosts, ""])}

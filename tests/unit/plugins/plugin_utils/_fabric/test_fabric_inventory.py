@@ -1,0 +1,118 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Test that the inventory written for machines is planned without an error and fits their cables."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+import yaml
+from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.cabling import judge, ports_of
+from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.inventory import Machine, compose, models_dir, render
+from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.plan import plan_fabric
+from cabling_samples import End, cable, facts, ring
+
+
+def machines(count: int, links: list[tuple[End, ...]], **changes: Any) -> list[Machine]:
+    """Return machines with these cables as Ansible's facts describe them."""
+    return [
+        Machine.of(
+            f"192.168.10.{10 + number}",
+            {
+                "hostname": host,
+                "interfaces": ["lo", "enP7s7", "wlP9s9"],
+                "enP7s7": {
+                    "device": "enP7s7",
+                    "ipv4": {"address": f"192.168.10.{10 + number}", "prefix": "24"},
+                },
+                "default_ipv4": {"interface": "wlP9s9", "address": f"10.0.0.{number}", "prefix": "24"},
+                "env": {"SUDO_USER": "nvidia"},
+                "user_id": "root",
+                "mounts": [{"mount": "/", "size_available": 9}, {"mount": "/boot/efi", "size_available": 99}],
+                "gb10_pf_totalvfs": {port["name"]: 4 for port in ports},
+                "gb10_cabling": ports,
+                **changes,
+            },
+        )
+        for number, (host, ports) in enumerate(facts(count, *links).items(), start=1)
+    ]
+
+
+def read(files: dict[str, str]) -> dict[str, dict[str, Any]]:
+    """Return the variables of every host as Ansible reads them from the files."""
+    group = yaml.safe_load(files["group_vars/gb10_cluster.yml"])
+    nodes = yaml.safe_load(files["hosts.yml"])["gb10_cluster"]["children"]["gb10_nodes"]["hosts"]
+    return {host: {**group, **own} for host, own in nodes.items()}
+
+
+def switched(*hosts: int) -> list[tuple[End, ...]]:
+    return [tuple((host, 0, half) for host in hosts) for half in (0, 1)]
+
+
+@pytest.mark.parametrize(
+    ("count", "links", "topology", "preset"),
+    [
+        (2, cable((1, 0), (2, 1)), "direct", "two-nodes"),
+        (4, switched(1, 2, 3, 4), "switch", "throughput"),
+        *((count, ring(count), "ring", "two-nodes") for count in (3, 6, 8)),
+        (4, ring(4)[:-2], "chain", "two-nodes"),
+        (4, [*cable((1, 0), (2, 1)), *cable((3, 0), (4, 1))], "mixed", "two-nodes"),
+    ],
+)
+def test_what_is_written_is_a_plan_that_fits_the_cables(
+    count: int, links: list[tuple[End, ...]], topology: str, preset: str
+) -> None:
+    given = machines(count, links)
+    variables = read(render(compose(given), json.dumps))
+    assert variables == compose(given).variables()
+    first = variables["spark1"]
+    assert (first["gb10_fabric_topology"], first["serving_plan_preset"]) == (topology, preset)
+    assert (first["ansible_user"], first["gb10_fabric_vf_count"], first["gb10_models_dir"]) == (
+        "nvidia",
+        2,
+        "/srv/models",
+    )
+    assert first["gb10_management_interface"] == "enP7s7"
+    assert first["gb10_management_networks"] == ["192.168.10.0/24"]
+    for values in variables.values():
+        values["gb10_pf_totalvfs"] = {port["name"]: 4 for port in given[0].ports}
+    plan, findings = plan_fabric(variables)
+    assert [finding for finding in findings if finding.severity != "info"] == []
+    ports = ports_of({host: next(m.ports for m in given if m.hostname == host) for host in variables})
+    assert [finding.rule for finding in judge(ports, plan) if finding.rule != "cabling.same_cage"] == []
+
+
+def test_the_hosts_of_a_ring_are_numbered_in_the_order_of_the_cables() -> None:
+    first, second, third, fourth = machines(4, ring(4))
+    written = compose([first, third, second, fourth])
+    assert list(written.hosts) == ["spark1", "spark2", "spark3", "spark4"]
+    assert [own["gb10_node_id"] for own in written.hosts.values()] == [1, 2, 3, 4]
+
+
+def test_machines_of_one_name_get_others_and_another_interface_is_kept() -> None:
+    given = machines(2, cable((1, 0), (2, 0)), hostname="spark")
+    second = machines(2, [], enP7s7={})[1]
+    written = compose([given[0], Machine(**{**given[1].__dict__, "interface": second.interface})])
+    assert list(written.hosts) == ["spark1", "spark2"]
+    assert written.hosts["spark2"]["gb10_management_interface"] == "wlP9s9"
+    assert compose(machines(2, [], gb10_pf_totalvfs={})).group["gb10_fabric_vf_count"] == "auto"
+
+
+def test_a_machine_that_was_reached_by_name_uses_its_default_route() -> None:
+    known = {"default_ipv4": {"interface": "wlP9s9", "address": "10.0.0.1", "prefix": "24"}, "hostname": "SPARK-1"}
+    machine = Machine.of("spark-1.local", known)
+    assert (machine.hostname, machine.interface, machine.network) == ("spark-1", "wlP9s9", "10.0.0.0/24")
+    assert Machine.of("x", {}).network == ""
+
+
+def test_models_go_where_every_machine_has_most_space() -> None:
+    one, two = machines(
+        2, [], mounts=[{"mount": m, "size_available": s} for m, s in (("/", 5), ("/data", 50), ("/boot", 99))]
+    )
+    assert models_dir([one, two]) == "/data/models"
+    small = Machine(**{**two.__dict__, "free": {"/": 7, "/data": 1}})
+    assert models_dir([one, small]) == "/srv/models"
+    assert models_dir([Machine(**{**two.__dict__, "free": {}})]) == "/srv/models"
