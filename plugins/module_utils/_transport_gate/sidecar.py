@@ -20,6 +20,7 @@ import urllib.error
 import urllib.request
 from dataclasses import dataclass, field
 from http import HTTPStatus
+from http.client import HTTPException
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -174,7 +175,7 @@ class Watch:
                 lines = answer.read().decode(errors="replace").splitlines()
             values = [line.rpartition(" ")[2] for line in lines if line.startswith("sglang:generation_tokens_total")]
             return sum(map(float, values)) if values else None
-        except (OSError, ValueError):
+        except (OSError, HTTPException, ValueError):
             return None
 
     def _other(self, name: str) -> str:
@@ -246,7 +247,7 @@ def main() -> None:
             sys.stdout.buffer.flush()
             if watch:
                 watch.step(time.monotonic())
-        except (OSError, subprocess.SubprocessError) as error:
+        except (OSError, HTTPException, ValueError, subprocess.SubprocessError) as error:
             # A start of the server deletes the files of the start before it, and the API may be away for a while.
             say(f"trying again: {error}")
         time.sleep(options.interval)

@@ -10,6 +10,7 @@ import sys
 import urllib.request
 from contextlib import nullcontext
 from email.message import Message
+from http.client import IncompleteRead
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
@@ -295,3 +296,15 @@ def test_a_generation_is_not_started_while_one_runs_or_a_moment_after(monkeypatc
     prober.run(15)
     prober.run(18)
     assert len(started) == 2
+
+
+@pytest.mark.parametrize("error", [OSError("refused"), IncompleteRead(b""), ValueError("not a number")])
+def test_a_server_without_readable_metrics_has_no_tokens(
+    rank: Rank, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    def urlopen(*_words: Any, **_options: Any) -> None:
+        raise error
+
+    monkeypatch.setattr(sidecar.urllib.request, "urlopen", urlopen)
+    rank.nccl("1")
+    assert rank.step() == "Proven"
