@@ -54,6 +54,11 @@ class ActionModule(ControllerAction):
                 target.write_text(text, encoding="utf-8")
         by_address = {own["ansible_host"]: name for name, own in inventory.hosts.items()}
         ports = ports_of({by_address[machine.address]: machine.ports for machine in machines})
-        told = [f"{path} is written.", *draw(ports), format_plan(plan), format_findings(findings)]
+        told = [
+            f"{path} {'would be' if self._task.check_mode else 'is'} written.",
+            *draw(ports),
+            format_plan(plan),
+            format_findings(findings),
+        ]
         text = "\n".join(filter(None, told))
         return {"changed": True, "failed": has_errors(findings), "path": str(path), "files": files, "msg": text}

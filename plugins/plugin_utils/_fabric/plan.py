@@ -17,7 +17,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._common.findings impo
 from ansible_collections.gb10.cluster.plugins.module_utils._common.tables import align
 from ansible_collections.gb10.cluster.plugins.module_utils._host.interfaces import vf_netdev
 
-from .checks import check_fabric, check_plan
+from .checks import LARGEST_RING, check_fabric, check_plan
 from .links import shared_rails, unlinked
 from .model import (
     Fabric,
@@ -154,9 +154,9 @@ def format_plan(plan: Plan) -> str:
 
 
 def _cables(plan: Plan) -> list[str]:
-    """Return a line per pair of hosts with a cable and one for those without, unless all hosts share a rail."""
+    """Return a line per pair of hosts with a cable and one for those without, for few hosts without a common rail."""
     rails = {name: tuple(pf.rail for pf in host.pfs) for name, host in plan.hosts.items()}
-    if len(rails) < 2 or shared_rails(rails, *rails):
+    if not 2 <= len(rails) <= LARGEST_RING or shared_rails(rails, *rails):
         return []
     pairs = [(pair, shared) for pair in combinations(rails, 2) if (shared := shared_rails(rails, *pair))]
     missing = "; ".join(" and ".join(pair) for pair in unlinked(rails, list(rails)))

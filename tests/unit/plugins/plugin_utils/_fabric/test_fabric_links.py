@@ -109,3 +109,4 @@ def test_the_plan_shows_the_cables_of_a_ring_and_not_of_a_switch() -> None:
     assert "spark1 and spark2: ring12a, ring12b" in shown
     assert "no cable: spark1 and spark3; spark2 and spark4" in shown
     assert "spark1 and spark2" not in format_plan(plan_fabric(fabric(4))[0])
+    assert "spark1 and spark2" not in format_plan(plan_fabric(cabled(9))[0]), "36 pairs would bury the plan"
