@@ -5,6 +5,8 @@
 Source of the collectives: SGLang 0.5.16 (layers/linear.py, vocab_parallel_embedding.py, logits_processor.py, models/).
 A pass over T tokens has one all-reduce of T x hidden size for the embedding and one for each attention, MLP, MoE or
 Mamba block, and one all-gather of the logits of the sampled tokens. Activations have two bytes in every profile.
+Measured with SGLang 0.5.16 at TP 2 over Socket, batches of 1, 4 and 16: the usual bytes are within 1.2 %
+(tests/gpu/byte_ledger.py).
 """
 
 from __future__ import annotations

@@ -48,6 +48,19 @@ def test_an_all_reduce_exchanges_what_was_measured(size: int) -> None:
     assert predicted.high == pytest.approx(double, rel=0.03)
 
 
+@pytest.mark.parametrize(
+    ("batch", "measured", "simple"),
+    [(1, 81_110_568, 40_609_077), (4, 300_510_408, 157_134_304), (16, 631_456_556, 627_615_152)],
+)
+def test_sglang_exchanges_what_is_predicted(batch: int, measured: int, simple: int) -> None:
+    """SGLang 0.5.16 at TP 2 over Socket, 128 tokens, by tests/gpu/byte_ledger.py; ``simple``: NCCL_PROTO=Simple."""
+    shape = Shape.read({"hidden_size": 2048, "num_hidden_layers": 16, "vocab_size": 8192})
+    predicted = predict(shape, TP2, Work(8 * batch, 1, 128 * batch, 128))
+    assert predicted.usual == pytest.approx(measured, rel=0.02)
+    assert predicted.low == pytest.approx(simple, rel=0.01)
+    assert judge(predicted, 0, measured).verdict == judge(predicted, 0, simple).verdict == "tcp"
+
+
 def test_a_pass_has_the_collectives_of_sglang() -> None:
     shape = Shape.read(LLAMA)
     assert collectives(shape, TP2, tokens=4, sampled=1) == [("reduce", 65, 4 * 8192), ("gather", 1, 64000)]
