@@ -114,7 +114,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         names = asked.names or list(find_profiles(asked.dir))
         profiles = [load_profile(name, asked.dir) for name in names]
-        cells = only(matrix(profiles, Library.load(), asked.sglang), asked.preset)
+        cells = only(matrix(profiles, Library.load(asked.dir), asked.sglang), asked.preset)
     except (ProfileError, ValueError) as problem:
         print(problem, file=sys.stderr)
         return 2

@@ -27,7 +27,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._common.findings impo
     format_findings,
     has_errors,
 )
-from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile_files import load_profile, read_yaml
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile_files import read_yaml
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sweep.examine import examine
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sweep.plan import cell_name
 
@@ -35,7 +35,7 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._sweep.plan import ce
 def check_file(path: Path, directories: Sequence[Path], sglang: str) -> bool:
     """Print the findings about one file and its cells; return whether it can be measured."""
     try:
-        examined = examine(read_yaml(path), lambda name: load_profile(name, directories), sglang)
+        examined = examine(read_yaml(path), directories, sglang)
     except ValueError as problem:
         print(problem)
         return False

@@ -45,13 +45,15 @@ class ActionModule(ControllerAction):
         secrets = {"HF_TOKEN": (secret, "hf-token")} if options["hf_token"] else {}
         access = from_options(Access, options, key_secret=secret if options["api_key"] else "")
         scripts = [*IN_EVERY_POD, *(["gateway.py"] if access.gateway else [])]
-        patches = plan.needed_patches()
+        # A patch of the user has an absolute path. The hooks import gb10_patch, which is not a hook itself.
+        patches = {f"{p.name}.py": Path(p.path) for p in plan.patches if p.needed}
+        hooks = {name: path if path.is_absolute() else PATCHES / name for name, path in patches.items()}
+        hooks |= {"gb10_patch.py": PATCHES / "gb10_patch.py"} if hooks else {}
         objects = render(
             plan,
             from_options(PodOptions, options, secrets=secrets),
             {name: _text(SCRIPTS / name) for name in scripts},
-            # The hooks import gb10_patch, which is not a hook itself.
-            {f"{name}.py": _text(PATCHES / f"{name}.py") for name in ([*patches, "gb10_patch"] if patches else [])},
+            {name: _text(path) for name, path in hooks.items()},
             access,
             {str(path): source for path, source in package_files(PROGRAM, Path()).items()},
         )

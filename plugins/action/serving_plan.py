@@ -17,7 +17,7 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.cables impor
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.model import Plan, Settings, instance_name
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.plan import plan_group, summarize
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.profile import to_serving
-from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile import ResolvedProfile, resolve
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile import Library, ResolvedProfile, resolve
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile_checks import override_findings
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile_files import load_profile, override_problems
 
@@ -57,7 +57,8 @@ def _resolve(options: Mapping[str, Any]) -> tuple[ResolvedProfile | None, list[F
             overrides["image"] = options["image"]
         raw = load_profile(options["profile"], options["profile_dirs"])
         preset, version = options["preset"] or None, options["sglang_version"] or None
-        resolved = resolve(raw, preset, version, overrides, platform=options["platform"])
+        library = Library.load(options["profile_dirs"])
+        resolved = resolve(raw, preset, version, overrides, library, options["platform"])
     except ValueError as error:
         remedy = "Correct profile, preset or version; playbooks/profile_new.yml writes a new profile to start from"
         reason = str(error).rstrip(".")

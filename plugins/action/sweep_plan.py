@@ -15,7 +15,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._common.findings impo
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import ControllerAction
 from ansible_collections.gb10.cluster.plugins.plugin_utils._paths import SWEEPS
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.profile import repositories, revisions
-from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile_files import load_profile, read_yaml
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile_files import read_yaml
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sweep.action import read_journal
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sweep.engine import serving_of
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sweep.examine import examine
@@ -52,7 +52,7 @@ class ActionModule(ControllerAction):
             sweep = read_yaml(path)
         except ValueError as error:
             raise AnsibleActionFail(str(error)) from error
-        examined = examine(sweep, lambda name: load_profile(name, options["profile_dirs"]), options["sglang_version"])
+        examined = examine(sweep, options["profile_dirs"], options["sglang_version"])
         planned = examined.planned
         if has_errors(examined.findings):
             said = f"The sweep {path} is invalid; nothing was measured."

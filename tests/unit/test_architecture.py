@@ -53,6 +53,7 @@ READ_FILES = {
     "module_utils._kube.slices",
     "module_utils._nccl.sources",
     "plugin_utils._sglang.catalogue",
+    "plugin_utils._sglang.model_config",
     "plugin_utils._sglang.models",
     "plugin_utils._sglang.patches",
     "plugin_utils._sglang.profile_files",

@@ -171,6 +171,13 @@ def test_a_draft_of_mistral_is_left_to_the_releases_that_read_it() -> None:
     assert "spec.alias.remote_fetch" not in {finding.rule for finding in findings}
 
 
+def test_a_wrong_architecture_is_refused_with_a_suggestion() -> None:
+    wrong = {"model": {"arch": "Gemma4ForConditionalGenration"}}
+    errors = [f for f in resolve(load_profile(GEMMA), "baseline", None, wrong).findings if f.severity == "error"]
+    assert [f.rule for f in errors] == ["model.arch.unsupported"]
+    assert "(did you mean Gemma4ForConditionalGeneration?)" in errors[0].remedy
+
+
 def test_there_are_enough_of_them() -> None:
     assert len(WRONG) >= 60
 
@@ -193,6 +200,12 @@ def test_there_are_enough_of_them() -> None:
         ({"expected": {"source": "s", "results": [{"tokens_per_second": 1}]}}, "concurrency"),
         ({"patches": "sm121-jit-arch"}, "patches"),
         ({"hardware": "a100"}, "hardware"),
+        ({"hardware": "h100"}, "hardware: 'h100' is not one of gb10, b300"),
+        ({"default_preset": "basline"}, "has no preset 'basline' (did you mean baseline?)"),
+        ({"presets": {"mine": {"based_on": "basline"}}}, "presets.mine.based_on: the profile has no preset 'basline'"),
+        ({"model": {"repo": "https://huggingface.co/google/gemma-4-31B-it"}}, "not a URL"),
+        ({"sampling": {"temprature": 1}}, "unknown key 'temprature' (did you mean temperature?)"),
+        ({"presets": {"a": {"sampling": {"max_tokens": 1}}}}, "unknown key 'max_tokens'"),
         ({"images": [{"sglang": "0.5.11"}]}, "image"),
     ],
 )

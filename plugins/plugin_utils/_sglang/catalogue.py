@@ -178,10 +178,10 @@ def _parse_replacement(text: str) -> Iterable[tuple[str, str | None]]:
 
 
 @lru_cache(maxsize=4)
-def load_history(directory: Path) -> History:
-    """Read all catalogues of a directory; raise ValueError if there is none or one can't be read."""
+def load_history(directory: Path, *own: Path) -> History:
+    """Read all catalogues; raise ValueError if the first directory has none or one can't be read."""
     catalogues = []
-    for path in sorted(directory.glob("*.json")):
+    for path in sorted(file for place in (directory, *own) for file in place.glob("*.json")):
         try:
             catalogues.append(Catalogue.from_dict(json.loads(path.read_text(encoding="utf-8"))))
         except (OSError, KeyError, TypeError, ValueError) as problem:

@@ -32,9 +32,10 @@ class Knowledge:
     rules: RuleBook
 
     @classmethod
-    def load(cls, profiles: Path) -> Knowledge:
-        """Read both from the profiles directory; raise ValueError if a file is missing or malformed."""
-        return cls(load_history(profiles / "catalogue"), load_rules(profiles / "rules.json"))
+    def load(cls, profiles: Path, *own: Path) -> Knowledge:
+        """Read both from the profiles directory and from own ones; raise ValueError if a file is malformed."""
+        history = load_history(profiles / "catalogue", *(directory / "catalogue" for directory in own))
+        return cls(history, load_rules(profiles / "rules.json", *(directory / "rules.json" for directory in own)))
 
 
 @dataclass(frozen=True)

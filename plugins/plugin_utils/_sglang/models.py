@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from .rules import Facts
+from .schema import load_schema, violations
 
 
 @dataclass(frozen=True)
@@ -52,15 +53,21 @@ class Model:
 
 
 @lru_cache(maxsize=4)
-def load_models(directory: Path) -> Mapping[str, Model]:
-    """Read the facts of all models, by repository in lower case; raise ValueError that names the invalid file."""
+def load_models(directory: Path, *own: Path) -> Mapping[str, Model]:
+    """Read the facts of all models, by repository in lower case; the first own directory has precedence.
+
+    Raises ValueError that names the invalid file.
+    """
     models: dict[str, Model] = {}
-    for path in sorted(directory.glob("*.json")):
+    for path in (file for place in (directory, *reversed(own)) for file in sorted(place.glob("*.json"))):
         try:
-            model = Model(**json.loads(path.read_text(encoding="utf-8")))
-        except (OSError, TypeError, ValueError) as problem:
+            facts = json.loads(path.read_text(encoding="utf-8"))
+            wrong = [f"{found.place or 'file'}: {found.reason}" for found in violations(facts, load_schema("model"))]
+        except (OSError, ValueError) as problem:
             raise ValueError(f"{path}: not the facts of a model: {problem}") from problem
-        models[model.repo.lower()] = model
+        if wrong:
+            raise ValueError(f"{path}: not the facts of a model: {'; '.join(wrong)}")
+        models[facts["repo"].lower()] = Model(**facts)
     return models
 
 

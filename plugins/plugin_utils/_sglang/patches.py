@@ -43,13 +43,17 @@ class Selection:
 
 
 @lru_cache(maxsize=4)
-def load_patches(path: Path) -> tuple[Patch, ...]:
-    """Read the list of patches; raise ValueError if it is invalid."""
-    try:
-        entries = json.loads(path.read_text(encoding="utf-8"))["patches"]
-        return tuple(sorted((Patch.from_dict(entry) for entry in entries), key=lambda patch: patch.order))
-    except (OSError, KeyError, TypeError, ValueError) as problem:
-        raise ValueError(f"{path}: not a list of patches: {problem}") from problem
+def load_patches(path: Path, *own: Path) -> tuple[Patch, ...]:
+    """Read the lists of patches, own ones where the file exists; raise ValueError if one is invalid."""
+    patches: list[Patch] = []
+    for file in (path, *(file for file in own if file.is_file())):
+        folder = "profiles/patches" if file == path else str(file.parent.absolute())
+        try:
+            entries = json.loads(file.read_text(encoding="utf-8"))["patches"]
+            patches += [Patch.from_dict({**entry, "file": f"{folder}/{entry['file']}"}) for entry in entries]
+        except (OSError, KeyError, TypeError, ValueError) as problem:
+            raise ValueError(f"{file}: not a list of patches: {problem}") from problem
+    return tuple(sorted(patches, key=lambda patch: patch.order))
 
 
 def select_patches(
@@ -85,7 +89,5 @@ def select_patches(
                 patch.source,
             )
             selection.findings.append(finding)
-        selection.chosen.append(
-            {"name": patch.name, "path": f"profiles/patches/{patch.file}", "needed": needed, "why": why}
-        )
+        selection.chosen.append({"name": patch.name, "path": patch.file, "needed": needed, "why": why})
     return selection

@@ -9,7 +9,7 @@ plain mappings, which ``_sglang/profile_files.py`` reads from YAML.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from difflib import get_close_matches
 from functools import lru_cache
@@ -44,17 +44,17 @@ class Library:
     patches: tuple[Patch, ...]
 
     @classmethod
-    def load(cls, directory: Path = PROFILES) -> Library:
-        """Read all data; raise ValueError that names a missing or malformed file."""
-        return _load_library(directory)
+    def load(cls, own: Iterable[Path | str] = ()) -> Library:
+        """Read the collection's data and that in own directories; raise ValueError that names a malformed file."""
+        return _load_library(tuple(Path(directory) for directory in own))
 
 
 @lru_cache(maxsize=4)
-def _load_library(directory: Path) -> Library:
+def _load_library(own: tuple[Path, ...]) -> Library:
     return Library(
-        Knowledge.load(directory),
-        load_models(directory / "models"),
-        load_patches(directory / "patches" / "patches.json"),
+        Knowledge.load(PROFILES, *own),
+        load_models(PROFILES / "models", *(directory / "models" for directory in own)),
+        load_patches(PROFILES / "patches" / "patches.json", *(own_ / "patches" / "patches.json" for own_ in own)),
     )
 
 

@@ -81,7 +81,16 @@ def read_profile(path: Path) -> dict[str, Any]:
 def schema_problems(profile: Any) -> Iterable[str]:
     """Yield every violation of the published schema in a profile, with its place."""
     for found in violations(profile, load_schema("profile")):
-        yield f"{found.place or 'profile'}: {found.reason}"
+        wanted = f" (expected: {found.wanted})" if found.wanted else ""
+        yield f"{found.place or 'profile'}: {found.reason}{wanted}"
+    presets = profile.get("presets") if isinstance(profile, Mapping) else None
+    if isinstance(presets, Mapping):
+        named = {"default_preset": profile.get("default_preset")}
+        named |= {f"presets.{name}.based_on": (preset or {}).get("based_on") for name, preset in presets.items()}
+        for place, name in named.items():
+            if name is not None and name not in presets:
+                close = "".join(f" (did you mean {word}?)" for word in get_close_matches(str(name), presets, 1))
+                yield f"{place}: the profile has no preset {name!r}{close}"
 
 
 def override_problems(overrides: Any) -> list[tuple[str, str]]:

@@ -131,14 +131,21 @@ class Judgement:
 
 
 @lru_cache(maxsize=4)
-def load_rules(path: Path) -> RuleBook:
-    """Read the rules; raise ValueError that names the invalid rule or file."""
-    try:
-        raw = json.loads(path.read_text(encoding="utf-8"))
-        groups = {name: frozenset(members) for name, members in raw["groups"].items()}
-        return RuleBook(tuple(Rule.from_dict(entry) for entry in raw["rules"]), groups)
-    except (OSError, KeyError, TypeError, ValueError) as problem:
-        raise ValueError(f"{path}: not a rules file: {problem}") from problem
+def load_rules(path: Path, *own: Path) -> RuleBook:
+    """Read the rules, and own ones where the file exists; raise ValueError that names the invalid rule or file."""
+    rules: list[Rule] = []
+    groups: dict[str, frozenset[str]] = {}
+    for file in (path, *(file for file in own if file.is_file())):
+        try:
+            raw = json.loads(file.read_text(encoding="utf-8"))
+            groups |= {
+                name: frozenset(members)
+                for name, members in (raw["groups"] if file == path else raw.get("groups", {})).items()
+            }
+            rules += [Rule.from_dict(entry) for entry in raw["rules"]]
+        except (AttributeError, OSError, KeyError, TypeError, ValueError) as problem:
+            raise ValueError(f"{file}: not a rules file: {problem}") from problem
+    return RuleBook(tuple(rules), groups)
 
 
 def _defaults(catalogue: Catalogue, history: History) -> dict[str, Any]:

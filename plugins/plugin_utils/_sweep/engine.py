@@ -8,7 +8,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from .._sglang.profile import ResolvedProfile, resolve
+from .._sglang.profile import Library, ResolvedProfile, resolve
 
 
 def serving_of(overlay: Mapping[str, Any], sglang_version: str = "") -> dict[str, Any]:
@@ -19,7 +19,7 @@ def serving_of(overlay: Mapping[str, Any], sglang_version: str = "") -> dict[str
 
 
 def engine_of(
-    profile: Mapping[str, Any], overlay: Mapping[str, Any], sglang_version: str = ""
+    profile: Mapping[str, Any], overlay: Mapping[str, Any], sglang_version: str = "", library: Library | None = None
 ) -> tuple[str, ResolvedProfile]:
     """Return a key that is equal for two cells exactly when they have the same engine, and the resolved profile.
 
@@ -27,6 +27,6 @@ def engine_of(
     Raises ValueError for an unknown preset or version.
     """
     cell = serving_of(overlay, sglang_version)
-    resolved = resolve(profile, cell["preset"] or None, cell["sglang_version"] or None, cell["overrides"])
+    resolved = resolve(profile, cell["preset"] or None, cell["sglang_version"] or None, cell["overrides"], library)
     env = {name: value for name, value in resolved.env.items() if not name.startswith("SGLANG_")}
     return "|".join([resolved.engine, cell["transport"], resolved.image, json.dumps(env, sort_keys=True)]), resolved

@@ -5,15 +5,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding, has_errors
 
-from .._sglang.profile import ResolvedProfile
+from .._sglang.profile import Library, ResolvedProfile
 from .._sglang.profile_checks import override_findings
-from .._sglang.profile_files import override_problems
+from .._sglang.profile_files import load_profile, override_problems
 from .engine import engine_of, serving_of
 from .file import check
 from .plan import Resolved, SweepPlan, plan
@@ -58,8 +59,10 @@ def workload_findings(resolved: ResolvedProfile, workloads: Sequence[Mapping[str
 class _Cells:
     """Resolves the cells of one sweep, and keeps the results and the mistakes of the file."""
 
-    def __init__(self, profile: Mapping[str, Any], workloads: Sequence[Mapping[str, Any]], version: str) -> None:
-        self.profile, self.workloads, self.version = profile, workloads, version
+    def __init__(
+        self, profile: Mapping[str, Any], workloads: Sequence[Mapping[str, Any]], version: str, library: Library
+    ) -> None:
+        self.profile, self.workloads, self.version, self.library = profile, workloads, version, library
         self.resolved: dict[str, ResolvedProfile] = {}
         self.wrong: dict[str, Finding] = {}
 
@@ -68,7 +71,7 @@ class _Cells:
         key = ""
         if not findings:
             try:
-                key, resolved = engine_of(self.profile, overlay, self.version)
+                key, resolved = engine_of(self.profile, overlay, self.version, self.library)
             except ValueError as error:
                 remedy = "Write the name of a preset or a release that exists"
                 wrong = Finding("error", "profile.override", "preset", overlay.get("preset"), str(error), remedy)
@@ -80,8 +83,8 @@ class _Cells:
         return Resolved(key, findings)
 
 
-def examine(sweep: Any, load: Callable[[str], Mapping[str, Any]], version: str = "") -> Examined:
-    """Plan a sweep and return all findings; ``load`` returns a profile by name or raises ValueError.
+def examine(sweep: Any, directories: Sequence[Path | str] = (), version: str = "") -> Examined:
+    """Plan a sweep and return all findings; ``directories`` are the user's own directories of profiles.
 
     The cells are also resolved if the file has mistakes elsewhere, so that all findings appear at once.
     """
@@ -90,7 +93,7 @@ def examine(sweep: Any, load: Callable[[str], Mapping[str, Any]], version: str =
     profile = None
     if isinstance(name, str) and name:
         try:
-            profile = load(name)
+            profile = load_profile(name, directories)
         except ValueError as error:
             remedy = "Name a valid profile of yours or of the collection"
             findings.append(Finding("error", "sweep.profile", "profile", name, str(error), remedy))
@@ -98,7 +101,7 @@ def examine(sweep: Any, load: Callable[[str], Mapping[str, Any]], version: str =
     if profile is None or unusable - {"sweep"}:
         return Examined(SweepPlan(str(name), []), {}, findings)
     wrong = has_errors(findings)
-    cells = _Cells(profile, [] if wrong else sweep["workloads"], version)
+    cells = _Cells(profile, [] if wrong else sweep["workloads"], version, Library.load(directories))
     only = {key: sweep[key] for key in CELLS if key in sweep} | {"workloads": [{"concurrency": 1}]}
     planned = plan(only if wrong else sweep, cells)
     findings += cells.wrong.values()

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -98,3 +99,11 @@ def test_patches_can_be_left_out() -> None:
 def test_an_unknown_service_type_is_refused() -> None:
     with pytest.raises(AnsibleActionFail, match="sglang_service_type"):
         rendered(service_type="Open")
+
+
+def test_a_patch_of_the_user_comes_from_its_own_directory(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text("# mine\n")
+    own = {"patches": (Patch("mine", str(tmp_path / "mine.py"), needed=True),)}
+    patches = rendered(own)["ConfigMap", "gemma-4-31b-it-patches"]["data"]
+    assert set(patches) == {"mine.py", "gb10_patch.py"}
+    assert patches["mine.py"] == "# mine\n"

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -73,3 +74,14 @@ def test_the_playbook_takes_profile_name_and_refuses_the_reserved_name(tmp_path:
     assert (tmp_path / "mine.yml").exists() == (given == "profile_name=mine"), done.stdout + done.stderr
     wanted = "ansible-playbook -i localhost, gb10.cluster.serve" if done.returncode == 0 else "-e profile_name=NAME"
     assert wanted in " ".join(done.stdout.split())
+
+
+def test_the_playbook_writes_a_profile_and_facts_from_a_configuration(tmp_path: Any) -> None:
+    (tmp_path / "config.json").write_text('{"architectures": ["Qwen3MoeForCausalLM"], "num_hidden_layers": 48}')
+    given = {"profile_name": "mine", "repo": "org/Mine", "config": str(tmp_path), "profile_new_dir": str(tmp_path)}
+    playbook = str(ROOT / "playbooks" / "profile_new.yml")
+    command = [sys.executable, "-m", "ansible", "playbook", "-i", "localhost,", playbook, "-e", json.dumps(given)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert read_profile(tmp_path / "mine.yml")["model"] == {"repo": "org/Mine", "arch": "Qwen3MoeForCausalLM"}
+    assert json.loads((tmp_path / "models" / "mine.json").read_text())["layers"] == 48

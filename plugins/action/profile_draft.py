@@ -1,0 +1,64 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Draft a profile on the controller from a command, a sparkrun recipe, or a model's config.json."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+from ansible.errors import AnsibleActionFail
+from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding, sort_findings
+from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import ControllerAction
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.adopt import (
+    Source,
+    read_command,
+    read_recipe,
+    to_profile,
+)
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.model_config import read_facts
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile import Library, resolve
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile_files import read_yaml, schema_problems
+
+
+class ActionModule(ControllerAction):
+    """Carry out ``gb10.cluster.profile_draft``."""
+
+    def act(self, options: Mapping[str, Any], task_vars: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the profile, the facts of the model, and findings about both."""
+        library = Library.load()
+        try:
+            facts = read_facts(Path(options["config"]), options["repo"]) if options["config"] else {}
+            profile, findings = to_profile(
+                _source(options, library), library.knowledge, options["name"], facts, options
+            )
+            findings += [
+                Finding("error", "profile.schema", name, None, problem, "Correct it in the written profile")
+                for name, _colon, problem in (text.partition(": ") for text in schema_problems(profile))
+            ]
+            findings += resolve(profile, library=library).findings
+        except (OSError, ValueError) as problem:
+            raise AnsibleActionFail(f"No profile was written: {problem}") from problem
+        shown = [str(finding) for finding in sort_findings(findings) if finding.severity != "info"]
+        return {
+            "changed": False,
+            # Ansible marks the strings of its options; PyYAML writes plain ones only.
+            "profile": yaml.safe_dump(json.loads(json.dumps(profile)), sort_keys=False, allow_unicode=True, width=120),
+            "facts": json.dumps({**facts, "repo": profile["model"]["repo"]}, indent=2) + "\n" if facts else "",
+            "findings": [finding.as_dict() for finding in findings],
+            "msg": "\n".join(shown) or "Everything was carried over.",
+        }
+
+
+def _source(options: Mapping[str, Any], library: Library) -> Source:
+    if options["command"]:
+        return read_command(options["command"])
+    if options["recipe"]:
+        return read_recipe(read_yaml(Path(options["recipe"])), library.knowledge)
+    size = str(options["nodes"])
+    flags = ["--model-path", options["repo"], "--tp-size", size, "--nnodes", size, "--mem-fraction-static", "0.8"]
+    return Source(argv=flags, image=options["image"])

@@ -1,0 +1,255 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Convert a command that starts SGLang, or a sparkrun recipe, to a profile that does the same.
+
+Private to the collection.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding, Severity
+from ansible_collections.gb10.cluster.plugins.module_utils._common.versions import Version
+
+from .argv import parse_flags
+from .check import Knowledge
+from .items import key_of
+from .owned import OWNERS, TOPOLOGY_FLAGS
+from .profile_checks import SAMPLING
+
+RUNNERS = frozenset({"docker", "podman", "nerdctl"})
+WITH_VALUE = re.compile(
+    r"-[evpwumhl]|--(env|volume|publish|name|gpus|ipc|net|network|shm-size|ulimit|device|entrypoint|workdir|restart"
+    r"|runtime|user|env-file|cap-add|mount|hostname|memory|platform|pull|security-opt|label|add-host|cpus|pid|tmpfs)"
+)
+"""Options of ``docker run`` that take the next word as their value."""
+
+ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
+SECRET = re.compile(r"TOKEN|SECRET|PASSWORD|_KEY$")
+FABRIC = re.compile(
+    r"(NCCL|GLOO|TP|UCX)_(SOCKET_IFNAME|IB_HCA|IB_GID_INDEX|NET_DEVICES)|MASTER_(ADDR|PORT)|CUDA_VISIBLE_.*"
+)
+"""Variables that follow from the cluster, so that the serving plan sets them."""
+
+RELEASE = re.compile(r"\d+\.\d+\.\d+([.-]?(post|rc|dev)\d*)?")
+END_OF_COMMAND = re.compile(r";|&&?|\|\|?|\d?>>?.*|<.*")
+
+
+@dataclass
+class Source:
+    """What a command or a recipe starts, and findings about the parts that a profile can't have."""
+
+    argv: list[str] = field(default_factory=list)
+    image: str = ""
+    env: dict[str, str] = field(default_factory=dict)
+    nodes: int = 0
+    description: str = ""
+    findings: list[Finding] = field(default_factory=list)
+
+    def note(self, severity: Severity, key: str, value: Any, reason: str, remedy: str) -> None:
+        """Add a finding."""
+        self.findings.append(Finding(severity, "adopt", key, value, reason, remedy))
+
+
+def read_command(text: str) -> Source:
+    """Read a pasted command line; raise ValueError if it doesn't start SGLang."""
+    try:
+        words = shlex.split(re.sub(r"\\[ \t]*\r?\n", " ", text), comments=True)
+    except ValueError as problem:
+        raise ValueError(f"the command can't be read: {problem}. Paste it whole, with both quotes") from problem
+    for place, word in enumerate(words):
+        if " " in word and ("sglang.launch_server" in word or "sglang serve" in word):
+            inner = read_command(word)
+            return _started_by(words[:place], inner)
+    if words and words[0].startswith("--"):
+        return Source(argv=words)
+    for place, word in enumerate(words):
+        if word == "sglang.launch_server" or words[place : place + 2] == ["sglang", "serve"]:
+            return _started_by(words[:place], _server(words[place + 1 + (word == "sglang") :]))
+    raise ValueError("the command does not start SGLang. Paste a line with sglang.launch_server or sglang serve")
+
+
+def _server(words: Sequence[str]) -> Source:
+    """Return the flags of the server, up to the end of its command."""
+    found = Source()
+    for place, word in enumerate(words):
+        if END_OF_COMMAND.fullmatch(word):
+            found.note("info", "command", " ".join(words[place:]), "follows the server's flags", "Nothing to do")
+            break
+        found.argv.append(word)
+    return found
+
+
+def _started_by(words: Sequence[str], found: Source) -> Source:
+    """Add what stands before the server: variables, and options of a container."""
+    rest = list(words)
+    while rest:
+        word = rest.pop(0)
+        if ASSIGNMENT.match(word):
+            _variable(found, word)
+        elif word in RUNNERS and not found.image:
+            _container(found, rest)
+    return found
+
+
+def _variable(found: Source, text: str) -> None:
+    name, equals, value = text.partition("=")
+    if SECRET.search(name):
+        remedy = "Give the token with sglang_hf_token or sglang_api_key, from your vault"
+        found.note("warning", name, None, "is a secret, which a profile must not contain", remedy)
+    elif FABRIC.fullmatch(name):
+        found.note("info", name, value, "follows from the cluster: the serving plan sets it", "Nothing to do")
+    elif not equals or "$" in value:
+        remedy = f"Add it under env with its value, if it is needed: {name}"
+        found.note("warning", name, value or None, "has its value from your shell, which is not known here", remedy)
+    else:
+        found.env[name] = value
+
+
+def _container(found: Source, rest: list[str]) -> None:
+    """Read the options of ``docker run`` up to the image."""
+    left_out = []
+    while rest:
+        word = rest.pop(0)
+        name, equals, value = word.partition("=")
+        if not word.startswith("-"):
+            if word not in ("run", "exec", "container"):
+                found.image = word
+                break
+            continue
+        if not equals and WITH_VALUE.fullmatch(name) and rest:
+            value = rest.pop(0)
+        if name in ("-e", "--env"):
+            _variable(found, value)
+        else:
+            left_out.append(f"{name} {value}".strip())
+    if left_out:
+        reason = "are options of the container, which the collection chooses itself (devices, memory, network, models)"
+        found.note("info", "docker", ", ".join(left_out), reason, "Nothing to do, unless a mount has files of yours")
+
+
+def read_recipe(recipe: Any, knowledge: Knowledge) -> Source:
+    """Read a sparkrun recipe; raise ValueError if it is none for SGLang."""
+    if not isinstance(recipe, Mapping) or not recipe.get("model"):
+        raise ValueError("the recipe names no model. Give a sparkrun recipe with model, runtime and container")
+    if str(recipe.get("runtime") or "sglang") != "sglang":
+        raise ValueError(f"the recipe's runtime is {recipe['runtime']}. This collection serves with SGLang only")
+    defaults = dict(recipe.get("defaults") or {})
+    command = recipe.get("command")
+    if command:
+        values = {"model": recipe["model"], **defaults}
+        text = re.sub(r"\{(\w+)\}", lambda m: shlex.quote(str(values.get(m[1], m[0]))), str(command))
+        found = read_command(text)
+    else:
+        found = Source(argv=["--model-path", str(recipe["model"]), *_flags(defaults, knowledge)])
+    for place in re.findall(r"\{\w+\}", " ".join(found.argv)):
+        found.note("error", "command", place, "has no value under defaults", "Write its value into the profile")
+    for name, value in (recipe.get("env") or {}).items():
+        _variable(found, f"{name}={value}")
+    for key in sorted({"pre_exec", "post_exec", "post_commands", "mods", "builder", "executor_config"} & set(recipe)):
+        found.note(
+            "warning", key, recipe[key], "is a step of sparkrun, which a profile has not", "Use an image with it"
+        )
+    found.image = str(recipe.get("container") or "")
+    found.nodes = int(recipe.get("min_nodes") or 0)
+    found.description = str((recipe.get("metadata") or {}).get("description") or recipe.get("description") or "")
+    return found
+
+
+def counterparts_of(knowledge: Knowledge) -> Mapping[str, str]:
+    """Return SGLang's counterparts of vLLM's flags."""
+    return next(rule.flags for rule in knowledge.rules.rules if rule.id == "name.vllm")
+
+
+def _flags(defaults: Mapping[str, Any], knowledge: Knowledge) -> list[str]:
+    """Return the settings of a recipe without a command as flags; sparkrun names some of them as vLLM does."""
+    counterparts = counterparts_of(knowledge)
+    words: list[str] = []
+    for key, value in defaults.items():
+        flag = f"--{key.replace('_', '-')}"
+        if value is not None and value is not False:
+            words += [counterparts.get(flag) or flag, *([] if value is True else [str(value)])]
+    return words
+
+
+def to_profile(
+    found: Source, knowledge: Knowledge, name: str, facts: Mapping[str, Any], fallback: Mapping[str, str]
+) -> tuple[dict[str, Any], list[Finding]]:
+    """Return the profile that does the same, and findings about everything that it does not have.
+
+    ``facts`` are those of the model's config.json, ``fallback`` the repo, sglang_version and image for what the source
+    does not say.
+    """
+    tagged = RELEASE.search(found.image.partition("@")[0].rpartition(":")[2])
+    version = tagged[0] if tagged else fallback["sglang_version"]
+    if not tagged:
+        reason = f"does not say which SGLang it contains; {version} is assumed"
+        found.note("warning", "image", found.image or None, reason, "Correct sglang_version if it is another one")
+    catalogue = knowledge.history.nearest(Version.parse(version))[0]
+    parsed = parse_flags(catalogue, knowledge.history, found.argv)
+    counterparts = counterparts_of(knowledge)
+    for finding in parsed.findings:
+        known = counterparts.get(finding.key) if finding.rule == "flag.unknown" else None
+        if finding.rule != "argparse.abbrev":
+            found.findings.append(replace(finding, remedy=f"SGLang has {known}") if known else finding)
+    given: dict[str, Any] = {}
+    for item in parsed.items:
+        if item.flag is None:
+            continue
+        if any("$" in word for word in item.words):
+            reason = "has its value from your shell, which is not known here"
+            found.note("error", item.option, " ".join(item.words), reason, "Write its value into the profile")
+        elif item.flag.dest in parsed.stored:
+            value = parsed.stored[item.flag.dest]
+            given[key_of(item.flag.name)] = not item.option.startswith("--no-") if item.flag.is_switch else value
+    return _profile(found, given, version, name, facts, fallback), found.findings
+
+
+def _profile(
+    found: Source,
+    given: Mapping[str, Any],
+    version: str,
+    name: str,
+    facts: Mapping[str, Any],
+    fallback: Mapping[str, str],
+) -> dict[str, Any]:
+    tp, pp, ep = (next((int(given[n]) for n in TOPOLOGY_FLAGS[size] if n in given), 1) for size in ("tp", "pp", "ep"))
+    nodes = int(given.get("nnodes") or 0) or found.nodes or tp * pp
+    if nodes != tp * pp:
+        reason = f"tp {tp} x pp {pp} = {tp * pp} GPUs; a DGX Spark has one"
+        found.note("warning", "nodes", nodes, reason, "Set topology so that tp x pp is the number of nodes")
+    path = str(given.get("model_path") or "")
+    repo = fallback["repo"] or path or name
+    if path.startswith(("/", ".", "~")) and not fallback["repo"]:
+        repo = path.rstrip("/").rpartition("/")[2].replace("--", "/", 1)
+        reason = f"is a directory; {repo} is assumed to be its repository"
+        found.note("warning", "model_path", path, reason, "Set model.repo to the repository that model_stage downloads")
+    for key in sorted({"host", "port", "node_rank", "dist_init_addr"} & set(given)):
+        found.note("info", key, given[key], "follows from the cluster: the serving plan sets it", "Nothing to do")
+    model = {"repo": repo, "revision": given.get("revision"), "arch": facts.get("architecture")}
+    model |= {key: facts.get(key) for key in ("quantization", "max_context", "weights_gb")}
+    args = {key: value for key, value in given.items() if key not in OWNERS}
+    sampling = args.pop(SAMPLING, None)
+    profile: dict[str, Any] = {
+        "name": name,
+        "description": found.description or f"{repo} on {nodes} node(s)",
+        "model": {key: value for key, value in model.items() if value is not None},
+        "sglang_version": version,
+        "images": [{"sglang": version, "image": found.image or fallback["image"]}],
+        "topology": {"nodes": nodes, "tp": tp, "pp": pp, "ep": ep},
+        "server_args": args,
+        "env": dict(found.env),
+        "status": "untested",
+        "default_preset": "baseline",
+        "presets": {"baseline": {"description": "As pasted"}},
+    }
+    if sampling:
+        profile["sampling"] = json.loads(sampling) if isinstance(sampling, str) else sampling
+    return profile

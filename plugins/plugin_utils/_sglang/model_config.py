@@ -1,0 +1,97 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Read facts about a model from its config.json. Private to the collection."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+NAMES: dict[str, tuple[str, ...]] = {
+    "max_context": ("max_position_embeddings",),
+    "layers": ("num_hidden_layers",),
+    "experts": ("n_routed_experts", "num_experts", "num_local_experts"),
+    "draft_layers": ("num_nextn_predict_layers", "mtp_num_hidden_layers"),
+    "mamba_heads": ("linear_num_value_heads", "mamba_num_heads"),
+    "mamba_head_dim": ("linear_value_head_dim", "mamba_head_dim"),
+    "mamba_state_size": ("linear_key_head_dim", "ssm_state_size"),
+    "mamba_groups": ("linear_num_key_heads", "n_groups"),
+    "mamba_conv": ("linear_conv_kernel_dim", "conv_kernel"),
+}
+"""Facts and the names that architectures give them: Qwen's linear attention first, Nemotron's Mamba second."""
+
+MODELOPT = {"NVFP4": "modelopt_fp4", "FP8": "modelopt_fp8", "MIXED_PRECISION": "modelopt_mixed"}
+"""Quantizations of ModelOpt and SGLang's names for them (model_config.py, _parse_modelopt_quant_config)."""
+
+
+def facts_of(config: Mapping[str, Any], repo: str, source: str) -> dict[str, Any]:
+    """Return the facts as ``profiles/models`` has them; raise ValueError if the file names no architecture."""
+    architectures = config.get("architectures")
+    if not isinstance(architectures, list) or not architectures:
+        raise ValueError(f"{source}: it names no architecture. Give the config.json of the model's repository")
+    text = config.get("text_config")
+    text = text if isinstance(text, Mapping) else config
+    facts: dict[str, Any] = {"repo": repo, "architecture": str(architectures[0]), "source": source}
+    for fact, names in NAMES.items():
+        found = next((text[name] for name in names if isinstance(text.get(name), int)), None)
+        if found:
+            facts[fact] = found
+    facts["moe"] = "experts" in facts
+    quantization = quantization_of(config)
+    if quantization:
+        facts["quantization"] = quantization
+    return facts | _attention(text)
+
+
+def quantization_of(config: Mapping[str, Any]) -> str | None:
+    """Return SGLang's name of the checkpoint's quantization."""
+    about = config.get("quantization_config") or config.get("compression_config") or {}
+    method = str(about.get("quant_method") or "")
+    algorithm = str(about.get("quant_algo") or "")
+    return MODELOPT.get(algorithm, method) if method.startswith("modelopt") else method or None
+
+
+def _attention(text: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the heads, and the number of layers of each kind."""
+    facts: dict[str, Any] = {}
+    kv_heads, heads = text.get("num_key_value_heads"), text.get("num_attention_heads")
+    head_dim = text.get("head_dim") or (text.get("hidden_size", 0) // heads if heads else None)
+    kinds = list(text.get("layer_types") or [])
+    pattern = str(text.get("hybrid_override_pattern") or "")
+    full, linear = kinds.count("full_attention"), kinds.count("linear_attention")
+    if pattern:
+        full, linear = pattern.count("*"), pattern.count("M")
+    elif not kinds and text.get("full_attention_interval"):
+        full = text["num_hidden_layers"] // text["full_attention_interval"]
+        linear = text["num_hidden_layers"] - full
+    if sliding := kinds.count("sliding_attention"):
+        facts |= {"sliding_layers": sliding, "sliding_kv_heads": kv_heads, "sliding_head_dim": head_dim}
+        facts["sliding_window"] = text.get("sliding_window")
+        kv_heads, head_dim = text.get("num_global_key_value_heads") or kv_heads, text.get("global_head_dim") or head_dim
+    facts |= {
+        "kv_heads": kv_heads,
+        "head_dim": head_dim,
+        "attention_layers": full or None,
+        "mamba_layers": linear or None,
+    }
+    return {key: value for key, value in facts.items() if value is not None}
+
+
+def read_facts(path: Path, repo: str) -> dict[str, Any]:
+    """Return the facts in a config.json or in the directory of a model; raise ValueError if there are none."""
+    file = path / "config.json" if path.is_dir() else path
+    name = repo or file.resolve().parent.name.replace("--", "/", 1)
+    try:
+        config = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as problem:
+        raise ValueError(f"{file}: not a model's config.json: {problem}") from problem
+    if not isinstance(config, Mapping):
+        raise ValueError(f"{file}: not a model's config.json: it is no mapping")
+    facts = facts_of(config, name, f"config.json of {name}")
+    index = file.with_name("model.safetensors.index.json")
+    if index.is_file():
+        facts["weights_gb"] = round(json.loads(index.read_text(encoding="utf-8"))["metadata"]["total_size"] / 1e9, 1)
+    return facts

@@ -1,0 +1,186 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Test the conversion of commands, recipes and model configurations to profiles."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from ansible.errors import AnsibleActionFail
+from ansible_collections.gb10.cluster.plugins.action.profile_draft import ActionModule
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.models import load_models
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile_files import schema_problems
+
+EMPTY = {"name": "mine", "command": "", "recipe": "", "config": "", "repo": "", "nodes": 1}
+EMPTY |= {"sglang_version": "0.5.23", "image": "docker.io/lmsysorg/sglang:v0.5.23"}
+
+DOCKER = """docker run -d --gpus all --shm-size 32g --ipc=host -e HF_TOKEN=hf_geheim -e SGLANG_X=1 \\
+  -e "NCCL_SOCKET_IFNAME=eth0" -v ~/models:/models -p 30000:30000 lmsysorg/sglang:v0.5.16-cu130 \\
+  python3 -m sglang.launch_server --model-path nvidia/GLM-4.7-NVFP4 --tp 4 --nnodes 4 --node-rank 0 \\
+  --dist-init-addr 10.0.0.1:20000 --host 0.0.0.0 --port 30000 --ep-size 2 --mem-fraction-static 0.8 \\
+  --cuda-graph-max-bs-decode=8 --trust-remote-code --preferred-sampling-params '{"temperature": 0.6}' \\
+  --json-model-override-args '{"a": 1}' > log.txt 2>&1 &"""
+
+RECIPE = {
+    "model": "nvidia/Qwen3.5-397B-A17B-NVFP4",
+    "runtime": "sglang",
+    "min_nodes": 4,
+    "container": "some/dgx-spark-sglang:0.5.9-dev-9fac90d8-t5",
+    "metadata": {"description": "Qwen on four"},
+    "defaults": {
+        "port": 8000, "host": "0.0.0.0", "tensor_parallel": 4, "gpu_memory_utilization": 0.85, "max_model_len": 4096,
+        "attention_backend": "triton", "trust_remote_code": True,
+    },
+    "env": {"SGLANG_X": 1},
+}  # fmt: skip
+
+
+def draft(**options: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the profile and the result."""
+    result = ActionModule.act(None, EMPTY | options, {})
+    profile = yaml.safe_load(result["profile"])
+    assert list(schema_problems(profile)) == []
+    return profile, result
+
+
+def test_a_docker_run_becomes_the_profile_that_does_the_same() -> None:
+    profile, result = draft(command=DOCKER)
+    assert profile["model"] == {"repo": "nvidia/GLM-4.7-NVFP4"}
+    assert profile["images"] == [{"sglang": "0.5.16", "image": "lmsysorg/sglang:v0.5.16-cu130"}]
+    assert profile["topology"] == {"nodes": 4, "tp": 4, "pp": 1, "ep": 2}
+    assert profile["server_args"] == {
+        "mem_fraction_static": 0.8,
+        "cuda_graph_max_bs_decode": 8,
+        "trust_remote_code": True,
+        "json_model_override_args": '{"a": 1}',
+    }
+    assert profile["sampling"] == {"temperature": 0.6}
+    assert profile["env"] == {"SGLANG_X": "1"}
+    told = {finding["key"]: finding["severity"] for finding in result["findings"] if finding["rule"] == "adopt"}
+    assert told == {
+        "HF_TOKEN": "warning", "NCCL_SOCKET_IFNAME": "info", "docker": "info", "command": "info",
+        "host": "info", "port": "info", "node_rank": "info", "dist_init_addr": "info",
+    }  # fmt: skip
+    assert "geheim" not in json.dumps(result)
+
+
+@pytest.mark.parametrize("with_command", [True, False])
+def test_a_recipe_becomes_a_profile(tmp_path: Path, with_command: bool) -> None:
+    command = (
+        "python3 -m sglang.launch_server --model-path {model} --context-length {max_model_len} --trust-remote-code \\\n"
+        " --mem-fraction-static {gpu_memory_utilization} --tp-size {tensor_parallel} --host {host} --port {port} \\\n"
+        " --attention-backend {attention_backend}\n"
+    )
+    path = tmp_path / "recipe.yaml"
+    path.write_text(yaml.safe_dump(RECIPE | ({"command": command} if with_command else {})))
+    profile, _result = draft(recipe=str(path))
+    assert profile["description"] == "Qwen on four"
+    assert profile["sglang_version"] == "0.5.9-dev"
+    assert profile["topology"] == {"nodes": 4, "tp": 4, "pp": 1, "ep": 1}
+    expected = {"context_length": 4096, "mem_fraction_static": 0.85, "attention_backend": "triton"}
+    assert profile["server_args"] == expected | {"trust_remote_code": True}
+    assert profile["env"] == {"SGLANG_X": "1"}
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        ("sglang serve --model-path m --max-num-seqs 4", ("--max-num-seqs", "SGLang has --max-running-requests")),
+        ("sglang serve --model-path $MODEL --tp-size 2", ("$MODEL", "Write its value")),
+        ("sglang serve --model-path /models/org--m", ("org/m is assumed",)),
+        ("A=$HOME sglang serve --model-path m", ("from your shell",)),
+        ("bash -c 'sglang serve --model-path m --tp-size 2 --nnodes 1'", ("a DGX Spark has one",)),
+        ("docker run some/image:latest sglang serve --model-path m", ("0.5.23 is assumed",)),
+        ("sglang serve --model-path m --attention-backend fa3", ("attn.fa3_sm12x",)),
+    ],
+)
+def test_what_is_not_carried_over_is_said(command: str, words: tuple[str, ...]) -> None:
+    _profile, result = draft(command=command)
+    assert not [word for word in words if word not in result["msg"]], result["msg"]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"command": "vllm serve m"}, "does not start SGLang"),
+        ({"command": "sglang serve 'm"}, "can't be read"),
+        ({"recipe": "/nowhere"}, "not readable"),
+        ({"config": "/nowhere/config.json", "repo": "a/b"}, "not a model's config.json"),
+    ],
+)
+def test_what_is_neither_is_refused(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(AnsibleActionFail, match=words):
+        draft(**options)
+
+
+@pytest.mark.parametrize("recipe", [{}, {"model": "m", "runtime": "vllm"}, ["m"]])
+def test_a_recipe_for_something_else_is_refused(tmp_path: Path, recipe: Any) -> None:
+    path = tmp_path / "recipe.yaml"
+    path.write_text(yaml.safe_dump(recipe))
+    with pytest.raises(AnsibleActionFail, match="recipe"):
+        draft(recipe=str(path))
+
+
+CONFIGS: list[tuple[dict[str, Any], dict[str, Any]]] = [
+    (
+        {
+            "architectures": ["Qwen3_5MoeForConditionalGeneration"],
+            "quantization_config": {"quant_method": "modelopt", "quant_algo": "NVFP4"},
+            "text_config": {
+                "max_position_embeddings": 262144, "num_hidden_layers": 60, "full_attention_interval": 4,
+                "num_experts": 512, "num_attention_heads": 32, "num_key_value_heads": 2, "head_dim": 256,
+                "linear_num_value_heads": 64, "linear_value_head_dim": 128, "linear_key_head_dim": 128,
+                "linear_num_key_heads": 16, "linear_conv_kernel_dim": 4, "mtp_num_hidden_layers": 1,
+            },
+        },
+        {
+            "architecture": "Qwen3_5MoeForConditionalGeneration", "quantization": "modelopt_fp4", "moe": True,
+            "max_context": 262144, "layers": 60, "attention_layers": 15, "mamba_layers": 45, "experts": 512,
+            "kv_heads": 2, "head_dim": 256, "mamba_heads": 64, "mamba_head_dim": 128, "mamba_state_size": 128,
+            "mamba_groups": 16, "mamba_conv": 4, "draft_layers": 1,
+        },
+    ),
+    (
+        {
+            "architectures": ["NemotronHForCausalLM"], "hybrid_override_pattern": "MEM*E", "num_hidden_layers": 5,
+            "num_attention_heads": 32, "num_key_value_heads": 2, "hidden_size": 4096, "mamba_num_heads": 128,
+            "mamba_head_dim": 64, "ssm_state_size": 128, "n_groups": 8, "conv_kernel": 4, "n_routed_experts": 512,
+        },
+        {"mamba_layers": 2, "attention_layers": 1, "head_dim": 128, "mamba_groups": 8, "moe": True},
+    ),
+    (
+        {
+            "architectures": ["Gemma4ForConditionalGeneration"],
+            "text_config": {
+                "num_hidden_layers": 6, "layer_types": ["sliding_attention"] * 5 + ["full_attention"],
+                "sliding_window": 1024, "num_attention_heads": 32, "num_key_value_heads": 16, "head_dim": 256,
+                "num_global_key_value_heads": 4, "global_head_dim": 512,
+            },
+        },
+        {
+            "sliding_layers": 5, "sliding_kv_heads": 16, "sliding_head_dim": 256, "sliding_window": 1024,
+            "attention_layers": 1, "kv_heads": 4, "head_dim": 512, "moe": False,
+        },
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("config", "expected"), CONFIGS, ids=[case[0]["architectures"][0] for case in CONFIGS])
+def test_facts_come_from_the_configuration(tmp_path: Path, config: dict[str, Any], expected: dict[str, Any]) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    index = {"metadata": {"total_size": 61_400_000_000}}
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
+    profile, result = draft(config=str(tmp_path), repo="org/Mine", nodes=2)
+    facts = json.loads(result["facts"])
+    assert {key: facts.get(key) for key in expected} == expected
+    assert facts["weights_gb"] == profile["model"]["weights_gb"] == 61.4
+    assert profile["model"]["arch"] == config["architectures"][0]
+    assert profile["topology"]["tp"] == 2
+    (tmp_path / "models").mkdir()
+    (tmp_path / "models" / "mine.json").write_text(result["facts"])
+    assert load_models(tmp_path / "models")["org/mine"].weights_gb == 61.4
