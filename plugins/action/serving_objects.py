@@ -14,6 +14,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._host.system import p
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import ControllerAction
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.options import from_options
 from ansible_collections.gb10.cluster.plugins.plugin_utils._paths import PROFILES, ROLES
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.caches import cache_key
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.gateway import Access
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.manifests import render
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.model import Plan
@@ -41,6 +42,8 @@ class ActionModule(ControllerAction):
         plan = Plan.from_dict(options["plan"])
         if not options["patches"]:
             plan = replace(plan, patches=())
+        key = cache_key(plan, options["arch"]) if options["cache_dir"] else ""
+        cache = f"{options['cache_dir']}/{key}" if key else ""
         secret = f"{options['instance']}-secrets"
         secrets = {"HF_TOKEN": (secret, "hf-token")} if options["hf_token"] else {}
         access = from_options(Access, options, key_secret=secret if options["api_key"] else "")
@@ -51,13 +54,13 @@ class ActionModule(ControllerAction):
         hooks |= {"gb10_patch.py": PATCHES / "gb10_patch.py"} if hooks else {}
         objects = render(
             plan,
-            from_options(PodOptions, options, secrets=secrets),
+            from_options(PodOptions, options, secrets=secrets, cache_dir=cache),
             {name: _text(SCRIPTS / name) for name in scripts},
             {name: _text(path) for name, path in hooks.items()},
             access,
             {str(path): source for path, source in package_files(PROGRAM, Path()).items()},
         )
-        return {"changed": False, "objects": objects}
+        return {"changed": False, "objects": objects, "cache_key": key}
 
 
 def _text(path: Path) -> str:

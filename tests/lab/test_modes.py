@@ -35,7 +35,7 @@ echo verbs $(ls /dev/infiniband 2>/dev/null | grep -c uverbs)
 echo token $(ls /var/run/secrets/kubernetes.io 2>/dev/null | wc -l)
 cat /srv/models/google--gemma-4-31B-it/config.json
 touch /srv/models/x 2>/dev/null && echo models writable || echo models closed
-touch ~/.cache/x && echo cache writable
+touch /opt/gb10-cache/x && echo cache writable
 """
 
 

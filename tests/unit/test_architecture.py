@@ -83,7 +83,7 @@ SHIPS: dict[str, set[str]] = {
     "k3s_upgrade_plan": {"_common", "_k3s", "_kube"},
     "node_wait": {"_common", "_k3s", "_kube"},
     "kubeconfig": {"_common", "_kube"},
-    "model_stage": {"_common", "_models"},
+    "model_stage": {"_common", "_k3s", "_models"},
     "nccl_env_info": {"_common", "_kube", "_nccl"},
     "nccl_transport": {"_common", "_kube", "_nccl"},
     "netplan_transaction": {"_common", "_host", "_netplan", "_rdma", "_sriov"},

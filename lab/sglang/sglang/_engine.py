@@ -6,11 +6,13 @@
 from __future__ import annotations
 
 import itertools
+import os
 import queue
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from . import _model
@@ -61,6 +63,7 @@ class Engine:
         self._collapsed = _model.collapses(args)
         self._work = threading.Event()
         self._health = threading.Event()
+        self._compiled = False
 
     def submit(self, request: Request) -> None:
         self.totals.requests += 1
@@ -105,6 +108,8 @@ class Engine:
         batch = len(self.running)
         if _model.illegal_instruction(self.args, batch):
             raise RuntimeError("CUDA error: an illegal instruction was encountered")
+        if batch and not self._compiled:
+            self._compile()
         # A health check is a generation of one token.
         self._collective(max(batch, 1))
         wanted = self.pace.step(max(batch, 1))
@@ -115,6 +120,21 @@ class Engine:
         self.totals.health_checks += not batch
         if batch:
             self._account(number, batch, made, time.monotonic() - started)
+
+    def _compile(self) -> None:
+        """Take as long for the first batch as a real first step with a cold cache; a second start finds the kernels."""
+        self._compiled = True
+        seconds = float(os.environ.get("SGLANG_STANDIN_FIRST_STEP_SECONDS", "0"))
+        kernels = Path(os.environ.get("TRITON_CACHE_DIR", "/tmp/triton"), "standin-kernels")
+        if not seconds or kernels.exists():
+            return
+        self.log(f"Compiling kernels for {seconds:.0f} s")
+        limit = float(self.args.get("watchdog_timeout") or 300)
+        time.sleep(min(seconds, limit))
+        if seconds > limit:
+            raise RuntimeError(f"Watchdog timeout (watchdog_timeout={limit:.0f})")
+        kernels.parent.mkdir(parents=True, exist_ok=True)
+        kernels.write_text("compiled\n", encoding="utf-8")
 
     def _advance(self, request: Request) -> int:
         request.credit += self.pace.tokens

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 _GIB = 2**30
-# Enough for logs and the layers of a starting pod. Staging leaves more space free than this (model_stage, reserve_gb).
+# Enough for logs and the layers of a starting pod. Staging leaves three times this space free (model_reserve).
 LARGEST_GIB = 16
 SMALLEST_GIB = 4
 
@@ -20,6 +20,14 @@ def eviction_threshold(disk_bytes: int) -> int:
     """Return the free bytes below which the kubelet evicts: 2 % of the disk, within 4 to 16 GiB, at most 5 %."""
     within = min(max(disk_bytes // 50, SMALLEST_GIB * _GIB), LARGEST_GIB * _GIB)
     return min(within, disk_bytes // 20)
+
+
+def model_reserve(disk_bytes: int) -> int:
+    """Return the bytes that a download of models must leave free.
+
+    The kubelet deletes images when less than two thresholds are free; the third is for compiled kernels and logs.
+    """
+    return 3 * eviction_threshold(disk_bytes)
 
 
 def kubelet_args(disk_bytes: int, given: Iterable[str]) -> list[str]:

@@ -35,7 +35,8 @@ class Room:
     """A node and its devices.
 
     ``host`` is its label kubernetes.io/hostname. ``trouble`` says why the node is not ready, ``disk`` why its disk is
-    too full for new pods; empty if all is well. ``offers`` is the number of devices by resource name.
+    too full for new pods; empty if all is well. ``offers`` is the number of devices by resource name, ``arch``
+    the architecture as Go names it.
     """
 
     node: str
@@ -45,6 +46,7 @@ class Room:
     offers: dict[str, int]
     holders: list[Holder]
     disk: str = ""
+    arch: str = ""
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain data, ready for a module's result."""
@@ -104,6 +106,7 @@ def _room(node: Mapping[str, Any], holders: list[Holder]) -> Room:
         cordoned=bool(node.get("spec", {}).get("unschedulable")),
         offers=_extended(status.get("allocatable")),
         holders=holders,
+        arch=str((status.get("nodeInfo") or {}).get("architecture", "")),
     )
 
 

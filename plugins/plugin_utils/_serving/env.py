@@ -51,8 +51,11 @@ def log_env() -> dict[str, str]:
 
 def platform_env(platform: str) -> dict[str, str]:
     """Return the settings that a machine needs with every profile."""
-    # NVLS probing hangs on GB10 with NCCL 2.30.4, and a single GPU has no NVLink peers to multicast to.
-    return {"NCCL_NVLS_ENABLE": "0"} if platform == "gb10" else {}
+    if platform != "gb10":
+        return {}
+    # NVLS probing hangs on GB10 with NCCL 2.30.4, and a single GPU has no NVLink peers to multicast to. Compilers share
+    # the 121 GB with the model: FlashInfer starts 15 and more at once, and machines of four Sparks ran out of memory.
+    return {"NCCL_NVLS_ENABLE": "0", "MAX_JOBS": "2"}
 
 
 def check_profile_env(env: Mapping[str, str], where: str) -> list[Finding]:

@@ -13,6 +13,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._common.terms import 
 from ansible_collections.gb10.cluster.plugins.module_utils._common.versions import Version
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.live import LOG_DIR
 
+from .caches import cache_env
 from .model import Plan, RankPlan
 from .volumes import FILES, HOME, PATCHES, home_of, mounts
 
@@ -45,8 +46,8 @@ class PodOptions:
     """The user's choices for the pods: the options of role sglang with the names of the fields.
 
     Times are in seconds, sizes as Kubernetes writes them. ``cache_dir`` is a directory of the node that keeps compiled
-    kernels over restarts, ``log_dir`` one for the last logs of groups that were restarted; empty means none.
-    ``secrets`` maps a variable to ``(Secret, key)``.
+    kernels of this image over restarts, ``log_dir`` one for the last logs of groups that were restarted; empty means
+    none. ``secrets`` maps a variable to ``(Secret, key)``.
     """
 
     startup_timeout: int = 3600
@@ -63,6 +64,7 @@ class PodOptions:
     sysfs_root: str = "/sys"
     supervisor: bool = True
     stuck_after: int = 120
+    first_step_timeout: int = 1800
     resources: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -107,8 +109,9 @@ def _as_text(kind: str, amounts: Any) -> Any:
 def pod_spec(entry: RankPlan, plan: Plan, options: PodOptions) -> dict[str, Any]:
     """Return the pod of a rank, pinned to its node because it uses the addresses of that node."""
     volumes, mounted = mounts(plan, options.shm_size, options.cache_dir)
-    home = {"HOME": HOME} if home_of(plan.rdma_mode) == HOME else {}
-    env: list[dict[str, Any]] = [{"name": key, "value": value} for key, value in {**home, **entry.env}.items()]
+    own = {"HOME": HOME} if home_of(plan.rdma_mode) == HOME else {}
+    own |= cache_env() if options.cache_dir else {}
+    env: list[dict[str, Any]] = [{"name": key, "value": value} for key, value in {**own, **entry.env}.items()]
     env += [
         {"name": variable, "valueFrom": {"secretKeyRef": {"name": secret, "key": key}}}
         for variable, (secret, key) in sorted(options.secrets.items())
@@ -124,6 +127,8 @@ def pod_spec(entry: RankPlan, plan: Plan, options: PodOptions) -> dict[str, Any]
         "ports": [{"name": "http", "containerPort": plan.service.port, "protocol": "TCP"}],
         "resources": {kind: _as_text(kind, of) for kind, of in resources.items()},
         "securityContext": SECURITY[plan.rdma_mode],
+        # The kubelet then reports the end of the log with a crash, which distinguishes two failures.
+        "terminationMessagePolicy": "FallbackToLogsOnError",
         "volumeMounts": mounted,
         **probes(entry, plan, options),
     }

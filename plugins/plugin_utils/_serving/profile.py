@@ -12,6 +12,9 @@ from .model import Patch, Profile
 METRICS = "--enable-metrics"
 DRAFT_REVISION = "speculative_draft_model_revision"
 DEFAULT_REVISION = "main"
+# SGLang's own 300 s are too short for the first forward pass of a large MoE model, which loads and tunes kernels; four
+# Sparks run with 3600 s. --dist-timeout is how long ranks wait for one that is slower, or dead: 900 s there.
+TIMEOUTS = {"--watchdog-timeout": "3600", "--dist-timeout": "900"}
 
 
 def staged_path(repository: str, models_dir: str) -> str:
@@ -47,11 +50,13 @@ def to_serving(resolved: ResolvedProfile, models_dir: str, metrics: bool) -> Pro
     """Return the planner's view.
 
     With ``models_dir`` the server reads models from there instead of downloading them; ``metrics`` makes it provide
-    /metrics, which benchmarks and monitoring read.
+    /metrics, which benchmarks and monitoring read. Time-outs that the profile does not set are those of large models.
     """
     path, argv = str(resolved.model["path"]), list(resolved.argv)
     if metrics and METRICS not in argv:
         argv.append(METRICS)
+    given = {word.partition("=")[0] for word in argv}
+    argv += [word for flag, seconds in TIMEOUTS.items() if flag not in given for word in (flag, seconds)]
     if models_dir:
         for name in repositories(resolved):
             argv = _replaced(argv, name, staged_path(name, models_dir))

@@ -74,7 +74,8 @@ def _deployment(
 ) -> dict[str, Any]:
     own = supervisor_labels(plan)
     command = ["python3", f"{FILES}/group_supervisor.py", "--namespace", plan.namespace, "--pods", ",".join(pods)]
-    command += ["--port", str(plan.service.port), "--stuck-after", str(options.stuck_after), "--logs", LOGS]
+    command += ["--port", str(plan.service.port), "--stuck-after", str(options.stuck_after)]
+    command += ["--first-step-timeout", str(options.first_step_timeout), "--logs", LOGS]
     spec = {
         # The head's node already has the image, and without that node there is no group to supervise.
         "nodeSelector": {"kubernetes.io/hostname": plan.ranks[0].node},

@@ -11,6 +11,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._common.terms import 
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.labels import NAMESPACE
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.live import LOG_DIR
 
+from .caches import CACHE
 from .model import Plan
 
 FILES = "/opt/gb10"
@@ -53,7 +54,7 @@ def mounts(plan: Plan, shm_size: str, cache_dir: str) -> tuple[list[Any], list[A
         mounted.append({"name": "models", "mountPath": plan.models_dir, "readOnly": True})
     if cache_dir:
         volumes.append({"name": "cache", **_directory(plan, "cache", cache_dir, "DirectoryOrCreate")})
-        mounted.append({"name": "cache", "mountPath": f"{home}/.cache"})
+        mounted.append({"name": "cache", "mountPath": CACHE})
     return volumes, mounted
 
 

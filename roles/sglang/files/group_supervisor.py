@@ -28,18 +28,20 @@ ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 # After one rank crashes the others follow one by one, so one failure can leave a set of logs per rank.
 KEPT_SETS = 30
 SHOWN_LINES = 20
+# A head is warm once it generated this many tokens in each of so many checks (five minutes). Health requests generate
+# one token each, so they do not count as work.
+BUSY_TOKENS = 50
+WARM_CHECKS = 60
+GENERATED = "sglang:generation_tokens_total"
 # Metrics that change while the head's scheduler works, and do not change because a client sends a request. A long
 # prefill changes no counter of finished requests, but realtime_tokens_total or, in releases without it, the tokens in
 # use.
-WORK = tuple(
-    f"sglang:{name}"
-    for name in (
-        "realtime_tokens_total",
-        "generation_tokens_total",
-        "cuda_graph_passes_total",
-        "num_used_tokens",
-        "token_usage",
-    )
+WORK = (
+    GENERATED,
+    "sglang:realtime_tokens_total",
+    "sglang:cuda_graph_passes_total",
+    "sglang:num_used_tokens",
+    "sglang:token_usage",
 )
 
 
@@ -59,10 +61,12 @@ class Limits:
     """How long a head may be stuck or a group partly new, and how long to wait between two restarts, in seconds.
 
     A head is stuck while it answers 503 and its counters do not change, so ``stuck_after`` has to be longer than the
-    slowest single step of a healthy head.
+    slowest single step of a warm head. Until a head is warm its steps may compile kernels (six minutes for one step
+    were seen), and ``first_step`` applies.
     """
 
     stuck_after: float = 120
+    first_step: float = 1800
     part_after: float = 30
     backoff_first: float = 30
     backoff_most: float = 600
@@ -75,6 +79,8 @@ class Memory:
 
     incarnations: tuple[str, ...] = ()
     work: str = ""
+    tokens: float = 0.0
+    warm: int = 0
     stuck_since: float | None = None
     part_since: float | None = None
     healthy_since: float | None = None
@@ -90,6 +96,10 @@ def decide(seen: list[Seen], healthy: bool | None, memory: Memory, limits: Limit
     metrics, empty if they are unknown.
     """
     incarnations = tuple(pod.incarnation for pod in seen)
+    if work:
+        tokens = generated(work)
+        memory.warm = memory.warm + (tokens - memory.tokens >= BUSY_TOKENS) if tokens >= memory.tokens else 0
+        memory.tokens = tokens
     if all(pod.started for pod in seen) and healthy:
         memory.incarnations = incarnations
         memory.stuck_since = memory.part_since = None
@@ -111,12 +121,18 @@ def decide(seen: list[Seen], healthy: bool | None, memory: Memory, limits: Limit
     memory.part_since = (memory.part_since or now) if part else None
     if now < memory.not_before:
         return ""
-    if memory.stuck_since is not None and now - memory.stuck_since >= limits.stuck_after:
+    patience = limits.stuck_after if memory.warm >= WARM_CHECKS else max(limits.first_step, limits.stuck_after)
+    if memory.stuck_since is not None and now - memory.stuck_since >= patience:
         return f"the head has been stuck for {now - memory.stuck_since:.0f} s"
     if memory.part_since is not None and now - memory.part_since >= limits.part_after:
         old = [pod.name for pod, new in zip(seen, changed, strict=False) if not new]
         return f"some ranks are new while {', '.join(old)} still belong to the old group"
     return ""
+
+
+def generated(work: str) -> float:
+    """Return the number of generated tokens in the head's metrics."""
+    return sum(float(line.rpartition(" ")[2]) for line in work.splitlines() if line.startswith(GENERATED))
 
 
 def acted(memory: Memory, limits: Limits, now: float) -> float:
@@ -126,6 +142,7 @@ def acted(memory: Memory, limits: Limits, now: float) -> float:
     memory.not_before = now + pause
     memory.incarnations = ()
     memory.stuck_since = memory.part_since = memory.healthy_since = None
+    memory.warm, memory.tokens = 0, 0.0
     return pause
 
 
@@ -264,7 +281,7 @@ def watch(api: Api, options: argparse.Namespace, limits: Limits) -> None:
             healthy = None
             if all(pod.started for pod in seen):
                 healthy = head_is_healthy(seen[0].address, options.port, options.health_timeout)
-            work = work_done(seen[0].address, options.port) if healthy is False else ""
+            work = work_done(seen[0].address, options.port) if healthy is not None else ""
             why = decide(seen, healthy, memory, limits, time.monotonic(), work)
             if why:
                 say(f"restarting the group: {why}")
@@ -287,13 +304,15 @@ def main() -> None:
     parser.add_argument("--interval", type=float, default=5)
     parser.add_argument("--health-timeout", type=float, default=25)
     parser.add_argument("--stuck-after", type=float, default=Limits.stuck_after)
+    parser.add_argument("--first-step-timeout", type=float, default=Limits.first_step)
     parser.add_argument("--grace", type=int, default=10)
     parser.add_argument("--logs", type=Path, default=Path("/var/log/group"))
     parser.add_argument("--log-lines", type=int, default=400)
     options = parser.parse_args()
     say(f"watching {', '.join(options.pods)}")
     try:
-        watch(Api(options.namespace), options, Limits(stuck_after=options.stuck_after))
+        limits = Limits(stuck_after=options.stuck_after, first_step=options.first_step_timeout)
+        watch(Api(options.namespace), options, limits)
     except KeyboardInterrupt:
         sys.exit(0)
 

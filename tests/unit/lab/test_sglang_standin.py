@@ -25,6 +25,7 @@ nccl = importlib.import_module("sglang._nccl")
 cli = importlib.import_module("sglang._cli")
 model = importlib.import_module("sglang._model")
 ranks = importlib.import_module("sglang._ranks")
+engine = importlib.import_module("sglang._engine")
 
 LOUD = {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,NET,ENV"}
 NETS = [fabric.Interface("eth0", "10.42.0.5"), fabric.Interface("net1", "10.100.0.1")]
@@ -143,6 +144,22 @@ def test_published_collapse_and_crash_come_by_themselves() -> None:
     assert not model.collapses({"quantization": "modelopt_fp4"})
     moe = {"quantization": "modelopt_fp4", "moe_runner_backend": "flashinfer_cutlass"}
     assert [model.illegal_instruction(moe, n) for n in (1, 4)] == [False, True]
+
+
+def test_a_first_step_is_slow_once_per_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    slept: list[float] = []
+    monkeypatch.setattr(engine.time, "sleep", slept.append)
+    monkeypatch.setenv("SGLANG_STANDIN_FIRST_STEP_SECONDS", "360")
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "triton"))
+
+    def start(**args: Any) -> None:
+        engine.Engine(args, "IB", lambda _batch: None, lambda _line: None)._compile()
+
+    with pytest.raises(RuntimeError, match="Watchdog timeout"):
+        start()
+    start(watchdog_timeout=3600)
+    start(watchdog_timeout=3600)
+    assert slept == [300, 360]
 
 
 def test_speculation_and_transport_change_the_pace() -> None:

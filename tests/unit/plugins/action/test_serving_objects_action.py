@@ -24,7 +24,7 @@ PATCHED = {"patches": (Patch("sm121-jit-arch", "x", needed=True), Patch("sm121-a
 def rendered(of_profile: dict[str, Any] | None = None, **options: Any) -> dict[tuple[str, str], dict[str, Any]]:
     """Return the objects by kind and name, for options of the role."""
     values = role_values("sglang", plan=plan(of_profile).as_dict(), **options)
-    result = ActionModule.act(None, values, {})
+    result = ActionModule.act(None, {"arch": "arm64"} | values, {})
     assert result["changed"] is False
     return {(item["kind"], item["metadata"]["name"]): item for item in result["objects"]}
 
@@ -48,9 +48,9 @@ def test_the_defaults_give_every_pod_the_scripts_and_nothing_else() -> None:
 def test_options_reach_the_pods() -> None:
     objects = rendered(stuck_after="99", host_ipc="true", cache_dir="/srv/cache", service_type="NodePort")
     (supervisor,) = objects["Deployment", "gemma-4-31b-it-supervisor"]["spec"]["template"]["spec"]["containers"]
-    assert supervisor["command"][-3] == "99"
+    assert supervisor["command"][-5:] == ["99", "--first-step-timeout", "1800", "--logs", "/var/log/group"]
     assert head(objects)["hostIPC"] is True
-    assert "/srv/cache" in json.dumps(head(objects)["volumes"])
+    assert "/srv/cache/0.5.12.post1-arm64-" in json.dumps(head(objects)["volumes"])
     assert objects["Service", "gemma-4-31b-it"]["spec"]["type"] == "NodePort"
     assert ("Deployment", "gemma-4-31b-it-supervisor") not in rendered(supervisor=False)
 

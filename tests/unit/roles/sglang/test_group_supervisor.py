@@ -21,7 +21,7 @@ supervisor = importlib.util.module_from_spec(SPEC)
 sys.modules["group_supervisor"] = supervisor
 SPEC.loader.exec_module(supervisor)
 
-LIMITS = supervisor.Limits(stuck_after=40, part_after=30, backoff_first=30, backoff_most=100, calm_after=600)
+LIMITS = supervisor.Limits(40, first_step=40, part_after=30, backoff_first=30, backoff_most=100, calm_after=600)
 
 
 def group(*incarnations: str, started: bool = True, running: bool = True) -> list[Any]:
@@ -52,6 +52,41 @@ def test_a_stuck_head_ends_the_group_after_a_while() -> None:
     )
     assert said[:3] == ["", "", ""]
     assert "stuck for 40 s" in said[3]
+
+
+def busy(checks: int) -> tuple[Any, float]:
+    """Return the memory of a supervisor after so many checks of a head that generates, and the time."""
+    memory = supervisor.Memory()
+    for check in range(checks + 1):
+        work = f'{supervisor.GENERATED}{{model="m"}} {check * 60}.0'
+        supervisor.decide(group("a", "b"), True, memory, COLD, check * 5.0, work)
+    return memory, checks * 5.0
+
+
+COLD = supervisor.Limits(stuck_after=120, first_step=1800)
+
+
+def test_a_first_step_of_six_minutes_is_no_reason_to_restart() -> None:
+    memory, now = busy(1)
+    said = [supervisor.decide(group("a", "b"), False, memory, COLD, now + t, "") for t in range(0, 360, 5)]
+    assert set(said) == {""}
+    assert "stuck for 1800 s" in supervisor.decide(group("a", "b"), False, memory, COLD, now + 1800, "")
+
+
+def test_a_head_that_generated_for_minutes_is_stuck_soon() -> None:
+    memory, now = busy(supervisor.WARM_CHECKS)
+    said = [supervisor.decide(group("a", "b"), False, memory, COLD, now + t, "") for t in (5, 124, 125)]
+    assert said[:2] == ["", ""]
+    assert "stuck for 120 s" in said[2]
+
+
+def test_health_requests_do_not_warm_a_head_and_a_restart_cools_it() -> None:
+    memory, _now = busy(supervisor.WARM_CHECKS)
+    supervisor.decide(group("c", "d"), True, memory, COLD, 999.0, f"{supervisor.GENERATED} 3.0")
+    assert memory.warm == 0
+    for check in range(200):
+        supervisor.decide(group("c", "d"), True, memory, COLD, 999.0, f"{supervisor.GENERATED} {4 + check}.0")
+    assert memory.warm == 0
 
 
 def test_one_healthy_answer_forgives() -> None:

@@ -8,6 +8,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._k3s.eviction import 
     LARGEST_GIB,
     eviction_threshold,
     kubelet_args,
+    model_reserve,
 )
 
 GIB = 2**30
@@ -23,6 +24,13 @@ def test_thresholds_of_disks_in_gib(disk: int, free: float, high: int) -> None:
     size = f"{eviction_threshold(disk * GIB) // 2**20}Mi"
     assert arguments["eviction-hard"] == f"imagefs.available<{size},nodefs.available<{size}"
     assert (int(arguments["image-gc-high-threshold"]), int(arguments["image-gc-low-threshold"])) == (high, high - 2)
+
+
+@pytest.mark.parametrize("disk", [20, 100, 252, 1000, 4000])
+def test_a_full_model_directory_neither_deletes_images_nor_evicts_pods(disk: int) -> None:
+    arguments = dict(argument.split("=", 1) for argument in kubelet_args(disk * GIB, []))
+    assert model_reserve(disk * GIB) > eviction_threshold(disk * GIB)
+    assert model_reserve(disk * GIB) >= (100 - int(arguments["image-gc-high-threshold"])) * disk * GIB // 100
 
 
 def test_given_arguments_win() -> None:

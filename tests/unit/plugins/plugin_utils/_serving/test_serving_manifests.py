@@ -130,7 +130,7 @@ def test_a_node_s_directories_are_mounted_where_the_level_allows_it(mode: str) -
     assert "PersistentVolume" not in {o["kind"] for o in objects}
     paths = [v["hostPath"]["path"] for v in pod_of(objects, 0)["spec"]["volumes"] if "hostPath" in v]
     assert paths == ["/srv/models", "/srv/cache"]
-    assert {"name": "cache", "mountPath": "/root/.cache"} in container_of(objects, 0)["volumeMounts"]
+    assert {"name": "cache", "mountPath": "/opt/gb10-cache"} in container_of(objects, 0)["volumeMounts"]
 
 
 @pytest.mark.parametrize(("mode", "home"), [("restricted", "/home/sglang"), ("none", "/root")])
@@ -140,7 +140,7 @@ def test_a_node_s_directories_are_claimed_where_the_level_forbids_to_name_them(m
         volumes = {v["name"]: v for v in pod_of(objects, rank)["spec"]["volumes"]}
         assert not any("hostPath" in v for v in volumes.values())
         assert volumes["models"]["persistentVolumeClaim"] == {"claimName": "gemma-4-31b-it-models", "readOnly": True}
-        assert {"name": "cache", "mountPath": f"{home}/.cache"} in container_of(objects, rank)["volumeMounts"]
+        assert {"name": "cache", "mountPath": "/opt/gb10-cache"} in container_of(objects, rank)["volumeMounts"]
     found = {o["metadata"]["name"]: o for o in objects if o["kind"].startswith("PersistentVolume")}
     assert list(found) == [
         "gb10-serving-gemma-4-31b-it-models",

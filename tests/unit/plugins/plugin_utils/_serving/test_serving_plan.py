@@ -45,6 +45,7 @@ def test_every_rank_runs_on_its_node_with_its_address() -> None:
     )
     assert third.env == {
         "GLOO_SOCKET_IFNAME": "net1",
+        "MAX_JOBS": "2",
         "NCCL_DEBUG": "INFO",
         "NCCL_DEBUG_SUBSYS": "INIT,NET,ENV",
         "NCCL_IB_HCA": "=rocep1s0f0v0,roceP2p1s0f0v0",

@@ -53,6 +53,18 @@ def test_a_path_of_the_profile_stays() -> None:
     assert sp.to_serving(resolved, "/srv/models", metrics=False).paths == ("/data/tiny",)
 
 
+def test_time_outs_suit_a_first_step_that_compiles_kernels() -> None:
+    argv = sp.to_serving(resolve(RAW), "", metrics=True).argv
+    assert argv[-4:] == ("--watchdog-timeout", "3600", "--dist-timeout", "900")
+
+
+def test_time_outs_of_the_profile_win() -> None:
+    raw = {**RAW, "server_args": {**RAW["server_args"], "watchdog_timeout": 60, "dist_timeout": 90}}
+    argv = sp.to_serving(resolve(raw), "", metrics=True).argv
+    assert (argv.count("--watchdog-timeout"), argv.count("--dist-timeout")) == (1, 1)
+    assert "3600" not in argv
+
+
 def test_metrics_are_asked_for_once() -> None:
     raw = {**RAW, "server_args": {**RAW["server_args"], "enable_metrics": True}}
     assert sp.to_serving(resolve(raw), "", metrics=True).argv.count(sp.METRICS) == 1

@@ -1,0 +1,157 @@
+#!/usr/bin/python
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: jit_cache
+short_description: Create a directory for compiled kernels, and delete old ones
+version_added: 0.1.0
+description:
+  - Creates the directory O(key) in O(path) for the kernels that one SGLang image compiles on this node.
+  - If all such directories together are larger than O(limit_gb), deletes those of other images, the one first that was
+    not deployed for the longest time.
+  - Never deletes the directory O(key), a directory that a running pod uses, or anything whose name is not such a key.
+author: The gb10.cluster authors (@gb10)
+attributes:
+  check_mode:
+    description: Changes nothing, and reports what would change.
+    support: full
+  diff_mode:
+    description: The module has no diff output.
+    support: none
+  idempotent:
+    description: Nothing changes while the directory exists and the size is below the limit.
+    support: full
+options:
+  path:
+    description: Directory that contains one directory per key.
+    type: path
+    required: true
+  key:
+    description: Name of the directory, which ends with a dash and 12 hexadecimal digits.
+    type: str
+    required: true
+  owner:
+    description: Number of the user who owns the directory.
+    type: int
+    default: 0
+  limit_gb:
+    description: Gigabytes that all directories together may have.
+    type: float
+    default: 16
+"""
+
+EXAMPLES = r"""
+- name: Create the directory for compiled kernels
+  gb10.cluster.jit_cache:
+    path: /var/lib/gb10/jit-cache
+    key: 0.5.12-arm64-0123456789ab
+"""
+
+RETURN = r"""
+removed:
+  description: Names of the deleted directories.
+  returned: always
+  type: list
+  elements: str
+bytes:
+  description: Size of all directories that remain.
+  returned: always
+  type: int
+msg:
+  description: What was done.
+  returned: always
+  type: str
+"""
+
+import os
+import re
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+
+KEY = re.compile(r"[\w.+-]+-[0-9a-f]{12}")
+PROC = Path("/proc")
+
+
+def size_of(directory: Path) -> int:
+    """Return the bytes on disk of all files below a directory; files that vanish meanwhile count as empty."""
+    total = 0
+    for root, _directories, names in os.walk(directory):
+        for name in names:
+            try:
+                total += Path(root, name).lstat().st_blocks * 512
+            except FileNotFoundError:
+                continue
+    return total
+
+
+def mounts() -> str:
+    """Return the mounts of all processes; a directory that a pod mounts appears with its path on the host."""
+    found = []
+    for path in PROC.glob("[0-9]*/mountinfo"):
+        try:
+            found.append(path.read_text(encoding="utf-8", errors="replace"))
+        except OSError:
+            # The process ended meanwhile.
+            continue
+    return "".join(set(found))
+
+
+def surplus(directories: Iterable[Path], key: str, limit: int) -> tuple[list[Path], int]:
+    """Return the directories to delete so that the rest fits ``limit``, and the size of the rest."""
+    sizes = {path: size_of(path) for path in directories}
+    total, doomed = sum(sizes.values()), []
+    mounted = mounts() if total > limit else ""
+    for path in sorted(sizes, key=lambda one: one.stat().st_mtime):
+        if total > limit and path.name != key and path.name not in mounted:
+            doomed.append(path)
+            total -= sizes[path]
+    return doomed, total
+
+
+def main() -> None:
+    module = AnsibleModule(
+        argument_spec={
+            "path": {"type": "path", "required": True},
+            "key": {"type": "str", "required": True, "no_log": False},
+            "owner": {"type": "int", "default": 0},
+            "limit_gb": {"type": "float", "default": 16},
+        },
+        supports_check_mode=True,
+    )
+    options = module.params
+    root, key, owner = Path(options["path"]), options["key"], options["owner"]
+    result: dict[str, Any] = {"changed": False, "removed": [], "bytes": 0}
+    if not KEY.fullmatch(key):
+        module.fail_json(msg=f"key is {key!r}. It must end with a dash and 12 hexadecimal digits.", **result)
+    own = root / key
+    try:
+        new = not own.is_dir() or own.stat().st_uid != owner
+        if not module.check_mode:
+            own.mkdir(mode=0o755, parents=True, exist_ok=True)
+            os.chown(own, owner, owner)
+            # The time of the last deployment orders the directories by age.
+            os.utime(own)
+        keyed = [
+            path for path in root.glob("*") if KEY.fullmatch(path.name) and path.is_dir() and not path.is_symlink()
+        ]
+        doomed, left = surplus(keyed, key, int(options["limit_gb"] * 1e9))
+        for path in () if module.check_mode else doomed:
+            shutil.rmtree(path)
+    except OSError as error:
+        advice = f"Set ansible_become: true, or choose another sglang_cache_dir than {root}"
+        module.fail_json(msg=f"The directory for compiled kernels can't be prepared: {error}. {advice}.", **result)
+    result |= {"changed": new or bool(doomed), "removed": [path.name for path in doomed], "bytes": left}
+    deleted = f", {len(doomed)} old one(s) deleted" if doomed else ""
+    module.exit_json(msg=f"{own} is ready{deleted}; {left / 1e9:.1f} GB in {root}.", **result)
+
+
+if __name__ == "__main__":
+    main()
