@@ -40,6 +40,7 @@ class ActionModule(ControllerAction):
     def act(self, options: Mapping[str, Any], task_vars: Mapping[str, Any]) -> dict[str, Any]:
         """Return the objects. The values of secrets are only used to see whether they are set."""
         plan = Plan.from_dict(options["plan"])
+        plan = replace(plan, image=options["image"] or plan.image)
         if not options["patches"]:
             plan = replace(plan, patches=())
         key = cache_key(plan, options["arch"]) if options["cache_dir"] else ""

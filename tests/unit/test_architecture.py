@@ -77,6 +77,7 @@ SHIPS: dict[str, set[str]] = {
     "cabling_info": {"_common", "_fabric_check", "_host", "_preflight", "_rdma", "_sriov"},
     "fabric_bandwidth": {"_common", "_fabric_check", "_host", "_rdma", "_sriov"},
     "fabric_ping": {"_common", "_fabric_check", "_host"},
+    "image_pull": {"_common", "_kube"},
     "k3s_airgap_info": {"_common", "_k3s"},
     "k3s_leftovers": {"_common", "_k3s"},
     "k3s_service_info": {"_common", "_k3s"},

@@ -111,6 +111,63 @@ class Cluster:
         what = f"list the events of namespace {namespace}"
         return self._items(what, self._core.list_namespaced_event, namespace, field_selector="type=Warning")
 
+    def create_pod(self, namespace: str, pod: Any) -> None:
+        """Create a pod, unless one of its name exists."""
+        try:
+            with explained(f"create pod {pod['metadata']['name']}"):
+                self._core.create_namespaced_pod(namespace, pod, _preload_content=False, _request_timeout=_TIMEOUT)
+        except ClusterError as error:
+            if error.status != 409:
+                raise
+
+    def delete_pod(self, namespace: str, name: str) -> None:
+        """Delete a pod, if it exists."""
+        try:
+            with explained(f"delete pod {name}"):
+                self._core.delete_namespaced_pod(name, namespace, _preload_content=False, _request_timeout=_TIMEOUT)
+        except ClusterError as error:
+            if error.status != 404:
+                raise
+
+    def config_map(self, namespace: str, name: str) -> dict[str, str]:
+        """Return the data of a ConfigMap; empty if it does not exist."""
+        try:
+            with explained(f"read ConfigMap {name}"):
+                response: Any = self._core.read_namespaced_config_map(
+                    name, namespace, _preload_content=False, _request_timeout=_TIMEOUT
+                )
+                return dict(json.loads(response.data).get("data") or {})
+        except ClusterError as error:
+            if error.status == 404:
+                return {}
+            raise
+
+    def add_to_config_map(self, namespace: str, name: str, data: dict[str, str]) -> None:
+        """Add data to a ConfigMap, or create it."""
+        body: Any = {"metadata": {"name": name}, "data": data}
+        options: dict[str, Any] = {"_preload_content": False, "_request_timeout": _TIMEOUT}
+        try:
+            with explained(f"write ConfigMap {name}"):
+                self._core.patch_namespaced_config_map(name, namespace, body, **options)
+        except ClusterError as error:
+            if error.status != 404:
+                raise
+            with explained(f"create ConfigMap {name}"):
+                self._core.create_namespaced_config_map(namespace, body, **options)
+
+    def disk_used(self, node: str) -> int:
+        """Return the bytes that are used on the disk of a node's kubelet."""
+        with explained(f"read the statistics of node {node}"):
+            response: Any = self._client.call_api(
+                f"/api/v1/nodes/{node}/proxy/stats/summary",
+                "GET",
+                auth_settings=["BearerToken"],
+                _preload_content=False,
+                _return_http_data_only=True,
+                _request_timeout=_TIMEOUT,
+            )
+            return int(json.loads(response.data)["node"].get("fs", {}).get("usedBytes", 0))
+
     def daemon_set(self, namespace: str, name: str) -> Json:
         """Return a DaemonSet."""
         with explained(f"read DaemonSet {name} of namespace {namespace}"):

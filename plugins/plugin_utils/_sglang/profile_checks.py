@@ -37,8 +37,8 @@ def image_findings(chosen: Mapping[str, Any] | None, image: str, version: Versio
         return [note("error", "profile.image.missing", reason, "Give image, or add one under images")]
     found = []
     if "@sha256:" not in image:
-        remedy = "Pin it by digest (name@sha256:…), so that every node runs the same one"
-        found.append(note("warning", "profile.image.unpinned", "a tag can be moved", remedy))
+        reason = "a tag can be moved, so the digest that the first node pulls is recorded and required from then on"
+        found.append(note("info", "profile.image.unpinned", reason, "Nothing to do"))
     if chosen is not None and Version.parse(str(chosen["sglang"])) != version:
         reason = f"the image contains SGLang {chosen['sglang']}, but {version} was requested"
         found.append(note("warning", "profile.image.version", reason, "Request the version of the image"))

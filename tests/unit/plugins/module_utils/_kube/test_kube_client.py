@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import kubernetes
 import pytest
@@ -91,3 +92,36 @@ def test_no_pod_is_an_error_with_the_selection(monkeypatch: pytest.MonkeyPatch) 
     FakeApi().install(monkeypatch)
     with pytest.raises(ClusterError, match="no pod of namespace ns matches x=y, so there is nothing to read"):
         find_containers(Cluster(None, None), "ns", "x=y")
+
+
+def refusing(status: int) -> Any:
+    def call(*_words: Any, **_options: Any) -> None:
+        raise kubernetes.client.ApiException(status=status, reason="because")
+
+    return call
+
+
+def test_a_pod_that_exists_or_is_gone_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    api = FakeApi()
+    api.install(monkeypatch)
+    cluster, pod = Cluster(None, None), {"metadata": {"name": "a"}}
+    for name, call in (("create_namespaced_pod", cluster.create_pod), ("delete_namespaced_pod", cluster.delete_pod)):
+        monkeypatch.setattr(api, name, refusing(409 if "create" in name else 404), raising=False)
+        call("ns", pod if "create" in name else "a")  # type: ignore[operator]
+        monkeypatch.setattr(api, name, refusing(403), raising=False)
+        with pytest.raises(ClusterError, match="403: because"):
+            call("ns", pod if "create" in name else "a")  # type: ignore[operator]
+
+
+def test_data_of_a_config_map_that_does_not_exist_yet(monkeypatch: pytest.MonkeyPatch) -> None:
+    api, made = FakeApi(), []
+    api.install(monkeypatch)
+    monkeypatch.setattr(api, "read_namespaced_config_map", refusing(404), raising=False)
+    monkeypatch.setattr(api, "patch_namespaced_config_map", refusing(404), raising=False)
+    monkeypatch.setattr(
+        api, "create_namespaced_config_map", lambda _namespace, body, **_options: made.append(body), raising=False
+    )
+    cluster = Cluster(None, None)
+    assert cluster.config_map("ns", "c") == {}
+    cluster.add_to_config_map("ns", "c", {"image": "sha256:1"})
+    assert made == [{"metadata": {"name": "c"}, "data": {"image": "sha256:1"}}]

@@ -1,0 +1,248 @@
+#!/usr/bin/python
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: image_pull
+short_description: Pull an image on nodes of a cluster, and pin its digest on first use
+version_added: 0.1.0
+description:
+  - Makes every node pull the image, all nodes at once, before a workload with a time limit uses it. A short pod per
+    node pulls it, so the registries and credentials of the nodes apply. Nodes that report the image already get no pod.
+  - Shows at least every 30 seconds what each node waits for, and how much was written to its disk.
+  - An image name without a digest is pinned on first use. The digest that the first node has is recorded in the
+    ConfigMap C(gb10-images) of the namespace C(kube-system). It is required of all other nodes and of every later run.
+  - A node with another digest is refused with both values and with the command that accepts the new one.
+  - An image that was imported from a file has no digest of a registry. Its image id is recorded and compared instead.
+author: The gb10.cluster authors (@gb10)
+requirements:
+  - kubernetes
+attributes:
+  check_mode:
+    description: Pulls and records nothing.
+    support: full
+  diff_mode:
+    description: The module has no diff output.
+    support: none
+  idempotent:
+    description: Only recording a digest counts as a change.
+    support: full
+options:
+  kubeconfig:
+    description: The kubeconfig on the host that runs the module, normally the controller.
+    type: path
+    required: true
+  context:
+    description: The context in the kubeconfig.
+    type: str
+    required: true
+  image:
+    description: Name of the image. A name with a digest is pulled and not recorded.
+    type: str
+    required: true
+  nodes:
+    description: Nodes by their label kubernetes.io/hostname. If it is empty, all nodes of the cluster.
+    type: list
+    elements: str
+    default: []
+  pull_policy:
+    description: When the image is pulled.
+    type: str
+    choices: [Always, IfNotPresent, Never]
+    default: IfNotPresent
+  command:
+    description: A command of the image that ends at once.
+    type: list
+    elements: str
+    default: ["true"]
+  timeout:
+    description: Seconds that all nodes together may take.
+    type: int
+    default: 14400
+  progress:
+    description: State of the wait. The action passes it from one slice of the wait to the next; do not set it.
+    type: dict
+    default: {}
+"""
+
+EXAMPLES = r"""
+- name: Pull the image before the ranks start
+  gb10.cluster.image_pull:
+    kubeconfig: ~/.kube/config
+    context: gb10
+    image: docker.io/lmsysorg/sglang:v0.5.14
+    nodes: [spark1, spark2]
+  delegate_to: localhost
+"""
+
+RETURN = r"""
+done:
+  description: Whether the wait is over.
+  returned: always
+  type: bool
+image:
+  description: The name with which pods must be started. It contains the digest if one is known.
+  returned: always
+  type: str
+digest:
+  description: The digest, or V(id:) and the image id of an imported image; empty if it is unknown.
+  returned: always
+  type: str
+msg:
+  description: The state of the nodes; on failure also the events and the remedy.
+  returned: always
+  type: str
+"""
+
+import json
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.gb10.cluster.plugins.module_utils._kube import images
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.client import Cluster, ClusterError
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.events import hints, latest_warnings
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.pod_state import pod_line
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.slices import PROGRESS_SPEC, Slice, poll
+
+POLL_SECONDS = 2
+NAMESPACE = "kube-system"
+RECORD = "gb10-images"
+
+
+class Pull:
+    """One image on the nodes of a cluster; every method raises ClusterError."""
+
+    def __init__(self, cluster: Cluster, options: dict[str, Any]) -> None:
+        self._cluster, self._options, self.image = cluster, options, options["image"]
+        recorded = cluster.config_map(NAMESPACE, RECORD).get(images.record_key(self.image), "")
+        self.pinned = images.digest_in(self.image) or recorded
+        self.name = images.reference(self.image, self.pinned)
+        nodes = {images.host_of(node): node for node in cluster.nodes()}
+        self.absent = [host for host in options["nodes"] if host not in nodes]
+        self.nodes = {host: nodes[host] for host in options["nodes"] or sorted(nodes) if host in nodes}
+        self.found: dict[str, str] = {}
+
+    def pods(self) -> dict[str, dict[str, Any]]:
+        """Return the pods that pull the image, by the node's name."""
+        found = self._cluster.pods(NAMESPACE, images.selector(self.name))
+        return {pod["spec"]["nodeSelector"][images.HOSTNAME]: pod for pod in found}
+
+    def look(self) -> bool:
+        """Return whether all nodes have the image; a node without it gets a pod that pulls it."""
+        pods = self.pods()
+        for host, node in self.nodes.items():
+            if digest := images.held(node, self.image, self.pinned) or images.pulled(pods.get(host, {})):
+                self.found[host] = digest
+            elif host not in pods:
+                policy, command = self._options["pull_policy"], self._options["command"]
+                self._cluster.create_pod(NAMESPACE, images.pull_pod(self.name, host, policy, command))
+        return len(self.found) == len(self.nodes)
+
+    def waiting(self, used: dict[str, int]) -> list[str]:
+        """Return what each node without the image waits for; ``used`` are the bytes on the disks at the start."""
+        events = self._cluster.events(NAMESPACE)
+        lines = []
+        for host, pod in self.pods().items():
+            if host in self.nodes and host not in self.found:
+                lines.append(f"  {pod_line(pod, events)}{self._written(host, used)}")
+        return lines
+
+    def _written(self, host: str, used: dict[str, int]) -> str:
+        try:
+            now = self._cluster.disk_used(self.nodes[host]["metadata"]["name"])
+        except ClusterError:
+            # Statistics of the kubelet only illustrate the progress, so a pull goes on without them.
+            return ""
+        return f", {max(0, now - used.setdefault(host, now)) / 1e9:.1f} GB written to its disk"
+
+    def warnings(self) -> list[str]:
+        """Return the newest Warning events of the pods that pull."""
+        uids = {pod["metadata"]["uid"] for pod in self.pods().values()}
+        events = self._cluster.warnings(NAMESPACE)
+        return latest_warnings(event for event in events if event.get("involvedObject", {}).get("uid") in uids)
+
+    def finish(self) -> None:
+        """Delete the pods."""
+        for pod in self.pods().values():
+            self._cluster.delete_pod(NAMESPACE, pod["metadata"]["name"])
+
+    def mismatch(self, wanted: str) -> list[str]:
+        """Return the message about nodes with another digest; empty if all have the wanted one."""
+        origin = "was recorded on first use" if self.pinned else f"is on {next(iter(self.nodes))}"
+        other = [f"{host} has {digest}" for host, digest in self.found.items() if digest != wanted]
+        if not other:
+            return []
+        return [
+            f"{self.image}: {wanted} {origin}, but {', '.join(other)}. Ranks would run another program than was proven;"
+            " nothing was changed.",
+            f"To use {wanted}, run k3s crictl rmi {self.image} on the nodes named last, and then the playbook again.",
+            *self.advice(),
+        ]
+
+    def advice(self) -> list[str]:
+        """Return how to accept another image, if a recorded digest is what prevents it."""
+        if not self.pinned or images.digest_in(self.image):
+            return []
+        patch = json.dumps({"data": {images.record_key(self.image): None}}, separators=(",", ":"))
+        command = f"kubectl -n {NAMESPACE} patch configmap {RECORD} --type merge -p '{patch}'"
+        return [f"{self.pinned} was recorded on first use. To accept what {self.image} is now, run {command}"]
+
+    def record(self, digest: str) -> bool:
+        """Record the digest of the first use; return whether it was recorded now."""
+        if self.pinned:
+            return False
+        self._cluster.add_to_config_map(NAMESPACE, RECORD, {images.record_key(self.image): digest})
+        return True
+
+
+def main() -> None:
+    module = AnsibleModule(
+        argument_spec={
+            "kubeconfig": {"type": "path", "required": True},
+            "context": {"type": "str", "required": True},
+            "image": {"type": "str", "required": True},
+            "nodes": {"type": "list", "elements": "str", "default": []},
+            "pull_policy": {"type": "str", "choices": ["Always", "IfNotPresent", "Never"], "default": "IfNotPresent"},
+            "command": {"type": "list", "elements": "str", "default": ["true"]},
+            "timeout": {"type": "int", "default": 14400},
+            "progress": PROGRESS_SPEC,
+        },
+        supports_check_mode=True,
+    )
+    options = module.params
+    result: dict[str, Any] = {"changed": False, "done": True, "image": options["image"], "digest": ""}
+    part = Slice(options["timeout"], options["progress"])
+    used: dict[str, int] = options["progress"].get("used", {})
+    try:
+        pull = Pull(Cluster(options["kubeconfig"], options["context"]), options)
+        result |= {"image": pull.name, "digest": pull.pinned}
+        if pull.absent:
+            remedy = "Run playbooks/kubernetes.yml, which joins hosts to the cluster."
+            module.fail_json(msg=f"The cluster has no node {', '.join(pull.absent)}. {remedy}", **result)
+        if module.check_mode:
+            module.exit_json(msg=f"{pull.name} would be pulled where it is missing.", **result)
+        if not poll(pull.look, bool, part.seconds, POLL_SECONDS):
+            lines = [f"{pull.name} is on {len(pull.found)} of {len(pull.nodes)} nodes after {part.waited:.0f} s"]
+            lines += pull.waiting(used)
+            if not part.last:
+                result |= {"done": False, "progress": {"waited": part.waited, "used": used}}
+                module.exit_json(msg="\n".join(lines), **result)
+            seen = [line for line in pull.warnings() if line.split(": ", 2)[-1] not in "\n".join(lines)]
+            lines += [*(f"Warning event: {line}" for line in seen), *hints([*lines, *seen]), *pull.advice()]
+            pull.finish()
+            module.fail_json(msg="\n".join(lines), **result)
+        pull.finish()
+        wanted = pull.pinned or pull.found[next(iter(pull.nodes))]
+        if wrong := pull.mismatch(wanted):
+            module.fail_json(msg="\n".join(wrong), **result)
+        result |= {"changed": pull.record(wanted), "digest": wanted, "image": images.reference(pull.image, wanted)}
+    except ClusterError as error:
+        module.fail_json(msg=str(error), **result)
+    module.exit_json(msg=f"{result['image']} is on {', '.join(pull.nodes)}.", **result)
+
+
+if __name__ == "__main__":
+    main()

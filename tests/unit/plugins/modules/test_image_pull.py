@@ -1,0 +1,169 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Test that an image is pulled once, pinned on first use, and refused when it differs."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+from ansible_collections.gb10.cluster.plugins.modules import image_pull
+from module_runs import run_module
+
+Capture = pytest.CaptureFixture[str]
+Json = dict[str, Any]
+REPO = "docker.io/lmsysorg/sglang"
+TAG = f"{REPO}:v0.5.14"
+OLD, NEW = "sha256:0ld", "sha256:4e3"
+
+
+class Cluster:
+    """Two nodes; ``registry`` is what a pod's image is on a node once it is pulled, None while it is being pulled."""
+
+    registry: dict[str, str | None]
+    held: dict[str, list[str]]
+    record: dict[str, str]
+    made: dict[str, Json]
+    deleted: list[str]
+
+    def __init__(self, _kubeconfig: str, _context: str) -> None:
+        pass
+
+    def nodes(self) -> list[Json]:
+        names = {host: self.held.get(host, []) for host in ("spark1", "spark2")}
+        return [{"metadata": {"name": host}, "status": {"images": [{"names": held}]}} for host, held in names.items()]
+
+    def config_map(self, _namespace: str, _name: str) -> dict[str, str]:
+        return self.record
+
+    def add_to_config_map(self, _namespace: str, _name: str, data: dict[str, str]) -> None:
+        self.record.update(data)
+
+    def pods(self, _namespace: str, selector: str) -> list[Json]:
+        chosen = [
+            p
+            for p in self.made.values()
+            if selector == "gb10.cluster/pull=" + p["metadata"]["labels"]["gb10.cluster/pull"]
+        ]
+        for pod in chosen:
+            image = self.registry[pod["spec"]["nodeSelector"]["kubernetes.io/hostname"]]
+            pod["metadata"]["uid"] = pod["metadata"]["name"]
+            pod["status"] = {"phase": "Pending", "containerStatuses": [{"imageID": image or ""}]}
+        return chosen
+
+    def create_pod(self, _namespace: str, pod: Json) -> None:
+        self.made[pod["metadata"]["name"]] = pod
+
+    def delete_pod(self, _namespace: str, name: str) -> None:
+        self.deleted.append(name)
+        del self.made[name]
+
+    def events(self, _namespace: str) -> list[Json]:
+        return [
+            {
+                "involvedObject": {"kind": "Pod", "name": name, "uid": name},
+                "type": "Warning",
+                "reason": "Failed",
+                "message": "Failed to pull image: manifest unknown",
+            }
+            for name in self.made
+        ]
+
+    def warnings(self, namespace: str) -> list[Json]:
+        return self.events(namespace)
+
+    def disk_used(self, _node: str) -> int:
+        return int(time.monotonic() * 1e8)
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(time, "sleep", lambda seconds: now.__setitem__(0, now[0] + seconds))
+    monkeypatch.setattr(image_pull, "Cluster", Cluster)
+    fresh: dict[str, Any] = {"held": {}, "record": {}, "made": {}, "deleted": []}
+    for name, value in fresh.items():
+        monkeypatch.setattr(Cluster, name, value, raising=False)
+    pulled = dict.fromkeys(("spark1", "spark2"), f"{REPO}@{OLD}")
+    monkeypatch.setattr(Cluster, "registry", pulled, raising=False)
+
+
+def pull(capsys: Capture, image: str = TAG, **more: Any) -> tuple[int, Json]:
+    return run_module(image_pull, capsys, **{"kubeconfig": "/k", "context": "gb10", "image": image} | more)
+
+
+def test_the_first_use_pins_the_digest_and_a_second_run_changes_nothing(capsys: Capture) -> None:
+    status, result = pull(capsys)
+    assert (status, result["changed"], result["image"]) == (0, True, f"{TAG}@{OLD}")
+    assert Cluster.record == {"docker.io_lmsysorg_sglang_v0.5.14": OLD}
+    assert (len(Cluster.deleted), Cluster.made) == (2, {})
+    Cluster.held = {host: [f"{REPO}@{OLD}"] for host in ("spark1", "spark2")}
+    status, result = pull(capsys)
+    assert (status, result["changed"], result["image"], len(Cluster.deleted)) == (0, False, f"{TAG}@{OLD}", 2)
+
+
+def test_a_later_node_pulls_the_recorded_digest_not_the_tag(capsys: Capture) -> None:
+    Cluster.record["docker.io_lmsysorg_sglang_v0.5.14"] = NEW
+    Cluster.registry["spark2"] = None
+    status, result = pull(capsys)
+    assert (status, result["done"]) == (0, False)
+    assert {pod["spec"]["containers"][0]["image"] for pod in Cluster.made.values()} == {f"{TAG}@{NEW}"}
+
+
+def test_another_digest_is_refused_with_both_values_and_the_command_that_accepts_it(capsys: Capture) -> None:
+    Cluster.record["docker.io_lmsysorg_sglang_v0.5.14"] = OLD
+    Cluster.held = {"spark1": [f"{REPO}@{OLD}", TAG], "spark2": [f"{REPO}@{NEW}", TAG]}
+    status, result = pull(capsys)
+    assert status == 1
+    assert f"{OLD} was recorded on first use, but spark2 has {NEW}" in result["msg"]
+    assert '-p \'{"data":{"docker.io_lmsysorg_sglang_v0.5.14":null}}\'' in result["msg"]
+    assert Cluster.record == {"docker.io_lmsysorg_sglang_v0.5.14": OLD}
+
+
+def test_nodes_that_differ_on_first_use_are_refused_and_nothing_is_recorded(capsys: Capture) -> None:
+    Cluster.registry["spark2"] = "sha256:1d"
+    status, result = pull(capsys)
+    assert (status, Cluster.record, Cluster.made) == (1, {}, {})
+    assert f"{OLD} is on spark1, but spark2 has id:sha256:1d" in result["msg"]
+    assert "kubectl" not in result["msg"]
+
+
+def test_an_imported_image_is_compared_by_its_id(capsys: Capture) -> None:
+    Cluster.registry.update(dict.fromkeys(("spark1", "spark2"), "sha256:1d"))
+    status, result = pull(capsys)
+    assert (status, result["image"], result["digest"]) == (0, TAG, "id:sha256:1d")
+    assert pull(capsys)[1]["changed"] is False
+
+
+def test_a_slice_shows_what_is_pulled_and_how_much_was_written(capsys: Capture) -> None:
+    Cluster.registry["spark2"] = None
+    status, result = pull(capsys)
+    assert (status, result["done"]) == (0, False)
+    assert result["msg"].startswith(f"{TAG} is on 1 of 2 nodes after 26 s")
+    second = pull(capsys, progress=result["progress"])[1]
+    assert "2.6 GB written to its disk" in second["msg"]
+
+
+def test_the_end_of_the_time_names_the_event_and_leaves_no_pod(capsys: Capture) -> None:
+    Cluster.registry["spark2"] = None
+    status, result = pull(capsys, timeout=10)
+    assert (status, Cluster.made) == (1, {})
+    assert result["msg"].count("manifest unknown") == 1
+    assert "reaches the registry" in result["msg"]
+
+
+def test_an_explicit_digest_is_pulled_and_not_recorded(capsys: Capture) -> None:
+    status, result = pull(capsys, f"{TAG}@{OLD}")
+    assert (status, result["changed"], result["image"], Cluster.record) == (0, False, f"{TAG}@{OLD}", {})
+
+
+def test_check_mode_pulls_nothing(capsys: Capture) -> None:
+    assert pull(capsys, check=True)[1]["image"] == TAG
+    assert Cluster.made == {}
+
+
+def test_an_unknown_node_is_named(capsys: Capture) -> None:
+    assert "no node spark9" in pull(capsys, nodes=["spark9"])[1]["msg"]
