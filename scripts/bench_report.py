@@ -29,7 +29,7 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._sweep import journal
 def load(path: Path) -> Report:
     """Return the report of one file. Raises OSError, ValueError, KeyError or yaml.YAMLError for other files."""
     if not path.is_file():
-        raise FileNotFoundError("there is no such file")
+        raise FileNotFoundError("the file does not exist")
     if path.suffix == ".jsonl":
         return from_records(path.stem, journal.read(path).records)
     table = yaml.safe_load(path.read_text(encoding="utf-8"))

@@ -53,7 +53,7 @@ def list_inventory(path: Path) -> str:
             " .venv/bin/python, or pipe `ansible-inventory -i INVENTORY --list` into it and give - as the inventory."
         )
     if not path.exists():
-        raise InventoryError(f"{path}: there is no such file or directory. Give the path of your inventory.")
+        raise InventoryError(f"{path}: this file or directory does not exist. Give the path of your inventory.")
     command = [sys.executable, "-m", "ansible", "inventory", "-i", str(path), "--list"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=os.environ | STRICT)
     if done.returncode:

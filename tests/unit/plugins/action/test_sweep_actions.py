@@ -194,10 +194,10 @@ def test_check_mode_plans_and_writes_nothing(tmp_path: Path) -> None:
     ("task", "said"),
     [
         ({"gb10.cluster.sweep_plan": {"sweep": "nosuch", "journal": "j"}}, "Name a path, or one of: gemma-4-26b-b300"),
-        ({"gb10.cluster.bench_compare": {"before": "/nowhere", "after": "/nowhere"}}, "there is no such journal"),
+        ({"gb10.cluster.bench_compare": {"before": "/nowhere", "after": "/nowhere"}}, "this journal does not exist"),
         (
             {"gb10.cluster.bench_report": {"journals": ["tests/unit/nothere.jsonl"], "dest": "nothere"}},
-            "nothere.jsonl: there is no such journal. Name one that a sweep wrote; there is: no journal.",
+            "nothere.jsonl: this journal does not exist. Name one that a sweep wrote; this directory has no journal.",
         ),
     ],
 )
