@@ -81,4 +81,4 @@ demo: $(STAMP) deps ## Deploy four simulated nodes and verify the transport; FAU
 .PHONY: clean
 clean: ## Remove what the commands above created in this checkout (the lab's cache stays)
 	-test ! -x $(LAB) || $(LAB) down
-	rm -rf $(VENV) .venv-2.19 .build .lab results tests/output .mypy_cache .ruff_cache .pytest_cache .hypothesis .ansible
+	rm -rf $(VENV) .venv-2.* .build .lab results tests/output .mypy_cache .ruff_cache .pytest_cache .hypothesis .ansible

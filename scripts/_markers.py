@@ -20,7 +20,7 @@ def with_parts(page: str, parts: Mapping[str, str], where: str) -> str:
     for name, text in parts.items():
         head, begin, rest = page.partition(f"<!-- {name}: begin")
         opening, arrow, rest = rest.partition("-->\n")
-        _, end, tail = rest.partition(f"<!-- {name}: end -->")
+        _text, end, tail = rest.partition(f"<!-- {name}: end -->")
         if not (begin and arrow and end):
             markers = f"<!-- {name}: begin --> and <!-- {name}: end -->"
             raise MarkerMissing(f"{where} lacks the markers {markers}: add them where the text belongs")

@@ -45,7 +45,7 @@ def table(cells: Sequence[Cell]) -> str:
         doubtful = cell.status == "broken" and cell.state != "refused"
         mark = FAILED_ELSEWHERE if doubtful else MARKS[cell.state]
         rows.setdefault((cell.profile, cell.preset, cell.status), {})[cell.sglang] = mark
-    width = max((len(f"{profile}/{preset}") for profile, preset, _ in rows), default=0)
+    width = max((len(f"{profile}/{preset}") for profile, preset, _status in rows), default=0)
     legend = "ok accepted as written, tr in the version's spelling, ?? failed on another version, -- refused"
     columns = [version.removeprefix("0.5.").replace(".post", "p")[:9] for version in versions]
     head = " ".join(f"{column:>{max(4, len(column))}}" for column in columns)

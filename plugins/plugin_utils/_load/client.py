@@ -2,19 +2,14 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Send load to an OpenAI-compatible streaming server and time its answers.
 
-A token is timestamped by the kernel (SO_TIMESTAMPNS, socket(7)): its time is that of the last packet of the read that
-contained it, or the time of the read if there is no timestamp. This excludes the time that this process needs to wake
-up and to handle other streams, which is not caused by the server. The timer of a request starts when the request is
-written, so that the time to connect does not count as time to the first token.
+The timer of a request starts when the request is written, so that the time to connect does not count as time to the
+first token. `sockets` gives the time of every read.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-import socket
-import struct
-import sys
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -26,14 +21,11 @@ except ImportError:
     aiohttp = None  # type: ignore[assignment,unused-ignore]
 
 from .._output.guard import StreamGuard
+from .sockets import Sockets
 from .stats import RequestRecord
 
 HAVE_AIOHTTP = aiohttp is not None
 EVENT_END = b"\n\n"
-SO_TIMESTAMPNS = 35
-"""The number of this option on Linux (asm-generic/socket.h); Python has no name for it."""
-STAMP = struct.Struct("@ll")
-STAMP_SPACE = socket.CMSG_SPACE(STAMP.size)
 UNREADABLE: tuple[type[Exception], ...] = (OSError, TimeoutError) + ((aiohttp.ClientError,) if aiohttp else ())
 """The exceptions that `fetch` raises if the server refuses the request or can't be reached."""
 
@@ -167,61 +159,6 @@ class _Reader:
             self.record.output_tokens, self.record.counted_by = len(self.record.chunk_times), "chunks"
 
 
-class _Stamped(socket.socket):
-    """A socket that keeps the time of every read until its stream takes it."""
-
-    def __init__(self, *kind: Any) -> None:
-        super().__init__(*kind)
-        self.reads: list[float] = []
-        if sys.platform == "linux":
-            self.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
-
-    def recv(self, size: int, flags: int = 0) -> bytes:
-        """Read as asyncio does for plain connections."""
-        data, about, _flags, _address = self.recvmsg(size, STAMP_SPACE, flags)
-        self._note(len(data), about)
-        return data
-
-    def recv_into(self, buffer: Any, nbytes: int = 0, flags: int = 0) -> int:
-        """Read as asyncio does under TLS."""
-        room = memoryview(buffer)[: nbytes or None]
-        count, about, _flags, _address = self.recvmsg_into([room], STAMP_SPACE, flags)
-        self._note(count, about)
-        return count
-
-    def _note(self, count: int, about: Iterable[tuple[int, int, bytes]]) -> None:
-        now = time.perf_counter()
-        for level, kind, value in about:
-            if level == socket.SOL_SOCKET and kind == SO_TIMESTAMPNS:
-                seconds, nanoseconds = STAMP.unpack(value)
-                # The kernel's timestamp is a time of day; it is in the future if the clock was set back meanwhile.
-                now -= max(0, time.time_ns() - (seconds * 10**9 + nanoseconds)) / 1e9
-        if count:
-            self.reads.append(now)
-
-    def take(self, since: float) -> list[float]:
-        """Return the times of the reads since ``since``; the current time if there are none."""
-        taken = [moment for moment in self.reads if moment >= since]
-        self.reads.clear()
-        return taken or [time.perf_counter()]
-
-
-class _Sockets(dict[int, _Stamped]):
-    """The sockets of a connector by file descriptor, so that a response can find its socket."""
-
-    def make(self, address: tuple[Any, ...]) -> _Stamped:
-        """Return a new socket for one of getaddrinfo's results; aiohttp calls this as its socket factory."""
-        made = _Stamped(*address[:3])
-        made.setblocking(False)
-        self[made.fileno()] = made
-        return made
-
-    def of(self, response: aiohttp.ClientResponse) -> _Stamped | None:
-        """Return the socket of a response, or None if no more data will arrive."""
-        transport = response.connection.transport if response.connection else None
-        return self.get(transport.get_extra_info("socket").fileno()) if transport else None
-
-
 def _written() -> aiohttp.TraceConfig:
     """Trace hook: start the timer after the last request byte is written."""
     config = aiohttp.TraceConfig()
@@ -235,7 +172,7 @@ def _written() -> aiohttp.TraceConfig:
 
 async def _run_one(
     session: aiohttp.ClientSession,
-    sockets: _Sockets,
+    sockets: Sockets,
     target: Target,
     request: Request,
     index: int,
@@ -286,7 +223,7 @@ async def run_level(
     budget = budget or Budget()
     records: list[RequestRecord] = []
     timeout = aiohttp.ClientTimeout(total=None, sock_connect=30, sock_read=target.timeout_s)
-    sockets = _Sockets()
+    sockets = Sockets()
     connector = aiohttp.TCPConnector(limit=concurrency, socket_factory=sockets.make)
     async with aiohttp.ClientSession(timeout=timeout, connector=connector, trace_configs=[_written()]) as session:
 

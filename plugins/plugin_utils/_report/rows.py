@@ -194,6 +194,6 @@ def from_published(table: Mapping[str, Any]) -> Report:
             row.figures[_workload(workload), column] = [float(value)]
         rows.append(row)
     report = Report(str(table["title"]), rows, list(table.get("notes", [])), str(table.get("source", "")))
-    commands = [f"ansible-playbook -i inventory/mine gb10.cluster.sweep -e sweep={name}" for name in table.get("sweeps", [])]
-    report.reproduce = "\n".join(commands)
+    command = "ansible-playbook -i inventory/mine gb10.cluster.sweep -e sweep="
+    report.reproduce = "\n".join(f"{command}{name}" for name in table.get("sweeps", []))
     return report

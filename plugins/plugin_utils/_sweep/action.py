@@ -25,5 +25,6 @@ def existing_journal(path: str | Path) -> list[dict[str, Any]]:
     file = Path(path)
     if not file.is_file():
         others = ", ".join(sorted(p.name for p in file.parent.glob("*.jsonl"))) or "no journal"
-        raise AnsibleActionFail(f"{path}: this journal does not exist. Name one that a sweep wrote; this directory has {others}.")
+        remedy = f"Name one that a sweep wrote; this directory has {others}."
+        raise AnsibleActionFail(f"{path}: this journal does not exist. {remedy}")
     return read_journal(file)

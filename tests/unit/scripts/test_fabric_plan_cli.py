@@ -112,7 +112,7 @@ def test_an_unreadable_inventory_exits_2_and_says_why(tmp_path: Path, content: s
 
 def test_an_inventory_that_is_not_there_is_named(tmp_path: Path) -> None:
     done = run(str(tmp_path / "mine"))
-    assert (done.returncode, "no such file or directory" in done.stderr) == (2, True)
+    assert (done.returncode, "mine: this file or directory does not exist" in done.stderr) == (2, True)
 
 
 def test_without_ansible_core_it_says_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

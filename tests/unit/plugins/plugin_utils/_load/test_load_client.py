@@ -15,10 +15,10 @@ from aiohttp import web
 from ansible_collections.gb10.cluster.plugins.plugin_utils._load.client import (
     Request,
     Target,
-    _Stamped,
     fetch,
     run_level,
 )
+from ansible_collections.gb10.cluster.plugins.plugin_utils._load.sockets import StampedSocket
 from ansible_collections.gb10.cluster.plugins.plugin_utils._load.stats import RequestRecord, summarise
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -129,7 +129,7 @@ def test_a_token_counts_from_its_arrival_however_late_the_client_reads() -> None
 
 
 def test_reading_as_under_tls_keeps_the_time_of_arrival() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listening, _Stamped() as reading:
+    with socket.create_server(("127.0.0.1", 0)) as listening, StampedSocket() as reading:
         reading.connect(listening.getsockname())
         with listening.accept()[0] as writing:
             time.sleep(0.05)
