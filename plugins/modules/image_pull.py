@@ -12,7 +12,7 @@ version_added: 0.1.0
 description:
   - Makes every node pull the image, all nodes at once, before a workload with a time limit uses it. A short pod per
     node pulls it, so the registries and credentials of the nodes apply. Nodes that report the image already get no pod.
-  - Shows at least every 30 seconds what each node waits for, and how much was written to its disk.
+  - Shows at least every 30 seconds what each node waits for.
   - An image name without a digest is pinned on first use. The digest that the first node has is recorded in the
     ConfigMap C(gb10-images) of the namespace C(kube-system). It is required of all other nodes and of every later run.
   - A node with another digest is refused with both values and with the command that accepts the new one.
@@ -141,22 +141,10 @@ class Pull:
                 self._cluster.create_pod(NAMESPACE, images.pull_pod(self.name, host, policy, command))
         return len(self.found) == len(self.nodes)
 
-    def waiting(self, used: dict[str, int]) -> list[str]:
-        """Return what each node without the image waits for; ``used`` are the bytes on the disks at the start."""
-        events = self._cluster.events(NAMESPACE)
-        lines = []
-        for host, pod in self.pods().items():
-            if host in self.nodes and host not in self.found:
-                lines.append(f"  {pod_line(pod, events)}{self._written(host, used)}")
-        return lines
-
-    def _written(self, host: str, used: dict[str, int]) -> str:
-        try:
-            now = self._cluster.disk_used(self.nodes[host]["metadata"]["name"])
-        except ClusterError:
-            # Statistics of the kubelet only illustrate the progress, so a pull goes on without them.
-            return ""
-        return f", {max(0, now - used.setdefault(host, now)) / 1e9:.1f} GB written to its disk"
+    def waiting(self) -> list[str]:
+        """Return what each node without the image waits for."""
+        pods, events = self.pods(), self._cluster.events(NAMESPACE)
+        return [f"  {pod_line(pod, events)}" for host, pod in pods.items() if host not in self.found]
 
     def warnings(self) -> list[str]:
         """Return the newest Warning events of the pods that pull."""
@@ -215,7 +203,6 @@ def main() -> None:
     options = module.params
     result: dict[str, Any] = {"changed": False, "done": True, "image": options["image"], "digest": ""}
     part = Slice(options["timeout"], options["progress"])
-    used: dict[str, int] = options["progress"].get("used", {})
     try:
         pull = Pull(Cluster(options["kubeconfig"], options["context"]), options)
         result |= {"image": pull.name, "digest": pull.pinned}
@@ -226,9 +213,9 @@ def main() -> None:
             module.exit_json(msg=f"{pull.name} would be pulled where it is missing.", **result)
         if not poll(pull.look, bool, part.seconds, POLL_SECONDS):
             lines = [f"{pull.name} is on {len(pull.found)} of {len(pull.nodes)} nodes after {part.waited:.0f} s"]
-            lines += pull.waiting(used)
+            lines += pull.waiting()
             if not part.last:
-                result |= {"done": False, "progress": {"waited": part.waited, "used": used}}
+                result |= {"done": False, "progress": {"waited": part.waited}}
                 module.exit_json(msg="\n".join(lines), **result)
             seen = [line for line in pull.warnings() if line.split(": ", 2)[-1] not in "\n".join(lines)]
             lines += [*(f"Warning event: {line}" for line in seen), *hints([*lines, *seen]), *pull.advice()]

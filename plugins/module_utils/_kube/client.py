@@ -155,19 +155,6 @@ class Cluster:
             with explained(f"create ConfigMap {name}"):
                 self._core.create_namespaced_config_map(namespace, body, **options)
 
-    def disk_used(self, node: str) -> int:
-        """Return the bytes that are used on the disk of a node's kubelet."""
-        with explained(f"read the statistics of node {node}"):
-            response: Any = self._client.call_api(
-                f"/api/v1/nodes/{node}/proxy/stats/summary",
-                "GET",
-                auth_settings=["BearerToken"],
-                _preload_content=False,
-                _return_http_data_only=True,
-                _request_timeout=_TIMEOUT,
-            )
-            return int(json.loads(response.data)["node"].get("fs", {}).get("usedBytes", 0))
-
     def daemon_set(self, namespace: str, name: str) -> Json:
         """Return a DaemonSet."""
         with explained(f"read DaemonSet {name} of namespace {namespace}"):

@@ -74,9 +74,6 @@ class Cluster:
     def warnings(self, namespace: str) -> list[Json]:
         return self.events(namespace)
 
-    def disk_used(self, _node: str) -> int:
-        return int(time.monotonic() * 1e8)
-
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -138,13 +135,14 @@ def test_an_imported_image_is_compared_by_its_id(capsys: Capture) -> None:
     assert pull(capsys)[1]["changed"] is False
 
 
-def test_a_slice_shows_what_is_pulled_and_how_much_was_written(capsys: Capture) -> None:
+def test_a_slice_shows_what_each_node_waits_for(capsys: Capture) -> None:
     Cluster.registry["spark2"] = None
     status, result = pull(capsys)
     assert (status, result["done"]) == (0, False)
     assert result["msg"].startswith(f"{TAG} is on 1 of 2 nodes after 26 s")
-    second = pull(capsys, progress=result["progress"])[1]
-    assert "2.6 GB written to its disk" in second["msg"]
+    assert "pod gb10-pull-" in result["msg"]
+    assert "(last event Failed: Failed to pull image: manifest unknown)" in result["msg"]
+    assert result["progress"] == {"waited": 26}
 
 
 def test_the_end_of_the_time_names_the_event_and_leaves_no_pod(capsys: Capture) -> None:
