@@ -70,7 +70,8 @@ class Gate:
 
 def say(text: str) -> None:
     """Write a line that is not NCCL's."""
-    print(f"[{time.strftime('%Y-%m-%d %H:%M:%S')}] gb10.cluster transport: {text}", flush=True)
+    sys.stdout.write(f"[{time.strftime('%Y-%m-%d %H:%M:%S')}] gb10.cluster transport: {text}\n")
+    sys.stdout.flush()
 
 
 class Prober:
@@ -87,6 +88,7 @@ class Prober:
             self._not_before = now + _PROBE_EVERY
             # Before the server listens, the probe fails at once.
             quiet = subprocess.DEVNULL
+            # pylint: disable-next=ansible-bad-function
             self._running = subprocess.Popen(self._command, stdout=quiet, stderr=quiet)
 
 
@@ -132,6 +134,7 @@ class Watch:
             # Very long files must not take the server's processor time.
             self._judge_after = now + 20 * (time.monotonic() - begun)
         command = ["/bin/sh", "-c", SCRIPT, "sh", self.gate.sysfs_root, "/sys"]
+        # pylint: disable-next=ansible-bad-function
         ran = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
         self._counted = parse_counters(ran.stdout)
         head = self.gate.rank == 0
@@ -225,6 +228,10 @@ def serve_metrics(watch: Watch) -> ThreadingHTTPServer:
     return server
 
 
+def _stop(*_signal: object) -> None:
+    raise SystemExit(0)
+
+
 def main() -> None:
     """Repeat NCCL's lines and keep the gate until the pod ends."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -233,7 +240,7 @@ def main() -> None:
     parser.add_argument("--gate", type=Gate.parse, metavar="JSON", help="without it, the lines are only repeated")
     options = parser.parse_args()
     # Process 1 of a container ignores SIGTERM unless it has a handler.
-    signal.signal(signal.SIGTERM, lambda *_signal: sys.exit(0))
+    signal.signal(signal.SIGTERM, _stop)
     files = NcclFiles(options.nccl_logs)
     watch = None
     if gate := options.gate:

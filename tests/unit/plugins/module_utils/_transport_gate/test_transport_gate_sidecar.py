@@ -213,7 +213,7 @@ def test_what_is_sent_to_the_api(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     sent: list[Any] = []
 
     class Answer:
-        def __enter__(self) -> Answer:
+        def __enter__(self) -> Any:
             return self
 
         def __exit__(self, *_error: object) -> None:
@@ -222,7 +222,7 @@ def test_what_is_sent_to_the_api(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         def read(self) -> bytes:
             return b'{"metadata": {}}'
 
-    def urlopen(request: Any, **_options: Any) -> Answer:
+    def urlopen(request: Any, **_options: Any) -> Any:
         sent.append((request.get_method(), request.full_url, dict(request.headers), json.loads(request.data or b"{}")))
         return Answer()
 
