@@ -106,7 +106,8 @@ def has_died(pod: dict[str, Any]) -> bool:
 
 @pytest.fixture(scope="module")
 def cluster(make_lab: Callable[[], LabCommand]) -> Iterator[Cluster]:
-    made = Cluster.deployed(make_lab(), nodes=2, serving_plan_overrides=TWO, nccl_verify_timeout=20)
+    values = {"serving_plan_overrides": TWO, "sglang_transport_gate": "enforce"}
+    made = Cluster.deployed(make_lab(), nodes=2, nccl_verify_timeout=20, **values)
     made.play("serve")
     yield made
 

@@ -43,6 +43,7 @@ def start(settings: Settings, url: str) -> None:
 def _follow(settings: Settings, url: str) -> None:
     agent = settings.agent
     context = api_context(agent / "server-ca.crt", pki.Pair(agent / "client-kube-proxy"))
+    _accept(settings.cluster_cidr)
     while True:
         with urllib.request.urlopen(f"{url}/api/v1/nodes", context=context, timeout=10) as answer:
             nodes = {node["metadata"]["name"]: node for node in json.load(answer)["items"]}
@@ -53,6 +54,14 @@ def _follow(settings: Settings, url: str) -> None:
                 {n["spec"]["podCIDR"]: _address(n) for n in nodes.values() if n["spec"].get("podCIDR") and _address(n)}
             )
         time.sleep(5 if own else 0.3)
+
+
+def _accept(cluster_cidr: str) -> None:
+    """Accept forwarded packets of pods, as flannel does: Docker leaves the policy of this chain at DROP."""
+    for end in ("-s", "-d"):
+        rule = ["FORWARD", end, cluster_cidr, "-m", "comment", "--comment", "flanneld forward", "-j", "ACCEPT"]
+        if subprocess.run(["iptables", "-w", "-C", *rule], capture_output=True, check=False).returncode:
+            subprocess.run(["iptables", "-w", "-A", *rule], check=True)
 
 
 def _address(node: dict[str, Any]) -> str:
