@@ -69,7 +69,7 @@ deps: ## Install the Debian packages of the lab (asks apt, needs root)
 	$(LAB) deps
 
 .PHONY: lab-up lab-down
-lab-up: $(STAMP) deps ## Start the simulated cluster: four sparks and a control node
+lab-up: $(STAMP) deps ## Start the simulated cluster: four DGX Sparks and a control host
 	$(LAB) up
 lab-down: ## Remove the simulated cluster without a trace
 	$(LAB) down

@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Remove a lab, also an incomplete one or one whose start was killed at any time."""
+"""Remove a lab, also after an incomplete or killed start."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _PATIENCE_S = 20.0
 def remove(lab: Lab) -> bool:
     """Remove processes, mounts, namespaces, cgroups and files of the lab; return True if there were any.
 
-    Raises LabError naming what would not go.
+    Raise LabError with the names of what could not be removed.
     """
     found = lab.run.exists() or (lab.state / MARKER).exists() or bool(network.namespaces(lab))
     _kill(lab)
@@ -34,11 +34,11 @@ def remove(lab: Lab) -> bool:
         command(["ip", "netns", "delete", path.name])
     _remove_cgroups(lab)
     for entry in Path("/run/runc").glob("*/state.json"):
-        # runc keeps its own directory per container; its owner is told by the bundle's path
+        # runc has a directory per container; the bundle's path in it shows which lab it belongs to
         if str(lab.state) + "/" in entry.read_text(errors="replace"):
             shutil.rmtree(entry.parent)
     if (lab.state / MARKER).exists():
-        # the marker goes last: without it the rest would be somebody else's files to the next run
+        # remove the marker last: without it the next run would take the remaining files for another program's
         for path in lab.state.iterdir():
             if path.name != MARKER:
                 shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
@@ -49,7 +49,7 @@ def remove(lab: Lab) -> bool:
 
 
 def _cgroups(lab: Lab) -> list[Path]:
-    """The lab's cgroup in every hierarchy that the machine has mounted."""
+    """Return the lab's cgroup in every mounted hierarchy."""
     mounts = (line.split(" ") for line in Path("/proc/self/mountinfo").read_text().splitlines())
     roots = {Path(fields[4]) for fields in mounts if fields[fields.index("-") + 1] in {"cgroup", "cgroup2"}}
     return [root / lab.name for root in sorted(roots) if (root / lab.name).is_dir()]
@@ -65,7 +65,7 @@ def _processes_in(cgroups: Iterable[Path]) -> Iterator[int]:
 
 
 def _processes_inside(lab: Lab) -> Iterator[int]:
-    """Processes whose network namespace is one of the lab's, except this one's own ancestors."""
+    """Yield processes in the lab's network namespaces, except this process and its ancestors."""
     inodes = set()
     for path in network.namespaces(lab):
         with contextlib.suppress(OSError):
@@ -79,7 +79,7 @@ def _processes_inside(lab: Lab) -> Iterator[int]:
 
 
 def _processes_of_store(lab: Lab) -> Iterator[int]:
-    """conmon and podman processes of the lab, wherever their cgroup is."""
+    """Yield the conmon and podman processes of the lab, in any cgroup."""
     ours = f"CONTAINERS_CONF={lab.run}/".encode()
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit() and int(entry.name) != os.getpid():
@@ -99,12 +99,12 @@ def _ancestors() -> Iterator[int]:
 def _kill(lab: Lab) -> None:
     give_up = time.monotonic() + _PATIENCE_S
     while True:
-        # conmon first: it would start the container again
+        # conmon first, because it restarts the container
         pids = [*_processes_of_store(lab), *_processes_in(_cgroups(lab)), *_processes_inside(lab)]
         if not pids:
             return
         if time.monotonic() > give_up:
-            raise LabError(f"these processes of lab {lab.name} will not end: {sorted(set(pids))}")
+            raise LabError(f"these processes of lab {lab.name} do not end: {sorted(set(pids))}")
         for pid in dict.fromkeys(pids):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
@@ -120,7 +120,7 @@ def _unmount(lab: Lab) -> None:
             return
         for target in reversed(ours):
             libc.umount2(os.fsencode(target.replace("\\040", " ")), _MNT_DETACH)
-    raise LabError(f"these mounts will not go: {ours}")
+    raise LabError(f"these mounts cannot be removed: {ours}")
 
 
 def _remove_cgroups(lab: Lab) -> None:
@@ -133,5 +133,5 @@ def _remove_cgroups(lab: Lab) -> None:
             with contextlib.suppress(OSError):
                 top.rmdir()
         if time.monotonic() > give_up:
-            raise LabError(f"these cgroups will not go: {tops}")
+            raise LabError(f"these cgroups cannot be removed: {tops}")
         time.sleep(0.02)

@@ -16,11 +16,12 @@ import sys
 from collections.abc import Iterator
 
 from . import cleanup, deps, faults, hosts, image, network, sysctl
-from .lab import CHECKOUT, HOST_KINDS, Host, Lab, hosts_of
+from .lab import CHECKOUT, Lab
+from .machines import HOST_KINDS, LAYOUTS, Host, hosts_of, switches_of
 from .podman import Podman
 from .shell import LabError, say
 
-# has the Kubernetes parts ready in the cache; quick when there is nothing to do
+# builds the missing Kubernetes parts in the cache; quick if nothing is missing
 PREPARE = CHECKOUT / "lab" / "kubernetes" / "prepare"
 CANNOT_BE_HAD = 3
 
@@ -35,7 +36,7 @@ def main(argv: list[str] | None = None) -> int:
         print(f"labctl: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("labctl: interrupted; `lab/labctl up` or `down` tidies up", file=sys.stderr)
+        print("labctl: interrupted; run `lab/labctl down`, or `up` to start again", file=sys.stderr)
         return 130
 
 
@@ -49,25 +50,28 @@ def _parser() -> argparse.ArgumentParser:
         return sub
 
     add("deps", _deps, "install the Debian packages that the lab needs")
-    up = add("up", _up, "start the lab, or add nodes to it; does nothing when it runs already")
+    up = add("up", _up, "start the lab, or add nodes to it; does nothing if it already runs")
     up.add_argument("--nodes", type=int, default=4, help="GPU nodes beside the control host (default 4)")
     up.add_argument("--kubernetes", action=argparse.BooleanOptionalAction, default=None,
-                    help="have the Kubernetes parts ready in the cache (default: if they can be had)")  # fmt: skip
-    up.add_argument("--hosts", choices=HOST_KINDS, default=os.environ.get("GB10_LAB_HOSTS") or HOST_KINDS[1],
+                    help="prepare the Kubernetes parts in the cache (default: if they are available)")  # fmt: skip
+    up.add_argument("--hosts", choices=HOST_KINDS, default=os.environ.get("GB10_LAB_HOSTS") or HOST_KINDS[0],
                     help="spark: a machine as delivered, with NetworkManager; kind: with systemd-networkd "
                          "(default: $GB10_LAB_HOSTS, else %(default)s)")  # fmt: skip
-    add("down", _down, "remove the lab without a trace")
-    status = add("status", _status, "tell what runs")
-    status.add_argument("--json", action="store_true", help="for programs")
-    add("list", _list, "tell all labs on this machine, with their state directories")
-    run = add("run", _run, "run a command in the lab's network, as a laptop beside it would: run -- COMMAND …")
+    up.add_argument("--layout", choices=LAYOUTS, default="switch",
+                    help="switch: Sparks on one switch; ring: three Sparks in a ring; b300: one server "
+                         "(default %(default)s)")  # fmt: skip
+    add("down", _down, "remove the lab completely")
+    status = add("status", _status, "show what runs")
+    status.add_argument("--json", action="store_true", help="print JSON")
+    add("list", _list, "list all labs on this machine, with their state directories")
+    run = add("run", _run, "run a command in the lab's management network, like a laptop there: run -- COMMAND …")
     run.add_argument("words", nargs=argparse.REMAINDER)
     execute = add("exec", _exec, "run a command on a host: exec HOST -- COMMAND …")
     execute.add_argument("host")
     execute.add_argument("words", nargs=argparse.REMAINDER)
-    reboot = add("reboot", _reboot, "restart a host: its VFs, addresses and /run are gone, its disk stays")
+    reboot = add("reboot", _reboot, "restart a host: it loses its VFs, run-time addresses and /run, and keeps its disk")
     reboot.add_argument("host")
-    fault = add("fault", _fault, f"switch a fault on, until the lab goes: fault HOST NAME. {faults.text()}")
+    fault = add("fault", _fault, f"inject a fault, until the lab is removed: fault HOST NAME. {faults.text()}")
     fault.add_argument("host")
     fault.add_argument("name", choices=[*faults.OF_HOST, faults.ONE_DOMAIN[0]])
     return parser
@@ -81,14 +85,14 @@ def _deps(_options: argparse.Namespace) -> int:
 @contextlib.contextmanager
 def _locked(lab: Lab) -> Iterator[None]:
     while True:
-        # `down` of another process may remove file and directory between any two of these lines
+        # `down` of another process may remove the file and its directory at any time
         with contextlib.suppress(FileNotFoundError), contextlib.ExitStack() as stack:
             lab.lock.parent.mkdir(parents=True, exist_ok=True)
             lock = stack.enter_context(lab.lock.open("w"))
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                say(f"another labctl works on lab {lab.name}; waiting for it")
+                say(f"another labctl is changing lab {lab.name}; waiting for it")
                 fcntl.flock(lock, fcntl.LOCK_EX)
             if os.fstat(lock.fileno()).st_ino == lab.lock.stat().st_ino:
                 held = stack.pop_all()
@@ -100,17 +104,18 @@ def _locked(lab: Lab) -> Iterator[None]:
 def _up(options: argparse.Namespace) -> int:
     deps.require_root()
     lab = Lab.here()
-    wanted = hosts_of(options.nodes)
+    wanted = hosts_of(options.nodes, options.layout)
     if absent := deps.missing():
         raise LabError(f"missing on this machine: {', '.join(absent)}. Run `lab/labctl deps` and try again.")
     kubernetes = options.kubernetes is not False and _prepare_kubernetes(lab, required=options.kubernetes is True)
     deps.require_no_overlay(lab.state, lab.cache)
     with _locked(lab):
         known = lab.describe()
-        old = hosts_of(int(str(known["nodes"]))) if known else []
+        old = _running(lab) if known else []
         healthy = bool(old) and len(_alive(lab)) == len(old)
-        if healthy and known and known["hosts"] != options.hosts:
-            raise LabError(f"lab {lab.name} runs with --hosts {known['hosts']}; remove it with `lab/labctl down` first")
+        for name in ("hosts", "layout"):
+            if healthy and known and known[name] != getattr(options, name):
+                raise LabError(f"lab {lab.name} runs with --{name} {known[name]}; run `lab/labctl down` first")
         if healthy and len(old) == len(wanted):
             say(f"lab {lab.name} runs already: {len(wanted)} hosts")
             return 0
@@ -127,7 +132,7 @@ def _up(options: argparse.Namespace) -> int:
             for host in new:
                 hosts.discard(lab, podman, host)
         else:
-            network.create(lab)
+            network.create(lab, switches_of(wanted))
             hosts.make_keys(lab)
         network.connect(lab, new, options.hosts)
         hosts.write_ssh(lab, wanted)
@@ -135,8 +140,9 @@ def _up(options: argparse.Namespace) -> int:
         hosts.introduce(lab, podman, new, to=old)
         hosts.write_inventory(lab, wanted)
         lab.finish({"name": lab.name, "state": str(lab.state), "nodes": options.nodes, "kubernetes": kubernetes,
-                    "hosts": options.hosts})  # fmt: skip
-    say(f"up: control 10.99.0.10, spark1…{options.nodes} 10.99.0.11…. Try: lab/labctl run -- ansible all -m ping")
+                    "hosts": options.hosts, "layout": options.layout})  # fmt: skip
+    say(f"up: {', '.join(f'{host.name} {host.address}' for host in wanted[:5])}{', …' if len(wanted) > 5 else ''}")
+    say(f"try: lab/labctl run -- ansible all -i {lab.state}/inventory -m ansible.builtin.ping")
     return 0
 
 
@@ -144,7 +150,7 @@ def _begin(lab: Lab, *, say_so: bool) -> None:
     """Empty the state directory of this lab."""
     lab.claim()
     if cleanup.remove(lab) and say_so:
-        say("removed what was left of an earlier lab")
+        say("removed the remains of an earlier lab")
     lab.claim()
     sysctl.prepare()
 
@@ -154,10 +160,10 @@ def _prepare_kubernetes(lab: Lab, *, required: bool) -> bool:
     lab.cache.mkdir(parents=True, exist_ok=True)
     status = subprocess.run([PREPARE], env={**os.environ, **lab.environment()}, check=False).returncode
     if status == CANNOT_BE_HAD and not required:
-        say("no Kubernetes in this lab (see above); it runs what needs none")
+        say("this lab has no Kubernetes (see above)")
         return False
     if status != 0:
-        raise LabError("Kubernetes could not be made ready (see above); `up --no-kubernetes` does without it")
+        raise LabError("the Kubernetes parts could not be prepared (see above); or run `up --no-kubernetes`")
     return True
 
 
@@ -178,7 +184,7 @@ def _running(lab: Lab) -> list[Host]:
     known = lab.describe()
     if known is None:
         raise LabError("no lab is up here; start it with `lab/labctl up`")
-    return hosts_of(int(str(known["nodes"])))
+    return hosts_of(int(str(known["nodes"])), str(known["layout"]))
 
 
 def _alive(lab: Lab) -> list[str]:

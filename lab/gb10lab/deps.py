@@ -31,7 +31,7 @@ KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 
 
 def missing(programs: Mapping[str, str] = PROGRAMS) -> list[str]:
-    """Packages whose program is not on PATH, sorted."""
+    """Return the packages whose programs are not on PATH, sorted."""
     absent = {package for program, package in programs.items() if not shutil.which(program)}
     if not KEYRING.exists():
         absent.add("debian-archive-keyring")
@@ -41,41 +41,41 @@ def missing(programs: Mapping[str, str] = PROGRAMS) -> list[str]:
 def require_root() -> None:
     """Raise LabError unless run by root: namespaces and mounts need it."""
     if os.geteuid() != 0:
-        raise LabError("the lab makes network namespaces and mounts: run this as root (sudo lab/labctl …)")
+        raise LabError("the lab creates network namespaces and mounts, which needs root: run `sudo lab/labctl …`")
 
 
 def require_no_overlay(*directories: Path) -> None:
-    """Raise LabError for a directory on overlayfs, on which podman can't lay another one."""
+    """Raise LabError for a directory on overlayfs, on which podman cannot mount another one."""
     for directory in directories:
         existing = next(path for path in [directory, *directory.parents] if path.exists())
         if command(["stat", "-f", "-c", "%T", str(existing)]).stdout.strip() == "overlayfs":
             raise LabError(
-                f"{directory} is on overlayfs (a container's own disk?), where hosts can't have their disks. "
+                f"{directory} is on overlayfs (the disk of a container?), where the hosts' disks cannot be. "
                 "Set GB10_LAB_STATE and GB10_CACHE to directories on a mounted disk or volume."
             )
 
 
 def install(programs: Mapping[str, str] = PROGRAMS) -> None:
-    """Install what is missing with apt. Raises LabError where apt is not the package manager."""
+    """Install what is missing with apt. Raise LabError if apt is not available."""
     require_root()
     packages = missing(programs)
     if not packages:
-        say("every package that is needed is there")
+        say("all needed packages are installed")
         return
     if not shutil.which("apt-get"):
         raise LabError(f"this machine has no apt-get; install these programs yourself: {', '.join(packages)}")
     say(f"installing {' '.join(packages)}")
     env = {"DEBIAN_FRONTEND": "noninteractive"}
-    # a package's own services (podman's, containerd's) are no use to the lab and would stay behind
+    # no recommended packages: their services would keep running after the lab
     wait = ["-o", "DPkg::Lock::Timeout=300"]
     command(["apt-get", *wait, "update", "-q"], env=env, timeout=600)
     command(["apt-get", *wait, "install", "-y", "-q", "--no-install-recommends", *packages], env=env, timeout=900)
     if still := missing(programs):
-        raise LabError(f"apt-get installed its packages, yet these are missing: {', '.join(still)}")
+        raise LabError(f"apt-get succeeded, but these packages are still missing: {', '.join(still)}")
 
 
 def mirror(apt: Path = Path("/etc/apt")) -> str:
-    """$GB10_DEBIAN_MIRROR, else the Debian mirror that this machine's apt uses. Raises LabError where there is none."""
+    """Return $GB10_DEBIAN_MIRROR, else the Debian mirror of this machine's apt. Raise LabError if there is none."""
     if chosen := os.environ.get("GB10_DEBIAN_MIRROR"):
         return chosen.rstrip("/")
     for path in [apt / "sources.list", *sorted((apt / "sources.list.d").glob("*"))]:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import concurrent.futures
+import dataclasses
 import json
 import secrets
 import shutil
@@ -14,13 +15,15 @@ import time
 import uuid
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
-from .lab import CHECKOUT, CONTROLLER, RAILS, USER, Host, Lab
+from .lab import CHECKOUT, CONTROLLER, Lab
+from .machines import USER, Host
 from .podman import Podman
 from .shell import LabError, command, say
 
 TOTAL_VFS = 4
-# what containerd and kubelet write must not lie on the container's own overlay: overlay on overlay fails
+# containerd and kubelet cannot mount an overlay on the container's own overlay
 BIND_MOUNTED = ("/var/lib/rancher", "/var/lib/containerd", "/var/lib/kubelet")
 _READY_S = 90
 _WANTS = "etc/systemd/system/{target}.wants/{unit}"
@@ -31,7 +34,7 @@ _UNITS = {
 
 
 def start(lab: Lab, podman: Podman, hosts: Sequence[Host], image: str, *, everybody: Sequence[Host], kind: str) -> None:
-    """Start hosts and wait until each runs and answers ssh. They know the names of ``everybody``."""
+    """Start hosts and wait until each runs and answers ssh. Their /etc/hosts names ``everybody``."""
     (lab.run / "cp").mkdir(exist_ok=True)
     with concurrent.futures.ThreadPoolExecutor(max_workers=4) as pool:
         _all(pool, lambda host: _start_one(lab, podman, host, everybody, image, kind), hosts)
@@ -52,7 +55,7 @@ def _all(pool: concurrent.futures.Executor, work: Callable[[Host], None], hosts:
 
 
 def container(lab: Lab, host: Host) -> str:
-    """Name of the host's container."""
+    """Return the name of the host's container."""
     return lab.netns(host)
 
 
@@ -68,30 +71,34 @@ def _start_one(lab: Lab, podman: Podman, host: Host, hosts: Sequence[Host], imag
     (settings / "login").write_text(f"{USER}:{lab.become_password.read_text()}\n")
     (settings / "login").chmod(0o600)
     (settings / "kind").write_text(kind)
+    (settings / "management").write_text(host.management)
     volumes.append(f"{settings}:/opt/gb10-lab/host:ro")
     if host.is_node:
         (settings / "host.json").write_text(
-            json.dumps({"name": host.name, "number": host.number, "total_vfs": TOTAL_VFS, "rails": RAILS}, indent=2)
+            json.dumps({"name": host.name, "total_vfs": TOTAL_VFS, "ports": _ports(host)}, indent=2)
         )
         volumes.append(f"/run/netns/{lab.name}:/opt/gb10-lab/switch.netns")
     _write_files(lab, host, hosts, kind, directory / "root")
     podman(
         "create", f"--name={container(lab, host)}", f"--hostname={host.name}", "--privileged",
-        # podman's own systemd mode would mount the machine's whole systemd hierarchy (cgroup v1) into every host,
-        # where all hosts' services share cgroups of the same names
+        # with podman's systemd mode on cgroup v1, services of the same name on all hosts would share a cgroup
         "--systemd=false", "--env=container=podman", "--stop-signal=SIGRTMIN+3",
         "--cgroupns=private", f"--cgroup-parent=/{lab.name}", f"--network=ns:/run/netns/{lab.netns(host)}",
         "--no-hosts", "--dns=none", "--pids-limit=-1", "--restart=always", "--pull=never",
         *(f"--volume={volume}" for volume in volumes),
-        # systemd 257 wants to be asked twice before it runs on cgroup v1; on v2 this says nothing
+        # without this argument systemd 257 does not run on cgroup v1; on v2 it has no effect
         image, "/sbin/init", "SYSTEMD_CGROUP_ENABLE_LEGACY_FORCE=1",
     )  # fmt: skip
     podman("cp", f"{directory / 'root'}/.", f"{container(lab, host)}:/")
     podman("start", container(lab, host))
 
 
+def _ports(host: Host) -> list[dict[str, str | None]]:
+    return [{**dataclasses.asdict(port), "vf": port.vf} for port in host.ports]
+
+
 def _write_files(lab: Lab, host: Host, hosts: Sequence[Host], kind: str, root: Path) -> None:
-    """The files in which one host differs from the image."""
+    """Write the files in which one host differs from the image."""
     names = "".join(f"{other.address} {other.name}\n" for other in hosts)
     files = {
         "etc/hosts": (f"127.0.0.1 localhost\n::1 localhost ip6-localhost\n{CONTROLLER} controller\n{names}", 0o644),
@@ -118,33 +125,34 @@ def _netplan(host: Host, kind: str) -> dict[str, str]:
     management = f"      addresses: [{host.address}/24]\n      routes: [{{to: default, via: {CONTROLLER}}}]\n"
     start = "network:\n  version: 2\n"
     if kind == "kind":
-        return {"etc/netplan/50-cloud-init.yaml": f"{start}  ethernets:\n    mgmt0:\n{management}"}
+        return {"etc/netplan/50-cloud-init.yaml": f"{start}  ethernets:\n    {host.management}:\n{management}"}
     identity = str(uuid.uuid4())
     files = {
         "etc/netplan/01-network-manager-all.yaml": f"{start}  renderer: NetworkManager\n",
         # the form in which Ubuntu's NetworkManager stores a connection
         f"etc/netplan/90-NM-{identity}.yaml": (
-            f"{start}  ethernets:\n    NM-{identity}:\n      renderer: NetworkManager\n      match: {{name: mgmt0}}\n"
+            f"{start}  ethernets:\n    NM-{identity}:\n      renderer: NetworkManager\n"
+            f"      match: {{name: {host.management}}}\n"
             f"{management}      networkmanager: {{uuid: {identity}, name: Wired connection 1}}\n"
         ),
     }
     if host.is_node:
         # what NVIDIA's playbook for two connected Sparks leaves: static addresses on one host, DHCP on the next
         ports = "".join(
-            f"    {rail['pf']}: "
+            f"    {port.pf}: "
             + (
                 "{dhcp4: true}\n"
                 if host.number % 2 == 0
                 else f"{{addresses: [192.168.{100 + index}.{host.number}/24]}}\n"
             )
-            for index, rail in enumerate(RAILS)
+            for index, port in enumerate(port for port in host.ports if port.switch)
         )
         files["etc/netplan/40-cx7.yaml"] = f"{start}  ethernets:\n{ports}"
     return files
 
 
 def make_keys(lab: Lab) -> None:
-    """Make the user's key and the one that all hosts of the lab share."""
+    """Create the user's key and the host key that all hosts share."""
     directory = lab.key.parent
     directory.mkdir(mode=0o700)
     lab.become_password.touch(mode=0o600)
@@ -155,11 +163,11 @@ def make_keys(lab: Lab) -> None:
 
 
 def write_ssh(lab: Lab, hosts: Sequence[Host]) -> None:
-    """Write known_hosts and a configuration for people (`ssh -F`)."""
+    """Write known_hosts and a configuration for `ssh -F`."""
     directory = lab.key.parent
     public = " ".join((directory / "host_ed25519.pub").read_text().split()[:2])
-    lab.known_hosts.write_text("".join(f"{host.name},{host.address} {public}\n" for host in hosts))
-    blocks = "".join(f"Host {host.name}\n  HostName {host.address}\n" for host in hosts)
+    lab.known_hosts.write_text("".join(f"{host.name},{host.name}.local,{host.address} {public}\n" for host in hosts))
+    blocks = "".join(f"Host {host.name} {host.name}.local\n  HostName {host.address}\n" for host in hosts)
     (directory / "config").write_text(
         f"{blocks}Host *\n  User {USER}\n  IdentityFile {lab.key}\n  IdentitiesOnly yes\n  BatchMode yes\n"
         f"  UserKnownHostsFile {lab.known_hosts}\n  GlobalKnownHostsFile /dev/null\n  LogLevel ERROR\n"
@@ -167,20 +175,43 @@ def write_ssh(lab: Lab, hosts: Sequence[Host]) -> None:
 
 
 def write_inventory(lab: Lab, hosts: Sequence[Host]) -> None:
-    """An inventory of exactly these hosts, with the variables of inventory/lab: for labs of another size."""
+    """Write a complete inventory of exactly these hosts, with the variables of inventory/lab."""
     directory = lab.state / "inventory"
     directory.mkdir(exist_ok=True)
     if not (directory / "group_vars").is_symlink():
         (directory / "group_vars").symlink_to(CHECKOUT / "inventory" / "lab" / "group_vars")
-    members = {
-        "gb10_servers": {host.name: {"ansible_host": host.address} for host in hosts if not host.is_node},
-        "gb10_nodes": {
-            host.name: {"ansible_host": host.address, "gb10_node_id": host.number} for host in hosts if host.is_node
+    nodes = [host for host in hosts if host.is_node]
+    of_nodes: dict[str, dict[str, Any]] = {
+        host.name: {"ansible_host": host.address, "gb10_node_id": host.number} for host in nodes
+    }
+    # rail -> host -> PF
+    rails: dict[str, dict[str, str]] = {}
+    for host in nodes:
+        for port in host.ports:
+            if port.switch:
+                rails.setdefault(port.switch, {})[host.name] = port.pf
+    networks: list[dict[str, Any]] = []
+    for number, (rail, pfs) in enumerate(rails.items(), start=100):
+        usual = next(iter(pfs.values()))
+        networks.append({"name": rail, "pf": usual, "network": f"10.{number}.0.0/16"})
+        if len(pfs) < len(nodes):
+            networks[-1]["hosts"] = list(pfs)
+        for name, pf in pfs.items():
+            if pf != usual:
+                of_nodes[name].setdefault("gb10_fabric_pfs", {})[rail] = pf
+    servers = {host.name: {"ansible_host": host.address} for host in hosts if not host.is_node}
+    cluster = {
+        "children": {"gb10_servers": {"hosts": servers}, "gb10_nodes": {"hosts": of_nodes}},
+        "vars": {
+            "ansible_user": USER,
+            "ansible_become": True,
+            "gb10_management_interface": nodes[0].management,
+            "gb10_fabric_topology": "ring" if "hosts" in networks[0] else "switch",
+            "gb10_fabric_rails": networks,
         },
     }
     # JSON is YAML
-    groups = {"gb10_cluster": {"children": {name: {"hosts": of_group} for name, of_group in members.items()}}}
-    (directory / "hosts.yml").write_text(json.dumps(groups, indent=2) + "\n")
+    (directory / "hosts.yml").write_text(json.dumps({"gb10_cluster": cluster}, indent=2) + "\n")
 
 
 def discard(lab: Lab, podman: Podman, host: Host) -> None:
@@ -193,14 +224,14 @@ def discard(lab: Lab, podman: Podman, host: Host) -> None:
 
 
 def introduce(lab: Lab, podman: Podman, new: Sequence[Host], to: Sequence[Host]) -> None:
-    """Tell running hosts the names of new ones."""
+    """Add the names of new hosts to /etc/hosts of the running ones."""
     lines = "".join(f"{host.address} {host.name}\\n" for host in new)
     for host in to:
         podman("exec", container(lab, host), "sh", "-c", f"printf '{lines}' >> /etc/hosts")
 
 
 def inside(lab: Lab) -> list[str]:
-    """Beginning of a command line that runs the rest in the lab's network namespace, with the machine's mounts."""
+    """Return the beginning of a command line that runs the rest in the lab's network namespace."""
     return ["nsenter", f"--net=/run/netns/{lab.name}", "--"]
 
 
@@ -227,11 +258,11 @@ def _wait_for_ssh(lab: Lab, hosts: Sequence[Host]) -> None:
     silent = command(argv, timeout=_READY_S + 10).stdout.split()
     if silent:
         names = ", ".join(host.name for host in hosts if host.address in silent)
-        raise LabError(f"no ssh from {names} after {_READY_S} s. `lab/labctl exec HOST -- journalctl -b` tells why.")
+        raise LabError(f"no ssh from {names} after {_READY_S} s. See `lab/labctl exec HOST -- journalctl -b`.")
 
 
 def ssh(lab: Lab, host: Host, *argv: str, check: bool = True, timeout: float = 60) -> str:
-    """Run a command on a host as Ansible would reach it; its standard output."""
+    """Run a command on a host by ssh, like Ansible; return its standard output."""
     line = [*inside(lab), "ssh", "-F", str(lab.state / "ssh" / "config"), host.name, *argv]
     return command(line, check=check, timeout=timeout).stdout
 
@@ -246,7 +277,7 @@ def _wait_for_systemd(lab: Lab, host: Host) -> None:
 
 
 def alive(podman: Podman, lab: Lab, hosts: Sequence[Host]) -> list[str]:
-    """Names of the hosts whose container runs, in order."""
+    """Return the names of the hosts whose container runs, in order."""
     out = podman("ps", "--format", "{{.Names}} {{.Pid}}", check=False).stdout.splitlines()
     pids = dict(line.split(" ", 1) for line in out if " " in line)
     return [host.name for host in hosts if Path(f"/proc/{pids.get(container(lab, host), 'none')}").exists()]

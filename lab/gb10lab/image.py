@@ -32,7 +32,7 @@ CUSTOMIZE = CHECKOUT / "lab" / "hosts" / "customize"
 
 
 def recipe_key() -> str:
-    """Hash of everything that the image is made from, except the packages' versions."""
+    """Return a hash of everything that the image is built from, except the packages' versions."""
     digest = hashlib.sha256(repr((SUITE, PACKAGES)).encode())
     for path in sorted([CUSTOMIZE, *(p for p in ROOTFS.rglob("*") if p.is_file())]):
         digest.update(str(path.relative_to(CHECKOUT)).encode() + path.read_bytes())
@@ -40,17 +40,17 @@ def recipe_key() -> str:
 
 
 def reference() -> str:
-    """Name of the image in the cache's image store."""
+    """Return the name of the image in the cache's image store."""
     return f"localhost/gb10-lab-host:{recipe_key()}"
 
 
 def store(lab: Lab) -> Path:
-    """The image store that all labs with this cache read."""
+    """Return the image store that all labs with this cache read."""
     return lab.cache / "images"
 
 
 def ensure(lab: Lab) -> str:
-    """Build the image unless the cache has it; its reference. Safe when two labs start at once."""
+    """Build the image unless the cache has it; return its name. Two labs may start at the same time."""
     store(lab).mkdir(parents=True, exist_ok=True)
     name = reference()
     with (lab.cache / "images.lock").open("w") as lock:

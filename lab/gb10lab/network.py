@@ -8,36 +8,37 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from .lab import CONTROLLER, RAILS, Host, Lab
+from .lab import CONTROLLER, Lab
+from .machines import Host
 from .shell import command
 
 SWITCH_MTU = 9216
 MANAGEMENT_BRIDGE = "mgmt"
 
 
-def create(lab: Lab) -> None:
-    """Make the lab's namespace with its bridges and the controller's address."""
+def create(lab: Lab, switches: Sequence[str]) -> None:
+    """Create the lab's namespace with its bridges and the controller's address."""
     command(["ip", "netns", "add", lab.name])
     command(
         ["nsenter", f"--net=/run/netns/{lab.name}", "sysctl", "-qw", "net.ipv4.ip_forward=0",
          "net.ipv6.conf.default.disable_ipv6=1"]
     )  # fmt: skip
-    _batch(lab.name, _switches())
+    _batch(lab.name, _switches(switches))
 
 
 def connect(lab: Lab, hosts: Sequence[Host], kind: str) -> None:
-    """Make the hosts' namespaces with their interfaces, cabled to the lab's bridges."""
+    """Create the hosts' namespaces with their interfaces, and connect these to the lab's bridges."""
     for host in hosts:
-        # not by `ip -batch`: after `netns add` the rest of a batch would run in the new namespace
+        # not with `ip -batch`: after `netns add` the rest of a batch runs in the new namespace
         command(["ip", "netns", "add", lab.netns(host)])
     _batch(lab.name, [line for host in hosts for line in _cables(lab, host)])
     for host in hosts:
         _batch(lab.netns(host), _interfaces(host, kind))
 
 
-def _switches() -> list[str]:
+def _switches(names: Sequence[str]) -> list[str]:
     lines = ["link set lo up"]
-    bridges = [(MANAGEMENT_BRIDGE, 1500), *((f"rail{index}", SWITCH_MTU) for index in range(len(RAILS)))]
+    bridges = [(MANAGEMENT_BRIDGE, 1500), *((name, SWITCH_MTU) for name in names)]
     for name, mtu in bridges:
         lines += [
             f"link add {name} type bridge forward_delay 0 mcast_snooping 0",
@@ -47,28 +48,31 @@ def _switches() -> list[str]:
 
 
 def _cables(lab: Lab, host: Host) -> list[str]:
-    ports = [("m", "mgmt0", MANAGEMENT_BRIDGE, 1500, f"48:b0:2d:00:{host.number:02x}:ff")]
-    if host.is_node:
-        ports += [
-            (f"r{index}", rail["pf"], f"rail{index}", SWITCH_MTU, f"48:b0:2d:00:{host.number:02x}:{index:02x}")
-            for index, rail in enumerate(RAILS)
-        ]
+    mac = f"48:b0:2d:00:{host.number:02x}"
+    ports: list[tuple[str, str, str | None, int, str]] = [
+        (f"r{index}", port.pf, port.switch, SWITCH_MTU, f"{mac}:{index:02x}") for index, port in enumerate(host.ports)
+    ]
     lines = []
-    for port, interface, bridge, mtu, mac in ports:
+    for port, interface, switch, mtu, address in [("m", host.management, MANAGEMENT_BRIDGE, 1500, f"{mac}:ff"), *ports]:
         name = f"{host.name}-{port}"
-        lines += [
-            f"link add {name} mtu {mtu} type veth peer name {interface} address {mac} mtu 1500 netns {lab.netns(host)}",
-            f"link set {name} master {bridge} up",
-        ]
+        lines.append(
+            f"link add {name} mtu {mtu} type veth peer name {interface} address {address} mtu 1500"
+            f" netns {lab.netns(host)}"
+        )
+        # the end of a port without a cable stays down, so the port has no carrier
+        lines += [f"link set {name} master {switch} up"] if switch else []
     return lines
 
 
 def _interfaces(host: Host, kind: str) -> list[str]:
-    lines = ["link set lo up", "link set mgmt0 up"]
+    lines = ["link set lo up", f"link set {host.management} up"]
     if kind == "kind":
-        # K3s wants a default route; the controller's namespace forwards nothing
-        lines += [f"address add {host.address}/24 dev mgmt0", f"route add default via {CONTROLLER} dev mgmt0"]
-    return lines + ([f"link set {rail['pf']} up" for rail in RAILS] if host.is_node else [])
+        # K3s needs a default route; the controller's namespace forwards nothing
+        lines += [
+            f"address add {host.address}/24 dev {host.management}",
+            f"route add default via {CONTROLLER} dev {host.management}",
+        ]
+    return lines + [f"link set {port.pf} up" for port in host.ports]
 
 
 def _batch(netns: str, lines: Sequence[str]) -> None:
@@ -76,7 +80,7 @@ def _batch(netns: str, lines: Sequence[str]) -> None:
 
 
 def namespaces(lab: Lab) -> list[Path]:
-    """Files in /run/netns that belong to the lab."""
+    """Return the files in /run/netns that belong to the lab."""
     directory = Path("/run/netns")
     if not directory.is_dir():
         return []

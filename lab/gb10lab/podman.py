@@ -33,7 +33,7 @@ class Podman:
 
     def _write_containers_conf(self, graph_root: Path, parent: str) -> None:
         limits = {"nofile": (resource.RLIMIT_NOFILE, 1048576), "nproc": (resource.RLIMIT_NPROC, 32768)}
-        # podman's own defaults are higher than what may be given on without CAP_SYS_RESOURCE
+        # podman's defaults are above the machine's limits, which only CAP_SYS_RESOURCE may raise
         hard = {name: _limit(resource.getrlimit(number)[1], most) for name, (number, most) in limits.items()}
         (self._directory / "containers.conf").write_text(
             f"""[containers]

@@ -15,7 +15,7 @@ _STARTED = time.monotonic()
 
 
 class LabError(Exception):
-    """Something a user can act on; its text says what is wrong and what to do next."""
+    """An error with a text for the user: what is wrong and what to do."""
 
 
 def say(message: str) -> None:
@@ -33,8 +33,8 @@ def command(
 ) -> subprocess.CompletedProcess[str]:
     """Run ``argv`` and return its result with both streams captured.
 
-    ``env`` is added to the current environment. Raises LabError when ``check`` and the exit status is not 0,
-    when the program is not installed, or when it took longer than ``timeout`` seconds.
+    ``env`` is added to the current environment. Raise LabError if the exit status is not 0 and ``check`` is set, if
+    the program is not installed, or if it takes longer than ``timeout`` seconds.
     """
     try:
         done = subprocess.run(
@@ -51,7 +51,7 @@ def command(
     except FileNotFoundError:
         raise LabError(f"{argv[0]} is not installed. Run `lab/labctl deps` (as root) and try again.") from None
     except subprocess.TimeoutExpired:
-        raise LabError(f"gave up after {timeout:.0f} s: {' '.join(argv)}") from None
+        raise LabError(f"no end after {timeout:.0f} s: {' '.join(argv)}") from None
     if check and done.returncode != 0:
         said = (done.stderr.strip() or done.stdout.strip() or "no output")[-2000:]
         raise LabError(f"exit status {done.returncode}: {' '.join(argv)}\n{said}")

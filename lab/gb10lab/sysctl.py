@@ -11,9 +11,9 @@ from pathlib import Path
 _PROC = Path("/proc/sys")
 _BEFORE = Path("/run/gb10-lab/settings-before.json")
 _INSTANCES = "fs/inotify/max_user_instances"
-# measured: every systemd and containerd takes some dozens, the default of 128 is gone with four hosts
+# measured: every systemd and containerd needs dozens of them; four hosts use up the default of 128
 _NEEDED = 8192
-# not of a namespace, and written by every kubelet and kube-proxy
+# settings of the whole machine that every kubelet and kube-proxy writes
 _KUBERNETES = (
     "vm/overcommit_memory",
     "vm/panic_on_oom",

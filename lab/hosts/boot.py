@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """SIMULATED: bring a lab host to the state of a real host after power-on.
 
-The namespace outlives the container, so that what a boot forgets must be forgotten here: VFs, the PFs' addresses and
-MTU. Runs on the host as gb10-lab-boot.service, before the network.
+The network namespace outlives the container. This program therefore removes what a real reboot removes: VFs, and the
+addresses and MTU of the PFs. It runs on the host as gb10-lab-boot.service, before the network starts.
 """
 
 from __future__ import annotations
@@ -17,17 +17,18 @@ from pathlib import Path
 SETTINGS = Path("/opt/gb10-lab/host/host.json")
 LOGIN = Path("/opt/gb10-lab/host/login")
 KIND = Path("/opt/gb10-lab/host/kind")
+MANAGEMENT = Path("/opt/gb10-lab/host/management")
 SWITCH = "/opt/gb10-lab/switch.netns"
 
 
 def ip(*words: str, switch: bool = False) -> str:
-    """Run ip(8) here or in the switches' namespace; its output."""
+    """Run ip(8) here or in the switches' namespace; return its output."""
     prefix = ["nsenter", f"--net={SWITCH}", "--"] if switch else []
     return subprocess.run([*prefix, "ip", *words], check=True, capture_output=True, text=True).stdout
 
 
 def _new_boot_id() -> None:
-    """Give this boot an id of its own, by which ansible.builtin.reboot and kubelet tell that a host has rebooted."""
+    """Give this boot its own id. ansible.builtin.reboot and the kubelet detect a reboot by it."""
     own = Path("/run/gb10-lab/boot_id")
     own.parent.mkdir(parents=True, exist_ok=True)
     own.write_text(f"{uuid.uuid4()}\n")
@@ -35,10 +36,10 @@ def _new_boot_id() -> None:
 
 
 def _show_hidden_mount() -> None:
-    """Put something where podman's file was before systemd's /run hid it.
+    """Create a file in place of podman's, which systemd's /run hides.
 
-    kubelet asks the first mount of the disk for its size and gives up on a host where that one can't be seen
-    (``cannot find filesystem info for device``); which of podman's files comes first is chance.
+    The kubelet reads the size of the disk from its first mount, and fails if that mount is hidden (``cannot find
+    filesystem info for device``). Podman's hidden file may be the first mount.
     """
     hidden = Path("/run/.containerenv")
     hidden.touch()
@@ -46,7 +47,7 @@ def _show_hidden_mount() -> None:
 
 
 def _make_login() -> None:
-    """Give the ordinary user a sudo password and the home that ``podman cp`` left to root; at the first boot only."""
+    """At the first boot, set the user's sudo password, and the owner of its home, which ``podman cp`` made root's."""
     user, _colon, _password = LOGIN.read_text().partition(":")
     hashes = dict(line.split(":")[:2] for line in Path("/etc/shadow").read_text().splitlines())
     if hashes[user].startswith("!"):
@@ -55,29 +56,29 @@ def _make_login() -> None:
 
 
 def main() -> None:
-    """Shared mounts for kubelet on every host; the fabric's beginning on nodes."""
-    # kubelet's mount propagation needs what systemd does on real machines but not in containers
+    """Prepare every host for the kubelet, and reset the NIC of a node."""
+    # the kubelet's mount propagation needs this; systemd does it on real machines, but not in containers
     subprocess.run(["mount", "--make-rshared", "/"], check=True)
-    # networkd waits for udev to have seen an interface; no kernel event tells it of those that were there before
+    # networkd waits until udev has handled an interface; for interfaces from before the boot there is no kernel event
     subprocess.run(["udevadm", "trigger", "--action=add", "--subsystem-match=net"], check=True)
     _new_boot_id()
     _show_hidden_mount()
     _make_login()
     if KIND.read_text() == "spark":
-        # NetworkManager gives mgmt0 its address at every boot; Docker's installation leaves this policy
-        ip("address", "flush", "dev", "mgmt0")
+        # NetworkManager sets the management address at every boot. Docker's installation leaves this policy.
+        ip("address", "flush", "dev", MANAGEMENT.read_text())
         subprocess.run(["iptables", "-P", "FORWARD", "DROP"], check=True)
     if not SETTINGS.exists():
         return
     host = json.loads(SETTINGS.read_text())
-    ports = [link["ifname"] for link in json.loads(ip("-j", "link", "show", switch=True))]
-    for index, rail in enumerate(host["rails"]):
-        for port in ports:
-            if port.startswith(f"{host['name']}-r{index}v"):
-                ip("link", "delete", port, switch=True)
-        ip("-4", "address", "flush", "dev", rail["pf"])
-        ip("-6", "address", "flush", "scope", "global", "dev", rail["pf"])
-        ip("link", "set", rail["pf"], "mtu", "1500", "up")
+    links = [link["ifname"] for link in json.loads(ip("-j", "link", "show", switch=True))]
+    for index, port in enumerate(host["ports"]):
+        for link in links:
+            if link.startswith(f"{host['name']}-r{index}v"):
+                ip("link", "delete", link, switch=True)
+        ip("-4", "address", "flush", "dev", port["pf"])
+        ip("-6", "address", "flush", "scope", "global", "dev", port["pf"])
+        ip("link", "set", port["pf"], "mtu", "1500", "up")
 
 
 main()

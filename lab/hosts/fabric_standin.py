@@ -3,10 +3,10 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """SIMULATED SR-IOV and RDMA of a ConnectX-7, for a kernel without them. Runs on every node of the lab.
 
-It keeps ``/run/gb10-lab/sys``, a tree in the shape of /sys. A number written into a PF's ``sriov_numvfs`` makes that
-many VF interfaces (veth pairs into the rail's switch) or takes them away; GIDs follow the interfaces' addresses, in
-the host and in pods. What it can't do: refuse a write with EBUSY (it restores the old number and says so in the
-journal), and move data by RDMA.
+It keeps ``/run/gb10-lab/sys``, a tree in the form of /sys. A number written to a PF's ``sriov_numvfs`` creates that
+many VF interfaces (veth pairs into the switch of the PF's cable) or removes them. GIDs follow the addresses of the
+interfaces, in the host and in pods. It cannot refuse a write with EBUSY: it restores the old number and logs the
+reason. It cannot move data by RDMA.
 """
 
 from __future__ import annotations
@@ -32,33 +32,33 @@ SWITCH = "/opt/gb10-lab/switch.netns"
 ROOT = Path("/run/gb10-lab/sys")
 DEVICES = Path("/dev/infiniband")
 TICK_S = 0.08
-AWAY_S = 0.25  # looking into every namespace costs too much for every tick
+AWAY_S = 0.25  # searching every namespace costs too much to do it in every tick
 REFRESH_S = 1.0
 SWITCH_MTU = 9216
 VERBS_MAJOR = 231
 
 
 def log(message: str) -> None:
-    """One line into the journal."""
+    """Write a line to the journal."""
     print(message, flush=True)
 
 
 class Standin:
-    """The NIC of one host. Which VFs exist is read from the switch's ports, so a restart loses nothing."""
+    """The NIC of one host. It reads the existing VFs from the switch's ports, so a restart loses nothing."""
 
     def __init__(self) -> None:
         self.host = json.loads(SETTINGS.read_text())
-        self.rails = self.host["rails"]
+        self.slots = self.host["ports"]
         self.tree = Tree(ROOT)
         self.meter = Meter()
         self.own = os.open("/proc/self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
         self.switch = os.open(SWITCH, os.O_RDONLY | os.O_CLOEXEC)
         self.events = netlink.subscribe(netlink.LINK_EVENTS | netlink.ADDRESS_EVENTS)
         self.switch_events = self._in(self.switch, lambda: netlink.subscribe(netlink.LINK_EVENTS))
-        self.pfs = [self._function(rail, None) for rail in range(len(self.rails))]
+        self.pfs = [self._function(slot, None) for slot in range(len(self.slots))]
         self.vfs: dict[str, Function] = {}
         self.ports: dict[str, Link] = {}
-        # where the interface of a VF was seen last: path of a namespace
+        # path of the namespace in which the interface of a VF was seen last
         self.places: dict[str, str] = {}
         DEVICES.mkdir(mode=0o755, exist_ok=True)
         self._node("rdma_cm", 255)
@@ -70,40 +70,39 @@ class Standin:
         finally:
             os.setns(self.own, os.CLONE_NEWNET)
 
-    def _function(self, rail: int, vf: int | None) -> Function:
-        names = self.rails[rail]
-        port = f"{self.host['name']}-r{rail}"
+    def _function(self, slot: int, vf: int | None) -> Function:
+        names = self.slots[slot]
+        port, pci = f"{self.host['name']}-r{slot}", names["pci"]
         if vf is None:
-            return Function(rail, None, names["pci"], names["pci"], names["pf"], names["rdma"], port, rail)
-        # VFs begin behind the two PFs of the card: 01:00.2, 01:00.3, …
-        bdf = f"{names['pci'][:-1]}{vf + 2}"
-        uverbs = 2 + len(self.rails) * vf + rail
-        return Function(
-            rail, vf, bdf, names["pci"], f"{names['vf']}{vf}", f"{names['vf_rdma']}{vf}", f"{port}v{vf}", uverbs
-        )
+            return Function(slot, None, pci, pci, names["pf"], names["rdma"], port, slot)
+        # both PFs of a card come first, then the VFs of the first and of the second: 01:00.2…5, 01:00.6…01:01.1
+        number = 2 + int(pci[-1]) * self.host["total_vfs"] + vf
+        bdf = f"{pci[:-4]}{number // 8:02x}.{number % 8}"
+        uverbs = len(self.slots) * (vf + 1) + slot
+        return Function(slot, vf, bdf, pci, f"{names['vf']}{vf}", f"{names['rdma']}v{vf}", f"{port}v{vf}", uverbs)
 
     # ---- SR-IOV
 
-    def _numvfs(self, rail: int) -> str:
-        return f"{self.pfs[rail].directory}/sriov_numvfs"
+    def _numvfs(self, slot: int) -> str:
+        return f"{self.pfs[slot].directory}/sriov_numvfs"
 
-    def _count(self, rail: int) -> int:
-        return sum(1 for vf in self.vfs.values() if vf.rail == rail)
+    def _count(self, slot: int) -> int:
+        return sum(1 for vf in self.vfs.values() if vf.slot == slot)
 
     def obey(self) -> bool:
-        """Do what was written into sriov_numvfs; True if anything was written."""
+        """Do what was written to sriov_numvfs; return True if anything was written."""
         acted = False
-        for rail, pf in enumerate(self.pfs):
-            now, text = self._count(rail), self.tree.read(self._numvfs(rail))
+        for slot, pf in enumerate(self.pfs):
+            now, text = self._count(slot), self.tree.read(self._numvfs(slot))
             if text.strip() == str(now) or not text:
                 continue
             acted = True
-            self.tree.forget(self._numvfs(rail))
+            self.tree.forget(self._numvfs(slot))
             refusal = self._refusal(text.strip(), now)
             if refusal:
                 log(f"refused: {text.strip()!r} written to sriov_numvfs of {pf.netdev}, which has {now}: {refusal}")
                 continue
-            self._resize(rail, int(text))
+            self._resize(slot, int(text))
             log(f"{pf.netdev}: {now} -> {int(text)} VFs")
         return acted
 
@@ -114,32 +113,33 @@ class Standin:
             return f"ERANGE, sriov_totalvfs is {self.host['total_vfs']}"
         return "EBUSY, write 0 first" if now and int(text) else None
 
-    def _resize(self, rail: int, count: int) -> None:
+    def _resize(self, slot: int, count: int) -> None:
         lines = []
         for vf in list(self.vfs.values()) if count == 0 else []:
-            if vf.rail == rail:
-                # the switch's end takes the interface with it, also out of a pod
+            if vf.slot == slot:
+                # deleting the switch's end deletes the interface too, also in a pod
                 lines.append(f"link delete {vf.port}")
         for index in range(count):
-            vf = self._function(rail, index)
+            vf = self._function(slot, index)
             mac = bytes([0x02, *random.randbytes(5)]).hex(":")
             lines.append(
                 f"link add {vf.port} mtu {SWITCH_MTU} type veth peer name {vf.netdev} address {mac} mtu 1500"
                 f" netns {os.getpid()}"
             )
-            lines.append(f"link set {vf.port} master rail{rail} up")
+            switch = self.slots[slot]["switch"]
+            lines += [f"link set {vf.port} master {switch} up"] if switch else []
         argv = ["nsenter", f"--net={SWITCH}", "--", "ip", "-batch", "-"]
         done = subprocess.run(argv, input="\n".join(lines) + "\n", text=True, capture_output=True, check=False)
         if done.returncode != 0:
-            log(f"could not make VFs: {done.stderr.strip()}")
+            log(f"could not create VFs: {done.stderr.strip()}")
 
     def _follow_ports(self) -> None:
-        """Learn from the switch's ports which VFs there are."""
+        """Read the existing VFs from the switch's ports."""
         self.ports = {link.name: link for link in self._in(self.switch, netlink.links)}
         known = {}
-        for rail in range(len(self.rails)):
+        for slot in range(len(self.slots)):
             for index in range(self.host["total_vfs"]):
-                vf = self._function(rail, index)
+                vf = self._function(slot, index)
                 if vf.port in self.ports:
                     known[vf.port] = self.vfs.get(vf.port, vf)
         for port in set(self.vfs) - set(known):
@@ -162,15 +162,15 @@ class Standin:
         for name in (f"uverbs{function.uverbs}", f"umad{function.uverbs}"):
             (DEVICES / name).unlink(missing_ok=True)
 
-    # ---- where interfaces are
+    # ---- find interfaces
 
     def _find(self, vf: Function, own: list[Link]) -> tuple[Link | None, list[Address], bool]:
-        """The VF's interface, its addresses, and whether it is in the host."""
+        """Return the VF's interface, its addresses, and whether it is in the host."""
         port = self.ports[vf.port]
 
         def match(links: list[Link]) -> Link | None:
             pairs = [link for link in links if link.index == port.peer and link.peer == port.index]
-            # two pods may have interfaces of equal numbers; host-device leaves the old name as alias
+            # interfaces of two pods may have the same number; host-device stores the old name as alias
             return next((p for p in pairs if vf.netdev in {p.name, p.alias}), pairs[0] if len(pairs) == 1 else None)
 
         if link := match(own):
@@ -196,7 +196,7 @@ class Standin:
     # ---- the tree
 
     def refresh(self) -> bool:
-        """Bring the tree in line with the kernel; True if a VF is out of the host, where no event tells of it."""
+        """Update the tree from the kernel; return True if a VF is outside the host, where no event shows changes."""
         self._follow_ports()
         own = netlink.links()
         here_addresses = netlink.addresses()
@@ -224,21 +224,21 @@ class Standin:
 
     def _sriov(self, pf: Function) -> dict[str, str | Symlink]:
         top = pf.directory
-        mine = [vf for vf in self.vfs.values() if vf.rail == pf.rail]
+        mine = [vf for vf in self.vfs.values() if vf.slot == pf.slot]
         return {
             f"{top}/sriov_totalvfs": f"{self.host['total_vfs']}\n",
             f"{top}/sriov_numvfs": f"{len(mine)}\n",
-            f"{top}/sriov_offset": "2\n",
+            f"{top}/sriov_offset": f"{2 + int(pf.bdf[-1]) * (self.host['total_vfs'] - 1)}\n",
             f"{top}/sriov_stride": "1\n",
             f"{top}/sriov_drivers_autoprobe": "1\n",
             **{f"{top}/virtfn{vf.vf_index}": Symlink(f"../{vf.bdf}") for vf in mine},
         }
 
     def run(self) -> None:
-        """Work until stopped."""
+        """Run until the service is stopped."""
         away = self.refresh()
         _notify("READY=1")
-        log(f"playing the NIC of {self.host['name']} at {ROOT}")
+        log(f"simulating the NIC of {self.host['name']} at {ROOT}")
         last = time.monotonic()
         while True:
             time.sleep(TICK_S)
@@ -250,7 +250,7 @@ class Standin:
 
 
 def _namespaces() -> list[str]:
-    """One path for every network namespace in which a process of this host lives or that CNI keeps."""
+    """Return a path for every network namespace that a process of this host uses or that CNI keeps."""
     found: dict[int, str] = {}
     for path in [*Path("/run/netns").glob("*"), *Path("/proc").glob("[0-9]*/ns/net")]:
         try:

@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Print the state of a lab host that roles can change, as sorted lines.
 
-``--compare`` reads earlier lines from standard input and prints what differs (status 1): what --check wrongly changed,
-what a reset left behind.
+``--compare`` reads earlier lines from standard input and prints the lines that differ (status 1). They show what
+--check wrongly changed, or what a reset did not remove.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOTS = ("/etc", "/usr/local", "/var/lib", "/root", "/opt")
-# these change by themselves
+# these change without a role
 VOLATILE = re.compile(
     r"^(/opt/gb10-lab|/root/\.ansible|/var/lib/systemd/|/var/lib/(private|dbus|NetworkManager)\b|/etc/machine-id$|/etc/\.(pwd|updated)"
     r"|/etc/(passwd|group|shadow|gshadow)-$|/etc/ld\.so\.cache$|/var/lib/(apt|dpkg)/|/var/lib/apt$)"
@@ -31,7 +31,7 @@ PER_INTERFACE = ("rp_filter", "arp_ignore", "arp_announce", "forwarding")
 
 
 def files() -> Iterator[str]:
-    """Path, kind, mode, owner and content's hash."""
+    """Yield path, type, mode, owner and a hash of the content."""
     for root in ROOTS:
         for directory, names, leaves in os.walk(root):
             names[:] = [name for name in names if not VOLATILE.search(f"{directory}/{name}")]
@@ -52,10 +52,10 @@ def _describe(path: Path) -> str:
 
 
 def network() -> Iterator[str]:
-    """Interfaces with MTU, state and addresses, routes, and the settings that a fabric needs."""
+    """Yield interfaces with MTU, state and addresses, routes, and the settings that a fabric needs."""
     for link in json.loads(_output("ip", "-j", "address", "show")):
         state = "up" if "UP" in link["flags"] else "down"
-        # link-local addresses come and go with the carrier
+        # link-local addresses depend on the carrier
         found = sorted(f"{a['local']}/{a['prefixlen']}" for a in link["addr_info"] if a["scope"] != "link")
         yield f"link {link['ifname']} {state} mtu {link['mtu']} {' '.join(found)}".rstrip()
         for name in PER_INTERFACE:
@@ -69,7 +69,7 @@ def network() -> Iterator[str]:
 
 
 def fabric() -> Iterator[str]:
-    """VFs per PF, the RDMA devices, and ports' classes."""
+    """Yield the VFs per PF, the RDMA devices, and the ports' classes."""
     for path in Path("/run/gb10-lab/sys/class/net").glob("*/device/sriov_numvfs"):
         yield f"vfs {path.parent.parent.name} {path.read_text().strip()}"
     for path in Path("/run/gb10-lab/sys/class/infiniband").glob("*"):
@@ -79,7 +79,7 @@ def fabric() -> Iterator[str]:
 
 
 def units() -> Iterator[str]:
-    """Services and timers that run, except what the host itself starts and stops."""
+    """Yield running services and timers, except those that the host itself starts and stops."""
     argv = ("systemctl", "list-units", "--type=service,timer", "--state=active", "--plain", "--no-legend")
     for line in _output(*argv).splitlines():
         name = line.split()[0]
@@ -92,12 +92,12 @@ def _output(*argv: str) -> str:
 
 
 def fingerprint() -> set[str]:
-    """All lines."""
+    """Return all lines."""
     return {*files(), *network(), *fabric(), *units()}
 
 
 def main() -> int:
-    """Print, or compare; the exit status."""
+    """Print or compare; return the exit status."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--compare", action="store_true")
     parser.add_argument("--may-differ", default="", help="regular expression of lines that don't matter")

@@ -24,9 +24,9 @@ HW_COUNTERS = ("duplicate_request", "implied_nak_seq_err", "local_ack_timeout_er
 
 @dataclasses.dataclass
 class Function:
-    """A PCI function of the NIC. ``vf_index`` is None for a PF; ``uverbs`` numbers its device nodes."""
+    """A PCI function in port ``slot`` of the NIC. ``vf_index`` is None for a PF; ``uverbs`` is its device's number."""
 
-    rail: int
+    slot: int
     vf_index: int | None
     bdf: str
     pf_bdf: str
@@ -41,11 +41,11 @@ class Function:
 
     @property
     def directory(self) -> str:
-        """Path below sysfs of the PCI function."""
+        """Path of the PCI function below sysfs."""
         return f"devices/pci{self.bdf[:4]}:00/{self.bdf}"
 
     def files(self, link: Link | None, addresses: list[Address], *, here: bool) -> dict[str, str | Symlink]:
-        """Its part of the tree. ``link`` is its interface wherever that is, ``here`` tells that it is in the host."""
+        """Return its files. ``link`` is its interface in any namespace; ``here`` is True if that is the host's."""
         self.table.update(link.mac if link else None, [a.address for a in addresses])
         out: dict[str, str | Symlink] = {}
         out |= self._pci()
@@ -111,7 +111,7 @@ class Function:
         }
         for index, entry in enumerate(self.table.slots):
             files[f"{top}/ports/1/gids/{index}"] = f"{entry[0] if entry else gids.EMPTY}\n"
-            # of an empty slot the kernel answers EINVAL to a read; here there is no file
+            # for an empty slot the kernel returns EINVAL; here the file is missing
             if entry and link:
                 files[f"{top}/ports/1/gid_attrs/types/{index}"] = f"{entry[1]}\n"
                 files[f"{top}/ports/1/gid_attrs/ndevs/{index}"] = f"{link.name}\n"

@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Read links and addresses of a network namespace by rtnetlink, which is faster than ip(8) and suits polling."""
+"""Read links and addresses of a network namespace by rtnetlink, which is fast enough for polling; ip(8) is not."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ class Address:
 
 
 def subscribe(groups: int) -> socket.socket:
-    """A non-blocking socket of the current namespace that becomes readable when something in ``groups`` changes."""
+    """Return a non-blocking socket of the current namespace that is readable after a change in ``groups``."""
     events = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_NONBLOCK, socket.NETLINK_ROUTE)
     events.bind((0, groups))
     return events
 
 
 def drain(events: socket.socket) -> bool:
-    """Throw away what is waiting; True if there was something (or too much for the buffer)."""
+    """Discard all waiting events; return True if there were any, or too many for the buffer."""
     seen = False
     while True:
         try:
@@ -65,17 +65,17 @@ def drain(events: socket.socket) -> bool:
 
 
 def links() -> list[Link]:
-    """All interfaces of the current namespace."""
+    """Return all interfaces of the current namespace."""
     return [_link(body) for body in _dump(_GETLINK, struct.pack("=BxHiII", 0, 0, 0, 0, 0))]
 
 
 def addresses() -> list[Address]:
-    """All IPv4 and IPv6 addresses of the current namespace."""
+    """Return all IPv4 and IPv6 addresses of the current namespace."""
     found = []
     for body in _dump(_GETADDR, struct.pack("=BBBBi", 0, 0, 0, 0, 0)):
         index = struct.unpack_from("=i", body, 4)[0]
         attributes = dict(_attributes(body[8:]))
-        # of a point-to-point address IFA_LOCAL (2) is the own side; IPv6 has IFA_ADDRESS (1) only
+        # IFA_LOCAL (2) is the own side of a point-to-point address; IPv6 has only IFA_ADDRESS (1)
         raw = attributes.get(2, attributes.get(1, b""))
         found.append(Address(index, ipaddress.ip_address(raw)))
     return found
@@ -109,7 +109,7 @@ def _attributes(data: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def _dump(kind: int, body: bytes) -> Iterator[bytes]:
-    # a socket keeps its namespace alive, so none is kept open
+    # an open socket would keep its namespace alive
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE) as request:
         request.send(struct.pack("=IHHII", 16 + len(body), kind, _REQUEST_DUMP, 1, 0) + body)
         while True:

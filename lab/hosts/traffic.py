@@ -1,12 +1,12 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Simulate RDMA counters: no data moves by RDMA here, so programs report what counts as RDMA traffic.
+"""Simulate RDMA counters: no data moves by RDMA here, so programs report their RDMA traffic.
 
 A program appends lines to ``/run/gb10-lab/rdma-traffic/<rdma device>``:
   ``SENT RECEIVED``   two numbers of bytes, added to the device's counters
-  ``interface``       from now on every byte that the device's interface carries is added, both ways
-An empty file: the counters stand still, whatever the interface carries (as with NCCL's Socket transport).
+  ``interface``       from now on all bytes of the device's interface are added, in both directions
+With an empty file the counters do not change, as with NCCL's Socket transport.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ DIRECTORY = Path("/run/gb10-lab/rdma-traffic")
 
 
 class Meter:
-    """Adds up what counts, per function."""
+    """Add up the traffic of each function."""
 
     def __init__(self) -> None:
         DIRECTORY.mkdir(parents=True, exist_ok=True)
@@ -28,16 +28,16 @@ class Meter:
         self._carried: dict[str, tuple[int, int]] = {}
 
     def stale(self, functions: list[Function]) -> bool:
-        """Whether a file has changed since the last update."""
+        """Return True if a file has changed since the last update."""
         return any(_size(function) != self._read.get(function.rdma, 0) for function in functions)
 
     def update(self, functions: list[Function], ports: dict[str, Link]) -> None:
-        """Read what is new in the files and move the counters."""
+        """Read the new lines of the files and increase the counters."""
         for function in functions:
             path = DIRECTORY / function.rdma
             if not path.exists():
                 path.touch()
-                # pods of any user, one after another, say what they sent
+                # pods of any user write to it
                 path.chmod(0o666)
             for words in self._new_lines(function):
                 if words == ["interface"] and function.port in ports:
@@ -60,11 +60,11 @@ class Meter:
             self._read[function.rdma] = size
             return []
         with (DIRECTORY / function.rdma).open("rb") as stream:
-            # a shorter file than before is a new one
+            # a file that is shorter than before is a new one
             stream.seek(start if size > start else 0)
             data = stream.read()
             end = stream.tell()
-        # the last line may still be in the making
+        # the last line may be incomplete
         whole = data[: data.rfind(b"\n") + 1]
         self._read[function.rdma] = end - (len(data) - len(whole))
         return [line.split() for line in whole.decode("ascii", errors="replace").splitlines()]
@@ -78,5 +78,5 @@ def _size(function: Function) -> int:
 
 
 def _carried(port: Link) -> tuple[int, int]:
-    # what the switch's port received is what the interface sent
+    # the switch's port receives what the interface sends
     return port.rx_bytes, port.tx_bytes

@@ -23,12 +23,12 @@ class Tree:
         self.root = root
         self._known: dict[str, str | Symlink] = {}
         root.mkdir(parents=True, exist_ok=True)
-        # the directory itself may be mounted in a pod, so it stays
+        # keep the directory itself, because a pod may have mounted it
         for entry in root.iterdir():
             shutil.rmtree(entry) if entry.is_dir() and not entry.is_symlink() else entry.unlink()
 
     def apply(self, wanted: dict[str, str | Symlink]) -> None:
-        """Remove what is no longer wanted, then write what is new or differs; a reader never sees half a file."""
+        """Remove unwanted files, then write those that are new or differ. A reader never sees an incomplete file."""
         for name in [name for name in self._known if name not in wanted]:
             self._remove(name)
         for name, value in wanted.items():
@@ -36,14 +36,14 @@ class Tree:
                 self._write(name, value)
 
     def read(self, name: str) -> str:
-        """What a file says now, which may be what somebody wrote into it; empty when it is gone."""
+        """Return the content of a file, which another program may have written; empty if the file is missing."""
         try:
             return (self.root / name).read_text()
         except FileNotFoundError:
             return ""
 
     def forget(self, name: str) -> None:
-        """Have the file written again by the next ``apply``."""
+        """Make the next ``apply`` write the file again."""
         self._known.pop(name, None)
 
     def _write(self, name: str, value: str | Symlink) -> None:

@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Stand in for what SGLang imports and a CPU never calls; Python loads this file before anything else."""
+"""Simulate modules that SGLang imports but never calls on a CPU. Python loads this file at its start."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ABSENT = frozenset(
 
 
 class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Comes last: whatever is installed is used."""
+    """Simulate a module only if no other finder has it."""
 
     def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> importlib.machinery.ModuleSpec | None:
         del path, target

@@ -19,14 +19,15 @@ sys.path[:0] = [str(_LAB), str(_LAB / "hosts"), str(_LAB.parent / "collections")
 
 
 @pytest.fixture(scope="module")
-def make_lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[], LabCommand]]:
-    """A function that makes labs; all are removed at the end."""
+def make_lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., LabCommand]]:
+    """A function that makes labs; all are removed at the end. Its arguments are the names of inventories to use."""
     if os.geteuid() != 0:
         pytest.fail("the lab needs root: run these tests with sudo")
     made = []
 
-    def make() -> LabCommand:
-        made.append(LabCommand(tmp_path_factory.mktemp("lab") / "state"))
+    def make(*inventories: str) -> LabCommand:
+        paths = tuple(_LAB.parent / "inventory" / name for name in inventories)
+        made.append(LabCommand(tmp_path_factory.mktemp("lab") / "state", paths))
         return made[-1]
 
     yield make

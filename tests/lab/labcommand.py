@@ -21,9 +21,10 @@ FINGERPRINT = ("python3", "-B", "/opt/gb10-lab/hosts/fingerprint.py")
 
 @dataclass(frozen=True)
 class LabCommand:
-    """labctl for one state directory."""
+    """labctl for one state directory. Playbooks use ``inventory``, or the complete inventory that labctl writes."""
 
     state: Path
+    inventory: tuple[Path, ...] = ()
 
     @property
     def environment(self) -> dict[str, str]:
@@ -42,10 +43,11 @@ class LabCommand:
         assert not check or done.returncode == 0, f"labctl {' '.join(words)}: {done.returncode}\n{done.stderr}"
         return done.stdout
 
-    def up(self, nodes: int = 1, *, kubernetes: bool = False, hosts: str = "") -> None:
+    def up(self, nodes: int = 1, *, kubernetes: bool = False, hosts: str = "", layout: str = "switch") -> None:
         """Start the lab, or add nodes to it; with Kubernetes its packages are brought first, which may take long."""
         kind = ["--hosts", hosts] if hosts else []
-        self("up", "--nodes", str(nodes), "--kubernetes" if kubernetes else "--no-kubernetes", *kind, timeout=1800)
+        wanted = ["--nodes", str(nodes), "--layout", layout, *kind]
+        self("up", *wanted, "--kubernetes" if kubernetes else "--no-kubernetes", timeout=1800)
 
     def shell(self, host: str, script: str) -> str:
         """Run a script of bash on a host; it fails with its first failing command."""
@@ -68,12 +70,12 @@ class LabCommand:
 
     def playbook(self, playbook: str, *words: str | Path, **values: Any) -> list[str | Path]:
         """The command that plays ``playbook``: its name, or its path in the repository."""
-        # `up` may have started fewer hosts than inventory/lab names; the state's inventory lists those that run.
         program = CHECKOUT / ".venv" / "bin" / "ansible-playbook"
         path = playbook if "/" in playbook else f"playbooks/{playbook}.yml"
         values.setdefault("gb10_results_dir", str(self.results))
         # Words come last: of two -e that say different things the later one counts.
-        return [program, "-i", self.state / "inventory", path, "-e", json.dumps(values), *words]
+        given = [word for path in self.inventory or [self.state / "inventory"] for word in ("-i", path)]
+        return [program, *given, path, "-e", json.dumps(values), *words]
 
     def play(self, playbook: str, *words: str | Path, check: bool = True, **values: Any) -> str:
         """Run a playbook with variables; what it said. It has to succeed, or to fail without ``check``."""

@@ -11,27 +11,27 @@ from collections.abc import Callable
 
 import pytest
 from labcommand import LabCommand, recap
+from sitecommand import Site
 
 SPARKS = ["spark1", "spark2", "spark3", "spark4"]
 
 
 @pytest.fixture(scope="module")
-def lab(make_lab: Callable[[], LabCommand]) -> LabCommand:
-    made = make_lab()
+def lab(make_lab: Callable[..., LabCommand]) -> LabCommand:
+    made = make_lab("4x-gb10-switch", "lab")
     made.up(nodes=4, kubernetes=True)
     return made
 
 
-def changeable(lab: LabCommand) -> dict[str, str]:
-    """What a deployment would change on the hosts, apart from the time stamps of connections."""
-    files = "find /etc /usr/local /var/lib/rancher /opt -xdev -newer /etc/machine-id -type f 2>/dev/null | sort"
-    return {host: lab.shell(host, f"{files}; ip -br addr; ip -br link") for host in ["control", *SPARKS]}
+@pytest.fixture(scope="module")
+def site(lab: LabCommand) -> Site:
+    return Site(lab, before={host: lab.fingerprint(host) for host in SPARKS})
 
 
-def test_check_mode_runs_through_on_virgin_hosts_and_changes_nothing(lab: LabCommand) -> None:
-    before = changeable(lab)
-    lab.play("site", "--check", "--diff")
-    assert changeable(lab) == before
+def test_check_mode_runs_through_on_virgin_hosts_and_changes_nothing(site: Site) -> None:
+    site.play("site", "--check", "--diff")
+    left = {host: site.left(host, "^$") for host in SPARKS}
+    assert not any(left.values()), json.dumps(left, indent=2)
 
 
 def test_site_ends_with_every_rank_on_rdma_over_both_rails(lab: LabCommand) -> None:
@@ -67,3 +67,10 @@ def test_a_fault_ends_the_run_with_rank_cause_and_remedy(lab: LabCommand, fault:
     assert re.search(r"rank:? \d", message), message
     assert cause in message, message
     assert remedy in message, message
+
+
+def test_reset_leaves_nothing(site: Site) -> None:
+    site.play("reset", k3s_reset_confirm="yes")
+    # containerd creates its directory; K3s leaves the kernel's packet forwarding on until the next boot
+    left = {host: site.left(host, r"^/opt/containerd|^setting .* forwarding") for host in SPARKS}
+    assert not any(left.values()), json.dumps(left, indent=2)

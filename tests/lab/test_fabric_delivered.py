@@ -19,7 +19,7 @@ VFS = {"gb10_fabric_vf_count": 1}
 @pytest.fixture(scope="module")
 def site(make_lab: Callable[[], LabCommand]) -> Site:
     made = Site(make_lab())
-    made.lab.up(nodes=2, hosts="spark")
+    made.lab.up(nodes=2)
     made.before = {host: made.lab.fingerprint(host) for host in NODES}
     return made
 
@@ -33,8 +33,11 @@ def states(site: Site, host: str) -> dict[str, str]:
 def test_a_host_is_as_delivered(site: Site) -> None:
     assert site.lab.shell("spark1", "systemctl is-active NetworkManager") == "active"
     assert site.lab.shell("spark1", "systemctl is-active systemd-networkd || true") == "inactive"
-    assert states(site, "spark1") == dict.fromkeys(("mgmt0", "enp1s0f0np0", "enP2p1s0f0np0"), "connected") | {
-        "lo": "connected (externally)"
+    assert states(site, "spark1") == {
+        "lo": "connected (externally)",
+        **dict.fromkeys(("enP7s7", "enp1s0f0np0", "enP2p1s0f0np0"), "connected"),
+        # the other cage has no cable
+        **dict.fromkeys(("enp1s0f1np1", "enP2p1s0f1np1"), "unavailable"),
     }
     assert states(site, "spark2")["enp1s0f0np0"].startswith("connecting")
     assert "FORWARD DROP" in site.lab.shell("spark1", "iptables -S FORWARD")
@@ -78,8 +81,8 @@ def test_network_manager_starts_dhcp_on_no_vf(site: Site) -> None:
     site.lab("fault", "spark1", "dhcp-server")
     for host in NODES:
         found = states(site, host)
-        assert {state for name, state in found.items() if name.startswith("en")} == {"unmanaged"}
-        assert found["mgmt0"] == "connected"
+        assert {state for name, state in found.items() if "s0f0" in name} == {"unmanaged"}
+        assert found["enP7s7"] == "connected"
         assert "dhcp4 (enp1s0f0v0)" not in site.lab.shell(host, "journalctl --boot --unit NetworkManager")
         assert "dhcp" not in site.lab.shell(host, "ip route")
     site.lab.shell("spark1", "systemctl stop lab-dhcp; ip address del 192.168.177.1/24 dev enp1s0f0np0")

@@ -52,9 +52,7 @@ class Fabric:
     def mtu(self, host: str) -> int:
         """The one MTU of file and interfaces; fails when a host is between two states or anything is left behind."""
         links = json.loads(self.lab.shell(host, "ip -j address"))
-        fabric = {
-            link["ifname"]: link for link in links if link["ifname"].startswith("enp") or "P2p1" in link["ifname"]
-        }
+        fabric = {link["ifname"]: link for link in links if re.match("en(p|P2p)1s0f0", link["ifname"])}
         found = {link["mtu"] for link in fabric.values()}
         found |= {int(value) for value in re.findall(r"mtu: (\d+)", self.lab.shell(host, f"cat {NETPLAN}"))}
         assert len(found) == 1, f"{host} is between two states: {found}, {links}"
@@ -94,7 +92,7 @@ class Fabric:
 def lab_fabric(make_lab: Callable[[], LabCommand]) -> Fabric:
     """Two nodes with a fabric."""
     lab = make_lab()
-    lab.up(nodes=2, hosts="spark")
+    lab.up(nodes=2)
     fabric = Fabric(lab)
     status, said = fabric.play(OLD, hosts="all")
     assert status == 0, said
@@ -165,7 +163,7 @@ def test_gateway_unreachable_after_the_change(fabric: Fabric) -> None:
 
 
 def test_netplan_refuses_the_files(fabric: Fabric) -> None:
-    fabric.lab.shell(HOST, "echo 'network: {ethernets: {mgmt0: {mtu: wide}}}' > /etc/netplan/99-broken.yaml")
+    fabric.lab.shell(HOST, "echo 'network: {ethernets: {enP7s7: {mtu: wide}}}' > /etc/netplan/99-broken.yaml")
     try:
         status, said = fabric.play(NEW)
     finally:
@@ -240,9 +238,9 @@ def test_an_address_that_no_file_declares_survives_success_and_undo(fabric: Fabr
     """``netplan apply`` removed such an address, and the undo that followed did not bring it back."""
 
     def is_there() -> bool:
-        return UNDECLARED in fabric.lab.shell(HOST, "ip -6 -br address show dev mgmt0")
+        return UNDECLARED in fabric.lab.shell(HOST, "ip -6 -br address show dev enP7s7")
 
-    fabric.lab.shell(HOST, f"ip address add {UNDECLARED} dev mgmt0 nodad; ip rule add from 198.51.100.7 table 52")
+    fabric.lab.shell(HOST, f"ip address add {UNDECLARED} dev enP7s7 nodad; ip rule add from 198.51.100.7 table 52")
     try:
         status, said = fabric.play(NEW)
         assert status == 0, said
@@ -253,15 +251,15 @@ def test_an_address_that_no_file_declares_survives_success_and_undo(fabric: Fabr
         assert is_there()
         assert "198.51.100.7" in fabric.lab.shell(HOST, "ip rule")
     finally:
-        fabric.lab.shell(HOST, f"ip address del {UNDECLARED} dev mgmt0; ip rule del from 198.51.100.7 table 52")
+        fabric.lab.shell(HOST, f"ip address del {UNDECLARED} dev enP7s7; ip rule del from 198.51.100.7 table 52")
 
 
 def test_an_address_that_is_lost_during_the_change_is_named_and_never_claimed_to_be_back(fabric: Fabric) -> None:
-    fabric.lab.shell(HOST, f"ip address add {UNDECLARED} dev mgmt0 nodad")
-    fabric.while_pending(f"ip address del {UNDECLARED} dev mgmt0", "true")
+    fabric.lab.shell(HOST, f"ip address add {UNDECLARED} dev enP7s7 nodad")
+    fabric.while_pending(f"ip address del {UNDECLARED} dev enP7s7", "true")
     status, said = fabric.play(NEW)
     assert status != 0
-    assert f"the address {UNDECLARED} of mgmt0 is gone" in said
+    assert f"the address {UNDECLARED} of enP7s7 is gone" in said
     assert "the old files are back, but" in said
     assert "the old state is back" not in said
     assert fabric.mtu(HOST) == OLD

@@ -16,7 +16,7 @@ from sitecommand import Site
 @pytest.fixture(scope="module")
 def cluster(make_lab: Callable[[], LabCommand]) -> Site:
     made = Site(make_lab())
-    made.lab.up(nodes=2, hosts="spark")
+    made.lab.up(nodes=2)
     made.before = {host: made.lab.fingerprint(host) for host in ("spark1", "spark2")}
     made.play("fabric")
     return made

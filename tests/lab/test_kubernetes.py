@@ -89,7 +89,7 @@ class Cluster:
 
 def settings(host: str) -> str:
     """A config.yaml as a person would write it."""
-    config: dict[str, Any] = {"node-name": host, "flannel-iface": "mgmt0", "kubelet-arg": ["fail-cgroupv1=false"]}
+    config: dict[str, Any] = {"node-name": host, "flannel-iface": "enP7s7", "kubelet-arg": ["fail-cgroupv1=false"]}
     if host == "control":
         config |= {
             "token-file": "/etc/rancher/k3s/server-token", "agent-token-file": "/etc/rancher/k3s/agent-token",
@@ -106,7 +106,8 @@ def cluster(make_lab: Callable[[], LabCommand]) -> Cluster:
     prepared = subprocess.run([CHECKOUT / "lab" / "kubernetes" / "prepare"], check=False).returncode
     assert prepared == 0, "lab/kubernetes/prepare failed, see above"
     cluster = Cluster(make_lab())
-    cluster.lab.up(nodes=2)
+    # NetworkManager would start DHCP on the VFs, which this test creates without the roles
+    cluster.lab.up(nodes=2, hosts="kind")
     for host in HOSTS:
         role, unit = ("server", "k3s") if host == "control" else ("agent", "k3s-agent")
         text = UNIT.format(role=role, type="notify" if role == "server" else "exec")

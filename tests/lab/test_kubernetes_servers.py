@@ -23,7 +23,7 @@ def servers(make_lab: Callable[[], LabCommand]) -> LabCommand:
     lab("up", "--nodes", "2", "--kubernetes")
     for host in HOSTS:
         config: dict[str, Any] = {
-            "node-name": host, "flannel-iface": "mgmt0", "secrets-encryption": True,
+            "node-name": host, "flannel-iface": "enP7s7", "secrets-encryption": True,
             "kubelet-arg": ["fail-cgroupv1=false"],
             "token-file": "/etc/rancher/k3s/server-token", "agent-token-file": "/etc/rancher/k3s/agent-token",
         }  # fmt: skip

@@ -6,12 +6,18 @@
 from __future__ import annotations
 
 import ipaddress
+import json
 from pathlib import Path
+from typing import Any
 
 import gids
+import model_hub
 import pytest
+import yaml
+from ansible_collections.gb10.cluster.plugins.module_utils._models import store
 from gb10lab import deps
-from gb10lab.lab import Lab, hosts_of
+from gb10lab.lab import Lab
+from gb10lab.machines import hosts_of, switches_of
 from gb10lab.shell import LabError
 
 FIRST, SECOND = ipaddress.ip_address("10.100.0.1"), ipaddress.ip_address("10.100.0.2")
@@ -115,6 +121,53 @@ def test_a_strange_directory_is_not_claimed(tmp_path: Path) -> None:
 def test_number_of_nodes_is_bounded(nodes: int) -> None:
     with pytest.raises(LabError, match="1 to 64"):
         hosts_of(nodes)
+
+
+INVENTORY = Path(__file__).resolve().parents[2] / "inventory"
+EXAMPLES = sorted(path.name for path in INVENTORY.iterdir() if path.name != "lab")
+
+
+def variables(inventory: str) -> dict[str, Any]:
+    files = (INVENTORY / inventory / "group_vars").rglob("*.yml")
+    return {name: value for path in files for name, value in yaml.safe_load(path.read_text()).items()}
+
+
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_the_overlay_replaces_only_the_network_of_the_addresses(example: str) -> None:
+    assert set(variables("lab")) & set(variables(example)) == {"gb10_management_networks"}
+
+
+@pytest.mark.parametrize(
+    ("example", "layout"),
+    [("4x-gb10-switch", "switch"), ("2x-gb10-direct", "switch"), ("3x-gb10-ring", "ring"), ("1x-b300", "b300")],
+)
+def test_the_lab_has_the_hardware_that_an_example_names(example: str, layout: str) -> None:
+    declared = yaml.safe_load((INVENTORY / example / "hosts.yml").read_text())
+    nodes = declared["gb10_cluster"]["children"]["gb10_nodes"]["hosts"]
+    servers = declared["gb10_cluster"]["children"]["gb10_servers"]["hosts"]
+    overlay = yaml.safe_load((INVENTORY / "lab" / "hosts.yml").read_text())["all"]["hosts"]
+    values = variables(example)
+    hosts = {host.name: host for host in hosts_of(len(nodes), layout)}
+    for name, known in ((name, (servers.get(name) or {}) | (known or {})) for name, known in nodes.items()):
+        host = hosts[name]
+        assert overlay[name] == {"ansible_host": host.address}
+        assert known["gb10_node_id"] in {host.number, host.number - 10}
+        assert values["gb10_management_interface"] == host.management
+        cabled = {port.pf for port in host.ports if port.switch}
+        for rail in values["gb10_fabric_rails"]:
+            if name in rail.get("hosts", [name]):
+                assert known.get("gb10_fabric_pfs", {}).get(rail["name"], rail["pf"]) in cabled
+
+
+def test_a_ring_has_a_switch_per_rail() -> None:
+    rails = [rail["name"] for rail in variables("3x-gb10-ring")["gb10_fabric_rails"]]
+    assert switches_of(hosts_of(3, "ring")) == sorted(rails)
+
+
+def test_a_listing_of_the_hub_is_one_that_the_download_understands() -> None:
+    commit, files = store.parse_listing(json.dumps(model_hub.listing("organisation/name", "main")))
+    assert len(commit) == 40
+    assert {file.name: file.size for file in files} == {name: len(data) for name, data in model_hub.FILES.items()}
 
 
 def test_addresses_follow_the_number() -> None:
