@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-SLICE_SECONDS = 25
+SLICE_SECONDS = 20
 PROGRESS_SPEC: dict[str, Any] = {"type": "dict", "default": {}}
 """Argument spec of the option ``progress`` of modules that wait in slices."""
 

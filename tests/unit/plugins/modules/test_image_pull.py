@@ -139,10 +139,10 @@ def test_a_slice_shows_what_each_node_waits_for(capsys: Capture) -> None:
     Cluster.registry["spark2"] = None
     status, result = pull(capsys)
     assert (status, result["done"]) == (0, False)
-    assert result["msg"].startswith(f"{TAG} is on 1 of 2 nodes after 26 s")
+    assert result["msg"].startswith(f"{TAG} is on 1 of 2 nodes after 20 s")
     assert "pod gb10-pull-" in result["msg"]
     assert "(last event Failed: Failed to pull image: manifest unknown)" in result["msg"]
-    assert result["progress"] == {"waited": 26}
+    assert result["progress"] == {"waited": 20}
 
 
 def test_the_end_of_the_time_names_the_event_and_leaves_no_pod(capsys: Capture) -> None:
