@@ -188,7 +188,7 @@ class NcclLog:
         if found := says.VERSION.search(text) or says.NAMED_VERSION.search(text):
             # With NCCL_DEBUG=VERSION or WARN, NCCL prints this line at its start, alone and without a prefix.
             if text.lstrip().startswith("NCCL version"):
-                self.silent_start = any(process.has_finished for process in self.processes)
+                self.silent_start = True
             self.version = self.version or found[1]
         if found := says.CHANNEL.search(text):
             self._channel(self._process(NOBODY), "", read_via(found[1]))
@@ -302,6 +302,7 @@ class NcclLog:
 
     def finish(self) -> NcclLog:
         """Set earlier starts aside and fill in the values that require the whole log; return self."""
+        self.silent_start = self.silent_start and any(process.has_finished for process in self.processes)
         self.processes, self.earlier = set_aside(self.processes, self.earlier)
         infer_nodes(self.processes)
         return self

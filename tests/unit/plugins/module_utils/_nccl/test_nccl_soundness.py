@@ -254,8 +254,9 @@ def test_nccl_2_32_is_read() -> None:
         "s1:{0}:1 [0] NCCL INFO NCCL version 2.28.9\n",
         "s1:1:1 [0] NCCL INFO comm 0x1 rank 0 nranks 2 - Init START\ns1:1:1 [0] NCCL INFO NCCL version 2.28.9+{0}\n",
         "s1:1:1 [0] NCCL INFO Got completion {0} ibv error found set to WARN\n",
+        "s1:{0}:1 [0] NCCL INFO Using network IB\nNCCL version 2.28.9+cuda13.0\n",
     ],
-    ids=["unfinished communicators", "hosts", "processes", "restarts", "causes"],
+    ids=["unfinished communicators", "hosts", "processes", "restarts", "causes", "silent starts"],
 )
 def test_cost_grows_with_the_log_and_no_faster(line: str) -> None:
     def cost(count: int) -> float:
