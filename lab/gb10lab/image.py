@@ -21,7 +21,7 @@ PACKAGES = (
     "systemd", "systemd-sysv", "dbus", "udev", "openssh-server", "python3", "sudo", "ca-certificates",
     # the network, as DGX OS has it
     "netplan.io", "network-manager", "dnsmasq-base", "iproute2", "ethtool", "iputils-ping", "iputils-arping",
-    "nftables", "iptables", "kmod", "pciutils",
+    "nftables", "iptables", "ipset", "kmod", "pciutils",
     # what a K3s node uses
     "containerd", "runc", "containernetworking-plugins", "conntrack", "socat",
     # ordinary tools

@@ -13,13 +13,17 @@ from pathlib import Path
 
 import yaml
 
-from . import images, join, network, pki, tokens
+from . import images, join, network, passwords, pki, tokens
 from .children import Children, log
 from .server import extra, kubeconfig
-from .settings import API_PORT, REGISTRIES, Settings, StandInError, component, release
+from .settings import API_PORT, REGISTRIES, Settings, StandInError, component, node_programs, release
 
 SOCKET = "/run/k3s/containerd/containerd.sock"
 _MIRRORED = "/run/gb10-lab/sys"
+_NVIDIA_RUNTIMES = (
+    Path("/usr/local/nvidia/toolkit/nvidia-container-runtime"),
+    Path("/usr/bin/nvidia-container-runtime"),
+)
 
 
 class Agent:
@@ -57,6 +61,11 @@ class Agent:
             "--healthz-bind-address=127.0.0.1:10256", *extra(self._settings, "kube-proxy-arg"),
         ])  # fmt: skip
         network.start(self._settings, self._url)
+        if not self._settings.flag("disable-network-policy"):
+            self._children.start("network-policies", [
+                f"{node_programs()}/network-policies", f"--kubeconfig={self._settings.agent}/k3scontroller.kubeconfig",
+                f"--node={self._settings.node_name}", f"--service-cidr={self._settings.service_cidr}",
+            ])  # fmt: skip
 
     def _token(self) -> tuple[tokens.Token, str]:
         """Return the token with which this node joins, and its user."""
@@ -73,8 +82,8 @@ class Agent:
             raise StandInError("--server is required")
         token, user = self._token()
         agent = self._settings.agent
-        stems = ("client-kubelet", "serving-kubelet", "client-kube-proxy")
-        body = {stem: pki.request(agent / stem) for stem in stems}
+        stems = ("client-kubelet", "serving-kubelet", "client-kube-proxy", "client-k3s-controller")
+        body = {"password": passwords.own(), **{stem: pki.request(agent / stem) for stem in stems}}
         while True:
             try:
                 client = join.Client(self._url, token, user)
@@ -95,7 +104,11 @@ class Agent:
         pki.write_private(agent / "client-ca.crt", answer["client-ca"], 0o644)
         pki.write_private(agent / "server-ca.crt", client.ca.decode(), 0o644)
         ca = agent / "server-ca.crt"
-        for name, stem in (("kubelet", "client-kubelet"), ("kubeproxy", "client-kube-proxy")):
+        for name, stem in (
+            ("kubelet", "client-kubelet"),
+            ("kubeproxy", "client-kube-proxy"),
+            ("k3scontroller", "client-k3s-controller"),
+        ):
             pki.write_private(agent / f"{name}.kubeconfig", kubeconfig(self._url, ca, pki.Pair(agent / stem)))
 
     def _directories(self) -> None:
@@ -116,14 +129,24 @@ class Agent:
         spec = agent / "etc" / "containerd" / "base-spec.json"
         spec.write_text(images.base_spec(_MIRRORED))
         owned = str(self._settings.flag("nonroot-devices")).lower()
-        # nvidia stands for NVIDIA's runtime: there is no GPU to hand over, so it is runc under that name
+        # Like K3s: a runtime of NVIDIA is configured only if its program exists when K3s starts.
+        programs = {"runc": None, "nvidia": next(filter(Path.exists, _NVIDIA_RUNTIMES), None)}
         runtimes = "".join(
             f"""
 [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.{name}]
   runtime_type = "io.containerd.runc.v2"
   base_runtime_spec = "{spec}"
 """
-            for name in ("runc", "nvidia")
+            + (
+                f"""
+[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.{name}.options]
+  BinaryName = "{program}"
+"""
+                if program
+                else ""
+            )
+            for name, program in programs.items()
+            if name == "runc" or program
         )
         (
             agent / "etc" / "containerd" / "config.toml"

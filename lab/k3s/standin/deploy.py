@@ -37,8 +37,26 @@ def _write_own(settings: Settings) -> None:
         {"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": name}, "handler": name}
         for name in _RUNTIME_CLASSES
     ]
-    text = json.dumps({"apiVersion": "v1", "kind": "List", "items": objects})
-    (settings.server / "manifests" / "runtimes.yaml").write_text(text)
+    for name, items in (("runtimes", objects), ("rolebindings", _controller_rights())):
+        text = json.dumps({"apiVersion": "v1", "kind": "List", "items": items})
+        (settings.server / "manifests" / f"{name}.yaml").write_text(text)
+
+
+def _controller_rights() -> list[dict[str, object]]:
+    """What the controller of NetworkPolicies may read, by K3s's name of its user."""
+    group, name = "rbac.authorization.k8s.io", "system:k3s-controller"
+    reading = {"verbs": ["get", "list", "watch"]}
+    rules = [
+        {"apiGroups": [""], "resources": ["nodes", "namespaces", "pods"], **reading},
+        {"apiGroups": ["networking.k8s.io"], "resources": ["networkpolicies"], **reading},
+    ]
+    kind = {"apiVersion": f"{group}/v1", "metadata": {"name": name}}
+    subject = {"kind": "User", "name": name, "apiGroup": group}
+    reference = {"apiGroup": group, "kind": "ClusterRole", "name": name}
+    return [
+        {"kind": "ClusterRole", "rules": rules, **kind},
+        {"kind": "ClusterRoleBinding", "subjects": [subject], "roleRef": reference, **kind},
+    ]
 
 
 class _Deployer:

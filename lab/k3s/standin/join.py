@@ -1,10 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Let nodes join: the server's small HTTPS service and its client.
-
-What K3s has and this has not: node passwords, so whoever holds the agent token may ask for any node's certificate.
-"""
+"""Let nodes join: the server's small HTTPS service and its client."""
 
 from __future__ import annotations
 

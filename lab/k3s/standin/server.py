@@ -19,7 +19,7 @@ from typing import Any
 
 import yaml
 
-from . import deploy, join, pki, tokens
+from . import deploy, join, passwords, pki, tokens
 from .children import Children, log, notify
 from .settings import API_PORT, KUBECONFIG, Settings, StandInError, component
 
@@ -49,7 +49,7 @@ class Server:
         pki.service_key(self._tls / "service.key")
         self._certificates()
         self._encryption()
-        passwords = dict(
+        by_user = dict(
             zip(
                 ("server", "node"),
                 tokens.establish(self._settings, self._ca("server-ca").cert.read_bytes()),
@@ -65,14 +65,20 @@ class Server:
         log(f"API server ready after {time.monotonic() - begun:.1f} s")
         self._children.start("kube-controller-manager", self._controller_manager())
         self._children.start("kube-scheduler", self._scheduler())
+        self._nodes.follow()
         serving = pki.Pair(self._tls / "serving-kube-apiserver")
-        join.serve("", serving, self._ca("server-ca").cert.read_bytes(), passwords, {
+        join.serve("", serving, self._ca("server-ca").cert.read_bytes(), by_user, {
             "/v1-k3s/certificates": ({"server", "node"}, self._node_certificates),
             "/v1-k3s/bootstrap": ({"server"}, self._hand_over),
             "/v1-k3s/member": ({"server"}, self._add_member),
         })  # fmt: skip
         deploy.start(self._settings)
         notify("READY=1")
+
+    @property
+    def _nodes(self) -> passwords.Passwords:
+        context = api_context(self._ca("server-ca").cert, pki.Pair(self._tls / "client-admin"))
+        return passwords.Passwords(f"https://127.0.0.1:{API_PORT}", context)
 
     def _ca(self, name: str) -> pki.Pair:
         return pki.Pair(self._tls / name)
@@ -251,13 +257,15 @@ class Server:
             return False
 
     def _node_certificates(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Sign a node's certificates: of the node, of its port and of kube-proxy."""
+        """Sign a node's certificates: of the node, its port, kube-proxy and the controller of network policies."""
         name, addresses = str(body["name"]), [str(address) for address in body["addresses"]]
+        self._nodes.require(name, str(body["password"]))
         client, server = self._ca("client-ca"), self._ca("server-ca")
         names = [name, "localhost", "127.0.0.1", *addresses]
         return {
             "client-kubelet": pki.sign(body["client-kubelet"], client, f"/O=system:nodes/CN=system:node:{name}"),
             "client-kube-proxy": pki.sign(body["client-kube-proxy"], client, "/CN=system:kube-proxy"),
+            "client-k3s-controller": pki.sign(body["client-k3s-controller"], client, "/CN=system:k3s-controller"),
             "serving-kubelet": pki.sign(body["serving-kubelet"], server, f"/CN={name}", names),
             "client-ca": client.cert.read_text(),
             "cluster-cidr": self._settings.cluster_cidr, "service-cidr": self._settings.service_cidr,

@@ -29,8 +29,8 @@ _LISTS = {
     "disable", "kubelet-arg", "kube-apiserver-arg", "kube-controller-manager-arg", "kube-scheduler-arg",
     "kube-proxy-arg", "etcd-arg", "node-label", "node-taint", "tls-san",
 }  # fmt: skip
-_FLAGS = {"cluster-init", "cluster-reset", "debug", "disable-agent", "embedded-registry", "nonroot-devices",
-          "protect-kernel-defaults", "secrets-encryption"}  # fmt: skip
+_FLAGS = {"cluster-init", "cluster-reset", "debug", "disable-agent", "disable-network-policy", "embedded-registry",
+          "nonroot-devices", "protect-kernel-defaults", "secrets-encryption"}  # fmt: skip
 _ENVIRONMENT = {"K3S_URL": "server", "K3S_TOKEN": "token", "K3S_TOKEN_FILE": "token-file",
                 "K3S_AGENT_TOKEN": "agent-token", "K3S_NODE_NAME": "node-name"}  # fmt: skip
 
