@@ -29,8 +29,11 @@ MEMORY_MIB = 100
 
 def repeated(data: bytes, size: int = 1 << 20) -> bytes:
     """Return a log again and again, with other numbers in every copy, so that nothing in it is known already."""
-    copies = max(1, size // max(len(data), 1))
-    return b"".join(re.sub(rb"\d{3,6}", lambda m, n=n: str(int(m[0]) + n).encode(), data) for n in range(copies))
+
+    def copy(number: int) -> bytes:
+        return re.sub(rb"\d{3,6}", lambda found: str(int(found[0]) + number).encode(), data)
+
+    return b"".join(map(copy, range(max(1, size // max(len(data), 1)))))
 
 
 def peak_mib() -> float:
