@@ -27,7 +27,8 @@ class PodApi:
         self._base = f"https://{f'[{host}]' if ':' in host else host}:{port}/api/v1/namespaces/{namespace}"
         self._account, self._pod = account, pod
         self._object = {"apiVersion": "v1", "kind": "Pod", "name": pod, "namespace": namespace, "uid": uid}
-        self._tls = ssl.create_default_context(cafile=str(account / "ca.crt"))
+        tls = ssl.create_default_context(cafile=str(account / "ca.crt"))
+        self._opener = urllib.request.build_opener(urllib.request.HTTPSHandler(context=tls))
 
     def _call(self, method: str, path: str, body: Json | None = None, kind: str = "application/json") -> Json:
         # The token is rotated on disk, so it is read for every call.
@@ -35,7 +36,7 @@ class PodApi:
         data = None if body is None else json.dumps(body).encode()
         headers = {"Authorization": f"Bearer {token}", "Content-Type": kind}
         request = urllib.request.Request(self._base + path, data, headers, method=method)
-        with urllib.request.urlopen(request, timeout=5, context=self._tls) as answer:
+        with self._opener.open(request, timeout=5) as answer:
             return dict(json.loads(answer.read()))
 
     def pod(self, name: str) -> Json:

@@ -174,7 +174,7 @@ class Watch:
     def _tokens(self) -> float | None:
         """Return the number of tokens that the server has generated; None without --enable-metrics."""
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.gate.port}/metrics", timeout=5) as answer:
+            with urllib.request.build_opener().open(f"http://127.0.0.1:{self.gate.port}/metrics", timeout=5) as answer:
                 lines = answer.read().decode(errors="replace").splitlines()
             values = [line.rpartition(" ")[2] for line in lines if line.startswith("sglang:generation_tokens_total")]
             return sum(map(float, values)) if values else None

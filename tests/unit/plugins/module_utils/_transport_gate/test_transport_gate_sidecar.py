@@ -222,11 +222,11 @@ def test_what_is_sent_to_the_api(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         def read(self) -> bytes:
             return b'{"metadata": {}}'
 
-    def urlopen(request: Any, **_options: Any) -> Any:
+    def answer(_opener: Any, request: Any, **_options: Any) -> Any:
         sent.append((request.get_method(), request.full_url, dict(request.headers), json.loads(request.data or b"{}")))
         return Answer()
 
-    monkeypatch.setattr(api.urllib.request, "urlopen", urlopen)
+    monkeypatch.setattr(urllib.request.OpenerDirector, "open", answer)
     pods = api.PodApi(tmp_path, "ns", "g-0-0", "uid")
     condition = Condition(False, "WrongTransport", "x" * 2000)
     assert pods.pod("g-1-0") == {"metadata": {}}
@@ -302,9 +302,9 @@ def test_a_generation_is_not_started_while_one_runs_or_a_moment_after(monkeypatc
 def test_a_server_without_readable_metrics_has_no_tokens(
     rank: Rank, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
-    def urlopen(*_words: Any, **_options: Any) -> None:
+    def refuse(*_words: Any, **_options: Any) -> None:
         raise error
 
-    monkeypatch.setattr(sidecar.urllib.request, "urlopen", urlopen)
+    monkeypatch.setattr(urllib.request.OpenerDirector, "open", refuse)
     rank.nccl("1")
     assert rank.step() == "Proven"

@@ -400,7 +400,7 @@ CASES: list[tuple[str, str, str, str, dict[str, Any], str, str, dict[str, Any]]]
         ("0.5.16", "--enable-pdmux", "--chunked-prefill-size -1", {}, {}),
         ("0.5.23", "--moe-runner-backend lora_marlin", "--enable-lora", {}, {}),
         ("0.5.20", "--disaggregation-decode-retraction-backup host_pool", "--disaggregation-mode decode", {}, {}),
-      )),
+    )),
     ("argparse.abbrev", "warning", "0.5.13", "--tp 1", {}, "0.5.13", "--ep 1", {}),
 ]  # fmt: skip
 
