@@ -11,8 +11,11 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from .._paths import PROFILES
 from .rules import Facts
 from .schema import load_schema, violations
+
+SHIPPED = PROFILES / "models"
 
 
 @dataclass(frozen=True)
@@ -62,7 +65,9 @@ def load_models(directory: Path, *own: Path) -> Mapping[str, Model]:
     for path in (file for place in (directory, *reversed(own)) for file in sorted(place.glob("*.json"))):
         try:
             facts = json.loads(path.read_text(encoding="utf-8"))
-            wrong = [f"{found.place or 'file'}: {found.reason}" for found in violations(facts, load_schema("model"))]
+            # A test checks the shipped facts, so that scripts can read them without jsonschema.
+            checked = violations(facts, load_schema("model")) if path.parent.resolve() != SHIPPED.resolve() else ()
+            wrong = [f"{found.place or 'file'}: {found.reason}" for found in checked]
         except (OSError, ValueError) as problem:
             raise ValueError(f"{path}: not the facts of a model: {problem}") from problem
         if wrong:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.models import load_models
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile import Library, resolve
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.schema import load_schema, violations
 from sglang_cases import PROFILES
 
 MODEL = {
@@ -52,6 +53,11 @@ def test_everything_in_an_own_directory_is_used(tmp_path: Path) -> None:
     assert "version.nearest" not in {finding.rule for finding in resolved.findings}
     assert [(patch["path"], patch["needed"]) for patch in resolved.patches] == [(f"{tmp_path}/patches/mine.py", True)]
     assert "mine.pages" not in {finding.rule for finding in resolve(PROFILE).findings}
+
+
+@pytest.mark.parametrize("path", sorted((PROFILES / "models").glob("*.json")), ids=lambda path: path.stem)
+def test_shipped_facts_follow_the_schema(path: Path) -> None:
+    assert list(violations(json.loads(path.read_text(encoding="utf-8")), load_schema("model"))) == []
 
 
 def test_the_facts_of_the_first_directory_win(tmp_path: Path) -> None:

@@ -1,0 +1,39 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Run the scripts that, as the README says, need nothing but Python."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SCRIPTS = Path(__file__).resolve().parents[3] / "scripts"
+BLOCKED = """
+import runpy, sys
+sys.modules.update(dict.fromkeys(("ansible", "jsonschema", "yaml")))
+sys.argv = sys.argv[1:]
+sys.path.insert(0, sys.argv[0].rpartition("/")[0])
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+
+@pytest.mark.parametrize(
+    ("script", "words", "said"),
+    [
+        ("nccl_verdict.py", ["{file}"], "unknown"),
+        ("sglang_check.py", ["--sglang", "0.5.23", "--", "--model-path", "m", "--tp-sizes", "4"], "--tp-size"),
+        ("sglang_rows.py", ["{rows}"], "none"),
+        ("output_guard.py", ["{file}"], "0 of 1 outputs are garbage"),
+    ],
+)
+def test_a_script_needs_only_python(tmp_path: Path, script: str, words: list[str], said: str) -> None:
+    (tmp_path / "file").write_text("The fabric is up, and every rank has answered.\n")
+    (tmp_path / "rows").write_text("[]")
+    given = [word.format(file=tmp_path / "file", rows=tmp_path / "rows") for word in words]
+    argv = [sys.executable, "-c", BLOCKED, str(SCRIPTS / script), *given]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=60)
+    assert said in done.stdout, done.stderr
