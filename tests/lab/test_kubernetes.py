@@ -258,6 +258,44 @@ def test_two_pods_meet_on_their_planned_addresses_over_both_rails(cluster: Clust
     assert cluster.lab.shell("spark1", "ip -br link show | grep -c v0@ || true") == "0"
 
 
+LISTEN = "import http.server as h; h.HTTPServer(('', 8000), h.SimpleHTTPRequestHandler).serve_forever()"
+CONNECT = "import socket, sys; socket.create_connection((sys.argv[1], 8000), 3); print('reached')"
+
+
+def test_network_policies_are_enforced_on_the_pods_own_network_only(cluster: Cluster) -> None:
+    """The controller is the one that K3s contains; a VF in a pod is out of its reach, as on K3s."""
+    cluster.apply(pod("door", "spark1", command=["python3", "-c", LISTEN]), pod("guest", "spark2"))
+    cluster.kubectl("-n", "rdma", "wait", "--for=condition=Ready", "pod", "door", "guest", "--timeout=120s")
+    address = cluster.get("-n", "rdma", "pod", "door")["status"]["podIP"]
+
+    def is_open(name: str) -> bool:
+        return "reached" in cluster.kubectl(
+            "-n", "rdma", "exec", name, "--", "python3", "-c", CONNECT, address, check=False
+        )
+
+    eventually(lambda: is_open("guest"), bool)
+    policy = {"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy",
+              "metadata": {"name": "closed", "namespace": "rdma"},
+              "spec": {"podSelector": {}, "policyTypes": ["Ingress"]}}  # fmt: skip
+    cluster.apply(policy)
+    eventually(lambda: is_open("guest"), lambda seen: not seen)
+    assert is_open("door")
+    assert "1 received" in cluster.kubectl("-n", "rdma", "exec", "rank0", "--", "ping", "-c1", "-W2", "10.100.0.2")
+    cluster.kubectl("-n", "rdma", "delete", "networkpolicy", "closed")
+    eventually(lambda: is_open("guest"), bool)
+    cluster.kubectl("-n", "rdma", "delete", "pod", "door", "guest", "--wait=false")
+
+
+def test_a_node_joins_only_with_the_password_of_its_first_time(cluster: Cluster) -> None:
+    change = "systemctl stop k3s-agent; cd /etc/rancher/node; cp password kept; echo other > password"
+    cluster.lab.shell("spark2", f"{change}; systemctl start k3s-agent")
+    journal = "journalctl -u k3s-agent --since -60s -o cat"
+    eventually(lambda: cluster.lab.shell("spark2", journal), lambda out: "Node password rejected" in out, 60)
+    cluster.lab.shell("spark2", "mv /etc/rancher/node/kept /etc/rancher/node/password; systemctl restart k3s-agent")
+    cluster.kubectl("wait", "--for=condition=Ready", "node/spark2", "--timeout=120s")
+    assert cluster.get("node", "spark2")["metadata"]["finalizers"] == ["wrangler.cattle.io/node"]
+
+
 def test_a_vf_that_is_taken_and_a_network_that_is_missing_are_said(cluster: Cluster) -> None:
     for name, nad, reason in (
         ("second", "rail0", "failed to find host device"),
