@@ -141,7 +141,7 @@ def multus() -> str:
     environment.filters["to_json"] = json.dumps
     source = (CHECKOUT / "roles" / "multus" / "templates" / "multus.yml.j2").read_text()
     return environment.from_string(source).render(
-        __multus_image=MULTUS, multus_conf_dir=CNI, multus_bin_dir=CNI_BIN, multus_namespace="rdma",
+        __multus_image=MULTUS, multus_pulled={}, multus_conf_dir=CNI, multus_bin_dir=CNI_BIN, multus_namespace="rdma",
         multus_system_namespace="kube-system", multus_resources={"requests": {"cpu": "10m"}},
     )  # fmt: skip
 
@@ -259,7 +259,8 @@ def test_two_pods_meet_on_their_planned_addresses_over_both_rails(cluster: Clust
 
 
 LISTEN = "import http.server as h; h.HTTPServer(('', 8000), h.SimpleHTTPRequestHandler).serve_forever()"
-CONNECT = "import socket, sys; socket.create_connection((sys.argv[1], 8000), 3); print('reached')"
+# A traceback quotes this line, so the word is put together only when it is printed.
+CONNECT = "import socket, sys; socket.create_connection((sys.argv[1], 8000), 3); print('rea' + 'ched')"
 
 
 def test_network_policies_are_enforced_on_the_pods_own_network_only(cluster: Cluster) -> None:
