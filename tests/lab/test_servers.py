@@ -19,7 +19,6 @@ from sitecommand import Site
 
 HOSTS = ("control", "spark1", "spark2")
 MAY_DIFFER = r"^/opt/containerd|^setting .* forwarding"
-RUNTIME = "/usr/bin/nvidia-container-runtime"
 OPTIONS: dict[str, Any] = {
     "gb10_cluster_cidr": "10.52.0.0/16",
     "gb10_service_cidr": "10.53.0.0/16",
@@ -111,29 +110,3 @@ def test_reset_leaves_nothing(site: Site) -> None:
     site.play("reset", k3s_reset_confirm="yes")
     left = {host: site.left(host, MAY_DIFFER) for host in HOSTS}
     assert not any(left.values()), left
-
-
-def test_a_missing_nvidia_runtime_is_named(site: Site) -> None:
-    """K3s looks for the runtime when it starts, so it must be there before."""
-    site.lab.shell("spark2", f"mv {RUNTIME} {RUNTIME}.away")
-    site.play("fabric")
-    output = site.play("kubernetes", check=False)
-    site.lab.shell("spark2", f"mv {RUNTIME}.away {RUNTIME}")
-    assert "spark2" in output
-    assert "K3s found no container runtime nvidia when it started" in output
-    assert "apt-get install nvidia-container-toolkit" in output
-    assert "'apiVersion'" not in output
-    site.lab.shell("spark2", "systemctl restart k3s")
-    site.play("kubernetes")
-
-
-def test_a_backup_from_before_the_reset_is_restored(site: Site) -> None:
-    """The CA, the tokens and the node passwords of the new installation are not those of the backup."""
-    (backup,) = (site.lab.state / "results" / "backups").glob("*.tar.gz")
-    assert "configmap/before" not in site.kubectl("get", "configmaps", "-o", "name")
-    site.play("restore", k3s_backup_file=str(backup), k3s_restore_confirm="yes")
-    assert "configmap/before" in site.kubectl("get", "configmaps", "-o", "name")
-    nodes = site.get("nodes")["items"]
-    conditions = [{c["type"]: c["status"] for c in node["status"]["conditions"]} for node in nodes]
-    assert [condition["Ready"] for condition in conditions] == ["True"] * 3
-    assert changed(site.play("kubernetes")) == 0
