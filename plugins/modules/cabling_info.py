@@ -16,12 +16,7 @@ description:
   - Sets the fact C(gb10_cabling), which M(gb10.cluster.cabling_report) compares with those of the other hosts.
   - Needs root, iproute2 and iputils-ping on the host.
 author: The gb10.cluster authors (@gb10)
-extends_documentation_fragment: [gb10.cluster.readonly]
-options:
-  sysfs_root:
-    description: Where sysfs is mounted.
-    type: path
-    default: /sys
+extends_documentation_fragment: [gb10.cluster.sysfs, gb10.cluster.readonly]
 """
 
 EXAMPLES = r"""

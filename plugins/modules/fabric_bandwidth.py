@@ -11,6 +11,7 @@ module: fabric_bandwidth
 short_description: Measure the RDMA bandwidth between two hosts on all rails at once
 version_added: 0.1.0
 author: The gb10.cluster authors (@gb10)
+extends_documentation_fragment: [gb10.cluster.sysfs]
 description:
   - Runs C(ib_write_bw) or C(ib_send_bw) of perftest between this host and a partner. It uses the VFs of one index on
     all common rails at the same time, and judges the Gb/s of each rail and of all rails together.
@@ -72,10 +73,6 @@ options:
     description: Gb/s that all rails must reach together.
     type: float
     default: 180.0
-  sysfs_root:
-    description: Where sysfs is mounted.
-    type: path
-    default: /sys
 """
 
 EXAMPLES = r"""

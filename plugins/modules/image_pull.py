@@ -18,8 +18,7 @@ description:
   - A node with another digest is refused with both values and with the command that accepts the new one.
   - An image that was imported from a file has no digest of a registry. Its image id is recorded and compared instead.
 author: The gb10.cluster authors (@gb10)
-requirements:
-  - kubernetes
+extends_documentation_fragment: [gb10.cluster.cluster, gb10.cluster.slices]
 attributes:
   check_mode:
     description: Pulls and records nothing.
@@ -31,14 +30,6 @@ attributes:
     description: Only recording a digest counts as a change.
     support: full
 options:
-  kubeconfig:
-    description: The kubeconfig on the host that runs the module, normally the controller.
-    type: path
-    required: true
-  context:
-    description: The context in the kubeconfig.
-    type: str
-    required: true
   image:
     description: Name of the image. A name with a digest is pulled and not recorded.
     type: str
@@ -62,10 +53,6 @@ options:
     description: Seconds that all nodes together may take.
     type: int
     default: 14400
-  progress:
-    description: State of the wait. The action passes it from one slice of the wait to the next; do not set it.
-    type: dict
-    default: {}
 """
 
 EXAMPLES = r"""
@@ -102,7 +89,7 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gb10.cluster.plugins.module_utils._kube import images
-from ansible_collections.gb10.cluster.plugins.module_utils._kube.client import Cluster, ClusterError
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.client import CLUSTER_SPEC, Cluster, ClusterError
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.events import hints, latest_warnings
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.pod_state import pod_line
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.slices import PROGRESS_SPEC, Slice, poll
@@ -189,8 +176,7 @@ class Pull:
 def main() -> None:
     module = AnsibleModule(
         argument_spec={
-            "kubeconfig": {"type": "path", "required": True},
-            "context": {"type": "str", "required": True},
+            **CLUSTER_SPEC,
             "image": {"type": "str", "required": True},
             "nodes": {"type": "list", "elements": "str", "default": []},
             "pull_policy": {"type": "str", "choices": ["Always", "IfNotPresent", "Never"], "default": "IfNotPresent"},

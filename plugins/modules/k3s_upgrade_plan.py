@@ -15,16 +15,8 @@ description:
     the steps that an interrupted run has already done.
   - Fails with all findings at once if a node would skip a minor release or be downgraded.
 author: The gb10.cluster authors (@gb10)
-extends_documentation_fragment: [gb10.cluster.readonly]
+extends_documentation_fragment: [gb10.cluster.cluster, gb10.cluster.readonly]
 options:
-  kubeconfig:
-    description: Kubeconfig of the cluster.
-    type: path
-    required: true
-  context:
-    description: Context in the kubeconfig.
-    type: str
-    required: true
   namespace:
     description: Namespace of the model groups.
     type: str
@@ -107,15 +99,14 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gb10.cluster.plugins.module_utils._common import findings
 from ansible_collections.gb10.cluster.plugins.module_utils._k3s import upgrade
-from ansible_collections.gb10.cluster.plugins.module_utils._kube.client import Cluster, ClusterError
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.client import CLUSTER_SPEC, Cluster, ClusterError
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.labels import INSTANCE, UPGRADE
 
 
 def main() -> None:
     module = AnsibleModule(
         argument_spec={
-            "kubeconfig": {"type": "path", "required": True},
-            "context": {"type": "str", "required": True},
+            **CLUSTER_SPEC,
             "namespace": {"type": "str", "required": True},
             "version": {"type": "str", "required": True},
             "nodes": {

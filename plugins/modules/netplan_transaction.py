@@ -11,6 +11,7 @@ module: netplan_transaction
 short_description: Set the fabric's addresses and MTU with netplan, and undo the change unless it is confirmed
 version_added: 0.1.0
 author: The gb10.cluster authors (@gb10)
+extends_documentation_fragment: [gb10.cluster.sysfs]
 description:
   - Writes its own netplan file and sysctl file for the PFs and VFs of the fabric plan, and applies both as one
     transaction.
@@ -98,10 +99,6 @@ options:
     description: The sysctl file.
     type: path
     default: /etc/sysctl.d/60-gb10-fabric.conf
-  sysfs_root:
-    description: Where sysfs is mounted.
-    type: path
-    default: /sys
 """
 
 EXAMPLES = r"""

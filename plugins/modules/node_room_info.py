@@ -15,18 +15,8 @@ description:
   - Pods that have ended or are being deleted do not count.
   - Returns no other data of the pods, in particular not their environment.
 author: The gb10.cluster authors (@gb10)
-requirements:
-  - kubernetes (Python library)
-extends_documentation_fragment: [gb10.cluster.readonly]
+extends_documentation_fragment: [gb10.cluster.cluster, gb10.cluster.readonly]
 options:
-  kubeconfig:
-    description: The kubeconfig on the host that runs the module, normally the controller.
-    type: path
-    required: true
-  context:
-    description: The context in the kubeconfig.
-    type: str
-    required: true
   wanted:
     description:
       - Nodes to wait for, by their label kubernetes.io/hostname, each with the smallest number of every device that it
@@ -69,7 +59,7 @@ import time
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gb10.cluster.plugins.module_utils._kube.client import Cluster, ClusterError
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.client import CLUSTER_SPEC, Cluster, ClusterError
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.node_room import Room, able, rooms
 
 POLL_SECONDS = 5
@@ -103,8 +93,7 @@ def message(found: list[Room]) -> str:
 def main() -> None:
     module = AnsibleModule(
         argument_spec={
-            "kubeconfig": {"type": "path", "required": True},
-            "context": {"type": "str", "required": True},
+            **CLUSTER_SPEC,
             "wanted": {"type": "dict", "default": {}},
             "wait_timeout": {"type": "int", "default": 0},
         },

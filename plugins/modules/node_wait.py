@@ -15,16 +15,8 @@ description:
   - Fails after O(timeout) seconds with what each node lacks, the newest Warning events, and a remedy if the cause is
     known, such as a missing container runtime. It never prints an API object.
 author: The gb10.cluster authors (@gb10)
-extends_documentation_fragment: [gb10.cluster.readonly]
+extends_documentation_fragment: [gb10.cluster.cluster, gb10.cluster.slices, gb10.cluster.readonly]
 options:
-  kubeconfig:
-    description: Kubeconfig of the cluster.
-    type: path
-    required: true
-  context:
-    description: Context in the kubeconfig.
-    type: str
-    required: true
   nodes:
     description: Names of the nodes to wait for. Empty waits for all nodes that have O(label).
     type: list
@@ -50,10 +42,6 @@ options:
     description: Seconds to wait.
     type: int
     default: 300
-  progress:
-    description: State of the wait. The action passes it from one slice of the wait to the next; do not set it.
-    type: dict
-    default: {}
 """
 
 EXAMPLES = r"""
@@ -91,7 +79,7 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gb10.cluster.plugins.module_utils._k3s.nodes import missing_on_nodes
-from ansible_collections.gb10.cluster.plugins.module_utils._kube.client import Cluster, ClusterError
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.client import CLUSTER_SPEC, Cluster, ClusterError
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.events import hints, latest_warnings
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.slices import PROGRESS_SPEC, Slice, poll
 
@@ -123,8 +111,7 @@ def warnings(cluster: Cluster, namespace: str) -> list[str]:
 def main() -> None:
     module = AnsibleModule(
         argument_spec={
-            "kubeconfig": {"type": "path", "required": True},
-            "context": {"type": "str", "required": True},
+            **CLUSTER_SPEC,
             "nodes": {"type": "list", "elements": "str", "default": []},
             "label": {"type": "str", "default": ""},
             "resources": {"type": "dict", "default": {}},

@@ -13,12 +13,7 @@ description:
   - Reads which netdevs can have VFs, how many VFs, their RDMA device and the largest MTU that the driver accepts.
   - Sets the facts that M(gb10.cluster.fabric_plan) needs for its plan.
 author: The gb10.cluster authors (@gb10)
-extends_documentation_fragment: [gb10.cluster.readonly]
-options:
-  sysfs_root:
-    description: Where sysfs is mounted.
-    type: path
-    default: /sys
+extends_documentation_fragment: [gb10.cluster.sysfs, gb10.cluster.readonly]
 """
 
 EXAMPLES = r"""

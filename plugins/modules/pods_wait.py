@@ -15,16 +15,8 @@ description:
   - Fails after O(timeout) seconds with the same lines, the newest Warning events, and a remedy if the cause is known.
     It never prints an API object.
 author: The gb10.cluster authors (@gb10)
-extends_documentation_fragment: [gb10.cluster.readonly]
+extends_documentation_fragment: [gb10.cluster.cluster, gb10.cluster.slices, gb10.cluster.readonly]
 options:
-  kubeconfig:
-    description: Kubeconfig of the cluster.
-    type: path
-    required: true
-  context:
-    description: Context in the kubeconfig.
-    type: str
-    required: true
   namespace:
     description: Namespace of the pods.
     type: str
@@ -45,10 +37,6 @@ options:
     description: Seconds to wait.
     type: int
     default: 300
-  progress:
-    description: State of the wait. The action passes it from one slice of the wait to the next; do not set it.
-    type: dict
-    default: {}
 """
 
 EXAMPLES = r"""
@@ -81,7 +69,7 @@ msg:
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gb10.cluster.plugins.module_utils._kube.client import Cluster, ClusterError
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.client import CLUSTER_SPEC, Cluster, ClusterError
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.events import hints, latest_warnings
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.pod_state import daemons_behind, pod_line, ready
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.slices import PROGRESS_SPEC, Slice, poll
@@ -122,8 +110,7 @@ def warnings(cluster: Cluster, options: dict[str, Any]) -> list[str]:
 def main() -> None:
     module = AnsibleModule(
         argument_spec={
-            "kubeconfig": {"type": "path", "required": True},
-            "context": {"type": "str", "required": True},
+            **CLUSTER_SPEC,
             "namespace": {"type": "str", "required": True},
             "label_selector": {"type": "str", "required": True},
             "count": {"type": "int", "default": 1},

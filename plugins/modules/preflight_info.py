@@ -14,7 +14,7 @@ description:
     network namespaces and an installed Kubernetes.
   - Changes nothing and checks nothing. M(gb10.cluster.preflight_report) checks the facts of all hosts together.
 author: The gb10.cluster authors (@gb10)
-extends_documentation_fragment: [gb10.cluster.readonly]
+extends_documentation_fragment: [gb10.cluster.sysfs, gb10.cluster.readonly]
 options:
   paths:
     description: Directories whose free space is read. They need not exist yet.
@@ -30,10 +30,6 @@ options:
     description: Path at which an installed K3s is expected.
     type: path
     default: /usr/local/bin/k3s
-  sysfs_root:
-    description: Where sysfs is mounted.
-    type: path
-    default: /sys
   proc_root:
     description: Where procfs is mounted.
     type: path

@@ -14,12 +14,8 @@ description:
   - With O(expect) it fails unless every planned address has a GID of type RoCE v2. It reports the index of that GID. Do
     not pin the index anywhere, because it changes when addresses or firmware change.
 author: The gb10.cluster authors (@gb10)
-extends_documentation_fragment: [gb10.cluster.readonly]
+extends_documentation_fragment: [gb10.cluster.sysfs, gb10.cluster.readonly]
 options:
-  sysfs_root:
-    description: Where sysfs is mounted.
-    type: path
-    default: /sys
   expect:
     description:
       - Addresses that must have a RoCE v2 GID. The module fails with all findings at once if one of them has none.

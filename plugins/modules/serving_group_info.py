@@ -18,18 +18,8 @@ description:
   - If the group does not become ready, the module fails. Its message quotes the Warning events and the last log lines
     of the ranks in trouble, and gives the cause that NCCL's log lines show, with its remedy.
 author: The gb10.cluster authors (@gb10)
-requirements:
-  - kubernetes
-extends_documentation_fragment: [gb10.cluster.readonly]
+extends_documentation_fragment: [gb10.cluster.cluster, gb10.cluster.slices, gb10.cluster.readonly]
 options:
-  kubeconfig:
-    description: The kubeconfig on the host that runs the module, normally the controller.
-    type: path
-    required: true
-  context:
-    description: The context in the kubeconfig.
-    type: str
-    required: true
   namespace:
     description: Namespace of the group.
     type: str
@@ -50,10 +40,6 @@ options:
     description: How many log lines of a rank in trouble are quoted.
     type: int
     default: 15
-  progress:
-    description: State of the wait. The action passes it from one slice of the wait to the next; do not set it.
-    type: dict
-    default: {}
   restarted:
     description: Also quote the log of ready ranks that were restarted, from before their last restart.
     type: bool
@@ -118,7 +104,7 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gb10.cluster.plugins.module_utils._kube import group_status as status
-from ansible_collections.gb10.cluster.plugins.module_utils._kube.client import Cluster, ClusterError
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.client import CLUSTER_SPEC, Cluster, ClusterError
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.events import hints, latest_warnings
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.labels import INSTANCE, RANK
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.slices import PROGRESS_SPEC, Slice, poll
@@ -240,8 +226,7 @@ def report(
 def main() -> None:
     module = AnsibleModule(
         argument_spec={
-            "kubeconfig": {"type": "path", "required": True},
-            "context": {"type": "str", "required": True},
+            **CLUSTER_SPEC,
             "namespace": {"type": "str", "required": True},
             "instance": {"type": "str", "required": True},
             "ranks": {"type": "int", "required": True},

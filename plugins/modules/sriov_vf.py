@@ -11,6 +11,7 @@ module: sriov_vf
 short_description: Create virtual functions with stable MACs on a host's ConnectX ports, also after a reboot
 version_added: 0.1.0
 author: The gb10.cluster authors (@gb10)
+extends_documentation_fragment: [gb10.cluster.sysfs]
 description:
   - Sets the number of virtual functions (VFs) of every named physical function (PF), and their MAC addresses, to the
     values of the fabric plan. One call handles all PFs of a host.
@@ -71,10 +72,6 @@ options:
     description: Seconds that the boot unit waits for a PF; after that, the boot continues without its VFs.
     type: int
     default: 60
-  sysfs_root:
-    description: Where sysfs is mounted.
-    type: path
-    default: /sys
 """
 
 EXAMPLES = r"""

@@ -23,6 +23,12 @@ except ImportError:
 
 Json = dict[str, Any]
 
+CLUSTER_SPEC: dict[str, Any] = {
+    "kubeconfig": {"type": "path", "required": True},
+    "context": {"type": "str", "required": True},
+}
+"""Argument spec of the options of the documentation fragment ``cluster``."""
+
 # Seconds that connecting to the API, and its answer to a list request, may take.
 _TIMEOUT = (5, 60)
 _REMEDIES = {
