@@ -90,7 +90,7 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gb10.cluster.plugins.module_utils._kube import images
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.client import CLUSTER_SPEC, Cluster, ClusterError
-from ansible_collections.gb10.cluster.plugins.module_utils._kube.events import hints, latest_warnings
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.events import hints, latest_warnings, quoted
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.pod_state import pod_line
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.slices import PROGRESS_SPEC, Slice, poll
 
@@ -203,8 +203,8 @@ def main() -> None:
             if not part.last:
                 result |= {"done": False, "progress": {"waited": part.waited}}
                 module.exit_json(msg="\n".join(lines), **result)
-            seen = [line for line in pull.warnings() if line.split(": ", 2)[-1] not in "\n".join(lines)]
-            lines += [*(f"Warning event: {line}" for line in seen), *hints([*lines, *seen]), *pull.advice()]
+            lines += quoted(pull.warnings(), "\n".join(lines))
+            lines += [*hints(lines), *pull.advice()]
             pull.finish()
             module.fail_json(msg="\n".join(lines), **result)
         pull.finish()

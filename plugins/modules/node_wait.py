@@ -80,7 +80,7 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gb10.cluster.plugins.module_utils._k3s.nodes import missing_on_nodes
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.client import CLUSTER_SPEC, Cluster, ClusterError
-from ansible_collections.gb10.cluster.plugins.module_utils._kube.events import hints, latest_warnings
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.events import hints, latest_warnings, quoted
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.slices import PROGRESS_SPEC, Slice, poll
 
 POLL_SECONDS = 2
@@ -137,9 +137,10 @@ def main() -> None:
         result |= {"done": False, "lacking": lacking, "progress": {"waited": part.waited}}
         module.exit_json(msg=f"waiting for {part.waited:.0f} s: {'; '.join(lacking)}", **result)
     seen = warnings(cluster, options["namespace"])
-    lines = [f"After {options['timeout']} s: {'; '.join(lacking)}.", *(f"Warning event: {line}" for line in seen)]
+    head = f"After {options['timeout']} s: {'; '.join(lacking)}."
     advice = hints(seen) or ["Look at journalctl -u k3s or journalctl -u k3s-agent on the node."]
-    module.fail_json(msg="\n".join([*lines, *advice]), **(result | {"lacking": lacking, "warnings_seen": seen}))
+    result |= {"lacking": lacking, "warnings_seen": seen}
+    module.fail_json(msg="\n".join([head, *quoted(seen, head), *advice]), **result)
 
 
 if __name__ == "__main__":

@@ -70,7 +70,7 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.client import CLUSTER_SPEC, Cluster, ClusterError
-from ansible_collections.gb10.cluster.plugins.module_utils._kube.events import hints, latest_warnings
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.events import hints, latest_warnings, quoted
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.pod_state import daemons_behind, pod_line, ready
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.slices import PROGRESS_SPEC, Slice, poll
 
@@ -136,12 +136,11 @@ def main() -> None:
         result |= {"done": False, "progress": {"waited": part.waited}}
         module.exit_json(msg=f"waiting for pods for {part.waited:.0f} s\n{shown}", **result)
     seen = warnings(cluster, options)
-    quoted = [f"Warning event: {line}" for line in seen if line.split(": ", 2)[-1] not in shown]
     advice = hints([*seen, shown]) or [
         f"Look at kubectl -n {options['namespace']} describe pods -l {options['label_selector']}."
     ]
     head = f"Not all pods are ready after {options['timeout']} s."
-    module.fail_json(msg="\n".join([head, shown, *quoted, *advice]), **result)
+    module.fail_json(msg="\n".join([head, shown, *quoted(seen, shown), *advice]), **result)
 
 
 if __name__ == "__main__":

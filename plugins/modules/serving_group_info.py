@@ -105,7 +105,7 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gb10.cluster.plugins.module_utils._kube import group_status as status
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.client import CLUSTER_SPEC, Cluster, ClusterError
-from ansible_collections.gb10.cluster.plugins.module_utils._kube.events import hints, latest_warnings
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.events import hints, latest_warnings, quoted
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.labels import INSTANCE, RANK
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.slices import PROGRESS_SPEC, Slice, poll
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.live import SIDECAR
@@ -213,7 +213,7 @@ def report(
     """Return the message: one line per rank, warnings, last log lines of ranks in trouble, and probable causes."""
     lines = [head, *group.lines()]
     state = "\n".join(lines)
-    lines += [f"Warning event: {line}" for line in warnings if line.split(": ", 2)[-1] not in state]
+    lines += quoted(warnings, state)
     for pod, log in logs.items():
         lines += [f"Last lines of {pod}:", *(f"  {line}" for line in log)]
     lines += [

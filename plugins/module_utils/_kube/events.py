@@ -48,6 +48,11 @@ def latest_warnings(events: Iterable[Mapping[str, Any]]) -> list[str]:
     return list(lines.values())[:SHOWN_WARNINGS]
 
 
+def quoted(warnings: Iterable[str], shown: str) -> list[str]:
+    """Return the lines that quote warnings in a message, without those whose text the message shows already."""
+    return [f"Warning event: {line}" for line in warnings if line.split(": ", 2)[-1] not in shown]
+
+
 def last_event(uid: str, events: Iterable[Mapping[str, Any]]) -> str:
     """Return the newest event of an object (``Pulling: Pulling image …``); empty if there is none.
 

@@ -163,6 +163,5 @@ def _without_next_head(body: str, following: Origin) -> str:
     if not following.pid:
         return body
     at = body.rfind(f":{following.pid}:{following.tid}")
-    # The next line's host cannot be separated from the last word here (Socketspark1). NcclLog._unglued finds the
-    # network's name in it.
+    # The host of the next statement may be glued to the last word, as in "Socketspark1". NcclLog._unglued removes it.
     return body[:at]

@@ -100,10 +100,9 @@ def _without_grammar(text: str) -> Garbage | None:
 def _drawn_from_a_hat(text: str) -> Garbage | None:
     """Check text without punctuation: are its words in random order?
 
-    In natural language, words rarely follow themselves, and the same pairs repeat far more often than by chance. Of
-    4,900 slices of documentation without their punctuation, only indexes, tables and lists of names fail both tests.
-    None of 15,000 slices has so many words without punctuation. 400 random words out of 29 fail both tests in 19 of
-    20 cases.
+    Two tests: natural text rarely repeats a word at once, and it repeats the same pair of words more often than random
+    text does. Measured: of 4,900 pieces of documentation whose punctuation was removed, only indexes, tables and lists
+    of names fail both. Of 20 random texts (400 words, drawn from 29), 19 fail both.
     """
     for piece in MARK.split(text):
         words = piece.lower().split()
