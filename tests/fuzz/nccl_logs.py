@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Check verdicts on mutated NCCL logs: no exception, and no pass without a channel line and a finished communicator.
 
-The unit tests run a few hundred logs. This script runs 100,000 by default and prints the seed of each failure. Every
+The unit tests run a few hundred logs. This program runs 100,000 by default and prints the seed of each failure. Every
 log has a time limit, and every thousandth one is repeated with new numbers to 1 MiB, which must cost no memory.
 """
 
@@ -15,11 +15,11 @@ import re
 import resource
 import sys
 import time
+from pathlib import Path
 from random import Random
 
-from _collection import IMPORT_ROOT, ROOT
-
-sys.path[:0] = [str(ROOT / "tests" / "unit" / "samples"), IMPORT_ROOT]
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT / "tests" / "unit" / "samples"), str(ROOT / "collections")]
 
 
 # Seconds of processor time for a log of some 20 KiB, and for one of 1 MiB; usual are 0.002 and 0.1.
