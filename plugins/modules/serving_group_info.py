@@ -66,7 +66,8 @@ ready:
 ranks:
   description: A dictionary for every pod, with C(rank), C(pod), C(node), C(phase), C(ready), C(started), C(restarts),
     C(revision), C(trouble), C(hopeless), C(last_exit) (the kubelet's reason, such as V(OOMKilled)), C(lost) (the rank
-    ended because its node went down), C(failure) (identifies the last crash) and C(event) (the newest event).
+    ended because its node went down), C(failure) and C(crash) (what the last crash was, and its identity), C(down) (the
+    container has not run since) and C(event) (the newest event).
   returned: always
   type: list
   elements: dict

@@ -33,7 +33,10 @@ def repeated(data: bytes, size: int = 1 << 20) -> bytes:
     def copy(number: int) -> bytes:
         return re.sub(rb"\d{3,6}", lambda found: str(int(found[0]) + number).encode(), data)
 
-    return b"".join(map(copy, range(max(1, size // max(len(data), 1)))))
+    copies = bytearray()
+    for number in range(max(1, size // len(data)) if data else 0):
+        copies += copy(number)
+    return bytes(copies)
 
 
 def peak_mib() -> float:

@@ -17,8 +17,10 @@ from .labels import INSTANCE, RANK, REVISION, VF_INDEX
 from .pod_state import crash, ready, stuck_container, trouble
 from .workloads import pod_templates
 
-# After so many restarts waiting does not help even if every crash was a different failure.
-_CRASHES_AT_MOST = 5
+# A rank that starts before rank 0 may crash once or twice. Waiting does not help after so many crashes with the same
+# failure, or after so many crashes of any kind.
+_SAME_CRASHES = 3
+_CRASHES = 6
 # Reasons that the kubelet gives for a container that ended while its node was down.
 _UNWATCHED = frozenset({"Unknown", "ContainerStatusUnknown"})
 
@@ -28,8 +30,9 @@ class Rank:
     """The state of one pod of a group; ``trouble`` says what is wrong, and is empty if nothing is.
 
     ``last_exit`` is the kubelet's reason for the last end of the container, such as ``OOMKilled``. ``hopeless`` means
-    that waiting cannot help. ``lost`` means that the rank ended because its node went down. ``failure`` identifies the
-    last crash: the exit code, the kubelet's reason and the last line of the log. ``event`` is the pod's newest event.
+    that waiting cannot help. ``lost`` means that the rank ended because its node went down. ``failure`` is what the
+    last crash was: the exit code, the kubelet's reason and the last line of the log. ``crash`` identifies that crash:
+    the pod's uid and a number. ``down``: the container has not run since. ``event`` is the pod's newest event.
     """
 
     rank: int
@@ -45,6 +48,8 @@ class Rank:
     last_exit: str = ""
     lost: bool = False
     failure: str = ""
+    crash: str = ""
+    down: bool = False
     event: str = ""
 
     def __str__(self) -> str:
@@ -104,7 +109,11 @@ def read_rank(pod: Mapping[str, Any], events: Iterable[Mapping[str, Any]]) -> Ra
     metadata = pod["metadata"]
     stuck = stuck_container(pod, "sglang")
     is_ready = ready(pod)
-    wrong, hopeless = ("stopping", False) if metadata.get("deletionTimestamp") else trouble(pod, stuck, events)
+    stopping = bool(metadata.get("deletionTimestamp"))
+    wrong, hopeless = ("stopping", False) if stopping else trouble(pod, stuck, events)
+    down = bool(crash(stuck))
+    # The kubelet restarts a container at once after its first crash, so the crash is often seen only afterwards.
+    last = crash(stuck) or stuck.get("lastState", {}).get("terminated") or {}
     return Rank(
         rank=int(metadata["labels"][RANK]),
         pod=metadata["name"],
@@ -118,7 +127,9 @@ def read_rank(pod: Mapping[str, Any], events: Iterable[Mapping[str, Any]]) -> Ra
         hopeless=not is_ready and hopeless,
         last_exit=_last_exit(container),
         lost=_last_exit(container) in _UNWATCHED,
-        failure=_failure(crash(stuck)),
+        failure="" if stopping else _failure(last),
+        crash=f"{metadata.get('uid', '')}/{int(stuck.get('restartCount', 0)) + down}",
+        down=down,
         event=last_event(str(metadata.get("uid", "")), events),
     )
 
@@ -131,18 +142,26 @@ def read_group(pods: Iterable[Mapping[str, Any]], events: Iterable[Mapping[str, 
 
 
 def with_history(group: Group, crashes: MutableMapping[str, dict[str, str]]) -> Group:
-    """Give a rank another chance if its crashes were different failures; ``crashes`` is updated with those seen.
+    """Tell from their crashes whether waiting for ranks can help; ``crashes`` is updated with those seen.
 
-    Kubernetes keeps only the last crash of a container, so ``crashes`` maps ``{pod: {number of restarts: failure}}``.
+    Kubernetes keeps only the last crash of a container, and the group supervisor replaces all pods if only some ranks
+    crashed. ``crashes`` therefore maps ``{pod: {crash: failure}}``, also for the pods before the present one.
     """
 
     def weighed(rank: Rank) -> Rank:
         seen = crashes.setdefault(rank.pod, {})
-        if not rank.failure:
+        if rank.ready or not rank.failure:
             return rank
-        seen.setdefault(str(rank.restarts), rank.failure)
-        repeated = seen.get(str(rank.restarts - 1), rank.failure) == rank.failure
-        return rank if repeated or rank.restarts >= _CRASHES_AT_MOST else replace(rank, hopeless=False)
+        seen[rank.crash] = rank.failure
+        uid, _slash, number = rank.crash.rpartition("/")
+        # Crashes that were not seen count as the same failure. A container that runs may have crashed long ago.
+        unseen = int(number) - sum(one.startswith(f"{uid}/") for one in seen) if rank.down else 0
+        same, all_seen = unseen + list(seen.values()).count(rank.failure), unseen + len(seen)
+        if same < _SAME_CRASHES and all_seen < _CRASHES:
+            return rank
+        return replace(
+            rank, hopeless=True, trouble=rank.trouble or f"crashed {all_seen} times, last with {rank.failure}"
+        )
 
     return replace(group, ranks=[weighed(rank) for rank in group.ranks])
 

@@ -18,8 +18,6 @@ from .labels import TRANSPORT
 _FINAL = frozenset(
     {"CreateContainerConfigError", "CreateContainerError", "ErrImageNeverPull", "InvalidImageName", "RunContainerError"}
 )
-# A rank that starts before rank 0 may crash once; a second crash with the same failure is a fault of the rank.
-_CRASHES = 2
 # The kubelet retries every few seconds; so many failures are not a race at the start.
 _SANDBOX_FAILURES = 3
 
@@ -45,9 +43,9 @@ def trouble(
     warnings = _warnings_of(pod, events)
     waiting = container.get("state", {}).get("waiting") or {}
     reason = waiting.get("reason", "")
-    restarts = int(container.get("restartCount", 0))
     if last := crash(container):
-        return f"crashed with exit code {last.get('exitCode', '?')}", restarts >= _CRASHES
+        # One crash says little: group_status counts them.
+        return f"crashed with exit code {last.get('exitCode', '?')}", False
     if reason in _FINAL:
         return f"{reason}: {waiting.get('message', '')}", True
     if reason in {"ErrImagePull", "ImagePullBackOff"}:

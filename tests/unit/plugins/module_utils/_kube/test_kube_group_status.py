@@ -70,24 +70,26 @@ def test_a_loading_rank_is_worth_waiting_for() -> None:
 
 
 @pytest.mark.parametrize(("restarts", "hopeless"), [(1, False), (2, True), (5, True)])
-def test_a_second_crash_ends_the_wait(restarts: int, hopeless: bool) -> None:
-    crashed = pod(
-        1,
-        ready=False,
-        restartCount=restarts,
-        state={"waiting": {"reason": "CrashLoopBackOff"}},
-        lastState={"terminated": {"exitCode": 2}},
-    )
-    group = status.read_group([pod(0), crashed], [], 2)
+def test_a_third_crash_ends_the_wait(restarts: int, hopeless: bool) -> None:
+    group = status.with_history(status.read_group([pod(0), *crashing(restarts, "bind", rank=1)], [], 2), {})
     assert group.hopeless is hopeless
-    assert f"crashed with exit code 2, restarted {restarts} time(s)" in group.lines()[1]
+    assert f"crashed with exit code 1, restarted {restarts} time(s)" in group.lines()[1]
     assert group.troubled()[0].rank == 1
 
 
-def crashing(restarts: int, message: str) -> list[dict[str, Any]]:
+def crashing(restarts: int, message: str, rank: int = 0, uid: str = "", runs: bool = False) -> list[dict[str, Any]]:
+    """Return a rank that crashed after so many restarts, or before the last of them if it runs again."""
     last = {"exitCode": 1, "reason": "Error", "message": f"Traceback\n{message}\n"}
-    state = {"waiting": {"reason": "CrashLoopBackOff"}}
-    return [pod(0, ready=False, restartCount=restarts, state=state, lastState={"terminated": last})]
+    state: dict[str, Any] = {"running": {}} if runs else {"waiting": {"reason": "CrashLoopBackOff"}}
+    found = pod(rank, ready=False, restartCount=restarts, state=state, lastState={"terminated": last})
+    found["metadata"]["uid"] = uid or found["metadata"]["uid"]
+    return [found]
+
+
+def looked_at(*pods: list[dict[str, Any]]) -> list[status.Group]:
+    """Return what one wait made of a rank's states, one after the other."""
+    crashes: dict[str, dict[str, str]] = {}
+    return [status.with_history(status.read_group(each, [], 1), crashes) for each in pods]
 
 
 @pytest.mark.parametrize(
@@ -98,13 +100,33 @@ def crashing(restarts: int, message: str) -> list[dict[str, Any]]:
         ("bind: port 20000 in use", "CUDA out of memory", 5, True),
     ],
 )
-def test_two_different_failures_are_not_the_same_crash_twice(
+def test_different_failures_are_not_the_same_crash_again(
     first: str, second: str, restarts: int, hopeless: bool
 ) -> None:
-    crashes: dict[str, dict[str, str]] = {}
-    status.with_history(status.read_group(crashing(restarts - 1, first), [], 1), crashes)
-    group = status.with_history(status.read_group(crashing(restarts, second), [], 1), crashes)
-    assert group.hopeless is hopeless
+    assert looked_at(crashing(restarts - 1, first), crashing(restarts, second))[-1].hopeless is hopeless
+
+
+def test_crashes_count_over_the_pods_that_the_supervisor_replaced() -> None:
+    """The rank crashes late, so every pod of it is seen with one crash, after which it runs again."""
+    seen = looked_at(
+        *(
+            crashing(1, "torch.OutOfMemoryError: CUDA out of memory", uid=uid, runs=True)
+            for uid in ("first", "first", "second", "second", "third", "third")
+        )
+    )
+    assert [group.hopeless for group in seen] == [False] * 4 + [True] * 2
+    assert "crashed 3 times, last with 1 Error torch.OutOfMemoryError: CUDA out of memory" in seen[-1].lines()[0]
+
+
+def test_old_crashes_of_a_rank_that_runs_do_not_end_the_wait() -> None:
+    assert not looked_at(crashing(7, "bind", runs=True))[0].hopeless
+
+
+def test_the_end_of_a_pod_that_is_deleted_is_no_crash() -> None:
+    pods = [crashing(0, "killed", uid=uid) for uid in ("first", "second", "third", "fourth")]
+    for (leaving,) in pods:
+        leaving["metadata"]["deletionTimestamp"] = "2026-11-21T12:00:00Z"
+    assert not any(group.hopeless for group in looked_at(*pods))
 
 
 @pytest.mark.parametrize(
