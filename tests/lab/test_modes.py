@@ -58,7 +58,6 @@ def options(mode: str) -> dict[str, Any]:
         "gb10_rdma_mode": mode,
         "gb10_models_dir": "/srv/models",
         "sglang_model_source": "local",
-        "sglang_transport_gate": "enforce",
         "sglang_cache_dir": "/var/cache/sglang",
         "serving_plan_overrides": {"topology": {"nodes": 2, "tp": 2}},
     }

@@ -62,11 +62,7 @@ def pod(mode: str) -> dict[str, Any]:
     plan, _findings = plan_group(
         fabric(), profile(), settings(rdma_mode=mode, rdma_resources=("rdma/gb10",), models_dir="")
     )
-    sets = [
-        each
-        for each in manifests.render(plan, pods.PodOptions(transport_gate="enforce"), {}, {})
-        if each["kind"] == "StatefulSet"
-    ]
+    sets = [each for each in manifests.render(plan, pods.PodOptions(), {}, {}) if each["kind"] == "StatefulSet"]
     spec = dict(sets[0]["spec"]["template"]["spec"])
     # the service account belongs to the group, which is not started here
     spec.pop("serviceAccountName")

@@ -106,8 +106,7 @@ def has_died(pod: dict[str, Any]) -> bool:
 
 @pytest.fixture(scope="module")
 def cluster(make_lab: Callable[[], LabCommand]) -> Iterator[Cluster]:
-    values = {"serving_plan_overrides": TWO, "sglang_transport_gate": "enforce"}
-    made = Cluster.deployed(make_lab(), nodes=2, nccl_verify_timeout=20, **values)
+    made = Cluster.deployed(make_lab(), nodes=2, nccl_verify_timeout=20, serving_plan_overrides=TWO)
     made.play("serve")
     yield made
 

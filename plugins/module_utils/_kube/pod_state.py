@@ -66,6 +66,13 @@ def _unmet(pod: Mapping[str, Any]) -> tuple[str, bool]:
         # A rank that connected over another transport keeps it until it is restarted.
         wrong = unproven.get("reason") == "WrongTransport" and bool(pod["spec"].get("readinessGates"))
         return f"transport: {unproven.get('message', '')}", wrong
+    if false.get("Ready", {}).get("reason") == "ReadinessGatesNotReady":
+        name = pod["metadata"]["name"]
+        return (
+            "transport: the container transport has written no condition, so the pod cannot become ready. It needs the "
+            f"API server, which pods of every node must reach. Look at kubectl logs {name} -c transport",
+            False,
+        )
     return "", False
 
 

@@ -60,7 +60,7 @@ class PodOptions:
     host_ipc: bool = False
     readiness: str = "auto"
     secrets: Mapping[str, tuple[str, str]] = field(default_factory=dict)
-    transport_gate: TransportGate = "warn"
+    transport_gate: TransportGate = "enforce"
     sysfs_root: str = "/sys"
     supervisor: bool = True
     stuck_after: int = 120

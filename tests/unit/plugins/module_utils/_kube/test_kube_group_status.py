@@ -178,6 +178,14 @@ def test_a_rank_whose_transport_is_not_proven_says_why(reason: str, gates: bool,
     assert (rank.trouble, rank.hopeless) == ("transport: NCCL transport socket", hopeless)
 
 
+def test_a_gate_without_a_condition_names_the_log_that_says_why() -> None:
+    waiting = pod(0, ready=False, started=True)
+    waiting["status"]["conditions"][0]["reason"] = "ReadinessGatesNotReady"
+    group = status.read_group([waiting], [], 1)
+    assert "kubectl logs g-0-0 -c transport" in group.lines()[0]
+    assert not group.hopeless
+
+
 def test_a_pod_that_is_leaving_is_not_ready() -> None:
     leaving = pod(0)
     leaving["metadata"]["deletionTimestamp"] = "2026-11-21T12:00:00Z"

@@ -166,8 +166,7 @@ def test_a_server_that_is_not_root_has_a_home_that_it_can_write() -> None:
 
 @pytest.mark.parametrize("mode", ["privileged", "ipc_lock", "restricted", "none"])
 def test_nccl_writes_to_a_directory_of_its_own_that_an_unprivileged_sidecar_reads(mode: str) -> None:
-    enforced = pods.PodOptions(transport_gate="enforce")
-    spec = pod_of(rendered(enforced, rdma_mode=mode, rdma_resources=("rdma/gb10",)), 1)["spec"]
+    spec = pod_of(rendered(rdma_mode=mode, rdma_resources=("rdma/gb10",)), 1)["spec"]
     server, sidecar = spec["containers"]
     assert {"name": "nccl", "emptyDir": {"sizeLimit": "1Gi"}} in spec["volumes"]
     assert {"name": "nccl", "mountPath": "/var/log/nccl"} in server["volumeMounts"]
