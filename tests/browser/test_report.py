@@ -84,13 +84,13 @@ def page(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 def chromium(*arguments: str | Path) -> str:
     program = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    assert program, "no Chromium here; on Debian: apt-get install --no-install-recommends chromium"
+    assert program, "Chromium is not installed; on Debian: apt-get install --no-install-recommends chromium"
     command = [program, "--headless", "--no-sandbox", "--disable-gpu", *arguments]
     return subprocess.run(command, check=True, capture_output=True, text=True, timeout=120).stdout
 
 
 @pytest.mark.parametrize("width", [375, 500, 1200])
-def test_nothing_runs_over_the_edge_and_nothing_is_fetched(page: Path, width: int) -> None:
+def test_nothing_is_wider_than_the_page_and_nothing_is_fetched(page: Path, width: int) -> None:
     probed = page.with_name(f"probed-{width}.html")
     framed = html.escape(page.read_text().replace("</body>", PROBE))
     probed.write_text(FRAME.format(width=width, page=framed))

@@ -22,13 +22,13 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "tests" / "unit" / "samples"), str(ROOT / "collections")]
 
 
-# Seconds of processor time for a log of some 20 KiB, and for one of 1 MiB; usual are 0.002 and 0.1.
+# Limits in seconds of CPU time for a log of about 20 KiB and for one of 1 MiB. Usual times are 0.002 and 0.1 seconds.
 LIMITS = (0.5, 5.0)
 MEMORY_MIB = 100
 
 
 def repeated(data: bytes, size: int = 1 << 20) -> bytes:
-    """Return a log again and again, with other numbers in every copy, so that nothing in it is known already."""
+    """Repeat a log up to ``size`` bytes, with different numbers in each copy, so that no line occurs twice."""
 
     def copy(number: int) -> bytes:
         return re.sub(rb"\d{3,6}", lambda found: str(int(found[0]) + number).encode(), data)
@@ -40,7 +40,7 @@ def repeated(data: bytes, size: int = 1 << 20) -> bytes:
 
 
 def peak_mib() -> float:
-    """Return the largest memory that this process has used."""
+    """Return the peak memory of this process in MiB."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 

@@ -157,7 +157,7 @@ def delay_lo(more: bool) -> bool:
 
 
 def compare_bytes(seen: dict[str, Any]) -> list[dict[str, Any]]:
-    """Hold predicted bytes against measured ones, for each batch size over Socket."""
+    """Compare predicted bytes with measured ones, for each batch size over Socket."""
     shape, split = exchange.Shape.read(CONFIG), exchange.Split(nodes=2, tp=2, pp=1)
     rows = []
     for load, other in zip(seen["socket"]["loads"], seen["shm"]["loads"], strict=True):
@@ -182,7 +182,7 @@ def compare_bytes(seen: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def compare_times(seen: dict[str, Any]) -> list[dict[str, Any]]:
-    """Hold the predicted time of the fabric per decode pass against the measured time between tokens."""
+    """Compare the predicted fabric time per decode pass with the measured time between tokens."""
     shape, split = exchange.Shape.read(CONFIG), exchange.Split(nodes=2, tp=2, pp=1)
     rows = []
     for name, setting in seen.items():

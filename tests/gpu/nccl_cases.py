@@ -63,7 +63,7 @@ TIMEOUT = 120
 
 @dataclass(frozen=True)
 class Case:
-    """One setting: its environment, for all ranks and for one, what the ranks do, and the verdict it must give."""
+    """One case: the environment of the ranks, the work that they do, and the expected verdict."""
 
     name: str
     verdict: str
@@ -98,14 +98,14 @@ CASES = (
     ),
     Case("net-mask", "socket", "channels", {"NCCL_DEBUG_SUBSYS": "INIT,NET,ENV"}),
     Case("ib-disabled", "socket", "channels", {"NCCL_IB_DISABLE": "1"}, cause="ib_disabled"),
-    # NCCL 2.28.9 takes NCCL_NET without a word: the verdict is sure, its cause is not in the log.
+    # NCCL 2.28.9 obeys NCCL_NET without logging it: the verdict is certain, but the log does not show its cause.
     Case("net-socket", "socket", "channels", {"NCCL_NET": "Socket"}),
     Case("hca-wrong", "socket", "channels", {"NCCL_IB_HCA": "enp1s0f0np0"}),
     Case("plugin-missing", "socket", "channels", {"NCCL_NET_PLUGIN": "spcx"}),
     Case("plugin-none", "socket", "channels", {"NCCL_NET_PLUGIN": "none"}),
     Case("debug-file", "socket", "channels", {"NCCL_DEBUG_FILE": "{out}/debug-file.%h.%p.file"}),
     Case("lazy", "socket", "selection", work="init"),
-    # A killed process loses the end of its buffer, and with it perhaps the channel lines.
+    # A killed process loses the end of its output buffer, which may contain the channel lines.
     Case("killed", "socket", "channels|selection", work="kill"),
     Case("net-ib-forced", "error", "failure", {"NCCL_NET": "IB"}, cause="net_forced_missing"),
     Case("interface-missing", "error", "failure", {"NCCL_SOCKET_IFNAME": "nosuch0"}, cause="no_socket_interface"),
@@ -144,7 +144,7 @@ def run_case(case: Case, out: Path) -> list[Path]:
 
 
 def judge_case(case: Case, logs: list[Path]) -> dict[str, Any]:
-    """Judge the logs of one case together and hold the judgement against what was expected."""
+    """Judge the logs of one case together and compare the verdict with the expected one."""
     read = {}
     for log in logs:
         # The rank's output and its debug file are one source; here only one of them has NCCL's lines.
@@ -169,11 +169,11 @@ def judge_case(case: Case, logs: list[Path]) -> dict[str, Any]:
 
 
 def main() -> int:
-    """Run all cases, three at a time, and print what came out."""
+    """Run all cases, three at a time, and print the results."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
     parser.add_argument("--out", type=Path, default=Path("nccl-cases"), help="directory for logs and cases.json")
     parser.add_argument("--only", nargs="*", default=[], help="names of cases; all when left out")
-    parser.add_argument("--judge", action="store_true", help="only judge logs that are there")
+    parser.add_argument("--judge", action="store_true", help="judge existing logs without running NCCL")
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
     logs = options.out / "logs"

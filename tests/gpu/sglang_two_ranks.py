@@ -84,7 +84,7 @@ def command(rank: int, models: Path, eagle: bool) -> list[str]:
 
 
 def environment(rank: int) -> dict[str, str]:
-    """Return the environment in which a rank has its own GPU and is a host of its own to NCCL."""
+    """Return an environment that gives a rank its own GPU and makes NCCL treat it as a separate host."""
     return os.environ | {
         "CUDA_VISIBLE_DEVICES": str(rank),
         "NCCL_HOSTID": f"node{rank}",
@@ -103,7 +103,7 @@ def start(argv: list[str], own: dict[str, str], log: Path) -> subprocess.Popen[b
 
 
 def stop(ranks: list[subprocess.Popen[bytes]]) -> None:
-    """Kill the ranks with everything that they started."""
+    """Kill the ranks and all their child processes."""
     for rank in ranks:
         if rank.poll() is None:
             os.killpg(rank.pid, signal.SIGKILL)
@@ -154,7 +154,7 @@ def generate() -> dict[str, Any]:
 
 
 def compare(eagle: bool) -> dict[str, Any]:
-    """Return what the server says that it runs, beside what it was told."""
+    """Return the settings that the server reports, beside those that were requested."""
     info = json.loads(ask("/server_info"))
     told = {
         "tp_size": 2,

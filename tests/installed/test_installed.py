@@ -17,7 +17,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 BIN = Path(sys.executable).parent
-# What ships, and what of a working tree must not.
+# SHIPPED: directories of the artifact. DIRT: files that a working tree may contain and the artifact must not.
 SHIPPED = ("docs", "meta", "playbooks", "plugins", "profiles", "roles", "scripts", "sweeps")
 DIRT = (
     "results/sweep.jsonl",
@@ -94,7 +94,7 @@ def test_everything_has_documentation(collections: Path, home: Path) -> None:
 
 def test_the_documentation_follows_the_schema_of_a_documentation_site(home: Path) -> None:
     lint = ("lint-collection-docs", "--plugin-docs", "--skip-rstcheck")
-    # antsibull-docs finds ansible-doc, and ansible-doc the other collections, on the path of this Python
+    # antsibull-docs looks for ansible-doc beside this Python, and ansible-doc looks there for other collections
     shown = run(BIN / "antsibull-docs", *lint, home, cwd=home)
     assert shown.stdout.strip() == ""
 

@@ -20,7 +20,7 @@ sys.path[:0] = [str(_LAB), str(_LAB / "hosts"), str(_LAB.parent / "collections")
 
 @pytest.fixture(scope="module")
 def make_lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., LabCommand]]:
-    """A function that makes labs; all are removed at the end. Its arguments are the names of inventories to use."""
+    """Return a function that creates a lab with the named inventories; remove all these labs at the end."""
     if os.geteuid() != 0:
         pytest.fail("the lab needs root: run these tests with sudo")
     made = []

@@ -32,11 +32,11 @@ class LabCommand:
 
     @property
     def results(self) -> Path:
-        """Where playbooks put what they found."""
+        """The directory in which playbooks store their results."""
         return self.state / "results"
 
     def __call__(self, *words: str, check: bool = True, timeout: float = 300) -> str:
-        """Run labctl; its standard output. Fails with what it said on standard error."""
+        """Run labctl and return its standard output; fail with its standard error."""
         done = subprocess.run(
             [LABCTL, *words], env=self.environment, capture_output=True, text=True, timeout=timeout, check=False
         )
@@ -44,47 +44,47 @@ class LabCommand:
         return done.stdout
 
     def up(self, nodes: int = 1, *, kubernetes: bool = False, hosts: str = "", layout: str = "switch") -> None:
-        """Start the lab, or add nodes to it; with Kubernetes its packages are brought first, which may take long."""
+        """Start the lab, or add nodes to it; with ``kubernetes``, first fetch its packages, which may take minutes."""
         kind = ["--hosts", hosts] if hosts else []
         wanted = ["--nodes", str(nodes), "--layout", layout, *kind]
         self("up", *wanted, "--kubernetes" if kubernetes else "--no-kubernetes", timeout=1800)
 
     def shell(self, host: str, script: str) -> str:
-        """Run a script of bash on a host; it fails with its first failing command."""
+        """Run a bash script on a host and return its output; stop and fail at the first failing command."""
         return self("exec", host, "--", "bash", "-euo", "pipefail", "-c", script).strip()
 
     def fingerprint(self, host: str) -> str:
-        """Everything on a host that a role can change."""
+        """Return everything on a host that a role can change, as lines of text."""
         return self("exec", host, "--", *FINGERPRINT)
 
     def start(self, *words: str) -> subprocess.Popen[bytes]:
-        """Start labctl and don't wait for it."""
+        """Start labctl without waiting for its end."""
         return subprocess.Popen([LABCTL, *words], env=self.environment, stderr=subprocess.DEVNULL)
 
     def run(self, *command: str | Path, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
-        """Run a command beside the hosts, in the lab's network."""
+        """Run a command on this machine, in the lab's network."""
         return subprocess.run(
             [LABCTL, "run", "--", *command],
             cwd=CHECKOUT, env=self.environment, input=stdin, capture_output=True, text=True, timeout=1800, check=False,
         )  # fmt: skip
 
     def playbook(self, playbook: str, *words: str | Path, **values: Any) -> list[str | Path]:
-        """The command that plays ``playbook``: its name, or its path in the repository."""
+        """Return the command that runs a playbook, given by its name or by its path in the repository."""
         program = CHECKOUT / ".venv" / "bin" / "ansible-playbook"
         path = playbook if "/" in playbook else f"playbooks/{playbook}.yml"
         values.setdefault("gb10_results_dir", str(self.results))
-        # Words come last: of two -e that say different things the later one counts.
+        # ``words`` come last: if two -e options set the same variable, Ansible uses the later one.
         given = [word for path in self.inventory or [self.state / "inventory"] for word in ("-i", path)]
         return [program, *given, path, "-e", json.dumps(values), *words]
 
     def play(self, playbook: str, *words: str | Path, check: bool = True, **values: Any) -> str:
-        """Run a playbook with variables; what it said. It has to succeed, or to fail without ``check``."""
+        """Run a playbook with variables and return its output. It must succeed, or fail if ``check`` is false."""
         done = self.run(*self.playbook(playbook, *words, **values))
         assert (done.returncode == 0) is check, done.stdout[-8000:] + done.stderr[-2000:]
         return done.stdout
 
     def killed(self, playbook: str, point: str, *words: str | Path, **values: Any) -> str:
-        """Run a playbook and kill it, with all its children, as soon as its output matches; the output until then."""
+        """Run a playbook, kill it with all its children as soon as its output matches, and return that output."""
         output = ""
         with subprocess.Popen(
             [LABCTL, "run", "--", *self.playbook(playbook, *words, **values)], cwd=CHECKOUT,
@@ -102,13 +102,13 @@ class LabCommand:
 
 
 def recap(output: str, count: str) -> dict[str, int]:
-    """One of the counts of a playbook's last lines (``changed``, ``failed``, ...), host by host."""
+    """Return one count of a playbook's recap (``changed``, ``failed``, ...) per host."""
     end = output.partition("PLAY RECAP")[2]
     return {host: int(number) for host, number in re.findall(rf"^(\S+)\s*: .*\b{count}=(\d+)", end, re.MULTILINE)}
 
 
 def changed(output: str) -> int:
-    """How many tasks changed something, of all hosts; fails for an output without an end."""
+    """Return the number of tasks that changed something on any host; fail if the output has no recap."""
     counts = recap(output, "changed")
     assert counts, output[-2000:]
     return sum(counts.values())

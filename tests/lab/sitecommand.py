@@ -24,7 +24,7 @@ PATIENCE = 300
 
 @dataclass
 class Site:
-    """A lab with Kubernetes: ``more`` is an inventory beside labctl's own, ``values`` what every playbook is told."""
+    """A lab with Kubernetes: ``more`` is an additional inventory, ``values`` are variables for every playbook."""
 
     lab: LabCommand
     group: str = "gemma-4-31b-it"
@@ -46,44 +46,44 @@ class Site:
         return ["-i", self.more] if self.more else []
 
     def play(self, playbook: str, *words: str | Path, check: bool = True, **values: Any) -> str:
-        """Run a playbook with variables; its output."""
+        """Run a playbook with variables and return its output."""
         return self.lab.play(playbook, *self._beside(), *words, check=check, **{**self.values, **values})
 
     def killed(self, playbook: str, point: str, **values: Any) -> str:
-        """Run a playbook and kill its control process as soon as its output matches; the output until then."""
+        """Run a playbook, kill its control process as soon as its output matches, and return that output."""
         return self.lab.killed(playbook, point, *self._beside(), **{**self.values, **values})
 
     def import_image(self, archive: Path, nodes: Iterable[str]) -> None:
-        """Give nodes the images of a docker archive."""
+        """Import the images of a Docker archive on nodes."""
         for node in nodes:
             with archive.open("rb") as stream:
                 importing = [LABCTL, "exec", node, "--", "k3s", "ctr", "images", "import", "-"]
                 subprocess.run(importing, stdin=stream, check=True, env=self.lab.environment, timeout=900)
 
     def ask(self, *words: str, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
-        """Run kubectl as a laptop would, in the namespace unless words name another."""
+        """Run kubectl as on a user's laptop, in this site's namespace unless ``words`` name another one."""
         path = next(iter(sorted(CACHE.glob("kubernetes-*/bin/kubectl"))))
         where = ["--kubeconfig", self.lab.state / "kubeconfig", "--context", "gb10"]
         space = [f"--namespace={self.namespace}"] if self.namespace else []
         return self.lab.run(path, *where, *space, *words, stdin=stdin)
 
     def kubectl(self, *words: str, stdin: str | None = None) -> str:
-        """Run kubectl, which has to succeed; what it printed."""
+        """Run kubectl, which must succeed, and return its output."""
         done = self.ask(*words, stdin=stdin)
         assert done.returncode == 0, f"kubectl {' '.join(words)}\n{done.stdout}{done.stderr}"
         return done.stdout
 
     def get(self, *words: str) -> dict[str, Any]:
-        """What the API has."""
+        """Return objects as the API server has them."""
         return dict(json.loads(self.kubectl("get", *words, "-o", "json")))
 
     def pods(self, group: str = "") -> list[dict[str, Any]]:
-        """The pods of a group, rank 0 first."""
+        """Return the pods of a group, rank 0 first."""
         found = self.get("pods", f"--selector=gb10.cluster/instance={group or self.group},gb10.cluster/rank")["items"]
         return sorted(found, key=lambda pod: int(pod["metadata"]["labels"]["gb10.cluster/rank"]))
 
     def incarnations(self) -> set[str]:
-        """What changes with every start of every rank of the group; fails unless all ranks are ready."""
+        """Return ids that change with every start of a rank's process; fail unless all ranks are ready."""
         pods = self.pods()
         assert pods
         assert all(map(is_ready, pods)), self.kubectl("get", "pods", "-o", "wide")
@@ -94,7 +94,7 @@ class Site:
         return self.kubectl("exec", f"{group or self.group}-0-0", "-c", "sglang", "--", *words)
 
     def signal(self, node: str, rank: int, name: str) -> None:
-        """Send a signal to a rank's process, from its host."""
+        """Send a signal to a rank's process, on its host."""
         # The bracket keeps pkill from finding its own command line.
         self.lab("exec", node, "--", "pkill", f"-{name}", "-f", f"[l]aunch_server.*--node-rank {rank} ")
 
@@ -109,7 +109,7 @@ class Site:
         raise AssertionError(f"not ready after {patience} s:\n{self.kubectl('get', 'pods', '-o', 'wide')}")
 
     def left(self, host: str, may_differ: str) -> list[str]:
-        """Lines of a host's fingerprint that differ from the one in ``before``."""
+        """Return the lines of a host's fingerprint that differ from ``before``."""
         patience = time.monotonic() + 10
         while True:
             now = set(self.lab.fingerprint(host).splitlines())
@@ -122,13 +122,13 @@ class Site:
 
 
 def is_ready(pod: Mapping[str, Any]) -> bool:
-    """Tell whether a pod is ready, and not on its way out."""
+    """Return whether a pod is ready and not being deleted."""
     conditions = {c["type"]: c["status"] for c in pod["status"].get("conditions", [])}
     return conditions.get("Ready") == "True" and "deletionTimestamp" not in pod["metadata"]
 
 
 def incarnations(pods: Iterable[Mapping[str, Any]]) -> set[str]:
-    """What changes with every start of every rank's process."""
+    """Return ids that change with every start of a rank's process."""
     return {
         f"{pod['metadata']['uid']}/{status['restartCount']}"
         for pod in pods
@@ -138,7 +138,7 @@ def incarnations(pods: Iterable[Mapping[str, Any]]) -> set[str]:
 
 
 def time_to_ready(pods: Iterable[Mapping[str, Any]]) -> float:
-    """Seconds from the creation of the first rank to the last one's readiness, by the API's own stamps."""
+    """Return the seconds from the first rank's creation to the last rank's readiness, by the API's timestamps."""
     known = list(pods)
     created = min(pod["metadata"]["creationTimestamp"] for pod in known)
     ready = max(c["lastTransitionTime"] for pod in known for c in pod["status"]["conditions"] if c["type"] == "Ready")
@@ -146,5 +146,5 @@ def time_to_ready(pods: Iterable[Mapping[str, Any]]) -> float:
 
 
 def revisions(pods: Iterable[Mapping[str, Any]]) -> set[str]:
-    """What the pods of one deployment have in common."""
+    """Return the revisions of pods; pods of one deployment have the same revision."""
     return {pod["metadata"]["annotations"]["gb10.cluster/revision"] for pod in pods}

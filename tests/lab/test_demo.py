@@ -28,7 +28,7 @@ def site(lab: LabCommand) -> Site:
     return Site(lab, before={host: lab.fingerprint(host) for host in SPARKS})
 
 
-def test_check_mode_runs_through_on_virgin_hosts_and_changes_nothing(site: Site) -> None:
+def test_check_mode_runs_to_its_end_on_untouched_hosts_and_changes_nothing(site: Site) -> None:
     site.play("site", "--check", "--diff")
     left = {host: site.left(host, "^$") for host in SPARKS}
     assert not any(left.values()), json.dumps(left, indent=2)
@@ -55,14 +55,14 @@ def test_a_second_run_changes_nothing(lab: LabCommand) -> None:
     [
         ("unprivileged", "/dev/infiniband", "gb10_rdma_mode"),
         ("no-vf-address", "Network is unreachable", "IPv4"),
-        # last, since it takes away what the one before spoiled
+        # last: this fault deletes a NAD that the fault before it changed
         ("missing-nad", "gb10-rail1-vf0", "playbooks/kubernetes.yml"),
     ],
 )
 def test_a_fault_ends_the_run_with_rank_cause_and_remedy(lab: LabCommand, fault: str, cause: str, remedy: str) -> None:
     lab.play("serve_stop", profile="gemma-4-31b-it")
     said = lab.play("lab/serve_with_fault.yml", check=False, lab_fault=fault)
-    # Ansible folds long messages: judge the words.
+    # Ansible wraps long messages, so compare them without line breaks.
     message = " ".join(said[said.rindex("fatal:") :].split())
     assert re.search(r"rank:? \d", message), message
     assert cause in message, message
@@ -71,6 +71,6 @@ def test_a_fault_ends_the_run_with_rank_cause_and_remedy(lab: LabCommand, fault:
 
 def test_reset_leaves_nothing(site: Site) -> None:
     site.play("reset", k3s_reset_confirm="yes")
-    # containerd creates its directory; K3s leaves the kernel's packet forwarding on until the next boot
+    # containerd creates /opt/containerd, and K3s leaves packet forwarding on until the next boot
     left = {host: site.left(host, r"^/opt/containerd|^setting .* forwarding") for host in SPARKS}
     assert not any(left.values()), json.dumps(left, indent=2)

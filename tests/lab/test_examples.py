@@ -11,7 +11,7 @@ import pytest
 from labcommand import LabCommand, changed, recap
 from sitecommand import Site
 
-# example -> hosts, layout of the lab, kind of hosts
+# example: number of hosts, layout of the lab, kind of hosts
 EXAMPLES = {
     "2x-gb10-direct": (["spark1", "spark2"], "switch", "spark"),
     "3x-gb10-ring": (["spark1", "spark2", "spark3"], "ring", "spark"),

@@ -25,7 +25,7 @@ def site(make_lab: Callable[[], LabCommand]) -> Site:
 
 
 def states(site: Site, host: str) -> dict[str, str]:
-    """NetworkManager's state of each interface."""
+    """Return NetworkManager's state of each interface."""
     lines = site.lab.shell(host, "nmcli --terse --fields DEVICE,STATE device").splitlines()
     return dict(line.split(":", 1) for line in lines)
 

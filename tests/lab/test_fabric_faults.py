@@ -27,13 +27,13 @@ def values(mtu: int) -> dict[str, int]:
 
 
 class Fabric:
-    """playbooks/fabric.yml against a lab, with one VF a rail."""
+    """Run playbooks/fabric.yml in a lab, with one VF per rail."""
 
     def __init__(self, lab: LabCommand) -> None:
         self.lab = lab
 
     def play(self, mtu: int, *arguments: str, hosts: str = HOST) -> tuple[int, str]:
-        """Run the playbook; its exit status and what it said, unwrapped."""
+        """Run the playbook; return its exit status and its output without line breaks."""
         done = self.lab.run(*self.lab.playbook("fabric", "--limit", hosts, *arguments, **values(mtu)))
         return done.returncode, " ".join((done.stdout + done.stderr).split())
 
@@ -42,7 +42,7 @@ class Fabric:
         self.lab.killed("fabric", re.escape(task), "--limit", HOST, *arguments, **values(mtu))
 
     def while_pending(self, begin: str, end: str) -> None:
-        """Let the host break something once the new netplan file is in place, until the change is settled."""
+        """Run ``begin`` on the host when the new netplan file is in place, and ``end`` when the change is settled."""
         script = (
             f"until grep -q 'mtu: {NEW}' {NETPLAN}; do sleep 0.02; done; {begin};"
             f" while [ -e /var/lib/gb10/netplan/pending.json ]; do sleep 0.1; done; {end}"
@@ -50,7 +50,7 @@ class Fabric:
         self.lab.shell(HOST, f'systemd-run --quiet --collect bash -c "{script}"')
 
     def mtu(self, host: str) -> int:
-        """The one MTU of file and interfaces; fails when a host is between two states or anything is left behind."""
+        """Return the MTU of the file and of all interfaces; fail if they differ or a temporary file is left."""
         links = json.loads(self.lab.shell(host, "ip -j address"))
         fabric = {link["ifname"]: link for link in links if re.match("en(p|P2p)1s0f0", link["ifname"])}
         found = {link["mtu"] for link in fabric.values()}
@@ -68,7 +68,7 @@ class Fabric:
         return found.pop()
 
     def eventually_undone(self, patience: float = 25) -> None:
-        """Wait for the host to take the change back by itself."""
+        """Wait until the host has rolled back the change by itself."""
         end = time.monotonic() + patience
         while self.lab.shell(HOST, "ls /var/lib/gb10/netplan/pending.json 2>/dev/null || true"):
             assert time.monotonic() < end, f"{HOST} still waits: {self.lab.shell(HOST, 'systemctl list-timers')}"
@@ -80,11 +80,11 @@ class Fabric:
     def settled(self) -> None:
         """Wait until no change is pending."""
         self.lab.shell(HOST, "while [ -e /var/lib/gb10/netplan/pending.json ]; do sleep 0.1; done")
-        # pending.json goes before the rest is tidied up
+        # the host deletes pending.json before it removes the undo service
         self.lab.shell(HOST, "while [ -e /etc/systemd/system/gb10-netplan-undo.service ]; do sleep 0.1; done")
 
     def outcome(self) -> dict[str, str]:
-        """How the last change ended."""
+        """Return how the last change ended."""
         return json.loads(self.lab.shell(HOST, "cat /var/lib/gb10/netplan/last.json"))
 
 
@@ -101,7 +101,7 @@ def lab_fabric(make_lab: Callable[[], LabCommand]) -> Fabric:
 
 @pytest.fixture
 def fabric(lab_fabric: Fabric) -> Iterator[Fabric]:
-    """The same, in the old state before and after every test."""
+    """Return the fabric in its old state, and restore that state after the test."""
     yield lab_fabric
     if lab_fabric.mtu(HOST) != OLD:
         status, said = lab_fabric.play(OLD)
