@@ -22,7 +22,7 @@ class ActionModule(ControllerAction):
 
     def act(self, options: Mapping[str, Any], task_vars: Mapping[str, Any]) -> dict[str, Any]:
         """Return picture and findings, and whether all hosts were read and are cabled like the inventory."""
-        facts = {host: task_vars["hostvars"][host].get("ansible_facts") or {} for host in options["hosts"]}
+        facts = {host: task_vars["hostvars"][host].get("ansible_facts") or {} for host in plain(options["hosts"])}
         unread = [host for host, known in facts.items() if "gb10_cabling" not in known]
         ports = ports_of({host: plain(known["gb10_cabling"]) for host, known in facts.items() if host not in unread})
         findings = judge(ports, plan_fabric(fabric_variables(options["hosts"], task_vars)[0])[0])

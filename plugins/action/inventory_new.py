@@ -42,7 +42,8 @@ class ActionModule(ControllerAction):
                 f"{', '.join(unread)}: not read. Correct the errors above, or leave these hosts out."
             )
         machines = [
-            Machine.of(known[host].get("ansible_host") or host, plain(known[host]["ansible_facts"])) for host in hosts
+            Machine.of(plain(known[host].get("ansible_host") or host), plain(known[host]["ansible_facts"]))
+            for host in hosts
         ]
         inventory = compose(machines)
         files = render(inventory, _flow)

@@ -16,7 +16,7 @@ from .suggest import suggest
 
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?")
 USUAL_VFS = 2
-SYSTEM_MOUNTS = ("/boot", "/snap", "/run", "/var/snap")
+SYSTEM_MOUNTS = ("/boot", "/etc", "/media", "/run", "/snap", "/tmp", "/usr", "/var/")
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,11 @@ class Machine:
             interface=str((found or {}).get("device") or main.get("interface") or ""),
             network=str(ip_interface(f"{ipv4['address']}/{ipv4['prefix']}").network) if known else "",
             vfs=min((facts.get("gb10_pf_totalvfs") or {"": 0}).values()),
-            free={mount["mount"]: int(mount.get("size_available") or 0) for mount in facts.get("mounts", [])},
+            free={
+                mount["mount"]: int(mount.get("size_available") or 0)
+                for mount in facts.get("mounts", [])
+                if "ro" not in str(mount.get("options", "")).split(",")
+            },
             ports=facts.get("gb10_cabling") or [],
         )
 

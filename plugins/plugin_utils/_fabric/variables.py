@@ -45,12 +45,12 @@ def _variables(host: str, hostvars: Mapping[str, Any], findings: list[Finding]) 
 
 
 def plain(value: Any) -> Any:
-    """Convert lazily templated containers to ordinary ones."""
+    """Convert lazily templated containers and Ansible's strings to ordinary ones, which PyYAML can write."""
     if isinstance(value, Mapping):
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [plain(item) for item in value]
-    return value
+    return str(value) if isinstance(value, str) else value
 
 
 def _assume_for_absent(variables: dict[str, dict[str, Any]], present: list[str]) -> None:

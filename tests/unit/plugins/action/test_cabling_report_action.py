@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ansible.parsing.dataloader import DataLoader
 from ansible_collections.gb10.cluster.plugins.action.cabling_report import ActionModule
 from fabric_samples import fabric
 
@@ -22,7 +23,9 @@ def report(*read: str) -> dict[str, Any]:
     for host in hostvars.keys() - set(read):
         hostvars[host]["ansible_facts"] = {}
     action = ActionModule.__new__(ActionModule)
-    return action.act({"hosts": list(hostvars)}, {"hostvars": hostvars, "ansible_play_hosts_all": list(hostvars)})
+    # strings of an inventory file, which PyYAML cannot write
+    names = DataLoader().load(f"[{', '.join(hostvars)}]")
+    return action.act({"hosts": names}, {"hostvars": hostvars, "ansible_play_hosts_all": names})
 
 
 def test_hosts_cabled_like_the_inventory_match() -> None:
@@ -30,6 +33,7 @@ def test_hosts_cabled_like_the_inventory_match() -> None:
     assert result["matches"]
     assert result["drawing"] == ["spark1 cage 0 === spark2 cage 0 (enp1s0f0np0 - enp1s0f0np0; 200 Gb/s)"]
     assert result["svg"].startswith("<svg ")
+    assert result["fitting"]["group"]["gb10_fabric_rails"][0]["network"] == "10.100.0.0/16"
 
 
 def test_a_host_that_was_not_read_does_not_match() -> None:

@@ -113,6 +113,13 @@ def test_models_go_where_every_machine_has_most_space() -> None:
         2, [], mounts=[{"mount": m, "size_available": s} for m, s in (("/", 5), ("/data", 50), ("/boot", 99))]
     )
     assert models_dir([one, two]) == "/data/models"
+    # a file that a container runtime mounts, a directory of K3s, and a file system that is mounted read-only
+    mounts = [
+        {"mount": "/", "size_available": 5, "options": "rw,relatime"},
+        *({"mount": mount, "size_available": 90} for mount in ("/etc/hostname", "/var/lib/rancher")),
+        {"mount": "/opt/cache", "size_available": 90, "options": "ro,relatime"},
+    ]
+    assert models_dir(machines(2, [], mounts=mounts)) == "/srv/models"
     small = Machine(**{**two.__dict__, "free": {"/": 7, "/data": 1}})
     assert models_dir([one, small]) == "/srv/models"
     assert models_dir([Machine(**{**two.__dict__, "free": {}})]) == "/srv/models"
