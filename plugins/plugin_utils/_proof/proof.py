@@ -86,7 +86,9 @@ class Proof:
     judged: Json = field(default_factory=lambda: nothing_read("the logs were not judged"))
     measured: list[Json] = field(default_factory=list)
     bandwidth: Json | None = None
-    counted: Json = field(default_factory=lambda: {"agrees": None, "rdma_bytes": 0, "tcp_bytes": 0, "msg": ""})
+    counted: Json = field(
+        default_factory=lambda: {"agrees": None, "rdma_bytes": 0, "tcp_bytes": 0, "cables": {}, "msg": ""}
+    )
     findings: list[Json] = field(default_factory=list)
     kept: list[str] = field(default_factory=list)
     _before: Json = field(default_factory=dict)
@@ -197,11 +199,14 @@ class Proof:
     def _require_cables(self, moved: counters.Moved) -> None:
         """Require traffic on every cable of a group without common rails, where channel lines don't name the device."""
         pods = [rank["pod"] for rank in self.plan["ranks"]]
-        silent = [
-            f"{pods[cable['rank']]} to {pods[cable['peer']]} ({', '.join(cable['devices'])})"
+        by_cable = {
+            f"{pods[cable['rank']]} to {pods[cable['peer']]} ({', '.join(cable['devices'])})": counters.moved_bytes(
+                moved.sources[pods[cable["rank"]]]["rdma"], cable["devices"]
+            )
             for cable in self.plan.get("cables", ())
-            if not counters.moved_bytes(moved.sources[pods[cable["rank"]]]["rdma"], cable["devices"])
-        ]
+        }
+        self.counted["cables"] = by_cable
+        silent = [cable for cable, count in by_cable.items() if not count]
         if silent:
             raise NotProved(
                 f"no bytes moved on the cable {'; '.join(silent)}: {moved.msg}. NCCL used another path for this pair."

@@ -79,7 +79,7 @@ def rows(
 
 
 def conclusion(verdict: Mapping[str, Any], generation: Mapping[str, Any]) -> list[str]:
-    """Return the lines under the table: the verdict and the speed of one stream."""
+    """Return the lines under the table: the verdict, the bytes on each cable, and the speed of one stream."""
     lines = []
     if verdict:
         satisfied = "as expected" if verdict.get("satisfied") else "NOT as expected"
@@ -89,6 +89,8 @@ def conclusion(verdict: Mapping[str, Any], generation: Mapping[str, Any]) -> lis
         )
     else:
         lines.append("Transport: not verified in this run; run playbooks/verify.yml")
+    cables = (verdict.get("counters") or {}).get("cables") or {}
+    lines += [f"Cable {cable}: {count / 1e6:.1f} MB by RDMA" for cable, count in cables.items()]
     if generation:
         lines.append(
             f"Speed: {generation['tokens_per_second']:.1f} tokens/s in one stream of {generation['tokens']} tokens,"

@@ -143,7 +143,8 @@ def test_a_sound_group_is_proved_by_log_and_counters(prove: Any, tmp_path: Path)
     assert (result["failed"], proved["satisfied"], proved["verdict"]) == (False, True, "ib")
     assert result["msg"].startswith("2 ranks talk over NET/IB/0, proved by channels; the fabric takes 2.68 of 46.38 ms")
     moved = 4 * pods.rdma
-    assert proved["counters"] | {"msg": ""} == {"agrees": True, "rdma_bytes": moved, "tcp_bytes": 0, "msg": ""}
+    expected = {"agrees": True, "rdma_bytes": moved, "tcp_bytes": 0, "cables": {}, "msg": ""}
+    assert proved["counters"] | {"msg": ""} == expected
     assert proved["ledger"]["verdict"] == "rdma"
     assert proved["ledger"]["ranks"]["g-1-0"]["rdma_bytes"] == 2 * pods.rdma
     decode = proved["bandwidth"]["decode"]
@@ -222,7 +223,9 @@ def test_every_step_that_fails_says_why_and_keeps_the_keys(prove: Any, name: str
 def test_a_cable_without_traffic_fails_the_proof_of_a_ring(prove: Any) -> None:
     used = {"rank": 0, "peer": 1, "devices": ["rocep1s0f0v0"]}
     unused = {"rank": 1, "peer": 0, "devices": ["rocep1s0f1v0", "roceP2p1s0f1v0"]}
-    assert prove(plan={**PLAN, "cables": [used]})["proof"]["satisfied"]
+    proof = prove(plan={**PLAN, "cables": [used]})["proof"]
+    assert proof["satisfied"]
+    assert proof["counters"]["cables"] == {"g-0-0 to g-1-0 (rocep1s0f0v0)": 180_000_000}
     result = prove(plan={**PLAN, "cables": [used, unused]})
     assert result["failed"]
     assert "no bytes moved on the cable g-1-0 to g-0-0 (rocep1s0f1v0, roceP2p1s0f1v0)" in result["msg"]

@@ -74,6 +74,12 @@ def test_the_whole_screen() -> None:
     assert lines[-1] == "Speed: 21.9 tokens/s in one stream of 64 tokens, the first after 0.10 s"
 
 
+def test_the_bytes_on_every_cable_are_shown() -> None:
+    verdict = {**VERDICT, "counters": {"cables": {"g-0-0 to g-1-0 (rocep1s0f0v0)": 12_345_678}}}
+    lines = summary.summary(PLAN, pods(), FOUND, MTUS, verdict, SPEED)
+    assert lines[-2] == "Cable g-0-0 to g-1-0 (rocep1s0f0v0): 12.3 MB by RDMA"
+
+
 def test_what_nobody_read_is_a_dash() -> None:
     lines = summary.summary(PLAN, [], {}, {}, {}, {})
     assert lines[3].split()[:4] == ["0", "spark1", "no", "pod"]
