@@ -145,13 +145,13 @@ def test_no_new_connection_after_the_change(fabric: Fabric) -> None:
     fabric.while_pending("systemctl stop ssh.socket ssh.service", "systemctl start ssh.service")
     status, said = fabric.play(NEW, *UNDO_SOON)
     assert status != 0
-    # on a slow machine the undo comes first, and the connection with it
+    # on a slow machine the host rolls back and starts ssh again before the controller tries to connect
     assert "unreachable=1" in said or "can't be confirmed, the old state holds" in said
     fabric.eventually_undone()
 
 
 def test_gateway_unreachable_after_the_change(fabric: Fabric) -> None:
-    gateway = "10.99.0.1"  # and the controller's address: the whole management link is dead for a while
+    gateway = "10.99.0.1"  # also the controller's address, so the management link is down until the change is settled
     assert f"default via {gateway}" in fabric.lab.shell(HOST, "ip route")
     rule = f"type filter hook input priority 0; ip saddr {gateway} drop;"
     fabric.while_pending(f"nft 'add table inet cut {{ chain in {{ {rule} }}; }}'", "nft delete table inet cut")
@@ -254,7 +254,7 @@ def test_an_address_that_no_file_declares_survives_success_and_undo(fabric: Fabr
         fabric.lab.shell(HOST, f"ip address del {UNDECLARED} dev enP7s7; ip rule del from 198.51.100.7 table 52")
 
 
-def test_an_address_that_is_lost_during_the_change_is_named_and_never_claimed_to_be_back(fabric: Fabric) -> None:
+def test_an_address_that_is_lost_during_the_change_is_named_and_not_reported_as_restored(fabric: Fabric) -> None:
     fabric.lab.shell(HOST, f"ip address add {UNDECLARED} dev enP7s7 nodad")
     fabric.while_pending(f"ip address del {UNDECLARED} dev enP7s7", "true")
     status, said = fabric.play(NEW)

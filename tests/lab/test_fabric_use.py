@@ -38,7 +38,7 @@ def test_a_run_with_nothing_to_do_has_few_tasks(cluster: Site) -> None:
     assert all(int(ok) + int(skipped) < 18 and changed == "0" for ok, changed, skipped in recap)
 
 
-def test_ipv6_addresses_come_beside_ipv4_and_go_again(cluster: Site) -> None:
+def test_ipv6_addresses_are_added_beside_ipv4_and_removed_again(cluster: Site) -> None:
     rails = [
         {"name": "rail0", "pf": "enp1s0f0np0", "network": "10.100.0.0/16", "network6": "fd00:10:100::/48"},
         {"name": "rail1", "pf": "enP2p1s0f0np0", "network": "10.101.0.0/16", "network6": "fd00:10:101::/48"},
@@ -51,7 +51,7 @@ def test_ipv6_addresses_come_beside_ipv4_and_go_again(cluster: Site) -> None:
     assert "fd00:10:101" not in cluster.lab.shell("spark2", "ip -br address show dev enP2p1s0f0v1")
 
 
-def test_restore_goes_back_to_the_addresses_and_mtu_before_and_once_more_forward(cluster: Site) -> None:
+def test_restore_returns_the_earlier_addresses_and_mtu_and_a_second_restore_redoes_the_change(cluster: Site) -> None:
     def mtus() -> set[str]:
         return set(cluster.lab.shell("spark2", "cat /sys/class/net/enp1s0f0v*/mtu").split())
 

@@ -21,22 +21,22 @@ SYS = "/run/gb10-lab/sys"
 PF = f"{SYS}/class/net/enp1s0f0np0/device"
 VF = f"{SYS}/class/infiniband/rocep1s0f0v0/ports/1"
 MAPPED = "0000:0000:0000:0000:0000:ffff:0a64:0001"
-# the stand-in follows within 0.1 s and a host boots in 2 s; a machine busy with other tests takes longer
+# the simulated devices react within 0.1 s and a host boots in 2 s; a machine busy with other tests takes longer
 SOON_S, BOOT_S = 10, 60
 
 
 @pytest.fixture(scope="module")
 def lab(make_lab: Callable[[], LabCommand]) -> LabCommand:
-    """Two nodes and the control host."""
+    """Return a lab with two nodes and the control host."""
     lab = make_lab()
-    # NetworkManager would take new VFs up; these tests look at the stand-in alone.
+    # NetworkManager would set new VFs up; these tests check only the simulated devices.
     lab.up(nodes=2, hosts="kind")
     return lab
 
 
 @pytest.fixture
 def vf(lab: LabCommand) -> LabCommand:
-    """The same with one VF on spark1's and spark2's first rail, without address."""
+    """Return the lab with one VF without an address on the first rail of spark1 and of spark2."""
     for host in ("spark1", "spark2"):
         lab.shell(host, f"echo 0 > {PF}/sriov_numvfs")
         eventually(lab, host, "ip -br link", lambda out: "enp1s0f0v" not in out)
@@ -46,10 +46,10 @@ def vf(lab: LabCommand) -> LabCommand:
 
 
 def eventually(lab: LabCommand, host: str, script: str, wanted: Callable[[str], bool], within: float = SOON_S) -> str:
-    """What a script prints once it is what was wanted."""
+    """Repeat a script until it prints the wanted output, and return the output."""
     end = time.monotonic() + within
     while True:
-        # not even that works while a host reboots
+        # exec fails while a host reboots
         out = lab("exec", host, "--", "bash", "-c", f"({script}) 2>&1", check=False).strip()
         if wanted(out):
             return out
@@ -70,9 +70,9 @@ def test_hosts_are_booted_and_untouched(lab: LabCommand) -> None:
     assert lab.shell("spark1", "stat -f -c %T /var/lib/rancher /var/lib/containerd").count("overlay") == 0
 
 
-def test_there_is_no_way_out(lab: LabCommand) -> None:
+def test_the_labs_network_has_no_route_to_the_outside(lab: LabCommand) -> None:
     links = json.loads(lab("run", "--", "ip", "-j", "link"))
-    # the last ones are the ends of ports without a cable
+    # `loose` are the ends of ports without a cable
     loose = {f"spark{number}-r{slot}" for number in (1, 2) for slot in (2, 3)}
     own = {link["ifname"] for link in links if link.get("master") is None}
     assert own == {"lo", "mgmt", "rail0", "rail1"} | loose
@@ -85,7 +85,7 @@ def test_a_hosts_processes_are_in_its_own_cgroup_of_every_hierarchy(lab: LabComm
     ours = [p for p in processes() if p.network == space]
     assert len(ours) > 5
     roots = {re.match(rf"/{name}/libpod-[0-9a-f]+|/{name}/[0-9a-f]+|.*", path)[0] for p in ours for path in p.cgroups}
-    # podman calls it differently in hierarchies that it doesn't manage
+    # podman gives the cgroup another name in hierarchies that it doesn't manage
     assert len(roots) <= 2, roots
     assert all(root.startswith(f"/{name}/") for root in roots), roots
 
@@ -148,7 +148,7 @@ def test_mtu_follows_and_full_frames_pass_only_when_all_agree(vf: LabCommand) ->
     assert "100% packet loss" in vf.shell("spark1", f"{ping} || true")
 
 
-def test_rdma_counters_move_only_when_somebody_says_so(vf: LabCommand) -> None:
+def test_rdma_counters_move_only_when_traffic_is_declared(vf: LabCommand) -> None:
     counter = f"cat {VF}/counters/port_xmit_data"
     for number in (1, 2):
         vf.shell(f"spark{number}", f"ip link set enp1s0f0v0 up; ip address add 10.100.0.{number}/24 dev enp1s0f0v0")
@@ -282,7 +282,7 @@ def test_refuses_a_directory_that_is_not_its_own(tmp_path: Path) -> None:
 
 
 class Process:
-    """What /proc tells of one process that is not a zombie."""
+    """Facts about one process from /proc; raises ProcessLookupError for a zombie."""
 
     def __init__(self, directory: Path) -> None:
         state, *fields = (directory / "stat").read_text().rpartition(")")[2].split()
@@ -292,13 +292,13 @@ class Process:
         self.started = int(fields[18])
         self.command = (directory / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
         self.cgroups = [line.split(":", 2)[2] for line in (directory / "cgroup").read_text().splitlines()]
-        # of the many with cgroup v1 any but the root will do
+        # cgroup v1 has several; any of them except the root identifies the host
         self.cgroup = max(self.cgroups, key=len)
         self.network = (directory / "ns" / "net").stat().st_ino
 
 
 def processes() -> list[Process]:
-    """All processes of the machine that could be read."""
+    """Return all processes of the machine that can be read."""
     found = []
     for directory in Path("/proc").glob("[0-9]*"):
         try:

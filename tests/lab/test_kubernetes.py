@@ -72,7 +72,7 @@ class Cluster:
         self.kubeconfig = lab.state / "kubeconfig"
 
     def kubectl(self, *words: str, stdin: str | None = None, check: bool = True) -> str:
-        """Run kubectl in the lab's network, as a laptop beside it would; its output and what it complained of."""
+        """Run kubectl in the lab's network, as on a user's laptop; return its output and its error messages."""
         kubectl = CACHE / "kubernetes-1.36.4" / "bin" / "kubectl"
         done = self.lab.run(kubectl, "--kubeconfig", self.kubeconfig, *words, stdin=stdin)
         assert not check or done.returncode == 0, f"kubectl {' '.join(words)}\n{done.stderr}"
@@ -83,12 +83,12 @@ class Cluster:
         self.kubectl("apply", "--server-side", "--validate=strict", "-f", "-", stdin=yaml.safe_dump_all(objects))
 
     def get(self, *words: str) -> dict[str, Any]:
-        """What the API has."""
+        """Return objects as the API server has them."""
         return dict(json.loads(self.kubectl("get", *words, "-o", "json")))
 
 
 def settings(host: str) -> str:
-    """A config.yaml as a person would write it."""
+    """Return a handwritten config.yaml for a host."""
     config: dict[str, Any] = {"node-name": host, "flannel-iface": "enP7s7", "kubelet-arg": ["fail-cgroupv1=false"]}
     if host == "control":
         config |= {
@@ -136,7 +136,7 @@ def cluster(make_lab: Callable[[], LabCommand]) -> Cluster:
 
 
 def multus() -> str:
-    """The manifest of role multus."""
+    """Return the manifest of role multus."""
     environment = jinja2.Environment(trim_blocks=True, autoescape=False)
     environment.filters["to_json"] = json.dumps
     source = (CHECKOUT / "roles" / "multus" / "templates" / "multus.yml.j2").read_text()
@@ -147,13 +147,13 @@ def multus() -> str:
 
 
 def namespace(name: str, level: str) -> dict[str, Any]:
-    """A namespace with a Pod Security level."""
+    """Return a namespace with a Pod Security level."""
     return {"apiVersion": "v1", "kind": "Namespace",
             "metadata": {"name": name, "labels": {"pod-security.kubernetes.io/enforce": level}}}  # fmt: skip
 
 
 def network(name: str, device: str) -> dict[str, Any]:
-    """A host-device network with addresses that the pod names."""
+    """Return a host-device network; each pod sets its own addresses."""
     config = {"cniVersion": "1.0.0", "name": name, "type": "host-device", "device": device,
               "capabilities": {"ips": True},
               "ipam": {"type": "static"}}  # fmt: skip
@@ -162,7 +162,7 @@ def network(name: str, device: str) -> dict[str, Any]:
 
 
 def pod(name: str, node: str, *, networks: list[dict[str, Any]] | None = None, **container: Any) -> dict[str, Any]:
-    """A pod that sleeps on a node."""
+    """Return a pod that sleeps on a node."""
     annotations = {"k8s.v1.cni.cncf.io/networks": json.dumps(networks)} if networks else {}
     return {
         "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "rdma", "annotations": annotations},
@@ -174,7 +174,7 @@ def pod(name: str, node: str, *, networks: list[dict[str, Any]] | None = None, *
 
 
 def eventually(look: Callable[[], Any], wanted: Callable[[Any], bool], seconds: float = 30) -> Any:
-    """What ``look`` returns once it is what was wanted."""
+    """Repeat ``look`` until it returns a wanted value, and return the value."""
     end = time.monotonic() + seconds
     while not wanted(seen := look()):
         assert time.monotonic() < end, f"still: {seen}"
@@ -182,7 +182,7 @@ def eventually(look: Callable[[], Any], wanted: Callable[[Any], bool], seconds: 
     return seen
 
 
-def test_nodes_look_as_under_k3s(cluster: Cluster) -> None:
+def test_nodes_have_the_version_and_labels_of_k3s(cluster: Cluster) -> None:
     release = json.loads((CHECKOUT / "lab" / "kubernetes" / "versions.json").read_text())["k3s"]
     nodes = {node["metadata"]["name"]: node for node in cluster.get("nodes")["items"]}
     assert set(nodes) == set(HOSTS)
@@ -194,7 +194,7 @@ def test_nodes_look_as_under_k3s(cluster: Cluster) -> None:
     assert release in cluster.lab.shell("spark1", "k3s --version")
 
 
-def test_tokens_are_in_k3s_form_and_secrets_are_nobodys_business(cluster: Cluster) -> None:
+def test_tokens_have_the_format_of_k3s_and_secrets_are_readable_only_by_root(cluster: Cluster) -> None:
     server = "/var/lib/rancher/k3s/server"
     for name, user in (("token", "server"), ("node-token", "server"), ("agent-token", "node")):
         token = cluster.lab.shell("control", f"cat {server}/{name}")
@@ -208,7 +208,7 @@ def test_tokens_are_in_k3s_form_and_secrets_are_nobodys_business(cluster: Cluste
         arguments = cluster.lab.shell(host, "cat /proc/[0-9]*/cmdline | tr '\\0' ' '")
         logs = cluster.lab.shell(host, "journalctl --no-pager -q")
         for secret in (AGENT_PASSWORD, SERVER_PASSWORD):
-            # the test's own shell has the script that wrote them in its arguments no more
+            # the shell that wrote the tokens has ended, so its arguments do not contain them either
             assert secret not in arguments
             assert secret not in logs
 
@@ -248,7 +248,7 @@ def test_two_pods_meet_on_their_planned_addresses_over_both_rails(cluster: Clust
     seen = {entry["interface"]: (entry["name"], entry["ips"]) for entry in status if not entry.get("default")}
     assert seen == {"net1": ("rdma/rail0", ["10.100.0.1"]), "net2": ("rdma/rail1", ["10.101.0.1"])}
     for rail in (0, 1):
-        # the size of a frame of MTU 9000 that may not be cut in pieces
+        # 8972 bytes plus headers are one frame of MTU 9000, which must not be fragmented
         out = cluster.kubectl(
             "-n", "rdma", "exec", "rank0", "--", "ping", "-c1", "-W2", "-Mdo", "-s8972", f"10.10{rail}.0.2"
         )
@@ -259,12 +259,12 @@ def test_two_pods_meet_on_their_planned_addresses_over_both_rails(cluster: Clust
 
 
 LISTEN = "import http.server as h; h.HTTPServer(('', 8000), h.SimpleHTTPRequestHandler).serve_forever()"
-# A traceback quotes this line, so the word is put together only when it is printed.
+# A traceback would quote this line. Therefore "reached" is put together only when it is printed.
 CONNECT = "import socket, sys; socket.create_connection((sys.argv[1], 8000), 3); print('rea' + 'ched')"
 
 
 def test_network_policies_are_enforced_on_the_pods_own_network_only(cluster: Cluster) -> None:
-    """The controller is the one that K3s contains; a VF in a pod is out of its reach, as on K3s."""
+    """The lab runs the network policy controller of K3s, which does not filter VFs in pods."""
     cluster.apply(pod("door", "spark1", command=["python3", "-c", LISTEN]), pod("guest", "spark2"))
     cluster.kubectl("-n", "rdma", "wait", "--for=condition=Ready", "pod", "door", "guest", "--timeout=120s")
     address = cluster.get("-n", "rdma", "pod", "door")["status"]["podIP"]
@@ -287,7 +287,7 @@ def test_network_policies_are_enforced_on_the_pods_own_network_only(cluster: Clu
     cluster.kubectl("-n", "rdma", "delete", "pod", "door", "guest", "--wait=false")
 
 
-def test_a_node_joins_only_with_the_password_of_its_first_time(cluster: Cluster) -> None:
+def test_a_node_joins_again_only_with_the_password_of_its_first_join(cluster: Cluster) -> None:
     change = "systemctl stop k3s-agent; cd /etc/rancher/node; cp password kept; echo other > password"
     cluster.lab.shell("spark2", f"{change}; systemctl start k3s-agent")
     journal = "journalctl -u k3s-agent --since -60s -o cat"
@@ -297,7 +297,7 @@ def test_a_node_joins_only_with_the_password_of_its_first_time(cluster: Cluster)
     assert cluster.get("node", "spark2")["metadata"]["finalizers"] == ["wrangler.cattle.io/node"]
 
 
-def test_a_vf_that_is_taken_and_a_network_that_is_missing_are_said(cluster: Cluster) -> None:
+def test_a_vf_that_is_in_use_and_a_missing_network_are_reported(cluster: Cluster) -> None:
     for name, nad, reason in (
         ("second", "rail0", "failed to find host device"),
         ("lost", "rail7", "cannot find a network-attachment-definition"),

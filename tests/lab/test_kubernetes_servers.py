@@ -18,7 +18,7 @@ SNAPSHOTS = "/var/lib/rancher/k3s/server/db/snapshots"
 
 @pytest.fixture(scope="module")
 def servers(make_lab: Callable[[], LabCommand]) -> LabCommand:
-    """Three hosts, each a server: the first makes the cluster."""
+    """Return three hosts that are servers; the first one creates the cluster."""
     lab = make_lab()
     lab("up", "--nodes", "2", "--kubernetes")
     for host in HOSTS:
@@ -37,7 +37,7 @@ def servers(make_lab: Callable[[], LabCommand]) -> LabCommand:
 
 
 def ready(lab: LabCommand, host: str, names: tuple[str, ...]) -> None:
-    """Wait until a server's API calls these nodes ready."""
+    """Wait until the API of a server reports these nodes as ready."""
     nodes = "k3s kubectl get nodes --no-headers 2>&1 || true"
     eventually(
         lambda: lab.shell(host, nodes),
@@ -54,7 +54,7 @@ def test_three_servers_are_one_cluster_that_survives_the_loss_of_one(servers: La
     servers.shell("control", "k3s kubectl get configmap without-the-first")
 
 
-def test_a_snapshot_brings_back_what_was_then(servers: LabCommand) -> None:
+def test_a_snapshot_restores_the_state_of_its_time(servers: LabCommand) -> None:
     servers.shell("control", "k3s kubectl create configmap before && k3s etcd-snapshot save --name test")
     servers.shell("control", "k3s kubectl create configmap after")
     assert "test-control-" in servers.shell("control", "k3s etcd-snapshot ls")

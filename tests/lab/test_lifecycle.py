@@ -30,7 +30,7 @@ ADDED = f"spark{NODES + 1}"
 VERSIONS = json.loads((CHECKOUT / "lab" / "kubernetes" / "versions.json").read_text())
 EARLIER, LATEST = VERSIONS["earlier"], VERSIONS["k3s"]
 GROUP = {"serving_plan_overrides": {"topology": {"nodes": NODES, "tp": NODES}}}
-# The lab's containerd makes /opt/containerd, labctl names hosts that were added, packets are forwarded until a boot.
+# containerd creates /opt/containerd, labctl adds new hosts to /etc/hosts, and forwarding stays on until the next boot.
 MAY_DIFFER = r"^/opt/containerd|^/etc/hosts |^setting .* forwarding"
 # Where the control process of the upgrade is killed: while the server is drained, while the second agent restarts,
 # while the model group starts again.
@@ -43,7 +43,7 @@ POINTS = (
 
 @dataclass
 class Watch:
-    """Command lines of all processes of this machine, the lab's among them, that hold one of the words."""
+    """Records which words appear on the command line of any process of this machine, including those of the lab."""
 
     words: tuple[str, ...]
     seen: set[str] = field(default_factory=set)
@@ -67,13 +67,13 @@ class Watch:
                     try:
                         line = Path(entry.path, "cmdline").read_text(errors="replace")
                     except OSError:
-                        continue  # it has ended
+                        continue  # the process has ended
                     self.seen.update(word for word in self.words if word in line)
 
 
 @dataclass
 class Life:
-    """The lab, the user's secrets, and what was seen during the installation."""
+    """The lab, the user's secrets, the output of the installation, and the secrets seen on command lines."""
 
     site: Site
     secrets: dict[str, str]
@@ -84,7 +84,7 @@ class Life:
 
 @pytest.fixture(scope="module")
 def life(make_lab: Callable[[], LabCommand]) -> Iterator[Life]:
-    """Four nodes and the earlier release, serving; all by playbook site at -vvv with secrets of the user's own."""
+    """Deploy the earlier release and a group with playbook site at -vvv, with the user's own secrets."""
     prepared = subprocess.run([CHECKOUT / "lab" / "kubernetes" / "prepare", "--earlier"], check=False).returncode
     assert prepared == 0, "lab/kubernetes/prepare failed, see above"
     site = Site(make_lab())
@@ -105,7 +105,7 @@ def life(make_lab: Callable[[], LabCommand]) -> Iterator[Life]:
 
 
 def release(version: str) -> dict[str, Any]:
-    """What a user says to get this release from an air-gap directory."""
+    """Return the variables that install this release from an air-gap directory."""
     return {"k3s_version": version, "k3s_airgap_dir": str(CACHE / f"k3s-airgap-{version}"), **GROUP}
 
 
@@ -114,7 +114,7 @@ def versions(site: Site) -> dict[str, str]:
 
 
 def everything_secret(life: Life) -> list[str]:
-    """The user's own secrets, what K3s made of them, and the administrator's key."""
+    """Return the user's secrets, the tokens that K3s derived from them, and the administrator's key."""
     tokens = life.site.lab.shell("control", "cat /var/lib/rancher/k3s/server/*token")
     kubeconfig = life.site.lab.shell("control", "cat /etc/rancher/k3s/k3s.yaml")
     key = re.search(r"client-key-data: (\S+)", kubeconfig)
@@ -125,7 +125,7 @@ def everything_secret(life: Life) -> list[str]:
 def test_it_serves_from_the_air_gap(life: Life) -> None:
     assert versions(life.site) == dict.fromkeys(HOSTS, EARLIER)
     assert len(life.site.incarnations()) == NODES
-    # the site ran at -vvv, and the watch was awake
+    # the output is that of -vvv, and the watch ran all the time
     assert "ESTABLISH SSH CONNECTION" in life.output
     assert life.rounds > 50
 
@@ -143,7 +143,7 @@ def test_nothing_secret_is_in_a_file_that_others_may_read(life: Life) -> None:
     )
     words = everything_secret(life)
     for host in HOSTS:
-        # of each process, what systemd tells everybody, and the journal
+        # properties that systemd shows to every user, the journal, and the arguments of every process
         told = life.site.lab.shell(host, "systemctl show 'k3s*'; journalctl --no-pager -q; ps -e -ww -o args=")
         assert [word for word in words if word in told] == []
         patterns = life.site.lab.state / "words"
@@ -164,7 +164,7 @@ def test_nothing_secret_is_in_a_file_that_others_may_read(life: Life) -> None:
     assert (life.site.lab.state / "kubeconfig").stat().st_mode & 0o777 == 0o600
 
 
-def test_a_fifth_node_is_added_beside_a_group_that_goes_on(life: Life) -> None:
+def test_a_fifth_node_is_added_while_a_group_keeps_serving(life: Life) -> None:
     before = life.site.incarnations()
     life.site.lab.up(nodes=NODES + 1, kubernetes=True)
     life.site.before[ADDED] = life.site.lab.fingerprint(ADDED)
@@ -219,7 +219,7 @@ def test_a_minor_release_is_not_skipped(life: Life) -> None:
     assert set(versions(life.site).values()) == {LATEST}
 
 
-def test_a_node_is_removed_and_the_group_goes_on(life: Life) -> None:
+def test_a_node_is_removed_and_the_group_keeps_serving(life: Life) -> None:
     before = life.site.incarnations()
     life.site.play("reset", "--limit", ADDED, k3s_reset_confirm="yes")
     assert sorted(versions(life.site)) == sorted(HOSTS)
@@ -227,7 +227,7 @@ def test_a_node_is_removed_and_the_group_goes_on(life: Life) -> None:
     assert life.site.incarnations() == before
 
 
-def test_a_backup_of_a_single_server_brings_back_what_was_then(life: Life) -> None:
+def test_a_backup_of_a_single_server_restores_the_state_of_its_time(life: Life) -> None:
     before = life.site.incarnations()
     life.site.kubectl("create", "configmap", "before")
     life.site.play("backup")

@@ -26,7 +26,7 @@ mkdir -p /run/gb10-lab/pci
 for function in /run/gb10-lab/sys/devices/pci*/*; do ln -sfn $function /run/gb10-lab/pci/; done
 mountpoint -q /sys/bus/pci/devices || mount --bind /run/gb10-lab/pci /sys/bus/pci/devices
 """
-# A safetensors file without tensors: the length of its header, and the header.
+# A safetensors file without tensors: only the length of its header and the header.
 SHARD = "model.safetensors"
 WEIGHTS = r"printf '\2\0\0\0\0\0\0\0{}' >"
 LOOK = """
@@ -53,7 +53,7 @@ def site(make_lab: Callable[[], LabCommand]) -> Site:
 
 
 def options(mode: str) -> dict[str, Any]:
-    """What a user says to deploy a mode; nothing else differs between them."""
+    """Return the variables that deploy a mode; the modes differ in nothing else."""
     return {
         "gb10_rdma_mode": mode,
         "gb10_models_dir": "/srv/models",
@@ -64,7 +64,7 @@ def options(mode: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("mode", LEVELS)
-def test_a_mode_is_deployed_by_the_same_play_and_confined(site: Site, mode: str) -> None:
+def test_each_mode_is_deployed_by_the_same_play_with_its_own_privileges(site: Site, mode: str) -> None:
     site.play("site", **options(mode))
     gate(site)
     namespace = site.get("namespace", "gb10-serving")["metadata"]["labels"]
@@ -97,7 +97,7 @@ def test_a_mode_is_deployed_by_the_same_play_and_confined(site: Site, mode: str)
 def test_the_sriov_device_plugin_hands_out_vfs_with_their_own_device_nodes_and_planned_addresses(site: Site) -> None:
     site.play("fabric")
     for node in ("spark1", "spark2"):
-        # host-device looks VFs up by PCI address in the kernel's own tree, where the stand-in's VFs are not.
+        # host-device looks up VFs by PCI address in /sys, which does not have the simulated VFs.
         site.lab.shell(node, PCI)
     site.play("site", **options("restricted"), gb10_sriov_resource_prefix="gb10.cluster")
     site.incarnations()
@@ -116,7 +116,7 @@ def test_the_sriov_device_plugin_hands_out_vfs_with_their_own_device_nodes_and_p
 
 
 def gate(site: Site) -> None:
-    """What playbook site found: every rank on RDMA. The file goes, so that the next run must make one."""
+    """Check that playbook site proved RDMA for every rank; delete the file, so that the next run must write one."""
     (path,) = site.lab.results.rglob("transport.json")
     verdict = json.loads(path.read_text())
     path.unlink()
@@ -124,13 +124,13 @@ def gate(site: Site) -> None:
 
 
 def look(site: Site, rank: int) -> dict[str, str]:
-    """What a rank is and has, by name."""
+    """Return user, privileges and devices of a rank's process by name."""
     pod = f"{site.group}-{rank}-0"
     out = site.kubectl("exec", "--container=sglang", pod, "--", "sh", "-c", LOOK)
     return dict(line.split(maxsplit=1) for line in out.splitlines() if " " in line or "\t" in line)
 
 
-def test_locked_memory_is_unlimited_for_pods_that_have_no_capability_to_lock_it(site: Site) -> None:
+def test_locked_memory_is_unlimited_for_pods_without_the_capability_ipc_lock(site: Site) -> None:
     for node in ("spark1", "spark2"):
         unit = site.lab.shell(node, "cat /etc/systemd/system/k3s-agent.service")
         assert "LimitMEMLOCK=infinity" in unit
@@ -138,8 +138,8 @@ def test_locked_memory_is_unlimited_for_pods_that_have_no_capability_to_lock_it(
     assert site.lab.shell("control", "systemctl is-active k3s") == "active"
 
 
-def test_our_group_starts_as_fast_as_the_bare_control_plane_starts_the_same_pods(site: Site) -> None:
-    """The same objects, once straight to the API and once by playbook serve; timed by the API's own stamps."""
+def test_playbook_serve_starts_a_group_as_fast_as_kubectl_starts_the_same_pods(site: Site) -> None:
+    """Create the same objects once with kubectl and once with playbook serve; compare the API's timestamps."""
     kinds = (
         "serviceaccounts,roles,rolebindings,configmaps,services,persistentvolumeclaims,statefulsets,persistentvolumes"
     )
@@ -149,21 +149,21 @@ def test_our_group_starts_as_fast_as_the_bare_control_plane_starts_the_same_pods
     begun = time.monotonic()
     site.kubectl("create", "-f", "-", stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": objects}))
     site.kubectl("wait", mine, "--for=condition=Ready", "pod", "--timeout=240s")
-    seconds = {"bare, by the clock": time.monotonic() - begun, "bare, by the API": time_to_ready(site.pods())}
+    seconds = {"kubectl, by the clock": time.monotonic() - begun, "kubectl, by the API": time_to_ready(site.pods())}
     site.play("serve_stop", instance=site.group)
     begun = time.monotonic()
     site.play("serve", **options("restricted"), gb10_sriov_resource_prefix="gb10.cluster")
     seconds |= {
-        "playbook serve, all of it": time.monotonic() - begun,
+        "playbook serve, by the clock": time.monotonic() - begun,
         "playbook serve, by the API": time_to_ready(site.pods()),
     }
     print(f"\nuntil all ranks were ready: { {what: round(value, 1) for what, value in seconds.items()} }")
-    # probes look every ten seconds, so one look may be missed
-    assert seconds["playbook serve, by the API"] <= seconds["bare, by the API"] + 10
+    # readiness probes run every ten seconds, so a rank may be ready one period before it is noticed
+    assert seconds["playbook serve, by the API"] <= seconds["kubectl, by the API"] + 10
 
 
 def bare(item: dict[str, Any]) -> dict[str, Any]:
-    """An object as somebody would have written it."""
+    """Return an object without status and generated metadata, as a user would write it."""
     meta = {
         key: item["metadata"][key] for key in ("name", "namespace", "labels", "annotations") if key in item["metadata"]
     }
@@ -175,7 +175,7 @@ def bare(item: dict[str, Any]) -> dict[str, Any]:
     return {**kept, "metadata": meta}
 
 
-def test_stopping_takes_the_claimed_directories_out_of_the_cluster_and_leaves_the_models(site: Site) -> None:
+def test_stopping_deletes_the_volumes_from_the_cluster_and_leaves_the_models(site: Site) -> None:
     assert "gb10-serving-gemma-4-31b-it-models" in site.kubectl("get", "persistentvolumes")
     site.play("serve_stop", instance=site.group)
     assert site.kubectl("get", "persistentvolumes", "-o", "name") == ""

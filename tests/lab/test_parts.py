@@ -57,7 +57,7 @@ def test_a_new_mac_replaces_the_default_gid_in_place() -> None:
     assert table.slots[3] == (gids.of_address(FIRST), "RoCE v2")
 
 
-def test_without_interface_the_table_is_empty() -> None:
+def test_without_an_interface_the_table_is_empty() -> None:
     table = gids.Table()
     table.update(MAC, [FIRST])
     table.update(None, [])
@@ -107,11 +107,11 @@ def test_mirror_can_be_chosen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 def test_labs_of_different_directories_have_different_names(tmp_path: Path) -> None:
     names = {Lab(tmp_path / which, tmp_path).name for which in ("a", "b")}
     assert len(names) == 2
-    # a bridge's port or a namespace is called after it
+    # bridge ports and namespaces are named after it
     assert all(len(name) <= 15 for name in names)
 
 
-def test_a_strange_directory_is_not_claimed(tmp_path: Path) -> None:
+def test_a_directory_with_other_files_is_refused(tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").touch()
     with pytest.raises(LabError, match="not empty and not a lab"):
         Lab(tmp_path, tmp_path).claim()
@@ -164,13 +164,13 @@ def test_a_ring_has_a_switch_per_rail() -> None:
     assert switches_of(hosts_of(3, "ring")) == sorted(rails)
 
 
-def test_a_listing_of_the_hub_is_one_that_the_download_understands() -> None:
+def test_the_simulated_hubs_listing_can_be_read_by_the_download() -> None:
     commit, files = store.parse_listing(json.dumps(model_hub.listing("organisation/name", "main")))
     assert len(commit) == 40
     assert {file.name: file.size for file in files} == {name: len(data) for name, data in model_hub.FILES.items()}
 
 
-def test_addresses_follow_the_number() -> None:
+def test_addresses_follow_from_the_hosts_number() -> None:
     assert [(host.name, host.address) for host in hosts_of(2)] == [
         ("control", "10.99.0.10"),
         ("spark1", "10.99.0.11"),

@@ -26,7 +26,7 @@ from serving_samples import fabric, profile, settings
 from sitecommand import Site
 
 LEVELS = ("privileged", "baseline", "restricted")
-# What Pod Security admission of Kubernetes 1.36 is to say: mode -> the levels that admit its pods.
+# Expected answers of Pod Security admission in Kubernetes 1.36: mode -> the levels that admit its pods.
 ADMITTED = {
     "privileged": {"privileged"},
     "ipc_lock": {"privileged"},
@@ -38,7 +38,7 @@ ROLES = {"device_plugins": ("namespace", "nodes", "gpu", "rdma", "sriov"), "mult
 
 @pytest.fixture(scope="module")
 def cluster(make_lab: Callable[[], LabCommand]) -> Iterator[Site]:
-    """A cluster of a control host and one node, made by the product's own playbook."""
+    """Return a cluster of a control host and one node, deployed by the collection's playbooks."""
     given = os.environ.get("GB10_TEST_LAB")
     made = Site(LabCommand(Path(given))) if given else Site.deployed(make_lab(), nodes=1)
     made.namespace = ""
@@ -58,13 +58,13 @@ def cluster(make_lab: Callable[[], LabCommand]) -> Iterator[Site]:
 
 
 def pod(mode: str) -> dict[str, Any]:
-    """A rank's pod of this mode, with its sidecar, made by the product's own code."""
+    """Return a rank's pod of this mode, with its sidecar, as the collection renders it."""
     plan, _findings = plan_group(
         fabric(), profile(), settings(rdma_mode=mode, rdma_resources=("rdma/gb10",), models_dir="")
     )
     sets = [each for each in manifests.render(plan, pods.PodOptions(), {}, {}) if each["kind"] == "StatefulSet"]
     spec = dict(sets[0]["spec"]["template"]["spec"])
-    # the service account belongs to the group, which is not started here
+    # the service account does not exist, because the group is not started
     spec.pop("serviceAccountName")
     return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": f"gb10-{mode.replace('_', '-')}"}, "spec": spec}
 
@@ -102,14 +102,14 @@ def render(cluster: Site, directory: Path, role: str, name: str) -> str:
         ],
     }
     (directory / "render.yml").write_text(yaml.safe_dump([play]), encoding="utf-8")
-    # Whatever is optional: more resources than a default installation has.
+    # Switch on the optional parts, so that more objects are rendered than in a default installation.
     wanted = {"gb10_sriov_resource_prefix": "gb10.cluster", "device_plugins_gpu_shares": 4}
     cluster.play(str(directory / "render.yml"), **wanted)
     return (directory / f"{name}.yml").read_text(encoding="utf-8")
 
 
 def applied(cluster: Site, text: str) -> None:
-    """Apply with strict validation, and again: the API server then sees nothing that would change."""
+    """Apply objects with strict validation; a second apply must change nothing."""
     words = ("--server-side", "--force-conflicts", "-f", "-")
     cluster.kubectl("apply", "--validate=strict", *words, stdin=text)
     difference = cluster.ask("diff", *words, stdin=text)
@@ -127,7 +127,7 @@ def test_manifests_pass_strict_validation_and_a_second_apply_changes_nothing(
 
 @pytest.mark.parametrize("prefix", ["", "gb10.cluster"])
 @pytest.mark.parametrize("mode", ADMITTED)
-def test_what_is_made_of_a_plan_passes_too(cluster: Site, mode: str, prefix: str) -> None:
+def test_the_objects_of_a_serving_plan_pass_strict_validation(cluster: Site, mode: str, prefix: str) -> None:
     namespace = "gb10-level-restricted" if mode == "restricted" else "gb10-level-privileged"
     chosen = {"namespace": namespace, "rdma_mode": mode, "rdma_resources": ("rdma/gb10",), "sriov_prefix": prefix}
     plan, findings = plan_group(fabric(), profile(), settings(**chosen))
@@ -147,13 +147,13 @@ def test_what_is_made_of_a_plan_passes_too(cluster: Site, mode: str, prefix: str
         cluster.kubectl("delete", "--wait=false", "-f", "-", stdin=yaml.safe_dump_all(objects))
 
 
-def test_the_playbook_itself_changes_nothing_the_second_time(cluster: Site) -> None:
+def test_a_second_run_of_the_playbook_changes_nothing(cluster: Site) -> None:
     cluster.play("kubernetes")
     output = cluster.play("kubernetes")
     assert re.findall(r"changed=([1-9])", output) == []
 
 
-def test_strict_validation_would_object(cluster: Site) -> None:
+def test_strict_validation_refuses_an_unknown_field(cluster: Site) -> None:
     wrong = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "wrong"}, "dta": {}}
     answer = cluster.ask(
         "apply", "--server-side", "--dry-run=server", "--validate=strict", "-f", "-", stdin=json.dumps(wrong)

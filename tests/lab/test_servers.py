@@ -48,7 +48,7 @@ def test_three_servers_keep_etcd_and_two_of_them_are_gpu_nodes(site: Site) -> No
     assert "nvidia.com/gpu" not in nodes["control"]["status"]["allocatable"]
 
 
-def test_pods_and_services_live_in_the_networks_of_the_inventory(site: Site) -> None:
+def test_pods_and_services_use_the_networks_of_the_inventory(site: Site) -> None:
     pods = [pod for pod in site.get("pods", "--all-namespaces")["items"] if not pod["spec"].get("hostNetwork")]
     inside = ipaddress.ip_network("10.52.0.0/16")
     assert pods
@@ -86,7 +86,7 @@ def test_a_second_run_changes_nothing(site: Site) -> None:
     assert changed(site.play("kubernetes")) == 0
 
 
-def test_a_backup_brings_back_what_was_then(site: Site) -> None:
+def test_a_backup_restores_the_state_of_its_time(site: Site) -> None:
     site.kubectl("create", "configmap", "before")
     site.play("backup")
     (backup,) = (site.lab.state / "results" / "backups").glob("*.tar.gz")

@@ -89,7 +89,7 @@ def test_a_missing_network_is_named_before_anything_changes(cluster: Site) -> No
     cluster.play("kubernetes")
 
 
-def test_a_key_and_a_certificate_stand_before_the_head(cluster: Site, tmp_path: Path) -> None:
+def test_a_gateway_with_key_and_certificate_protects_the_head(cluster: Site, tmp_path: Path) -> None:
     certificate, key, word = tmp_path / "tls.crt", tmp_path / "tls.key", secrets.token_hex(16)
     made = ("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=gb10")
     subprocess.run([*made, "-keyout", key, "-out", certificate], check=True, capture_output=True)
@@ -114,7 +114,7 @@ def test_a_key_and_a_certificate_stand_before_the_head(cluster: Site, tmp_path: 
     assert word not in output + cluster.kubectl("get", "pods,statefulsets,configmaps", "-o", "yaml")
 
 
-def test_stopping_takes_everything_away_and_gives_the_vfs_back(cluster: Site) -> None:
+def test_stopping_deletes_everything_and_returns_the_vfs(cluster: Site) -> None:
     for what, said in (({}, "No group is named"), ({"profile": "glm-4.7"}, "There is no group glm-4-7.")):
         refusal = " ".join(cluster.play("serve_stop", check=False, **what).split())
         assert said in refusal
@@ -125,11 +125,11 @@ def test_stopping_takes_everything_away_and_gives_the_vfs_back(cluster: Site) ->
     left = cluster.kubectl("get", "all,cm,sa,role,rolebinding", "-l", f"gb10.cluster/instance={GROUP}", "-o", "name")
     assert left == ""
     assert "enp1s0f0v0" in cluster.lab.shell("spark1", "ip -br link")
-    # What the killed and frozen ranks said last outlives them, their supervisor and their group.
+    # The last logs of killed and frozen ranks are kept after their supervisor and their group were deleted.
     assert f"{GROUP}-" in cluster.lab.shell("spark1", f"ls /var/log/gb10/gb10-serving/{GROUP}")
 
 
-def test_two_groups_side_by_side_and_none_may_take_the_other_s_vfs(cluster: Site) -> None:
+def test_two_groups_run_side_by_side_and_cannot_use_each_others_vfs(cluster: Site) -> None:
     for name, nodes, vf_index in (("one", ["spark1", "spark2"], 0), ("two", ["spark4", "spark3"], 1)):
         cluster.play("serve", instance=name, serving_plan_nodes=nodes, vf_index=vf_index, serving_plan_overrides=TWO)
     assert [pod["spec"]["nodeName"] for pod in cluster.pods("two")] == ["spark4", "spark3"]

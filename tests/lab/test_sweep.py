@@ -45,7 +45,7 @@ def children(pid: int) -> list[int]:
 
 
 def controller(pid: int) -> int:
-    """Return the ansible-playbook process below a command of the lab: the topmost one, whose children do its tasks."""
+    """Return the topmost ansible-playbook process below a command of the lab; its children run the tasks."""
     level = [pid]
     while level:
         for one in level:
@@ -58,7 +58,7 @@ def controller(pid: int) -> int:
 
 @contextmanager
 def while_it_measures(cluster: Site, sweep: Path, finished: int) -> Iterator[tuple[subprocess.Popen[bytes], Path]]:
-    """Run a sweep; enter when so many cells have ended and the next is being measured. Its process and its output."""
+    """Run a sweep; yield its process and log when ``finished`` cells have ended and the next one is being measured."""
     command = [LABCTL, "run", "--", *cluster.lab.playbook("sweep", sweep=str(sweep))]
     log = cluster.lab.state / f"{sweep.stem}-{finished}.log"
     with log.open("wb") as out:
@@ -76,10 +76,10 @@ def while_it_measures(cluster: Site, sweep: Path, finished: int) -> Iterator[tup
 
 
 def end_while_it_measures(cluster: Site, finished: int, how: signal.Signals) -> None:
-    """Run the sweep until so many cells have ended and the next is being measured, then end its controller."""
+    """Run the sweep until ``finished`` cells have ended and the next one is being measured; then end its controller."""
     with while_it_measures(cluster, SWEEP, finished) as (running, _log):
         if how == signal.SIGINT:
-            # what a terminal does for Ctrl-C
+            # a terminal sends Ctrl-C to the whole process group
             os.killpg(running.pid, how)
         else:
             os.kill(controller(running.pid), how)
@@ -87,11 +87,11 @@ def end_while_it_measures(cluster: Site, finished: int, how: signal.Signals) -> 
 
 
 def task(log: Path) -> str:
-    """The head of the task that was begun last."""
+    """Return the heading of the task that started last."""
     return log.read_text().rpartition("TASK [")[2].partition("\n")[0]
 
 
-def test_twelve_cells_end_right_although_the_controller_is_killed_twice_and_interrupted(cluster: Site) -> None:
+def test_twelve_cells_end_correctly_although_the_controller_is_killed_twice_and_interrupted_once(cluster: Site) -> None:
     end_while_it_measures(cluster, 1, signal.SIGKILL)
     end_while_it_measures(cluster, 2, signal.SIGINT)
     end_while_it_measures(cluster, 3, signal.SIGKILL)
@@ -109,7 +109,7 @@ def test_twelve_cells_end_right_although_the_controller_is_killed_twice_and_inte
     assert sum(r["kind"] == "start" for r in records) == 7 + 3, "each kill costs its own cell and no other"
 
 
-def test_every_record_says_what_it_ran_on(cluster: Site) -> None:
+def test_every_record_names_the_hardware_and_software_that_it_ran_on(cluster: Site) -> None:
     for record in (r for r in journal(cluster) if r["kind"] == "result"):
         seen = record["environment"]
         assert seen["sglang"] == "0.5.10"
@@ -122,14 +122,14 @@ def test_every_record_says_what_it_ran_on(cluster: Site) -> None:
         assert seen["server"]["tp_size" if "tp_size" in seen["server"] else "tensor_parallel_size"] == 4
 
 
-def test_the_dead_cell_quotes_its_line_and_the_collapsed_one_its_token(cluster: Site) -> None:
+def test_the_crashed_cell_quotes_its_log_line_and_the_broken_one_its_repeated_token(cluster: Site) -> None:
     ended = {r["status"]: r for r in journal(cluster) if r["kind"] == "result"}
     assert "an illegal instruction was encountered" in ended["illegal_instruction"]["failure"]["line"]
     signs = ended["garbage"]["measurements"][0]["runs"][0]["garbage"]
     assert {sign["kind"] for sign in signs} >= {"single_token"}
 
 
-def test_the_report_ranks_only_what_counts_and_the_presets_can_be_served(cluster: Site) -> None:
+def test_the_report_ranks_only_valid_cells_and_its_presets_can_be_served(cluster: Site) -> None:
     page = (cluster.lab.results / "lab-twelve.html").read_text()
     assert "<svg" in page and "Left out" in page and "<script" not in page
     report = json.loads((cluster.lab.results / "lab-twelve.json").read_text())
@@ -159,7 +159,7 @@ def test_a_sweep_compared_with_itself_has_no_regression(cluster: Site) -> None:
     assert "worse" not in table
 
 
-def test_a_node_that_restarts_costs_its_own_cell_one_more_try_and_no_other(cluster: Site) -> None:
+def test_after_a_node_restart_only_the_cell_of_that_moment_is_tried_again(cluster: Site) -> None:
     with while_it_measures(cluster, RESTART, 1) as (running, log):
         cluster.lab("reboot", "spark3")
         assert running.wait(timeout=900) == 0, log.read_text()[-8000:]

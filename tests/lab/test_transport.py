@@ -22,24 +22,24 @@ from sitecommand import PATIENCE, Site
 
 GROUP = "gemma-4-31b-it"
 TWO = {"topology": {"nodes": 2, "tp": 2}}
-# Ansible folds messages: only the words are compared.
+# Ansible wraps messages, so they are compared without line breaks.
 FATAL = re.compile(r"fatal: .*?(?=\nTASK|\nPLAY)", re.DOTALL)
 
 
 class Cluster(Site):
-    """A group of two ranks, which a hand can spoil."""
+    """A group of two ranks, whose environment and transport the tests can break."""
 
     def refused(self, playbook: str, **values: Any) -> str:
-        """Run a playbook that has to fail; return the words of everything that it called fatal."""
+        """Run a playbook that must fail; return its fatal messages without line breaks."""
         return " ".join(" ".join(FATAL.findall(self.play(playbook, check=False, **values))).split())
 
     def stop(self) -> None:
-        """Take the group away if there is one: to stop a group that isn't there is refused."""
+        """Stop the group if it exists; the playbook refuses to stop a group that does not exist."""
         if self.get("serviceaccounts", f"--selector=gb10.cluster/instance={GROUP}")["items"]:
             self.play("serve_stop", instance=GROUP)
 
     def wait(self, is_so: Callable[[], bool], patience: float = PATIENCE) -> float:
-        """Wait until something is so; return the seconds."""
+        """Wait until ``is_so`` returns true; return the seconds that it took."""
         started = time.monotonic()
         while time.monotonic() - started < patience:
             if is_so():
@@ -48,7 +48,7 @@ class Cluster(Site):
         raise AssertionError(self.kubectl("describe", "pods", "-l", "gb10.cluster/rank")[-6000:])
 
     def in_service(self) -> bool:
-        """Tell whether the Service sends requests to the head."""
+        """Return whether the Service sends requests to the head."""
         slices = self.get("endpointslices", f"--selector=kubernetes.io/service-name={GROUP}")["items"]
         return any(each["conditions"].get("ready") for part in slices for each in part.get("endpoints") or [])
 
@@ -69,17 +69,17 @@ class Cluster(Site):
         return {"status": "", "reason": "", "message": ""} | (found[0] if found else {})
 
     def metrics(self, rank: int) -> str:
-        """Return what a rank's sidecar tells Prometheus."""
+        """Return the metrics of a rank's sidecar."""
         script = "import urllib.request as u; print(u.urlopen('http://127.0.0.1:30002/metrics').read().decode())"
         return self.kubectl("exec", f"{GROUP}-{rank}-0", "-c", "transport", "--", "python3", "-c", script)
 
     def judged(self) -> dict[str, Any]:
-        """Return the newest judgement that was kept."""
+        """Return the newest verdict in the results directory."""
         found = max(self.lab.results.glob("transport-*/transport.json"), key=lambda path: path.stat().st_mtime)
         return dict(json.loads(found.read_text(encoding="utf-8")))
 
     def restart(self, ranks: tuple[int, ...], ready: bool, **env: str) -> None:
-        """Give ranks other variables (``-`` takes one away), restart the group and wait until it serves or is dead."""
+        """Change variables of ranks (``-`` removes one), restart the group and wait until it serves or has failed."""
         change = [f"{name}-" if value == "-" else f"{name}={value}" for name, value in env.items()]
         self.kubectl("set", "env", *(f"statefulset/{GROUP}-{rank}" for rank in ranks), "-c", "sglang", *change)
         old = {pod["metadata"]["uid"] for pod in self.pods()}
@@ -95,7 +95,7 @@ class Cluster(Site):
 
 
 def serves(pod: dict[str, Any]) -> bool:
-    """Tell whether all containers of a pod are ready; the transport gate is not asked."""
+    """Return whether all containers of a pod are ready, whatever the transport gate says."""
     conditions = {c["type"]: c["status"] for c in pod["status"].get("conditions", [])}
     return conditions.get("ContainersReady") == "True"
 
@@ -111,7 +111,7 @@ def cluster(make_lab: Callable[[], LabCommand]) -> Iterator[Cluster]:
     yield made
 
 
-def test_a_sound_group_is_proved_by_log_counters_and_rank_labels(cluster: Cluster) -> None:
+def test_a_healthy_group_is_proved_by_log_counters_and_rank_labels(cluster: Cluster) -> None:
     output = cluster.play("verify")
     assert changed(output) == 0
     verdict = cluster.judged()
@@ -126,7 +126,7 @@ def test_a_sound_group_is_proved_by_log_counters_and_rank_labels(cluster: Cluste
         assert "NCCL INFO" not in cluster.kubectl("logs", f"{GROUP}-{rank}-0", "-c", "sglang")
 
 
-# One line each of a log that proves RDMA on both rails, and of logs that prove TCP and a failure. {} is the rank.
+# Lines of a log that proves RDMA on both rails, and one line each that shows TCP and a failure. {0} is the rank.
 IB_LINES = tuple(
     f"{GROUP}-{{0}}-0:7:7 [0] NCCL INFO {line}"
     for line in (
@@ -146,7 +146,7 @@ BAD_LINES = (
 
 
 def say_in_every_pod(cluster: Cluster, lines: tuple[str, ...]) -> None:
-    """Make every server print lines, as it prints a prompt that quotes them."""
+    """Make every server print lines to its log, as if a prompt had quoted them."""
     for rank, pod in enumerate(cluster.pods()):
         name = pod["metadata"]["name"]
         script = "cat > /proc/1/fd/1"
@@ -155,14 +155,14 @@ def say_in_every_pod(cluster: Cluster, lines: tuple[str, ...]) -> None:
         assert lines[-1].format(rank) in cluster.kubectl("logs", name, "-c", "sglang")
 
 
-def test_lines_of_nccl_that_a_server_prints_do_not_fail_a_sound_group(cluster: Cluster) -> None:
+def test_lines_of_nccl_that_a_server_prints_do_not_fail_a_healthy_group(cluster: Cluster) -> None:
     say_in_every_pod(cluster, BAD_LINES)
     cluster.play("verify")
     assert cluster.judged()["verdict"] == "ib"
 
 
 def test_a_log_that_the_counters_contradict_fails_with_both_shown(cluster: Cluster) -> None:
-    # The stand-in's bytes are then not counted as RDMA's, as if they had gone over TCP while the log says IB.
+    # The simulated RDMA counters then stay at 0, as if the bytes had gone over TCP although the log says IB.
     cluster.restart((0, 1), ready=True, GB10_LAB_TRAFFIC="/nowhere")
     message = cluster.refused("verify", nccl_verify_tokens=256)
     assert "the log says RDMA, but the RDMA devices moved 0 bytes" in message
@@ -177,7 +177,7 @@ def test_a_log_that_the_counters_contradict_fails_with_both_shown(cluster: Clust
     cluster.wait(cluster.in_service)
 
 
-def test_an_mtu_that_fell_back_in_all_pods_is_told_by_pings_from_inside_them_alone(cluster: Cluster) -> None:
+def test_an_mtu_that_fell_in_all_pods_is_found_by_pings_from_inside_the_pods(cluster: Cluster) -> None:
     def set_mtu(mtu: int) -> None:
         for rank in (0, 1):
             cluster.ip(rank, f"link set net1 mtu {mtu}")
@@ -195,7 +195,7 @@ def test_an_mtu_that_fell_back_in_all_pods_is_told_by_pings_from_inside_them_alo
     assert "4 directions on all rails and VFs pass" in " ".join(cluster.play("verify").split())
 
 
-def test_a_rank_that_comes_back_without_rdma_takes_the_head_out_of_the_service_until_it_is_sound(
+def test_a_rank_that_restarts_without_rdma_removes_the_head_from_the_service_until_it_is_healthy(
     cluster: Cluster,
 ) -> None:
     cluster.wait(cluster.in_service)
@@ -218,14 +218,14 @@ def test_a_rank_that_comes_back_without_rdma_takes_the_head_out_of_the_service_u
 
 
 def replace_worker(cluster: Cluster, privileged: bool) -> None:
-    """Replace the pod of rank 1 by one with or without access to RDMA devices, at once."""
+    """Replace the pod of rank 1 immediately by one with or without access to RDMA devices."""
     path = "/spec/template/spec/containers/0/securityContext/privileged"
     change = json.dumps([{"op": "replace", "path": path, "value": privileged}])
     cluster.kubectl("patch", f"statefulset/{GROUP}-1", "--type=json", "-p", change)
     cluster.kubectl("delete", "pod", f"{GROUP}-1-0", "--grace-period=0", "--force")
 
 
-def test_a_gid_that_vanishes_takes_the_head_out_of_the_service_until_it_is_back(cluster: Cluster) -> None:
+def test_a_lost_gid_removes_the_head_from_the_service_until_it_is_back(cluster: Cluster) -> None:
     cluster.ip(1, "address del 10.101.0.2/24 dev net2")
     cluster.wait(lambda: cluster.transport(1)["reason"] == "GidMissing", 30)
     cluster.wait(lambda: not cluster.in_service(), 30)
@@ -237,7 +237,7 @@ def test_a_gid_that_vanishes_takes_the_head_out_of_the_service_until_it_is_back(
 
 @dataclass(frozen=True)
 class Fault:
-    """Variables that a hand put on some ranks, and what has to come out."""
+    """Variables that are set on some ranks by hand, and the expected verdict, cause and remedy."""
 
     env: dict[str, str]
     ranks: tuple[int, ...]
@@ -298,7 +298,7 @@ def test_a_fault_of_the_environment(cluster: Cluster, fault: Fault) -> None:
     cluster.restart(fault.ranks, ready=fault.starts, **fault.env)
     if fault.verdict == "socket":
         say_in_every_pod(cluster, IB_LINES)
-    # With its own judgement of the environment the role stops earlier: see both.
+    # Judging the environment would stop the role before it reads the log. Test both, one after the other.
     message = cluster.refused("verify", nccl_verify_environment=False)
     verdict = cluster.judged()
     assert (verdict["verdict"], verdict["satisfied"]) == (fault.verdict, False), message
@@ -334,7 +334,7 @@ def test_a_fault_of_the_deployment(cluster: Cluster, fault: str, words: list[str
 def test_both_transports_are_proved_measured_and_compared(cluster: Cluster) -> None:
     output = cluster.play("compare_transports")
     ratio = re.search(r"RDMA is ([\d.]+) times as fast as TCP", output)
-    # The stand-in's speed over TCP is half of the one over RDMA, as it was published for four GB10.
+    # The simulated SGLang is half as fast over TCP as over RDMA, as published for four GB10.
     assert ratio
     assert 1.2 < float(ratio[1]) < 3.5
     kept = {path.parent.name: json.loads(path.read_text()) for path in cluster.lab.results.glob("*/transport.json")}
@@ -343,6 +343,6 @@ def test_both_transports_are_proved_measured_and_compared(cluster: Cluster) -> N
     assert ratio[0] in (cluster.lab.results / f"transport-{GROUP}.txt").read_text()
 
 
-def test_a_bandwidth_that_cannot_be_measured_is_no_pass(cluster: Cluster) -> None:
-    # The stand-in has no PyTorch.
+def test_a_bandwidth_that_cannot_be_measured_fails_the_run(cluster: Cluster) -> None:
+    # The image of the simulated SGLang has no PyTorch.
     assert "no PyTorch" in cluster.refused("verify", nccl_verify_bandwidth_bytes=1000000)

@@ -24,7 +24,7 @@ def site(make_lab: Callable[..., LabCommand]) -> Site:
     return made
 
 
-def test_a_local_name_serves_ansible_and_is_refused_for_the_api(site: Site) -> None:
+def test_a_local_name_works_for_ansible_and_is_refused_for_the_api(site: Site) -> None:
     beside = site.lab.state / "local.yml"
     ssh = f"-F {site.lab.state}/ssh/config"
     beside.write_text(

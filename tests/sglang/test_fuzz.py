@@ -83,16 +83,16 @@ UNUSED = re.compile(
     "|help|load-balance|custom|plugin|mm-|multimodal|encoder|dllm|ktransformers|kt-|download|api-key|tokenizer"
     "|language-only|monokernel|megakernel|weight-cache"
 )
-"""Flags that name files and machines, or other hardware: their checks look at the machine, not at the line."""
+"""Flags for files, machines or other hardware. Their checks depend on the machine and not on the command line."""
 
 STUBBED = re.compile(
     r"^(ImportError|ModuleNotFoundError|AttributeError|TypeError: .*(_Anything|Stub)|FileNotFoundError|OSError)"
     r"|does not know|not installed|not found: 'k'|requires the 'granian'|is not validated|exceeds SGLANG_|No module"
 )
-"""Answers about packages and files that the simulated machine lacks."""
+"""Answers of a release that are due to packages and files missing on this machine."""
 
 REFUSES = re.compile(r"\w*Error\b|invalid choice|unrecognized|refused")
-"""Texts under ``sglang`` of rules whose line the release refuses itself."""
+"""Texts in the field ``sglang`` of rules for lines that the release itself refuses."""
 
 
 def value(flag: Flag, source: random.Random) -> str | None:
@@ -106,7 +106,7 @@ def value(flag: Flag, source: random.Random) -> str | None:
 
 
 def random_case(catalogue: Catalogue, source: random.Random) -> dict[str, Any]:
-    """Return a command line with a model: flags that the checks read more often than others."""
+    """Return a random command line with a model; it prefers flags that the checks read."""
     arch = source.choice([name for name in MODELS if name in catalogue.architectures])
     quantization = source.choice([None, None, *QUANTIZED])
     nodes = source.choice([1, 1, 2, 4])
@@ -136,7 +136,7 @@ def ours(version: str, case: dict[str, Any]) -> Report:
 
 
 def difference(version: str, case: dict[str, Any], answer: dict[str, Any]) -> str | None:
-    """Return in words how the two verdicts differ; None if they agree or a stricter rule says why it is."""
+    """Return how the two verdicts differ; None if they agree or if a stricter rule documents the difference."""
     errors = {finding.rule for finding in ours(version, case).findings if finding.severity == "error"}
     if not answer["accepted"]:
         return None if errors or STUBBED.search(answer["message"]) else f"accepted, but: {answer['message']}"
@@ -152,7 +152,7 @@ def difference(version: str, case: dict[str, Any], answer: dict[str, Any]) -> st
 
 
 @pytest.mark.parametrize("version", RELEASES)
-def test_random_lines_have_the_releases_verdict(version: str) -> None:
+def test_rules_and_releases_agree_on_random_lines(version: str) -> None:
     catalogue = KNOWLEDGE.history.nearest(Version.parse(version))[0]
     source = random.Random(f"fuzz {version}")
     cases = [random_case(catalogue, source) for _unused in range(CASES)]
@@ -161,4 +161,4 @@ def test_random_lines_have_the_releases_verdict(version: str) -> None:
     found = [(difference(version, c, a), " ".join(c["argv"]), c["arch"]) for c, a in zip(cases, answers, strict=True)]
     assert [entry for entry in found if entry[0]] == []
     accepted = sum(answer["accepted"] for answer in answers)
-    assert 0.1 * CASES < accepted < 0.9 * CASES, "a sample that is all right or all wrong shows nothing"
+    assert 0.1 * CASES < accepted < 0.9 * CASES, "a sample needs accepted and refused lines"

@@ -34,28 +34,28 @@ DSL: list[tuple[str, tuple[str, ...], tuple[str, str]]] = [
     ("4.8.0", ("nvidia-cutlass-dsl", "nvidia-cutlass-dsl-libs-core"),
      ("not needed: this CUTLASS DSL admits sm_121a by itself",) * 2),
 ]  # fmt: skip
-"""Releases of the CUTLASS DSL, the wheels that hold its Python sources, what the patch says twice in a row."""
+"""Releases of the CUTLASS DSL, the wheels with its Python sources, the patch's messages in a first and a second run."""
 
 
 def needs(patch: Patch, version: str) -> bool:
-    """Tell whether the list of patches says that a release needs this one."""
+    """Return whether, by the list of patches, a release needs this one."""
     return Version.parse(version).within(patch.first, patch.last)
 
 
 def environment(directory: Path) -> tuple[Path, Path]:
-    """Return the interpreter of a new virtual environment, which reads .pth files as an image's does, and its site."""
+    """Return interpreter and site-packages of a new virtual environment, which reads .pth files as in an image."""
     venv.create(directory, with_pip=False, symlinks=True)
     return directory / "bin" / "python", next(directory.glob("lib/python*/site-packages"))
 
 
 def outcome(python: Path, name: str) -> tuple[int, str]:
-    """Run a patch; return its exit status and what it says after its name."""
+    """Run a patch; return its exit status and its message without the patch's name."""
     done = subprocess.run([python, PATCHES / f"{name}.py"], check=False, capture_output=True, text=True)
     return done.returncode, (done.stdout + done.stderr).strip().removeprefix(f"{name}: ")
 
 
 def install_sglang(version: str, site: Path) -> None:
-    """Copy what patches change of a release."""
+    """Copy those files of a release that patches change."""
     release = sglang_catalogue.unpack(version) / "sglang"
     for part in ("jit_kernel", "srt/layers"):
         if (release / part).is_dir():
@@ -87,12 +87,12 @@ def test_patches_apply_to_every_release_that_needs_them(version: str, tmp_path: 
 
 
 @pytest.mark.parametrize("patch", [patch for patch in KNOWN if patch.name != DSL_PATCH], ids=lambda patch: patch.name)
-def test_the_release_after_its_last_does_not_need_a_patch(patch: Patch, tmp_path: Path) -> None:
+def test_the_release_after_a_patchs_last_one_does_not_need_it(patch: Patch, tmp_path: Path) -> None:
     last = max(number for number, version in enumerate(RELEASES) if needs(patch, version))
     python, site = environment(tmp_path)
     install_sglang(RELEASES[last + 1], site)
     status, said = outcome(python, patch.name)
-    # what serves no NVFP4 expert any more (0.5.16) keeps the text of some patches
+    # 0.5.16 and later keep some of the patched code, but no longer use it for NVFP4 experts
     experts = (site / "sglang/srt/layers/moe/cutlass_moe.py").read_text(encoding="utf-8")
     assert (status, said.partition(":")[0]) == (1, "not applied") or "def cutlass_moe_fp4" not in experts
 

@@ -26,7 +26,7 @@ HISTORY = load_history(ROOT / "profiles" / "catalogue")
 RELEASES = [str(catalogue.version) for catalogue in HISTORY.catalogues]
 
 OWN_OPINION = {"argparse.abbrev"}
-"""What the parser accepts and this collection doesn't."""
+"""Rules for words that the parser accepts and this collection refuses."""
 
 WORDS = (
     "4", "-1", "-0.5", "x", '{"a": 1}', '{"decode": {"max_bs": 8}}', "true", "auto", "--", "-", "-x", "1e5", "-1e5",
@@ -35,14 +35,14 @@ WORDS = (
 
 
 def ask_parser(version: str, lines: list[list[str]]) -> list[dict[str, Any]]:
-    """Let the release's own parser judge command lines."""
+    """Return how the release's own parser judges command lines."""
     directory = sglang_catalogue.unpack(version)
     printed = sglang_catalogue.run_release(directory, "parse", "".join(json.dumps(line) + "\n" for line in lines))
     return [json.loads(line) for line in printed.splitlines()]
 
 
 @pytest.mark.parametrize("version", RELEASES)
-def test_the_shipped_catalogue_is_what_the_release_says(version: str) -> None:
+def test_the_shipped_catalogue_equals_that_of_the_release(version: str) -> None:
     shipped = (ROOT / "profiles" / "catalogue" / f"{version}.json").read_text(encoding="utf-8")
     assert sglang_catalogue.catalogue(version) == shipped
 
@@ -68,7 +68,7 @@ def random_line(catalogue: Catalogue, spellings: list[str], source: random.Rando
 
 
 @pytest.mark.parametrize("version", RELEASES)
-def test_the_verdict_is_the_parsers_own(version: str) -> None:
+def test_the_verdict_agrees_with_the_parsers(version: str) -> None:
     catalogue = HISTORY.nearest(Version.parse(version))[0]
     spellings = [option for other in HISTORY.catalogues for option in other.options]
     source = random.Random(version)
@@ -82,11 +82,11 @@ def test_the_verdict_is_the_parsers_own(version: str) -> None:
         ]
         assert answer["ok"] == (not errors), (line, answer["message"], errors)
         accepted += answer["ok"]
-    assert 120 < accepted < 480, "a sample that is all right or all wrong shows nothing"
+    assert 120 < accepted < 480, "a sample needs accepted and refused lines"
 
 
 @pytest.mark.parametrize("version", RELEASES)
-def test_what_profiles_render_is_accepted_by_the_parser(version: str) -> None:
+def test_the_command_lines_of_profiles_are_accepted_by_the_parser(version: str) -> None:
     profiles = {name: load_profile(name) for name in find_profiles()}
     cells = [cell for cell in matrix(profiles.values(), Library.load(), [version]) if cell.state != "refused"]
     lines = []
@@ -100,7 +100,7 @@ def test_what_profiles_render_is_accepted_by_the_parser(version: str) -> None:
 
 
 def function(version: str, name: str) -> str:
-    """Return the text of a function that a release has once below ``sglang/srt``, or nothing."""
+    """Return the source of a function from the first file below ``sglang/srt`` that defines it, or an empty string."""
     for path in sorted((sglang_catalogue.unpack(version) / "sglang" / "srt").rglob("*.py")):
         text = path.read_text(encoding="utf-8")
         if f"def {name}(" in text:
@@ -120,7 +120,7 @@ def test_a_draft_of_mistral_is_read_by_its_name(version: str) -> None:
 
 
 @pytest.mark.parametrize("version", [version for version in RELEASES if Version.parse(version).within("0.5.15", None)])
-def test_nvfp4_experts_of_triton_and_cutlass_end_with_0_5_15(version: str) -> None:
+def test_0_5_15_is_the_last_release_with_triton_and_cutlass_for_nvfp4_experts(version: str) -> None:
     path = sglang_catalogue.unpack(version) / "sglang/srt/layers/quantization/modelopt_quant.py"
     text = path.read_text(encoding="utf-8")
     gone = [

@@ -71,9 +71,9 @@ OWN_KNOWLEDGE = {
     "attn.trtllm_sm12x": "in another handler",
     "spec.frozenkv.promote": "fails while the draft loads",
     "spec.frozenkv.transformers": "fails where the real transformers reads the draft's config",
-    "spec.nemotron.loader": "runs, and accepts nothing",
+    "spec.nemotron.loader": "runs, but accepts no draft",
 }
-"""Refusals that these handlers don't make, and why the collection makes them."""
+"""Rules whose lines these handlers accept, with the reason why the collection refuses or reports them."""
 
 
 def ours(version: str, case: tuple[str, str, str | None]) -> Report:
@@ -101,14 +101,14 @@ def theirs(version: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("version", RELEASES)
-def test_verdicts_and_resolved_values_are_the_releases_own(version: str) -> None:
+def test_verdicts_and_resolved_values_agree_with_the_releases(version: str) -> None:
     for case, answer in zip(CASES, theirs(version), strict=True):
         report = ours(version, case)
         errors = {f.rule for f in report.findings if f.severity == "error"} - set(OWN_KNOWLEDGE)
         if "nnodes 3" in case[1]:
             errors.add("par.nnodes")
         if version in ("0.5.10", "0.5.11"):
-            # these don't know the draft, and fail only while it loads
+            # these releases lack the draft's class, and fail only while it loads
             errors.discard("spec.frozenkv.eagle3")
         assert answer["accepted"] == (not errors), (version, case, answer, errors)
         if answer["accepted"]:
@@ -116,14 +116,14 @@ def test_verdicts_and_resolved_values_are_the_releases_own(version: str) -> None
 
 
 def compare(report: Report, values: dict[str, Any], where: object) -> None:
-    """Hold the values that will run against each other."""
+    """Compare the settings that will run."""
     context = report.context
     assert context["spec"] == values["speculative_algorithm"], where
     assert context["slots"] == values["max_running_requests"], where
     if "disable_piecewise_cuda_graph" in values:
         assert (not context["prefill_graph"]) == values["disable_piecewise_cuda_graph"], where
     if context["spec"] is not None:
-        # releases from 0.5.14 on compute a number of steps for n-grams, which nothing here depends on
+        # from 0.5.14 on, releases compute a number of steps for n-grams, which has no effect on the rules
         assert context["spec"] == "NGRAM" or context["steps"] == values["speculative_num_steps"], where
         assert context["topk"] == values["speculative_eagle_topk"], where
         assert context["draft_tokens_run"] == values["speculative_num_draft_tokens"], where

@@ -42,7 +42,7 @@ def engines(version: str, name: str, presets: list[str]) -> dict[str, dict[str, 
 
 
 @pytest.mark.parametrize("version", ["0.5.14", NEWEST])
-def test_the_cookbook_s_depths_are_one_engine(version: str) -> None:
+def test_the_depths_of_the_cookbook_resolve_to_one_engine(version: str) -> None:
     depths = ["mtp-3-4", "mtp-5-5", "mtp-5-7"]
     answers = engines(version, "nemotron-3-super-120b", depths)
     assert all(answer["accepted"] for answer in answers.values()), answers
@@ -53,7 +53,7 @@ def test_the_cookbook_s_depths_are_one_engine(version: str) -> None:
     assert any({"mtp-5-5", "mtp-5-7"} <= {cell.preset for cell in group} for group in groups)
 
 
-def test_graphs_with_and_without_pieces_are_one_engine_for_a_multimodal_model() -> None:
+def test_a_multimodal_model_resolves_to_one_engine_with_and_without_piecewise_graphs() -> None:
     answers = engines("0.5.10", "qwen3.5-397b", ["ep4", "ep4-graphs"])
     assert all(answer["accepted"] for answer in answers.values()), answers
     assert answers["ep4"]["engine"] == answers["ep4-graphs"]["engine"]
@@ -68,7 +68,7 @@ def test_every_change_is_shown_with_both_values() -> None:
     assert "chunked_prefill_size" not in answer["changes"]
 
 
-def test_what_the_release_refuses_is_said_in_its_words() -> None:
+def test_a_refusal_of_the_release_is_quoted() -> None:
     line = "--model-path m --tp-size 4 --nnodes 3"
     (answer,) = ask(NEWEST, [{"argv": line.split(), "arch": "Glm4MoeForCausalLM"}])
     assert not answer["accepted"]

@@ -20,7 +20,7 @@ from vms import Vms
 
 @pytest.fixture(scope="session")
 def machines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Vms]:
-    """Booted, untouched, gone at the end."""
+    """Return two booted, untouched machines; remove them at the end."""
     if os.geteuid() != 0:
         pytest.fail("building the machines' disk needs root: run these tests with sudo")
     made = Vms(tmp_path_factory.mktemp("vm"))

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Test the fabric roles with real SR-IOV, GID tables, netplan, reboots and RDMA verbs.
 
-The tests build on each other, in the order of the file: because a boot under emulation takes most of a minute.
+The tests build on each other, in the order of this file, because a boot under emulation takes almost a minute.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ NUMVFS = "/sys/class/net/enp1s0/device/sriov_numvfs"
 
 
 def play(machines: Vms, *arguments: str, playbook: Path = FABRIC, ok: bool = True) -> str:
-    """Run a playbook over ssh, by default the fabric's; what it said, unwrapped."""
+    """Run a playbook over ssh, by default playbook fabric; return its output without line breaks."""
     argv = ["ansible-playbook", "-i", str(machines.inventory()), str(playbook), *arguments]
     started = time.monotonic()
     done = subprocess.run(argv, text=True, capture_output=True, timeout=900, check=False)
@@ -34,7 +34,7 @@ def play(machines: Vms, *arguments: str, playbook: Path = FABRIC, ok: bool = Tru
 
 
 def cni(machines: Vms, vm: Vm, command: str) -> None:
-    """Do what Multus does for a pod with VF 0: call the plugins of our own NAD one after the other."""
+    """Call the plugins of the collection's NAD one after the other, as Multus does for a pod with VF 0."""
     network = {"nad": "gb10-rail0-vf0", "rail": "rail0", "device": "enp1s0v0"}
     config = json.loads(nad(network, "gb10-serving")["spec"]["config"])
     plugins = [{**plugin, "cniVersion": config["cniVersion"], "name": config["name"]} for plugin in config["plugins"]]
@@ -50,17 +50,17 @@ def cni(machines: Vms, vm: Vm, command: str) -> None:
 
 
 def gids(machines: Vms) -> list[str]:
-    """The GID tables of all machines' first VF."""
+    """Return the GID table of every machine's first VF."""
     script = "cat /sys/class/infiniband/rocep1s0v0/ports/1/gids/* 2>/dev/null | sort -u"
     return [machines.ssh(vm, script) for vm in machines.vms]
 
 
 def mapped(number: int) -> str:
-    """The GID of 10.100.0.<number>."""
+    """Return the GID of 10.100.0.<number>."""
     return f"0000:0000:0000:0000:0000:ffff:0a64:{number:04x}"
 
 
-def test_machines_have_a_card_with_virtual_functions_and_none_made(machines: Vms) -> None:
+def test_machines_have_a_card_for_virtual_functions_and_no_virtual_function_yet(machines: Vms) -> None:
     for vm in machines.vms:
         assert machines.ssh(vm, f"cat {NUMVFS} $(dirname {NUMVFS})/sriov_totalvfs").split() == ["0", "7"]
 
@@ -80,7 +80,7 @@ def test_second_run_changes_nothing(machines: Vms) -> None:
     assert counts == ["0", "0"]
 
 
-def test_a_pod_gets_a_vf_with_mtu_and_address_and_gives_it_back(machines: Vms) -> None:
+def test_a_pod_gets_a_vf_with_mtu_and_address_and_returns_it(machines: Vms) -> None:
     for vm in machines.vms:
         machines.ssh(vm, "ip netns add cni-pod")
         cni(machines, vm, "ADD")
@@ -97,14 +97,14 @@ def test_a_pod_gets_a_vf_with_mtu_and_address_and_gives_it_back(machines: Vms) -
         assert machines.ssh(vm, f"cat {NUMVFS}") == "2"
         cni(machines, vm, "DEL")
         machines.ssh(vm, "ip netns delete cni-pod")
-    # networkd gives the address back by itself, and with it comes the GID
+    # networkd sets the address again by itself, and the GID follows from the address
     end = time.monotonic() + 60
     while not all(mapped(vm.number) in table for vm, table in zip(machines.vms, gids(machines), strict=True)):
         assert time.monotonic() < end, [machines.ssh(vm, "ip address; rdma link") for vm in machines.vms]
         time.sleep(2)
 
 
-def test_reboot_brings_all_back_without_ansible(machines: Vms) -> None:
+def test_a_reboot_restores_everything_without_ansible(machines: Vms) -> None:
     before = [machines.ssh(vm, "ip -br link show enp1s0v0 | tr -s ' ' | cut -d' ' -f3") for vm in machines.vms]
     machines.reboot()
     for vm, mac in zip(machines.vms, before, strict=True):
@@ -121,7 +121,7 @@ def test_reboot_brings_all_back_without_ansible(machines: Vms) -> None:
 
 @pytest.mark.parametrize("program", ["ib_write_bw", "ib_send_bw"])
 def test_rdma_moves_data_between_the_vfs(machines: Vms, program: str) -> None:
-    # soft-RoCE under emulation moves a fraction of a Gb/s; that data moves at all is what is shown
+    # soft-RoCE under emulation reaches a fraction of a Gb/s. This test only shows that data moves.
     floors = "fabric_check_half_floor=0.001 fabric_check_full_floor=0.001"
     said = play(machines, "-e", f"fabric_check_bandwidth=true fabric_check_bandwidth_program={program} {floors}")
     assert "1 of 1 pairs reach the floors" in said
