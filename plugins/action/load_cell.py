@@ -24,6 +24,7 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._load.client import H
 from ansible_collections.gb10.cluster.plugins.plugin_utils._load.info import (
     draft_tokens,
     graphs_expected,
+    longest_step,
     served_model,
     server_info,
 )
@@ -73,6 +74,7 @@ class ActionModule(ControllerAction):
                 options["idle_timeout"],
                 options["judge_output"],
                 options["baseline"].get(workload.name),
+                longest_step(result["server_info"]) or workload.draft_tokens,
             )
             cell = self._measure(client, target, workload, known, f"[{i}/{len(workloads)}] ")
             result["cells"].append(cell)

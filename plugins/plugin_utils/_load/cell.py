@@ -99,6 +99,8 @@ def _foreign(server: Mapping[str, Any], records: Sequence[RequestRecord], worklo
 class Server:
     """What is known about the server: whether it has metrics, whether it decodes in graphs, the time to wait for idle.
 
+    ``longest_step`` is the maximum of tokens that it can accept in one verify step; None without speculation.
+
     ``judged`` is false only for a model with random weights, whose output is always noise.
     """
 
@@ -107,6 +109,7 @@ class Server:
     patience_s: float = 0.0
     judged: bool = True
     baseline: Mapping[str, Any] | None = None
+    longest_step: int | None = None
 
 
 async def _repeat(target: Target, workload: Workload, repetition: int, known: Server) -> dict[str, Any]:
@@ -124,7 +127,7 @@ async def _repeat(target: Target, workload: Workload, repetition: int, known: Se
     if known.metrics:
         with contextlib.suppress(*UNREADABLE):
             server = difference(before, await _scrape(target), workload.draft_tokens, seen)
-            server["graphs_expected"] = known.graphs_expected
+            server |= {"graphs_expected": known.graphs_expected, "longest_step": known.longest_step}
     garbage = [] if not known.judged else signs_of_garbage(records, server, known.baseline)
     status = status_of(records, garbage)
     foreign = _foreign(server, records, workload)

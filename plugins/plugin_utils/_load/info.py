@@ -63,6 +63,13 @@ def draft_tokens(info: Mapping[str, Any]) -> int | None:
     return info.get("speculative_num_draft_tokens")
 
 
+def longest_step(info: Mapping[str, Any]) -> int | None:
+    """Return the maximum of tokens that one verify step can accept: one more than the depth of the tree of drafts."""
+    most, depth = draft_tokens(info), info.get("speculative_num_steps")
+    tree = (info.get("speculative_eagle_topk") or 1) > 1
+    return min(most, depth + 1) if most and depth and tree else most
+
+
 async def served_model(target: Target) -> str:
     """Return the name under which the server serves its model. Raises OSError or ValueError if it reports none."""
     cards = json.loads(await fetch(target, "/v1/models")).get("data") or []

@@ -18,6 +18,17 @@ Status = Literal["garbage", "eager", "failed", "infrastructure", "shared", "ok"]
 WORST_FIRST: tuple[Status, ...] = get_args(Status)
 
 
+PINNED = 0.99
+"""Share of accepted drafts from which a model seems to accept everything.
+
+NVFP4 KV with MTP on DGX Sparks wrote word salad at 3.00 of 3 tokens per step (published launch, GSM8K 0 of 10). The
+best published shares of answers that were judged are below 0.95.
+"""
+
+ENOUGH_STEPS = 100
+"""Minimum of verify steps per request: the first token needs no step, and the last step is cut, which biases few."""
+
+
 def _recording(record: RequestRecord) -> Recording:
     return Recording(
         content=record.content,
@@ -55,11 +66,25 @@ def signs_of_garbage(
     if distance is not None and distance >= FAR:
         reason = f"the letter pairs diverge by {distance:.2f} from the baseline; {FAR} or more is another kind of text"
         found.append(Garbage("far_from_baseline", 0, reason))
+    share = accepted_share(server)
+    if share is not None and share >= PINNED:
+        reason = f"{server['accept_length']:.2f} of {server['longest_step']} tokens per verify step are accepted"
+        found.append(Garbage("accept_pinned", 0, f"{reason}: a model that accepts every draft does not check them"))
     if server.get("graphs_expected", True) and server.get("eager_passes"):
         found.append(Garbage("eager_regime", 0, f"{server['eager_passes']:.0f} decode passes ran without a CUDA graph"))
     elif server.get("graphs_expected") and server.get("is_cuda_graph") == 0 and server.get("eager_passes") is None:
         found.append(Garbage("eager_regime", 0, "the server says that its last decode batch had no CUDA graph"))
     return found
+
+
+def accepted_share(server: Mapping[str, Any]) -> float | None:
+    """Return the share of drafts that were accepted; None without speculation and after too few steps to tell."""
+    length, longest = server.get("accept_length"), server.get("longest_step") or 1
+    tokens, requests = server.get("tokens") or 0, server.get("requests") or 1
+    if not length or longest < 2 or tokens < ENOUGH_STEPS * requests * length:
+        return None
+    first = requests if server.get("accept_length_source") == "counters" else 0
+    return float((length * (1 - first / tokens) - 1) / (longest - 1))
 
 
 def status_of(records: Sequence[RequestRecord], garbage: Sequence[Garbage]) -> Status:

@@ -28,6 +28,7 @@ class Stub:
 
     sentences = 6
     lengths = 3
+    accepted = 2.5
 
     def __init__(self, text: str = "", busy: int = 0, eager: int = 0, others: int = 0) -> None:
         self.text, self.busy, self.eager, self.others = text, busy, eager, others
@@ -37,7 +38,7 @@ class Stub:
         return web.Response(
             text=f"sglang:num_running_reqs {self.busy}\nsglang:num_requests_total {self.requests * (1 + self.others)}\n"
             f"sglang:generation_tokens_total {self.tokens * (1 + self.others)}\n"
-            f"sglang:spec_verify_calls_total {self.tokens * (1 + self.others) / 2.5}\n"
+            f"sglang:spec_verify_calls_total {self.tokens * (1 + self.others) / self.accepted}\n"
             f'sglang:cuda_graph_passes_total{{mode="decode_none"}} {self.eager * self.requests}\n'
         )
 
@@ -60,6 +61,13 @@ class Stub:
         end = {"choices": [{"delta": {}, "finish_reason": "stop"}], "usage": {"completion_tokens": len(words)}}
         await response.write(b"data: " + json.dumps(end).encode() + b"\n\ndata: [DONE]\n\n")
         return response
+
+
+class LongStub(Stub):
+    """Writes answers that are long enough to compare its drafts with their maximum."""
+
+    sentences = 40
+    accepted = 3.0
 
 
 def run(stub: Stub, workload: Workload, known: Server | None = None) -> dict[str, Any]:
@@ -101,6 +109,34 @@ def test_a_cell_that_means_nothing_says_why(stub: Stub, status: str, kind: str) 
     assert cell["status"] == status
     assert kind in {g["kind"] for g in cell["runs"][0]["garbage"]}
     assert cell["peak_tok_s"]["n"] == 0
+
+
+@pytest.mark.parametrize(("longest", "status"), [(3, "garbage"), (4, "ok"), (None, "ok")])
+def test_a_cell_whose_server_accepts_every_draft_is_garbage(longest: int | None, status: str) -> None:
+    cell = run(LongStub(), Workload(concurrency=2, max_tokens=350), Server(longest_step=longest))
+    assert cell["status"] == status
+    assert [g["kind"] for g in cell["runs"][0]["garbage"]] == ["accept_pinned"] * (status == "garbage")
+
+
+PINNED = {"tokens": 24_000, "requests": 8, "accept_length": 3.0, "accept_length_source": "counters", "longest_step": 3}
+
+
+@pytest.mark.parametrize(
+    ("server", "kinds"),
+    [
+        (PINNED, {"accept_pinned"}),
+        (PINNED | {"accept_length": 2.995, "accept_length_source": "gauge"}, {"accept_pinned"}),
+        # the best published share of a judged answer: 4.93 of 6 tokens; code that repeats itself reaches 0.98
+        (PINNED | {"accept_length": 4.93, "longest_step": 6}, set()),
+        (PINNED | {"accept_length": 1.98, "longest_step": 2}, set()),
+        (PINNED | {"tokens": 200}, set()),
+        (PINNED | {"accept_length": None}, set()),
+        (PINNED | {"longest_step": None}, set()),
+        (PINNED | {"longest_step": 1}, set()),
+    ],
+)
+def test_an_accept_length_at_its_maximum_is_a_sign(server: dict[str, Any], kinds: set[str]) -> None:
+    assert {g.kind for g in signs_of_garbage([], server)} == kinds
 
 
 def thought(index: int, content: str, reasoning: str, finish: str) -> RequestRecord:
