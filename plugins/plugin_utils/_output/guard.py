@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from .flood import find_flood, find_stutter
+from .flood import find_flood, find_functions, find_stutter
 from .garbage import DATA_CHARACTERS, RULE_CHARACTERS, Garbage
-from .noise import find_noise
+from .noise import find_digits, find_noise
 from .salad import find_salad
 
 SEED_LENGTH = 8
@@ -102,7 +102,7 @@ def judge_text(text: str) -> list[Garbage]:
     """Return every sign that one finished output is broken; an empty list for a healthy output."""
     if not text.strip():
         return [Garbage("no_content", 0, "the output is empty")]
-    checks = (find_noise, find_loop, find_flood, find_stutter, find_salad)
+    checks = (find_noise, find_digits, find_loop, find_flood, find_functions, find_stutter, find_salad)
     return [found for check in checks if (found := check(text)) is not None]
 
 

@@ -4,12 +4,15 @@
 
 from __future__ import annotations
 
+import math
 import re
 import string
 import unicodedata
 import zlib
+from collections import Counter
+from itertools import pairwise
 
-from .garbage import RULE_CHARACTERS, Garbage
+from .garbage import RULE_CHARACTERS, WORD, Garbage
 
 BROKEN = re.compile(
     "\ufffd|"
@@ -83,6 +86,48 @@ def _unmatched(text: str) -> Garbage | None:
     return None
 
 
+def _letters(text: str) -> Garbage | None:
+    """Check whether letters follow each other at random: no language does that, but DNA (four letters) and codes do.
+
+    The test is Pearson's chi-squared for neighbouring letters. Per degree of freedom it was at least 1.4 in 12,700
+    slices of sources and documentation with 300 or more neighbours, and grows with their number; random letters have 1.
+    """
+    words = [word for word in WORD.findall(text) if word.isascii() and word.islower()]
+    if sum(map(len, words)) < 0.7 * len("".join(text.split())) or (len(words) > 1 and len({*map(len, words)}) == 1):
+        return None
+    pairs = Counter(pair for word in words for pair in pairwise(word))
+    total, first, second = pairs.total(), Counter[str](), Counter[str]()
+    for (a, b), count in pairs.items():
+        first[a] += count
+        second[b] += count
+    if total < 600 or len(first) < 5:
+        return None
+    observed = total * (sum(n * n / (first[a] * second[b]) for (a, b), n in pairs.items()) - 1)
+    freedom = (len(first) - 1) * (len(second) - 1)
+    if observed < freedom + 4 * math.sqrt(2 * freedom):
+        return Garbage("noise", 0, f"the letters of {len(words)} words follow each other at random")
+    return None
+
+
+def find_digits(text: str) -> Garbage | None:
+    """Return that a whole output is random digits: one endless number, or numbers without any layout.
+
+    Tables have lines or numbers of similar length, and few begin with a zero. Digits of pi have a decimal point.
+    """
+    numbers = re.split(r"[\s,;.]+", text.strip())
+    joined = "".join(numbers)
+    if len(joined) < 300 or not (joined.isascii() and joined.isdigit()):
+        return None
+    endless = all(len(number) >= 40 for number in numbers[:-1] or numbers)
+    single = len(text.split("\n")) == 1 and all(len(number) == 1 for number in numbers)
+    padded = sum(len(number) > 1 and number[0] == "0" for number in numbers)
+    ragged = len({*map(len, numbers)}) >= 4 and padded >= 0.03 * len(numbers)
+    # Random digits compress 1.8- to 2.0-fold.
+    if (endless or single or ragged) and len(joined) / len(zlib.compress(joined.encode(), 9)) < 2.1:
+        return Garbage("noise", 0, f"nothing but {len(joined)} random digits")
+    return None
+
+
 def find_noise(text: str) -> Garbage | None:
     """Return that the output is not text: undecodable bytes, leaked tokens, no words, or random characters."""
-    return _undecodable(text) or _wordless(text) or _random(text) or _unmatched(text)
+    return _undecodable(text) or _wordless(text) or _random(text) or _unmatched(text) or _letters(text)

@@ -36,10 +36,45 @@ def drawn(tokens: Sequence[str], count: int, joint: str = " ", seed: int = 3) ->
     return joint.join(rng.choice(tokens) for _unused in range(count))
 
 
+def pi(digits: int) -> str:
+    """Return pi, by Gibbons' algorithm."""
+    q, r, k, n = 1, 0, 1, 3
+    t, step, out = 1, 3, ""
+    while len(out) < digits:
+        if 4 * q + r - t < n * t:
+            out += str(n)
+            q, r, n = 10 * q, 10 * (r - n * t), (10 * (3 * q + r)) // t - 10 * n
+        else:
+            q, r, t, k, n, step = (
+                q * k, (2 * q + r) * step, t * step, k + 1, (q * (7 * k + 2) + r * step) // (t * step), step + 2,
+            )  # fmt: skip
+    return f"{out[0]}.{out[1:]}"
+
+
 INTRO = "The CAP theorem says that a distributed store gives up one of three promises when the network is cut.\n\n"
+
+ACTIONS, THINGS = WORDS[:18], WORDS[18:40]
 
 GARBAGE: dict[str, str] = {
     "bang": "!" * 3072,
+    "vowels": drawn("aeiou", 1500, ""),
+    "vowels-in-words": drawn("aeiou ", 2000, ""),
+    "letters": drawn("abcdefghijklmnopqrstuvwxyz ", 1500, ""),
+    "digits-at-random": drawn("0123456789", 1500, ""),
+    "digits-at-random-spaced": drawn("0123456789", 700),
+    "digits-at-random-in-numbers": drawn("0123456789 ", 1500, ""),
+    "digits-at-random-in-lines": "\n".join(drawn("0123456789", 60, "", i) for i in range(20)),
+    "functions-numbered": "\n".join(f"def step_{i}(x):\n    y = x * {i}\n    return y + {i}\n" for i in range(70)),
+    "functions-renamed": "\n\n".join(
+        f'def {a}_{b}({b}):\n    """{a.title()} the {b}."""\n    if {b} is None:\n        return\n    {b}.{a}("{b}")'
+        for a in ACTIONS
+        for b in THINGS[:5]
+    ),
+    "functions-of-javascript": "\n\n".join(
+        f"function {a}{b.title()}({b}, log) {{\n  log.info('{a}');\n  return {b}.map((one) => one.{a}() + {i});\n}}"
+        for i, a in enumerate(ACTIONS)
+        for b in THINGS[:4]
+    ),
     "bang-short": "!!!!",
     "bang-spaced": "! " * 700,
     "bang-after-warm-up": INTRO + "!" * 400,
@@ -244,5 +279,19 @@ HEALTHY: dict[str, str] = {
     "in-one-breath": " ".join(IN_ONE_BREATH.split()),
     "squares-in-words": "\n".join(f"The square of the number {i} is {i * i}." for i in range(1, 160)),
     "squares-in-a-line": " ".join(f"The square of the number {i} is {i * i}." for i in range(1, 100)),
+    "pi-alone": pi(2000),
+    "pi-in-lines": "\n".join(pi(1500)[i : i + 50] for i in range(0, 1500, 50)),
+    "random-numbers": drawn([str(i) for i in range(1, 1000)], 400, ", "),
+    "random-numbers-in-lines": "\n".join(drawn([str(i) for i in range(10)], 12, " ", i) for i in range(60)),
+    "measurements": "\n".join(drawn([f"{i / 7:.3f}" for i in range(300)], 6, "\t", i) for i in range(80)),
+    "dates": drawn([f"2026 {m:02} {d:02}" for m in range(1, 13) for d in range(1, 29)], 120, "\n"),
+    "dna-in-lower-case": "\n".join(drawn("acgt", 60, "", i) for i in range(25)),
+    "codes": drawn([drawn("abcdefghjkmnpqrstuvwxyz", 8, "", i) for i in range(200)], 200, "\n"),
+    "getters-and-setters": "\n\n".join(
+        f"    public String get{w.title()}() {{\n        return {w};\n    }}\n\n"
+        f"    public void set{w.title()}(String {w}) {{\n        this.{w} = {w};\n    }}"
+        for w in WORDS[:24]
+    ),
+    "this-file": Path(__file__).read_text(),
     "names": "\n".join(f"{a.capitalize()} {b.capitalize()}son" for a in WORDS for b in WORDS[:5]),
 }
