@@ -9,7 +9,8 @@
     scripts/sglang_profiles.py --memory glm-4.7             memory of one GPU, on the release of each preset
     scripts/sglang_profiles.py --json glm-4.7               one profile as JSON, memory included
 
-Exits 0 when every preset is accepted on the version for which it was written, except those of status broken; else 1.
+Exits 0 when every preset is accepted on the version for which it was written, except those of status broken; else 1;
+2 if a file is invalid or the arguments are wrong.
 """
 
 from __future__ import annotations
@@ -17,9 +18,10 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from _collection import IMPORT_ROOT
 
@@ -97,6 +99,19 @@ def reasons(cells: Sequence[Cell]) -> list[str]:
     return [f"{name} on {', '.join(dict.fromkeys(found))}: {told}" for (name, told), found in versions.items()]
 
 
+def read_all(names: Sequence[str], directories: Sequence[Path]) -> tuple[list[Mapping[str, Any]], list[str]]:
+    """Return the profiles and the problems of invalid files, of which the valid part is checked too."""
+    profiles: list[Mapping[str, Any]] = []
+    problems = []
+    for name in names:
+        try:
+            profiles.append(load_profile(name, directories))
+        except ProfileError as problem:
+            problems.append(str(problem))
+            profiles += [problem.usable] if problem.usable else []
+    return profiles, problems
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Print the requested view; return the exit status."""
     parser = argparse.ArgumentParser(description="Check profiles against SGLang versions.")
@@ -111,12 +126,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--json", action="store_true", help="answer as JSON")
     asked = parser.parse_args(argv)
+    invalid: list[str] = []
     try:
-        names = asked.names or list(find_profiles(asked.dir))
-        profiles = [load_profile(name, asked.dir) for name in names]
+        profiles, invalid = read_all(asked.names or list(find_profiles(asked.dir)), asked.dir)
         cells = only(matrix(profiles, Library.load(asked.dir), asked.sglang), asked.preset)
-    except (ProfileError, ValueError) as problem:
-        print(problem, file=sys.stderr)
+    except ValueError as problem:
+        print(*invalid, problem, sep="\n", file=sys.stderr)
         return 2
     own = {
         (str(profile["name"]), preset): str(merge(profile, preset, None)["sglang_version"])
@@ -135,9 +150,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(table(cells))
     if asked.reasons:
         print(*reasons(cells), sep="\n")
-    for line in wrong:
+    for line in (*invalid, *wrong):
         print(line, file=sys.stderr)
-    return 1 if wrong else 0
+    return 2 if invalid else 1 if wrong else 0
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -19,7 +20,11 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.plan import 
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.profile import to_serving
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile import Library, ResolvedProfile, resolve
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile_checks import override_findings
-from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile_files import load_profile, override_problems
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile_files import (
+    ProfileError,
+    load_profile,
+    override_problems,
+)
 
 
 class ActionModule(ControllerAction):
@@ -55,14 +60,20 @@ def _resolve(options: Mapping[str, Any]) -> tuple[ResolvedProfile | None, list[F
         overrides = {key: value for key, value in options["overrides"].items() if key not in unusable}
         if options["image"]:
             overrides["image"] = options["image"]
-        raw = load_profile(options["profile"], options["profile_dirs"])
         preset, version = options["preset"] or None, options["sglang_version"] or None
         library = Library.load(options["profile_dirs"])
+        try:
+            raw = load_profile(options["profile"], options["profile_dirs"])
+        except ProfileError as error:
+            if error.usable:
+                with suppress(ValueError):
+                    wrong += resolve(error.usable, preset, version, overrides, library, options["platform"]).findings
+            raise
         resolved = resolve(raw, preset, version, overrides, library, options["platform"])
     except ValueError as error:
         remedy = "Correct profile, preset or version; playbooks/profile_new.yml writes a new profile to start from"
         reason = str(error).rstrip(".")
-        return None, [Finding("error", "serving.profile", "profile", options["profile"], reason, remedy)]
+        return None, [Finding("error", "serving.profile", "profile", options["profile"], reason, remedy), *wrong]
     if options["images_from"]:
         copy = options["images_from"].replace("{version}", resolved.sglang_version)
         resolved = replace(resolved, image=copy)

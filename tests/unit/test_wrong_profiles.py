@@ -285,6 +285,37 @@ def test_a_file_that_is_no_profile_is_refused(tmp_path: Any, text: str, problem:
         read_profile(path)
 
 
+BOTH = """
+name: a
+model: {repo: "https://hub.example/google/gemma-4-31B-it", arch: Gemma4ForConditionalGeneration}
+sglang_version: "0.5.23"
+hardware: h100
+topology: {nodes: 4, tp: 4}
+server_args: {attention_backend: flashinfer, mem_fraction_statc: 0.6}
+status: untested
+default_preset: basline
+images: [{sglang: "0.5.23"}]
+presets: {baseline: {surprise: 1}, other: {topology: {tp: "four"}, server_args: [1]}}
+"""
+
+
+def test_the_valid_part_of_a_wrong_profile_is_checked_in_the_same_run(tmp_path: Any) -> None:
+    (tmp_path / "a.yml").write_text(BOTH)
+    with pytest.raises(ProfileError, match="surprise") as caught:
+        load_profile("a", [tmp_path])
+    for preset in (None, "baseline", "other"):
+        found = {f.rule for f in resolve(caught.value.usable, preset).findings if f.severity == "error"}
+        assert found >= {"attn.gemma4.allow", "flag.unknown"}
+
+
+@pytest.mark.parametrize("text", ["", "- a\n", "name: a\n", "name: [a\n", "sglang_version: 1\n"])
+def test_a_file_without_a_release_has_no_flags_to_check(tmp_path: Any, text: str) -> None:
+    (tmp_path / "a.yml").write_text(text)
+    with pytest.raises(ProfileError) as caught:
+        load_profile("a", [tmp_path])
+    assert caught.value.usable == {}
+
+
 def test_the_users_own_profile_comes_first(tmp_path: Any) -> None:
     head = "name: glm-4.7\nmodel: {repo: mine/glm}\nsglang_version: '0.5.23'\n"
     (tmp_path / "glm-4.7.yml").write_text(head + "topology: {}\nserver_args: {}\nstatus: untested\n")

@@ -8,6 +8,7 @@ Private to the collection.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping
+from copy import deepcopy
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,15 @@ from .schema import load_schema, violations
 
 
 class ProfileError(ValueError):
-    """An unusable profile; the message names the profile, the problem and the remedy."""
+    """An unusable profile; the message names the profile, the problem and the remedy.
+
+    ``usable`` is the part that the schema accepts, so that its flags can be checked in the same run; empty if it does
+    not name a release.
+    """
+
+    def __init__(self, message: str, usable: Mapping[str, Any] | None = None) -> None:
+        super().__init__(message)
+        self.usable = dict(usable or {})
 
 
 class _Loader(yaml.SafeLoader):
@@ -74,8 +83,23 @@ def read_profile(path: Path) -> dict[str, Any]:
     if isinstance(profile, Mapping) and profile.get("name") not in (None, path.stem):
         problems.append(f"name: {profile['name']!r} must be the file's name, {path.stem!r}")
     if problems:
-        raise ProfileError("\n".join(f"{path}: {problem}" for problem in problems))
+        raise ProfileError("\n".join(f"{path}: {problem}" for problem in problems), _usable(profile, path.stem))
     return dict(profile)
+
+
+def _usable(profile: Any, name: str) -> dict[str, Any]:
+    """Return a profile without the values that violate the schema."""
+    kept = deepcopy(dict(profile)) if isinstance(profile, Mapping) else {}
+    for found in violations(profile, load_schema("profile")) if kept else ():
+        *parents, last = ["images"] if found.place.startswith("images") else found.place.split(".")
+        holder: Any = kept
+        for part in parents:
+            holder = holder.get(part) if isinstance(holder, dict) else None
+        if isinstance(holder, dict) and (last == "images" or found.keyword not in ("required", "additionalProperties")):
+            holder.pop(last, None)
+    if kept.get("default_preset") not in (kept.get("presets") or {}):
+        kept.pop("default_preset", None)
+    return kept | {"name": name} if "sglang_version" in kept else {}
 
 
 def schema_problems(profile: Any) -> Iterable[str]:

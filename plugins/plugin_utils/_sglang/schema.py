@@ -23,12 +23,13 @@ except ImportError:
 
 @dataclass(frozen=True)
 class Violation:
-    """One violation of a schema; ``wanted`` describes a valid value, if the schema does."""
+    """One violation of a schema by its ``keyword``; ``wanted`` describes a valid value, if the schema does."""
 
     place: str
     value: Any
     reason: str
     wanted: str
+    keyword: str
 
 
 @lru_cache(maxsize=4)
@@ -46,7 +47,7 @@ def violations(data: Any, schema: Mapping[str, Any]) -> Iterator[Violation]:
     for error in sorted(validator.iter_errors(data), key=lambda e: [str(part) for part in e.absolute_path]):
         place = ".".join(str(part) for part in error.absolute_path)
         value = None if isinstance(error.instance, Mapping) else error.instance
-        yield Violation(place, value, _words(error), str(error.schema.get("description", "")))
+        yield Violation(place, value, _words(error), str(error.schema.get("description", "")), error.validator)
 
 
 def _words(error: Any) -> str:

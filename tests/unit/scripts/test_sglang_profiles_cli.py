@@ -63,3 +63,13 @@ def test_reasons_name_remedy_and_source_once_with_warnings_and_versions() -> Non
     assert found[0].startswith("glm-4.7/piecewise on 0.5.11, 0.5.12: warning: ")
     assert "Set disable_piecewise_cuda_graph" in found[0]
     assert "(source: measured: " in found[0]
+
+
+def test_mistakes_against_the_schema_and_of_flags_are_shown_together(tmp_path: Path) -> None:
+    head = 'name: mine\nmodel: {repo: google/gemma-4-31B-it}\nsglang_version: "0.5.23"\nimage: i\nstatus: untested\n'
+    text = head + "topology: {nodes: 1}\nserver_args: {attention_backend: flashinfer}\nsampling: {temprature: 1}\n"
+    (tmp_path / "mine.yml").write_text(text)
+    done = run("--dir", str(tmp_path), "--sglang", "0.5.23", "--reasons", "mine")
+    assert done.returncode == 2
+    assert "unknown key 'temprature' (did you mean temperature?)" in done.stderr
+    assert "[attn.gemma4.allow]" in done.stdout

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,11 +13,13 @@ from ansible_collections.gb10.cluster.plugins.action import serving_plan
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding
 
 
-def judged(profile: str = "gemma-4-31b-it", platform: str = "gb10", **overrides: Any) -> list[Finding]:
+def judged(
+    profile: str = "gemma-4-31b-it", platform: str = "gb10", dirs: tuple[Path, ...] = (), **overrides: Any
+) -> list[Finding]:
     """Return the errors of a plan's profile."""
     options = {"profile": profile, "preset": "", "sglang_version": "", "image": "", "images_from": ""}
     _unused, findings = serving_plan._resolve(
-        {**options, "profile_dirs": [], "platform": platform, "overrides": overrides}
+        {**options, "profile_dirs": list(dirs), "platform": platform, "overrides": overrides}
     )
     return [finding for finding in findings if finding.severity == "error"]
 
@@ -60,3 +63,12 @@ def test_a_profile_of_other_machines_is_refused() -> None:
     (found,) = judged("gemma-4-26b-a4b-it-b300", "gb10")
     assert (found.rule, found.value) == ("profile.hardware", "b300")
     assert not judged("gemma-4-26b-a4b-it-b300", "b300")
+
+
+def test_a_profile_that_is_wrong_in_two_ways_is_told_both_at_once(tmp_path: Path) -> None:
+    head = 'name: mine\nmodel: {repo: google/gemma-4-31B-it}\nsglang_version: "0.5.23"\nimage: i\nstatus: untested\n'
+    text = head + "topology: {nodes: four, tp: 1}\nserver_args: {attention_backend: flashinfer}\n"
+    (tmp_path / "mine.yml").write_text(text)
+    wrong = judged("mine", dirs=(tmp_path,))
+    assert {f.rule for f in wrong} == {"serving.profile", "attn.gemma4.allow"}
+    assert "topology.nodes: 'four' is not of type 'integer'" in wrong[0].reason
