@@ -15,10 +15,10 @@ PAGE = "https://github.com/k3s-io/k3s/releases/download"
 
 
 def fetch(release: str, arch: str, cache: Path) -> Path:
-    """Return the binary of ``release``, its images beside it; downloads what the cache lacks.
+    """Return the path of the binary of ``release``, with its images beside it; download files that the cache lacks.
 
-    ``LAB_K3S_URL`` names a mirror of the release page. Raises OSError when the page can't be reached and ValueError
-    when a file is not what its checksum says; the cache then is as it was.
+    ``LAB_K3S_URL`` names a mirror of the release page. Raises OSError if the page can't be reached and ValueError if a
+    file does not match its checksum; then the cache is unchanged.
     """
     final = cache / f"k3s-{release}"
     binary = "k3s" if arch == "amd64" else f"k3s-{arch}"

@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Run two virtual machines with one SR-IOV network card each, joined by a cable; containers cannot have SR-IOV.
 
-Real: SR-IOV (QEMU's igb), the kernel's GID tables, netplan, reboots, RDMA verbs and perftest. Stand-in: soft-RoCE
-instead of a ConnectX, so figures of bandwidth mean nothing. Emulated without KVM: a boot takes most of a minute.
+Real: SR-IOV (QEMU's igb), the kernel's GID tables, netplan, reboots, RDMA verbs and perftest. Simulated: soft-RoCE
+instead of a ConnectX, so bandwidth figures mean nothing. Without KVM a boot takes almost a minute.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Vm:
 
     @property
     def pidfile(self) -> Path:
-        """Where QEMU writes its process id."""
+        """File in which QEMU writes its process id."""
         return self.directory / f"{self.name}.pid"
 
     def socket(self) -> Path:

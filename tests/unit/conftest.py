@@ -18,6 +18,6 @@ if AnsibleCollectionConfig.collection_finder is None:
     _AnsibleCollectionFinder(paths=[str(ROOT / "collections")])._install()
 sys.path[:0] = [str(ROOT / "tests" / "unit" / "samples"), str(ROOT / "scripts")]
 
-# How long an example takes says something of the machine's load, nothing of the code.
+# The time of an example depends on the load of the machine, so examples have no deadline.
 settings.register_profile("gb10", deadline=None)
 settings.load_profile("gb10")

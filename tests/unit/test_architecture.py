@@ -28,12 +28,12 @@ LAYERS: tuple[tuple[str, ...], ...] = (
 )
 ROW = {box: number for number, row in enumerate(LAYERS) for box in row}
 
-# What code for hosts may import beyond Python itself. The guarded ones are not on every host: only inside `try`.
+# Libraries that code for hosts may import. Those in GUARDED may be missing on a host: import them only inside `try`.
 MODULES_NEED = {"ansible"}
 GUARDED = {"kubernetes", "urllib3", "yaml"}
 GUARDED_IN = ("modules", "module_utils._kube")
 
-# Packages that compute and do nothing else: no file, no process, no network, no clock.
+# Packages that only compute: they use no file, process, network or clock.
 PURE = (
     "module_utils._common",
     "module_utils._kube",
@@ -47,7 +47,7 @@ PURE = (
     "plugin_utils._sglang",
     "plugin_utils._sweep",
 )
-# Their modules that read the collection's own data files, or are the package's one place for I/O.
+# Exceptions: modules that read the collection's data files, or contain all I/O of their package.
 READ_FILES = {
     "module_utils._kube.client",
     "module_utils._kube.slices",
@@ -71,7 +71,7 @@ IO_MODULES |= {"tempfile", "threading", "time", "urllib"}
 IO_CALLS = {"exists", "expanduser", "glob", "is_dir", "is_file", "iterdir", "mkdir", "now", "open", "read_bytes"}
 IO_CALLS |= {"read_text", "readlink", "resolve", "rglob", "stat", "unlink", "write_bytes", "write_text"}
 
-# The packages whose code a module may bring along to the host that runs it. Every byte of them travels.
+# The packages that Ansible may send to a host together with a module.
 SHIPS: dict[str, set[str]] = {
     "api_info": {"_common", "_kube"},
     "cabling_info": {"_common", "_fabric_check", "_host", "_preflight", "_rdma", "_sriov"},

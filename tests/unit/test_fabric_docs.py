@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Test that the guide has every rule, and no rule that does not exist."""
+"""Test that the guide documents every rule and no other names."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ def test_a_file_that_is_not_installed_is_named(tool: ModuleType, tmp_path: Path)
         tool.apply([tool.Edit("sglang/a.py", "x", "y")], [str(tmp_path)])
 
 
-def test_a_change_that_is_no_python_is_not_written(tool: ModuleType, tmp_path: Path) -> None:
+def test_a_change_that_is_not_valid_python_is_not_written(tool: ModuleType, tmp_path: Path) -> None:
     (tmp_path / "a.py").write_text("x = 1\n")
     with pytest.raises(SyntaxError):
         tool.apply([tool.Edit("a.py", "x = 1", "x = (")], [str(tmp_path)])
@@ -67,7 +67,7 @@ def test_an_older_text_inside_the_newer_one_is_not_changed_twice(tool: ModuleTyp
     assert (tmp_path / "a.py").read_text() == "x = 1\ny = 2\n"
 
 
-def test_the_way_of_the_installed_release_is_taken(tool: ModuleType, tmp_path: Path) -> None:
+def test_the_variant_for_the_installed_release_is_applied(tool: ModuleType, tmp_path: Path) -> None:
     (tmp_path / "a.py").write_text("y = 1\n")
     ways = [[tool.Edit("a.py", "x = 1", "x = 2")], [tool.Edit("a.py", "y = 1", "y = 2")]]
     assert tool.settle(ways, search=[str(tmp_path)]) == "applied"
@@ -76,14 +76,18 @@ def test_the_way_of_the_installed_release_is_taken(tool: ModuleType, tmp_path: P
 
 
 @pytest.mark.parametrize(("text", "why"), [("x = (1, 2)\n", "it has 2"), ("pass\n", "no x")])
-def test_a_file_that_is_right_by_itself_is_left_alone(tool: ModuleType, tmp_path: Path, text: str, why: str) -> None:
+def test_a_file_that_is_known_to_be_correct_is_left_alone(
+    tool: ModuleType, tmp_path: Path, text: str, why: str
+) -> None:
     (tmp_path / "a.py").write_text(text)
     right = [tool.Right("a.py", "x = ", "no x", has=False), tool.Right("a.py", ", 2", "it has 2")]
     assert tool.settle([[tool.Edit("a.py", "x = 1", "x = 2")]], right, [str(tmp_path)]) == f"not needed: {why}"
     assert (tmp_path / "a.py").read_text() == text
 
 
-def test_a_file_that_is_neither_nor_right_by_itself_is_refused(tool: ModuleType, tmp_path: Path) -> None:
+def test_a_file_without_either_text_that_is_not_known_to_be_correct_is_refused(
+    tool: ModuleType, tmp_path: Path
+) -> None:
     (tmp_path / "a.py").write_text("x = 3\n")
     right = [tool.Right("a.py", "x = ", "no x", has=False)]
     with pytest.raises(tool.PatchError, match="neither the old nor the new"):
@@ -103,7 +107,7 @@ def test_every_patch_has_a_file_of_its_name_and_an_order_of_its_own() -> None:
     assert len({patch.order for patch in KNOWN}) == len(KNOWN)
 
 
-def test_what_a_rule_asks_for_is_a_patch_of_all_its_releases() -> None:
+def test_a_patch_that_a_rule_asks_for_covers_all_releases_of_the_rule() -> None:
     asked = [
         (rule, patch)
         for rule in KNOWLEDGE.rules.rules
@@ -126,7 +130,7 @@ def test_patches_run_in_their_own_order_and_only_where_needed() -> None:
     ]
 
 
-def test_an_obsolete_patch_is_said_to_be_so() -> None:
+def test_an_obsolete_patch_is_reported() -> None:
     selection = select_patches(KNOWN, ["sm121-admissible-archs"], Version.parse("0.5.12"), "p")
     assert [finding.rule for finding in selection.findings] == ["patch.obsolete"]
     assert "up to 0.5.11" in selection.findings[0].reason

@@ -33,7 +33,7 @@ EAGER = "--disable-cuda-graph --moe-runner-backend triton"
 GRAPHLESS = "--cuda-graph-max-bs 8 --max-running-requests 32"
 APART = "--prefill-attention-backend flashinfer --decode-attention-backend trtllm_mha --attention-backend flashinfer"
 
-# what the line shows, releases, flags, facts, rule, the severity that it must have (None: the rule is silent)
+# description, releases, flags, facts, rule, expected severity (None: no finding)
 CLASSES: list[tuple[str, tuple[str, ...], str, dict[str, Any], str, str | None]] = [
     # refused although it works
     ("eager at EP 1 works", (R10, R13), f"{FOUR} {EAGER}", QWEN, "graph.eager_regime", None),
@@ -61,7 +61,7 @@ CLASSES: list[tuple[str, tuple[str, ...], str, dict[str, Any], str, str | None]]
     ("a finding about GLM is GLM's", (R10,),
      "--moe-runner-backend flashinfer_cutlass --attention-backend flashinfer", QWEN, "moe.nvfp4.fi_cutlass.attn", None),
     ("nvfp4 KV as the release takes it", LATE, f"--kv-cache-dtype nvfp4 {APART}", QWEN, "kv.nvfp4", "warning"),
-    # fails, and a rule can know
+    # fails, and a rule can predict it
     ("flashinfer_trtllm experts", (R10, R13, R16), "--moe-runner-backend flashinfer_trtllm", QWEN, "moe.sm12x.runner",
      "error"),
     ("flashinfer_cutedsl experts", (R10, R13, R16), "--moe-runner-backend flashinfer_cutedsl", QWEN, "moe.sm12x.runner",

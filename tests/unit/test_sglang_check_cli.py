@@ -28,7 +28,7 @@ def answer(*words: str) -> dict[str, Any]:
     return found
 
 
-def test_an_accepted_line_ends_well() -> None:
+def test_an_accepted_line_exits_with_0() -> None:
     done = call("--sglang", "0.5.23", "--arch", "LlamaForCausalLM", "--", *GOOD)
     assert done.returncode == 0
     assert "accepted" in done.stdout
@@ -134,7 +134,7 @@ def test_options_reach_the_rules() -> None:
         (["--sglang", "0.5.23", "--gpu", "tpu", "--", *GOOD], "invalid choice"),
     ],
 )
-def test_a_wrong_question_is_answered_as_such(words: list[str], text: str) -> None:
+def test_invalid_options_are_refused(words: list[str], text: str) -> None:
     done = call(*words)
     assert done.returncode == 2
     assert text in done.stderr

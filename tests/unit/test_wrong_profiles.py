@@ -27,7 +27,7 @@ def args(**values: Any) -> dict[str, Any]:
     return {"server_args": values}
 
 
-# profile, preset, version (None: measured), what is laid over it, rule, word in the remedy
+# profile, preset, version (None: the measured one), overlay, rule, word in the remedy
 WRONG: list[tuple[str, str, str | None, dict[str, Any], str, str]] = [
     # startup traps of Gemma-4 on four DGX Sparks
     (GEMMA, "mtp-4", None, STOCK, "spec.frozenkv.promote", "24436"),
@@ -93,7 +93,7 @@ WRONG: list[tuple[str, str, str | None, dict[str, Any], str, str]] = [
     (GEMMA, "mtp-4", "0.5.14", {**STOCK, "sglang_version": "0.5.14", "env": {"SGLANG_ENABLE_SPEC_V2": "1"}},
      "spec.v2env", "Remove"),
     (GEMMA, "mtp-4", None, args(enable_spec_v2=True), "spec.v2env", "env"),
-    # mistakes in writing
+    # spelling mistakes
     (GEMMA, "baseline", None, args(mem_fraction_statc=0.6), "flag.unknown", "--mem-fraction-static"),
     (GEMMA, "baseline", None, args(kv_cache_dtyp="fp8_e4m3"), "argparse.abbrev", "--kv-cache-dtype"),
     (GEMMA, "baseline", None, args(kv_cache_dtype="fp8_e4m"), "flag.choice", "fp8_e4m3"),
@@ -122,7 +122,7 @@ WRONG: list[tuple[str, str, str | None, dict[str, Any], str, str]] = [
 ]  # fmt: skip
 
 
-# the same for what SGLang starts, and then runs otherwise than asked
+# the same for settings that SGLang accepts and then changes
 SILENT: list[tuple[str, str, str | None, dict[str, Any], str, str]] = [
     (GEMMA, "mtp-4", "0.5.13", {**STOCK, **args(speculative_draft_model_path="/models/draft")},
      "spec.alias.remote_fetch", "architecture"),
@@ -140,7 +140,7 @@ SILENT: list[tuple[str, str, str | None, dict[str, Any], str, str]] = [
 
 
 def expect(case: tuple[Any, ...], severity: str) -> None:
-    """Find the case's rule, with the word in its remedy, among what its profile is told."""
+    """Check that the findings on the profile have the case's rule, with the word in its remedy."""
     name, preset, version, wrong, rule, word = case
     findings = resolve(load_profile(name), preset, version, wrong).findings
     found = [finding for finding in findings if finding.rule == rule and finding.severity == severity]
@@ -154,7 +154,7 @@ def test_a_wrong_profile_is_refused_with_the_right_finding(case: tuple[Any, ...]
 
 
 @pytest.mark.parametrize("case", SILENT, ids=[f"{case[0]}-{case[1]}-{case[2] or 'own'}-{case[4]}" for case in SILENT])
-def test_what_runs_otherwise_than_asked_is_said(case: tuple[Any, ...]) -> None:
+def test_settings_that_sglang_changes_are_reported(case: tuple[Any, ...]) -> None:
     expect(case, "warning")
 
 
@@ -178,7 +178,7 @@ def test_a_wrong_architecture_is_refused_with_a_suggestion() -> None:
     assert "(did you mean Gemma4ForConditionalGeneration?)" in errors[0].remedy
 
 
-def test_there_are_enough_of_them() -> None:
+def test_there_are_enough_cases() -> None:
     assert len(WRONG) >= 60
 
 
@@ -227,7 +227,9 @@ def test_the_schema_refuses_with_the_place(wrong: dict[str, Any], problem: str) 
         ),
     ],
 )
-def test_what_somebody_saw_needs_its_source_and_image(missing: set[str], status: dict[str, Any], problem: str) -> None:
+def test_a_measured_or_broken_preset_needs_a_source_and_an_image(
+    missing: set[str], status: dict[str, Any], problem: str
+) -> None:
     profile = {key: value for key, value in load_profile(GEMMA).items() if key not in missing}
     assert problem in list(schema_problems(overlay(profile, status)))
 
@@ -235,13 +237,13 @@ def test_what_somebody_saw_needs_its_source_and_image(missing: set[str], status:
 @pytest.mark.parametrize(
     "change", [{"status": "untested"}, {"source": "s", "image": "i"}, {"source": "s", "image": "i", "status": "broken"}]
 )
-def test_either_way_to_name_the_image_will_do(change: dict[str, Any]) -> None:
+def test_the_image_may_be_named_in_either_way(change: dict[str, Any]) -> None:
     profile = {key: value for key, value in load_profile(GEMMA).items() if key not in {"source", "images"}}
     assert list(schema_problems({**profile, **change})) == []
 
 
 @pytest.mark.parametrize("key", ["name", "model", "sglang_version", "topology", "server_args", "status"])
-def test_the_schema_wants_what_every_profile_needs(key: str) -> None:
+def test_the_schema_requires_the_keys_that_every_profile_needs(key: str) -> None:
     profile = {name: value for name, value in load_profile(GEMMA).items() if name != key}
     assert any(f"'{key}' is a required property" in line for line in schema_problems(profile))
 
@@ -262,7 +264,7 @@ def test_presets_that_are_based_on_each_other_are_refused() -> None:
         resolve(profile, "a")
 
 
-def test_a_version_that_is_none_is_refused() -> None:
+def test_an_invalid_version_is_refused() -> None:
     with pytest.raises(ValueError, match="is not a version"):
         resolve(load_profile(GEMMA), "baseline", "latest")
 

@@ -25,7 +25,7 @@ FILES = {"k3s": b"the binary", "k3s-airgap-images-amd64.tar.zst": b"the images"}
 
 @pytest.fixture
 def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A release page on this machine; its directory."""
+    """Serve a release page on this machine; return its directory."""
     directory = tmp_path / "page" / RELEASE
     directory.mkdir(parents=True)
     for name, data in FILES.items():
@@ -48,7 +48,7 @@ def cache(tmp_path: Path) -> Path:
     return made
 
 
-def test_binary_and_images_are_kept_and_not_asked_for_again(page: Path, cache: Path) -> None:
+def test_binary_and_images_are_cached_and_not_downloaded_again(page: Path, cache: Path) -> None:
     binary = k3s_download.fetch(RELEASE, "amd64", cache)
     assert binary.read_bytes() == FILES["k3s"]
     assert binary.stat().st_mode & 0o111
@@ -58,9 +58,7 @@ def test_binary_and_images_are_kept_and_not_asked_for_again(page: Path, cache: P
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_a_file_that_is_not_what_its_checksum_says_is_refused_and_nothing_is_kept(
-    page: Path, cache: Path, name: str
-) -> None:
+def test_a_file_with_a_wrong_checksum_is_refused_and_nothing_is_kept(page: Path, cache: Path, name: str) -> None:
     (page / name).write_bytes(b"something else")
     with pytest.raises(ValueError, match="is not what"):
         k3s_download.fetch(RELEASE, "amd64", cache)

@@ -128,7 +128,7 @@ def test_device_lists(name: str, spec: str, expected: bool) -> None:
         ("0.5.12", ["--attention-backend", "nonsense"], False),
     ],
 )
-def test_a_release_s_parser_decides(release: str, flag: list[str], accepted: bool) -> None:
+def test_the_parser_of_the_release_decides_which_flags_exist(release: str, flag: list[str], accepted: bool) -> None:
     parser = cli.build_parser(release, ROOT / "profiles" / "catalogue")
     words = ["--model-path", "m", *flag]
     if accepted:
@@ -138,7 +138,7 @@ def test_a_release_s_parser_decides(release: str, flag: list[str], accepted: boo
             parser.parse_args(words)
 
 
-def test_published_collapse_and_crash_come_by_themselves() -> None:
+def test_published_faults_occur_without_being_injected() -> None:
     eager = {"quantization": "modelopt_fp4", "disable_cuda_graph": True}
     assert model.collapses(eager)
     assert not model.collapses({"quantization": "modelopt_fp4"})

@@ -42,7 +42,9 @@ def value(name: str, **changes: Any) -> Any:
         ({"multus_image_verified": True}, "v4.3.1-thick"),
     ],
 )
-def test_the_image_is_pinned_unless_an_air_gap_directory_vouches_for_it(changes: dict[str, Any], image: str) -> None:
+def test_the_image_is_pinned_unless_it_comes_from_a_verified_air_gap_directory(
+    changes: dict[str, Any], image: str
+) -> None:
     shown = value("__multus_image", **changes)
     assert shown.startswith(f"{NAME}:{image}")
     assert ("@" in shown) is ("@" in image)

@@ -35,7 +35,7 @@ def test_specs_and_defaults_have_the_same_options_and_values(role: Path) -> None
             assert name.startswith(f"{role.name}_")
             if "default" in option:
                 assert option["default"] == defaults[name], f"{entry_point}: {name}"
-                # antsibull-docs refuses a template where the option is not text; it stands in the defaults alone then
+                # antsibull-docs refuses a template as the default of an option that is not text
                 assert option.get("type", "str") in ("str", "path") or "{{" not in str(option["default"]), name
     assert set(defaults) == {name for name, option in declared.items() if not option.get("required")}
 

@@ -17,12 +17,12 @@ import kubernetes.stream
 import pytest
 
 Json = dict[str, Any]
-# What a command in a pod leaves: status, standard output, standard error.
+# Result of a command in a pod: exit status, standard output, standard error.
 Ran = tuple[int, str, str]
 
 
 class Response(io.BytesIO):
-    """What the client returns with ``_preload_content=False``."""
+    """A response of the client with ``_preload_content=False``."""
 
     @property
     def data(self) -> bytes:
@@ -33,7 +33,7 @@ class Response(io.BytesIO):
 
 
 class Channel:
-    """A web socket on which a command has already written everything."""
+    """A web socket with the complete output of a command."""
 
     def __init__(self, ran: Ran) -> None:
         self.returncode, self._out, self._err = ran
@@ -73,10 +73,10 @@ def _next_text(texts: list[str] | Exception) -> str:
 
 @dataclass
 class FakeApi:
-    """Pods, nodes, events, logs, files and commands; a list of logs is what one reading after the other finds.
+    """Pods, nodes, events, logs, files and commands. If a pod has a list of logs, each reading returns the next one.
 
-    ``files`` is what the script of ``PodContainer.open_files`` prints, ``asked`` every request in its order. An
-    exception in place of an answer is raised.
+    ``files`` is the output of the script of ``PodContainer.open_files``; ``asked`` has all requests in order. An answer
+    that is an exception is raised.
     """
 
     pods: list[Json] | Exception = field(default_factory=list)
@@ -111,7 +111,7 @@ class FakeApi:
         return Response(_next_text(self.logs[name]).encode())
 
     def connect_get_namespaced_pod_exec(self) -> None:
-        """Stand for the request that ``stream`` makes."""
+        """Simulate the request of ``stream``."""
 
     def stream(self, _call: Any, name: str, _namespace: str, *, command: list[str], **options: Any) -> Channel:
         self.asked.append({"pod": name, "container": options["container"], "command": command})
@@ -120,7 +120,7 @@ class FakeApi:
         return Channel(self.command(name, command))
 
     def install(self, monkeypatch: pytest.MonkeyPatch) -> FakeApi:
-        """Put this API in the place of every cluster."""
+        """Replace the API of every cluster by this one."""
         client = SimpleNamespace(configuration=None)
         monkeypatch.setattr(kubernetes.config, "new_client_from_config", lambda **_options: client)
         monkeypatch.setattr(kubernetes.client, "ApiClient", lambda _configuration: client)

@@ -27,13 +27,13 @@ def run_module(
 
 
 def become_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let modules believe that they run as user ``ansible``."""
+    """Make modules behave as if user ``ansible`` ran them."""
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     monkeypatch.setattr(pwd, "getpwuid", lambda _uid: SimpleNamespace(pw_name="ansible"))
 
 
 def refuse_writes(monkeypatch: pytest.MonkeyPatch, number: int = errno.EACCES) -> None:
-    """Let no directory be made and no file be opened for writing through ``os.open``."""
+    """Refuse every new directory and every file that is opened for writing with ``os.open``."""
 
     def refuse(path: Path | str, *_arguments: Any, **_options: Any) -> int:
         raise OSError(number, os.strerror(number), str(path))

@@ -69,13 +69,13 @@ def mutate(data: bytes, other: bytes, chance: Random) -> bytes:
     return data
 
 
-# What a pass has to rest on, looked for in another way than the reader does it.
+# Evidence that every pass needs, searched with other patterns than those of the reader.
 RDMA_CHANNEL = re.compile(rb"via NET/[A-Za-z][^/\n]*/\d")
 FINISHED = re.compile(rb"Init COMPLETE|Connected all")
 
 
 def broken_promise(data: bytes, report: Report) -> str:
-    """Return what is wrong with a judgement, whatever the log is, or an empty string."""
+    """Return why a judgement is wrong for any log, or an empty string."""
     if report.satisfied and not RDMA_CHANNEL.search(data):
         return "a pass without a channel line"
     if report.satisfied and not FINISHED.search(data):

@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Outputs to judge: broken ones in all known forms, and healthy ones that look unusual."""
+"""Sample outputs: broken ones in all known forms, and healthy ones that look unusual."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def prose(sentences: int, seed: int = 1) -> str:
 
 
 def drawn(tokens: Sequence[str], count: int, joint: str = " ", seed: int = 3) -> str:
-    """Return that many of the tokens, each drawn without regard to the others."""
+    """Return random tokens, each drawn independently."""
     rng = random.Random(seed)
     return joint.join(rng.choice(tokens) for _unused in range(count))
 

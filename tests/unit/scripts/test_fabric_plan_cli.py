@@ -53,7 +53,7 @@ def test_every_inventory_of_the_repository_can_be_planned(inventory: Path) -> No
 
 
 @pytest.mark.parametrize("inventory", INVENTORIES, ids=lambda path: path.name)
-def test_ansible_reads_the_same_inventory_alike(inventory: Path) -> None:
+def test_the_output_of_ansible_inventory_gives_the_same_plan(inventory: Path) -> None:
     assert json.loads(run("--json", "-", text=listed(inventory)).stdout) == json.loads(
         run("--json", str(inventory)).stdout
     )
@@ -74,7 +74,7 @@ def test_errors_are_printed_and_exit_1(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("value", ["'{{ item }}'", "!vault encrypted"])
-def test_a_value_for_ansible_only_says_what_to_do(tmp_path: Path, value: str) -> None:
+def test_a_value_that_only_ansible_can_compute_has_a_remedy(tmp_path: Path, value: str) -> None:
     (tmp_path / "hosts.yml").write_text(HOSTS)
     (tmp_path / "host_vars" / "spark2").mkdir(parents=True)
     (tmp_path / "host_vars" / "spark2" / "id.yml").write_text(f"gb10_node_id: {value}\n")

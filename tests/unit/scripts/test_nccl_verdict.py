@@ -29,7 +29,7 @@ def run(*words: str, given: bytes = b"") -> subprocess.CompletedProcess[bytes]:
     return subprocess.run(command, input=given, capture_output=True, check=False)
 
 
-def test_json_has_an_object_a_file_and_the_status_counts_all_of_them(tmp_path: Path) -> None:
+def test_json_has_one_object_per_file_and_the_exit_status_covers_all(tmp_path: Path) -> None:
     good, packed = tmp_path / "rank0.log", tmp_path / "rank1.log.gz"
     good.write_bytes(IB)
     packed.write_bytes(gzip.compress(IB))
@@ -47,7 +47,7 @@ def test_json_has_an_object_a_file_and_the_status_counts_all_of_them(tmp_path: P
     assert tcp["causes"][0]["remedy"]
 
 
-def test_an_expectation_turns_the_judgement_round() -> None:
+def test_an_expectation_of_socket_reverses_the_verdict() -> None:
     assert run("--expect", "Socket", "--nodes", "2", str(TCP)).returncode == 0
     assert run("--expect", "Socket", "--nodes", "3", str(TCP)).returncode == 1
 
@@ -58,7 +58,7 @@ def test_standard_input_and_a_line_for_people() -> None:
     assert run("-", given=b"nothing\n").stdout.startswith(b"FAIL  -: unknown (none): nothing in the log says")
 
 
-def test_a_file_that_cannot_be_read_is_no_pass(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_read_fails(tmp_path: Path) -> None:
     done = run(str(tmp_path / "missing.log"), "-", given=IB)
     assert done.returncode == 2
     assert b"missing.log" in done.stderr

@@ -16,7 +16,7 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.parse import 
 
 ROOT = Path(__file__).resolve().parents[3]
 SHARED = {name: variable for group in role_docs.shared() for name, variable in group["variables"].items()}
-# What our playbooks are told on the command line. A role that read it would take an inventory's variable of that name.
+# Variables of the command line. A role that read one would also read an inventory's variable of the same name.
 BARE_NAMES = ("profile", "preset", "transport", "instance", "vf_index", "sweep", "repo", "name")
 INTERNAL = {"gb10_assumed_vf_count", "gb10_fabric_plan", "gb10_serving_plan", "gb10_preflight"}
 
@@ -76,7 +76,7 @@ def test_the_planner_reads_no_undeclared_variable() -> None:
 
 
 @pytest.mark.parametrize("role", role_docs.roles())
-def test_no_role_reads_a_name_that_an_inventory_may_hold_by_chance(role: str) -> None:
+def test_no_role_reads_a_name_that_an_inventory_may_use_for_something_else(role: str) -> None:
     bare = re.compile(rf"\{{\{{ *({'|'.join(BARE_NAMES)})\b *[|}}]")
     for path in (ROOT / "roles" / role).rglob("*.yml"):
         assert bare.findall(path.read_text(encoding="utf-8")) == [], path

@@ -17,7 +17,7 @@ def run(*words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, SCRIPT, *words], check=False, capture_output=True, text=True)
 
 
-def test_memory_is_shown_once_for_presets_that_come_to_the_same() -> None:
+def test_memory_is_shown_once_for_presets_with_the_same_memory() -> None:
     done = run("--memory", "nemotron-3-super-120b")
     assert done.returncode == 0
     heads = [line for line in done.stdout.splitlines() if not line.startswith(" ")]

@@ -21,7 +21,7 @@ SILENT = {
         "ended while graphs were captured with ep_size 4; the log names no cause, and Nemotron-3-Super ran like this"
     ),
 }
-"""Launches that failed and pass without a word, with the reason why no rule can know."""
+"""Failed launches without a finding, with the reason why no rule can predict the failure."""
 
 ROW = {"id": "a", "sglang": "0.5.16", "flags": ["--model-path", "m"], "truth": "works"}
 
@@ -32,7 +32,7 @@ def outcomes() -> list[Outcome]:
     return [judge_row(row, KNOWLEDGE, models) for row in load_rows(ROWS)]
 
 
-def test_no_launch_that_worked_is_refused_but_for_its_fork(outcomes: list[Outcome]) -> None:
+def test_no_launch_that_worked_is_refused_except_for_a_fork(outcomes: list[Outcome]) -> None:
     refused = summarize(outcomes)["works_refused"]
     assert all(row["fork"] and row["rules"] == ("flag.choice",) for row in refused), refused
     assert len(refused) == 2

@@ -20,7 +20,7 @@ def workload(text: str) -> str:
     return f"{HEAD}workloads: [{{{text}}}]\n"
 
 
-# text of the file, words that its findings contain
+# text of the file, words that the findings must contain
 WRONG: list[tuple[str, tuple[str, ...]]] = [
     ("", ("None is not of type 'object'",)),
     ("# nothing but a comment\n", ("None is not of type 'object'",)),

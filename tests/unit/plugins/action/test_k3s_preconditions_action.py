@@ -27,7 +27,7 @@ OPTIONS: dict[str, Any] = {
 
 
 def checked(changed: dict[str, Any] | None = None, **options: Any) -> dict[str, Any]:
-    """Return the result for a host whose facts are good but for ``changed``."""
+    """Return the result for a host whose facts are good except for ``changed``."""
     asked: list[tuple[Any, ...]] = []
 
     def execute(name: str, arguments: dict[str, Any], task_vars: Any) -> dict[str, Any]:

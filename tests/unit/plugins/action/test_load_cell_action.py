@@ -24,7 +24,7 @@ ANSWER = (
 
 
 class Server(BaseHTTPRequestHandler):
-    """SGLang as far as a client sees it: 2.5 tokens for every step that verifies 4."""
+    """A simulated SGLang: its metrics show 2.5 accepted tokens per step with 4 draft tokens."""
 
     running = 0
     tokens = 0
@@ -86,7 +86,7 @@ def test_the_accept_rate_follows_from_the_draft_tokens_that_the_server_names(
     assert (measured["accept_length_source"], measured["tokens_counted_by"]) == ("counters", ["server"])
 
 
-def test_no_client_measures_a_server_that_serves_somebody_else(
+def test_no_client_measures_a_server_that_serves_other_requests(
     server: tuple[type[Server], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kind, url = server

@@ -57,7 +57,7 @@ def url() -> Iterator[str]:
 
 
 def play(tmp_path: Path, url: str, *words: str) -> str:
-    """Stage the model by a task; return what the play said."""
+    """Stage the model with a playbook; return its output."""
     stage = {"repo": "org/tiny", "dest": str(tmp_path / "org--tiny"), "url": url, "reserve_gb": 0, "slice_seconds": 0}
     task = {"name": "Stage", "gb10.cluster.model_stage": stage, "timeout": 120}
     book = tmp_path / "book.yml"
@@ -67,7 +67,7 @@ def play(tmp_path: Path, url: str, *words: str) -> str:
     return done.stdout
 
 
-def test_a_download_says_how_far_it_is_without_being_asked(tmp_path: Path, url: str) -> None:
+def test_a_download_shows_its_progress(tmp_path: Path, url: str) -> None:
     said = play(tmp_path, url)
     lines = [line for line in said.splitlines() if line.startswith("localhost: org/tiny: ")]
     assert [line.split()[2] for line in lines] == ["33", "66", "100"]

@@ -75,7 +75,7 @@ SILENT = "g-0-0:40:40 [0] NCCL INFO Bootstrap : Using net1:10.0.0.1<0>\n"
 
 @dataclass
 class Pods:
-    """What commands in the pods print: a generation moves bytes, an all-reduce ends at the second look."""
+    """Output of commands in the pods. A generation moves bytes; an all-reduce ends when it is read the second time."""
 
     env: str = "NCCL_DEBUG=INFO"
     rdma: int = 90_000_000
@@ -136,7 +136,7 @@ def prove(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict
     return run
 
 
-def test_a_sound_group_is_proved_by_log_and_counters(prove: Any, tmp_path: Path) -> None:
+def test_a_healthy_group_is_proved_by_log_and_counters(prove: Any, tmp_path: Path) -> None:
     pods = Pods()
     result = prove(pods, bandwidth_bytes=1000, min_busbw={"rdma": 12})
     proved = result["proof"]
@@ -211,7 +211,7 @@ FAILURES = {
 
 
 @pytest.mark.parametrize("name", FAILURES)
-def test_every_step_that_fails_says_why_and_keeps_the_keys(prove: Any, name: str) -> None:
+def test_every_failing_step_gives_its_reason_and_the_same_keys(prove: Any, name: str) -> None:
     given, words = FAILURES[name]
     result = prove(**given, remarks="net1 has MTU 1500")
     assert result["failed"]
@@ -261,7 +261,7 @@ def test_a_group_that_died_is_explained_by_its_logs_first(prove: Any) -> None:
     assert "Before that: can't run a command in pod g-0-0 (500: container not found)" in result["msg"]
 
 
-def test_a_group_that_is_not_whole_is_refused(prove: Any) -> None:
+def test_an_incomplete_group_is_refused(prove: Any) -> None:
     with pytest.raises(AnsibleActionFail, match="1 of 2 ranks of g run in namespace gb10-serving"):
         prove(names=("g-0-0",))
     with pytest.raises(AnsibleActionFail, match=r"no pod of namespace gb10-serving .* Run playbook serve first"):

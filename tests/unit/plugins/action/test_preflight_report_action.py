@@ -24,7 +24,7 @@ OPTIONS: dict[str, Any] = {
 
 
 def reported(hostvars: dict[str, Any], **facts: Any) -> dict[str, Any]:
-    """Return the result for a play over ``control``, whose facts are good but for ``facts``."""
+    """Return the result for a play over ``control``, whose facts are good except for ``facts``."""
     read = {"gb10_preflight": copy.deepcopy(GOOD) | facts}
     variables = {"control": {"ansible_facts": read, "ansible_host": "192.168.10.1"} | hostvars}
     result: dict[str, Any] = ActionModule.act(

@@ -99,7 +99,7 @@ def test_a_recipe_becomes_a_profile(tmp_path: Path, with_command: bool) -> None:
         ("sglang serve --model-path m --attention-backend fa3", ("attn.fa3_sm12x",)),
     ],
 )
-def test_what_is_not_carried_over_is_said(command: str, words: tuple[str, ...]) -> None:
+def test_settings_that_are_not_carried_over_are_reported(command: str, words: tuple[str, ...]) -> None:
     _profile, result = draft(command=command)
     assert not [word for word in words if word not in result["msg"]], result["msg"]
 
@@ -113,7 +113,7 @@ def test_what_is_not_carried_over_is_said(command: str, words: tuple[str, ...]) 
         ({"config": "/nowhere/config.json", "repo": "a/b"}, "not a model's config.json"),
     ],
 )
-def test_what_is_neither_is_refused(options: dict[str, Any], words: str) -> None:
+def test_other_input_is_refused(options: dict[str, Any], words: str) -> None:
     with pytest.raises(AnsibleActionFail, match=words):
         draft(**options)
 

@@ -56,7 +56,7 @@ def test_options_reach_the_pods() -> None:
 
 
 @pytest.mark.parametrize("off", ["off", False])
-def test_the_gate_is_off_also_where_yaml_made_a_boolean_of_the_word(off: Any) -> None:
+def test_the_gate_is_off_if_yaml_reads_the_word_off_as_false(off: Any) -> None:
     assert "readinessGates" in head(rendered())
     assert "--gate" not in head(rendered(transport_gate=off))["containers"][1]["command"]
 

@@ -24,7 +24,7 @@ def judged(
     return [finding for finding in findings if finding.severity == "error"]
 
 
-def test_every_mistake_in_what_is_laid_over_is_reported_at_once() -> None:
+def test_all_mistakes_in_the_overrides_are_reported_at_once() -> None:
     wrong = judged(
         server_arg={"context_length": 1},
         topologie={"tp": 2},
@@ -50,12 +50,12 @@ def test_every_mistake_in_what_is_laid_over_is_reported_at_once() -> None:
         {"patches": [], "image": "i", "expected": None, "status": "untested"},
     ],
 )
-def test_what_a_preset_may_say_may_be_laid_over_it(overrides: dict[str, Any]) -> None:
+def test_overrides_may_have_every_key_of_a_preset(overrides: dict[str, Any]) -> None:
     assert "profile.override" not in {f.rule for f in judged(**overrides)}
 
 
 @pytest.mark.parametrize(("key", "value"), [("based_on", "mtp-4"), ("images", []), ("presets", {})])
-def test_what_makes_no_sense_there_is_refused(key: str, value: Any) -> None:
+def test_invalid_overrides_are_refused(key: str, value: Any) -> None:
     assert "profile.override" in {f.rule for f in judged(**{key: value})}
 
 

@@ -37,7 +37,7 @@ def test_pinned_revisions_are_served_and_staged() -> None:
         assert word_after("--speculative-draft-model-revision", plan) == "v2"
 
 
-def test_what_a_profile_does_not_pin_is_the_hub_s_default() -> None:
+def test_without_a_pinned_revision_the_hub_s_default_is_used() -> None:
     plan = planned()
     assert plan["revisions"] == {MODEL: "main", DRAFT: "main"}
     assert "--revision" not in plan["ranks"][0]["argv"]

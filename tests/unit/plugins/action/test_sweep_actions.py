@@ -23,7 +23,7 @@ SWEEP = str(ROOT / "tests/lab/fixtures/lab-twelve.yml")
 
 
 def play(tmp_path: Path, *tasks: dict[str, Any], check: bool = True, cwd: Path = ROOT) -> list[dict[str, Any]]:
-    """Run tasks on localhost; return their results in order, as the journal of a callback has them."""
+    """Run tasks on localhost and return their results in order, also if one fails."""
     registered = [task | {"name": f"Task {i}", "register": f"task{i}"} for i, task in enumerate(tasks)]
     names = [f"task{i}" for i in range(len(tasks))]
     out = tmp_path / "out.json"
@@ -126,7 +126,7 @@ def sweep_file(tmp_path: Path, **keys: Any) -> dict[str, Any]:
     return {"gb10.cluster.sweep_plan": {"sweep": str(path), "journal": str(tmp_path / "j.jsonl")}}
 
 
-def test_cells_in_another_environment_or_image_are_not_one(tmp_path: Path) -> None:
+def test_cells_with_different_environments_or_images_are_not_merged(tmp_path: Path) -> None:
     axes = {"env": [{"NCCL_DEBUG": "INFO"}, {"NCCL_DEBUG": "WARN"}], "image": ["a/b@sha256:1", "a/b@sha256:2"]}
     base = {"preset": "winner", "sglang_version": "0.5.10"}
     (answer,) = play(tmp_path, sweep_file(tmp_path, base=base, axes=axes))
@@ -201,7 +201,7 @@ def test_check_mode_plans_and_writes_nothing(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_what_is_missing_is_named(tmp_path: Path, task: dict[str, Any], said: str) -> None:
+def test_a_missing_sweep_or_journal_is_named(tmp_path: Path, task: dict[str, Any], said: str) -> None:
     (answer,) = play(tmp_path, task, check=False)
     assert said in answer["msg"]
 

@@ -38,7 +38,7 @@ def test_every_profile_s_group_is_found_by_its_profile(profile: str) -> None:
     assert FILTERS["serving_instance"]("", profile) == planned("", profile)
 
 
-def test_names_are_kubernetes_own() -> None:
+def test_group_names_are_valid_in_kubernetes() -> None:
     assert FILTERS["serving_instance"]("", "glm-4.7") == "glm-4-7"
     assert FILTERS["serving_instance"]("second", "glm-4.7") == planned("second", "glm-4.7") == "second"
 

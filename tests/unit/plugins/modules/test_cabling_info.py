@@ -67,7 +67,7 @@ def test_a_port_sees_its_peer_and_not_itself(
     assert (second["carrier"], second["neighbours"], second["mtu_passes"]) == (False, [], None)
 
 
-def test_a_host_without_ping_is_told(
+def test_a_host_without_ping_is_named(
     host: dict[str, Any], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def missing(_argv: Sequence[str], **_options: Any) -> None:

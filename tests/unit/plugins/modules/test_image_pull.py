@@ -20,7 +20,7 @@ OLD, NEW = "sha256:0ld", "sha256:4e3"
 
 
 class Cluster:
-    """Two nodes; ``registry`` is what a pod's image is on a node once it is pulled, None while it is being pulled."""
+    """Two nodes. ``registry`` has the image id that a pod gets on each node, or None during the pull."""
 
     registry: dict[str, str | None]
     held: dict[str, list[str]]
@@ -145,7 +145,7 @@ def test_a_slice_shows_what_each_node_waits_for(capsys: Capture) -> None:
     assert result["progress"] == {"waited": 20}
 
 
-def test_the_end_of_the_time_names_the_event_and_leaves_no_pod(capsys: Capture) -> None:
+def test_a_time_out_names_the_event_and_leaves_no_pod(capsys: Capture) -> None:
     Cluster.registry["spark2"] = None
     status, result = pull(capsys, timeout=10)
     assert (status, Cluster.made) == (1, {})

@@ -27,7 +27,7 @@ OLD = "v1.36.4+k3s1"
 
 
 def commands_answer(monkeypatch: pytest.MonkeyPatch, *answer: Any) -> list[list[str]]:
-    """Let every command of a module answer the same; return the list of what is called."""
+    """Make all commands of a module return the same answer; return the list of called commands."""
     called: list[list[str]] = []
 
     def run(_module: AnsibleModule, command: list[str], **_options: object) -> tuple[Any, ...]:
@@ -127,7 +127,7 @@ def test_an_upgrade_without_the_cluster_fails(capsys: Capture) -> None:
     ("version", "installed", "said"),
     [("latest", OLD, "write it like"), ("v1.38.0+k3s1", OLD, "upgrade.skips_minor"), (OLD, "", "not_installed")],
 )
-def test_an_upgrade_that_cannot_be_fails(capsys: Capture, version: str, installed: str, said: str) -> None:
+def test_an_impossible_upgrade_fails(capsys: Capture, version: str, installed: str, said: str) -> None:
     status, result = plan(capsys, version, installed)
     assert (status, result["steps"]) == (1, [])
     assert said in result["msg"]

@@ -20,7 +20,7 @@ OURS = ":KUBE-SERVICES - [0:0]\n"
 
 @pytest.fixture
 def called(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
-    """A host with a VF in the namespace of a killed pod, a pod route and a rule of kube-proxy; what is run is kept."""
+    """A host with a VF in a killed pod's namespace, a pod route and a rule of kube-proxy; commands are recorded."""
     commands: list[list[str]] = []
     (tmp_path / "netns").mkdir()
     (tmp_path / "netns/cni-1").touch()

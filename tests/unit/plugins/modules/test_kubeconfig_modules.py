@@ -27,7 +27,7 @@ def run(module: Any, capsys: pytest.CaptureFixture[str], **arguments: Any) -> tu
     return int(stop.value.code or 0), json.loads(capsys.readouterr().out)
 
 
-def test_a_cluster_comes_into_the_file_and_goes_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_cluster_is_added_to_the_file_and_removed_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "kube" / "config"
     wanted = {
         "path": str(path),

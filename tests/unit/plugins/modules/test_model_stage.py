@@ -81,7 +81,7 @@ def test_a_full_disk_is_found_before_the_first_byte(tmp_path: Path) -> None:
     assert Hub.asked == []
 
 
-def test_a_slice_that_ends_says_how_far_it_came(tmp_path: Path) -> None:
+def test_a_slice_that_ends_shows_its_progress(tmp_path: Path) -> None:
     result = model_stage.stage_from_hub(options(tmp_path, slice_seconds=0), check_mode=False)
     assert (result["changed"], result["done"]) == (True, False)
     assert result["msg"].startswith("org/tiny: 0 % (0 B of 7.0 kB)")
@@ -109,7 +109,7 @@ def test_a_file_that_vanished_comes_back(tmp_path: Path) -> None:
     assert Hub.asked == [*FILES, "config.json"]
 
 
-def test_a_copied_model_is_looked_at_and_left_alone(tmp_path: Path) -> None:
+def test_a_copied_model_is_checked_and_left_alone(tmp_path: Path) -> None:
     copied = tmp_path / "deep" / "org--tiny"
     copied.mkdir(parents=True)
     (copied / "config.json").write_text("{}")
@@ -131,7 +131,7 @@ def test_a_few_missing_shards_stand_for_many(tmp_path: Path) -> None:
         model_stage.check_local(options(tmp_path))
 
 
-def test_main_returns_how_far_it_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_main_returns_its_progress(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     status, result = run_module(model_stage, capsys, repo="org/tiny", dest=str(tmp_path / "tiny"), reserve_gb=0)
     assert (status, result["done"], result["commit"]) == (0, True, "c0ffee")
 
@@ -159,7 +159,7 @@ def test_main_says_why_it_cannot_stage(
     assert said in result["msg"]
 
 
-def test_main_says_what_to_do_where_it_may_not_write(
+def test_main_has_a_remedy_if_it_may_not_write(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(path: Path, *_arguments: Any, **_options: Any) -> None:

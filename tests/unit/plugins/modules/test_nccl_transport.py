@@ -42,7 +42,7 @@ def run(capsys: pytest.CaptureFixture[str], **arguments: Any) -> tuple[int, dict
 
 @pytest.fixture
 def cluster(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[dict[str, Any]]]:
-    """Make an API whose pods have the given logs; a list of logs is what one reading after the other finds."""
+    """Return an API whose pods have the given logs. If a pod has a list of logs, each reading returns the next one."""
 
     def make(**logs: list[str] | Exception) -> list[dict[str, Any]]:
         pods = [pod(name, {"gb10.cluster/rank": name.split("-")[1]}) for name in logs]

@@ -25,7 +25,7 @@ PLAN = {"pfs": [{"name": "enp1s0f0np0"}], "vfs": [{"netdev": "enp1s0f0v0", "addr
 
 
 class Host:
-    """Interfaces that get the MTU and addresses of the netplan file when it is made effective."""
+    """Simulated interfaces that get the MTU and addresses of the netplan file when it is applied."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -98,7 +98,7 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Host:
     monkeypatch.setattr(netplan_transaction.undo, "State", state)
     monkeypatch.setattr(undo, "SETTLE_S", 0)
     monkeypatch.setattr(transaction, "SETTLE_S", 0)
-    # Changes are sorted by the second and this; the test makes two in one second.
+    # Changes are sorted by their time in seconds and this text. The test makes two changes in one second.
     numbers = itertools.count()
     monkeypatch.setattr(transaction.secrets, "token_hex", lambda _size: f"{next(numbers):04x}")
     monkeypatch.setattr(transaction, "PROC_SYS", tmp_path / "proc")
@@ -126,14 +126,14 @@ def test_a_change_is_applied_confirmed_and_then_nothing_is_left_to_do(host: Host
     assert (again["changed"], again["msg"]) == (False, "Files and live state are as planned")
 
 
-def test_check_mode_only_tells(host: Host) -> None:
+def test_check_mode_only_reports(host: Host) -> None:
     told = host.call(check_mode=True)
     assert told["changed"]
     assert not host.netplan.exists()
     assert not (host.directory / "state").exists()
 
 
-def test_a_check_that_fails_takes_the_change_back(host: Host) -> None:
+def test_a_failed_check_rolls_the_change_back(host: Host) -> None:
     host.follows = False
     said = host.call()
     assert said["failed"]
@@ -142,7 +142,7 @@ def test_a_check_that_fails_takes_the_change_back(host: Host) -> None:
     assert not host.netplan.exists()
 
 
-def test_a_loss_on_another_interface_is_named_and_not_called_undone(host: Host) -> None:
+def test_a_loss_on_another_interface_is_named_and_not_reported_as_restored(host: Host) -> None:
     host.loses = "the address"
     said = host.call()
     assert "other interfaces: the address 10.99.0.11/24 of mgmt0 is gone" in said["msg"]
@@ -158,7 +158,7 @@ def test_files_that_netplan_refused_before_are_named_before_anything_is_changed(
     assert not host.netplan.exists()
 
 
-def test_the_first_look_changes_nothing_and_finds_both_reasons(host: Host) -> None:
+def test_state_checked_changes_nothing_and_finds_both_reasons(host: Host) -> None:
     del host.ports["enp1s0f0v0"]
     host.netplan.with_name("40-cx7.yaml").write_text("network:\n  ethernets:\n    enp1s0f0np0: {dhcp4: true}\n")
     checked = host.call(state="checked")
@@ -196,5 +196,5 @@ def test_a_file_that_may_not_be_written_is_explained(host: Host, monkeypatch: py
     assert host.call()["msg"] == "/usr/local/lib/gb10: Permission denied. Set become."
 
 
-def test_parameters_that_are_no_plan_change_nothing(host: Host) -> None:
+def test_parameters_without_a_plan_change_nothing(host: Host) -> None:
     assert "Nothing was changed: pfs and vfs are not" in host.call(vfs=[{"netdev": "x"}])["msg"]

@@ -77,7 +77,7 @@ def call(machine: Machine, status: int = 0, check: bool = False, **changes: Any)
     return result
 
 
-def test_classes_are_set_once_and_check_mode_only_tells(machine: Machine, tmp_path: Path) -> None:
+def test_classes_are_set_once_and_check_mode_only_reports(machine: Machine, tmp_path: Path) -> None:
     told = call(machine, check=True)
     assert told["changed"]
     assert len(told["commands"]) == 6
@@ -89,7 +89,7 @@ def test_classes_are_set_once_and_check_mode_only_tells(machine: Machine, tmp_pa
     assert call(machine)["changed"] is False
 
 
-def test_another_dscp_gives_the_first_one_back(machine: Machine) -> None:
+def test_absent_restores_the_host_s_own_dscp_also_after_a_change(machine: Machine) -> None:
     call(machine)
     call(machine, roce_dscp=24)
     assert machine.dscp["lo"] == {26: 2, 24: 3, 48: 6}
@@ -97,7 +97,7 @@ def test_another_dscp_gives_the_first_one_back(machine: Machine) -> None:
     assert machine.dscp["lo"] == {26: 2}
 
 
-def test_absent_goes_back_to_what_there_was_and_forgets(machine: Machine, tmp_path: Path) -> None:
+def test_absent_restores_the_earlier_classes_and_deletes_the_saved_ones(machine: Machine, tmp_path: Path) -> None:
     assert call(machine, state="absent")["changed"] is False
     call(machine)
     del machine.pfc["gone0"]
@@ -116,7 +116,7 @@ def test_a_port_without_classes_stops_everything(machine: Machine) -> None:
 
 
 @pytest.mark.parametrize("wrong", [{"lossless_class": 8}, {"roce_dscp": 64}, {"roce_dscp": 48}])
-def test_numbers_that_cannot_be_are_told(machine: Machine, wrong: dict[str, int]) -> None:
+def test_invalid_numbers_are_refused(machine: Machine, wrong: dict[str, int]) -> None:
     assert "Nothing was changed" in call(machine, 1, **wrong)["msg"]
     assert machine.pfc["lo"] == {5}
 
@@ -129,7 +129,7 @@ def test_a_user_without_become_is_told_so(machine: Machine, monkeypatch: pytest.
     assert machine.pfc["lo"] == {5}
 
 
-def test_an_unreadable_memory_of_the_first_state_stops_the_run(machine: Machine) -> None:
+def test_an_unreadable_file_with_the_first_state_stops_the_run(machine: Machine) -> None:
     (machine.root / "qos.json").write_text("{")
     assert "qos.json: not a JSON object" in call(machine, 1)["msg"]
     assert machine.pfc["lo"] == {5}

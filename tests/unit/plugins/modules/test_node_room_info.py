@@ -18,7 +18,7 @@ GPU = {"nvidia.com/gpu": 1}
 
 
 class Cluster:
-    """A node that is back at the third look, and its device plugin at the fifth."""
+    """A node that is ready at the third reading, and its device plugin at the fifth."""
 
     def __init__(self) -> None:
         self.looks = 0
@@ -57,7 +57,7 @@ def test_it_waits_for_nodes_that_restart(
     assert cluster.looks == looks
 
 
-def test_what_is_held_is_no_reason_to_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_devices_that_pods_hold_do_not_prolong_the_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     class Full(Cluster):
         def read(self, _cluster: Any) -> list[Room]:
             self.looks += 1

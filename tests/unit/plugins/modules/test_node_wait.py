@@ -22,7 +22,7 @@ EVENT = {
 
 
 class Cluster:
-    """A cluster whose only node is ready at the third look and offers its GPU at the fifth."""
+    """A cluster whose only node is ready at the third reading and offers its GPU at the fifth."""
 
     looks = 0
 

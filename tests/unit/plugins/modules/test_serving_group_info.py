@@ -41,7 +41,7 @@ def pod(ready: bool, restarts: int = 0) -> dict[str, Any]:
 
 
 class Members:
-    """Shows one list of pods after the other, then the last for ever."""
+    """Returns the given lists of pods one after the other, and repeats the last one."""
 
     def __init__(self, *shown: list[dict[str, Any]]) -> None:
         self.shown = list(shown)
@@ -86,7 +86,7 @@ def test_it_waits_until_the_group_is_ready() -> None:
     assert cluster.looks == 3
 
 
-def test_it_stops_when_waiting_is_in_vain() -> None:
+def test_it_stops_when_a_rank_has_failed() -> None:
     cluster = Members([pod(False)], [pod(False, restarts=2)])
     group = info.wait(cluster, 1, 3600, {})
     assert group.hopeless
@@ -99,7 +99,7 @@ def test_it_gives_up_in_time() -> None:
     assert cluster.looks == 6
 
 
-def test_it_only_looks_without_a_time() -> None:
+def test_without_a_time_limit_it_reads_once() -> None:
     cluster = Members([pod(False)])
     assert not info.wait(cluster, 1, 0, {}).ready
     assert cluster.looks == 1

@@ -80,7 +80,7 @@ def call(machine: Machine, capsys: pytest.CaptureFixture[str], **arguments: Any)
     return run_module(sriov_vf, capsys, sysfs_root=str(machine.root), timeout=1, **arguments)
 
 
-def test_made_once_then_left_alone_then_taken_back(machine: Machine, capsys: pytest.CaptureFixture[str]) -> None:
+def test_vfs_are_created_once_left_unchanged_and_removed(machine: Machine, capsys: pytest.CaptureFixture[str]) -> None:
     status, shown = call(machine, capsys, check=True, **WANTED)
     assert (status, shown["changed"], len(shown["steps"])) == (0, True, 3)
     assert not (machine.root / "sriov.json").exists()
@@ -132,7 +132,7 @@ def test_a_read_only_file_system_is_named(
 
 
 @pytest.mark.parametrize("text", ["{", "[]"])
-def test_a_damaged_memory_of_the_first_state_is_not_forgotten(
+def test_a_damaged_file_with_the_first_state_is_kept(
     machine: Machine, capsys: pytest.CaptureFixture[str], text: str
 ) -> None:
     (machine.root / "sriov.json").write_text(text)

@@ -24,7 +24,7 @@ _OFFERED = re.compile(r"^( *)# ( *(?:- .*|[a-z_-]+:(?: .*)?))$", re.MULTILINE)
 
 
 def written(tmp_path: Any, offered: bool) -> dict[str, Any]:
-    """Write the start as the role does, with or without what stands in comments, and read it as a profile."""
+    """Write a new profile as the role does, with or without its commented settings, and load it."""
     values = yaml.safe_load((ROLE / "defaults/main.yml").read_text(encoding="utf-8"))
     given = {"dir": str(tmp_path), "name": "mine", "repo": "org/Mine", "nodes": 4}
     values |= {f"profile_new_{key}": value for key, value in given.items()}
@@ -36,18 +36,18 @@ def written(tmp_path: Any, offered: bool) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("offered", [False, True])
-def test_the_start_can_be_served(tmp_path: Any, offered: bool) -> None:
+def test_a_new_profile_can_be_served(tmp_path: Any, offered: bool) -> None:
     profile = written(tmp_path, offered)
     for preset in profile["presets"]:
         errors = [str(f) for f in resolve(profile, preset).findings if f.severity == "error"]
         assert not errors
 
 
-def test_everything_that_a_profile_may_say_is_offered(tmp_path: Any) -> None:
+def test_a_new_profile_offers_every_key_of_the_schema(tmp_path: Any) -> None:
     profile = written(tmp_path, offered=True)
     schema = load_schema("profile")
     presets = set().union(*profile["presets"].values())
-    # image: images is the better way to say it
+    # `image` is not offered, because `images` is better
     assert set(schema["properties"]) - {"image"} <= set(profile) | presets
     model = schema["properties"]["model"]["properties"]
     assert {"revision", "arch", "quantization", "weights_gb"} <= set(profile["model"]) <= set(model)

@@ -96,7 +96,7 @@ def ask(
 
 
 @pytest.mark.parametrize("key", [None, "", "kaese", KEY + "x", "é"])
-def test_without_the_key_nobody_is_let_in(guarded: tuple[Any, int], key: str | None) -> None:
+def test_requests_without_the_key_are_refused(guarded: tuple[Any, int], key: str | None) -> None:
     answer = ask(guarded[1], key=key)
     assert answer.status == 401
     assert answer.getheader("WWW-Authenticate") == "Bearer"
@@ -106,7 +106,7 @@ def test_health_needs_no_key(guarded: tuple[Any, int]) -> None:
     assert ask(guarded[1], path="/health", key=None).status == 200
 
 
-def test_an_answer_comes_through_and_the_key_does_not(guarded: tuple[Any, int]) -> None:
+def test_an_answer_passes_and_the_key_is_not_forwarded(guarded: tuple[Any, int]) -> None:
     answer = ask(guarded[1], "POST", "/v1/completions", body="hello")
     seen = json.loads(answer.read())
     assert answer.status == 418
@@ -114,7 +114,7 @@ def test_an_answer_comes_through_and_the_key_does_not(guarded: tuple[Any, int]) 
     assert "Authorization" not in seen["headers"]
 
 
-def test_a_stream_leaves_as_it_comes(guarded: tuple[Any, int]) -> None:
+def test_a_stream_is_forwarded_event_by_event(guarded: tuple[Any, int]) -> None:
     answer = ask(guarded[1])
     started = time.monotonic()
     assert answer.readline() == b"data: one\n"
@@ -122,20 +122,20 @@ def test_a_stream_leaves_as_it_comes(guarded: tuple[Any, int]) -> None:
     assert answer.read().endswith(b"data: two\n\n")
 
 
-def test_a_new_key_counts_at_once(guarded: tuple[Any, int], tmp_path: Path) -> None:
+def test_a_new_key_is_used_immediately(guarded: tuple[Any, int], tmp_path: Path) -> None:
     (tmp_path / "api-key").write_text("another")
     assert ask(guarded[1]).status == 401
     assert ask(guarded[1], key="another").status == 200
 
 
-def test_an_empty_or_lost_key_admits_nobody(guarded: tuple[Any, int], tmp_path: Path) -> None:
+def test_an_empty_or_missing_key_refuses_all_requests(guarded: tuple[Any, int], tmp_path: Path) -> None:
     (tmp_path / "api-key").write_text("")
     assert ask(guarded[1], key="").status == 401
     (tmp_path / "api-key").unlink()
     assert ask(guarded[1]).status == 401
 
 
-def test_a_server_that_is_not_there_is_said_to_be(tmp_path: Path) -> None:
+def test_a_missing_server_is_reported(tmp_path: Path) -> None:
     running, port = start(1)
     try:
         assert ask(port, key=None).status == 502
@@ -176,7 +176,7 @@ def certificate(directory: Path) -> ssl.SSLContext:
     return ssl.create_default_context(cadata=made.public_bytes(pem).decode())
 
 
-def test_tls_is_spoken_and_a_silent_client_holds_nobody_up(behind: int, tmp_path: Path) -> None:
+def test_tls_works_and_a_silent_client_delays_no_other_client(behind: int, tmp_path: Path) -> None:
     context = certificate(tmp_path)
     running, port = start(behind, "--certificates", str(tmp_path))
     try:

@@ -89,7 +89,7 @@ def test_health_requests_do_not_warm_a_head_and_a_restart_cools_it() -> None:
     assert memory.warm == 0
 
 
-def test_one_healthy_answer_forgives() -> None:
+def test_one_healthy_answer_resets_the_time() -> None:
     same = group("a", "b")
     assert run([(0, same, False), (39, same, True), (41, same, False), (80, same, False)]) == ["", "", "", ""]
 
@@ -128,8 +128,8 @@ def test_after_a_restart_by_the_supervisor_it_sees_the_next_one_before_the_group
     assert "g-0-0 still belong to the old group" in said[-1]
 
 
-def test_a_worker_that_dies_in_every_load_is_left_to_the_kubelet_more_and_more() -> None:
-    """Restarts must get rarer: a deleted pod forgets its crashes, which the waiting controller counts."""
+def test_restarts_for_a_worker_that_dies_in_every_load_get_rarer() -> None:
+    """Restarts must get rarer: a new pod has a crash count of 0, and the waiting controller needs this count."""
     memory, acts, born, now = supervisor.Memory(), [], 0.0, 0.0
     limits = supervisor.Limits()
     while now < 7200:
@@ -150,7 +150,7 @@ def test_a_worker_that_dies_in_every_load_is_left_to_the_kubelet_more_and_more()
     assert len(acts) < 20
 
 
-def test_a_head_that_works_is_not_stuck_however_long_it_says_503() -> None:
+def test_a_head_that_works_is_not_stuck_however_long_it_answers_503() -> None:
     """A long prefill: no token for minutes, yet the scheduler's counters move."""
     memory, same = supervisor.Memory(), group("a", "b")
     for t in range(0, 600, 25):
@@ -188,7 +188,7 @@ def test_a_missing_rank_is_waited_for() -> None:
     assert set(run(steps)) == {""}
 
 
-def test_restarts_back_off_and_calm_resets() -> None:
+def test_restarts_back_off_and_a_healthy_period_resets_the_delay() -> None:
     memory = supervisor.Memory()
     pauses = [supervisor.acted(memory, LIMITS, float(n)) for n in range(4)]
     assert pauses == [30, 60, 100, 100]
@@ -211,7 +211,7 @@ def test_reading_a_pod(leaving: bool) -> None:
     assert seen == (supervisor.Seen("g-0-0") if leaving else supervisor.Seen("g-0-0", True, True, "u/2", "10.42.0.7"))
 
 
-def test_a_restart_in_place_is_seen_once_and_a_new_pod_is_none() -> None:
+def test_a_restart_in_place_is_counted_once_and_a_new_pod_is_not_counted() -> None:
     before: dict[str, str] = {}
     looks = [("u/0", "v/0"), ("u/0", "v/1"), ("u/0", "v/1"), ("u/0", ""), ("u/0", "w/0"), ("u/2", "w/0")]
     said = [supervisor.crashed(group(*look), before) for look in looks]
@@ -241,7 +241,9 @@ def test_a_crash_keeps_the_log_of_the_process_that_died(tmp_path: Path) -> None:
     assert kept.read_text(encoding="utf-8") == "g-1-0 9 True\n"
 
 
-def test_logs_that_cannot_be_kept_are_said_and_stop_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_log_that_cannot_be_kept_is_reported_and_stops_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     supervisor.keep_logs(Api(), ["g-1-0"], tmp_path / "gone", 9)
     said = capsys.readouterr().out
     assert "can't be saved" in said

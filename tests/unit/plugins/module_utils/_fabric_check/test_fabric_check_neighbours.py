@@ -27,5 +27,5 @@ def test_switches_are_named_and_hosts_left_out() -> None:
 @pytest.mark.parametrize(
     "text", ["", "{}", '{"lldp": []}', '{"lldp": [{}]}', '{"lldp": [{"interface": [{"name": "a"}]}]}']
 )
-def test_nothing_announced_is_nothing_found(text: str) -> None:
+def test_a_port_without_announcements_has_no_neighbour(text: str) -> None:
     assert parse_lldp(text) == {}

@@ -55,7 +55,7 @@ def test_every_peer_on_the_same_rail_and_index() -> None:
         (LINK, ""),
     ],
 )
-def test_what_is_wrong_on_this_side(link: dict[str, Any] | None, layer: str) -> None:
+def test_faults_of_the_sending_host_are_named_by_layer(link: dict[str, Any] | None, layer: str) -> None:
     assert probe.before_sending(TARGET, Place("host", (), link) if link else None)[0] == layer
 
 

@@ -26,5 +26,5 @@ from ansible_collections.gb10.cluster.plugins.module_utils._host.interfaces impo
         ("", False, False, False),
     ],
 )
-def test_what_a_name_says(name: str, valid: bool, vf: bool, vlan: bool) -> None:
+def test_the_parts_of_an_interface_name(name: str, valid: bool, vf: bool, vlan: bool) -> None:
     assert (is_interface_name(name), is_vf_name(name), is_vlan_name(name)) == (valid, vf, vlan)

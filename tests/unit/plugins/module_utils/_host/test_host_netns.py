@@ -16,7 +16,7 @@ INSIDE = {"net1": {"address": "02:00:00:00:00:01", "ifalias": "enp1s0f0v0", "par
 
 @pytest.fixture
 def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A host with one pod; files stand for namespaces, their inodes tell them apart."""
+    """A host with one pod. Files simulate the namespaces, which are identified by their inodes."""
     for name in ("proc/1/ns", "proc/77/ns", "netns", "cni"):
         (tmp_path / name).mkdir(parents=True)
     (tmp_path / "proc/1/ns/net").touch()
@@ -34,7 +34,7 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_a_pod_and_what_a_deleted_pod_left_are_told_apart(host: Path) -> None:
+def test_a_pod_and_the_namespace_of_a_deleted_pod_are_distinguished(host: Path) -> None:
     found = host_netns.holders(host / "proc", [host / "netns"], [host / "cni"])
     assert [str(holder) for holder in found] == [
         "pod gb10-serving/gemma-0 (network namespace cni-5f)",

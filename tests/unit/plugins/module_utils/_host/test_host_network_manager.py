@@ -15,7 +15,7 @@ def test_the_drop_in_names_each_interface() -> None:
 
 
 @pytest.mark.parametrize(("status", "reloads"), [(0, 1), (3, 0)])
-def test_only_a_running_network_manager_is_told(monkeypatch: pytest.MonkeyPatch, status: int, reloads: int) -> None:
+def test_only_a_running_network_manager_is_reloaded(monkeypatch: pytest.MonkeyPatch, status: int, reloads: int) -> None:
     ran: list[str] = []
 
     def run(argv: Sequence[str], **_options: object) -> subprocess.CompletedProcess[str]:

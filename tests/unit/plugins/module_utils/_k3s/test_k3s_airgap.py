@@ -27,7 +27,7 @@ def test_the_release_s_own_names(tmp_path: Path) -> None:
     assert arm64.images == (str(tmp_path / "k3s-airgap-images-arm64.tar.zst"), str(tmp_path / "multus.tar"))
 
 
-def test_everything_wrong_is_told_at_once(tmp_path: Path) -> None:
+def test_all_faults_are_reported_at_once(tmp_path: Path) -> None:
     fill(tmp_path, "multus.tar")
     (tmp_path / "multus.tar").write_text("changed", encoding="utf-8")
     (tmp_path / "mine.tar").write_text("mine", encoding="utf-8")

@@ -50,7 +50,7 @@ def test_a_vf_in_a_pod_is_known_by_its_alias() -> None:
     assert leftovers.stray_links("cni-1", "") == []
 
 
-def test_others_rules_stay() -> None:
+def test_rules_of_other_programs_stay() -> None:
     ours = ":KUBE-SERVICES - [0:0]\n-A INPUT -j KUBE-SERVICES\n"
     saved = f"*filter\n:INPUT ACCEPT [0:0]\n{ours}-A INPUT -p tcp -j ACCEPT\nCOMMIT\n"
     assert leftovers.filtered_rules(saved) == saved.replace(ours, "")

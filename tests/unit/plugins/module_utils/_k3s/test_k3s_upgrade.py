@@ -98,7 +98,7 @@ def test_resume_before_uncordon_and_before_the_group_s_start() -> None:
     st.booleans(),
     st.booleans(),
 )
-def test_whatever_was_interrupted_comes_to_an_end(
+def test_an_upgrade_completes_wherever_it_was_interrupted(
     states: list[tuple[bool, bool, bool, bool]], running: bool, stopped: bool
 ) -> None:
     nodes = [

@@ -186,7 +186,7 @@ def test_a_gate_without_a_condition_names_the_log_that_says_why() -> None:
     assert not group.hopeless
 
 
-def test_a_pod_that_is_leaving_is_not_ready() -> None:
+def test_a_pod_that_is_being_deleted_is_not_ready() -> None:
     leaving = pod(0)
     leaving["metadata"]["deletionTimestamp"] = "2026-11-21T12:00:00Z"
     group = status.read_group([leaving], [], 1)
@@ -213,13 +213,15 @@ def test_a_pod_that_is_leaving_is_not_ready() -> None:
     ],
     ids=["never ended", "out of memory", "node restarted", "node gone", "by itself at last"],
 )
-def test_the_last_end_tells_whether_a_rank_went_with_its_node(ends: dict[str, Any], last_exit: str, lost: bool) -> None:
+def test_the_last_termination_shows_whether_a_rank_was_lost_with_its_node(
+    ends: dict[str, Any], last_exit: str, lost: bool
+) -> None:
     rank = status.read_group([pod(0, **ends)], [], 1).ranks[0]
     assert (rank.last_exit, rank.lost) == (last_exit, lost)
 
 
 def accounts(*instances: str) -> list[dict[str, Any]]:
-    """Return the ServiceAccounts of groups with a supervisor, and one of nobody's."""
+    """Return the ServiceAccounts of groups, and one that belongs to no group."""
     found = [
         {"metadata": {"name": name, "labels": {status.INSTANCE: instance}}}
         for instance in instances
@@ -228,29 +230,29 @@ def accounts(*instances: str) -> list[dict[str, Any]]:
     return [{"metadata": {"name": "default"}}, *found]
 
 
-def test_a_group_that_is_there_is_known() -> None:
+def test_an_existing_group_is_found() -> None:
     assert status.unknown_group(accounts("glm-4-7", "two"), "glm-4-7", "ns") == ""
 
 
-def test_a_group_that_is_not_there_is_refused_with_those_that_are() -> None:
+def test_a_missing_group_is_refused_with_the_existing_ones() -> None:
     assert status.unknown_group(accounts("two", "one"), "glm-4.7", "ns") == (
         "There is no group glm-4.7. Namespace ns has one, two."
     )
     assert status.unknown_group([], "one", "ns") == "There is no group one. Namespace ns has no groups."
 
 
-def test_without_a_name_no_group_is_meant() -> None:
+def test_an_empty_group_name_is_refused() -> None:
     said = status.unknown_group(accounts("gemma-4-31b-it"), "", "ns")
     assert said.startswith("No group is named. Add -e instance=NAME")
 
 
-def test_a_group_s_first_object_is_the_account_that_tells_of_it() -> None:
+def test_the_first_object_of_a_group_is_the_account_by_which_it_is_found() -> None:
     objects = render(plan(), PodOptions(), {}, {})
     assert objects[0]["kind"] == "ServiceAccount"
     assert status.unknown_group(objects[:1], "gemma-4-31b-it", "gb10-serving") == ""
 
 
-def test_holders_are_read_back_from_what_was_rendered() -> None:
+def test_holders_are_read_from_rendered_stateful_sets() -> None:
     sets = [o for o in render(plan(vf_index=1), PodOptions(), {}, {}) if o["kind"] == "StatefulSet"]
     assert status.holders(sets) == [
         {"instance": "gemma-4-31b-it", "node": f"spark{n}", "vf_index": 1} for n in range(1, 5)

@@ -36,7 +36,7 @@ def test_a_tag_counts_before_the_pinned_digest(names: list[list[str]], pinned: s
     assert images.held(node(*names), TAG, pinned) == found
 
 
-def test_an_explicit_digest_does_not_care_about_the_tag() -> None:
+def test_an_explicit_digest_ignores_the_tag() -> None:
     names = [[f"{REPO}@{OLD}", TAG], [f"{REPO}@{NEW}"]]
     assert images.held(node(*names), f"{TAG}@{NEW}", NEW) == NEW
     assert images.held(node(names[0]), f"{TAG}@{NEW}", NEW) == ""

@@ -57,7 +57,7 @@ def test_a_changed_certificate_replaces_the_old_one_in_place() -> None:
     assert merged["users"][1]["user"]["client-key-data"] == "bmV1"
 
 
-def test_removal_is_the_undo() -> None:
+def test_removing_a_cluster_restores_the_file() -> None:
     assert kubeconfig.removed(kubeconfig.merged(OTHER, ENTRIES), "gb10") == OTHER
     assert kubeconfig.removed(kubeconfig.merged(None, ENTRIES), "gb10") == kubeconfig.empty() | {"current-context": ""}
 

@@ -21,7 +21,7 @@ def test_quantities_are_read_as_the_api_writes_them(quantity: str | int, number:
 
 
 @pytest.mark.parametrize("quantity", ["", "1500m", "-1", "1.5", "1ki", "x"])
-def test_no_whole_number_is_no_number_of_devices(quantity: str) -> None:
+def test_a_fractional_number_of_devices_is_an_error(quantity: str) -> None:
     with pytest.raises(ValueError, match="not a whole number"):
         units(quantity)
 
@@ -39,7 +39,7 @@ def test_a_node_is_known_by_its_hostname_too() -> None:
     assert [(room.node, room.host) for room in rooms([renamed], [])] == [("node-a", "spark1")]
 
 
-def test_closed_nodes_say_why() -> None:
+def test_a_node_that_takes_no_pods_has_a_reason() -> None:
     silent = node("spark3")
     del silent["status"]["conditions"]
     found = rooms([silent, node("spark2", cordoned=True), node("spark1", ready="Unknown")], [])
@@ -86,5 +86,5 @@ def test_init_containers_take_theirs_one_after_the_other() -> None:
     ],
     ids=["succeeded", "failed", "leaving", "without device", "without node"],
 )
-def test_these_hold_nothing(change: dict[str, Any]) -> None:
+def test_these_pods_hold_no_device(change: dict[str, Any]) -> None:
     assert rooms([node("spark1")], [pod("spark1") | change])[0].holders == []

@@ -102,7 +102,9 @@ def test_all_files_arrive_whole(server: Server, files: list[store.File], tmp_pat
 
 
 @pytest.mark.parametrize("ranges", [True, False])
-def test_a_broken_download_goes_on(server: Server, files: list[store.File], tmp_path: Path, ranges: bool) -> None:
+def test_an_interrupted_download_is_resumed(
+    server: Server, files: list[store.File], tmp_path: Path, ranges: bool
+) -> None:
     server.ranges = ranges
     (tmp_path / "model.safetensors.part").write_bytes(WEIGHTS[:70000])
     assert store.needed_bytes(tmp_path, files[1:2]) == len(WEIGHTS) - 70000
@@ -111,7 +113,7 @@ def test_a_broken_download_goes_on(server: Server, files: list[store.File], tmp_
     assert (tmp_path / "model.safetensors").read_bytes() == WEIGHTS
 
 
-def test_a_download_that_only_lacks_its_name_is_not_repeated(
+def test_a_complete_download_that_was_not_renamed_is_not_repeated(
     server: Server, files: list[store.File], tmp_path: Path
 ) -> None:
     (tmp_path / "model.safetensors.part").write_bytes(WEIGHTS)
@@ -120,7 +122,7 @@ def test_a_download_that_only_lacks_its_name_is_not_repeated(
 
 
 @pytest.mark.parametrize("place", [0, 1])
-def test_a_damaged_file_never_gets_its_name(
+def test_a_damaged_file_never_gets_its_final_name(
     server: Server, files: list[store.File], tmp_path: Path, place: int
 ) -> None:
     server.damage = True
@@ -141,7 +143,7 @@ def test_time_runs_out_and_nothing_is_lost(server: Server, files: list[store.Fil
     assert fetch_all(server, files[1:2], tmp_path)[0]
 
 
-def test_the_token_goes_to_the_hub_and_no_further(server: Server, files: list[store.File], tmp_path: Path) -> None:
+def test_the_token_is_sent_only_to_the_hub(server: Server, files: list[store.File], tmp_path: Path) -> None:
     with Server() as elsewhere:
         threading.Thread(target=elsewhere.serve_forever, daemon=True).start()
         server.redirect = elsewhere.url
@@ -154,7 +156,7 @@ def test_the_token_goes_to_the_hub_and_no_further(server: Server, files: list[st
 @pytest.mark.parametrize(
     ("code", "hint"), [(401, "token"), (403, "licence"), (404, "does not exist"), (500, "refused")]
 )
-def test_a_refusal_says_why_and_keeps_the_token_to_itself(server: Server, code: int, hint: str) -> None:
+def test_a_refusal_has_its_reason_and_not_the_token(server: Server, code: int, hint: str) -> None:
     server.refuse = code
     with pytest.raises(fetch.FetchError, match=hint) as caught:
         fetch.Hub(server.url, "hf_secret").listing("org/tiny", "main")

@@ -73,7 +73,7 @@ def test_without_an_index_the_shards_names_tell_how_many_there_are(model: Path) 
     assert faults(model) == [f"{SHARDS[2]} is missing"]
 
 
-def test_other_formats_are_looked_at_for_presence_and_size(tmp_path: Path) -> None:
+def test_files_of_other_formats_are_checked_for_presence_and_size(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{}")
     (tmp_path / "pytorch_model.bin").write_bytes(b"x")
     assert faults(tmp_path) == []

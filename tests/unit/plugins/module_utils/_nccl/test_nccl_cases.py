@@ -4,7 +4,7 @@
 """Test every form of NCCL's statements, every log format and every cause; cases.txt has the expected results.
 
 A case is ``### what it shows``, ``=== verdict class evidence version pass|short|fail channels [cause]`` and its log;
-``short`` is an excerpt that lacks nothing but the set-up of a communicator, ``~`` a blank inside a word.
+``short`` is an excerpt that fails only because it lacks the set-up of a communicator; ``~`` is a blank inside a word.
 """
 
 from __future__ import annotations

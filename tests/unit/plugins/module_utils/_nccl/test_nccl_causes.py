@@ -14,7 +14,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._nccl.model import Ca
 
 QP = "misc/ibvwrap.cc:376 NCCL WARN Call to ibv_modify_qp failed with"
 GOT = "transport/net_ib.cc:1295 NCCL WARN NET/IB : Got completion from peer 10.0.0.9<1> with"
-# {cause: (a line that fires it, a near miss)}
+# {cause: (a line that it matches, a similar line that it does not match)}
 LINES = {
     "net_forced_missing": (
         "plugin/net.cc:300 NCCL WARN Failed to initialize any NET plugin",
@@ -124,7 +124,7 @@ LINES = {
     ),
     "nccl_error": ("RuntimeError: NCCL error in: ProcessGroupNCCL.cpp:77", "the NCCL error counter is 0"),
 }
-# Other words for the same cause, which the reader once lost at level INFO.
+# Other wordings of these causes at level INFO, which an earlier reader dropped.
 MORE = {
     "peer_gone": ("NCCL INFO ncclSocketInit: connecting to address 10.0.0.1<0>", "NCCL INFO socket ran out of retries"),
     "cuda_failure": ("NCCL INFO enqueue.cc:10 Cuda failure 700",),
@@ -139,7 +139,7 @@ def test_every_cause_with_a_pattern_has_lines() -> None:
 
 
 @pytest.mark.parametrize("cause", LINES)
-def test_its_line_fires_it_and_the_near_miss_does_not(cause: str) -> None:
+def test_a_cause_matches_its_line_and_not_the_similar_one(cause: str) -> None:
     line, miss = LINES[cause]
     assert find_cause(line) == cause
     assert find_cause(miss) != cause

@@ -64,7 +64,7 @@ def test_one_mistake_gives_its_finding(change: dict[str, str], expected: str) ->
     assert expected in rules(GOOD | change)
 
 
-def test_a_prefix_that_takes_more_devices_is_told() -> None:
+def test_a_prefix_that_matches_more_devices_is_reported() -> None:
     found = lint_env(
         GOOD | {"NCCL_IB_HCA": "rocep1s0f0v1"},
         expect_rdma=True,
@@ -76,7 +76,7 @@ def test_a_prefix_that_takes_more_devices_is_told() -> None:
     assert "rocep1s0f0v10" in found[0].reason
 
 
-def test_tcp_expected_is_judged_the_other_way_round() -> None:
+def test_the_judgement_is_reversed_if_tcp_is_expected() -> None:
     socket = {"NCCL_DEBUG": "INFO", "NCCL_NET": "Socket"}
     assert rules(socket, rdma=False) == set()
     assert "error:rdma:NCCL_NET" in rules(socket | {"NCCL_NET": "IB"}, rdma=False)
@@ -96,7 +96,7 @@ def test_wrong_kind_is_seen_without_knowing_the_devices() -> None:
     assert [f.rule for f in found] == ["nccl.env.wrong_kind"]
 
 
-def test_conf_files_fill_what_the_environment_leaves_open() -> None:
+def test_conf_files_set_variables_that_the_environment_does_not_set() -> None:
     conf = parse_conf("# NCCL_NET=IB\nNCCL_IB_DISABLE=1\r\nNCCL_DEBUG=WARN\nno sign\nNCCL_IB_DISABLE=0\n")
     assert conf == {"NCCL_IB_DISABLE": "1", "NCCL_DEBUG": "WARN"}
     assert effective_env({"NCCL_DEBUG": "INFO"}, conf, {"NCCL_NET": "IB"}) == {

@@ -34,13 +34,15 @@ BOTH = [f"Channel 0{n}/0 : 0[0] -> 1[0] [send] via NET/IB/{n % 2}" for n in rang
         (Expectation(), ["Using network IB"], "only the selection says so"),
     ],
 )
-def test_what_is_missing_is_said(expect: Expectation, lines: list[str], failure: str) -> None:
+def test_an_expectation_that_the_log_does_not_meet_is_named(
+    expect: Expectation, lines: list[str], failure: str
+) -> None:
     report = judge(log(*lines), "x", expect)
     assert not report.satisfied
     assert any(failure in text for text in report.failures), report.failures
 
 
-def test_what_is_there_satisfies() -> None:
+def test_an_expectation_that_the_log_meets_passes() -> None:
     both = log(DONE, *BOTH)
     assert judge(both, "x", Expectation(min_devices=2, balance=1.0, gdr=False, networks=("IB",))).satisfied
     assert judge(log("Using network IB"), "x", Expectation(evidence="selection")).satisfied
@@ -62,7 +64,7 @@ def test_sources_must_agree_and_the_weakest_evidence_counts() -> None:
     assert judge_all({}, Expectation())["failures"] == ["there was no log to read"]
 
 
-def test_waiting_ends_when_nothing_can_get_better() -> None:
+def test_waiting_ends_when_the_verdict_cannot_improve() -> None:
     assert is_final(judge_all({"a": log(DONE, *BOTH)}, Expectation()))
     assert is_final(judge_all({"a": log(BOTH[0].replace("IB", "Socket"))}, Expectation()))
     assert not is_final(judge_all({"a": log("Using network IB")}, Expectation()))
@@ -106,12 +108,12 @@ def test_a_pod_has_to_run_the_rank_of_its_place() -> None:
         "pod-0 has place 0 and runs rank 1 of NCCL",
         "pod-1 has place 1 and runs rank 0 of NCCL",
     ]
-    # Ranks of a part of the group say nothing about places in the whole.
+    # Ranks of a communicator for a part of the group do not show the rank in the whole group.
     apart = {f"pod-{n}": member(n % 2, 2, "0xa" if n < 2 else "0xb") for n in range(4)}
     assert judge_all(apart, Expectation(), {f"pod-{n}": n for n in range(4)})["satisfied"]
 
 
-def test_mtus_that_differ_between_pods_are_told() -> None:
+def test_mtus_that_differ_between_pods_are_reported() -> None:
     qp = "NET/IB: NCCL Dev 0 IbDev 0 Port 1 qpn 305 mtu {} GID 3 (0/164640AFFFF0000)"
     causes = judge_all({"a": log(qp.format(3), *BOTH), "b": log(qp.format(5), *BOTH)}, Expectation())["causes"]
     assert [(cause["id"], "mtu 3" in cause["line"]) for cause in causes] == [("mtu_differs", True)]

@@ -18,7 +18,7 @@ SETTINGS = settings(max_examples=25, deadline=None, suppress_health_check=[Healt
 
 
 def interleave(first: bytes, second: bytes, sizes: list[int]) -> bytes:
-    """Return two streams as one pipe would carry them when their buffers are flushed anywhere."""
+    """Return two streams mixed as in one pipe, if buffers are flushed at arbitrary positions."""
     streams, out, turn = [first, second], [], 0
     while any(streams):
         size = sizes[turn % len(sizes)]
@@ -36,7 +36,7 @@ def test_no_interleaving_of_two_tcp_ranks_passes(sizes: list[int]) -> None:
     assert report.verdict.transport_class in ("tcp", "mixed", "unknown")
 
 
-# Pipes and buffers tear at hundreds of bytes; pieces of a few bytes leave nothing of the TCP rank that could be seen.
+# Pipes and buffers split after hundreds of bytes. Pieces of a few bytes would leave no readable line of the TCP rank.
 @SETTINGS
 @given(st.lists(st.integers(40, 4096), min_size=2, max_size=12))
 def test_no_interleaving_hides_the_one_rank_on_tcp(sizes: list[int]) -> None:

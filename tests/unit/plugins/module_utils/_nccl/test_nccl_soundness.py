@@ -210,14 +210,14 @@ def test_one_rank_of_a_job_may_have_a_log_of_its_own() -> None:
     assert judge(said(init("COMPLETE", nranks=64), channel())).satisfied
 
 
-def test_absent_ranks_are_missed_over_all_sources() -> None:
+def test_missing_ranks_are_counted_over_all_sources() -> None:
     logs = {
         f"rank{rank}": read(said(init("COMPLETE", rank=rank, nranks=3), channel(), host=f"s{rank}")) for rank in (0, 1)
     }
     assert judge_all(logs, Expectation())["failures"] == ["2 of 3 ranks of a communicator were seen"]
 
 
-def test_an_error_after_the_channels_leaves_the_transport_and_takes_health() -> None:
+def test_an_error_after_the_channels_changes_health_and_not_the_transport() -> None:
     later = {
         "nccl_error": "ncclRemoteError: NCCL error in: ProcessGroupNCCL.cpp:77, remote process exited\n",
         "peer_gone": "s1:1:9 [0] misc/socket.cc:49 NCCL WARN socketProgress: Connection closed by remote peer s2<1>\n",

@@ -19,7 +19,7 @@ LINK = {"mtu": 9000, "flags": ["UP"], "addr_info": [{"local": "10.100.0.1", "pre
 
 
 class Machine:
-    """Commands that would change this machine, remembered instead."""
+    """A simulated host that records commands instead of running them."""
 
     def __init__(self, tmp_path: Path) -> None:
         self.ran: list[str] = []
@@ -73,7 +73,7 @@ def change(machine: Machine) -> None:
     staged.replace(machine.file)
 
 
-def test_arming_starts_the_clock_and_prepares_for_a_reboot(machine: Machine) -> None:
+def test_arming_starts_the_timer_and_prepares_for_a_reboot(machine: Machine) -> None:
     machine.arm("old")
     assert any("systemd-run" in command and "--on-active=60" in command for command in machine.ran)
     assert "systemctl enable --quiet gb10-netplan-undo.service" in machine.ran
@@ -84,7 +84,7 @@ def test_arming_starts_the_clock_and_prepares_for_a_reboot(machine: Machine) -> 
 
 
 @pytest.mark.parametrize("old", ["old", None])
-def test_undo_brings_the_old_file_and_link_state_back(machine: Machine, old: str | None) -> None:
+def test_undo_restores_the_old_file_and_link_state(machine: Machine, old: str | None) -> None:
     machine.arm(old)
     change(machine)
     note = undo.undo(machine.state, "too late")

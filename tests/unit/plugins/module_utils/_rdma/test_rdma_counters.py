@@ -29,7 +29,7 @@ def test_ports_are_added_and_words_become_bytes() -> None:
     }
 
 
-def test_a_counter_that_went_back_started_anew() -> None:
+def test_a_counter_that_decreased_was_reset() -> None:
     moved = delta({"a": {"xmit_bytes": 100}}, {"a": {"xmit_bytes": 30}, "b": {"xmit_bytes": 5}})
     assert moved == {"a": {"xmit_bytes": 30}, "b": {"xmit_bytes": 5}}
 
@@ -40,7 +40,7 @@ def test_the_loopback_does_not_count_unless_named() -> None:
     assert moved_bytes(moved, ["lo", "net2"]) == 10
 
 
-def test_little_traffic_says_nothing_and_much_decides() -> None:
+def test_little_traffic_proves_nothing_and_much_traffic_decides() -> None:
     assert "too little" in contradiction("rdma", 10, 20, 1000)
     assert contradiction("rdma", 5000, 20, 1000) == ""
     assert "the log says RDMA" in contradiction("rdma", 20, 5000, 1000)
@@ -48,7 +48,7 @@ def test_little_traffic_says_nothing_and_much_decides() -> None:
     assert "the log says TCP" in contradiction("tcp", 5000, 20, 1000)
 
 
-def test_errors_that_grew_are_told() -> None:
+def test_increased_error_counters_are_reported() -> None:
     assert describe({"mlx5_0": {"xmit_bytes": 2_000_000, "rnr_nak_retry_err": 4, "out_of_sequence": 0}}) == (
         "mlx5_0 sent 2.0 MB, received 0.0 MB, rnr_nak_retry_err +4"
     )

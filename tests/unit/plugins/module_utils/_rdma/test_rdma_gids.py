@@ -97,7 +97,7 @@ def test_version_one_is_not_enough(tmp_path: Path) -> None:
     assert [f.rule for f in findings] == ["gid.type"]
 
 
-def test_a_missing_device_is_named_with_those_there_are(tmp_path: Path) -> None:
+def test_a_missing_device_is_named_with_the_existing_ones(tmp_path: Path) -> None:
     mlx5_vf(tmp_path)
     results, findings = check_expected(
         read_devices(str(tmp_path)), [{"rdma_device": "rocep1s0f0v7", "address": "10.0.0.1"}]
@@ -107,7 +107,7 @@ def test_a_missing_device_is_named_with_those_there_are(tmp_path: Path) -> None:
     assert "rocep1s0f0v0" in findings[0].reason
 
 
-def test_a_host_without_rdma_has_no_device_and_no_pass(tmp_path: Path) -> None:
+def test_a_host_without_rdma_has_no_device_and_fails(tmp_path: Path) -> None:
     assert read_devices(str(tmp_path)) == []
     assert [f.rule for f in check_expected([], [PLANNED])[1]] == ["gid.device_missing"]
 
@@ -128,7 +128,7 @@ def test_a_vf_of_the_plan_can_be_given_as_it_is(tmp_path: Path) -> None:
     assert [f.rule for f in check_expected(read_devices(str(tmp_path)), [{**vf, "address6": None}])[1]] == []
 
 
-def test_an_expectation_without_address_is_no_pass(tmp_path: Path) -> None:
+def test_an_expectation_without_an_address_fails(tmp_path: Path) -> None:
     mlx5_vf(tmp_path)
     assert [f.rule for f in check_expected(read_devices(str(tmp_path)), [{"rdma_device": "rocep1s0f0v0"}])[1]] == [
         "gid.address"

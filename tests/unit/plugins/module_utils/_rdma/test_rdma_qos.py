@@ -20,7 +20,7 @@ STATES = st.builds(Qos, st.frozensets(CLASS), st.fixed_dictionaries({26: st.none
 
 
 def run(port: Qos, commands: list[list[str]]) -> Qos:
-    """Do what dcb would do to a port."""
+    """Apply a dcb command to a simulated port."""
     lossless, classes = port.lossless, dict(port.classes)
     for _dcb, thing, action, _dev, name, _kind, *entries in commands:
         assert name == "p0"
@@ -32,7 +32,7 @@ def run(port: Qos, commands: list[list[str]]) -> Qos:
     return Qos(lossless, classes)
 
 
-def test_the_words_of_dcb_are_read() -> None:
+def test_the_output_of_dcb_is_parsed() -> None:
     assert qos.parse_pfc(PFC) == {3, 7}
     assert qos.parse_dscp("dscp-prio 0:0 26:3 48:6 \n") == {0: 0, 26: 3, 48: 6}
     assert qos.parse_dscp("") == {}

@@ -16,7 +16,7 @@ from sysfs_samples import mlx5_vf, pci_function, write
 LINKS = '[{"ifname": "lo"}, {}, {"ifname": "enp1s0f0np0", "max_mtu": 9978}, {"ifname": "enP7s7", "max_mtu": 9194}]'
 
 
-def test_pfs_are_what_can_have_vfs(tmp_path: Path) -> None:
+def test_functions_with_sriov_are_pfs(tmp_path: Path) -> None:
     function = pci_function(tmp_path, "enp1s0f0np0", "0000:01:00.0", total_vfs=8)
     (function / "infiniband/rocep1s0f0").mkdir(parents=True)
     pci_function(tmp_path, "enP7s7", "0007:01:00.0")

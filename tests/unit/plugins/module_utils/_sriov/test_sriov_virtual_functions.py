@@ -34,7 +34,7 @@ def there(index: int, mac: str, admin: str | None = None) -> VfState:
 AWAY = VfState("", "", None, "pod gb10-serving/gemma-0 (network namespace cni-5f)")
 
 
-def test_a_virgin_port_gets_its_vfs_and_their_macs() -> None:
+def test_an_unconfigured_port_gets_its_vfs_and_their_macs() -> None:
     assert sriov.steps([Pf("enp1s0f0np0", 2)], VFS, state()) == [
         Step("numvfs", "enp1s0f0np0", "2"),
         Step("mac", "enp1s0f0np0", MAC0, 0, "enp1s0f0v0"),
@@ -127,7 +127,7 @@ def test_observe_finds_who_holds_a_vf_by_its_pci_address(tree: Path, monkeypatch
     assert found.vfs[0].holder == "pod gb10-serving/gemma-0 (network namespace cni-1)"
 
 
-def test_a_boot_tells_port_by_port_what_went_wrong(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_boot_unit_reports_the_failure_of_each_port(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(system, "links", lambda: {"enp1s0f0np0": {}, "enp1s0f0v0": {"address": MAC0}})
     config = tree / "sriov.json"
     pfs = [Pf("enp1s0f0np0", 1), Pf("enP2p1s0f0np0", 1)]

@@ -26,7 +26,7 @@ def test_lines_are_repeated_once_and_whole_over_several_starts(tmp_path: Path) -
     assert b"".join(files.new_lines()) == b"two\n"
     assert b"".join(files.new_lines()) == b""
     (tmp_path / "2").mkdir()
-    # A process of the next start has the number of an earlier one.
+    # A process of the next start has the same process id as an earlier one.
     (tmp_path / "2" / "h.40").write_bytes(b"new\n")
     assert b"".join(files.new_lines()) == b"new\n"
     assert files.current() == ("2", [tmp_path / "2" / "h.40"])

@@ -1,6 +1,6 @@
 # Copyright: The gb10.cluster authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Test the sidecar's program with files and a sysfs of its own, and an API that records what it is told."""
+"""Test the sidecar's program with its own files and sysfs, and an API that records its requests."""
 
 from __future__ import annotations
 
@@ -103,20 +103,20 @@ def rank(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Rank:
     return Rank(tmp_path, monkeypatch)
 
 
-def test_a_head_is_proven_after_it_made_nccl_talk_and_says_so_once(rank: Rank) -> None:
+def test_a_head_is_proven_after_a_generation_and_reports_it_once(rank: Rank) -> None:
     assert rank.step() == "NotStarted"
     rank.nccl("1", lines=4)
     assert (rank.step(), rank.asked) == ("NotProven", 1)
     rank.nccl("1")
     assert [rank.step() for _look in range(3)] == ["Proven"] * 3
     assert len(rank.api.conditions) == 3
-    # A server that has not connected yet is no event.
+    # A server that has not connected yet causes no event.
     assert (rank.api.events, rank.asked) == (["Proven"], 1)
     assert 'gb10_transport_proven{instance="g",rank="0"} 1' in rank.watch.text
     assert 'device="mlx0",interface="lo",direction="sent"} 100' in rank.watch.text
 
 
-def test_a_new_communicator_on_tcp_takes_the_proof_away(rank: Rank) -> None:
+def test_a_new_communicator_on_tcp_revokes_the_proof(rank: Rank) -> None:
     rank.nccl("1")
     assert rank.step() == "Proven"
     with (rank.logs / "1" / "g-0-0.40").open("a") as stream:
@@ -126,7 +126,7 @@ def test_a_new_communicator_on_tcp_takes_the_proof_away(rank: Rank) -> None:
     assert rank.api.events == ["Proven", "WrongTransport"]
 
 
-def test_a_proof_that_is_lost_without_a_start_is_an_event(rank: Rank) -> None:
+def test_a_proof_that_is_lost_without_a_restart_causes_an_event(rank: Rank) -> None:
     rank.nccl("1")
     rank.step()
     rank.nccl("1", lines=2)
@@ -135,7 +135,7 @@ def test_a_proof_that_is_lost_without_a_start_is_an_event(rank: Rank) -> None:
     assert rank.api.events == ["Proven", "NotProven"]
 
 
-def test_a_pod_that_is_missing_takes_the_head_away_and_an_api_that_fails_does_not(
+def test_a_missing_pod_makes_the_head_unready_and_a_failing_api_does_not(
     rank: Rank, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rank.nccl("1")
@@ -152,7 +152,7 @@ def test_a_pod_that_is_missing_takes_the_head_away_and_an_api_that_fails_does_no
     assert [each.reason for each in rank.api.conditions] == ["Proven", "OtherRanks"]
 
 
-def test_a_start_forgets_the_proof_of_the_start_before(rank: Rank, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_start_discards_the_proof_of_the_start_before(rank: Rank, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [1000.0]
     monkeypatch.setattr(sidecar.time, "time", lambda: clock[0])
     rank.nccl("1")
@@ -167,7 +167,7 @@ def test_a_start_forgets_the_proof_of_the_start_before(rank: Rank, monkeypatch: 
     assert rank.api.times == ["1970-01-01T00:16:40Z", "1970-01-01T00:17:40Z", "1970-01-01T00:18:40Z"]
 
 
-def test_a_start_that_is_proven_between_two_looks_has_a_new_time(rank: Rank, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_start_that_is_proven_between_two_steps_has_a_new_time(rank: Rank, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [1000.0]
     monkeypatch.setattr(sidecar.time, "time", lambda: clock[0])
     rank.nccl("1")
@@ -178,7 +178,7 @@ def test_a_start_that_is_proven_between_two_looks_has_a_new_time(rank: Rank, mon
     assert rank.api.times[-1] == "1970-01-01T00:17:40Z"
 
 
-def test_another_rank_and_a_gid_that_vanished_take_the_head_away_and_give_it_back(rank: Rank) -> None:
+def test_the_head_is_unready_while_another_rank_is_unproven_or_a_gid_is_missing(rank: Rank) -> None:
     rank.nccl("1")
     assert rank.step() == "Proven"
     rank.api.proven = "False"
@@ -192,7 +192,7 @@ def test_another_rank_and_a_gid_that_vanished_take_the_head_away_and_give_it_bac
     assert rank.step(20) == "Proven"
 
 
-def test_an_api_that_is_away_is_asked_again(rank: Rank, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreachable_api_is_asked_again(rank: Rank, monkeypatch: pytest.MonkeyPatch) -> None:
     rank.nccl("1")
     with monkeypatch.context() as away:
 

@@ -42,7 +42,7 @@ def look(memory: Memory | None = None, now: float = 0, rdma: bool = True, **chan
     return decide(Seen(**(SOUND | changes)), memory or Memory(), RAILS, rdma, now)
 
 
-def test_a_sound_rank_is_proven() -> None:
+def test_a_healthy_rank_is_proven() -> None:
     assert look() == Condition(True, "Proven", GOOD["msg"])
 
 
@@ -72,7 +72,7 @@ def test_a_communicator_that_is_made_while_serving_is_given_time_and_tcp_is_not(
     assert [each.reason for each in found] == ["Proven"] * 5 + ["NotProven", "Proven"]
     assert found[1] == found[0]
     assert look(memory, 24, judged=TCP).reason == "WrongTransport"
-    # What the start before it proved says nothing about a start.
+    # A proof of the start before does not count for a new start.
     assert look(memory, 25, judged=unfinished, start="2").reason == "NotProven"
 
 

@@ -27,7 +27,7 @@ def test_a_documented_option_keeps_type_default_and_choices() -> None:
 
 
 def test_every_action_has_a_documented_spec() -> None:
-    # these run the module of their name, which has its own documentation
+    # these actions run the module of the same name, which has its own documentation
     assert {path.stem for path in DOCUMENTED} == {path.stem for path in ACTIONS} - SLICED
     assert all(isinstance(options.documented_spec(path.stem), dict) for path in DOCUMENTED)
 

@@ -24,7 +24,7 @@ PLAN: dict[str, Any] = {
 }
 
 
-# values are strings, as the plugin's type map[string]string wants them
+# values are strings, because the plugin's type is map[string]string
 ARP = {
     "type": "tuning",
     "sysctl": {"net.ipv4.conf.IFNAME.arp_ignore": "1", "net.ipv4.conf.IFNAME.arp_announce": "2"},

@@ -43,7 +43,7 @@ def test_a_switch_and_a_port_without_a_cable_are_drawn() -> None:
     assert "spark4 enP2p1s0f1np1: no link" in drawn
 
 
-def test_one_sight_suffices_and_the_order_of_ports_means_nothing() -> None:
+def test_one_end_of_a_cable_suffices_and_the_order_of_ports_does_not_matter() -> None:
     found = facts(3, *ring(3))
     whole = cabling.segments(cabling.ports_of(found))
     for port in found["spark2"]:

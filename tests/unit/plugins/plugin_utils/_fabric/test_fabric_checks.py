@@ -81,7 +81,7 @@ def all_of(*breaks: Break) -> Break:
 
 
 def last_pf(pf: str, rail_name: str = "rail0") -> Break:
-    """Give the last host another PF, which it has."""
+    """Set another PF on the last host, and report that the host has it."""
     return all_of(host("gb10_fabric_pfs", {rail_name: pf}), host("gb10_pf_totalvfs", {**PFS, pf: 4}))
 
 
@@ -198,7 +198,7 @@ def broken(count: int, *conflicts: tuple[str, Break]) -> list[Finding]:
 @pytest.mark.parametrize(
     ("rule", "change"), CONFLICTS, ids=[f"{n}-{rule}" for n, (rule, _change) in enumerate(CONFLICTS)]
 )
-def test_a_conflict_is_found_and_told_with_its_remedy(rule: str, change: Break) -> None:
+def test_a_conflict_is_reported_with_its_remedy(rule: str, change: Break) -> None:
     found = [f for f in broken(4, (rule, change)) if f.rule == f"fabric.{rule}"]
     assert found
     for finding in found:
@@ -227,7 +227,7 @@ def test_every_conflict_is_found_in_a_fabric_of_any_size(count: int, conflict: t
     assert conflict[0] in rules(broken(count, conflict))
 
 
-# each of these leaves the others standing, so several at once must all be found in one run
+# none of these conflicts hides another one, so several at once must all be found in one run
 INDEPENDENT = [
     ("node_id.duplicate", host("gb10_node_id", 1)),
     ("pf.management", group("gb10_management_interface", "enP2p1s0f0np0")),
@@ -301,11 +301,11 @@ def test_a_ring_with_a_gap_or_a_third_host_on_a_cable_is_found() -> None:
     assert "topology.cable" in rules(plan_fabric(crowd)[1])
 
 
-def test_no_host_at_all_is_told() -> None:
+def test_a_fabric_without_hosts_is_reported() -> None:
     assert "hosts.none" in rules(plan_fabric({})[1])
 
 
-def test_an_unasked_host_of_a_limited_run_is_assumed_not_refused() -> None:
+def test_a_host_outside_a_limited_run_is_assumed_and_not_refused() -> None:
     variables = fabric(4)
     del variables["spark4"]["gb10_pf_totalvfs"]
     variables["spark4"]["gb10_assumed_vf_count"] = 4
@@ -324,7 +324,7 @@ KEYS = sorted({key for values in fabric(1).values() for key in values})
 
 @settings(max_examples=300, deadline=None)
 @given(key=st.sampled_from([*KEYS, "gb10_fabric_pfs", "gb10_fabric_vf_count", "gb10_fabric_mtu"]), value=JUNK)
-def test_any_nonsense_is_a_finding_and_never_a_traceback(key: str, value: Any) -> None:
+def test_invalid_values_give_findings_and_never_a_traceback(key: str, value: Any) -> None:
     variables = fabric(4)
     host(key, value)(variables)
     plan_fabric(variables)
@@ -332,7 +332,7 @@ def test_any_nonsense_is_a_finding_and_never_a_traceback(key: str, value: Any) -
 
 @settings(max_examples=200, deadline=None)
 @given(key=st.sampled_from(["name", "pf", "network", "network6", "pf_rdma", "hosts"]), value=JUNK)
-def test_any_nonsense_in_a_rail_is_never_a_traceback(key: str, value: Any) -> None:
+def test_invalid_values_in_a_rail_never_give_a_traceback(key: str, value: Any) -> None:
     variables = fabric(4)
     rail(0, **{key: value})(variables)
     plan_fabric(variables)

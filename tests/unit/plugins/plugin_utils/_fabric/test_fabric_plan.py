@@ -107,7 +107,7 @@ def test_vf_count_auto_is_what_each_host_offers() -> None:
     assert [(f.severity, f.rule) for f in findings] == [("info", "fabric.vf_count.uneven")]
 
 
-def test_one_subnet_a_rail_keeps_vf_indices_apart() -> None:
+def test_one_subnet_per_rail_gives_vf_indices_different_addresses() -> None:
     planned = plan(fabric(gb10_fabric_scheme="subnet-per-rail"))
     assert [vf.address for vf in planned.hosts["spark2"].vfs[:3]] == ["10.100.0.2", "10.100.1.2", "10.100.2.2"]
     assert {vf.prefix for vf in planned.hosts["spark2"].vfs} == {16}
@@ -121,7 +121,7 @@ def test_one_subnet_a_rail_keeps_vf_indices_apart() -> None:
         ("subnet-per-rail", ["fd00:10:100::3", "fd00:10:100::1:3"]),
     ],
 )
-def test_ipv6_stands_beside_ipv4(scheme: str, addresses: list[str]) -> None:
+def test_ipv6_addresses_are_added_to_ipv4_addresses(scheme: str, addresses: list[str]) -> None:
     variables = fabric(gb10_fabric_scheme=scheme, gb10_fabric_vf_count=2)
     for values in variables.values():
         values["gb10_fabric_rails"][0]["network6"] = "fd00:10:100::/48"

@@ -54,7 +54,7 @@ def fabrics(draw: st.DrawFn) -> dict[str, dict[str, Any]]:
 
 def planned(variables: dict[str, dict[str, Any]]) -> Plan:
     plan, findings = plan_fabric(variables)
-    # two rails' hashed names may meet once in 65536; that is reported, and not what these tests are about
+    # the hashed names of two rails collide in 1 of 65536 cases; that is reported, and these tests ignore it
     assume(not has_errors(findings))
     return plan
 
@@ -93,7 +93,7 @@ def test_no_pf_gets_more_vfs_than_it_has(variables: dict[str, dict[str, Any]]) -
 
 @settings(max_examples=100, deadline=None)
 @given(fabrics(), st.randoms(use_true_random=False))
-def test_the_order_of_hosts_means_nothing(variables: dict[str, dict[str, Any]], chance: random.Random) -> None:
+def test_the_order_of_hosts_does_not_matter(variables: dict[str, dict[str, Any]], chance: random.Random) -> None:
     names = list(variables)
     chance.shuffle(names)
     assert plan_fabric({name: variables[name] for name in names}) == plan_fabric(variables)

@@ -10,7 +10,7 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.variables imp
 
 
 class HostVars(dict[str, Any]):
-    """Variables of a host, of which some have a template that fails, as Ansible's own mapping raises it."""
+    """Variables of a host. Reading one whose template fails raises an error, as in Ansible's own mapping."""
 
     def get(self, key: str, default: Any = None) -> Any:
         value = super().get(key, default)
@@ -26,7 +26,7 @@ def task_vars(present: list[str], **hosts: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def test_what_a_host_says_beats_what_was_declared_for_it() -> None:
+def test_facts_of_a_host_have_precedence_over_declared_values() -> None:
     facts = {"gb10_pf_totalvfs": {"enp1s0f0np0": 2}, "gb10_node_id": 9}
     declared = {"gb10_node_id": 1, "gb10_pf_totalvfs": {"enp1s0f0np0": 8}, "ansible_facts": facts, "other": 1}
     variables, findings = fabric_variables(["a"], task_vars(["a"], a=declared))
@@ -34,14 +34,14 @@ def test_what_a_host_says_beats_what_was_declared_for_it() -> None:
     assert findings == []
 
 
-def test_hosts_outside_this_run_are_assumed_to_be_like_the_poorest_inside() -> None:
+def test_hosts_outside_this_run_are_assumed_to_be_like_the_least_capable_inside() -> None:
     asked = {"ansible_facts": {"gb10_pf_totalvfs": {"enp1s0f0np0": 4, "enP2p1s0f0np0": 0, "enp1s0f1np1": 8}}}
     variables, _findings = fabric_variables(["a", "b"], task_vars(["a"], a=asked, b={"gb10_node_id": 2}))
     assert variables["b"] == {"gb10_node_id": 2, "gb10_assumed_vf_count": 4}
     assert "gb10_assumed_vf_count" not in variables["a"]
 
 
-def test_hosts_of_this_run_that_said_nothing_are_not_assumed() -> None:
+def test_hosts_of_this_run_without_facts_are_not_assumed() -> None:
     variables, _findings = fabric_variables(["a"], task_vars(["a"], a={"gb10_node_id": 1}))
     assert variables == {"a": {"gb10_node_id": 1}}
 

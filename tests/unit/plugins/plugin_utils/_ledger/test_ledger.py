@@ -41,7 +41,7 @@ MEASURED = {
 @pytest.mark.parametrize("size", MEASURED)
 def test_an_all_reduce_exchanges_what_was_measured(size: int) -> None:
     usual, double, simple = (factor * size for factor in MEASURED[size])
-    # The prediction counts what a rank sends and receives, the measurement what it sends.
+    # The prediction counts the bytes that a rank sends and receives, the measurement only those that it sends.
     predicted = exchanged([Collective("reduce", 1, size)], TP2).times(0.5)
     assert predicted.usual == pytest.approx(usual, rel=0.03)
     assert predicted.low == pytest.approx(simple, rel=0.03)

@@ -51,7 +51,7 @@ def test_sglangs_requests_become_a_cell_and_are_judged() -> None:
     assert collapsed["peak_tok_s"]["n"] == 0
 
 
-def test_benchys_means_become_a_cell_that_nobody_judged() -> None:
+def test_benchys_means_become_a_cell_without_judged_output() -> None:
     metric = {"mean": 20.0, "std": 0.1}
     run = {"concurrency": 4, "context_size": 512, "tg_req_throughput": metric, "is_context_prefill_phase": False}
     run |= {"tg_throughput": {"mean": 76.0, "std": 1.0}, "e2e_ttft": {"mean": 480.0, "std": 3.0}}
@@ -89,7 +89,7 @@ def test_a_command_names_server_load_and_result(client: str, tmp_path: Path) -> 
     assert result_of(client, tmp_path) == "{}"
 
 
-def test_a_client_that_is_not_there_is_named() -> None:
+def test_a_client_that_is_not_installed_is_named() -> None:
     assert "pip install aiperf" in missing("aiperf")
     assert "there are gb10" in missing("wrk")
 

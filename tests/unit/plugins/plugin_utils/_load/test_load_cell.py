@@ -24,7 +24,7 @@ from output_corpus import prose
 
 
 class Stub:
-    """A server of known behaviour: what it answers, and what its metrics say."""
+    """A server with known answers and metrics."""
 
     sentences = 6
     lengths = 3
@@ -104,7 +104,7 @@ def test_a_healthy_cell_has_both_rates_their_spread_and_the_servers_view() -> No
         (Stub(others=1), "shared", "shared_server"),
     ],
 )
-def test_a_cell_that_means_nothing_says_why(stub: Stub, status: str, kind: str) -> None:
+def test_an_invalid_cell_has_a_reason(stub: Stub, status: str, kind: str) -> None:
     cell = run(stub, Workload(concurrency=2, max_tokens=150))
     assert cell["status"] == status
     assert kind in {g["kind"] for g in cell["runs"][0]["garbage"]}
@@ -153,7 +153,7 @@ def thought(index: int, content: str, reasoning: str, finish: str) -> RequestRec
         (False, "length", {"no_content", "identical_statistics", "all_length"}),
     ],
 )
-def test_requests_in_step_are_a_sign_unless_their_limit_made_them_so(
+def test_requests_that_end_together_are_suspicious_unless_a_limit_ended_them(
     content: bool, finish: str, kinds: set[str]
 ) -> None:
     records = [thought(i, prose(6, i) * content, "", finish) for i in range(1, 5)]
@@ -180,11 +180,11 @@ class Probed(Stub):
         return response
 
 
-def test_the_probes_of_its_own_pod_are_nobody_elses_requests() -> None:
+def test_readiness_probes_do_not_count_as_other_requests() -> None:
     assert run(Probed(), Workload(concurrency=1, max_tokens=60, repetitions=2))["status"] == "ok"
 
 
-def test_a_server_that_serves_somebody_else_is_not_measured() -> None:
+def test_a_server_that_serves_other_requests_is_not_measured() -> None:
     with pytest.raises(Busy, match="already runs 4 requests"):
         run(Stub(busy=4), Workload(concurrency=1, max_tokens=8))
 
@@ -209,7 +209,7 @@ class Talkative(Stub):
 
 
 class Foreign(Stub):
-    """Says something else than the others, in letters of its own."""
+    """Answers with letters that differ from those of the baseline."""
 
     async def chat(self, request: web.Request) -> web.StreamResponse:
         rng = random.Random(self.requests)

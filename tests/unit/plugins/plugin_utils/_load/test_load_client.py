@@ -118,7 +118,7 @@ def test_a_token_counts_from_its_arrival_however_late_the_client_reads() -> None
         # server and client share the loop, so that the client can't read before this is over
         time.sleep(0.1)
         freed.append(time.perf_counter())
-        # the kernel's time is that of the last packet in a read: the end of the answer comes in one of its own
+        # the kernel's timestamp is that of the last packet of a read, so the end of the answer needs its own packet
         await asyncio.sleep(0.05)
         return response
 
@@ -159,14 +159,14 @@ def test_a_collapsed_stream_is_left_early() -> None:
 
 
 @pytest.mark.parametrize(("status", "kind"), [(500, "server"), (400, "server")])
-def test_an_error_answer_is_the_servers(status: int, kind: str) -> None:
+def test_an_error_answer_is_a_failure_of_the_server(status: int, kind: str) -> None:
     async def handler(_unused: web.Request) -> web.StreamResponse:
         return web.Response(status=status, text="rejected argument")
 
     assert {(r.error_class, "rejected argument" in r.error) for r in on_server(handler)} == {(kind, True)}
 
 
-def test_a_broken_connection_is_infrastructure() -> None:
+def test_a_broken_connection_is_an_infrastructure_failure() -> None:
     async def handler(request: web.Request) -> web.StreamResponse:
         response = await start(request)
         await response.write(delta("one "))
@@ -176,13 +176,13 @@ def test_a_broken_connection_is_infrastructure() -> None:
     assert {r.error_class for r in on_server(handler)} == {"infrastructure"}
 
 
-def test_nobody_listening_is_infrastructure() -> None:
+def test_a_refused_connection_is_an_infrastructure_failure() -> None:
     target = Target("http://127.0.0.1:9", "m")
     records = asyncio.run(run_level(target, [Request("q", 1)], 1))
     assert records[0].error_class == "infrastructure"
 
 
-def test_an_error_within_the_stream_is_the_servers() -> None:
+def test_an_error_within_the_stream_is_a_failure_of_the_server() -> None:
     async def handler(request: web.Request) -> web.StreamResponse:
         response = await start(request)
         await response.write(event(error={"message": "out of memory"}))

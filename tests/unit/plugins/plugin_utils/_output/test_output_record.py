@@ -76,7 +76,7 @@ def test_a_loop_within_the_reasoning_is_seen() -> None:
     assert "suffix_loop" in [f.kind for f in judge_recording(parse_recording(text))]
 
 
-def test_identical_statistics_give_a_collapsed_cell_away() -> None:
+def test_identical_statistics_reveal_a_collapsed_cell() -> None:
     record = {"tokens_per_sec": 18.21, "output_tokens": 3072, "content_tokens_est": None, "finish_reason": "length"}
     cell = [parse_recording(json.dumps(record)) for _unused in range(8)]
     assert [f.kind for f in judge_cell(cell)] == ["identical_statistics", "all_length"]

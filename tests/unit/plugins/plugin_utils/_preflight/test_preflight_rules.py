@@ -106,7 +106,7 @@ def ufw(*allowed: str) -> Change:
 
 
 TOLD = ("fail-cgroupv1=false",)
-# rule, what makes it fire, and what comes close to it and is right
+# rule, facts to which it applies, and similar facts to which it does not
 RULE_CASES: list[tuple[str, Change, Change]] = [
     ("preflight.user.not_root", with_facts(user={"uid": 1000, "name": "nvidia", "sudo_from": None}), as_it_is),
     ("preflight.user.not_root", with_facts(user={"uid": 33, "name": "www-data", "sudo_from": "nvidia"}), as_it_is),
@@ -194,7 +194,7 @@ def found(*hosts: Host, severities: dict[str, str] | None = None) -> list[Findin
     return check_hosts(hosts, severities or {})
 
 
-def test_a_good_host_has_nothing_against_it() -> None:
+def test_a_good_host_has_no_finding() -> None:
     assert found(HOST) == []
 
 

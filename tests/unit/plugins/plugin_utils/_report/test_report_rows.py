@@ -83,7 +83,7 @@ RECORDS = [
 ]
 
 
-def test_only_cells_that_count_are_ranked() -> None:
+def test_only_valid_cells_are_ranked() -> None:
     report = from_records("nemotron", RECORDS)
     assert [r.id for r in report.ranked] == ["a", "b"]
     assert [(w.workload, w.row, w.certain) for w in winners(report)] == [("c0-n8", "3/4", True)]
@@ -253,7 +253,7 @@ def test_every_published_table_renders_with_its_remarks(path: Path) -> None:
     assert all(note in text for note in report.notes)
 
 
-def test_the_published_winners_are_found_with_their_doubt() -> None:
+def test_the_published_winners_are_found_with_their_uncertainty() -> None:
     best = {w.workload: w for w in winners(published("nemotron-3-super-120b"))}
     assert best["c0-n1"].row == "3/4 / ep 4"
     assert best["c0-n1"].tok_s == 58.85
@@ -296,7 +296,7 @@ def test_each_figure_alone_can_be_a_regression_and_its_reverse_none(figure: str,
     assert {r["verdict"] for r in regressions(before, after)} == {"same"}
 
 
-def test_resolver_and_guards_say_what_they_make_of_published_rows() -> None:
+def test_the_findings_of_resolver_and_guards_are_shown_for_published_rows() -> None:
     remarks = {r.name: r.remark for r in published("nemotron-3-super-120b").rows}
     assert remarks["5/7 / ep 1"] == "it resolves to the same engine as 5/5 / ep 1"
     rows = published("qwen3.5-397b").rows

@@ -17,11 +17,11 @@ def text(**changes: object) -> str:
     return describe(render(plan(changes), options, {}, {}))
 
 
-def test_a_flag_a_line() -> None:
+def test_one_flag_per_line() -> None:
     assert flags(["python3", "-m", "x", "--a", "--b", "1", "2"]) == ["python3 -m x", "--a", "--b 1 2"]
 
 
-def test_one_changed_flag_is_one_changed_line_a_rank() -> None:
+def test_one_changed_flag_is_one_changed_line_per_rank() -> None:
     before, after = text().splitlines(), text(argv=("--attention-backend", "flashinfer")).splitlines()
     gone = [line for line in before if line not in after and "revision" not in line]
     assert set(gone) == {"    --attention-backend triton", "    --mem-fraction-static 0.6"}
@@ -35,11 +35,11 @@ def test_all_ranks_in_order_and_no_secret() -> None:
     assert "    HF_TOKEN=from a Secret" in shown
 
 
-def test_nothing_is_nothing() -> None:
+def test_without_workloads_the_text_is_empty() -> None:
     assert describe([{"kind": "Service", "metadata": {}}]) == ""
 
 
-def test_what_stands_beside_the_server_is_shown_without_its_secret() -> None:
+def test_the_containers_beside_the_server_are_shown_without_their_secrets() -> None:
     guarded = Access(key_secret="group-secrets")
     shown = describe(render(plan(), PodOptions(), {}, {}, guarded))
     assert shown.count("  gateway:") == 1

@@ -30,7 +30,7 @@ def pods(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [o["spec"]["template"]["spec"] for o in found if o["kind"] == "StatefulSet"]
 
 
-def test_nothing_is_added_where_nothing_is_asked_for() -> None:
+def test_without_options_nothing_is_added() -> None:
     found = objects()
     assert {len(pod["containers"]) for pod in pods(found)} == {2}
     assert not {"Ingress", "NetworkPolicy"} & {o["kind"] for o in found}
@@ -78,13 +78,13 @@ def test_named_peers_are_the_only_ones_let_in() -> None:
 
 
 @pytest.mark.parametrize("access", [GUARDED, Access(allow_from=({"ipBlock": {"cidr": "192.0.2.0/24"}},))])
-def test_a_policy_of_its_own_takes_the_group_out_of_the_namespace_s_open_door(access: Access) -> None:
+def test_a_group_with_its_own_policy_is_not_covered_by_the_namespace_s_open_policy(access: Access) -> None:
     def templates(found: list[dict[str, Any]]) -> list[dict[str, str]]:
         return [o["spec"]["template"]["metadata"]["labels"] for o in found if o["kind"] == "StatefulSet"]
 
     assert {labels.get("gb10.cluster/guarded") for labels in templates(objects(access))} == {"true"}
     assert {labels.get("gb10.cluster/guarded") for labels in templates(objects())} == {None}
-    # Pods get a new label only when they are made anew.
+    # A pod gets a new label only when it is created again.
     assert group_revision(objects()) != group_revision(objects(access))
 
 

@@ -117,7 +117,7 @@ def test_no_probe_kills_a_long_load_and_none_gives_up_before_the_server_answers(
         assert "livenessProbe" not in container
         startup = container["startupProbe"]
         assert startup["failureThreshold"] * startup["periodSeconds"] == 1800
-        # a stuck head says 503 after 20 s
+        # a stuck head answers 503 after 20 s
         assert startup["timeoutSeconds"] > 20
 
 
@@ -134,7 +134,7 @@ def test_a_node_s_directories_are_mounted_where_the_level_allows_it(mode: str) -
 
 
 @pytest.mark.parametrize(("mode", "home"), [("restricted", "/home/sglang"), ("none", "/root")])
-def test_a_node_s_directories_are_claimed_where_the_level_forbids_to_name_them(mode: str, home: str) -> None:
+def test_a_node_s_directories_are_claimed_where_the_level_forbids_host_path(mode: str, home: str) -> None:
     objects = rendered(DIRECTORIES, rdma_mode=mode, rdma_resources=("rdma/gb10",), models_dir="/srv/models")
     for rank in range(4):
         volumes = {v["name"]: v for v in pod_of(objects, rank)["spec"]["volumes"]}

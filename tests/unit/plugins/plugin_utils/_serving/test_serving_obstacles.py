@@ -23,7 +23,7 @@ def obstacles(
     nads: list[dict[str, Any]] | None = None,
     **changes: Any,
 ) -> list[Finding]:
-    """Return what keeps a group of four from starting among these nodes and pods."""
+    """Return the obstacles for a group of four on these nodes with these pods."""
     found = [Room.from_dict(room.as_dict()) for room in rooms(NODES if nodes is None else nodes, pods or [])]
     return preflight.obstacles(plan(**changes), NADS if nads is None else nads, found)
 
@@ -65,7 +65,7 @@ def test_shared_gpus_have_room_for_two() -> None:
     assert len(obstacles(shared, [pod("spark1", "one"), pod("spark1", "two")])) == 1
 
 
-def test_a_node_that_offers_none_is_told_which_playbook_brings_it() -> None:
+def test_a_missing_resource_is_reported_with_the_playbook_that_installs_it() -> None:
     (finding,) = obstacles([*NODES[:3], node("spark4", offers={GPU: "0"})])
     assert finding.where == "rank 3 on spark4"
     assert "offers 0 and" in finding.reason
@@ -90,7 +90,7 @@ def test_a_full_disk_is_named_with_the_remedy() -> None:
     assert "Free space" in finding.remedy
 
 
-def test_all_that_is_wrong_is_told_at_once() -> None:
+def test_all_obstacles_are_reported_at_once() -> None:
     nodes = [node("spark1", ready="Unknown"), node("spark2", cordoned=True), node("spark3")]
     findings = obstacles(nodes, [pod("spark3", "one")])
     assert [(f.where, f.rule) for f in findings] == [

@@ -75,7 +75,7 @@ def test_a_directory_below_the_mounted_one_is_served_as_it_is() -> None:
     assert (findings, plan.paths) == ([], ("/srv/models/tiny",))
 
 
-def test_a_group_of_nodes_without_staged_models_is_warned_of() -> None:
+def test_a_group_without_staged_models_causes_a_warning() -> None:
     (warned,) = plan_group(fabric(), profile(), settings(models_dir=""))[1]
     assert (warned.severity, warned.rule) == ("warning", "serving.model.unstaged")
     assert "gb10_models_dir" in warned.remedy
@@ -89,7 +89,7 @@ def test_every_rank_is_told_the_revision_that_the_profile_pins() -> None:
     assert "--revision" not in sample_plan().ranks[0].argv
 
 
-def test_one_node_takes_no_fabric_and_meets_nobody() -> None:
+def test_a_single_node_needs_neither_fabric_nor_rendezvous() -> None:
     one = profile(nodes=1, tp=4)
     plan, findings = plan_group({}, one, settings(nodes=("b300",), gpus_per_node=4, platform="other"))
     assert findings == []

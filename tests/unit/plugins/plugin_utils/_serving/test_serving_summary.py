@@ -80,7 +80,7 @@ def test_the_bytes_on_every_cable_are_shown() -> None:
     assert lines[-2] == "Cable g-0-0 to g-1-0 (rocep1s0f0v0): 12.3 MB by RDMA"
 
 
-def test_what_nobody_read_is_a_dash() -> None:
+def test_values_that_were_not_read_are_dashes() -> None:
     lines = summary.summary(PLAN, [], {}, {}, {}, {})
     assert lines[3].split()[:4] == ["0", "spark1", "no", "pod"]
     assert lines[3].split()[-4:] == ["-", "-", "-", "-"]

@@ -59,7 +59,7 @@ def test_values_are_those_that_the_parser_stores(words: list[str], key: str, val
     assert read("0.5.23", *words).values[key] == value
 
 
-def test_the_other_spelling_of_the_model_path_will_do() -> None:
+def test_the_other_spelling_of_the_model_path_is_accepted() -> None:
     parsed = read("0.5.10", "--model", "m", model=False)
     assert parsed.findings == []
     assert parsed.values["model_path"] == "m"
@@ -151,7 +151,7 @@ WORD = st.one_of(
 
 
 @given(st.lists(WORD, max_size=8), st.sampled_from(["0.5.9", "0.5.14", "0.5.23"]))
-def test_no_words_whatever_raise(words: list[str], version: str) -> None:
+def test_arbitrary_words_never_raise(words: list[str], version: str) -> None:
     for finding in found(version, *words):
         assert finding.reason
         assert finding.remedy

@@ -184,7 +184,7 @@ def test_what_is_left_for_system_and_context(share: float, context: int, found: 
     assert rules(estimate(PLAIN, about, None, "gb10")) == found
 
 
-def test_what_is_not_known_is_said() -> None:
+def test_unknown_values_are_reported() -> None:
     bare = Model("r", "a", "s", weights_gb=10)
     shown = estimate(bare, {**GIVEN, "mamba_ratio": 3, "spec": "EAGLE", "eagle_family": True}, None, "gb10").lines
     assert [line.partition(":")[0] for line in shown if "not known here" in line] == [

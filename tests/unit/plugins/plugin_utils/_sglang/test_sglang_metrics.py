@@ -43,7 +43,7 @@ def test_an_older_server_has_only_its_gauge() -> None:
     assert done["eager_passes"] is None
 
 
-def test_the_gauge_of_an_older_server_is_averaged_over_what_it_showed_meanwhile() -> None:
+def test_the_gauge_of_an_older_server_is_averaged_over_its_samples() -> None:
     before, *during, after = (parse_metrics(f"sglang:spec_accept_length {n}\n") for n in (3.5, 3.5, 2.0, 3.0, 2.5))
     done = difference(before, after, 4, during)
     assert (done["accept_length"], done["accept_length_source"]) == (2.5, "gauge")

@@ -23,11 +23,11 @@ ANY = {"image": "any@sha256:0"}
 
 
 @pytest.mark.parametrize(("name", "preset"), PRESETS, ids=[f"{name}-{preset}" for name, preset in PRESETS])
-def test_what_was_measured_is_accepted_and_what_was_broken_is_refused(name: str, preset: str) -> None:
+def test_measured_presets_are_accepted_and_broken_ones_refused(name: str, preset: str) -> None:
     resolved = resolve(SHIPPED[name], preset)
     found = {f.rule: f.severity for f in resolved.findings if f.severity != "info" and f.rule != "profile.broken"}
     if resolved.status == "broken":
-        # the status alone proves nothing: a rule has to know what differs from the preset that runs
+        # the status alone is not enough: a rule must identify the difference from a preset that runs
         assert set(found) - {f.rule for f in resolve(SHIPPED[name]).findings}
     else:
         assert "error" not in found.values(), found
@@ -39,7 +39,7 @@ def test_what_was_measured_is_accepted_and_what_was_broken_is_refused(name: str,
     ("preset", "version", "severity"),
     [("piecewise", None, "error"), ("piecewise", "0.5.13", "warning"), ("winner", None, None)],
 )
-def test_what_somebody_saw_failing_is_said(preset: str, version: str | None, severity: str | None) -> None:
+def test_a_published_failure_is_reported(preset: str, version: str | None, severity: str | None) -> None:
     findings = resolve(SHIPPED["glm-4.7"], preset, version, ANY).findings
     said = [finding for finding in findings if finding.rule == "profile.broken"]
     assert [finding.severity for finding in said] == ([severity] if severity else [])
@@ -166,7 +166,7 @@ def test_json_and_list_values_are_rendered() -> None:
     assert "--page-size=-1" in argv
 
 
-def test_overrides_come_last_and_null_takes_away() -> None:
+def test_overrides_come_last_and_null_removes_a_key() -> None:
     resolved = resolve(SHIPPED["gemma-4-31b-it"], "mtp-4", None, {"server_args": {"context_length": None}})
     assert "--context-length" not in resolved.argv
     assert overlay({"a": {"b": 1, "c": 2}}, {"a": {"b": None}, "d": 3}) == {"a": {"c": 2}, "d": 3}
@@ -232,7 +232,7 @@ def test_only_a_draft_is_taken_for_an_assistant(path: str) -> None:
     assert find(LIBRARY.models, path) is None
 
 
-def test_what_nobody_knows_is_not_found() -> None:
+def test_unknown_models_are_not_found() -> None:
     for path in ("somebody/else", "", None):
         assert find(LIBRARY.models, path) is None
         assert find_draft(LIBRARY.models, path) is None

@@ -39,7 +39,7 @@ V2 = {"env": {"SGLANG_ENABLE_SPEC_V2": "1"}}
 MISTRAL = f"{EAGLE} 4 --speculative-draft-model-path mistralai/Mistral-Large-3-675B-Instruct-2512-Eagle"
 EP_PATCHES = ("cutlass-moe-zero-init", "cutlass-moe-mask-topk", "modelopt-ep-input-scale")
 
-# rule, severity, version, flags, what is known; then a version and flags that differ just enough
+# rule, severity, version, flags and facts to which it applies; then a similar version and flags to which it does not
 CASES: list[tuple[str, str, str, str, dict[str, Any], str, str, dict[str, Any]]] = [
     ("spec.topk1.autoadjust", "warning", "0.5.13", f"{EAGLE} 7", {}, "0.5.13", f"{EAGLE} 4", {}),
     ("spec.topk1.autoadjust", "warning", "0.5.23", f"{EAGLE} 5", {}, "0.5.23", TREE, {}),
@@ -417,7 +417,7 @@ def test_every_rule_has_a_case() -> None:
     assert {(rule.id, rule.severity) for rule in KNOWLEDGE.rules.rules} <= tried
 
 
-def test_every_rule_reads_well() -> None:
+def test_every_rule_has_a_source_and_well_formed_sentences() -> None:
     for rule in KNOWLEDGE.rules.rules:
         assert rule.source
         assert rule.remedy[0].isupper(), rule.id

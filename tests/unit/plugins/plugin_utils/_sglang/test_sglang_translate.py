@@ -21,7 +21,7 @@ HISTORY = KNOWLEDGE.history
 
 
 def carry(version: str, line: str, written_for: str | None = None) -> tuple[str, list[str]]:
-    """Return a line in a version's spelling, and the ids of what was said about it."""
+    """Return a line in a version's spelling, and the ids of the findings on it."""
     catalogue, source = (HISTORY.nearest(Version.parse(text))[0] for text in (version, written_for or version))
     items, notes = translate(parse_flags(source, HISTORY, shlex.split(line)).items, catalogue, HISTORY, source)
     return shlex.join(word for item in items for word in item.argv), [f"{n.severity}:{n.rule}" for n in notes]
@@ -88,7 +88,7 @@ def test_a_flag_keeps_the_meaning_of_the_release_it_was_written_for(
 
 @pytest.mark.parametrize("name", find_profiles())
 @pytest.mark.parametrize("version", ["0.5.10", "0.5.14", "0.5.23"])
-def test_every_shipped_preset_comes_back_as_it_went(name: str, version: str) -> None:
+def test_translation_there_and_back_keeps_every_shipped_preset(name: str, version: str) -> None:
     for preset in load_profile(name)["presets"]:
         resolved = resolve(load_profile(name), preset)
         home, line = resolved.sglang_version, shlex.join(resolved.argv)

@@ -129,7 +129,7 @@ def test_the_value_of_an_axis_goes_where_a_profile_has_it(axis: str, value: Any,
     assert overlay_of(axis, value) == overlay
 
 
-def test_everything_that_is_wrong_is_said_at_once_with_what_may_have_been_meant() -> None:
+def test_all_mistakes_are_reported_at_once_with_suggestions() -> None:
     sweep = {
         "profile": "p",
         "exlude": [],

@@ -40,7 +40,7 @@ def test_a_cell_is_done_however_it_ended_but_not_when_the_cluster_broke() -> Non
     assert estimate_s(CELLS, [], 600) == 1800
 
 
-def test_a_result_of_another_engine_or_of_other_work_is_not_of_this_sweep() -> None:
+def test_a_result_of_another_engine_or_other_work_does_not_count_for_this_sweep() -> None:
     cells = [c | {"key": f"engine {c['id']}"} for c in CELLS]
     plan = {"cells": cells, "workloads": [{"concurrency": 1}]}
     records = [start("a", 0), result("a", "ok") | identity("a", plan), result("b", "ok") | identity("b", plan)]
@@ -54,7 +54,7 @@ def test_a_result_of_another_engine_or_of_other_work_is_not_of_this_sweep() -> N
     assert current([result("a", "ok")], plan) == []
 
 
-def test_the_line_of_a_cell_tells_place_time_and_the_best() -> None:
+def test_the_line_of_a_cell_shows_position_time_and_the_best_cell() -> None:
     records = [result("a", "ok", took=240, rate=153.24), result("z", "garbage", took=240, rate=900)]
     line = progress_line("b", CELLS, records, 60)
     assert line == "cell 2 of 3: b; about 8 min left; best so far: c0-n8 153.2 tok/s (a)"
@@ -78,7 +78,7 @@ def test_the_first_healthy_cell_is_the_baseline() -> None:
         ({"failures": 2}, [result("a", "nan", run="earlier"), result("b", "nan")], ""),
     ],
 )
-def test_a_sweep_stops_by_its_rules_and_running_again_is_a_new_chance(
+def test_a_sweep_stops_by_its_rules_and_a_new_run_counts_failures_anew(
     rules: dict[str, Any], records: list[dict[str, Any]], reason: str
 ) -> None:
     said = stop_reason(rules, records, START + timedelta(hours=3), "one")

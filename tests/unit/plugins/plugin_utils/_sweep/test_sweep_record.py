@@ -55,7 +55,7 @@ def test_a_crash_that_no_signature_knows_is_quoted() -> None:
     ],
 )
 @pytest.mark.parametrize("sibling", ["Connection refused", "Watchdog caught collective operation timeout"])
-def test_what_the_other_ranks_say_does_not_hide_an_unknown_crash(own: list[str], quoted: int, sibling: str) -> None:
+def test_messages_of_other_ranks_do_not_hide_an_unknown_crash(own: list[str], quoted: int, sibling: str) -> None:
     ranks = [{"rank": 0, "pod": "x-0-0", "restarts": 1, "trouble": ""}, *DEAD]
     record = concluded(measured("infrastructure"), ranks, {"x-1-0": [sibling], "x-0-0": own})
     assert (record["status"], record["failure"]["line"]) == ("crash", own[quoted])
@@ -90,14 +90,14 @@ def test_a_rank_that_names_the_network_itself_died_of_it(own: list[str], status:
         [],
     ],
 )
-def test_a_rank_that_went_with_its_node_says_nothing_of_the_setting(state: str, said: list[str]) -> None:
+def test_a_rank_that_was_lost_with_its_node_is_no_failure_of_the_setting(state: str, said: list[str]) -> None:
     ranks = [*DEAD, {"rank": 2, "pod": "x-2-0", "node": "spark3", "restarts": 0, "trouble": "", "lost": True}]
     ended = concluded(measured(state), ranks, {"x-1-0": said})
     assert (ended["status"], ended["failure"]["line"]) == ("infrastructure", "rank 2 was lost with its node spark3")
     assert concluded(measured(state), ranks, ILLEGAL)["status"] == "illegal_instruction"
 
 
-def test_a_rank_that_the_kernel_killed_had_no_memory() -> None:
+def test_a_rank_that_the_kernel_killed_ran_out_of_memory() -> None:
     ranks = [{"rank": 0, "pod": "x-0-0", "restarts": 1, "trouble": "", "last_exit": "OOMKilled"}]
     ended = concluded(
         measured("infrastructure"), ranks, {"x-0-0": ["INFO load weights"], "x-1-0": ["Connection refused"]}
@@ -135,7 +135,7 @@ def test_garbage_stays_garbage_whatever_the_logs_say() -> None:
     assert concluded(measured("garbage"), DEAD, ILLEGAL)["status"] == "garbage"
 
 
-def test_a_cell_takes_as_long_as_since_its_last_start() -> None:
+def test_the_duration_of_a_cell_counts_from_its_last_start() -> None:
     records = [
         {"kind": "start", "cell": "a", "at": "2026-06-01T22:00:00+00:00"},
         {"kind": "start", "cell": "a", "at": "2026-06-01T23:00:00+00:00"},
@@ -224,5 +224,5 @@ def test_a_cell_fails_in_the_first_stage_that_left_no_evidence(
         assert record["environment"]["transport"] == {"satisfied": False, "msg": "no port is left"}
 
 
-def test_a_server_of_which_only_the_address_is_known_was_asked_for_nothing() -> None:
+def test_the_record_of_an_external_server_has_no_requested_settings() -> None:
     assert environment(Evidence(server={"tp_size": 1}), {"commit": "abc1"}) == {"server": {"tp_size": 1}}

@@ -53,7 +53,7 @@ def test_other_names_are_not_looked_at(name: str) -> None:
         ("gb10_fabric_rails", "rail0", "Write a list."),
     ],
 )
-def test_a_value_that_cannot_be_used_comes_with_what_could(name: str, value: Any, told: str) -> None:
+def test_an_invalid_value_is_refused_with_the_valid_ones(name: str, value: Any, told: str) -> None:
     (message,) = messages(**{name: value})
     assert told in message
     assert str(value) in message
@@ -75,7 +75,7 @@ def test_a_secret_is_not_shown() -> None:
     assert "s3cret" not in message
 
 
-def test_a_short_name_is_for_the_command_line() -> None:
+def test_short_names_are_refused_in_an_inventory() -> None:
     (message,) = messages(profile="desktop")
     assert "Rename it to serving_plan_profile" in message
     assert messages({"profile": "glm-4.7"}, profile="glm-4.7") == []
