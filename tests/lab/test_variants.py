@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Test what the playbooks say about unusual machines: .local names, one layer-2 domain, a small disk.
 
-One lab, in the order of this file; the DHCP server is in test_fabric_delivered.py, a full disk in test_disk.py.
+One lab, in the order of this file; the DHCP server is in test_fabric_delivered.py, a full disk in test_one_node.py.
 """
 
 from __future__ import annotations
