@@ -17,7 +17,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._host.interfaces impo
 )
 
 from .model import Host, Port, Rail
-from .reader import Reader
+from .reader import Reader, listed
 
 VF_MAX = 127  # the largest NUM_OF_VFS that ConnectX firmware accepts for a PF
 NODE_ID_LIMIT = 1 << 16  # two bytes of the MAC; the subnet sets the real limit
@@ -48,8 +48,10 @@ def read_host(reader: Reader, name: str, values: Mapping[str, Any], rails: tuple
     if not isinstance(chosen, Mapping):
         reader.add("pfs.invalid", "gb10_fabric_pfs", chosen, "not a mapping", "Write {rail name: PF name}.", name)
         chosen = {}
+    # A rail with an error has its own finding.
+    declared = {str(item.get("name")) for item in listed(values.get("gb10_fabric_rails")) if isinstance(item, Mapping)}
     for rail_name in chosen:
-        if rail_name not in {rail.name for rail in rails}:
+        if rail_name not in declared:
             reason = "no such rail"
             remedy = f"Declared rails: {', '.join(rail.name for rail in rails) or 'none'}."
             reader.add("rail.unknown", f"gb10_fabric_pfs.{rail_name}", chosen[rail_name], reason, remedy, name)

@@ -7,6 +7,7 @@ Shapes: docs/interfaces.md, "Fabric plan" (in) and "Serving plan" (out). Nothing
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -140,9 +141,10 @@ def _argv(rank: RankPlan, meet: Rendezvous | None, port: int, profile: Profile) 
 
 
 def summarize(plan: Plan) -> list[str]:
-    """Return one line per rank for people: rank, node, addresses, devices."""
-    return [
+    """Return the plan for people: a line per rank with addresses and devices, the head's command, and the memory."""
+    ranks = [
         f"rank {rank.rank} on {rank.node}: "
         + (", ".join(f"{n.interface} {n.address} ({n.rdma_device})" for n in rank.networks) or "no fabric")
         for rank in plan.ranks
     ]
+    return [*ranks, *(f"command of rank 0: {shlex.join(rank.argv)}" for rank in plan.ranks[:1]), *plan.memory]

@@ -111,6 +111,16 @@ def test_an_unreadable_inventory_exits_2_and_says_why(tmp_path: Path, content: s
     assert "Traceback" not in done.stderr
 
 
+def test_a_duplicate_key_in_the_variables_of_a_group_is_found_by_its_line(tmp_path: Path) -> None:
+    (tmp_path / "hosts.yml").write_text(HOSTS)
+    (tmp_path / "group_vars").mkdir()
+    (tmp_path / "group_vars" / "gb10_nodes.yml").write_text("gb10_fabric_mtu: 9000\ngb10_fabric_mtu: 1500\n")
+    done = run(str(tmp_path))
+    assert done.returncode == 2
+    assert "duplicate mapping key 'gb10_fabric_mtu'" in done.stderr
+    assert f"Origin: {tmp_path}/group_vars/gb10_nodes.yml:2:1" in done.stderr
+
+
 def test_an_inventory_that_is_not_there_is_named(tmp_path: Path) -> None:
     done = run(str(tmp_path / "mine"))
     assert (done.returncode, "mine: this file or directory does not exist" in done.stderr) == (2, True)

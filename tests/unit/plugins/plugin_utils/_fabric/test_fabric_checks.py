@@ -249,6 +249,13 @@ def test_all_conflicts_come_at_once(chosen: set[int]) -> None:
     assert {rule for rule, _change in conflicts} <= rules(broken(6, *conflicts))
 
 
+def test_a_rail_with_an_error_is_no_unknown_rail_of_its_hosts() -> None:
+    changes = (("pf.is_vlan", rail(0, pf="enp1s0f0np0.10")), ("", host("gb10_fabric_pfs", {"rail0": "enp1s0f1np1"})))
+    found = rules(broken(4, *changes))
+    assert "pf.is_vlan" in found
+    assert "rail.unknown" not in found
+
+
 def test_two_machines_behind_one_address_differ_by_their_port() -> None:
     variables = fabric(2, ansible_host="127.0.0.1")
     for port, values in enumerate(variables.values(), 2201):

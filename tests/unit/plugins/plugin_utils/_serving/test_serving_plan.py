@@ -16,7 +16,7 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.model import
     Plan,
     Rendezvous,
 )
-from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.plan import plan_group
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.plan import plan_group, summarize
 from hypothesis import given
 from hypothesis import strategies as st
 from serving_samples import fabric, profile, settings
@@ -55,6 +55,13 @@ def test_every_rank_runs_on_its_node_with_its_address() -> None:
         "SGLANG_HOST_IP": "10.100.0.3",
     }
     assert third.limits == {"nvidia.com/gpu": 1}
+
+
+def test_the_plan_for_people_has_every_rank_one_command_and_the_memory() -> None:
+    lines = summarize(plan_group(fabric(), profile(memory=("left for caches: 57.1 GiB",)), settings())[0])
+    assert [line.partition(" on ")[0] for line in lines[:-2]] == [f"rank {number}" for number in range(len(lines) - 2)]
+    assert "--node-rank 0" in lines[-2]
+    assert lines[-1] == "left for caches: 57.1 GiB"
 
 
 def test_the_command_line_names_the_head_on_its_first_rail() -> None:
