@@ -10,12 +10,25 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import subprocess
 import time
+from io import BytesIO
 from pathlib import Path
 
 import pytest
+from ansible_collections.gb10.cluster.plugins.module_utils._nccl.expectation import judge_log
+from ansible_collections.gb10.cluster.plugins.module_utils._nccl.log import NcclLog
+from ansible_collections.gb10.cluster.plugins.module_utils._rdma.counters import (
+    SCRIPT,
+    Counters,
+    bytes_by_path,
+    delta,
+    parse_counters,
+)
 from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.attachments import nad
+from ansible_collections.gb10.cluster.plugins.plugin_utils._ledger.exchange import Bytes
+from ansible_collections.gb10.cluster.plugins.plugin_utils._ledger.judge import Entry, doubt, judge
 from vms import Vm, Vms
 
 FABRIC = Path(__file__).resolve().parents[2] / "playbooks" / "fabric.yml"
@@ -128,3 +141,61 @@ def test_rdma_moves_data_between_the_vfs(machines: Vms, program: str) -> None:
     measured = re.search(r"vm\d → vm\d: rail0 \d+\.\d+ Gb/s", said)
     assert measured
     print(f"{program}: {measured[0]}")
+
+
+# What both exchanges move in one direction: 128 messages of 64 KiB; headers and acknowledgements are less than a tenth.
+MESSAGES, SIZE = 128, 65536
+NEEDED = Bytes(MESSAGES * SIZE, 1.02 * MESSAGES * SIZE, 1.1 * MESSAGES * SIZE)
+VERBS = f"ib_write_bw -F -d rocep1s0v0 -x $gid -s {SIZE} -n {MESSAGES}"
+TCP_SERVER = """import socket
+c = socket.create_server(("", 5001)).accept()[0]
+while c.recv(1 << 16): pass"""
+TCP_CLIENT = f"""import socket
+socket.create_connection(("10.100.0.2", 5001)).sendall(bytes({MESSAGES * SIZE}))"""
+FORGED = "".join(
+    f"vm1:7:7 [0] NCCL INFO {line}\n"
+    for line in (
+        "ncclCommInitRank comm 0x1 rank 0 nranks 2 cudaDev 0 nvmlDev 0 busId 60 commId 0x7 - Init START",
+        "ncclCommInitRank comm 0x1 rank 0 nranks 2 cudaDev 0 nvmlDev 0 busId 60 commId 0x7 - Init COMPLETE",
+        "Channel 00/0 : 0[0] -> 1[0] [send] via NET/IB/0",
+    )
+)
+
+
+def counters(machines: Vms) -> list[dict[str, Counters]]:
+    """Read the counters of both machines; the driver of a VF reads those of its card every two seconds."""
+    time.sleep(5)
+    script = f"sh -c {shlex.quote(SCRIPT)} sh /sys /sys"
+    return [parse_counters(machines.ssh(vm, script)) for vm in machines.vms]
+
+
+def ledger(machines: Vms, server: str, client: str) -> dict[str, Entry]:
+    """Exchange bytes between the machines, and return what the ledger says about both."""
+    index = "gid=$(basename $(grep -l {} /sys/class/infiniband/rocep1s0v0/ports/1/gids/* | tail -1)); {}"
+    one, two = machines.vms
+    before = counters(machines)
+    machines.ssh(two, index.format(mapped(2), f"nohup {server} > /tmp/server.log 2>&1 < /dev/null &"))
+    time.sleep(5)
+    machines.ssh(one, index.format(mapped(1), client))
+    found = {}
+    for vm, then, now in zip(machines.vms, before, counters(machines), strict=True):
+        moved = {kind: delta(then[kind], now[kind]) for kind in now}
+        found[vm.name] = judge(NEEDED, *bytes_by_path(moved, {"rocep1s0v0"}, {"enp1s0v0"}))
+        print(f"{vm.name}: {found[vm.name].msg}; {moved['rdma']['rocep1s0v0']} {moved['net']['enp1s0v0']}")
+    return found
+
+
+def test_the_ledger_calls_a_verbs_exchange_without_nccl_rdma(machines: Vms) -> None:
+    play(machines, "--skip-tags", "fabric_check")
+    entries = ledger(machines, VERBS, f"{VERBS} 10.100.0.2")
+    assert [entry.verdict for entry in entries.values()] == ["rdma", "rdma"]
+    assert doubt("rdma", entries) == ""
+
+
+def test_the_ledger_calls_tcp_with_a_forged_log_of_nccl_tcp(machines: Vms) -> None:
+    report = judge_log(NcclLog().read(BytesIO(FORGED.encode()).read), "forged")
+    assert report.verdict.transport_class == "rdma"
+    server, client = (f"python3 -c {shlex.quote(program)}" for program in (TCP_SERVER, TCP_CLIENT))
+    entries = ledger(machines, server, client)
+    assert [entry.verdict for entry in entries.values()] == ["tcp", "tcp"]
+    assert "Doubt the log" in doubt(report.verdict.transport_class, entries)

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +26,8 @@ ERRORS = (
     "symbol_error",
     "link_downed",
 )
+# A counter that only soft-RoCE has (Linux drivers/infiniband/sw/rxe). Its bytes are also bytes of the interface.
+_SOFTWARE = "sent_pkts"
 CONGESTION = ("np_cnp_sent", "np_ecn_marked_roce_packets", "rp_cnp_handled")
 
 # Prints "path value" for the RDMA devices below $1 and the interfaces below $2. Must run in any POSIX shell.
@@ -50,7 +52,7 @@ def parse_counters(text: str) -> dict[str, Counters]:
             own = rdma.setdefault(parts[1], {})
             if name in _DATA:
                 own[_DATA[name]] = own.get(_DATA[name], 0) + int(value) * _OCTETS
-            elif name in ERRORS or name in CONGESTION:
+            elif name in (*ERRORS, *CONGESTION, _SOFTWARE):
                 own[name] = own.get(name, 0) + int(value)
         elif parts[0] == "net":
             net.setdefault(parts[1], {})[parts[-1]] = int(value)
@@ -72,6 +74,16 @@ def moved_bytes(moved: Mapping[str, Mapping[str, int]], devices: Iterable[str] =
     wanted = set(devices) or moved.keys() - {"lo"}
     chosen = {device: moved[device] for device in wanted if device in moved}
     return sum(counters.get(name, 0) for counters in chosen.values() for name in names)
+
+
+def bytes_by_path(
+    moved: Mapping[str, Mapping[str, Mapping[str, int]]], devices: Collection[str], interfaces: Collection[str]
+) -> tuple[int, int]:
+    """Return the bytes of one source that moved by RDMA and by TCP, over these devices and interfaces."""
+    rdma = moved_bytes(moved["rdma"], devices) if devices else 0
+    tcp = moved_bytes(moved["net"], interfaces)
+    software = any(_SOFTWARE in moved["rdma"].get(device, {}) for device in devices)
+    return rdma, max(0, tcp - rdma) if software else tcp
 
 
 @dataclass(frozen=True)

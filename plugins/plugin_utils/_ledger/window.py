@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.pod_logs import PodContainer
-from ansible_collections.gb10.cluster.plugins.module_utils._rdma.counters import Counters, moved_bytes
+from ansible_collections.gb10.cluster.plugins.module_utils._rdma.counters import Counters, bytes_by_path
 
 from .._sglang.metrics import Scrape, parse_metrics
 from .exchange import Shape, Split, fabric_seconds, predict
@@ -65,10 +65,7 @@ class Window:
                 {network[key] for network in rank["networks"] if network.get(key)}
                 for key in ("rdma_device", "interface")
             )
-            own = moved[rank["pod"]]
-            self.entries[rank["pod"]] = judge(
-                needed, moved_bytes(own["rdma"], rdma) if rdma else 0, moved_bytes(own["net"], tcp)
-            )
+            self.entries[rank["pod"]] = judge(needed, *bytes_by_path(moved[rank["pod"]], rdma, tcp))
 
     def doubt(self, transport_class: str) -> str:
         """Return why the bytes contradict the verdict of the logs; empty if they agree or nothing was predicted."""

@@ -3,8 +3,10 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 from __future__ import annotations
 
+import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl import environment_pod as env_pod
 from ansible_collections.gb10.cluster.plugins.module_utils._rdma.counters import (
+    bytes_by_path,
     contradiction,
     delta,
     describe,
@@ -38,6 +40,21 @@ def test_the_loopback_does_not_count_unless_named() -> None:
     moved = {"lo": {"tx_bytes": 10}, "net1": {"tx_bytes": 3, "rx_bytes": 4}}
     assert moved_bytes(moved) == 7
     assert moved_bytes(moved, ["lo", "net2"]) == 10
+
+
+@pytest.mark.parametrize(
+    ("device", "by_path"),
+    [
+        ({"xmit_bytes": 7_000_000, "rcv_bytes": 900_000}, (7_900_000, 8_000_000)),
+        ({"xmit_bytes": 7_000_000, "rcv_bytes": 900_000, "sent_pkts": 1990}, (7_900_000, 100_000)),
+        ({"xmit_bytes": 0, "rcv_bytes": 0, "sent_pkts": 0}, (0, 8_000_000)),
+        ({}, (0, 8_000_000)),
+    ],
+    ids=["a NIC", "soft-RoCE", "TCP beside an idle soft-RoCE", "no counters"],
+)
+def test_bytes_of_soft_roce_do_not_count_twice(device: dict[str, int], by_path: tuple[int, int]) -> None:
+    net = {"net1": {"tx_bytes": 8_000_000}, "eth0": {"tx_bytes": 9}}
+    assert bytes_by_path({"rdma": {"rocep1s0f0v0": device}, "net": net}, {"rocep1s0f0v0"}, {"net1"}) == by_path
 
 
 def test_little_traffic_proves_nothing_and_much_traffic_decides() -> None:
