@@ -316,7 +316,7 @@ def test_a_fault_of_the_environment(cluster: Cluster, fault: Fault) -> None:
 @pytest.mark.parametrize(
     ("fault", "words"),
     [
-        ("unprivileged", ["NCCL transport socket", "gb10_rdma_mode=privileged", "rank 0"]),
+        ("unprivileged", ["NCCL transport socket", "/dev/infiniband", "gb10_rdma_mode=privileged", "rank 0"]),
         ("no-vf-address", ["Network is unreachable", "IPv4"]),
         ("missing-nad", ["gb10-rail1-vf0", "rank 0", "playbooks/kubernetes.yml"]),
     ],
