@@ -231,7 +231,7 @@ def _run(options: argparse.Namespace) -> int:
     proxies = {"http_proxy", "https_proxy", "all_proxy", "no_proxy"}
     environment = {k: v for k, v in os.environ.items() if k.lower() not in proxies} | lab.environment()
     if not shutil.which(words[0]):
-        raise LabError(f"{words[0]}: no such command")
+        raise LabError(f"{words[0]}: command not found on this machine")
     argv = [*hosts.inside(lab), *words]
     os.execvpe(argv[0], argv, environment)
 
@@ -240,7 +240,7 @@ def _find(lab: Lab, name: str) -> Host:
     for host in _running(lab):
         if host.name == name:
             return host
-    raise LabError(f"{name}: no such host; this lab has {', '.join(host.name for host in _running(lab))}")
+    raise LabError(f"{name} is not a host of this lab; choose one of {', '.join(host.name for host in _running(lab))}")
 
 
 def _exec(options: argparse.Namespace) -> int:

@@ -29,7 +29,7 @@ def _find(name: str, directories: list[str]) -> Path:
         if path.is_file():
             return path
     shipped = ", ".join(sorted(p.stem for p in SWEEPS.glob("*.yml")))
-    raise AnsibleActionFail(f"sweep = {name!r}: there is no such file. Name a path, or one of: {shipped}")
+    raise AnsibleActionFail(f"sweep = {name!r}: this file does not exist. Name a path, or one of: {shipped}")
 
 
 def _unfinished(left: Sequence[Mapping[str, Any]]) -> str:

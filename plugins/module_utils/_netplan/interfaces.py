@@ -117,7 +117,7 @@ def check(
                     interface.name,
                     protected[interface.name],
                     "If this is the management link, name the ConnectX port in gb10_fabric_pfs of this host. If it is "
-                    "a ConnectX port, take the route or the DHCP server on the fabric away: `ip route show default`",
+                    "a ConnectX port, remove the route or the DHCP server from the fabric: `ip route show default`",
                 )
             )
         is_vf = bool(interface.addresses)
@@ -128,7 +128,7 @@ def check(
                     "netplan.vf.missing" if is_vf else "netplan.pf.missing",
                     "interface",
                     interface.name,
-                    "this host has no such interface",
+                    "this host does not have this interface",
                     "Run the role sriov first"
                     if is_vf
                     else "Name this host's PF in gb10_fabric_pfs; `ip link` lists them",

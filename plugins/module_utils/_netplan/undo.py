@@ -193,7 +193,7 @@ def confirm(state: State, identity: str) -> dict[str, Any]:
         manifest = load(state.pending)
         if manifest is None or manifest.id != identity:
             ended = state.outcome()
-            why = ended.get("why", "") if ended.get("id") == identity else "this host does not know it"
+            why = ended.get("why", "") if ended.get("id") == identity else "this host has no record of this change"
             raise system.HostError(f"The network change {identity} can't be confirmed, the old state holds: {why}")
         disarm(state, manifest, "confirmed", "confirmed over a new connection")
     return {"id": identity, "outcome": "confirmed"}

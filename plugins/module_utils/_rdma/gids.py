@@ -168,7 +168,7 @@ def check_expected(
         device = by_name.get(name)
         if device is None:
             known = ", ".join(by_name) or "none"
-            reason = f"no such RDMA device (there are: {known})"
+            reason = f"the host does not have this RDMA device (it has: {known})"
             remedy = "Load mlx5_ib, create the VFs (role sriov), or correct rdma_device in gb10_fabric_pfs."
             findings.append(_finding("device_missing", name, None, reason, remedy))
         else:
@@ -198,10 +198,10 @@ def _check_address(device: RdmaDevice, address: str) -> tuple[int | None, list[F
         return index, []
     if same:
         types = ", ".join(sorted({str(gid.type) for gid in same}))
-        reason = f"its GID is there, but only of type {types}, which isn't routed"
+        reason = f"its GID has only the type {types}, which isn't routed"
         return None, [_finding("type", device.name, address, reason, "Set RoCE v2 as the port's mode (cma_roce_mode).")]
     others = ", ".join(gid.ipv4 or gid.gid for port in device.ports for gid in port.gids) or "none"
-    reason = f"no RoCE v2 GID for it, so a queue pair fails with 'Network is unreachable' (GIDs: {others})"
+    reason = f"it has no RoCE v2 GID, so a queue pair fails with 'Network is unreachable' (GIDs: {others})"
     remedy = "Give the netdev this address on the host (role netplan), and bring it up."
     return None, [_finding("absent", device.name, address, reason, remedy)]
 

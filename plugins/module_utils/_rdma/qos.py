@@ -55,7 +55,7 @@ def parse_dscp(output: str) -> dict[int, int]:
 
 
 def observe(port: str, dscps: Iterable[int]) -> Qos:
-    """Return a port's present settings for the named DSCPs. Raise HostError if its driver has no such settings."""
+    """Return a port's present settings for the named DSCPs. Raise HostError if its driver does not support them."""
     try:
         pfc = system.run(["dcb", "pfc", "show", "dev", port, "prio-pfc"]).stdout
         app = system.run(["dcb", "-N", "app", "show", "dev", port, "dscp-prio"]).stdout

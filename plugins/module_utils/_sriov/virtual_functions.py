@@ -161,7 +161,7 @@ def check(pfs: Iterable[Pf], states: dict[str, PfState], force: bool) -> list[Fi
 
         if not state.present:
             remedy = "Look at `ip link`; name this host's PF in gb10_fabric_pfs"
-            report("pf.missing", "pf", pf.name, "this host has no such interface", remedy)
+            report("pf.missing", "pf", pf.name, "this host does not have this interface", remedy)
         elif pf.vf_count and not state.totalvfs:
             remedy = f"Run `{command}{pf.vf_count}` on the host, then power-cycle it; firmware is not changed here"
             reason = "the firmware offers no virtual functions"
@@ -177,7 +177,7 @@ def check(pfs: Iterable[Pf], states: dict[str, PfState], force: bool) -> list[Fi
                         "vf.in_use",
                         f"{pf.name} VF {index}",
                         vf.holder or UNKNOWN_HOLDER,
-                        f"a change from {state.numvfs} to {pf.vf_count} VFs destroys all of them, also this one",
+                        f"a change from {state.numvfs} to {pf.vf_count} VFs destroys all VFs, including this one",
                         "Stop the pod first, or set sriov_force to true: the pod then loses its network",
                     )
     return findings

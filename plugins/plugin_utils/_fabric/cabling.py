@@ -166,7 +166,7 @@ def _check_cables(cables: Mapping[tuple[str, str], Sequence[Segment]], topology:
             yield _finding("half_missing", key, first.name, reason, remedy)
     for hosts, keys in between.items():
         if len(keys) > 1:
-            reason = f"{len(keys)} cables join {' and '.join(hosts)}; a second one adds bandwidth only with own rails"
+            reason = f"{len(keys)} cables join {' and '.join(hosts)}; a second one needs its own rails"
             remedy = "Declare rails for both, or use the second cable for another host."
             yield _finding("double", "cables", "; ".join(keys), reason, remedy, severity="info")
 
@@ -176,7 +176,7 @@ def _check_ports(ports: Sequence[Port]) -> Iterator[Finding]:
     for port in ports:
         if port.speed_gbps and port.speed_gbps < fastest:
             reason = f"slower than other ports, which have {fastest:g} Gb/s"
-            remedy = "Reseat or replace the cable; limit or raise the speed of the switch port accordingly."
+            remedy = "Reseat or replace the cable; set the switch port to the speed of the others."
             yield _finding("slow", port.name, f"{port.speed_gbps:g} Gb/s", reason, remedy, port.host)
         if port.pcie_width and port.pcie_max_width and port.pcie_width < port.pcie_max_width:
             reason = f"the PCIe link has {port.pcie_width} lanes of {port.pcie_max_width}"

@@ -86,7 +86,7 @@ def _check_ports(fabric: Fabric) -> Iterator[Finding]:
             key = f"gb10_fabric_pfs.{second.rail.name}"
             if first.name == second.name:
                 reason = f"also the PF of rail {first.rail.name}; a PF carries only one rail"
-                yield _finding("pf.duplicate", key, second.name, reason, "Name the other PF.", host.name)
+                yield _finding("pf.duplicate", key, second.name, reason, "Give each rail its own PF.", host.name)
             elif first.rdma_device == second.rdma_device:
                 reason = f"RDMA device {first.rdma_device} is also declared for {first.name}"
                 yield _finding("rdma.duplicate", key, second.name, reason, "Correct rdma_device.", host.name)
@@ -101,7 +101,7 @@ def _check_port(host: Host, port: Port) -> Iterator[Finding]:
         yield _finding("pf.management", key, port.name, reason, "Name a ConnectX PF.", host.name)
     longest = vf_netdev(port.name, max(port.vf_count - 1, 0))
     if len(longest) > NETDEV_MAX:
-        reason = f"its VF would be called {longest}, and the kernel takes {NETDEV_MAX} characters"
+        reason = f"its VF would be called {longest}, and the kernel accepts at most {NETDEV_MAX} characters"
         yield _finding("netdev.length", key, port.name, reason, "Rename the PF, or plan fewer VFs.", host.name)
     if port.total_vfs == 0:
         yield _finding(
@@ -116,7 +116,7 @@ def _check_port(host: Host, port: Port) -> Iterator[Finding]:
     elif port.total_vfs is not None and port.vf_count > port.total_vfs:
         reason = f"{port.name} has at most {port.total_vfs} (sriov_totalvfs)"
         command = f"mlxconfig -d {port.pci or 'PCI_ADDRESS'} set SRIOV_EN=1 NUM_OF_VFS={port.vf_count}"
-        remedy = f"Set auto, or {port.total_vfs} or less; more needs the firmware: {command}, then a power cycle."
+        remedy = f"Set auto, or {port.total_vfs} or less. To get more, run {command} and power-cycle the host."
         yield _finding("vf_count.hardware", "gb10_fabric_vf_count", port.vf_count, reason, remedy, host.name)
 
 

@@ -52,7 +52,7 @@ def read_host(reader: Reader, name: str, values: Mapping[str, Any], rails: tuple
     declared = {str(item.get("name")) for item in listed(values.get("gb10_fabric_rails")) if isinstance(item, Mapping)}
     for rail_name in chosen:
         if rail_name not in declared:
-            reason = "no such rail"
+            reason = "no rail of this name is declared"
             remedy = f"Declared rails: {', '.join(rail.name for rail in rails) or 'none'}."
             reader.add("rail.unknown", f"gb10_fabric_pfs.{rail_name}", chosen[rail_name], reason, remedy, name)
     ports = tuple(p for rail in rails if (p := _port(reader, name, values, rail, chosen)) is not None)
@@ -117,7 +117,7 @@ def _port(reader: Reader, host: str, values: Mapping[str, Any], rail: Rail, chos
     total = reader.integer(_facts(values, "gb10_pf_totalvfs").get(pf))
     if _asked(values) and total is None:
         reported = ", ".join(sorted(values["gb10_pf_totalvfs"])) or "none"
-        reason = f"the host has no such PF (it has: {reported})"
+        reason = f"the host does not have this PF (it has: {reported})"
         remedy = f"Set gb10_fabric_pfs of the host to {{{rail.name}: PF name}}."
         reader.add("pf.unknown", key, pf, reason, remedy, host)
     return Port(

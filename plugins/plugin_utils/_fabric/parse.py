@@ -166,7 +166,7 @@ def _rail(reader: Reader, index: int, item: Any, known_hosts: set[str]) -> Rail 
         return None
     for extra in sorted(str(k) for k in set(item) - RAIL_KEYS):
         reader.add(
-            "rail.unknown_key", f"{key}.{extra}", item[extra], "no such key", f"Known: {', '.join(sorted(RAIL_KEYS))}."
+            "rail.unknown_key", f"{key}.{extra}", item[extra], "unknown key", f"Known: {', '.join(sorted(RAIL_KEYS))}."
         )
     missing = [k for k in ("name", "pf", "network") if item.get(k) in (None, "")]
     for k in missing:
@@ -197,7 +197,7 @@ def _rail(reader: Reader, index: int, item: Any, known_hosts: set[str]) -> Rail 
     for host in members or ():
         if host not in known_hosts:
             reader.add(
-                "rail.unknown_host", f"{key}.hosts", host, "no such host in the fabric", "Use inventory host names."
+                "rail.unknown_host", f"{key}.hosts", host, "not a host of the fabric", "Use inventory host names."
             )
     if not isinstance(network, IPv4Network) or pf is None:
         return None

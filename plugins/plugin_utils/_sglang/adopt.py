@@ -108,7 +108,7 @@ def _variable(found: Source, text: str) -> None:
         found.note("info", name, value, "follows from the cluster: the serving plan sets it", "Nothing to do")
     elif not equals or "$" in value:
         remedy = f"Add it under env with its value, if it is needed: {name}"
-        found.note("warning", name, value or None, "has its value from your shell, which is not known here", remedy)
+        found.note("warning", name, value or None, "gets its value from your shell, which is unknown here", remedy)
     else:
         found.env[name] = value
 
@@ -136,7 +136,7 @@ def _container(found: Source, rest: list[str]) -> None:
 
 
 def read_recipe(recipe: Any, knowledge: Knowledge) -> Source:
-    """Read a sparkrun recipe; raise ValueError if it is none for SGLang."""
+    """Read a sparkrun recipe; raise ValueError if it is not for SGLang."""
     if not isinstance(recipe, Mapping) or not recipe.get("model"):
         raise ValueError("the recipe names no model. Give a sparkrun recipe with model, runtime and container")
     if str(recipe.get("runtime") or "sglang") != "sglang":
@@ -155,7 +155,7 @@ def read_recipe(recipe: Any, knowledge: Knowledge) -> Source:
         _variable(found, f"{name}={value}")
     for key in sorted({"pre_exec", "post_exec", "post_commands", "mods", "builder", "executor_config"} & set(recipe)):
         found.note(
-            "warning", key, recipe[key], "is a step of sparkrun, which a profile has not", "Use an image with it"
+            "warning", key, recipe[key], "is a step of sparkrun, which profiles don't have", "Use an image with it"
         )
     found.image = str(recipe.get("container") or "")
     found.nodes = int(recipe.get("min_nodes") or 0)
@@ -204,7 +204,7 @@ def to_profile(
         if item.flag is None:
             continue
         if any("$" in word for word in item.words):
-            reason = "has its value from your shell, which is not known here"
+            reason = "gets its value from your shell, which is unknown here"
             found.note("error", item.option, " ".join(item.words), reason, "Write its value into the profile")
         elif item.flag.dest in parsed.stored:
             value = parsed.stored[item.flag.dest]

@@ -213,9 +213,9 @@ class _Reader:
             for other in (catalogue.options.get(item.option),)
             if other is not None and word in [str(choice) for choice in other.choices or ()]
         ]
-        reason = f"SGLang {self.catalogue.version} has no such choice"
+        reason = f"SGLang {self.catalogue.version} does not accept this value"
         if known:
-            reason += f" (it exists in {known[0]}…{known[-1]})"
+            reason += f" ({known[0]} to {known[-1]} do)"
         hint = f"Did you mean {close[0]}? " if close else ""
         self.report("error", "flag.choice", item.option, word, reason, f"{hint}Choose one of {', '.join(choices)}")
 
@@ -236,7 +236,7 @@ class _Reader:
         else:
             close = get_close_matches(name, self.catalogue.options, n=1, cutoff=0.75)
             hint = f"Did you mean {close[0]}?" if close else "Look it up in the release's flags, or remove it"
-            self.report("error", "flag.unknown", name, value, f"SGLang {version} has no such flag", hint)
+            self.report("error", "flag.unknown", name, value, f"SGLang {version} does not have this flag", hint)
 
     def renamed(self, item: Item, lies: str) -> tuple[str, str]:
         """Return the reason and the remedy for a flag that exists only in other releases."""

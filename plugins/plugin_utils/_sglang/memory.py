@@ -230,7 +230,7 @@ def _report_limits(result: Estimate, context: Mapping[str, Any], unified: bool, 
         note("warning", "system", "mem_fraction_static", reason, remedy)
     slots, chosen = context.get("slots"), context.get("max_mamba_cache_size") is None
     if result.mamba_gib is not None and result.mamba_gib >= (result.cache_gib or 0.0):
-        reason = f"Mamba states of {result.mamba_gib:.1f} GiB leave nothing of {result.cache_gib:.1f} GiB for KV"
+        reason = f"Mamba states of {result.mamba_gib:.1f} GiB leave no room for KV in {result.cache_gib:.1f} GiB"
         remedy = "Lower max_mamba_cache_size or max_running_requests, or make room for caches"
         note("error", "mamba", "max_mamba_cache_size", reason, remedy)
     elif chosen and result.requests is not None and slots is not None and result.requests < slots:

@@ -89,7 +89,7 @@ def read_facts(path: Path, repo: str) -> dict[str, Any]:
     except (OSError, ValueError) as problem:
         raise ValueError(f"{file}: not a model's config.json: {problem}") from problem
     if not isinstance(config, Mapping):
-        raise ValueError(f"{file}: not a model's config.json: it is no mapping")
+        raise ValueError(f"{file}: not a model's config.json: it is not a mapping")
     facts = facts_of(config, name, f"config.json of {name}")
     index = file.with_name("model.safetensors.index.json")
     if index.is_file():

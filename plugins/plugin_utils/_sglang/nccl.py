@@ -1,6 +1,6 @@
 # Copyright: The gb10.cluster authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Tell which NCCL a release of SGLang comes with."""
+"""Find the NCCL version that a release of SGLang contains."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ def select_patches(
         if name not in by_name:
             close = get_close_matches(name, by_name, n=1)
             remedy = f"Did you mean {close[0]}?" if close else f"Choose one of {', '.join(by_name)}"
-            finding = Finding("error", "patch.unknown", "patches", name, "there is no such patch", remedy, where)
+            finding = Finding("error", "patch.unknown", "patches", name, "no patch has this name", remedy, where)
             selection.findings.append(finding)
     for patch in known:
         if patch.name not in names:

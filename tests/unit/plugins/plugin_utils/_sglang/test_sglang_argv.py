@@ -131,7 +131,7 @@ def test_a_missing_model_is_one_finding() -> None:
 
 def test_a_choice_that_another_release_has_says_which() -> None:
     reason = found("0.5.16", "--fp4-gemm-backend", "cutlass")[0].reason
-    assert "0.5.10…0.5.15.post1" in reason
+    assert "0.5.10 to 0.5.15.post1 do" in reason
 
 
 def test_a_removed_flag_that_became_ambiguous_says_both() -> None:
