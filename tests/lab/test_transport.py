@@ -152,7 +152,9 @@ def say_in_every_pod(cluster: Cluster, lines: tuple[str, ...]) -> None:
         script = "cat > /proc/1/fd/1"
         said = "".join(f"{line.format(rank)}\n" for line in lines)
         cluster.kubectl("exec", "-i", name, "-c", "sglang", "--", "sh", "-c", script, stdin=said)
-        assert lines[-1].format(rank) in cluster.kubectl("logs", name, "-c", "sglang")
+        # The runtime copies the line into the log, which may take a moment.
+        last = lines[-1].format(rank)
+        cluster.wait(lambda name=name, last=last: last in cluster.kubectl("logs", name, "-c", "sglang"), 20)
 
 
 def test_lines_of_nccl_that_a_server_prints_do_not_fail_a_healthy_group(cluster: Cluster) -> None:
