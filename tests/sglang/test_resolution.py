@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import sglang_catalogue
+from ansible_collections.gb10.cluster.plugins.module_utils._common.versions import Version
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.check import Knowledge, Report, check
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.rules import Facts, Setting
 
@@ -69,6 +70,7 @@ OWN_KNOWLEDGE = {
     "par.nnodes": "GPUs of a node",
     "attn.gemma4.allow": "fails at the first decode, or in another handler",
     "attn.trtllm_sm12x": "in another handler",
+    "spec.frozenkv.bf16": "fails later, while the server starts",
     "spec.frozenkv.promote": "fails while the draft loads",
     "spec.frozenkv.transformers": "fails where the real transformers reads the draft's config",
     "spec.nemotron.loader": "runs, but accepts no draft",
@@ -93,7 +95,8 @@ def theirs(version: str) -> list[dict[str, Any]]:
             "draft_arch": draft,
             "multimodal": arch in (QWEN, GEMMA),
             "hybrid": arch in (QWEN, NEMOTRON),
-            "extra_buffer": arch == QWEN,
+            # nemotron_h_hook.py allows it from 0.5.13 on
+            "extra_buffer": arch == QWEN or Version.parse(version) >= Version.parse("0.5.13"),
         }
         for arch, line, draft in CASES
     ]
