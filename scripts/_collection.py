@@ -8,8 +8,17 @@ An installed collection is in ``ansible_collections/gb10/cluster``; a checkout h
 
 from __future__ import annotations
 
+import argparse
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 _INSTALLED = ROOT.parts[-3:] == ("ansible_collections", "gb10", "cluster")
 IMPORT_ROOT = str(ROOT.parents[2] if _INSTALLED else ROOT / "collections")
+
+
+def directory(text: str) -> Path:
+    """Return the path of a directory for argparse; a misspelt one would silently contain nothing."""
+    path = Path(text)
+    if not path.is_dir():
+        raise argparse.ArgumentTypeError(f"{text} is not a directory")
+    return path

@@ -7,8 +7,9 @@
     scripts/sglang_check.py --sglang 0.5.23 --json -- python3 -m sglang.launch_server --model-path …
 
 It checks the flags with the catalogue of the release's own parser and with the collection's rules, and prints them in
-the release's spelling. For models that the collection knows, it estimates the memory of one GPU and shows the
-arithmetic. The exit status is 0 if no finding is an error, 1 if one is, and 2 if the script's arguments are wrong.
+the release's spelling. For models that the collection knows, and for a config.json, it estimates the memory of one GPU
+and shows the arithmetic. The exit status is 0 if no finding is an error, 1 if one is, and 2 if the script's arguments
+are wrong.
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ import shlex
 import sys
 import textwrap
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from _collection import IMPORT_ROOT
+from _collection import IMPORT_ROOT, directory
 
 sys.path.insert(0, IMPORT_ROOT)
 
@@ -32,11 +33,15 @@ import sglang_catalogue
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import format_findings, sort_findings
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.check import Knowledge, Report, check, clean_argv
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.memory import Estimate, estimate
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.model_config import read_facts
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.models import (
+    DRAFT_FLAGS,
+    MODEL_FLAGS,
     Model,
     facts_for,
     find,
     find_draft,
+    flag_value,
     load_models,
 )
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.rules import GPUS, Facts, Setting
@@ -68,6 +73,13 @@ def options() -> argparse.ArgumentParser:
     parser.add_argument("--env", action="append", default=[], metavar="KEY=VALUE", help="environment of the server")
     parser.add_argument("--profiles", type=Path, default=ROOT / "profiles", help="directory of catalogue and rules")
     parser.add_argument(
+        "--dir",
+        action="append",
+        default=[],
+        type=directory,
+        help="directory with your own facts about models, rules, releases",
+    )
+    parser.add_argument(
         "--deep",
         action="store_true",
         help="also run the release's own resolver and show every value that it changes (downloads torch once)",
@@ -76,9 +88,9 @@ def options() -> argparse.ArgumentParser:
         "--model-config",
         type=Path,
         metavar="FILE",
-        help="the model's config.json for --deep; default: the values of transformers for the architecture",
+        help="the model's config.json or its directory; default: --model-path if that is a directory of this machine",
     )
-    parser.add_argument("--draft-config", type=Path, metavar="FILE", help="the draft's config.json for --deep")
+    parser.add_argument("--draft-config", type=Path, metavar="FILE", help="the same of the draft model")
     parser.add_argument("--json", action="store_true", help="answer as one JSON object")
     return parser
 
@@ -129,14 +141,32 @@ def answer(asked: argparse.Namespace, argv: Sequence[str]) -> tuple[Report, Esti
     setting = Setting(
         gpu=asked.gpu, gpus_per_node=asked.gpus_per_node, carries=tuple(asked.carries), env=environment(asked.env)
     )
-    knowledge, models = Knowledge.load(asked.profiles), load_models(asked.profiles / "models")
-    return judge_line(knowledge, models, asked.sglang, argv, given, setting)
+    models = dict(load_models(asked.profiles / "models", *(directory / "models" for directory in asked.dir)))
+    for name, file in config_files(asked, argv).values():
+        known = find(models, name)
+        models[name.lower()] = Model(**(asdict(known) if known else {}) | read_facts(file, name))
+    return judge_line(Knowledge.load(asked.profiles, *asked.dir), models, asked.sglang, argv, given, setting)
 
 
-def ask_release(report: Report, argv: Sequence[str], configs: Mapping[str, Path | None]) -> dict[str, Any]:
+def config_files(asked: argparse.Namespace, argv: Sequence[str]) -> dict[str, tuple[str, Path]]:
+    """Return name and config.json of the model (``config``) and of its draft (``draft_config``), if there are files."""
+    found = {}
+    for key, given, flags in (
+        ("config", asked.model_config, MODEL_FLAGS),
+        ("draft_config", asked.draft_config, DRAFT_FLAGS),
+    ):
+        name = flag_value(argv, *flags) or key
+        staged = Path(name) if (Path(name) / "config.json").is_file() else None
+        path = given or staged
+        if path:
+            found[key] = name, path / "config.json" if path.is_dir() else path
+    return found
+
+
+def ask_release(report: Report, argv: Sequence[str], configs: Mapping[str, tuple[str, Path]]) -> dict[str, Any]:
     """Return how the release's own resolver changes the arguments; raise ValueError if it can't run.
 
-    ``configs`` are the config.json files of the model (``config``) and its draft (``draft_config``), if given.
+    ``configs`` are the result of `config_files`.
     """
     question: dict[str, Any] = {
         "argv": list(argv),
@@ -144,9 +174,8 @@ def ask_release(report: Report, argv: Sequence[str], configs: Mapping[str, Path 
         "draft_arch": report.context["draft_arch"],
     }
     try:
-        for key, path in configs.items():
-            if path is not None:
-                question[key] = json.loads(path.read_text(encoding="utf-8"))
+        for key, (_name, path) in configs.items():
+            question[key] = json.loads(path.read_text(encoding="utf-8"))
         release = sglang_catalogue.unpack(report.judged_by)
         return _sglang_environment.ask(release, sglang_catalogue.CACHE, [question])[0]
     except (OSError, ValueError) as problem:
@@ -173,8 +202,7 @@ def main(words: Sequence[str] | None = None) -> int:
     try:
         argv = clean_argv(everything[split + 1 :])
         report, memory = answer(asked, argv)
-        configs = {"config": asked.model_config, "draft_config": asked.draft_config}
-        deep = ask_release(report, argv, configs) if asked.deep else None
+        deep = ask_release(report, argv, config_files(asked, argv)) if asked.deep else None
     except ValueError as problem:
         result: dict[str, Any] = {
             "sglang": asked.sglang,

@@ -23,7 +23,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from _collection import IMPORT_ROOT
+from _collection import IMPORT_ROOT, directory
 
 sys.path.insert(0, IMPORT_ROOT)
 
@@ -116,7 +116,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Print the requested view; return the exit status."""
     parser = argparse.ArgumentParser(description="Check profiles against SGLang versions.")
     parser.add_argument("names", nargs="*", metavar="PROFILE", help="profiles (default: all)")
-    parser.add_argument("--dir", action="append", default=[], type=Path, help="directory of your own profiles")
+    parser.add_argument("--dir", action="append", default=[], type=directory, help="directory of your own profiles")
     parser.add_argument("--sglang", action="append", default=[], metavar="VERSION", help="only this version")
     parser.add_argument("--reasons", action="store_true", help="print every error and warning, with remedy and source")
     parser.add_argument("--same", action="store_true", help="only list presets that are one engine")

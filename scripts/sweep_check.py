@@ -18,7 +18,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from _collection import IMPORT_ROOT
+from _collection import IMPORT_ROOT, directory
 
 sys.path.insert(0, IMPORT_ROOT)
 
@@ -58,7 +58,7 @@ def main(words: Sequence[str] | None = None) -> int:
     """Check all files; return the exit status."""
     parser = argparse.ArgumentParser(description="Check sweep files without a host.")
     parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="sweep files")
-    parser.add_argument("--dir", action="append", default=[], type=Path, help="directory of your own profiles")
+    parser.add_argument("--dir", action="append", default=[], type=directory, help="directory of your own profiles")
     parser.add_argument("--sglang", default="", metavar="VERSION", help="release for cells that name none")
     asked = parser.parse_args(words)
     good = [check_file(path, asked.dir, asked.sglang) for path in asked.files]

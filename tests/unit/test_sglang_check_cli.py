@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -148,3 +149,81 @@ def test_odd_lines_are_refused_without_a_traceback(words: list[str]) -> None:
     done = call("--json", "--sglang", "0.5.23", "--", *GOOD, *words)
     assert done.returncode == 1, done.stderr
     assert json.loads(done.stdout)["accepted"] is False
+
+
+CONFIG = {
+    "architectures": ["NemotronHForCausalLM"], "hybrid_override_pattern": "MEM*E", "num_hidden_layers": 5,
+    "num_attention_heads": 32, "num_key_value_heads": 2, "hidden_size": 4096, "mamba_num_heads": 128,
+    "mamba_head_dim": 64, "ssm_state_size": 128, "n_groups": 8, "conv_kernel": 4, "n_routed_experts": 512,
+    "max_position_embeddings": 4096, "quantization_config": {"quant_method": "modelopt", "quant_algo": "NVFP4"},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("way", ["file", "directory", "staged"])
+def test_facts_and_memory_come_from_a_config_json(tmp_path: Path, way: str) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(CONFIG))
+    index = {"metadata": {"total_size": 21_400_000_000}}
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
+    given = {"file": ["--model-config", str(tmp_path / "config.json")], "directory": ["--model-config", str(tmp_path)]}
+    path = str(tmp_path) if way == "staged" else "org/Mine"
+    flags = ["--model-path", path, "--mem-fraction-static", "0.8", "--context-length", "8192", "--tp-size", "1"]
+    found = answer("--sglang", "0.5.18", *given.get(way, []), "--", *flags, "--attention-backend", "triton")
+    assert {"attn.nemotron.triton", "ctx.derived"} <= {f["rule"] for f in found["findings"] if f["severity"] == "error"}
+    assert found["memory"]["weights_gib"] == 19.9
+    assert any("Mamba states" in line for line in found["memory"]["lines"])
+
+
+def test_a_config_json_adds_to_what_is_known_and_flags_have_precedence(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(CONFIG | {"architectures": ["Glm4MoeForCausalLM"]}))
+    line = [
+        "--",
+        "--model-path",
+        "nvidia/GLM-4.7-NVFP4",
+        "--mem-fraction-static",
+        "0.8",
+        "--tp-size",
+        "4",
+        "--nnodes",
+        "4",
+    ]
+    found = answer("--sglang", "0.5.23", "--model-config", str(tmp_path), *line, "--context-length", "8192")
+    assert found["memory"]["weights_gib"] == 50.3
+    assert "ctx.derived" in {f["rule"] for f in found["findings"]}
+    found = answer("--sglang", "0.5.23", "--model-config", str(tmp_path), "--max-context", "9000", *line)
+    assert "ctx.derived" not in {f["rule"] for f in found["findings"]}
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"architectures": []}'])
+def test_a_file_that_is_no_config_json_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "config.json").write_text(text)
+    done = call("--sglang", "0.5.23", "--model-config", str(tmp_path), "--", *GOOD)
+    assert done.returncode == 2
+    assert "config.json" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_own_facts_rules_and_releases_are_used(tmp_path: Path) -> None:
+    (tmp_path / "models").mkdir()
+    (tmp_path / "catalogue").mkdir()
+    facts = {"repo": "org/Mine", "architecture": "NemotronHForCausalLM", "source": "my own", "max_context": 4096}
+    (tmp_path / "models" / "mine.json").write_text(json.dumps(facts))
+    rule = {"id": "mine.rule", "severity": "error", "when": "arch == 'NemotronHForCausalLM'", "key": "model_path"}
+    rule |= {
+        "reason": "it fails here",
+        "remedy": "Do not",
+        "source": "seen here",
+        "evidence": "measured",
+        "sglang": "runs",
+    }
+    (tmp_path / "rules.json").write_text(json.dumps({"rules": [rule]}))
+    release = json.loads((ROOT / "profiles/catalogue/0.5.23.json").read_text()) | {"sglang": "0.5.99"}
+    (tmp_path / "catalogue" / "0.5.99.json").write_text(json.dumps(release))
+    found = answer("--sglang", "0.5.99", "--dir", str(tmp_path), "--", "--model-path", "org/Mine")
+    assert found["judged_by"] == "0.5.99"
+    assert "mine.rule" in {f["rule"] for f in found["findings"]}
+
+
+def test_a_directory_of_ones_own_that_does_not_exist_is_refused() -> None:
+    done = call("--sglang", "0.5.23", "--dir", "/nowhere", "--", *GOOD)
+    assert done.returncode == 2
+    assert "/nowhere is not a directory" in done.stderr

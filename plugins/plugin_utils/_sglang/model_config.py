@@ -90,6 +90,11 @@ def read_facts(path: Path, repo: str) -> dict[str, Any]:
         raise ValueError(f"{file}: not a model's config.json: {problem}") from problem
     if not isinstance(config, Mapping):
         raise ValueError(f"{file}: not a model's config.json: it is not a mapping")
+    beside = file.with_name("hf_quant_config.json")
+    if beside.is_file() and not config.get("quantization_config"):
+        # Older checkpoints of ModelOpt have their quantization in this file, which SGLang reads too.
+        about = json.loads(beside.read_text(encoding="utf-8")).get("quantization") or {}
+        config = {**config, "quantization_config": {"quant_method": "modelopt", **about}}
     facts = facts_of(config, name, f"config.json of {name}")
     index = file.with_name("model.safetensors.index.json")
     if index.is_file():

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -16,6 +16,9 @@ from .rules import Facts
 from .schema import load_schema, violations
 
 SHIPPED = PROFILES / "models"
+
+MODEL_FLAGS = ("--model-path", "--model")
+DRAFT_FLAGS = ("--speculative-draft-model-path", "--speculative-draft-model")
 
 
 @dataclass(frozen=True)
@@ -99,8 +102,8 @@ def find_draft(models: Mapping[str, Model], path: str | None) -> Model | None:
 def facts_for(models: Mapping[str, Model], argv: Iterable[str], given: Facts) -> Facts:
     """Add published facts about a command line's model and draft to ``given``, whose values take precedence."""
     words = list(argv)
-    model = find(models, _value(words, "--model-path", "--model"))
-    draft = find_draft(models, _value(words, "--speculative-draft-model-path", "--speculative-draft-model"))
+    model = find(models, flag_value(words, *MODEL_FLAGS))
+    draft = find_draft(models, flag_value(words, *DRAFT_FLAGS))
     filled: dict[str, Any] = {}
     if model is not None:
         filled = {
@@ -116,7 +119,8 @@ def facts_for(models: Mapping[str, Model], argv: Iterable[str], given: Facts) ->
     return replace(given, **{key: value for key, value in filled.items() if getattr(given, key) is None})
 
 
-def _value(words: list[str], *names: str) -> str | None:
+def flag_value(words: Sequence[str], *names: str) -> str | None:
+    """Return the last value of a flag in a command line; None if it is not given."""
     found = None
     for index, word in enumerate(words):
         name, equals, text = word.partition("=")

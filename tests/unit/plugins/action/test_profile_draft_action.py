@@ -171,6 +171,16 @@ CONFIGS: list[tuple[dict[str, Any], dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("config", "expected"), CONFIGS, ids=[case[0]["architectures"][0] for case in CONFIGS])
+def test_an_older_modelopt_checkpoint_has_its_quantization_beside(
+    tmp_path: Path, config: dict[str, Any], expected: object
+) -> None:
+    plain = {key: value for key, value in config.items() if key != "quantization_config"}
+    (tmp_path / "config.json").write_text(json.dumps(plain))
+    (tmp_path / "hf_quant_config.json").write_text(json.dumps({"quantization": {"quant_algo": "NVFP4"}}))
+    assert draft(config=str(tmp_path), repo="org/Mine")[0]["model"]["quantization"] == "modelopt_fp4"
+
+
+@pytest.mark.parametrize(("config", "expected"), CONFIGS, ids=[case[0]["architectures"][0] for case in CONFIGS])
 def test_facts_come_from_the_configuration(tmp_path: Path, config: dict[str, Any], expected: dict[str, Any]) -> None:
     (tmp_path / "config.json").write_text(json.dumps(config))
     index = {"metadata": {"total_size": 61_400_000_000}}
