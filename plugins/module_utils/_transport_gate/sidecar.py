@@ -40,6 +40,8 @@ _PROBE = "/opt/gb10/generate_probe.py"
 _TOKENS = 64
 # Seconds between two generations while the group is not proven, and between two readings of GIDs and tokens.
 _PROBE_EVERY, _RAILS_EVERY = 10, 15
+# The condition is also written when nothing changed, because a restored backup of etcd has the one of its own time.
+_WRITE_EVERY = 300
 
 
 @dataclass(frozen=True)
@@ -110,6 +112,7 @@ class Watch:
     _generated: float | None = None
     _published: tuple[str, Condition] | None = None
     _since: float = 0.0
+    _written: float = 0.0
 
     def __post_init__(self) -> None:
         self._prober = Prober(self.gate.port)
@@ -191,17 +194,18 @@ class Watch:
             return "its pod is missing"
 
     def _publish(self, start: str, condition: Condition) -> None:
-        before = self._published
-        if before == (start, condition):
+        before, now = self._published, time.time()
+        known = before == (start, condition)
+        if known and now - self._written < _WRITE_EVERY:
             return
-        now = time.time()
         last_start, last = before or ("", Condition(False, "", ""))
         same = before is not None and (last_start, last.proven) == (start, condition.proven)
         since = self._since if same else now
         stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(since))
         self.api.set_condition(condition, stamp)
-        self._since, self._published = since, (start, condition)
-        say(f"{condition.reason}: {condition.message}")
+        self._since, self._published, self._written = since, (start, condition), now
+        if not known:
+            say(f"{condition.reason}: {condition.message}")
         # A start that has not connected yet is no event; a proof that is lost without a start is one.
         lost = last.proven and last_start == start
         if condition.reason != last.reason and (lost or condition.reason not in ("NotStarted", "NotProven")):

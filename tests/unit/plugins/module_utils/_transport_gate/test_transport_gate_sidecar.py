@@ -178,6 +178,19 @@ def test_a_start_that_is_proven_between_two_steps_has_a_new_time(rank: Rank, mon
     assert rank.api.times[-1] == "1970-01-01T00:17:40Z"
 
 
+def test_a_condition_that_the_api_may_have_lost_is_written_again(rank: Rank, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [1000.0]
+    monkeypatch.setattr(sidecar.time, "time", lambda: clock[0])
+    rank.nccl("1")
+    rank.step()
+    for _minute in range(6):
+        clock[0] += 60
+        rank.step()
+    assert [condition.reason for condition in rank.api.conditions] == ["Proven"] * 2
+    assert rank.api.times == ["1970-01-01T00:16:40Z"] * 2
+    assert rank.api.events == ["Proven"]
+
+
 def test_the_head_is_unready_while_another_rank_is_unproven_or_a_gid_is_missing(rank: Rank) -> None:
     rank.nccl("1")
     assert rank.step() == "Proven"
