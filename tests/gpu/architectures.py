@@ -7,8 +7,8 @@
 
 Needs two NVIDIA GPUs of one machine and what tests/gpu/sglang_two_ranks.py needs. Every model is a profile like those
 of users: resolved for the release, planned as a group of one node with TP 2, started with the plan's arguments and
-environment, and compared with what the server says of itself. All servers start at once, because most of a start is
-the compilation of kernels, which leaves the GPUs idle.
+environment, and compared with the settings that the server reports. All servers start at once, because most of a
+start is the compilation of kernels, which leaves the GPUs idle.
 Prints one JSON object; the exit status is 0 only if every server generated, ran every setting as asked, and its
 NCCL log says that the ranks use no network.
 
@@ -132,7 +132,7 @@ def plan(name: str, models: Path, port: int, library: Library) -> tuple[RankPlan
 
 
 def verdict(log: Path) -> dict[str, Any]:
-    """Return what the collection's own command line makes of a log whose ranks share one host."""
+    """Return the verdict of scripts/nccl_verdict.py on a log whose ranks share one host."""
     argv = [sys.executable, str(two.ROOT / "scripts" / "nccl_verdict.py"), "--json", "--allow-intra", str(log)]
     done = subprocess.run(argv, capture_output=True, text=True, check=False)
     keys = ("verdict", "transport_class", "evidence", "nccl_version")
@@ -172,7 +172,7 @@ def run(names: list[str], models: Path, logs: Path) -> dict[str, Any]:
     try:
         for place, name in enumerate(names):
             rank, resolved = plan(name, models, two.PORT + 10 * place, library)
-            # The plan names the interpreter as it is called in an image.
+            # The plan has the interpreter's name in an image; here it is the one of this environment.
             argv = [sys.executable, *rank.argv[1:]]
             rank = replace(rank, env={**rank.env, "PYTHONUNBUFFERED": "1"})
             started[name] = (two.start(argv, os.environ | dict(rank.env), logs / f"{name}.log"), rank, resolved)

@@ -166,7 +166,7 @@ def compare(eagle: bool) -> dict[str, Any]:
 
 
 def verdicts(logs: Path) -> list[dict[str, Any]]:
-    """Return what the collection's own command line makes of both logs."""
+    """Return the verdicts of scripts/nccl_verdict.py on both logs."""
     files = [str(logs / f"rank{n}.log") for n in (0, 1)]
     argv = [sys.executable, str(ROOT / "scripts" / "nccl_verdict.py"), "--json", *files]
     done = subprocess.run(argv, capture_output=True, text=True, check=False)

@@ -44,7 +44,7 @@ def trouble(
     waiting = container.get("state", {}).get("waiting") or {}
     reason = waiting.get("reason", "")
     if last := crash(container):
-        # One crash says little: group_status counts them.
+        # One crash does not end the wait; group_status counts the crashes.
         return f"crashed with exit code {last.get('exitCode', '?')}", False
     if reason in _FINAL:
         return f"{reason}: {waiting.get('message', '')}", True

@@ -40,7 +40,7 @@ _PROBE = "/opt/gb10/generate_probe.py"
 _TOKENS = 64
 # Seconds between two generations while the group is not proven, and between two readings of GIDs and tokens.
 _PROBE_EVERY, _RAILS_EVERY = 10, 15
-# The condition is also written when nothing changed, because a restored backup of etcd has the one of its own time.
+# The condition is also written when nothing changed, because a restored backup of etcd contains an old condition.
 _WRITE_EVERY = 300
 
 

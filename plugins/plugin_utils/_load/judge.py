@@ -26,7 +26,7 @@ best published shares of answers that were judged are below 0.95.
 """
 
 ENOUGH_STEPS = 100
-"""Minimum of verify steps per request: the first token needs no step, and the last step is cut, which biases few."""
+"""Minimum number of verify steps per request. Few steps give a biased mean, because the last step is cut off."""
 
 
 def _recording(record: RequestRecord) -> Recording:

@@ -110,7 +110,7 @@ def _letters(text: str) -> Garbage | None:
 
 
 def find_digits(text: str) -> Garbage | None:
-    """Return that a whole output is random digits: one endless number, or numbers without any layout.
+    """Return a finding if a whole output is random digits: one endless number, or numbers without any layout.
 
     Tables have lines or numbers of similar length, and few begin with a zero. Digits of pi have a decimal point.
     """
