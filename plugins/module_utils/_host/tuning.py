@@ -1,0 +1,178 @@
+# Copyright: The gb10.cluster authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Settings of a host that keep it reachable and steady while it serves a model: what they are, and how each is undone.
+
+A Spark has one memory for CPU and GPU. The kernel's OOM killer and the limits of pods do not see what CUDA takes, so a
+server that takes too much freezes the host until somebody presses its power button. earlyoom watches what is available
+to all and stops the server first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from . import system
+
+Command = tuple[str, ...]
+
+CONSOLE = "multi-user.target"
+GUARD = system.UNIT_DIRECTORY / "earlyoom.service.d" / "gb10.conf"
+SWAPPINESS = Path("/etc/sysctl.d/90-gb10.conf")
+CLOCKS = system.UNIT_DIRECTORY / "gb10-gpu-clocks.service"
+
+# Both are matched against the name of the process, at most 15 characters. Python is here because the first process of a
+# server keeps its name; SGLang gives the others its own.
+_FIRST = "^(sglang::.*|python3?|pt_main_thread)$"
+_LAST = "^(systemd.*|sshd.*|dbus-.*|NetworkManager|k3s.*|containerd.*|kubelet|dockerd|multus.*|bash|sudo|earlyoom)$"
+
+# earlyoom acts only when memory AND free swap are below their limits. A limit of 100 % for swap switches the second
+# condition off: DGX OS has 16 GB of swap, and a Spark freezes long before that is full.
+_GUARD = """\
+[Service]
+ExecStart=
+ExecStart=/usr/bin/earlyoom -r 3600 -m {term},{kill} -s 100,100 -p --prefer '{first}' --avoid '{last}'
+"""
+_CLOCKS = """\
+[Unit]
+Description=Highest clock of the GPUs
+
+[Service]
+Type=oneshot
+RemainAfterExit=yes
+ExecStart=/usr/bin/env nvidia-smi --lock-gpu-clocks=0,{mhz}
+ExecStop=/usr/bin/env nvidia-smi --reset-gpu-clocks
+
+[Install]
+WantedBy=multi-user.target
+"""
+_RELOAD: Command = ("systemctl", "daemon-reload")
+
+
+@dataclass(frozen=True)
+class Package:
+    """A package and its service as they were before the first change."""
+
+    installed: bool
+    enabled: bool
+
+
+@dataclass(frozen=True)
+class Host:
+    """What a host has now: its default target, its value of vm.swappiness, and earlyoom."""
+
+    target: str
+    swappiness: str
+    guard: Package
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a host should have; None leaves a part as it was before the first change.
+
+    ``guard`` are the percentages of available memory at which earlyoom ends and kills a process, ``clock_mhz`` is the
+    highest clock of the GPUs.
+    """
+
+    headless: bool = False
+    guard: tuple[int, int] | None = None
+    swappiness: int | None = None
+    clock_mhz: int | None = None
+
+    def files(self) -> dict[Path, str]:
+        """Return the content of every file of this collection; an empty string if the file must not exist."""
+        guard, clock = self.guard, self.clock_mhz
+        return {
+            GUARD: _GUARD.format(term=guard[0], kill=guard[1], first=_FIRST, last=_LAST) if guard else "",
+            SWAPPINESS: "" if self.swappiness is None else f"vm.swappiness = {self.swappiness}\n",
+            CLOCKS: _CLOCKS.format(mhz=clock) if clock else "",
+        }
+
+
+@dataclass(frozen=True)
+class Step:
+    """One change: a sentence for the user, files to write first, commands, and files to delete last."""
+
+    what: str
+    write: tuple[Path, ...] = ()
+    commands: tuple[Command, ...] = ()
+    delete: tuple[Path, ...] = ()
+    after: tuple[Command, ...] = ()
+
+
+def steps(wanted: Wanted, host: Host, origin: Host, stale: frozenset[Path], present: frozenset[Path]) -> Iterator[Step]:
+    """Yield the changes from ``host`` to ``wanted``.
+
+    ``origin`` is the host before the first change; ``stale`` are the wanted files with other content, ``present`` those
+    of this collection that exist.
+    """
+    target = CONSOLE if wanted.headless else origin.target
+    if target != host.target:
+        yield Step(f"default target {target} from the next boot", commands=(("systemctl", "set-default", target),))
+    swappiness = origin.swappiness if wanted.swappiness is None else str(wanted.swappiness)
+    setting = (("sysctl", "-q", "-w", f"vm.swappiness={swappiness}"),) if swappiness != host.swappiness else ()
+    if wanted.swappiness is None:
+        gone = (SWAPPINESS,) if SWAPPINESS in present else ()
+        # Without a file of ours the value is somebody else's.
+        if gone:
+            yield Step(f"vm.swappiness {swappiness} again", commands=setting, delete=gone)
+    elif setting or SWAPPINESS in stale:
+        yield Step(f"vm.swappiness {swappiness}", write=(SWAPPINESS,), commands=setting)
+    yield from _clocks(wanted, stale, present)
+    yield from _guard(wanted, host.guard, origin.guard, stale, present)
+
+
+def _clocks(wanted: Wanted, stale: frozenset[Path], present: frozenset[Path]) -> Iterator[Step]:
+    if wanted.clock_mhz is None:
+        if CLOCKS in present:
+            off = (("systemctl", "disable", "--quiet", "--now", CLOCKS.name),)
+            yield Step("clock of the GPUs no longer limited", commands=off, delete=(CLOCKS,), after=(_RELOAD,))
+    elif CLOCKS in stale:
+        on = (_RELOAD, ("systemctl", "enable", "--quiet", CLOCKS.name), ("systemctl", "restart", CLOCKS.name))
+        yield Step(f"clock of the GPUs at most {wanted.clock_mhz} MHz", write=(CLOCKS,), commands=on)
+
+
+def _guard(
+    wanted: Wanted, now: Package, origin: Package, stale: frozenset[Path], present: frozenset[Path]
+) -> Iterator[Step]:
+    if wanted.guard is None:
+        if GUARD in present:
+            yield Step("earlyoom as before", delete=(GUARD,), after=(_RELOAD, *_former(origin)))
+    elif GUARD in stale or not (now.installed and now.enabled):
+        # The file comes first, so that the package never starts with its own limit of 10 %, which healthy servers pass.
+        install = () if now.installed else (("apt-get", "-y", "-q", "install", "earlyoom"),)
+        on = (("systemctl", "enable", "--quiet", "earlyoom"), ("systemctl", "restart", "earlyoom"))
+        what = f"earlyoom ends the server below {wanted.guard[0]} % of available memory"
+        yield Step(what, write=(GUARD,), commands=(_RELOAD, *install, *on))
+
+
+def _former(origin: Package) -> tuple[Command, ...]:
+    if not origin.installed:
+        return (("apt-get", "-y", "-q", "purge", "earlyoom"),)
+    return (
+        ("systemctl", "restart" if origin.enabled else "disable", *(() if origin.enabled else ("--now",)), "earlyoom"),
+    )
+
+
+def observe() -> Host:
+    """Read the host's state; raise HostError."""
+    enabled = system.run(["systemctl", "is-enabled", "earlyoom.service"], check=False).stdout.strip()
+    return Host(
+        target=system.run(["systemctl", "get-default"]).stdout.strip(),
+        swappiness=system.read_text(Path("/proc/sys/vm/swappiness")) or "",
+        guard=Package(installed=enabled not in ("", "not-found"), enabled=enabled == "enabled"),
+    )
+
+
+def from_dict(data: Mapping[str, object]) -> Host:
+    """Return what dataclasses.asdict made of a host; raise HostError if the record is damaged."""
+    try:
+        guard = data["guard"]
+        if not isinstance(guard, Mapping):
+            raise TypeError("guard is not an object")
+        return Host(
+            str(data["target"]), str(data["swappiness"]), Package(bool(guard["installed"]), bool(guard["enabled"]))
+        )
+    except (KeyError, TypeError) as error:
+        raise system.HostError(f"the record of this host's settings is damaged: {error!r}") from error

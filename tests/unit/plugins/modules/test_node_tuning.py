@@ -1,0 +1,180 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Test that every part of a host's tuning is set once, restored alone, and restored after a failure."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible_collections.gb10.cluster.plugins.module_utils._host import system, tuning
+from ansible_collections.gb10.cluster.plugins.modules import node_tuning
+from module_runs import become_nobody, refuse_writes, run_module
+
+
+class Machine:
+    """A host with a desktop and without earlyoom, behind the commands that the module runs."""
+
+    def __init__(self, root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        self.root, self.capsys = root, capsys
+        self.target, self.swappiness, self.guard = "graphical.target", "60", "not-found"
+        self.commands: list[str] = []
+        self.without_lists, self.offline = False, False
+
+    def run(self, argv: Sequence[str], *, check: bool = True, **_options: object) -> subprocess.CompletedProcess[str]:
+        words = [word for word in argv if word not in ("env", "DEBIAN_FRONTEND=noninteractive")]
+        said, status = "", 0
+        match words:
+            case ["systemctl", "is-enabled", _]:
+                said, status = self.guard, int(self.guard != "enabled")
+            case ["systemctl", "get-default"]:
+                said = self.target
+            case ["systemctl", "set-default", target]:
+                self.target = target
+            case ["sysctl", *_, setting]:
+                self.swappiness = setting.rpartition("=")[2]
+            case ["apt-get", _, "update"]:
+                self.without_lists, status = False, 100 if self.offline else 0
+            case ["apt-get", *_, "install", _]:
+                status = 100 if self.without_lists or self.offline else 0
+                self.guard = self.guard if status else "enabled"
+            case ["apt-get", *_, "purge", _]:
+                self.guard = "not-found"
+            case ["systemctl", "enable", *_, "earlyoom"]:
+                self.guard = "enabled"
+            case ["systemctl", "disable", *_, "earlyoom"]:
+                self.guard = "disabled"
+        if words[1] not in ("is-enabled", "get-default"):
+            self.commands.append(" ".join(words))
+        if status and check:
+            raise system.HostError(f"{' '.join(words)}: exit status {status}")
+        return subprocess.CompletedProcess(words, status, said + "\n", "")
+
+    def call(self, status: int = 0, check: bool = False, **options: Any) -> dict[str, Any]:
+        self.commands.clear()
+        found, result = run_module(node_tuning, self.capsys, check=check, **options)
+        assert found == status, result["msg"]
+        return result
+
+    def files(self) -> set[str]:
+        return {path.name for path in self.root.rglob("*") if path.is_file()}
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Machine:
+    made = Machine(tmp_path, capsys)
+    read = system.read_text
+    monkeypatch.setattr(system, "run", made.run)
+    monkeypatch.setattr(system, "read_text", lambda path: made.swappiness if path.name == "swappiness" else read(path))
+    for name in ("GUARD", "SWAPPINESS", "CLOCKS"):
+        monkeypatch.setattr(tuning, name, tmp_path / getattr(tuning, name).relative_to("/"))
+    monkeypatch.setattr(node_tuning, "CONFIG", tmp_path / "etc/gb10/tuning.json")
+    return made
+
+
+EVERYTHING = {"headless": True, "memory_guard": True, "swappiness": 10, "gpu_clock_mhz": 2200}
+
+
+def test_nothing_is_touched_unless_asked_for(machine: Machine) -> None:
+    assert not machine.call()["changed"]
+    assert (machine.commands, machine.files()) == ([], set())
+
+
+def test_check_mode_tells_and_changes_nothing(machine: Machine) -> None:
+    told = machine.call(check=True, **EVERYTHING)
+    assert (machine.commands, machine.files(), machine.target) == ([], set(), "graphical.target")
+    assert told["changed"] and told["changes"] == machine.call(**EVERYTHING)["changes"]
+
+
+def test_all_parts_are_set_once_and_restored(machine: Machine) -> None:
+    result = machine.call(**EVERYTHING)
+    assert len(result["changes"]) == 4
+    assert (machine.target, machine.swappiness, machine.guard) == ("multi-user.target", "10", "enabled")
+    assert machine.files() == {"gb10.conf", "90-gb10.conf", "gb10-gpu-clocks.service", "tuning.json"}
+    assert "-m 3,2 -s 100,100" in tuning.GUARD.read_text()
+    assert "--lock-gpu-clocks=0,2200" in tuning.CLOCKS.read_text()
+    assert not machine.call(**EVERYTHING)["changed"]
+    assert machine.commands == []
+    machine.call()
+    assert (machine.target, machine.swappiness, machine.guard) == ("graphical.target", "60", "not-found")
+    assert machine.files() == set()
+    assert not machine.call()["changed"]
+
+
+def test_the_limits_are_written_before_the_package_starts(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[bool] = []
+    run = machine.run
+
+    def watch(argv: Sequence[str], **options: Any) -> subprocess.CompletedProcess[str]:
+        if "install" in argv:
+            seen.append(tuning.GUARD.exists())
+        return run(argv, **options)
+
+    monkeypatch.setattr(system, "run", watch)
+    machine.call(memory_guard=True)
+    assert seen == [True]
+    assert machine.commands.index("systemctl daemon-reload") < machine.commands.index("apt-get -y -q install earlyoom")
+
+
+def test_one_part_is_restored_alone(machine: Machine) -> None:
+    machine.call(**EVERYTHING)
+    result = machine.call(**EVERYTHING | {"gpu_clock_mhz": None})
+    assert result["changes"] == ["clock of the GPUs no longer limited"]
+    assert machine.commands == [
+        "systemctl disable --quiet --now gb10-gpu-clocks.service",
+        "systemctl daemon-reload",
+    ]
+    assert machine.guard == "enabled" and "tuning.json" in machine.files()
+
+
+@pytest.mark.parametrize("before", ["enabled", "disabled"])
+def test_an_owners_own_earlyoom_stays_and_is_as_before(machine: Machine, before: str) -> None:
+    machine.guard = before
+    machine.call(memory_guard=True)
+    assert machine.guard == "enabled" and not any("apt-get" in command for command in machine.commands)
+    machine.call()
+    assert machine.guard == before and not any("apt-get" in command for command in machine.commands)
+
+
+def test_package_lists_are_fetched_when_they_are_missing(machine: Machine) -> None:
+    machine.without_lists = True
+    machine.call(memory_guard=True)
+    assert [command for command in machine.commands if command.startswith("apt-get")] == [
+        "apt-get -y -q install earlyoom",
+        "apt-get -q update",
+        "apt-get -y -q install earlyoom",
+    ]
+
+
+def test_a_host_without_packages_is_told_what_to_do_and_can_be_reset(machine: Machine) -> None:
+    machine.offline = True
+    refused = machine.call(1, memory_guard=True)
+    assert "Install the package earlyoom yourself" in refused["msg"]
+    assert "node_tuning_memory_guard: false" in refused["msg"]
+    machine.call()
+    assert machine.files() == set()
+
+
+def test_every_wrong_value_is_named_at_once(machine: Machine) -> None:
+    wrong = {"memory_guard_percent": [2, 3], "swappiness": 201, "gpu_clock_mhz": 3}
+    said = machine.call(1, **wrong)["msg"]
+    assert all(name in said for name in wrong)
+    assert machine.files() == set()
+
+
+@pytest.mark.parametrize("record", ["[]", '{"target": "x"}', '{"target": "x", "swappiness": "1", "guard": 3}'])
+def test_a_damaged_record_is_not_taken_for_the_former_state(machine: Machine, record: str) -> None:
+    machine.call(headless=True)
+    node_tuning.CONFIG.write_text(record)
+    machine.call(1, headless=True)
+
+
+def test_a_user_without_root_is_told_how(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    become_nobody(monkeypatch)
+    refuse_writes(monkeypatch)
+    assert "become: true" in machine.call(1, headless=True)["msg"]
+    assert machine.target == "graphical.target"
