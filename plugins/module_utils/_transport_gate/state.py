@@ -85,9 +85,10 @@ def decide(seen: Seen, memory: Memory, rails: tuple[Rail, ...], rdma: bool, now:
     if seen.judged["satisfied"]:
         memory.proven_at, memory.msg = now, str(seen.judged["msg"])
     elif is_final(seen.judged) or not doubted:
-        wrong = is_final(seen.judged)
         cause = next((cause["id"] for cause in seen.judged["causes"] if cause["confidence"] >= 0.3), "")
-        return Condition(False, "WrongTransport" if wrong else "NotProven", str(seen.judged["msg"]), cause)
+        # A restart of the server may repair a failure, but not a wrong transport.
+        wrong = "Failed" if seen.judged["verdict"] == "error" else "WrongTransport"
+        return Condition(False, wrong if is_final(seen.judged) else "NotProven", str(seen.judged["msg"]), cause)
     found = _fell(seen, memory) or (rdma and (_vanished(seen, rails) or _silent(memory)))
     if found:
         return found

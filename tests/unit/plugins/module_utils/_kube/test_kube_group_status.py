@@ -167,7 +167,7 @@ def test_an_unscheduled_pod_says_why() -> None:
 
 @pytest.mark.parametrize(
     ("reason", "gates", "hopeless"),
-    [("WrongTransport", True, True), ("WrongTransport", False, False), ("OtherRanks", True, False)],
+    [("WrongTransport", True, True), ("WrongTransport", False, False), ("Failed", True, False)],
 )
 def test_a_rank_whose_transport_is_not_proven_says_why(reason: str, gates: bool, hopeless: bool) -> None:
     waiting = pod(0, ready=False, started=True)

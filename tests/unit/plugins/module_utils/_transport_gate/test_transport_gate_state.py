@@ -52,7 +52,7 @@ def test_a_healthy_rank_is_proven() -> None:
         ({"start": ""}, "NotStarted", "has not started"),
         ({"judged": EARLY}, "NotProven", "?"),
         ({"judged": TCP}, "WrongTransport", "TCP"),
-        ({"judged": DEAD}, "WrongTransport", "failed"),
+        ({"judged": DEAD}, "Failed", "failed"),
         ({"gids": frozenset({"10.101.0.1"})}, "GidMissing", "rocep1s0f0v0 has no RoCE v2 GID for 10.100.0.1"),
         ({"others": {"g-1-0": "", "g-2-0": "TCP"}}, "OtherRanks", "g-2-0: TCP"),
     ],
