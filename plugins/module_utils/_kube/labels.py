@@ -11,6 +11,8 @@ REVISION = "gb10.cluster/revision"
 VF_INDEX = "gb10.cluster/vf-index"
 # Network policies can only add permissions, so the namespace's policy must exclude heads with this label.
 GUARDED = "gb10.cluster/guarded"
+# The namespace's policy lets ranks with this label reach each other over the pod network.
+MEETING = "gb10.cluster/meeting"
 RAIL = "gb10.cluster/rail"
 SUPERVISOR = "gb10.cluster/supervisor"
 NAMESPACE = "gb10.cluster/namespace"

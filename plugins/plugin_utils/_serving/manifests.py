@@ -14,6 +14,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._kube.labels import (
     GUARDED,
     INSTANCE,
     MANAGED_BY,
+    MEETING,
     NAME,
     OWNER,
     RANK,
@@ -114,11 +115,9 @@ def _leader_worker_set(
     }
 
 
-def workloads(
-    plan: Plan, specs: list[dict[str, Any]], revision: str, guarded: Mapping[str, str]
-) -> list[dict[str, Any]]:
-    """Return one StatefulSet per rank, or one LeaderWorkerSet; every pod gets the labels ``guarded``."""
-    own = [{RANK: str(entry.rank), ROLE: entry.role, **guarded} for entry in plan.ranks]
+def workloads(plan: Plan, specs: list[dict[str, Any]], revision: str, more: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Return one StatefulSet per rank, or one LeaderWorkerSet; every pod gets the labels ``more``."""
+    own = [{RANK: str(entry.rank), ROLE: entry.role, **more} for entry in plan.ranks]
     ranks = list(zip(plan.ranks, specs, own, strict=True))
     templates = [_template(entry, plan, spec, revision, mine) for entry, spec, mine in ranks]
     if plan.workload == "leaderworkerset":
@@ -152,10 +151,9 @@ def render(
     code = sidecar or {}
     specs = [with_sidecar(pod_spec(entry, plan, options), entry, plan, options, code) for entry in plan.ranks]
     specs[:1] = [attach(spec, plan, access, options.pull_policy) for spec in specs[:1]]
-    guarded = {GUARDED: "true"} if access.guarded else {}
-    revision = revision_of(
-        plan, specs, {"files": dict(files), "patches": dict(patches), "sidecar": dict(code), **guarded}
-    )
+    meeting = plan.rendezvous is not None and bool(plan.rendezvous.service)
+    own = ({GUARDED: "true"} if access.guarded else {}) | ({MEETING: "pod-network"} if meeting else {})
+    revision = revision_of(plan, specs, {"files": dict(files), "patches": dict(patches), "sidecar": dict(code), **own})
     objects: list[dict[str, Any]] = [
         {
             "apiVersion": "v1",
@@ -177,7 +175,7 @@ def render(
     if plan.rendezvous and plan.rendezvous.service:
         objects.append(_meeting(plan, plan.rendezvous, head))
     objects += around(plan, meta, {INSTANCE: plan.instance}, head, supervisor_labels(plan), access)
-    objects += workloads(plan, specs, revision, guarded)
+    objects += workloads(plan, specs, revision, own)
     if options.supervisor and len(plan.ranks) > 1:
         objects += supervisor(plan, options, labels(plan), {REVISION: revision})
     return objects

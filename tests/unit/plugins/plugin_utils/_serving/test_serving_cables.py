@@ -34,6 +34,12 @@ def rules(findings: list[Finding]) -> list[str]:
     return [finding.rule for finding in findings]
 
 
+def meeting_labels(plan: Plan) -> set[str | None]:
+    """Return the values of the label by which the pods of a group are admitted to each other."""
+    workloads = [o for o in render(plan, PodOptions(), {}, {}) if o["kind"] == "StatefulSet"]
+    return {o["spec"]["template"]["metadata"]["labels"].get("gb10.cluster/meeting") for o in workloads}
+
+
 def test_a_ring_of_three_serves_over_the_cables_of_each_rank() -> None:
     plan, findings = group(cabled_plan(3), 1, 2, 3)
     assert rules(findings) == ["serving.rendezvous.pod_network"]
@@ -75,8 +81,11 @@ def test_ranks_without_a_common_rail_meet_at_a_name_of_the_head_on_the_pod_netwo
     assert services.keys() == {name, "gemma-4-31b-it"}
     assert (services[name]["clusterIP"], services[name]["publishNotReadyAddresses"]) == ("None", True)
     assert services[name]["selector"] == services["gemma-4-31b-it"]["selector"]
+    # the namespace's policy lets these pods reach each other
+    assert meeting_labels(plan) == {"pod-network"}
     flat = group(cabled_plan(3), 1, 2)[0]
     assert len([o for o in render(flat, PodOptions(), {}, {}) if o["kind"] == "Service"]) == 1
+    assert meeting_labels(flat) == {None}
 
 
 @pytest.mark.parametrize("fabric", [cabled_plan(3), cabled_plan(6), cabled_plan(4, closed=False)])
