@@ -11,8 +11,8 @@ import gids
 from netlink import Address, Link
 from tree import Symlink
 
-MIRRORED = ("address", "addr_assign_type", "carrier", "flags", "ifindex", "ifalias", "mtu", "operstate",
-            "statistics", "tx_queue_len", "type")  # fmt: skip
+MIRRORED = ("address", "addr_assign_type", "carrier", "carrier_changes", "flags", "ifindex", "ifalias", "mtu",
+            "operstate", "statistics", "tx_queue_len", "type")  # fmt: skip
 SPEED = 200000
 COUNTERS = ("port_rcv_errors", "port_xmit_discards", "symbol_error", "link_downed", "port_rcv_packets",
             "port_xmit_packets", "port_xmit_wait")  # fmt: skip

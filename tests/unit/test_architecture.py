@@ -76,6 +76,7 @@ SHIPS: dict[str, set[str]] = {
     "api_info": {"_common", "_kube"},
     "cabling_info": {"_common", "_fabric_check", "_host", "_preflight", "_rdma", "_sriov"},
     "fabric_bandwidth": {"_common", "_fabric_check", "_host", "_rdma", "_sriov"},
+    "fabric_health": {"_common", "_fabric_check", "_rdma", "_sriov"},
     "fabric_ping": {"_common", "_fabric_check", "_host"},
     "image_pull": {"_common", "_kube"},
     "k3s_airgap_info": {"_common", "_k3s"},

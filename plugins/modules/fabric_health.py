@@ -1,0 +1,99 @@
+#!/usr/bin/python
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: fabric_health
+short_description: Compare links and error counters with those of the last look
+version_added: 0.1.0
+description:
+  - Reads how often the link of each physical function changed, its speed, and the error counters of all RDMA devices.
+  - Compares them with the last look since the host started, and keeps them for the next one.
+  - Needs root on the host.
+author: The gb10.cluster authors (@gb10)
+extends_documentation_fragment: [gb10.cluster.sysfs]
+attributes:
+  check_mode:
+    description: Compares, and does not keep what it read.
+    support: full
+  diff_mode:
+    description: There is nothing to show a difference of.
+    support: none
+  idempotent:
+    description: Changes nothing but O(path), which is no setting of the host.
+    support: full
+options:
+  path:
+    description: File for the last look. A restart of the host sets the counters to zero, so it must not survive one.
+    type: path
+    default: /run/gb10-fabric-health.json
+"""
+
+EXAMPLES = r"""
+- name: Compare links and error counters with the last look
+  gb10.cluster.fabric_health:
+"""
+
+RETURN = r"""
+seconds:
+  description: Seconds since the last look; V(none) if there was none since the host started.
+  returned: always
+  type: int
+findings:
+  description: What happened since then, each with C(rule), C(key), C(value), C(reason) and C(remedy).
+  returned: always
+  type: list
+  elements: dict
+msg:
+  description: All findings, or that nothing happened.
+  returned: always
+  type: str
+"""
+
+import json
+import time
+from pathlib import Path
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import format_findings
+from ansible_collections.gb10.cluster.plugins.module_utils._fabric_check.health import compare, look
+from ansible_collections.gb10.cluster.plugins.module_utils._rdma.counters import SCRIPT
+
+
+def main() -> None:
+    """Look, compare, and keep what was seen."""
+    module = AnsibleModule(
+        argument_spec={
+            "sysfs_root": {"type": "path", "default": "/sys"},
+            "path": {"type": "path", "default": "/run/gb10-fabric-health.json"},
+        },
+        supports_check_mode=True,
+    )
+    root, kept = module.params["sysfs_root"], Path(module.params["path"])
+    _status, counted, _errors = module.run_command(["/bin/sh", "-c", SCRIPT, "sh", root, root], check_rc=True)
+    now = look(Path(root), counted)
+    try:
+        before = json.loads(kept.read_text(encoding="utf-8"))
+        seconds = round(time.time() - before["time"])
+        findings = list(compare(before, now))
+    except FileNotFoundError:
+        seconds, findings = None, []
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        module.fail_json(
+            changed=False, msg=f"{kept} is not a look of this module ({error!r}). Remove it and run again."
+        )
+    if not module.check_mode:
+        try:
+            kept.write_text(json.dumps({**now, "time": time.time()}), encoding="utf-8")
+        except OSError as error:
+            module.fail_json(changed=False, msg=f"the look cannot be kept for the next comparison: {error}")
+    since = "the first look since the host started" if seconds is None else f"nothing happened in {seconds} s"
+    told = format_findings(findings) or f"{len(now['links'])} ports: {since}"
+    module.exit_json(changed=False, seconds=seconds, findings=[each.as_dict() for each in findings], msg=told)
+
+
+if __name__ == "__main__":
+    main()
