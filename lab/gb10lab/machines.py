@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from .shell import LabError
 
 MAX_NODES = 64
+MAX_RING = 8
 # The user and the management interface of the example inventories.
 USER = "nvidia"
 # "spark": a machine as delivered, where NetworkManager renders netplan's files; "kind": systemd-networkd renders them
@@ -68,9 +69,12 @@ def _switch(nodes: int) -> list[Host]:
     return [_spark(number, {1 if number == 4 else 0: "rail"}) for number in range(1, nodes + 1)]
 
 
-def _ring(_nodes: int) -> list[Host]:
-    return [_spark(1, {0: "ring12", 1: "ring31"}), _spark(2, {0: "ring23", 1: "ring12"}),
-            _spark(3, {0: "ring31", 1: "ring23"})]  # fmt: skip
+def _ring(nodes: int) -> list[Host]:
+    if not 3 <= nodes <= MAX_RING:
+        raise LabError(f"--nodes {nodes}: a ring has 3 to {MAX_RING} nodes")
+    # a cable connects cage 0 of each host to cage 1 of the next one, as in the example with three nodes
+    cables = [f"ring{number}{number % nodes + 1}" for number in range(1, nodes + 1)]
+    return [_spark(number, {0: cables[number - 1], 1: cables[number - 2]}) for number in range(1, nodes + 1)]
 
 
 def _b300(_nodes: int) -> list[Host]:
@@ -79,7 +83,7 @@ def _b300(_nodes: int) -> list[Host]:
     return [Host("b300-1", 11, (first, second), "eno1")]
 
 
-# name -> nodes of a lab; the number of nodes counts for a switch only
+# name -> nodes of a lab
 LAYOUTS: dict[str, Callable[[int], list[Host]]] = {"switch": _switch, "ring": _ring, "b300": _b300}
 
 

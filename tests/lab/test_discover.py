@@ -1,0 +1,158 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Discover the cables of rings, name miswired ones, and deploy with the inventories that inventory_new writes.
+
+No Kubernetes. Every cable of a ring is its own layer-2 segment.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+import yaml
+from gb10lab.lab import Lab
+from gb10lab.machines import hosts_of
+from labcommand import CHECKOUT, LabCommand, changed
+from sitecommand import Site
+
+OVERLAY = CHECKOUT / "inventory" / "lab"
+SITE = ("site", "--tags", "plan,preflight,fabric")
+
+
+def write_inventory(lab: LabCommand, path: Path, *addresses: str) -> str:
+    """Run inventory_new with what its user types, and with the plumbing of the lab; its output."""
+    ssh = lab.state / "ssh"
+    plumbing = {
+        "ansible_become_password": (lab.state / "become-password").read_text(encoding="utf-8"),
+        "ansible_ssh_private_key_file": str(ssh / "id_ed25519"),
+        "ansible_ssh_common_args": f"-o UserKnownHostsFile={ssh / 'known_hosts'}",
+        "gb10_sysfs_root": "/run/gb10-lab/sys",
+        "inventory_new_path": str(path),
+    }
+    program = CHECKOUT / ".venv" / "bin" / "ansible-playbook"
+    typed = [program, "-i", ",".join([*addresses, ""]), "-u", "nvidia", "-b", "playbooks/inventory_new.yml"]
+    done = lab.run(*typed, "-e", json.dumps(plumbing))
+    assert done.returncode == 0, done.stdout[-8000:] + done.stderr[-2000:]
+    return done.stdout
+
+
+def deploy_what_was_written(lab: LabCommand, path: Path, nodes: int) -> str:
+    """Run the stages of site up to the fabric with a written inventory, twice; the first output."""
+    written = Site(LabCommand(lab.state, (path, OVERLAY)))
+    said = written.play(*SITE)
+    assert changed(written.play(*SITE)) == 0
+    assert nodes == 1 or "directions on all rails and VFs pass with full-size packets" in said
+    return said
+
+
+@pytest.fixture(scope="module")
+def ring(make_lab: Callable[..., LabCommand]) -> LabCommand:
+    lab = make_lab("3x-gb10-ring", "lab")
+    lab.up(nodes=3, layout="ring")
+    return lab
+
+
+def plug(lab: LabCommand, cables: Mapping[str, str]) -> None:
+    """Connect ports such as ``spark1-r0`` to cables; an empty name leaves a port without a cable."""
+    for port, cable in cables.items():
+        to = ["master", cable, "up"] if cable else ["nomaster", "down"]
+        subprocess.run(["ip", "-n", Lab(lab.state, lab.state).name, "link", "set", port, *to], check=True, timeout=30)
+
+
+# The ports of a host: r0 and r1 are the halves of cage 0, r2 and r3 those of cage 1.
+PLANNED = {f"{host.name}-r{n}": str(p.switch) for host in hosts_of(3, "ring") for n, p in enumerate(host.ports)}
+SWAPPED = {f"spark2-r{port}": PLANNED[f"spark2-r{(port + 2) % 4}"] for port in range(4)}
+LOOSE = {f"{port}": "" for port, cable in PLANNED.items() if cable.startswith("ring31")}
+
+
+@pytest.mark.parametrize(
+    ("cables", "told"),
+    [
+        (
+            SWAPPED,
+            ["[cabling.same_cage]", "spark1 cage 0 - spark2 cage 0", "spark2 cage 1 - spark3 cage 1",
+             "the plan joins spark1 enp1s0f0np0 and spark2 enp1s0f1np1",
+             "but spark1 enp1s0f0np0 sees spark2 enp1s0f0np0"],
+        ),
+        (
+            {"spark2-r2": "ring12b", "spark2-r3": "ring12a"},
+            ["[cabling.halves]", "enp1s0f0np0 - enP2p1s0f1np1, enP2p1s0f0np0 - enp1s0f1np1"],
+        ),
+        (
+            LOOSE | {"spark1-r0": "", "spark1-r1": "", "spark1-r2": "ring12a", "spark1-r3": "ring12b"},
+            ["spark1 enp1s0f0np0 has no link, and spark2 enp1s0f1np1 sees spark1 enp1s0f1np1"],
+        ),
+        (
+            LOOSE | {"spark3-r2": "", "spark3-r3": "", "spark1-r2": "ring23a", "spark1-r3": "ring23b"},
+            ["[cabling.double]", "2 cables join spark1 and spark2"],
+        ),
+        ({"spark3-r1": ""}, ["[cabling.half_missing]", "spark3 enP2p1s0f0np0 has no link"]),
+    ],
+    ids=["same cage", "crossed halves", "other cage", "two cables between two hosts", "pulled half"],
+)  # fmt: skip
+def test_a_miswired_ring_is_named(ring: LabCommand, cables: Mapping[str, str], told: list[str]) -> None:
+    plug(ring, cables)
+    try:
+        said = " ".join(ring.play("discover", check=False).split())
+    finally:
+        plug(ring, PLANNED)
+    assert "[cabling.inventory]" in said
+    assert not [words for words in told if words not in said], said
+
+
+def test_a_pair_at_half_speed_is_named(ring: LabCommand) -> None:
+    for host, ports in (("spark1", ("enp1s0f0np0", "enP2p1s0f0np0")), ("spark2", ("enp1s0f1np1", "enP2p1s0f1np1"))):
+        for port in ports:
+            ring.shell(host, f"echo 100000 > /run/gb10-lab/sys/class/net/{port}/speed")
+    said = " ".join(ring.play("discover").split())
+    assert said.count("[cabling.slow]") == 4
+    assert "slower than other ports, which have 200 Gb/s" in said
+
+
+def test_health_tells_what_happened_since_the_last_look(ring: LabCommand) -> None:
+    health = ("fabric", "--tags", "health")
+    said = ring.play(*health)
+    assert "the first look since the host started" in said
+    assert changed(said) == 0
+    plug(ring, {"spark1-r0": ""})
+    plug(ring, PLANNED)
+    counter = "/run/gb10-lab/sys/class/infiniband/rocep1s0f0/ports/1/hw_counters/out_of_sequence"
+    ring.shell("spark3", f"echo 7 > {counter}")
+    said = " ".join(ring.play(*health).split())
+    assert said.count("[health.link]") == 1, "the lab's cable is a switch, so the other end keeps its link"
+    assert said.count("[health.errors]") == 1
+    assert "out_of_sequence +7" in said
+    assert "[health." not in ring.play(*health)
+
+
+@pytest.mark.parametrize("nodes", [3, 4, 6])
+def test_a_ring_is_discovered_and_deployed_with_the_inventory_that_was_written(
+    make_lab: Callable[..., LabCommand], tmp_path: Path, nodes: int
+) -> None:
+    lab = make_lab()
+    lab.up(nodes=nodes, layout="ring")
+    before = lab.fingerprint("spark2")
+    picture = tmp_path / "cables.svg"
+    said = lab.play("discover", fabric_discover_svg=str(picture))
+    assert said.count(" === ") == nodes
+    assert "[cabling." not in said
+    assert picture.read_text(encoding="utf-8").count("<path") == 2 * nodes
+    assert changed(said) == 1, "only the picture"
+    addresses = [f"10.99.0.{10 + number}" for number in range(1, nodes + 1)]
+    # in another order than the cables; the first host stays the first
+    shuffled = [addresses[0], *reversed(addresses[1:-1]), addresses[-1]]
+    write_inventory(lab, tmp_path / "mine", *shuffled)
+    assert lab.fingerprint("spark2") == before
+    group = yaml.safe_load((tmp_path / "mine/group_vars/gb10_cluster.yml").read_text(encoding="utf-8"))
+    assert group["gb10_fabric_topology"] == "ring"
+    assert sorted(map(len, (rail["hosts"] for rail in group["gb10_fabric_rails"]))) == [2] * 2 * nodes
+    said = deploy_what_was_written(lab, tmp_path / "mine", nodes)
+    # each host has two neighbours, each on two rails with two VFs
+    assert said.count(" 4/4") == 2 * nodes
+    assert f"{8 * nodes} directions" in said
+    lab("down")
