@@ -13,7 +13,7 @@ from pathlib import Path
 
 import yaml
 
-from . import images, join, network, passwords, pki, tokens
+from . import dns, images, join, network, passwords, pki, tokens
 from .children import Children, log
 from .server import extra, kubeconfig
 from .settings import API_PORT, REGISTRIES, Settings, StandInError, component, node_programs, release
@@ -61,6 +61,7 @@ class Agent:
             "--healthz-bind-address=127.0.0.1:10256", *extra(self._settings, "kube-proxy-arg"),
         ])  # fmt: skip
         network.start(self._settings, self._url)
+        dns.start(self._settings, self._url)
         if not self._settings.flag("disable-network-policy"):
             self._children.start("network-policies", [
                 f"{node_programs()}/network-policies", f"--kubeconfig={self._settings.agent}/k3scontroller.kubeconfig",

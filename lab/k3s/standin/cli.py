@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """SIMULATED K3s of gb10.cluster's lab: starts real Kubernetes components with K3s's files and paths.
 
-It is no K3s: no embedded Traefik, CoreDNS, ServiceLB, Helm controller or registry mirror, and the port of joins is
+It is no K3s: no embedded Traefik, ServiceLB, Helm controller or registry mirror, and the port of joins is
 9345. Real K3s takes its place with LAB_K3S=PATH.
 """
 

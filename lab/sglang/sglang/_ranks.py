@@ -11,6 +11,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable
+from ipaddress import ip_address, ip_interface
 from pathlib import Path
 from typing import Any
 
@@ -60,26 +61,45 @@ def _connect(address: str, port: int, source: str, deadline: float) -> socket.so
             time.sleep(0.5)
 
 
+def joined(mine: list[str], theirs: list[str]) -> list[tuple[int, int]]:
+    """Return which address of a rank reaches which one of another rank, as positions in the two lists.
+
+    NCCL pairs the devices by number, or, with NCCL_IB_SUBNET_AWARE_ROUTING, those in the same subnet.
+    """
+    if os.environ.get("NCCL_IB_SUBNET_AWARE_ROUTING") != "1":
+        return [(index, index) for index in range(min(len(mine), len(theirs)))]
+    length = os.environ.get("NCCL_IB_SUBNET_PREFIX_LEN", "24")
+    subnets = [ip_interface(f"{address}/{length}").network for address in theirs]
+    return [
+        (index, other)
+        for index, address in enumerate(mine)
+        for other, subnet in enumerate(subnets)
+        if ip_address(address) in subnet
+    ]
+
+
 class Ring:
     """One TCP connection per rail to the next rank, bound to the rail's address."""
 
     def __init__(self, rank: int, size: int, rails: list[str], devices: list[str]) -> None:
         self.rank, self.size, self.rails, self.devices = rank, size, rails, devices
         self._servers = [_listen(address, RING_PORT) for address in rails]
-        self._next: list[socket.socket] = []
-        self._previous: list[socket.socket] = []
+        # by the number of the rail
+        self._next: dict[int, socket.socket] = {}
+        self._previous: dict[int, socket.socket] = {}
 
     def connect(self, peers: list[list[str]]) -> None:
         """Connect to the addresses of the next rank, one per rail; ``peers`` is indexed by rank."""
         deadline = time.monotonic() + 60
-        self._next = [
-            _connect(theirs, RING_PORT, mine, deadline)
-            for mine, theirs in zip(self.rails, peers[(self.rank + 1) % self.size], strict=False)
-        ]
-        for server in self._servers[: len(self._next)]:
-            connection, _ = server.accept()
-            self._previous.append(connection)
-        for connection in (*self._next, *self._previous):
+        after, before = peers[(self.rank + 1) % self.size], peers[self.rank - 1]
+        self._next = {
+            mine: _connect(after[theirs], RING_PORT, self.rails[mine], deadline)
+            for mine, theirs in joined(self.rails, after)
+        }
+        self._previous = {mine: self._servers[mine].accept()[0] for _theirs, mine in joined(before, self.rails)}
+        if not self._next or not self._previous:
+            raise ConnectionError(f"no address of {self.rails} is in a subnet of both neighbours, {before} and {after}")
+        for connection in (*self._next.values(), *self._previous.values()):
             connection.settimeout(None)
 
     def exchange(self, amount: int) -> None:
@@ -87,13 +107,13 @@ class Ring:
 
         ``amount`` bytes are sent over TCP. With RDMA devices they are only recorded, and fewer are sent.
         """
-        share = amount // max(1, len(self.rails))
+        share = amount // len(self._next)
         size = min(share, STEP_BYTES) if self.devices else share
         for sent in range(0, size, STEP_BYTES):
             piece = bytes(min(STEP_BYTES, size - sent))
-            for connection in self._next:
+            for connection in self._next.values():
                 connection.sendall(piece)
-            for connection in self._previous:
+            for connection in self._previous.values():
                 left = len(piece)
                 while left:
                     got = len(connection.recv(left))
@@ -104,10 +124,11 @@ class Ring:
 
     def _count(self, amount: int) -> None:
         """Record traffic for the lab's simulated counters: ``<sent> <received>`` bytes per line."""
-        for device in self.devices:
+        for number, device in enumerate(self.devices):
+            sent, received = (amount * (number in rails) for rails in (self._next, self._previous))
             try:
                 with (_TRAFFIC / device).open("a", encoding="ascii") as stream:
-                    stream.write(f"{amount} {amount}\n")
+                    stream.write(f"{sent} {received}\n")
             except OSError:
                 return
 
@@ -123,7 +144,8 @@ class Group:
     def meet(self, address: str, port: int, source: str, rails: list[str], timeout: float) -> None:
         """Wait until all ranks have joined. The head listens on the rendezvous address, which must be its own."""
         if self.rank == 0:
-            self._gather(_listen(address, port), rails, timeout)
+            # the name of a Service, which has no address yet: torch's store listens on all interfaces
+            self._gather(_listen("" if address.endswith(".svc") else address, port), rails, timeout)
         else:
             connection = _connect(address, port, source, time.monotonic() + timeout)
             # An idle group says nothing for hours.

@@ -200,3 +200,18 @@ def test_bytes_by_rdma_are_recorded_per_device_and_bytes_by_tcp_are_sent(
         list(pool.map(lambda ring: ring.connect(addresses), rings))
         list(pool.map(lambda ring: ring.exchange(1_000_000), rings))
     assert {path.name: path.read_text() for path in tmp_path.iterdir()} == dict.fromkeys(devices, "500000 500000\n" * 2)
+
+
+def test_three_ranks_in_a_ring_use_the_devices_of_each_cable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ranks, "_TRAFFIC", tmp_path)
+    monkeypatch.setenv("NCCL_IB_SUBNET_AWARE_ROUTING", "1")
+    # cage 0 of each rank meets cage 1 of the next one
+    addresses = [["127.0.12.1", "127.0.31.1"], ["127.0.23.2", "127.0.12.2"], ["127.0.31.3", "127.0.23.3"]]
+    rings = [ranks.Ring(rank, 3, addresses[rank], [f"{rank}-cage0", f"{rank}-cage1"]) for rank in range(3)]
+    with ThreadPoolExecutor(3) as pool:
+        list(pool.map(lambda ring: ring.connect(addresses), rings))
+        list(pool.map(lambda ring: ring.exchange(1000), rings))
+    written = {path.name: path.read_text() for path in tmp_path.iterdir()}
+    assert written == {
+        f"{rank}-cage{cage}": ("0 1000\n" if cage else "1000 0\n") for rank in range(3) for cage in (0, 1)
+    }

@@ -1,0 +1,77 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Serve one group on the three hosts of a ring without a switch, from the example inventory as it stands."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import yaml
+from labcommand import LabCommand
+from sitecommand import Site
+
+NAME = "three-ranks"
+PROFILE = {
+    "name": NAME,
+    "description": "A small model on three hosts",
+    "model": {"repo": "organisation/Model", "arch": "LlamaForCausalLM", "weights_gb": 10},
+    # the first release whose NCCL chooses the device by the subnet
+    "sglang_version": "0.5.22",
+    "images": [{"sglang": "0.5.22", "image": "localhost/gb10/sglang-standin:0.5.22"}],
+    "topology": {"nodes": 3, "tp": 3},
+    "server_args": {"mem_fraction_static": 0.5, "context_length": 8192},
+    "status": "untested",
+    "default_preset": "default",
+    "presets": {"default": {"description": "The only one"}},
+}
+# host -> neighbour -> the RDMA devices of the cable between them
+CABLES = {
+    "spark1": {"spark2": ["rocep1s0f0v0", "roceP2p1s0f0v0"], "spark3": ["rocep1s0f1v0", "roceP2p1s0f1v0"]},
+    "spark2": {"spark3": ["rocep1s0f0v0", "roceP2p1s0f0v0"], "spark1": ["rocep1s0f1v0", "roceP2p1s0f1v0"]},
+    "spark3": {"spark1": ["rocep1s0f0v0", "roceP2p1s0f0v0"], "spark2": ["rocep1s0f1v0", "roceP2p1s0f1v0"]},
+}
+
+
+@pytest.fixture(scope="module")
+def site(make_lab: Callable[..., LabCommand], tmp_path_factory: pytest.TempPathFactory) -> Site:
+    lab = make_lab("3x-gb10-ring", "lab")
+    lab.up(nodes=3, layout="ring", kubernetes=True)
+    profiles = tmp_path_factory.mktemp("profiles")
+    (profiles / f"{NAME}.yml").write_text(yaml.safe_dump(PROFILE), encoding="utf-8")
+    values: dict[str, Any] = {"gb10_profile_dirs": [str(profiles)], "profile": NAME, "preset": "default"}
+    return Site(lab, group=NAME, values=values)
+
+
+def test_a_ring_of_three_is_deployed_and_every_pair_is_proven_on_its_own_cable(site: Site) -> None:
+    said = site.play("site")
+    verdict = json.loads(next(site.lab.results.glob("**/transport.json")).read_text(encoding="utf-8"))
+    assert (verdict["transport_class"], verdict["satisfied"]) == ("rdma", True)
+    pods = {f"spark{rank + 1}": f"{NAME}-{rank}-0" for rank in range(3)}
+    pairs = [
+        f"{pods[host]} to {pods[peer]} ({', '.join(devices)})"
+        for host, cables in CABLES.items()
+        for peer, devices in cables.items()
+    ]
+    told = " ".join(said.split())
+    assert not [pair for pair in pairs if not re.search(rf"Cable {re.escape(pair)}: [\d.]+ MB by RDMA", told)], told
+    # the gate of every rank agrees
+    site.incarnations()
+
+
+def test_every_rank_has_exactly_the_networks_of_its_cables(site: Site) -> None:
+    pods = site.pods()
+    assert len(pods) == 3
+    for rank, pod in enumerate(pods):
+        attached = json.loads(pod["metadata"]["annotations"]["k8s.v1.cni.cncf.io/networks"])
+        assert len(attached) == 4
+        shown = site.kubectl("exec", pod["metadata"]["name"], "-c", "sglang", "--", "env").splitlines()
+        devices = sorted(device for cable in CABLES[f"spark{rank + 1}"].values() for device in cable)
+        env = dict(line.split("=", 1) for line in shown if "=" in line)
+        assert sorted(env["NCCL_IB_HCA"].removeprefix("=").split(",")) == devices
+        assert (env["NCCL_SOCKET_IFNAME"], env["GLOO_SOCKET_IFNAME"]) == ("=eth0", "eth0")
+        assert (env["NCCL_IB_SUBNET_AWARE_ROUTING"], env["NCCL_IB_MERGE_NICS"]) == ("1", "0")
