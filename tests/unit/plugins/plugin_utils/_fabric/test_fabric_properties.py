@@ -10,11 +10,13 @@ from dataclasses import replace
 from ipaddress import ip_address, ip_interface, ip_network
 from typing import Any
 
+import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import has_errors
 from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.model import SCHEMES, Plan
 from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.plan import plan_fabric
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from ring_samples import cabled_plan
 
 PORTS = ["enp1s0f0np0", "enP2p1s0f0np0", "enp1s0f1np1", "enP2p1s0f1np1"]
 
@@ -120,3 +122,19 @@ def test_the_order_of_rails_moves_no_address(variables: dict[str, dict[str, Any]
         assert {replace(vf, rail_index=0) for vf in other.hosts[name].vfs} == {
             replace(vf, rail_index=0) for vf in host.vfs
         }
+
+
+@pytest.mark.parametrize("count", range(3, 8))
+def test_a_new_host_and_the_cable_that_closes_the_ring_move_no_address(count: int) -> None:
+    def functions(hosts: int, *, closed: bool) -> dict[tuple[str, str], dict[str, Any]]:
+        plan = cabled_plan(hosts, closed=closed)
+        kept = ("address", "mac", "rail", "rdma_device")
+        return {(n, vf["netdev"]): {k: vf[k] for k in kept} for n, host in plan["hosts"].items() for vf in host["vfs"]}
+
+    chain, longer, ring = (
+        functions(count, closed=False),
+        functions(count + 1, closed=False),
+        functions(count + 1, closed=True),
+    )
+    assert 0 < len(chain) < len(longer) < len(ring)
+    assert chain.items() <= longer.items() <= ring.items()
