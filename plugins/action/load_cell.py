@@ -65,6 +65,11 @@ class ActionModule(ControllerAction):
         if not target.model:
             target = replace(target, model=self._served(target))
         result["server_info"] = asyncio.run(server_info(target))
+        if result["server_info"].get("is_embedding"):
+            raise AnsibleActionFail(
+                f"{target.url} serves a model for embeddings or reranking, which generates no tokens to measure. "
+                "Measure it with a client for embeddings, such as genai-bench"
+            )
         verified = draft_tokens(result["server_info"])
         workloads = [replace(w, draft_tokens=w.draft_tokens or verified) for w in workloads]
         for i, workload in enumerate(workloads, start=1):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
@@ -86,6 +86,21 @@ class Catalogue:
     def options(self) -> dict[str, Flag]:
         """Return the flags by every spelling that the parser accepts."""
         return {name: flag for flag in self.flags for name in flag.names}
+
+    def with_fork(self, carries: Iterable[str]) -> Catalogue:
+        """Return the flags of an image that is a fork of the release.
+
+        ``--flag=value`` adds a choice to a flag, or a flag with a value; ``--flag`` alone adds a switch.
+        """
+        flags = {flag.name: flag for flag in self.flags}
+        for name, equals, value in (word.partition("=") for word in carries if word.startswith("--")):
+            known = flags.get(self.options[name].name) if name in self.options else None
+            if known is None:
+                dest = name.lstrip("-").replace("-", "_")
+                flags[name] = Flag(name, dest, (name,), nargs=None if equals else 0, default=None if equals else False)
+            elif known.choices is not None and equals:
+                flags[known.name] = replace(known, choices=(*known.choices, value))
+        return replace(self, flags=tuple(flags.values()))
 
 
 class History:

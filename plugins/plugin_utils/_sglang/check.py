@@ -81,7 +81,8 @@ def check(
 ) -> Report:
     """Check a command line; raise ValueError if ``sglang`` is not a version."""
     version = Version.parse(sglang)
-    catalogue, findings = knowledge.history.nearest(version)
+    released, findings = knowledge.history.nearest(version)
+    catalogue = released.with_fork(setting.carries)
     parsed = parse_flags(catalogue, knowledge.history, argv)
     items, notes = translate(parsed.items, catalogue, knowledge.history)
     translated = [word for item in items for word in item.argv]

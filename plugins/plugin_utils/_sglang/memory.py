@@ -191,6 +191,11 @@ def _cache(
         result.lines.append(f"tokens: {result.tokens} if all of {room:.1f} GiB held KV")
     else:
         result.lines.append(f"tokens: {room:.1f} GiB / {size / 1024:.1f} KiB = {result.tokens}")
+    limit = context.get("max_total_tokens")
+    if limit and limit < result.tokens:
+        unused = (result.tokens - limit) * size / GIB
+        result.tokens = int(limit)
+        result.lines.append(f"tokens: {limit}, because max_total_tokens limits them; {unused:.1f} GiB stay unused")
     if model.sliding_window:
         kept = int(result.tokens * sliding)
         result.lines.append(f"sliding layers: {kept} tokens, of which a request needs its last {model.sliding_window}")

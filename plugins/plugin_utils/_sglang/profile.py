@@ -172,7 +172,7 @@ def resolve(
     patches = select_patches(library.patches, merged.get("patches") or [], version, where, carries)
     settings, findings = with_sampling(server_args, merged.get("sampling") or {}, where)
     written_for = Version.parse(str(merged["sglang_version"]))
-    catalogue, source = history.nearest(version)[0], history.nearest(written_for)[0]
+    catalogue, source = (history.nearest(of)[0].with_fork(carries) for of in (version, written_for))
     argv, rendered = render_argv(settings, catalogue, history, where, source)
     env, dropped = translate_env(env, written_for, version, where)
     findings += [*rendered, *dropped, *status_findings(merged, version, where)]

@@ -41,6 +41,9 @@ def workload_findings(resolved: ResolvedProfile, workloads: Sequence[Mapping[str
     slots = next((c["becomes"] for c in reversed(resolved.changes) if c["key"] == "max_running_requests"), slots)
     limit = resolved.server_args.get("context_length") or resolved.model.get("max_context")
     found = []
+    if resolved.server_args.get("is_embedding"):
+        reason = "the model is for embeddings or reranking, so it generates no tokens to measure"
+        found.append(Finding("error", "sweep.embedding", "is_embedding", True, reason, "Sweep a model that generates"))
     for number, workload in enumerate(workloads):
         key, streams = f"workloads.{number}", workload["concurrency"]
         length = workload.get("context_tokens", 0) + workload.get("max_tokens", 1)

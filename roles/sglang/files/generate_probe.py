@@ -3,18 +3,50 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Readiness probe of a head: a short streamed generation must return a token. Runs in the pod; standard library only.
 
-``--measure`` times one stream instead, ``--get`` prints the answer to a GET request; the collection's roles use both.
+A model for embeddings or reranking, which generates nothing, must embed a text instead. ``--measure`` times one stream
+or one embedding, ``--get`` prints the answer to a GET request; the collection's roles use both.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import http.client
 import json
 import sys
 import time
 from collections.abc import Iterator
 from typing import Any
+
+
+def answered(connection: http.client.HTTPConnection, path: str, body: dict[str, Any]) -> http.client.HTTPResponse:
+    """Return the answer to a POST; raise OSError or ValueError."""
+    connection.request("POST", path, json.dumps(body), {"Content-Type": "application/json"})
+    response = connection.getresponse()
+    if response.status != http.client.OK:
+        raise ValueError(f"HTTP {response.status}")
+    return response
+
+
+def generates(host: str, port: int, timeout: float) -> bool:
+    """Return whether the model generates text; the second name of the path is that of releases up to 0.5.11."""
+    for path in ("/model_info", "/get_model_info"):
+        with contextlib.suppress(OSError, ValueError, http.client.HTTPException):
+            return bool(json.loads(fetch(host, port, path, min(timeout, 5))).get("is_generation", True))
+    return True
+
+
+def embed(host: str, port: int, timeout: float, words: int) -> dict[str, float]:
+    """Return the tokens of one embedded text, tokens per second and the seconds of the request, as `measure` does."""
+    started = time.monotonic()
+    connection = http.client.HTTPConnection(host, port, timeout=timeout)
+    body = {"model": "default", "input": " ".join(["count"] * words)}
+    answer = json.loads(answered(connection, "/v1/embeddings", body).read())
+    took = time.monotonic() - started
+    tokens = int((answer.get("usage") or {}).get("prompt_tokens") or 0)
+    if not answer.get("data") or not tokens:
+        raise ValueError("the answer contained no embedding")
+    return {"tokens": tokens, "tokens_per_second": round(tokens / took, 2), "first_token_seconds": round(took, 3)}
 
 
 def chunks(host: str, port: int, timeout: float, tokens: int) -> Iterator[dict[str, Any]]:
@@ -30,11 +62,7 @@ def chunks(host: str, port: int, timeout: float, tokens: int) -> Iterator[dict[s
         "stream": True,
         "stream_options": {"include_usage": True},
     }
-    connection.request("POST", "/v1/completions", json.dumps(body), {"Content-Type": "application/json"})
-    response = connection.getresponse()
-    if response.status != http.client.OK:
-        raise ValueError(f"HTTP {response.status}")
-    for raw in response:
+    for raw in answered(connection, "/v1/completions", body):
         line = raw.decode(errors="replace").strip()
         if time.monotonic() > deadline:
             raise TimeoutError(f"no answer in {timeout:.0f} s")
@@ -94,9 +122,12 @@ def main() -> int:
         if options.get:
             print(fetch(options.host, options.port, options.get, options.timeout))
         elif options.measure:
-            print(json.dumps(measure(options.host, options.port, options.timeout, options.measure)))
-        else:
+            timed = measure if generates(options.host, options.port, options.timeout) else embed
+            print(json.dumps(timed(options.host, options.port, options.timeout, options.measure)))
+        elif generates(options.host, options.port, options.timeout):
             first_token(options.host, options.port, options.timeout)
+        else:
+            embed(options.host, options.port, options.timeout, 4)
     except (OSError, ValueError, http.client.HTTPException) as error:
         print(f"not ready: {error}", file=sys.stderr)
         return 1

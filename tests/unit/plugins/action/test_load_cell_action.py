@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from test_sweep_actions import play
@@ -28,6 +28,7 @@ class Server(BaseHTTPRequestHandler):
 
     running = 0
     tokens = 0
+    info: ClassVar[dict[str, Any]] = {"speculative_num_draft_tokens": 4, "device": "cpu"}
 
     def answer(self, body: str) -> None:
         self.send_response(200)
@@ -36,7 +37,7 @@ class Server(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         if self.path == "/server_info":
-            return self.answer(json.dumps({"speculative_num_draft_tokens": 4, "device": "cpu"}))
+            return self.answer(json.dumps(self.info))
         made = type(self).tokens
         return self.answer(
             f"sglang:num_running_reqs {type(self).running}\n"
@@ -98,6 +99,14 @@ def test_no_client_measures_a_server_that_serves_other_requests(
         (answer,) = play(tmp_path, cell(url, client=client))
         assert [c["status"] for c in answer["cells"]] == ["shared"]
         assert "already runs 3 requests" in answer["msg"]
+
+
+def test_a_server_that_embeds_has_no_tokens_to_measure(server: tuple[type[Server], str], tmp_path: Path) -> None:
+    kind, url = server
+    kind.info = {"is_embedding": True}
+    (answer,) = play(tmp_path, cell(url) | {"ignore_errors": True})
+    assert answer["failed"]
+    assert "generates no tokens to measure" in answer["msg"]
 
 
 def test_the_figures_of_one_server_are_kept_as_a_sweep_of_one_cell(
