@@ -1,14 +1,16 @@
 #!/usr/bin/env python3
 # Copyright: The gb10.cluster authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Write the tables of variables into the pages; with ``--check`` only compare.
+"""Write the tables of variables and of disk space into the pages; with ``--check`` only compare.
 
-The tables are generated from the roles' argument specs and defaults and from meta/shared_variables.yml.
+The tables are generated from the roles' argument specs and defaults and from meta/shared_variables.yml; the table of
+disk space is generated from the profiles.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import re
 import sys
 from collections.abc import Iterable, Mapping
@@ -127,6 +129,20 @@ def shared_table(group: Mapping[str, Any]) -> str:
     return table(["variable", "where", "default", "meaning"], rows)
 
 
+def disk_table() -> str:
+    """Return the size on disk of every profile's model, with the largest of its separate draft models."""
+    facts = [json.loads(path.read_text(encoding="utf-8")) for path in ROOT.glob("profiles/models/*.json")]
+    sizes = {model["repo"].lower(): model.get("weights_gb", 0) for model in facts}
+    rows = []
+    for path in sorted(ROOT.glob("profiles/*.yml")):
+        profile = _load(path)
+        flags = [one.get("server_args") or {} for one in (profile, *(profile.get("presets") or {}).values())]
+        drafts = [sizes.get(str(one.get("speculative_draft_model_path")).lower(), 0) for one in flags]
+        weights = sizes[profile["model"]["repo"].lower()] + max(drafts)
+        rows.append([f"`{path.stem}`", str(profile["topology"]["nodes"]), f"{weights:.0f} GB"])
+    return table(["profile", "nodes", "model on each node"], rows)
+
+
 def pages() -> dict[Path, dict[str, str]]:
     """Return every page with generated parts, and these parts."""
     groups = {group["id"]: group for group in shared()}
@@ -134,6 +150,7 @@ def pages() -> dict[Path, dict[str, str]]:
     by_role = "\n\n".join(f"### [{role}](../roles/{role}/README.md)\n\n{role_tables(role)}" for role in roles())
     result = {ROOT / "roles" / role / "README.md": {"variables": role_tables(role)} for role in roles()}
     result[ROOT / "docs" / "variables.md"] = {"shared": common, "roles": by_role}
+    result[ROOT / "docs" / "prepare.md"] = {"disks": disk_table()}
     result[ROOT / "docs" / "fabric.md"] = {"fabric variables": shared_table(groups["fabric"])}
     return result
 
