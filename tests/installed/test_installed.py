@@ -14,6 +14,7 @@ import tarfile
 from pathlib import Path
 
 import pytest
+import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 BIN = Path(sys.executable).parent
@@ -97,6 +98,21 @@ def test_the_documentation_follows_the_schema_of_a_documentation_site(home: Path
     # antsibull-docs looks for ansible-doc beside this Python, and ansible-doc looks there for other collections
     shown = run(BIN / "antsibull-docs", *lint, home, cwd=home)
     assert shown.stdout.strip() == ""
+
+
+def test_an_execution_environment_gets_what_the_collection_needs(
+    artifact: Path, collections: Path, tmp_path: Path
+) -> None:
+    """Build the context of the image; a registry would be needed for the image itself."""
+    definition = yaml.safe_load((ROOT / "execution-environment.yml").read_text(encoding="utf-8"))
+    definition["dependencies"]["galaxy"]["collections"] = [{"name": str(artifact), "type": "file"}]
+    (tmp_path / "ee.yml").write_text(yaml.safe_dump(definition), encoding="utf-8")
+    run(BIN / "ansible-builder", "create", "-f", tmp_path / "ee.yml", "-c", tmp_path / "context", cwd=tmp_path)
+    assert "fedora" in (tmp_path / "context" / "Containerfile").read_text(encoding="utf-8")
+    found = yaml.safe_load(run(BIN / "ansible-builder", "introspect", collections, cwd=tmp_path).stdout)
+    wanted = (ROOT / "meta" / "ee-requirements.txt").read_text(encoding="utf-8").splitlines()
+    # ansible-builder leaves out PyYAML, which every execution environment has.
+    assert {one.split()[0] for one in found["python"]} == {one for one in wanted if one[0] not in "#P"}
 
 
 def test_every_playbook_is_found_by_its_full_name(collections: Path, home: Path) -> None:
