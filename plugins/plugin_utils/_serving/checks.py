@@ -10,6 +10,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding
+from ansible_collections.gb10.cluster.plugins.module_utils._common.versions import Version
 
 from .._sglang.owned import OWNED_FLAGS
 from .cables import Cabling, check_cables
@@ -18,6 +19,8 @@ from .model import Profile, Settings
 
 # The pod's label statefulset.kubernetes.io/pod-name and the hash that StatefulSets append must fit in 63 characters.
 INSTANCE_LENGTH = 45
+# Older releases leak proxy operations on ARM.
+NCCL_ON_ARM = "2.29.3"
 _INSTANCE = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 
 SECRET_FLAGS = frozenset({"--api-key", "--admin-api-key", "--ssl-keyfile-password"})
@@ -37,6 +40,7 @@ def check(fabric: Mapping[str, Any], profile: Profile, settings: Settings) -> li
         *_workload(settings),
         *_topology(profile, settings),
         *_flags(profile),
+        *_nccl(profile, settings),
         *check_profile_env(profile.env, f"profile {profile.name}/{profile.preset}"),
         *check_profile_env(settings.env, "serving_plan_env"),
         *_models(profile, settings),
@@ -45,6 +49,21 @@ def check(fabric: Mapping[str, Any], profile: Profile, settings: Settings) -> li
         *(check_cables(fabric, profile, settings) if len(settings.nodes) > 1 else ()),
         *_taken(settings),
     ]
+
+
+def _nccl(profile: Profile, settings: Settings) -> Iterator[Finding]:
+    arm = settings.platform == "gb10" and len(settings.nodes) > 1
+    if arm and not Version.parse(profile.nccl).within(NCCL_ON_ARM, None):
+        yield Finding(
+            "warning",
+            "serving.nccl.arm",
+            "image",
+            profile.image,
+            f"it comes with NCCL {profile.nccl}; before {NCCL_ON_ARM} ranks on ARM can hang without a message",
+            f"Use an image with a newer NCCL, and list it in the profile with carries: [nccl>={NCCL_ON_ARM}]",
+            f"profile {profile.name}/{profile.preset}",
+            "sglang#33289, nccl#2353",
+        )
 
 
 def _error(rule: str, key: str, value: Any, reason: str, remedy: str, *, where: str = "") -> Finding:

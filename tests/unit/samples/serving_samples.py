@@ -59,6 +59,7 @@ def profile(**changes: Any) -> Profile:
         "pp": 1,
         "ep": 1,
         "argv": ("--attention-backend", "triton", "--mem-fraction-static", "0.6"),
+        "nccl": "2.29.7",
     }
     return Profile(**(values | changes))
 

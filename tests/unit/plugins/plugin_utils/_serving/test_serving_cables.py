@@ -90,7 +90,7 @@ def test_ranks_without_a_common_rail_meet_at_a_name_of_the_head_on_the_pod_netwo
 
 @pytest.mark.parametrize("fabric", [cabled_plan(3), cabled_plan(6), cabled_plan(4, closed=False)])
 def test_two_neighbours_are_a_direct_pair_for_any_nccl(fabric: dict[str, Any]) -> None:
-    plan, findings = group(fabric, 2, 3, nccl="2.28.9")
+    plan, findings = group(fabric, 2, 3, nccl="2.29.7")
     assert findings == []
     assert plan.rendezvous == Rendezvous("10.102.0.2", 20000)
     assert [n.rdma_device for n in plan.ranks[1].networks] == ["rocep1s0f1v0", "roceP2p1s0f1v0"]
@@ -175,7 +175,7 @@ def test_a_half_without_a_cable_gives_ranks_different_numbers_of_devices() -> No
 
 
 def test_tcp_needs_no_cable() -> None:
-    plan, findings = group(cabled_plan(4, closed=False), 1, 2, 3, 4, tp=2, nccl="2.27.5", transport="socket")
+    plan, findings = group(cabled_plan(4, closed=False), 1, 2, 3, 4, tp=2, nccl="2.29.7", transport="socket")
     assert rules(findings) == ["serving.rendezvous.pod_network"]
     assert (plan.ranks[1].env["NCCL_NET"], plan.ranks[1].env["NCCL_SOCKET_IFNAME"]) == ("Socket", "=eth0")
     assert (plan.expect.networks, plan.cables) == (("Socket",), ())
@@ -189,7 +189,7 @@ def test_nodes_on_a_switch_use_it_although_two_have_a_cable_too() -> None:
                 {"rail": "switch", "rail_index": 9, "vf_index": index, "rdma_device": f"mlx5_0v{index}", "prefix": 24}
                 | {"address": f"10.200.{index}.{number}", "nad": f"gb10-switch-vf{index}", "netdev": f"eth1v{index}"}
             )
-    plan, findings = group(fabric, 1, 2, 3, nccl="2.27.5")
+    plan, findings = group(fabric, 1, 2, 3, nccl="2.29.7")
     assert findings == []
     assert [n.name for n in plan.ranks[2].networks] == ["gb10-switch-vf0"]
     assert plan.expect.min_devices == 1

@@ -215,6 +215,15 @@ def test_an_error_of_the_fabric_plan_stops_the_serving_plan() -> None:
     assert rules(plan_group(broken, profile(), settings())[1]) == {"fabric.address.duplicate"}
 
 
+@pytest.mark.parametrize(
+    ("nccl", "platform", "warned"), [("2.28.9", "gb10", True), ("2.29.3", "gb10", False), ("2.28.9", "b300", False)]
+)
+def test_an_nccl_that_hangs_on_arm_is_warned_of(nccl: str, platform: str, warned: bool) -> None:
+    plan, findings = plan_group(fabric(), profile(nccl=nccl), settings(platform=platform))
+    assert plan.ranks
+    assert [finding.rule for finding in findings if finding.rule == "serving.nccl.arm"] == ["serving.nccl.arm"] * warned
+
+
 def test_warnings_do_not_stop_the_plan() -> None:
     plan, findings = plan_group(fabric(), profile(), settings(rdma_mode="none", env={"NCCL_DEBUG": "WARN"}))
     assert rules(findings) == {"serving.rdma.none", "serving.env.silent"}
