@@ -19,12 +19,14 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.render import
 LIBRARY = Library.load()
 NEWEST = [str(catalogue.version) for catalogue in LIBRARY.knowledge.history.catalogues[-3:]]
 TYPES = {
+    "BailingMoeV3ForCausalLM": "bailing_hybrid",
     "DFlash2DraftModel": "qwen3",
     "Gemma4AssistantForCausalLM": "gemma4_assistant",
     "Gemma4ForConditionalGeneration": "gemma4",
     "Glm4MoeForCausalLM": "glm4_moe",
     "GptOssForCausalLM": "gpt_oss",
     "InklingForConditionalGeneration": "inkling_mm_model",
+    "LingDSparkModel": "qwen3",
     "Llama4ForConditionalGeneration": "llama4",
     "MiniMaxM2ForCausalLM": "minimax_m2",
     "MistralLarge3ForCausalLM": "deepseek_v3",
