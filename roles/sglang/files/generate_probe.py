@@ -29,10 +29,9 @@ def answered(connection: http.client.HTTPConnection, path: str, body: dict[str, 
 
 
 def generates(host: str, port: int, timeout: float) -> bool:
-    """Return whether the model generates text; the second name of the path is that of releases up to 0.5.11."""
-    for path in ("/model_info", "/get_model_info"):
-        with contextlib.suppress(OSError, ValueError, http.client.HTTPException):
-            return bool(json.loads(fetch(host, port, path, min(timeout, 5))).get("is_generation", True))
+    """Return whether the model generates text; without an answer it is assumed to."""
+    with contextlib.suppress(OSError, ValueError, http.client.HTTPException):
+        return bool(json.loads(fetch(host, port, "/model_info", min(timeout, 5))).get("is_generation", True))
     return True
 
 

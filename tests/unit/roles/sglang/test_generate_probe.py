@@ -61,8 +61,6 @@ def probe(answers: dict[str, str], *words: str) -> subprocess.CompletedProcess[s
         ({"/v1/completions": STREAM}, 0),
         ({"/v1/completions": "data: [DONE]\n\n"}, 1),
         (EMBEDS, 0),
-        # releases up to 0.5.11
-        ({"/get_model_info": EMBEDS["/model_info"], "/v1/embeddings": EMBEDDED}, 0),
         (EMBEDS | {"/v1/embeddings": json.dumps({"data": [], "usage": {}})}, 1),
         (EMBEDS | {"/v1/embeddings": "busy"}, 1),
         ({"/model_info": EMBEDS["/model_info"]}, 1),
