@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.profile import TIMEOUTS
 
 FILE = Path(__file__).resolve().parents[4] / "roles/sglang/files/group_supervisor.py"
 SPEC = importlib.util.spec_from_file_location("group_supervisor", FILE)
@@ -63,12 +65,24 @@ def busy(checks: int) -> tuple[Any, float]:
     return memory, checks * 5.0
 
 
-COLD = supervisor.Limits(stuck_after=120, first_step=1800)
+COLD = supervisor.Limits()
+SIX_MINUTES = 360
+
+
+def test_every_default_limit_allows_a_first_step_of_six_minutes() -> None:
+    defaults = yaml.safe_load((FILE.parents[1] / "defaults/main.yml").read_text(encoding="utf-8"))
+    assert (defaults["sglang_stuck_after"], defaults["sglang_first_step_timeout"]) == (
+        COLD.stuck_after,
+        COLD.first_step,
+    )
+    for name in ("sglang_first_step_timeout", "sglang_startup_timeout", "sglang_wait_timeout"):
+        assert defaults[name] >= 3 * SIX_MINUTES, name
+    assert all(int(seconds) >= 2 * SIX_MINUTES for seconds in TIMEOUTS.values())
 
 
 def test_a_first_step_of_six_minutes_is_no_reason_to_restart() -> None:
     memory, now = busy(1)
-    said = [supervisor.decide(group("a", "b"), False, memory, COLD, now + t, "") for t in range(0, 360, 5)]
+    said = [supervisor.decide(group("a", "b"), False, memory, COLD, now + t, "") for t in range(0, SIX_MINUTES, 5)]
     assert set(said) == {""}
     assert "stuck for 1800 s" in supervisor.decide(group("a", "b"), False, memory, COLD, now + 1800, "")
 
