@@ -99,10 +99,19 @@ def model_type(arch: str) -> str:
     raise ValueError(f"the transformers of this release does not know {arch}; give the model's config.json")
 
 
+PARTS: dict[str, dict[str, Any]] = {
+    "gemma4_assistant": {
+        "text_config": {"model_type": "gemma4_text", "hidden_size_per_layer_input": 0, "vocab_size_per_layer_input": 0}
+    }
+}
+"""Parts that a model type needs in its config.json, because transformers has no default for them."""
+
+
 def write_model(directory: Path, arch: str, config: Mapping[str, Any] | None) -> Path:
     """Write a model directory that contains only a configuration."""
     directory.mkdir()
-    known = dict(config or {"architectures": [arch], "model_type": model_type(arch), "torch_dtype": "bfloat16"})
+    kind = "" if config else model_type(arch)
+    known = config or {"architectures": [arch], "model_type": kind, "torch_dtype": "bfloat16", **PARTS.get(kind, {})}
     (directory / "config.json").write_text(json.dumps(known))
     return directory
 

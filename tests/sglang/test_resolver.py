@@ -73,3 +73,13 @@ def test_a_refusal_of_the_release_is_quoted() -> None:
     (answer,) = ask(NEWEST, [{"argv": line.split(), "arch": "Glm4MoeForCausalLM"}])
     assert not answer["accepted"]
     assert "tp_size must be divisible by number of nodes" in answer["message"]
+
+
+def test_a_draft_without_a_configuration_is_accepted() -> None:
+    depth = "--speculative-num-steps 4 --speculative-num-draft-tokens 5 --speculative-eagle-topk 1"
+    line = f"--model-path m --speculative-algorithm NEXTN --speculative-draft-model-path d {depth}"
+    question = {"argv": line.split(), "arch": "Gemma4ForConditionalGeneration"}
+    question |= {"draft_arch": "Gemma4AssistantForCausalLM"}
+    release = sglang_catalogue.unpack("0.5.23")
+    (answer,) = _sglang_environment.ask(release, sglang_catalogue.CACHE, [question])
+    assert answer["accepted"], answer["message"]
