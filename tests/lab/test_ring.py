@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import yaml
-from labcommand import LabCommand
+from labcommand import LabCommand, recap
 from sitecommand import Site
 
 NAME = "three-ranks"
@@ -75,3 +75,8 @@ def test_every_rank_has_exactly_the_networks_of_its_cables(site: Site) -> None:
         assert sorted(env["NCCL_IB_HCA"].removeprefix("=").split(",")) == devices
         assert (env["NCCL_SOCKET_IFNAME"], env["GLOO_SOCKET_IFNAME"]) == ("=eth0", "eth0")
         assert (env["NCCL_IB_SUBNET_AWARE_ROUTING"], env["NCCL_IB_MERGE_NICS"]) == ("1", "0")
+
+
+def test_a_second_run_on_a_ring_of_three_changes_nothing(site: Site) -> None:
+    counts = recap(site.play("site"), "changed")
+    assert counts == dict.fromkeys(counts, 0)
