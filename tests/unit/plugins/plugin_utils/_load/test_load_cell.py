@@ -118,6 +118,11 @@ def test_a_cell_whose_server_accepts_every_draft_is_garbage(longest: int | None,
     assert [g["kind"] for g in cell["runs"][0]["garbage"]] == ["accept_pinned"] * (status == "garbage")
 
 
+def test_a_forced_answer_repeats_itself_so_its_accept_length_is_no_sign() -> None:
+    cell = run(LongStub(), Workload(concurrency=2, max_tokens=350, forced=True), Server(longest_step=3))
+    assert (cell["status"], cell["runs"][0]["garbage"]) == ("ok", [])
+
+
 PINNED = {"tokens": 24_000, "requests": 8, "accept_length": 3.0, "accept_length_source": "counters", "longest_step": 3}
 
 
