@@ -45,6 +45,10 @@ def vf(lab: LabCommand) -> LabCommand:
     return lab
 
 
+def is_uuid(text: str) -> bool:
+    return re.fullmatch("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", text) is not None
+
+
 def eventually(lab: LabCommand, host: str, script: str, wanted: Callable[[str], bool], within: float = SOON_S) -> str:
     """Repeat a script until it prints the wanted output, and return the output."""
     end = time.monotonic() + within
@@ -170,6 +174,10 @@ def test_reboot_forgets_vfs_but_not_files(vf: LabCommand, how: str) -> None:
         vf("reboot", "spark1")
     else:
         vf("exec", "spark1", "--", "reboot", check=False)
+        # systemd still says "running" for a moment before it stops
+        eventually(
+            vf, "spark1", "cat /proc/sys/kernel/random/boot_id", lambda out: is_uuid(out) and out != boot, BOOT_S
+        )
         eventually(vf, "spark1", "systemctl is-system-running --wait", lambda out: out == "running", BOOT_S)
     assert vf.shell("spark1", "cat /proc/sys/kernel/random/boot_id") != boot
     assert vf.shell("spark1", f"cat {PF}/sriov_numvfs; ls /etc/kept") == "0\n/etc/kept"
