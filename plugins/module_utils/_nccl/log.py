@@ -246,7 +246,7 @@ class NcclLog:
         comm.shared_id = shared or comm.shared_id
 
     def _selected(self, process: Process, tid: str, name: str) -> None:
-        name = self._unglued(name)
+        name = self._without_host(name)
         process.selections[name] += 1
         process.pending_network[tid] = name
 
@@ -294,7 +294,7 @@ class NcclLog:
         listed = process.socket_devices if socket else process.ib_devices
         listed += [device for device in devices if device not in listed]
 
-    def _unglued(self, name: str) -> str:
+    def _without_host(self, name: str) -> str:
         """Return the network's name without the host name of the line that ran into it (``Socketspark1``)."""
         if name in says.KNOWN_NAMES or says.IBEXT.fullmatch(name):
             return name

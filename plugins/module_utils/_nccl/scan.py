@@ -163,5 +163,6 @@ def _without_next_head(body: str, following: Origin) -> str:
     if not following.pid:
         return body
     at = body.rfind(f":{following.pid}:{following.tid}")
-    # The host of the next statement may be glued to the last word, as in "Socketspark1". NcclLog._unglued removes it.
+    # Two processes may write to one line, so a host name may follow the last word without a space, for example
+    # "Socketspark1". NcclLog._without_host removes it.
     return body[:at]
