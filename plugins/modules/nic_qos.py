@@ -11,6 +11,7 @@ module: nic_qos
 short_description: Configure a lossless class for RoCE on a host's ConnectX ports, also after a reboot
 version_added: 0.1.0
 author: The gb10.cluster authors (@gb10)
+extends_documentation_fragment: [gb10.cluster.converging]
 description:
   - Makes the ports trust DSCP, assigns the DSCPs of RoCE and of its congestion notifications (CNP) to separate classes,
     and enables PFC only for the class of RoCE, so that this class pauses instead of dropping packets.
@@ -18,15 +19,9 @@ description:
   - This helps only if the switch has the same classes and C(NCCL_IB_TC=106) is set, which marks NCCL's packets with
     DSCP 26.
 attributes:
-  check_mode:
-    support: full
-    description: Returns what would change without changing it.
   diff_mode:
     support: full
     description: Shows the classes of every port before and after.
-  idempotent:
-    support: full
-    description: A second run changes nothing.
   platform:
     support: full
     platforms: linux

@@ -11,21 +11,16 @@ module: node_tuning
 short_description: Keep a host reachable and steady while it serves a model
 version_added: 0.1.0
 author: The gb10.cluster authors (@gb10)
+extends_documentation_fragment: [gb10.cluster.converging]
 description:
   - A Spark has one memory for CPU and GPU. The kernel's OOM killer does not see what CUDA takes, so a server that takes
     too much freezes the host. With O(memory_guard), earlyoom ends the server first, and the host stays reachable.
   - Every part can also end the desktop at boot, change C(vm.swappiness), or limit the clock of the GPUs.
   - Records what the host had before the first change. A part that is no longer asked for is put back to that.
 attributes:
-  check_mode:
-    support: full
-    description: Returns what would change without changing it.
   diff_mode:
     support: full
     description: Shows the files before and after.
-  idempotent:
-    support: full
-    description: A second run changes nothing.
   platform:
     support: full
     platforms: linux
@@ -117,31 +112,37 @@ def execute(step: tuning.Step, files: dict[Path, str]) -> None:
     """Carry out one change; raise HostError."""
     for path in step.write:
         system.write_atomic(path, files[path])
+    for package in step.install:
+        install(package)
     for command in step.commands:
-        if command[0] == "apt-get":
-            install(command)
-        else:
-            system.run(command)
+        system.run(command)
+    for package in step.purge:
+        apt("purge", package)
     for path in step.delete:
         path.unlink(missing_ok=True)
         if path.parent.name.endswith(".service.d") and not any(path.parent.iterdir()):
             path.parent.rmdir()
     for command in step.after:
-        system.run(command, timeout=SLOW)
+        system.run(command)
 
 
-def install(command: tuning.Command) -> None:
+def apt(*words: str) -> None:
+    """Run apt-get without questions; raise HostError."""
+    system.run(["env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "-y", "-q", *words], timeout=SLOW)
+
+
+def install(package: str) -> None:
     """Install a package; fetch the package lists first if APT does not know it. Raise HostError with the remedy."""
-    quiet = ("env", "DEBIAN_FRONTEND=noninteractive")
-    if system.run([*quiet, *command], check=False, timeout=SLOW).returncode == 0:
-        return
     try:
-        system.run([*quiet, "apt-get", "-q", "update"], timeout=SLOW)
-        system.run([*quiet, *command], timeout=SLOW)
-    except system.HostError as error:
-        raise system.HostError(
-            f"{error}. Install the package {command[-1]} yourself, or set node_tuning_memory_guard: false."
-        ) from error
+        apt("install", package)
+    except system.HostError:
+        try:
+            apt("update")
+            apt("install", package)
+        except system.HostError as error:
+            raise system.HostError(
+                f"{error}. Install the package {package} yourself, or set node_tuning_memory_guard: false."
+            ) from error
 
 
 def converge(module: AnsibleModule, result: dict[str, Any]) -> None:

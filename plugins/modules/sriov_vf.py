@@ -11,7 +11,7 @@ module: sriov_vf
 short_description: Create virtual functions with stable MACs on a host's ConnectX ports, also after a reboot
 version_added: 0.1.0
 author: The gb10.cluster authors (@gb10)
-extends_documentation_fragment: [gb10.cluster.sysfs]
+extends_documentation_fragment: [gb10.cluster.converging, gb10.cluster.sysfs]
 description:
   - Sets the number of virtual functions (VFs) of every named physical function (PF), and their MAC addresses, to the
     values of the fabric plan. One call handles all PFs of a host.
@@ -19,15 +19,9 @@ description:
     refuses this while another network namespace has a VF, and names the pod and the namespace.
   - The module never changes firmware. Where firmware offers no VFs, the message contains the command that enables them.
 attributes:
-  check_mode:
-    support: full
-    description: Returns what would change without changing it.
   diff_mode:
     support: full
     description: Shows VF counts, MAC addresses and files before and after.
-  idempotent:
-    support: full
-    description: A second run changes nothing.
   platform:
     support: full
     platforms: linux

@@ -18,6 +18,7 @@ from . import system
 Command = tuple[str, ...]
 
 CONSOLE = "multi-user.target"
+EARLYOOM = "earlyoom"
 GUARD = system.UNIT_DIRECTORY / "earlyoom.service.d" / "gb10.conf"
 SWAPPINESS = Path("/etc/sysctl.d/90-gb10.conf")
 CLOCKS = system.UNIT_DIRECTORY / "gb10-gpu-clocks.service"
@@ -92,11 +93,13 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Step:
-    """One change: a sentence for the user, files to write first, commands, and files to delete last."""
+    """One change, and a sentence about it for the user. The fields are carried out in their order."""
 
     what: str
     write: tuple[Path, ...] = ()
+    install: tuple[str, ...] = ()
     commands: tuple[Command, ...] = ()
+    purge: tuple[str, ...] = ()
     delete: tuple[Path, ...] = ()
     after: tuple[Command, ...] = ()
 
@@ -110,54 +113,58 @@ def steps(wanted: Wanted, host: Host, origin: Host, stale: frozenset[Path], pres
     target = CONSOLE if wanted.headless else origin.target
     if target != host.target:
         yield Step(f"default target {target} from the next boot", commands=(("systemctl", "set-default", target),))
-    swappiness = origin.swappiness if wanted.swappiness is None else str(wanted.swappiness)
-    setting = (("sysctl", "-q", "-w", f"vm.swappiness={swappiness}"),) if swappiness != host.swappiness else ()
-    if wanted.swappiness is None:
-        gone = (SWAPPINESS,) if SWAPPINESS in present else ()
-        # Without a file of ours the value is somebody else's.
-        if gone:
-            yield Step(f"vm.swappiness {swappiness} again", commands=setting, delete=gone)
-    elif setting or SWAPPINESS in stale:
-        yield Step(f"vm.swappiness {swappiness}", write=(SWAPPINESS,), commands=setting)
-    yield from _clocks(wanted, stale, present)
-    yield from _guard(wanted, host.guard, origin.guard, stale, present)
+    yield from _swappiness(wanted.swappiness, host.swappiness, origin.swappiness, stale, present)
+    yield from _clocks(wanted.clock_mhz, stale, present)
+    yield from _guard(wanted.guard, host.guard, origin.guard, stale, present)
 
 
-def _clocks(wanted: Wanted, stale: frozenset[Path], present: frozenset[Path]) -> Iterator[Step]:
-    if wanted.clock_mhz is None:
-        if CLOCKS in present:
-            off = (("systemctl", "disable", "--quiet", "--now", CLOCKS.name),)
-            yield Step("clock of the GPUs no longer limited", commands=off, delete=(CLOCKS,), after=(_RELOAD,))
+def _swappiness(
+    wanted: int | None, now: str, origin: str, stale: frozenset[Path], present: frozenset[Path]
+) -> Iterator[Step]:
+    # The value of a host without this collection's file is never changed back, because somebody else may have set it.
+    if wanted is None and SWAPPINESS not in present:
+        return
+    value = origin if wanted is None else str(wanted)
+    commands = (("sysctl", "-q", "-w", f"vm.swappiness={value}"),) if value != now else ()
+    if wanted is None:
+        yield Step(f"vm.swappiness {value} again", commands=commands, delete=(SWAPPINESS,))
+    elif commands or SWAPPINESS in stale:
+        yield Step(f"vm.swappiness {value}", write=(SWAPPINESS,), commands=commands)
+
+
+def _clocks(wanted: int | None, stale: frozenset[Path], present: frozenset[Path]) -> Iterator[Step]:
+    if wanted is None and CLOCKS in present:
+        off = (("systemctl", "disable", "--quiet", "--now", CLOCKS.name),)
+        yield Step("clock of the GPUs no longer limited", commands=off, delete=(CLOCKS,), after=(_RELOAD,))
     elif CLOCKS in stale:
         on = (_RELOAD, ("systemctl", "enable", "--quiet", CLOCKS.name), ("systemctl", "restart", CLOCKS.name))
-        yield Step(f"clock of the GPUs at most {wanted.clock_mhz} MHz", write=(CLOCKS,), commands=on)
+        yield Step(f"clock of the GPUs at most {wanted} MHz", write=(CLOCKS,), commands=on)
 
 
 def _guard(
-    wanted: Wanted, now: Package, origin: Package, stale: frozenset[Path], present: frozenset[Path]
+    wanted: tuple[int, int] | None, now: Package, origin: Package, stale: frozenset[Path], present: frozenset[Path]
 ) -> Iterator[Step]:
-    if wanted.guard is None:
-        if GUARD in present:
-            yield Step("earlyoom as before", delete=(GUARD,), after=(_RELOAD, *_former(origin)))
+    if wanted is None:
+        if GUARD not in present:
+            return
+        purge = () if origin.installed else (EARLYOOM,)
+        former = ("restart",) if origin.enabled else ("disable", "--quiet", "--now")
+        after = (("systemctl", *former, EARLYOOM),) if origin.installed else ()
+        yield Step("earlyoom as before", purge=purge, delete=(GUARD,), after=(_RELOAD, *after))
     elif GUARD in stale or not (now.installed and now.enabled):
-        # The file comes first, so that the package never starts with its own limit of 10 %, which healthy servers pass.
-        install = () if now.installed else (("apt-get", "-y", "-q", "install", "earlyoom"),)
-        on = (("systemctl", "enable", "--quiet", "earlyoom"), ("systemctl", "restart", "earlyoom"))
-        what = f"earlyoom ends the server below {wanted.guard[0]} % of available memory"
-        yield Step(what, write=(GUARD,), commands=(_RELOAD, *install, *on))
-
-
-def _former(origin: Package) -> tuple[Command, ...]:
-    if not origin.installed:
-        return (("apt-get", "-y", "-q", "purge", "earlyoom"),)
-    return (
-        ("systemctl", "restart" if origin.enabled else "disable", *(() if origin.enabled else ("--now",)), "earlyoom"),
-    )
+        yield Step(
+            f"earlyoom ends the server below {wanted[0]} % of available memory",
+            # The file comes first, so that the package never starts with its own limit of 10 %: a healthy server on a
+            # Spark leaves less than that.
+            write=(GUARD,),
+            install=() if now.installed else (EARLYOOM,),
+            commands=(_RELOAD, ("systemctl", "enable", "--quiet", EARLYOOM), ("systemctl", "restart", EARLYOOM)),
+        )
 
 
 def observe() -> Host:
     """Read the host's state; raise HostError."""
-    enabled = system.run(["systemctl", "is-enabled", "earlyoom.service"], check=False).stdout.strip()
+    enabled = system.run(["systemctl", "is-enabled", EARLYOOM], check=False).stdout.strip()
     return Host(
         target=system.run(["systemctl", "get-default"]).stdout.strip(),
         swappiness=system.read_text(Path("/proc/sys/vm/swappiness")) or "",
