@@ -10,8 +10,6 @@ class ModuleDocFragment:
     """Options that name the cluster."""
 
     DOCUMENTATION = r"""
-requirements:
-  - kubernetes
 options:
   kubeconfig:
     description: The kubeconfig on the host that runs the module, normally the controller.

@@ -15,16 +15,8 @@ description:
 author: The gb10.cluster authors (@gb10)
 requirements:
   - PyYAML
-extends_documentation_fragment: [gb10.cluster.readonly]
+extends_documentation_fragment: [gb10.cluster.cluster, gb10.cluster.readonly]
 options:
-  kubeconfig:
-    description: The kubeconfig on the host that runs the module, normally the controller.
-    type: path
-    required: true
-  context:
-    description: The context in the kubeconfig.
-    type: str
-    required: true
   required:
     description: Fail when the API can't be reached.
     type: bool
@@ -85,8 +77,7 @@ def connects(server: str, timeout: float) -> str:
 def main() -> None:
     module = AnsibleModule(
         argument_spec={
-            "kubeconfig": {"type": "path", "required": True},
-            "context": {"type": "str", "required": True},
+            **kubeconfig.CLUSTER_SPEC,
             "required": {"type": "bool", "default": True},
             "timeout": {"type": "float", "default": 5},
         },

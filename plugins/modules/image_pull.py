@@ -18,6 +18,8 @@ description:
   - A node with another digest is refused with both values and with the command that accepts the new one.
   - An image that was imported from a file has no digest of a registry. Its image id is recorded and compared instead.
 author: The gb10.cluster authors (@gb10)
+requirements:
+  - kubernetes
 extends_documentation_fragment: [gb10.cluster.cluster, gb10.cluster.slices]
 attributes:
   check_mode:
@@ -89,8 +91,9 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gb10.cluster.plugins.module_utils._kube import images
-from ansible_collections.gb10.cluster.plugins.module_utils._kube.client import CLUSTER_SPEC, Cluster, ClusterError
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.client import Cluster, ClusterError
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.events import hints, latest_warnings, quoted
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.kubeconfig import CLUSTER_SPEC
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.pod_state import pod_line
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.slices import PROGRESS_SPEC, Slice, poll
 

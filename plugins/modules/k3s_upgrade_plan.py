@@ -15,6 +15,8 @@ description:
     the steps that an interrupted run has already done.
   - Fails with all findings at once if a node would skip a minor release or be downgraded.
 author: The gb10.cluster authors (@gb10)
+requirements:
+  - kubernetes
 extends_documentation_fragment: [gb10.cluster.cluster, gb10.cluster.readonly]
 options:
   namespace:
@@ -99,7 +101,8 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gb10.cluster.plugins.module_utils._common import findings
 from ansible_collections.gb10.cluster.plugins.module_utils._k3s import upgrade
-from ansible_collections.gb10.cluster.plugins.module_utils._kube.client import CLUSTER_SPEC, Cluster, ClusterError
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.client import Cluster, ClusterError
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.kubeconfig import CLUSTER_SPEC
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.labels import INSTANCE, UPGRADE
 
 

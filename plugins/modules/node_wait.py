@@ -15,6 +15,8 @@ description:
   - Fails after O(timeout) seconds with what each node lacks, the newest Warning events, and a remedy if the cause is
     known, such as a missing container runtime. It never prints an API object.
 author: The gb10.cluster authors (@gb10)
+requirements:
+  - kubernetes
 extends_documentation_fragment: [gb10.cluster.cluster, gb10.cluster.slices, gb10.cluster.readonly]
 options:
   nodes:
@@ -79,8 +81,9 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gb10.cluster.plugins.module_utils._k3s.nodes import missing_on_nodes
-from ansible_collections.gb10.cluster.plugins.module_utils._kube.client import CLUSTER_SPEC, Cluster, ClusterError
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.client import Cluster, ClusterError
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.events import hints, latest_warnings, quoted
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.kubeconfig import CLUSTER_SPEC
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.slices import PROGRESS_SPEC, Slice, poll
 
 POLL_SECONDS = 2

@@ -15,6 +15,8 @@ description:
   - Fails after O(timeout) seconds with the same lines, the newest Warning events, and a remedy if the cause is known.
     It never prints an API object.
 author: The gb10.cluster authors (@gb10)
+requirements:
+  - kubernetes
 extends_documentation_fragment: [gb10.cluster.cluster, gb10.cluster.slices, gb10.cluster.readonly]
 options:
   namespace:
@@ -69,8 +71,9 @@ msg:
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gb10.cluster.plugins.module_utils._kube.client import CLUSTER_SPEC, Cluster, ClusterError
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.client import Cluster, ClusterError
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.events import hints, latest_warnings, quoted
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.kubeconfig import CLUSTER_SPEC
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.pod_state import daemons_behind, pod_line, ready
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.slices import PROGRESS_SPEC, Slice, poll
 

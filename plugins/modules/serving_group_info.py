@@ -18,6 +18,8 @@ description:
   - If the group does not become ready, the module fails. Its message quotes the Warning events and the last log lines
     of the ranks in trouble, and gives the cause that NCCL's log lines show, with its remedy.
 author: The gb10.cluster authors (@gb10)
+requirements:
+  - kubernetes
 extends_documentation_fragment: [gb10.cluster.cluster, gb10.cluster.slices, gb10.cluster.readonly]
 options:
   namespace:
@@ -105,8 +107,9 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gb10.cluster.plugins.module_utils._kube import group_status as status
-from ansible_collections.gb10.cluster.plugins.module_utils._kube.client import CLUSTER_SPEC, Cluster, ClusterError
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.client import Cluster, ClusterError
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.events import hints, latest_warnings, quoted
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.kubeconfig import CLUSTER_SPEC
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.labels import INSTANCE, RANK
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.slices import PROGRESS_SPEC, Slice, poll
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.live import SIDECAR

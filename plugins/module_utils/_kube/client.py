@@ -23,17 +23,11 @@ except ImportError:
 
 Json = dict[str, Any]
 
-CLUSTER_SPEC: dict[str, Any] = {
-    "kubeconfig": {"type": "path", "required": True},
-    "context": {"type": "str", "required": True},
-}
-"""Argument spec of the options of the documentation fragment ``cluster``."""
-
 # Seconds that connecting to the API, and its answer to a list request, may take.
 _TIMEOUT = (5, 60)
 _REMEDIES = {
     0: "Check that the API server runs and that this machine reaches it: kubectl cluster-info",
-    401: "Renew the credentials in the kubeconfig; role k3s_server writes them again",
+    401: "Renew the credentials in the kubeconfig; playbook kubernetes writes them again",
     403: "Give the kubeconfig's user this permission; kubectl auth can-i --list shows those that it has",
     404: "Check that it exists; it may have been deleted meanwhile",
 }

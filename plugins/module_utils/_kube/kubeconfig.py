@@ -10,6 +10,12 @@ from typing import Any
 Config = dict[str, Any]
 _SECTIONS = ("clusters", "users", "contexts")
 
+CLUSTER_SPEC: dict[str, Any] = {
+    "kubeconfig": {"type": "path", "required": True},
+    "context": {"type": "str", "required": True},
+}
+"""Argument spec of the options of the documentation fragment ``cluster``."""
+
 
 def empty() -> Config:
     """Return a kubeconfig without a cluster."""
