@@ -7,17 +7,17 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: fabric_health
-short_description: Compare links and error counters with those of the last look
+short_description: Compare links and error counters with those of the previous run
 version_added: 0.1.0
 description:
   - Reads how often the link of each physical function changed, its speed, and the error counters of all RDMA devices.
-  - Compares them with the last look since the host started, and keeps them for the next one.
+  - Compares them with those of the previous run since the host started, and saves them for the next run.
   - Needs root on the host.
 author: The gb10.cluster authors (@gb10)
 extends_documentation_fragment: [gb10.cluster.sysfs]
 attributes:
   check_mode:
-    description: Compares, and does not keep what it read.
+    description: Compares, and does not save what it read.
     support: full
   diff_mode:
     description: There is nothing to show a difference of.
@@ -27,19 +27,21 @@ attributes:
     support: full
 options:
   path:
-    description: File for the last look. A restart of the host sets the counters to zero, so it must not survive one.
+    description:
+      - File in which the snapshot is saved. A restart of the host sets the counters to zero, so the file must not
+        survive a restart.
     type: path
     default: /run/gb10-fabric-health.json
 """
 
 EXAMPLES = r"""
-- name: Compare links and error counters with the last look
+- name: Compare links and error counters with the previous run
   gb10.cluster.fabric_health:
 """
 
 RETURN = r"""
 seconds:
-  description: Seconds since the last look; V(none) if there was none since the host started.
+  description: Seconds since the previous run; V(none) if there was none since the host started.
   returned: always
   type: int
 findings:
@@ -59,12 +61,12 @@ from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import format_findings
-from ansible_collections.gb10.cluster.plugins.module_utils._fabric_check.health import compare, look
+from ansible_collections.gb10.cluster.plugins.module_utils._fabric_check.health import compare, snapshot
 from ansible_collections.gb10.cluster.plugins.module_utils._rdma.counters import SCRIPT
 
 
 def main() -> None:
-    """Look, compare, and keep what was seen."""
+    """Compare a snapshot with the saved one, and save it."""
     module = AnsibleModule(
         argument_spec={
             "sysfs_root": {"type": "path", "default": "/sys"},
@@ -72,27 +74,27 @@ def main() -> None:
         },
         supports_check_mode=True,
     )
-    root, kept = module.params["sysfs_root"], Path(module.params["path"])
+    root, saved = module.params["sysfs_root"], Path(module.params["path"])
     _status, counted, _errors = module.run_command(["/bin/sh", "-c", SCRIPT, "sh", root, root], check_rc=True)
-    now = look(Path(root), counted)
+    now = snapshot(Path(root), counted)
     try:
-        before = json.loads(kept.read_text(encoding="utf-8"))
+        before = json.loads(saved.read_text(encoding="utf-8"))
         seconds = round(time.time() - before["time"])
         findings = list(compare(before, now))
     except FileNotFoundError:
         seconds, findings = None, []
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         module.fail_json(
-            changed=False, msg=f"{kept} is not a look of this module ({error!r}). Remove it and run again."
+            changed=False, msg=f"{saved} is not a snapshot of this module ({error!r}). Remove it and run again."
         )
     if not module.check_mode:
         try:
-            kept.write_text(json.dumps({**now, "time": time.time()}), encoding="utf-8")
+            saved.write_text(json.dumps({**now, "time": time.time()}), encoding="utf-8")
         except OSError as error:
-            module.fail_json(changed=False, msg=f"the look cannot be kept for the next comparison: {error}")
-    since = "the first look since the host started" if seconds is None else f"nothing happened in {seconds} s"
-    told = format_findings(findings) or f"{len(now['links'])} ports: {since}"
-    module.exit_json(changed=False, seconds=seconds, findings=[each.as_dict() for each in findings], msg=told)
+            module.fail_json(changed=False, msg=f"the snapshot cannot be saved for the next run: {error}")
+    since = "the first snapshot since the host started" if seconds is None else f"nothing happened in {seconds} s"
+    said = format_findings(findings) or f"{len(now['links'])} ports: {since}"
+    module.exit_json(changed=False, seconds=seconds, findings=[each.as_dict() for each in findings], msg=said)
 
 
 if __name__ == "__main__":

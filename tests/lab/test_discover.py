@@ -114,10 +114,10 @@ def test_a_pair_at_half_speed_is_named(ring: LabCommand) -> None:
     assert "slower than other ports, which have 200 Gb/s" in said
 
 
-def test_health_tells_what_happened_since_the_last_look(ring: LabCommand) -> None:
+def test_health_tells_what_happened_since_the_previous_run(ring: LabCommand) -> None:
     health = ("fabric", "--tags", "health")
     said = ring.play(*health)
-    assert "the first look since the host started" in said
+    assert "the first snapshot since the host started" in said
     assert changed(said) == 0
     plug(ring, {"spark1-r0": ""})
     plug(ring, PLANNED)

@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Test that link changes, speeds and errors since the last look are told once."""
+"""Test that link changes, speeds and errors since the previous run are reported once."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Host:
     """A sysfs with one port, and the module's file."""
 
     def __init__(self, root: Path, capsys: pytest.CaptureFixture[str]) -> None:
-        self._root, self._capsys, self.kept = root / "sys", capsys, root / "look.json"
+        self._root, self._capsys, self.saved = root / "sys", capsys, root / "snapshot.json"
         self.write(carrier_changes=2, speed=200000, out_of_sequence=0, np_cnp_sent=0)
 
     def write(self, **values: int) -> None:
@@ -30,14 +30,14 @@ class Host:
         for name, value in values.items():
             (netdev if name in {"carrier_changes", "speed"} else counters).joinpath(name).write_text(f"{value}\n")
 
-    def look(self, **more: Any) -> dict[str, Any]:
-        given = {"sysfs_root": str(self._root), "path": str(self.kept), **more}
+    def read(self, **more: Any) -> dict[str, Any]:
+        given = {"sysfs_root": str(self._root), "path": str(self.saved), **more}
         with patch_module_args(given), pytest.raises(SystemExit):
             fabric_health.main()
         return dict(json.loads(self._capsys.readouterr().out))
 
     def rules(self, **more: Any) -> list[tuple[str, Any]]:
-        return [(finding["rule"], finding["value"]) for finding in self.look(**more)["findings"]]
+        return [(finding["rule"], finding["value"]) for finding in self.read(**more)["findings"]]
 
 
 @pytest.fixture
@@ -45,18 +45,18 @@ def host(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Host:
     return Host(tmp_path, capsys)
 
 
-def test_the_first_look_tells_nothing_and_a_quiet_time_is_said(host: Host) -> None:
-    first = host.look()
+def test_the_first_snapshot_reports_nothing_and_a_quiet_time_is_said(host: Host) -> None:
+    first = host.read()
     assert (first["seconds"], first["findings"]) == (None, [])
-    assert first["msg"] == "1 ports: the first look since the host started"
-    second = host.look()
+    assert first["msg"] == "1 ports: the first snapshot since the host started"
+    second = host.read()
     assert second["seconds"] in {0, 1}
     assert second["msg"].startswith("1 ports: nothing happened in ")
     assert not second["changed"]
 
 
-def test_everything_that_happened_is_told_once(host: Host) -> None:
-    host.look()
+def test_everything_that_happened_is_reported_once(host: Host) -> None:
+    host.read()
     host.write(carrier_changes=4, speed=100000, out_of_sequence=7, np_cnp_sent=99)
     expected = [("health.link", 2), ("health.speed", 100000), ("health.errors", "out_of_sequence +7")]
     assert host.rules(_ansible_check_mode=True) == expected
@@ -66,19 +66,19 @@ def test_everything_that_happened_is_told_once(host: Host) -> None:
 
 def test_a_link_that_is_down_has_no_other_speed_and_reset_counters_count_from_zero(host: Host) -> None:
     host.write(out_of_sequence=50)
-    host.look()
+    host.read()
     host.write(carrier_changes=3, speed=-1, out_of_sequence=2)
     assert host.rules() == [("health.link", 1), ("health.errors", "out_of_sequence +2")]
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"time": 1}', '{"time": "x", "links": 3, "counters": {}}'])
 def test_a_file_of_something_else_is_not_overwritten(host: Host, text: str) -> None:
-    host.kept.write_text(text)
-    result = host.look()
+    host.saved.write_text(text)
+    result = host.read()
     assert result["failed"]
     assert "Remove it and run again" in result["msg"]
-    assert host.kept.read_text() == text
+    assert host.saved.read_text() == text
 
 
-def test_a_look_that_cannot_be_kept_fails(host: Host, tmp_path: Path) -> None:
-    assert "cannot be kept" in host.look(path=str(tmp_path / "missing" / "look.json"))["msg"]
+def test_a_snapshot_that_cannot_be_saved_fails(host: Host, tmp_path: Path) -> None:
+    assert "cannot be saved" in host.read(path=str(tmp_path / "missing" / "snapshot.json"))["msg"]
