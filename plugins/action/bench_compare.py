@@ -25,14 +25,12 @@ class ActionModule(ControllerAction):
             reports.append(from_records(Path(options[side]).stem, existing_journal(options[side])))
         rows = regressions(reports[0], reports[1], options["tolerance"])
         bad = [r for r in rows if r["verdict"] in ("worse", "missing")]
-        lines = comparison_lines(rows)
-        head = f"{len(bad)} of {len(rows)} figures are worse or missing"
-        if not rows:
-            head = "There is nothing to compare: no healthy cell in the first set."
+        nothing = [f"There is nothing to compare: no healthy cell in {options['before']}. Measure it again."]
+        lines = comparison_lines(rows) if rows else nothing
         return {
             "changed": False,
             "failed": bool(bad) or not rows,
             "rows": rows,
             "lines": lines,
-            "msg": "\n".join([head, *lines]),
+            "msg": "\n".join(lines),
         }

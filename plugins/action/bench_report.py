@@ -12,12 +12,12 @@ from typing import Any
 
 import yaml
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import ControllerAction
+from ansible_collections.gb10.cluster.plugins.plugin_utils._report.answers import answers
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report.html import page
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report.plots import pictures
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report.presets import with_winners
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report.rows import from_records
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report.sections import data, markdown
-from ansible_collections.gb10.cluster.plugins.plugin_utils._report.table import headlines
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile_files import load_profile
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sweep.action import existing_journal
 
@@ -38,7 +38,7 @@ class ActionModule(ControllerAction):
             f"{dest}.md": "\n".join(markdown(r) for r in reports),
             f"{dest}.json": json.dumps({"reports": [data(r) for r in reports]}, indent=2) + "\n",
         }
-        lines = [line for r in reports for line in headlines(r)]
+        lines = [line for r in reports for line in answers(r).lines]
         last, directory = reports[-1], options["presets_dir"]
         if directory and last.profile and last.ranked:
             profile, winners = with_winners(load_profile(last.profile, [directory, *options["profile_dirs"]]), last)

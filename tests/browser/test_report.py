@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Test the report in a real browser: it fits phones and desktops, fetches nothing, and can be printed."""
+"""Test the report in a real browser: its answers fit the first screen, it fetches nothing, and it can be printed."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "collections"))
 
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sweep import journal as sweep_journal
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sweep.progress import single_cell
 
 ROOT = Path(__file__).resolve().parents[2]
 PROBE = """<script>
@@ -25,7 +26,10 @@ const seen = top.document.documentElement.dataset, root = document.documentEleme
 seen.wide = root.clientWidth;
 seen.over = root.scrollWidth - root.clientWidth;
 seen.fetched = performance.getEntriesByType("resource").length;
-seen.drawn = [...document.querySelectorAll("svg")].filter(s => s.getBoundingClientRect().width > 200).length;
+const boxes = [...document.querySelectorAll("svg")].map(s => s.getBoundingClientRect()).filter(b => b.width);
+seen.drawn = boxes.filter(b => b.width > 0.9 * root.clientWidth - 40).length;
+seen.answered = Math.round(document.querySelector(".answers").getBoundingClientRect().bottom);
+seen.first = Math.round(boxes[0].top);
 </script></body>"""
 # A window of Chromium is never narrower than 500 pixels; a frame is as narrow as a phone.
 FRAME = """<!doctype html><html><head></head><body style="margin:0">
@@ -46,7 +50,7 @@ def measurement(name: str, *rates: float) -> dict[str, Any]:
 def environment(network: str, steps: int) -> dict[str, Any]:
     channels = {network: {str(device): 8 for device in range(4)}}
     ranks = [{"rank": i, "host": f"spark{i}", "verdict": network, "evidence": "channels"} for i in range(4)]
-    proof = {"satisfied": network == "IB", "msg": f"4 of 4 ranks on NET/{network}, 8 channels a device, GDR off"}
+    proof = {"satisfied": True, "msg": f"4 of 4 ranks on NET/{network}, 8 channels a device, GDR off"}
     argv = ["python3", "-m", "sglang.launch_server", "--model-path", "nvidia/NVIDIA-Nemotron-3-Super-120B-A12B-NVFP4"]
     return {
         "image": f"docker.io/example/sglang:0.5.12@sha256:{'0123456789abcdef' * 4}",
@@ -72,12 +76,21 @@ def journal(path: Path) -> Path:
     return path
 
 
-@pytest.fixture(scope="module", params=["published", "journal"])
+def single(path: Path) -> Path:
+    plan = single_cell("nemotron", "throughput")
+    sweep_journal.append(path, {"kind": "plan", "profile": "nemotron", **plan})
+    measured = [measurement(f"c0-n{n}", *(n * r for r in (31.0, 32.0, 30.5))) for n in (1, 4, 8)]
+    result = {"kind": "result", "cell": plan["cells"][0]["id"], "status": "ok", "measurements": measured}
+    sweep_journal.append(path, result | {"environment": environment("IB", 3)})
+    return path
+
+
+@pytest.fixture(scope="module", params=["published", "journal", "single"])
 def page(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("report") / f"{request.param}.html"
     sources = sorted((ROOT / "sweeps/published").glob("*.yml"))
-    if request.param == "journal":
-        sources = [journal(out.with_suffix(".jsonl"))]
+    if request.param != "published":
+        sources = [{"journal": journal, "single": single}[request.param](out.with_suffix(".jsonl"))]
     subprocess.run([sys.executable, ROOT / "scripts/bench_report.py", *sources, "--html", out], check=True)
     return out
 
@@ -89,17 +102,19 @@ def chromium(*arguments: str | Path) -> str:
     return subprocess.run(command, check=True, capture_output=True, text=True, timeout=120).stdout
 
 
-@pytest.mark.parametrize("width", [375, 500, 1200])
-def test_nothing_is_wider_than_the_page_and_nothing_is_fetched(page: Path, width: int) -> None:
+@pytest.mark.parametrize(("width", "height"), [(375, 812), (500, 812), (1200, 720)])
+def test_the_answers_fit_the_first_screen_and_the_pictures_fill_the_page(page: Path, width: int, height: int) -> None:
     probed = page.with_name(f"probed-{width}.html")
     framed = html.escape(page.read_text().replace("</body>", PROBE))
     probed.write_text(FRAME.format(width=width, page=framed))
     seen = chromium("--window-size=1300,2000", "--dump-dom", probed.as_uri())
-    found = dict(re.findall(r'data-(wide|over|fetched|drawn)="(-?\d+)"', seen[: seen.index("<head")]))
+    found = dict(re.findall(r'data-(wide|over|fetched|drawn|answered|first)="(-?\d+)"', seen[: seen.index("<head")]))
     assert width - 20 <= int(found["wide"]) <= width
     assert int(found["over"]) <= 0
     assert int(found["fetched"]) == 0
-    assert int(found["drawn"]) == page.read_text().count("<svg") > 0
+    assert int(found["drawn"]) == page.read_text().count("<svg") / 2 > 0
+    assert int(found["answered"]) < height
+    assert 0 < int(found["first"]) - int(found["answered"]) < 50
 
 
 def test_it_prints(page: Path) -> None:

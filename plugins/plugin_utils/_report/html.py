@@ -5,26 +5,24 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from .._paths import SWEEPS
+from .answers import Answers, answers
 from .rows import Report
 from .sections import Section, sections
-from .table import headlines, table
 
 
 def _e(value: object) -> str:
     return html.escape(str(value))
 
 
-def _table(rows: Sequence[Sequence[str]], quiet: Sequence[bool] = ()) -> str:
+def _table(rows: Sequence[Sequence[str]]) -> str:
     head, *body = rows
     out = ["<div class=scroll><table><thead><tr>", *(f"<th>{_e(c)}</th>" for c in head), "</tr></thead><tbody>"]
-    for i, row in enumerate(body):
-        out.append('<tr class="out">' if i < len(quiet) and quiet[i] else "<tr>")
-        out += [f"<td>{_e(c)}</td>" for c in row[:-1]] + [
-            f"<td{' class=wide' if len(row[-1]) > 24 else ''}>{_e(row[-1])}</td></tr>"
-        ]
+    for row in body:
+        wide = " class=wide" if len(row[-1]) > 24 else ""
+        out += ["<tr>", *(f"<td>{_e(c)}</td>" for c in row[:-1]), f"<td{wide}>{_e(row[-1])}</td></tr>"]
     return "".join([*out, "</tbody></table></div>"])
 
 
@@ -42,17 +40,27 @@ def _section(section: Section) -> list[str]:
     return out
 
 
-def _report(report: Report, svgs: Sequence[str]) -> str:
+def _answers(found: Answers) -> list[str]:
+    out = ['<div class="answers">']
+    marks = {text: {True: "good", False: "bad", None: "quiet"}[good] for good, text in found.checks}
+    for question, (first, *others) in found.parts.items():
+        items = [f'<li class="{marks.get(line, "")}">{_e(line)}</li>' for line in others]
+        out += [f"<section><h2>{question}</h2><p>{_e(first)}</p>", *(["<ul>", *items, "</ul>"] if items else [])]
+        out.append("</section>")
+    return [*out, "</div>"]
+
+
+def _report(report: Report, pictures: Sequence[Mapping[str, str]]) -> str:
     out = [f"<h1>{_e(report.title)}</h1>"]
     if report.source:
         out.append(f'<p class="quiet">Source: {_e(report.source)}</p>')
-    out += ["<ul>", *(f"<li>{_e(line)}</li>" for line in headlines(report)), "</ul>"]
-    out += [f"<figure>{svg}</figure>" for svg in svgs]
-    out.append(_table(table(report), [r.status != "ok" for r in report.rows]))
+    out += _answers(answers(report))
+    for picture in pictures:
+        out += ["<figure>", *(f'<div class="{width}">{svg}</div>' for width, svg in picture.items()), "</figure>"]
     return "\n".join([*out, *(line for section in sections(report) for line in _section(section))])
 
 
-def page(reports: Sequence[tuple[Report, Sequence[str]]]) -> str:
+def page(reports: Sequence[tuple[Report, Sequence[Mapping[str, str]]]]) -> str:
     """Return the page with the reports and their pictures."""
     title = reports[0][0].title if len(reports) == 1 else "Reports"
     style = (SWEEPS / "data/report.css").read_text(encoding="utf-8")

@@ -13,7 +13,7 @@ from typing import Any
 from ansible_collections.gb10.cluster.plugins.module_utils._common.tables import align
 
 from .._load.stats import distinguishable
-from .rows import PEAK, Report, Row
+from .rows import MIXED, PEAK, Report, Row, traffic
 
 COMPARED = {PEAK: ("peak tok/s", 1), "wall_tok_s": ("wall tok/s", 1), "ttft_s": ("TTFT s", -1), "itl_s": ("ITL s", -1)}
 """The figures by which two result sets are compared; 1 if more is better, -1 if less is better."""
@@ -47,8 +47,8 @@ class Winner:
     """The best engine for one workload, named after its first row.
 
     ``tok_s`` is the mean of all its repetitions; under ``mixed`` it is the engine's smallest share of the best rate
-    over all workloads. ``tied`` names the rows that the repetitions cannot distinguish from it; ``rivals`` counts the
-    others.
+    over all workloads. ``second`` is the next best engine and ``second_tok_s`` its value. ``tied`` names the rows that
+    the repetitions cannot distinguish from it.
     """
 
     workload: str
@@ -56,7 +56,8 @@ class Winner:
     tok_s: float
     tied: tuple[str, ...]
     certain: bool
-    rivals: int
+    second: str = ""
+    second_tok_s: float | None = None
 
     @property
     def doubt(self) -> str:
@@ -65,7 +66,7 @@ class Winner:
             return "its repetitions differ from those of every other cell"
         if self.tied:
             return f"not distinguishable from {', '.join(self.tied)}"
-        return "fewer than three repetitions" if self.rivals else "no other cell to compare with"
+        return "fewer than three repetitions" if self.second else "no other cell to compare with"
 
 
 def winners(report: Report) -> list[Winner]:
@@ -79,45 +80,67 @@ def winners(report: Report) -> list[Winner]:
     workloads = report.workloads
     rates = {w: {r.id: fmean(v) for r in engines(report) if (v := pooled(report, r, w))} for w in workloads}
 
-    def winner(name: str, best: Row, rivals: list[Row], shapes: Sequence[str], value: float) -> Winner:
+    def winner(name: str, values: Mapping[str, float], among: Sequence[Row], shapes: Sequence[str]) -> Winner:
+        best, *rivals = sorted(among, key=lambda r: -values[r.id])
         answers = {(r.name, w): _apart(report, best, r, w, floors.get(w, 0.0)) for r in rivals for w in shapes}
-        tied = [f"{row} at {w}" if len(shapes) > 1 else row for (row, w), apart in answers.items() if apart is False]
-        return Winner(name, best.name, value, tuple(tied), bool(answers) and all(answers.values()), len(rivals))
+        tied = [
+            f"{row} at {traffic(w)}" if len(shapes) > 1 else row
+            for (row, w), apart in answers.items()
+            if apart is False
+        ]
+        next_best = (rivals[0].name, values[rivals[0].id]) if rivals else ("", None)
+        certain = bool(answers) and all(answers.values())
+        return Winner(name, best.name, values[best.id], tuple(tied), certain, *next_best)
 
     for workload in workloads:
-        ranked = sorted((r for r in engines(report) if r.id in rates[workload]), key=lambda r: -rates[workload][r.id])
+        ranked = [r for r in engines(report) if r.id in rates[workload]]
         if ranked:
-            best, *rivals = ranked
-            found.append(winner(workload, best, rivals, [workload], rates[workload][best.id]))
+            found.append(winner(workload, rates[workload], ranked, [workload]))
     whole = [r for r in engines(report) if all(r.id in rates[w] for w in workloads)]
     if len(workloads) > 1 and whole:
         top = {w: max(rates[w][r.id] for r in whole) for w in workloads}
         share = {r.id: min(rates[w][r.id] / top[w] for w in workloads) for r in whole}
-        best, *rivals = sorted(whole, key=lambda r: -share[r.id])
-        found.append(winner("mixed", best, rivals, workloads, share[best.id]))
+        found.append(winner(MIXED, share, whole, workloads))
     return found
 
 
+def _gain(row: Mapping[str, Any]) -> float:
+    return COMPARED[row["figure"]][1] * float(row["after"] / row["before"] - 1)
+
+
 def comparison_lines(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return the table of `regressions` as aligned lines, the worst first."""
+    """Return the result of `regressions`: what changed, by how much, how certain that is, and the aligned table."""
     order = ("worse", "missing", "better", "same")
+    said = [f"{n} {verdict}" for verdict in order if (n := sum(r["verdict"] == verdict for r in rows))]
+    out = [f"What changed: of {len(rows)} figures " + ", ".join(said) + "."]
+    for verdict, name, place in (("worse", "loss", 0), ("better", "gain", -1)):
+        changed = sorted((r for r in rows if r["verdict"] == verdict), key=_gain)
+        if changed:
+            row = changed[place]
+            where = f"{COMPARED[row['figure']][0]} of {row['row']} at {traffic(row['workload'])}"
+            out.append(f"By how much: the largest {name} is {where}, {row['after'] / row['before'] - 1:+.1%}.")
+    fewest = min((r["repetitions"] for r in rows if r["after"]), default=0)
+    doubt = "a difference counts only if it exceeds the spread" if fewest >= 3 else "a difference can be chance"
+    out.append(f"Can I trust it: each figure has {fewest} or more repetitions, so {doubt}.")
     lines = [["row", "workload", "figure", "before", "after", "change", "verdict"]]
     for row in sorted(rows, key=lambda r: order.index(r["verdict"])):
         after = row["after"]
         change = f"{after / row['before'] - 1:+.1%}" if after else ""
         shown = f"{after:.5g}" if after else "-"
         figure = COMPARED[row["figure"]][0]
-        lines.append([row["row"], row["workload"], figure, f"{row['before']:.5g}", shown, change, row["verdict"]])
-    return align(lines)
+        lines.append(
+            [row["row"], traffic(row["workload"]), figure, f"{row['before']:.5g}", shown, change, row["verdict"]]
+        )
+    return [*out, *align(lines)]
 
 
 def noise_floor(report: Report) -> dict[str, float]:
-    """Return per workload the relative spread ((max - min) / mean) among rows with one engine configuration.
+    """Return per workload the largest relative spread ((max - min) / mean) of the repetitions of one engine.
 
     Rows with the same ``key`` are repetitions of each other, whatever their labels; broken output is excluded.
     """
     floors: dict[str, float] = {}
-    for row in (r for r in engines(report) if r.key):
+    for row in engines(report):
         for workload in report.workloads:
             values = pooled(report, row, workload)
             if len(values) > 1 and fmean(values):
@@ -148,6 +171,7 @@ def regressions(before: Report, after: Report, tolerance: float = 0.05) -> list[
         twin = newer.get(tuple(sorted(row.labels.items())))
         new = twin.mean(workload, column) if twin else None
         verdict = _verdict(row, twin, workload, column, tolerance) if twin and new is not None else "missing"
-        figures = {"before": old, "after": new, "verdict": verdict}
+        repetitions = min(len(row.values(workload, column)), len(twin.values(workload, column)) if twin else 0)
+        figures = {"before": old, "after": new, "verdict": verdict, "repetitions": repetitions}
         table.append({"row": row.name, "workload": workload, "figure": column, **figures})
     return table

@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Turn the records of a sweep, or a published table, into the tables of a report.
 
-Pure. `rank` compares the rows; `table`, `setup` and `sections` say what a report contains; `html` and `plots` show it.
+Pure. `rank` compares the rows; `answers`, `table`, `setup` and `sections` say what a report contains; `html` and
+`plots` show it.
 """
 
 from __future__ import annotations
@@ -19,6 +20,9 @@ from .._sweep.progress import current, last_plan
 WORKLOAD = re.compile(r"c(\d+)-n(\d+)$")
 ALL = "all"
 """Replaces the name of a workload in published figures that cover all workloads together."""
+
+MIXED = "mixed"
+"""Replaces the name of a workload for the engine that is best over all workloads."""
 
 PEAK = "peak_tok_s"
 PLACES = {
@@ -40,6 +44,17 @@ def shape(workload: str) -> tuple[int, int]:
     """Return (context tokens, streams) from the name of a workload; 0 for a part that is missing."""
     match = WORKLOAD.match(workload)
     return (int(match[1]), int(match[2])) if match else (0, 0)
+
+
+def traffic(workload: str) -> str:
+    """Return the name of a workload for people, for example ``8 streams, 32k context``."""
+    if workload in (ALL, MIXED):
+        return "all workloads" if workload == ALL else "mixed traffic"
+    context, streams = shape(workload)
+    if not streams:
+        return workload
+    short = f"{context // 1024}k" if context % 1024 == 0 else f"{context:,}"
+    return f"{streams} stream{'s' * (streams > 1)}" + (f", {short} context" if context else "")
 
 
 @dataclass
@@ -162,11 +177,8 @@ def from_records(title: str, records: Sequence[Mapping[str, Any]]) -> Report:
     report = Report(title, list(rows.values()), profile=str(plan.get("profile", "")))
     report.reproduce = f"ansible-playbook gb10.cluster.sweep -e sweep={plan.get('sweep', title)}"
     known = [r for r in records if r.get("kind") == "result" and r["cell"] in rows]
-    results = [r for r in known if "key" not in r or current([r], plan)]
-    for record in results:
+    for record in (r for r in known if "key" not in r or current([r], plan)):
         _measured(rows[record["cell"]], record)
-    if any(m.get("judged") is False for r in results for m in r.get("measurements") or []):
-        report.notes.append("The output of these cells was not checked: their model may be broken.")
     return report
 
 

@@ -10,10 +10,11 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from .._load.stats import spread
+from .answers import answers
 from .rank import noise_floor, winners
 from .rows import PEAK, Report, Row
 from .setup import FABRIC, Setup, again, base_of, setups, shared_facts
-from .table import context_table, figures_table, headlines, left_out, table
+from .table import context_table, figures_table, left_out, table
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,10 @@ def _cell(setup: Setup) -> Section:
 
 
 def sections(report: Report) -> Iterator[Section]:
-    """Yield the sections after the winners and the main table."""
+    """Yield the sections after the answers and the pictures."""
+    if report.notes:
+        yield Section("Notes", report.notes)
+    yield Section("Throughput", table=table(report))
     if len(rows := figures_table(report)) > 1:
         yield Section("Figures", table=rows)
     if len(rows := context_table(report)) > 1:
@@ -85,8 +89,8 @@ def markdown(report: Report) -> str:
     lines = [f"# {report.title}", ""]
     if report.source:
         lines += [f"Source: {report.source}", ""]
-    lines += [*_escaped(table(report)), ""]
-    for section in (Section("Winners", headlines(report)), *sections(report)):
+    first = [Section(question, said) for question, said in answers(report).parts.items()]
+    for section in (*first, *sections(report)):
         lines += _markdown(section)
     return "\n".join(lines).rstrip() + "\n"
 
@@ -111,7 +115,7 @@ def data(report: Report) -> dict[str, Any]:
         "title": report.title,
         "source": report.source,
         "profile": report.profile,
-        "headlines": headlines(report),
+        "answers": answers(report).parts,
         "winners": [asdict(w) for w in winners(report)],
         "noise_floor": noise_floor(report),
         "left_out": left_out(report),

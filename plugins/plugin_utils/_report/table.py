@@ -1,14 +1,13 @@
 # Copyright: The gb10.cluster authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Write the tables of a report as text, its headlines, and the rows that it leaves out."""
+"""Write the tables of a report as text, and the rows that it leaves out."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
 from .._load.stats import spread
-from .rank import noise_floor, winners
-from .rows import ALL, PEAK, Report, Row, shape
+from .rows import PEAK, Report, Row, shape, traffic
 
 SHOWN = {
     PEAK: ("peak tok/s", 1, ".2f"),
@@ -42,7 +41,7 @@ def table(report: Report) -> list[list[str]]:
     """Return the main table as text, the header first: labels, one peak rate per workload, status."""
     labels = list(dict.fromkeys(k for r in report.rows for k in r.labels))
     alike = all(set(r.labels) == set(labels) for r in report.rows)
-    out = [[*(labels if alike else ["cell"]), *(f"{w} tok/s" for w in report.workloads), "state"]]
+    out = [[*(labels if alike else ["cell"]), *(f"{traffic(w)}: tok/s" for w in report.workloads), "state"]]
     for row in report.rows:
         cells = [row.labels[name] for name in labels] if alike else [row.name]
         out.append([*cells, *(_shown(row, w, PEAK) for w in report.workloads), row.status])
@@ -54,12 +53,12 @@ def context_table(report: Report) -> list[list[str]]:
     known = {w for r in report.rows for w, column in r.figures if column in BY_CONTEXT}
     if len({shape(w)[0] for w in known}) < 2:
         return []
-    out = [["context tokens", "streams", "cell", *(SHOWN[c][0] for c in BY_CONTEXT)]]
+    out = [["load", "cell", *(SHOWN[c][0] for c in BY_CONTEXT)]]
     for workload in sorted(known, key=shape):
         for row in report.rows:
             cells = [_shown(row, workload, c) for c in BY_CONTEXT]
             if any(cells):
-                out.append([*map(str, shape(workload)), row.name, *cells])
+                out.append([traffic(workload), row.name, *cells])
     return out
 
 
@@ -85,14 +84,14 @@ def figures_table(report: Report) -> list[list[str]]:
     """
     columns = [c for c in FIGURES if not (c in BY_CONTEXT and context_table(report))]
     base = report.baseline.name if report.baseline else ""
-    head = ["workload", "cell", f"Δ to {base}", *(SHOWN[c][0] for c in columns), "ok/failed", "ended by"]
+    head = ["load", "cell", f"Δ to {base}", *(SHOWN[c][0] for c in columns), "ok/failed", "ended by"]
     lines = []
     for workload in dict.fromkeys([*report.workloads, *(key[0] for r in report.rows for key in r.figures)]):
         for row in report.rows:
             cells = [_change(report, row, workload), *(_shown(row, workload, c) for c in columns)]
             cells += [_counted(row.outcomes.get(workload, {})), _ended(row.finishes.get(workload, {}))]
             if any(cells):
-                lines.append(["all workloads" if workload == ALL else workload, row.name, *cells])
+                lines.append([traffic(workload), row.name, *cells])
     return _without_empty_columns([head, *lines]) if lines else []
 
 
@@ -109,16 +108,3 @@ def left_out(report: Report) -> list[str]:
         if row.status != "ok" or said:
             lines.append(f"{row.name}: {'. '.join([row.status, *said])}")
     return lines
-
-
-def headlines(report: Report) -> list[str]:
-    """Return the summary, one line each: winners with their certainty, the noise floor, the notes."""
-    lines = []
-    for w in winners(report):
-        best = f"{w.workload}: {w.row}, {w.tok_s:.2f} tok/s"
-        if w.workload == "mixed":
-            best = f"mixed traffic: {w.row}, never below {w.tok_s:.0%} of the best"
-        lines.append(f"{best}; {w.doubt}")
-    for workload, floor in noise_floor(report).items():
-        lines.append(f"noise floor at {workload}: {floor:.1%} between rows that are one engine configuration")
-    return lines + report.notes

@@ -59,11 +59,16 @@ class SweepPlan:
         return sum(c.status == status for c in self.cells)
 
 
+SPEAKING = frozenset({"mode", "transport"})
+"""Axes whose values a reader understands without the name of the axis."""
+
+
 def cell_name(labels: Mapping[str, str]) -> str:
-    """Return the labels as one short text; a bare number or switch keeps the name of its axis."""
-    bare = ("true", "false")
-    shown = [f"{k} {v}" if v in bare or v.replace(".", "").isdigit() else v for k, v in labels.items()]
-    return " / ".join(shown)
+    """Return the labels as one text for people: the name of each axis with its value."""
+    named = {"transport": {"roce": "RoCE", "socket": "Socket"}}
+    shown = {k: named.get(k, {}).get(v, v) for k, v in labels.items()}
+    words = (v if k in SPEAKING else f"{k.removesuffix('_backend').replace('_', ' ')} {v}" for k, v in shown.items())
+    return ", ".join(words)
 
 
 def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:

@@ -89,9 +89,9 @@ def test_a_sweep_is_planned_recorded_resumed_reported_and_compared(tmp_path: Pat
         plan(tmp_path),
     )
     assert [a["changed"] for a in answers[:2]] == [True, False]
-    assert answers[2]["msg"].startswith("cell 1 of 7: triton / on; about ")
+    assert answers[2]["msg"].startswith("cell 1 of 7: attention triton, graphs on; about ")
     assert answers[4]["baseline"] == {"c0-n4": {"characters": 9, "pairs": {}}}
-    assert "best so far: c0-n4 100.0 tok/s (triton / on)" in answers[4]["msg"]
+    assert "best so far: c0-n4 100.0 tok/s (attention triton, graphs on)" in answers[4]["msg"]
     assert (answers[5]["record"]["status"], answers[5]["record"]["failure"]["line"]) == ("illegal_instruction", line)
     assert answers[5]["record"]["took_s"] >= 0
     assert answers[7]["record"]["status"] == "infrastructure"

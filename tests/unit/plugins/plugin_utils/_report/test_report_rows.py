@@ -86,7 +86,7 @@ RECORDS = [
 def test_only_valid_cells_are_ranked() -> None:
     report = from_records("nemotron", RECORDS)
     assert [r.id for r in report.ranked] == ["a", "b"]
-    assert [(w.workload, w.row, w.certain) for w in winners(report)] == [("c0-n8", "3/4", True)]
+    assert [(w.workload, w.row, w.certain) for w in winners(report)] == [("c0-n8", "depth 3/4", True)]
 
 
 def test_only_the_last_plan_counts_and_what_was_measured_for_it() -> None:
@@ -102,7 +102,7 @@ def test_only_the_last_plan_counts_and_what_was_measured_for_it() -> None:
 
 def test_every_excluded_cell_says_why() -> None:
     rows = {r.id: (r.status, r.reason) for r in from_records("nemotron", RECORDS).rows}
-    assert rows["c"] == ("duplicate", "SGLang resolves it to the same engine as 5/5")
+    assert rows["c"] == ("duplicate", "SGLang resolves it to the same engine as depth 5/5")
     assert rows["d"] == ("invalid", "3 does not divide 4")
     assert rows["e"] == ("garbage", "32 chunks in a row are '!'")
     assert rows["f"] == ("crash", "an illegal instruction was encountered")
@@ -116,9 +116,9 @@ def twins(*cells: tuple[str, str, list[float]]) -> Report:
 
 def test_cells_of_one_engine_win_or_lose_together() -> None:
     (best,) = winners(twins(("A", "x", [98.5, 98.4, 98.6]), ("A2", "x", [98.5]), ("B", "y", [50.0, 50.1, 49.9])))
-    assert (best.row, best.tied, best.certain) == ("A", (), True)
+    assert (best.row, best.tied, best.certain) == ("cell A", (), True)
     (best,) = winners(twins(("A", "x", [105.0]), ("A2", "x", [90.0]), ("B", "y", [100.0])))
-    assert (best.row, best.tok_s, best.rivals) == ("B", 100.0, 1)
+    assert (best.row, best.tok_s, best.second) == ("cell B", 100.0, "cell A")
 
 
 def test_a_cell_without_a_rival_is_no_certain_winner() -> None:
@@ -129,7 +129,8 @@ def test_a_cell_without_a_rival_is_no_certain_winner() -> None:
 
 
 @pytest.mark.parametrize(
-    ("at_one", "certain", "tied"), [([20.0, 20.1, 19.9], True, ()), ([29.0, 31.0, 30.0], False, ("B at c0-n1",))]
+    ("at_one", "certain", "tied"),
+    [([20.0, 20.1, 19.9], True, ()), ([29.0, 31.0, 30.0], False, ("cell B at 1 stream",))],
 )
 def test_mixed_traffic_has_a_certain_winner_where_every_shape_has(
     at_one: list[float], certain: bool, tied: tuple[str, ...]
@@ -137,7 +138,7 @@ def test_mixed_traffic_has_a_certain_winner_where_every_shape_has(
     report = twins(("A", "x", [98.5, 98.4, 98.6]), ("B", "y", [50.0, 50.1, 49.9]))
     report.rows[0].rates["c0-n1"], report.rows[1].rates["c0-n1"] = [30.0, 30.5, 30.2], at_one
     mixed = winners(report)[-1]
-    assert (mixed.workload, mixed.row, mixed.certain, mixed.tied) == ("mixed", "A", certain, tied)
+    assert (mixed.workload, mixed.row, mixed.certain, mixed.tied) == ("mixed", "cell A", certain, tied)
 
 
 def test_every_figure_has_its_column() -> None:
@@ -145,9 +146,9 @@ def test_every_figure_has_its_column() -> None:
     head, *lines = figures_table(report)
     line = dict(zip(head, lines[1], strict=True))
     assert line == {
-        "workload": "c0-n8",
-        "cell": "5/5",
-        "Δ to 3/4": "-24.0%",
+        "load": "8 streams",
+        "cell": "depth 5/5",
+        "Δ to depth 3/4": "-24.0%",
         "wall tok/s": "76.00 ± 0.50",
         "TTFT s": "0.500",
         "ITL ms": "25.00",
@@ -162,9 +163,9 @@ def test_every_figure_has_its_column() -> None:
 def test_prefill_stands_by_context_the_shortest_first() -> None:
     report = published("gemma-4-26b-a4b-b300")
     _head, *lines = context_table(report)
-    assert [line[0] for line in lines[::2]] == ["8192", "16384", "32768", "65536", "131072"]
-    assert lines[0] == ["8192", "1", "baseline", "0.137", "73160"]
-    assert lines[-1] == ["131072", "1", "MTP 5/6", "14.671", "8949"]
+    assert [line[0] for line in lines[::2]] == [f"1 stream, {k}k context" for k in (8, 16, 32, 64, 128)]
+    assert lines[0] == ["1 stream, 8k context", "baseline", "0.137", "73160"]
+    assert lines[-1] == ["1 stream, 128k context", "MTP 5/6", "14.671", "8949"]
 
 
 def environment(transport: str, *arguments: str, **more: Any) -> dict[str, Any]:
@@ -237,8 +238,8 @@ def test_repetitions_that_overlap_make_no_certain_winner() -> None:
     report = from_records("n", [PLAN, measured("a", 150.0, 175.0, 160.0), measured("b", 158.0, 149.0, 171.0)])
     best = winners(report)[0]
     assert not best.certain
-    assert best.tied == ("5/5",)
-    assert "not distinguishable from 5/5" in markdown(report)
+    assert best.tied == ("depth 5/5",)
+    assert "not distinguishable from depth 5/5" in markdown(report)
 
 
 @pytest.mark.parametrize("path", PUBLISHED, ids=lambda p: p.stem)
@@ -255,7 +256,7 @@ def test_every_published_table_renders_with_its_remarks(path: Path) -> None:
 
 def test_the_published_winners_are_found_with_their_uncertainty() -> None:
     best = {w.workload: w for w in winners(published("nemotron-3-super-120b"))}
-    assert best["c0-n1"].row == "3/4 / ep 4"
+    assert best["c0-n1"].row == "depth 3/4, ep 4"
     assert best["c0-n1"].tok_s == 58.85
     assert not best["c0-n1"].certain
 
@@ -275,12 +276,12 @@ def test_a_slower_second_set_is_a_regression() -> None:
     before = from_records("x", RECORDS)
     after = from_records("x", [PLAN, measured("a", 170.0, 171.0, 172.0), measured("b", 151.5, 152.5, 151.0)])
     found = {(r["row"], r["figure"]): r["verdict"] for r in regressions(before, after)}
-    assert (found["3/4", "peak_tok_s"], found["3/4", "wall_tok_s"], found["3/4", "ttft_s"]) == (
+    assert (found["depth 3/4", "peak_tok_s"], found["depth 3/4", "wall_tok_s"], found["depth 3/4", "ttft_s"]) == (
         "worse",
         "worse",
         "same",
     )
-    assert {verdict for (row, _unused), verdict in found.items() if row == "5/5"} == {"same"}
+    assert {verdict for (row, _unused), verdict in found.items() if row == "depth 5/5"} == {"same"}
     missing = from_records("x", [PLAN, measured("a", 199.0, 200.0, 201.0)])
     assert [r["verdict"] for r in regressions(before, missing)] == ["same"] * 4 + ["missing"] * 4
 
@@ -290,7 +291,9 @@ def test_each_figure_alone_can_be_a_regression_and_its_reverse_none(figure: str,
     before, after = from_records("x", RECORDS), from_records("x", RECORDS)
     key = ("c0-n8", figure)
     after.rows[0].figures[key] = [factor * v for v in after.rows[0].figures[key]]
-    assert [(r["row"], r["figure"]) for r in regressions(before, after) if r["verdict"] == "worse"] == [("3/4", figure)]
+    assert [(r["row"], r["figure"]) for r in regressions(before, after) if r["verdict"] == "worse"] == [
+        ("depth 3/4", figure)
+    ]
     assert [r["figure"] for r in regressions(after, before) if r["verdict"] == "better"] == [figure]
     after.rows[0].figures[key] = [factor * v * n for n in (0.2, 1, 9) for v in before.rows[0].figures[key][:1]]
     assert {r["verdict"] for r in regressions(before, after)} == {"same"}
@@ -298,7 +301,7 @@ def test_each_figure_alone_can_be_a_regression_and_its_reverse_none(figure: str,
 
 def test_the_findings_of_resolver_and_guards_are_shown_for_published_rows() -> None:
     remarks = {r.name: r.remark for r in published("nemotron-3-super-120b").rows}
-    assert remarks["5/7 / ep 1"] == "it resolves to the same engine as 5/5 / ep 1"
+    assert remarks["depth 5/7, ep 1"] == "it resolves to the same engine as depth 5/5, ep 1"
     rows = published("qwen3.5-397b").rows
     collapsed = [r for r in rows if r.status == "garbage"]
     tests = [int(r.reason.removeprefix("test ").partition(":")[0]) for r in collapsed]
@@ -347,8 +350,14 @@ def test_two_sets_are_compared_on_the_command_line(tmp_path: Path) -> None:
     paths = [str(tmp_path / "before.jsonl"), str(tmp_path / "after.jsonl")]
     worse = compare(*paths)
     assert worse.returncode == 1
-    assert worse.stdout.splitlines()[1].split()[-2:] == ["-24.5%", "worse"]
-    assert "peak tok/s" in worse.stdout.splitlines()[1]
+    said = worse.stdout.splitlines()
+    assert said[:3] == [
+        "What changed: of 8 figures 2 worse, 6 same.",
+        "By how much: the largest loss is peak tok/s of depth 3/4 at 8 streams, -24.5%.",
+        "Can I trust it: each figure has 3 or more repetitions, so a difference counts only if it exceeds the spread.",
+    ]
+    assert said[4].split()[-2:] == ["-24.5%", "worse"]
+    assert "peak tok/s" in said[4]
     assert compare(paths[0], paths[0]).returncode == 0
     assert compare(*paths, "--tolerance", "0.3").returncode == 0
     assert compare(paths[0], "/nowhere.jsonl").returncode == 2

@@ -57,8 +57,8 @@ def test_a_result_of_another_engine_or_other_work_does_not_count_for_this_sweep(
 def test_the_line_of_a_cell_shows_position_time_and_the_best_cell() -> None:
     records = [result("a", "ok", took=240, rate=153.24), result("z", "garbage", took=240, rate=900)]
     line = progress_line("b", CELLS, records, 60)
-    assert line == "cell 2 of 3: b; about 8 min left; best so far: c0-n8 153.2 tok/s (a)"
-    assert progress_line("a", CELLS, [], 3600) == "cell 1 of 3: a; about 3.0 h left; best so far: nothing yet"
+    assert line == "cell 2 of 3: cell b; about 8 min left; best so far: c0-n8 153.2 tok/s (cell a)"
+    assert progress_line("a", CELLS, [], 3600) == "cell 1 of 3: cell a; about 3.0 h left; best so far: nothing yet"
 
 
 def test_the_first_healthy_cell_is_the_baseline() -> None:
