@@ -64,6 +64,10 @@ test-vm: $(DEV) ## The fabric on two virtual machines with real SR-IOV and soft-
 test-report: $(DEV) ## The report in a real browser, narrow, wide and in print (needs Chromium)
 	$(BIN)/pytest -p no:cacheprovider tests/browser
 
+.PHONY: docs
+docs: $(DEV) ## Build the documentation site into .build/site/html; a broken link is an error
+	docs/site/build
+
 .PHONY: deps
 deps: ## Install the Debian packages of the lab (asks apt, needs root)
 	$(LAB) deps

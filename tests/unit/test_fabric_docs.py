@@ -16,7 +16,6 @@ from typing import cast
 
 from ansible_collections.gb10.cluster.plugins.plugin_utils import _fabric
 from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.model import vf_mac
-from ansible_collections.gb10.cluster.plugins.plugin_utils._preflight.rules import load_rules
 
 ROOT = Path(__file__).resolve().parents[2]
 GUIDE = (ROOT / "docs" / "fabric.md").read_text(encoding="utf-8")
@@ -44,23 +43,16 @@ def code_rules() -> set[str]:
     return {match[1] for match in map(RULE.fullmatch, texts) if match}
 
 
-def documented(prefix: str) -> set[str]:
-    section = GUIDE.partition("## Conflicts")[2].partition("## Preflight")[0] if prefix == "fabric" else GUIDE
-    if prefix == "fabric":
-        return {
-            rule for row in re.findall(r"^\| (`.*?) \|", section, re.M) for rule in re.findall(r"`([a-z0-9_.]+)`", row)
-        }
-    return set(re.findall(r"`(preflight\.[a-z_]+\.[a-z0-9_]+)`", section))
-
-
-def test_every_preflight_rule_is_documented() -> None:
-    assert documented("preflight") == set(load_rules())
+def documented() -> set[str]:
+    section = GUIDE.partition("## Conflicts")[2].partition("## Preflight")[0]
+    rows = re.findall(r"^\| (`.*?) \|", section, re.M)
+    return {rule for row in rows for rule in re.findall(r"`([a-z0-9_.]+)`", row)}
 
 
 def test_every_rule_of_the_planner_is_documented() -> None:
     made = {f"{network}.{fault}" for network in NETWORKS for fault in NETWORK_FAULTS}
     assert len(code_rules()) > 50
-    assert documented("fabric") - made == code_rules()
+    assert documented() - made == code_rules()
 
 
 def test_the_example_of_a_mac_is_right() -> None:

@@ -1,0 +1,77 @@
+#!/usr/bin/env python3
+# Copyright: The gb10.cluster authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Write the tables of docs/troubleshooting.md; with ``--check`` only compare.
+
+The tables are generated from what prints the messages: NCCL's causes, the rules of preflight and the rules of launches.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+from _collection import IMPORT_ROOT, ROOT
+from _markers import update_files
+
+sys.path.insert(0, IMPORT_ROOT)
+
+from ansible_collections.gb10.cluster.plugins.module_utils._nccl.catalogue import CATALOGUE
+from ansible_collections.gb10.cluster.plugins.plugin_utils._preflight.rules import load_rules
+from role_docs import table
+
+PAGE = ROOT / "docs" / "troubleshooting.md"
+RULES = ROOT / "profiles" / "rules.json"
+
+
+def causes() -> str:
+    """Return what NCCL's log shows, what it means, and the remedy."""
+    rows = ([f"`{each.id}`", f"`{each.pattern}`", each.summary, each.remedy] for each in CATALOGUE)
+    return table(["cause", "log line (a regular expression)", "what it means", "what to do"], rows)
+
+
+def preflight() -> str:
+    """Return the rules of preflight, sorted by their names."""
+    rows = (
+        [f"`{name}`", rule.severity, _plain(rule.reason), _plain(rule.remedy)]
+        for name, rule in sorted(load_rules().items())
+    )
+    return table(["rule", "severity", "what it means", "what to do"], rows)
+
+
+def launches() -> str:
+    """Return the rules of SGLang's command lines, by the part of the server that they concern."""
+    rules = sorted(json.loads(RULES.read_text(encoding="utf-8"))["rules"], key=lambda rule: str(rule["id"]))
+    rows = (
+        [f"`{rule['id']}`", rule["severity"], _keys(rule), _plain(rule["reason"]), _plain(rule["remedy"])]
+        for rule in rules
+    )
+    return table(["rule", "severity", "setting", "what it means", "what to do"], rows)
+
+
+def _keys(rule: dict[str, Any]) -> str:
+    return ", ".join(f"`{name}`" for name in rule.get("keys", [rule.get("key", "")]) if name)
+
+
+def _plain(text: str) -> str:
+    """Return a message on one line, with its placeholders in italics."""
+    return re.sub(r"\{(\w+)\}", r"*\1*", " ".join(text.split()).replace("<", "&lt;"))
+
+
+def pages() -> dict[Path, dict[str, str]]:
+    """Return the page's generated parts."""
+    return {PAGE: {"causes": causes(), "preflight": preflight(), "launches": launches()}}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--check", action="store_true", help="only report whether the page is out of date")
+    return update_files(pages(), check=parser.parse_args().check)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

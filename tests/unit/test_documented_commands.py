@@ -1,0 +1,115 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Test that the playbook, tags, variables, script, flags or target of every command in the documentation exist.
+
+tests/lab/test_prepare.py also runs the commands of docs/prepare.md.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from ansible.cli.playbook import PlaybookCLI
+from ansible_collections.gb10.cluster.plugins.plugin_utils._variables.known import load_known
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "lab/README.md")]
+PAGES += sorted([*ROOT.glob("docs/*.md"), *ROOT.glob("roles/*/README.md")])
+# In a block, or between backticks in a sentence or a table; a comment ends it.
+COMMAND = re.compile(r"(?:^|`|&& )((?:ansible-playbook|make|scripts/\w+\.py)\b[^`\n#]*[^`\n# ])", re.M)
+
+
+def commands(program: str) -> list[tuple[str, list[str]]]:
+    """Return each page with each of its commands of a program, split into words."""
+    found = [
+        (str(page.relative_to(ROOT)), text)
+        for page in PAGES
+        for text in COMMAND.findall(page.read_text(encoding="utf-8"))
+        if text.startswith(program)
+    ]
+    return [(page, shlex.split(text.partition(" && ")[0])) for page, text in sorted(set(found))]
+
+
+def playbook(name: str) -> Path:
+    """Return the file of a playbook that is named by its path or by its full name."""
+    return ROOT / name if name.startswith("playbooks/") else ROOT / "playbooks" / f"{name.rpartition('.')[2]}.yml"
+
+
+def tags(path: Path) -> Iterator[str]:
+    """Yield the tags of a playbook, of its roles' tasks, and of the playbooks that it imports."""
+    text = path.read_text(encoding="utf-8")
+    for role in re.findall(r"gb10\.cluster\.(\w+)", text):
+        for tasks in ROOT.glob(f"roles/{role}/tasks/main.yml"):
+            yield from tags_of(yaml.safe_load(tasks.read_text(encoding="utf-8")))
+    for play in yaml.safe_load(text):
+        yield from tags_of(play)
+        if imported := play.get("ansible.builtin.import_playbook"):
+            yield from tags(path.parent / imported)
+
+
+def tags_of(value: Any) -> Iterator[str]:
+    if isinstance(value, dict):
+        yield from value.get("tags", [])
+    for each in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        yield from tags_of(each)
+
+
+def extra_variables(texts: list[str]) -> list[str]:
+    """Return the names of variables that are given with -e."""
+    names: list[str] = []
+    for text in texts:
+        names += json.loads(text) if text.startswith("{") else [each.partition("=")[0] for each in text.split()]
+    return names
+
+
+@pytest.mark.parametrize(("page", "words"), commands("ansible-playbook"), ids=lambda value: str(value)[:60])
+def test_a_playbook_its_tags_and_its_variables_exist(page: str, words: list[str]) -> None:
+    cli = PlaybookCLI(words)
+    cli.init_parser()
+    options = cli.parser.parse_args(words[1:])
+    (path,) = map(playbook, options.args)
+    assert path.is_file(), page
+    assert {tag for text in options.tags for tag in text.split(",")} <= set(tags(path)), page
+    known, own = load_known(), set(re.findall(r"\w+", path.read_text(encoding="utf-8")))
+    for name in extra_variables(options.extra_vars):
+        assert name in own or name in known.command_line or name in known.names(known.owner(name)), f"{page}: {name}"
+    for inventory in options.inventory or []:
+        assert "," in inventory or inventory == "inventory/mine" or (ROOT / inventory).exists(), page
+
+
+@cache
+def help_of(script: str) -> str:
+    return subprocess.run([sys.executable, ROOT / script, "--help"], capture_output=True, text=True, check=True).stdout
+
+
+@pytest.mark.parametrize(("page", "words"), commands("scripts/"), ids=lambda value: str(value)[:60])
+def test_a_script_and_its_flags_exist(page: str, words: list[str]) -> None:
+    own = words[: words.index("--")] if "--" in words else words
+    for flag in own[1:]:
+        if re.match(r"--?[a-z]", flag):
+            assert re.search(rf"{re.escape(flag.partition('=')[0])}\b", help_of(words[0])), f"{page}: {flag}"
+    assert (ROOT / words[0]).is_file(), page
+
+
+@pytest.mark.parametrize(("page", "words"), commands("make"), ids=lambda value: str(value)[:60])
+def test_a_target_of_make_exists(page: str, words: list[str]) -> None:
+    targets = set(re.findall(r"^([a-z][a-z -]*):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M))
+    known = {name for line in targets for name in line.split()}
+    assert {word for word in words[1:] if "=" not in word} <= known, page
+
+
+def test_the_pages_have_commands() -> None:
+    assert len(commands("ansible-playbook")) > 40
+    assert len(commands("scripts/")) > 10
+    assert len(commands("make")) > 5
