@@ -20,6 +20,7 @@ def summary_lines(
     mtus: dict[str, Any],
     verdict: dict[str, Any],
     generation: dict[str, Any],
+    context: str,
 ) -> list[str]:
     """Return the summary as lines from the registered results of role summary; a task may have been skipped."""
     group = Plan.from_dict(plan)
@@ -30,7 +31,7 @@ def summary_lines(
     }
     sizes = {one["item"]["rank"]: one.get("stdout", "").split() for one in mtus.get("results", [])}
     measured = verdict.get("measured") or [json.loads(generation.get("stdout") or "{}")]
-    return summary.summary(group, pods, summary.gids(devices), sizes, verdict, measured[0])
+    return summary.summary(group, pods, summary.gids(devices), sizes, verdict, measured[0], context)
 
 
 class FilterModule:

@@ -106,11 +106,14 @@ def summary(
     mtus: Mapping[int, Sequence[str]],
     verdict: Mapping[str, Any],
     generation: Mapping[str, Any],
+    context: str,
 ) -> list[str]:
-    """Return the lines of the summary."""
+    """Return the lines of the summary; ``context`` is the one of the kubeconfig."""
     title = (
         f"{plan.instance}: profile {plan.profile}/{plan.preset}, SGLang {plan.sglang_version},"
         f" {len(plan.ranks)} rank(s), RDMA mode {plan.rdma_mode}"
     )
     table = align([HEADINGS, *rows(plan, pods, found, mtus, verdict)])
-    return [title, "", *table, "", *conclusion(verdict, generation)]
+    forward = f"kubectl --context {context} -n {plan.namespace} port-forward service/{plan.service.name}"
+    next_step = f"Next: {forward} {plan.service.port}, then send a request (docs/serving.md has an example)"
+    return [title, "", *table, "", *conclusion(verdict, generation), next_step]

@@ -36,17 +36,17 @@ def test_registered_results_become_lines() -> None:
     read = {"summary_gids": {"devices": [gids(network, 3) for network in RANK["networks"]]}}
     mtus = {"results": [{"item": RANK, "stdout": "9000\n1500"}, {"item": PLAN["ranks"][1], "skipped": True}]}
     stream = {"stdout": json.dumps(STREAM)}
-    lines = summary_lines(PLAN, [pod(RANK)], {RANK["node"]: read}, mtus, VERDICT, stream)
+    lines = summary_lines(PLAN, [pod(RANK)], {RANK["node"]: read}, mtus, VERDICT, stream, "gb10")
     first, second = lines[3].split(), lines[4].split()
     assert (first[-3:-1], second[-2:]) == (["9000", "3"], ["1500", "3"])
-    assert "31.2 tokens/s in one stream of 64 tokens" in lines[-1]
+    assert "31.2 tokens/s in one stream of 64 tokens" in lines[-2]
 
 
 def test_a_stream_that_the_proof_timed_counts_first() -> None:
     timed = VERDICT | {"measured": [STREAM | {"tokens": 256}]}
-    assert "of 256 tokens" in summary_lines(PLAN, [], {}, {}, timed, {"skipped": True})[-1]
+    assert "of 256 tokens" in summary_lines(PLAN, [], {}, {}, timed, {"skipped": True}, "gb10")[-2]
 
 
 def test_nothing_was_read() -> None:
-    lines = summary_lines(PLAN, [], {RANK["node"]: {}}, {}, {}, {"skipped": True})
-    assert lines[-1] == "Transport: not verified in this run; run playbooks/verify.yml"
+    lines = summary_lines(PLAN, [], {RANK["node"]: {}}, {}, {}, {"skipped": True}, "gb10")
+    assert lines[-2] == "Transport: not verified in this run; run playbooks/verify.yml"

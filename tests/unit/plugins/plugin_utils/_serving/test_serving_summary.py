@@ -63,33 +63,34 @@ SPEED = {"tokens": 64, "tokens_per_second": 21.94, "first_token_seconds": 0.1}
 
 
 def test_the_whole_screen() -> None:
-    lines = summary.summary(PLAN, pods(), FOUND, MTUS, VERDICT, SPEED)
+    lines = summary.summary(PLAN, pods(), FOUND, MTUS, VERDICT, SPEED, "gb10")
     assert lines[0].startswith("gemma-4-31b-it: profile gemma-4-31b-it/throughput, SGLang 0.5.12.post1, 4 rank(s)")
     first, second = lines[3].split(), lines[4].split()
     assert first[:5] == ["0", "spark1", "gemma-4-31b-it-0-0", "0", "rocep1s0f0v0"]
     assert first[5:] == ["net1", "10.100.0.1", "9000", "3", "NET/IB", "0:4", "1:4"]
     assert second == ["1", "roceP2p1s0f0v0", "net2", "10.101.0.1", "9000", "4"]
-    assert len(lines) == 3 + 8 + 3
-    assert lines[-2] == "Transport: ib (rdma), by channels evidence, as expected"
-    assert lines[-1] == "Speed: 21.9 tokens/s in one stream of 64 tokens, the first after 0.10 s"
+    assert len(lines) == 3 + 8 + 4
+    assert lines[-3] == "Transport: ib (rdma), by channels evidence, as expected"
+    assert lines[-2] == "Speed: 21.9 tokens/s in one stream of 64 tokens, the first after 0.10 s"
+    assert "kubectl --context gb10 -n gb10-serving port-forward service/gemma-4-31b-it 30000," in lines[-1]
 
 
 def test_the_bytes_on_every_cable_are_shown() -> None:
     verdict = {**VERDICT, "counters": {"cables": {"g-0-0 to g-1-0 (rocep1s0f0v0)": 12_345_678}}}
-    lines = summary.summary(PLAN, pods(), FOUND, MTUS, verdict, SPEED)
-    assert lines[-2] == "Cable g-0-0 to g-1-0 (rocep1s0f0v0): 12.3 MB by RDMA"
+    lines = summary.summary(PLAN, pods(), FOUND, MTUS, verdict, SPEED, "gb10")
+    assert lines[-3] == "Cable g-0-0 to g-1-0 (rocep1s0f0v0): 12.3 MB by RDMA"
 
 
 def test_values_that_were_not_read_are_dashes() -> None:
-    lines = summary.summary(PLAN, [], {}, {}, {}, {})
+    lines = summary.summary(PLAN, [], {}, {}, {}, {}, "gb10")
     assert lines[3].split()[:4] == ["0", "spark1", "no", "pod"]
     assert lines[3].split()[-4:] == ["-", "-", "-", "-"]
-    assert lines[-1].startswith("Transport: not verified")
+    assert lines[-2].startswith("Transport: not verified")
 
 
 def test_a_wrong_transport_is_not_hidden() -> None:
     verdict = {"verdict": "socket", "transport_class": "tcp", "evidence": "channels", "satisfied": False, "ranks": []}
-    assert "NOT as expected" in summary.summary(PLAN, pods(), FOUND, MTUS, verdict, {})[-1]
+    assert "NOT as expected" in summary.summary(PLAN, pods(), FOUND, MTUS, verdict, {}, "gb10")[-2]
 
 
 def test_one_node_has_a_row_without_a_fabric() -> None:
