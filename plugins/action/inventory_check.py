@@ -33,6 +33,7 @@ class ActionModule(ControllerAction):
         return {
             "changed": False,
             "failed": failed,
+            "findings": [finding.as_dict() for finding in findings],
             "warnings": [] if failed else [str(finding) for finding in findings],
             "msg": f"Nothing was changed.\n{format_findings(findings)}" if failed else "The inventory can be used.",
         }

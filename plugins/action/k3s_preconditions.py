@@ -32,7 +32,7 @@ class ActionModule(ControllerAction):
             return {"failed": True, **read}
         facts = read["ansible_facts"]["gb10_preflight"]
         host = Host(
-            name="",
+            name=task_vars["inventory_hostname"],
             facts=facts,
             server=options["role"] == "server",
             embedded_etcd=options["role"] == "server" and options["embedded_etcd"],
@@ -42,12 +42,14 @@ class ActionModule(ControllerAction):
             api_host=options["api_host"],
         )
         findings = sort_findings(weigh_findings(check_node(host), options["severities"]))
+        failed = has_errors(findings)
+        text = format_findings(findings) or "K3s can be installed here."
         return {
             "changed": False,
-            "failed": has_errors(findings),
+            "failed": failed,
             "findings": [finding.as_dict() for finding in findings],
             "installed": any(facts["kubernetes"]["units"].values()),
             "installed_version": facts["kubernetes"]["version"],
             "kubelet_args": eviction.kubelet_args(int(facts["disks"][0]["total_gib"] * 2**30), options["kubelet_args"]),
-            "msg": format_findings(findings) or "K3s can be installed here.",
+            "msg": f"{host.name} can't run K3s; nothing was changed.\n{text}" if failed else text,
         }

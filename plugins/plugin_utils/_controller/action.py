@@ -31,26 +31,40 @@ class ControllerAction(ActionBase):
         options: dict[str, Any] = self.validate_argument_spec(spec)[1]  # type: ignore[no-untyped-call]
         if self.ROLE:
             options |= role_options(self.ROLE, task_vars or {}, self._templar.template)
-        return result | self.act(options, task_vars or {})
+        made = self.act(options, task_vars or {})
+        if made.get("failed") and made.get("findings"):
+            self._display.display(made["msg"])
+            made = _refusal(made)
+        return result | made
 
     @abstractmethod
     def act(self, options: Mapping[str, Any], task_vars: Mapping[str, Any]) -> dict[str, Any]:
         """Return the result of the task for its validated options."""
 
 
+def _refusal(result: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a failed result that names its errors without repeating their text, which was displayed before.
+
+    Ansible prints the message of a failed task twice, once inside JSON with the rest of the result.
+    """
+    errors = [finding for finding in result["findings"] if finding["severity"] == "error"]
+    names = [": ".join(filter(None, (f["where"], f"{f['key']} [{f['rule']}]"))) for f in errors]
+    first = result["msg"].splitlines()[0]
+    message = f"{first} Errors, each explained in the output: {', '.join(dict.fromkeys(names))}."
+    return {key: value for key, value in result.items() if key != "findings"} | {"msg": message}
+
+
 def plan_result(
     what: str, failed: bool, findings: Sequence[Finding], facts: Mapping[str, Any], done: str
 ) -> dict[str, Any]:
-    """Return the result of planning ``what``: facts and warnings on success, otherwise only the message.
-
-    Ansible prints a failed result as one block of JSON, so plan and findings would bury the message or repeat it.
-    """
+    """Return the result of planning ``what``: facts and warnings on success, otherwise only findings and message."""
+    shown = [finding.as_dict() for finding in findings]
     if failed:
         text = f"{what} can't be planned; nothing was changed.\n{format_findings(findings)}"
-        return {"changed": False, "failed": True, "msg": text}
+        return {"changed": False, "failed": True, "findings": shown, "msg": text}
     return {
         "changed": False,
-        "findings": [finding.as_dict() for finding in findings],
+        "findings": shown,
         "ansible_facts": dict(facts),
         "warnings": [str(finding) for finding in findings if finding.severity == "warning"],
         "msg": done,

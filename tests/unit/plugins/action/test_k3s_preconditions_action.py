@@ -25,6 +25,8 @@ OPTIONS: dict[str, Any] = {
     "binary": "/usr/local/bin/k3s",
 }
 
+HOST = {"inventory_hostname": "spark1"}
+
 
 def checked(changed: dict[str, Any] | None = None, **options: Any) -> dict[str, Any]:
     """Return the result for a host whose facts are good except for ``changed``."""
@@ -35,7 +37,7 @@ def checked(changed: dict[str, Any] | None = None, **options: Any) -> dict[str, 
         return {"ansible_facts": {"gb10_preflight": copy.deepcopy(GOOD) | (changed or {})}}
 
     action: Any = SimpleNamespace(_execute_module=execute)
-    result: dict[str, Any] = ActionModule.act(action, OPTIONS | options, {})
+    result: dict[str, Any] = ActionModule.act(action, OPTIONS | options, HOST)
     arguments = {"paths": ["/var/lib/rancher/k3s"], "k3s_binary": "/usr/local/bin/k3s", "controller_time": 1000.0}
     assert asked == [("gb10.cluster.preflight_info", arguments)]
     return result
@@ -76,7 +78,7 @@ def test_severities_of_the_host_check() -> None:
 
 def test_a_host_that_cannot_be_read_fails_with_its_own_message() -> None:
     action: Any = SimpleNamespace(_execute_module=lambda *_arguments, **_options: {"failed": True, "msg": "no python"})
-    assert ActionModule.act(action, OPTIONS, {}) == {"failed": True, "msg": "no python"}
+    assert ActionModule.act(action, OPTIONS, HOST) == {"failed": True, "msg": "no python"}
 
 
 def test_clocks_are_compared_only_with_the_controller_s_time() -> None:
@@ -87,5 +89,5 @@ def test_clocks_are_compared_only_with_the_controller_s_time() -> None:
         return {"ansible_facts": {"gb10_preflight": copy.deepcopy(GOOD)}}
 
     action: Any = SimpleNamespace(_execute_module=execute)
-    ActionModule.act(action, OPTIONS | {"controller_time": None}, {})
+    ActionModule.act(action, OPTIONS | {"controller_time": None}, HOST)
     assert "controller_time" not in seen[0]
