@@ -73,6 +73,13 @@ class Cluster(Site):
         script = "import urllib.request as u; print(u.urlopen('http://127.0.0.1:30002/metrics').read().decode())"
         return self.kubectl("exec", f"{GROUP}-{rank}-0", "-c", "transport", "--", "python3", "-c", script)
 
+    def check_announced(self, rank: int, reason: str) -> None:
+        """Check that the events and the metrics of a rank name this reason of its condition."""
+        events = self.kubectl("get", "events", "--field-selector=type=Warning,reason=Transport" + reason)
+        assert f"pod/{GROUP}-{rank}-0" in events
+        assert f'reason="{reason}"' in self.metrics(rank)
+        assert re.search(r"gb10_transport_proven{[^}]*} 0", self.metrics(rank))
+
     def judged(self) -> dict[str, Any]:
         """Return the newest verdict in the results directory."""
         found = max(self.lab.results.glob("transport-*/transport.json"), key=lambda path: path.stat().st_mtime)
@@ -146,14 +153,14 @@ BAD_LINES = (
 
 
 def say_in_every_pod(cluster: Cluster, lines: tuple[str, ...]) -> None:
-    """Make every server print lines to its log, as if a prompt had quoted them."""
+    """Make every server print lines to its log, as if a prompt had quoted them: plainly, and as one JSON line."""
     for rank, pod in enumerate(cluster.pods()):
         name = pod["metadata"]["name"]
-        script = "cat > /proc/1/fd/1"
         said = "".join(f"{line.format(rank)}\n" for line in lines)
-        cluster.kubectl("exec", "-i", name, "-c", "sglang", "--", "sh", "-c", script, stdin=said)
+        said += json.dumps({"prompt": said, "rank": rank}) + "\n"
+        cluster.kubectl("exec", "-i", name, "-c", "sglang", "--", "sh", "-c", "cat > /proc/1/fd/1", stdin=said)
         # The runtime copies the line into the log, which may take a moment.
-        last = lines[-1].format(rank)
+        last = said.splitlines()[-1]
         cluster.wait(lambda name=name, last=last: last in cluster.kubectl("logs", name, "-c", "sglang"), 20)
 
 
@@ -161,6 +168,9 @@ def test_lines_of_nccl_that_a_server_prints_do_not_fail_a_healthy_group(cluster:
     say_in_every_pod(cluster, BAD_LINES)
     cluster.play("verify")
     assert cluster.judged()["verdict"] == "ib"
+    # The sidecars have looked several times since then.
+    assert [cluster.transport(rank)["reason"] for rank in (0, 1)] == ["Proven", "Proven"]
+    assert cluster.in_service()
 
 
 def test_a_log_that_the_counters_contradict_fails_with_both_shown(cluster: Cluster) -> None:
@@ -175,6 +185,8 @@ def test_a_log_that_the_counters_contradict_fails_with_both_shown(cluster: Clust
         return cluster.transport(0)["reason"] == "CountersSilent"
 
     print(f"\nsilent counters found after {cluster.wait(stand_still, 120):.0f} s")
+    cluster.check_announced(0, "CountersSilent")
+    cluster.wait(lambda: not cluster.in_service(), 30)
     cluster.restart((0, 1), ready=True, GB10_LAB_TRAFFIC="-")
     cluster.wait(cluster.in_service)
 
@@ -188,6 +200,7 @@ def test_an_mtu_that_fell_in_all_pods_is_found_by_pings_from_inside_the_pods(clu
     message = cluster.refused("verify")
     cluster.wait(lambda: cluster.transport(1)["reason"] == "MtuFell", 30)
     assert "net1 has MTU 1500 and had 9000" in cluster.transport(0)["message"]
+    cluster.check_announced(1, "MtuFell")
     assert not cluster.in_service()
     set_mtu(9000)
     cluster.wait(cluster.in_service)
@@ -210,8 +223,7 @@ def test_a_rank_that_restarts_without_rdma_removes_the_head_from_the_service_unt
         assert said["status"] == "False"
         assert "gb10_rdma_mode=privileged" in said["message"], said
     assert not cluster.in_service()
-    events = cluster.kubectl("get", "events", "--field-selector=type=Warning")
-    assert "TransportWrongTransport" in events
+    cluster.check_announced(1, "WrongTransport")
     assert 'reason="WrongTransport",cause="no_rdma_device"} 1' in cluster.metrics(1)
     assert re.search(r"gb10_transport_proven{[^}]*} 0", cluster.metrics(0))
     replace_worker(cluster, privileged=True)
@@ -232,8 +244,36 @@ def test_a_lost_gid_removes_the_head_from_the_service_until_it_is_back(cluster: 
     cluster.wait(lambda: cluster.transport(1)["reason"] == "GidMissing", 30)
     cluster.wait(lambda: not cluster.in_service(), 30)
     assert "no RoCE v2 GID for 10.101.0.2" in cluster.transport(0)["message"]
-    assert 'reason="GidMissing"' in cluster.metrics(1)
+    cluster.check_announced(1, "GidMissing")
     cluster.ip(1, "address add 10.101.0.2/24 dev net2")
+    cluster.wait(cluster.in_service)
+
+
+# Writes lines to a file of its own, as NCCL does in another process of the server.
+SECOND_PROCESS = """
+cd /var/log/nccl/*; while read -r line; do echo "$HOSTNAME:99:99 [0] NCCL INFO $line"; done > $HOSTNAME.99
+"""
+
+
+def test_a_new_communicator_on_tcp_removes_the_head_from_the_service_until_a_restart(cluster: Cluster) -> None:
+    said = "".join(
+        f"{line}\n"
+        for line in (
+            "Using network Socket",
+            "ncclCommInitRank comm 0x9 rank 1 nranks 2 cudaDev 0 nvmlDev 0 busId 60 commId 0x9 - Init START",
+            "comm 0x9 rank 1 nRanks 2 nNodes 2 localRanks 1 localRank 0 MNNVL 0",
+            "ncclCommInitRank comm 0x9 rank 1 nranks 2 cudaDev 0 nvmlDev 0 busId 60 commId 0x9 - Init COMPLETE",
+            "Channel 00/0 : 0[0] -> 1[0] [receive] via NET/Socket/0",
+        )
+    )
+    cluster.kubectl("exec", "-i", f"{GROUP}-1-0", "-c", "sglang", "--", "sh", "-c", SECOND_PROCESS, stdin=said)
+    took = cluster.wait(lambda: cluster.transport(1)["reason"] == "WrongTransport", 30)
+    print(f"\nTCP found after {took:.0f} s")
+    cluster.wait(lambda: not cluster.in_service(), 30)
+    assert "different transports (IB, Socket)" in cluster.transport(0)["message"]
+    assert "playbook verify" in cluster.transport(0)["message"]
+    cluster.check_announced(1, "WrongTransport")
+    cluster.kubectl("delete", "pod", f"{GROUP}-1-0")
     cluster.wait(cluster.in_service)
 
 
@@ -298,7 +338,7 @@ def test_a_fault_of_the_environment(cluster: Cluster, fault: Fault) -> None:
         if variable["name"] in fault.env
     }
     cluster.restart(fault.ranks, ready=fault.starts, **fault.env)
-    if fault.verdict == "socket":
+    if fault.starts:
         say_in_every_pod(cluster, IB_LINES)
     # Judging the environment would stop the role before it reads the log. Test both, one after the other.
     message = cluster.refused("verify", nccl_verify_environment=False)
@@ -312,6 +352,10 @@ def test_a_fault_of_the_environment(cluster: Cluster, fault: Fault) -> None:
     if fault.starts:
         named = cluster.refused("verify")
         assert next(iter(fault.env)) in named
+        # The quoted lines prove nothing to the sidecars either.
+        assert {cluster.transport(rank)["status"] for rank in (0, 1)} == {"False"}
+        assert cluster.transport(fault.ranks[-1])["reason"] == "WrongTransport"
+        assert not cluster.in_service()
     cluster.restart(fault.ranks, ready=True, **(dict.fromkeys(fault.env, "-") | planned))
 
 

@@ -255,7 +255,7 @@ CATALOGUE: tuple[Cause, ...] = (
     Cause(
         "ofi_reg_mr",
         "failure",
-        r"NET/OFI .*(?:[Mm]emory registration|fi_mr_reg\w*|[Rr]egister memory|regMr).*(?:fail|[Ee]rror|RC:)|"
+        r"NET/OFI (?>.*?(?:[Mm]emory registration|fi_mr_reg|[Rr]egister memory|regMr)).*(?:fail|[Ee]rror|RC:)|"
         r"NET/OFI (?:Unable|Failed) to register memory",
         "libfabric refused to register memory: locked memory or registration slots are used up",
         "Run privileged or with IPC_LOCK, or set LimitMEMLOCK=infinity for the container runtime",

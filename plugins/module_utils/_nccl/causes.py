@@ -18,7 +18,7 @@ NETDEV_AS_HCA = re.compile(r"NCCL_IB_HCA set (?:to|by environment to) [=^]*(?:en
 
 
 # An escape, a class, the start of a group, a repetition count, or one character.
-_TOKEN = re.compile(r"\\.|\[(?:\\.|[^\]])+\]|\(\?[:!=]|\{[^}]*\}|.")
+_TOKEN = re.compile(r"\\.|\[(?:\\.|[^\]])+\]|\(\?[:!=>]|\{[^}]*\}|.")
 
 
 def literals(pattern: str) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from .._common.terms import EVIDENCE, Evidence
 from .catalogue import BY_ID
 from .log import NcclLog
 from .networks import SOCKETS, matches
-from .verdict import Report, absent_ranks, begun, make_report, promise, seen_ranks, shown, speaks
+from .verdict import Report, absent_ranks, begun, make_report, promise, seen_ranks, shown, speaks, unready
 
 
 @dataclass(frozen=True)
@@ -79,12 +79,16 @@ def _sound(report: Report, expect: Expectation) -> list[str]:
         failures.append(f"{unfinished} of {len(started)} communicators never finished their set-up")
     elif expect.complete and not any(p.has_finished for p in report.processes):
         failures.append("no communicator is seen to finish its set-up")
+    if late := unready(report.processes):
+        failures.append(f"process {late} has started NCCL later and set up no communicator yet: these lines are old")
     if report.silent_start:
         failures.append("NCCL was started again and says nothing since (NCCL_DEBUG below INFO): these lines are old")
+    if report.crowded:
+        failures.append("the log has too many processes to tell them apart; judge the log of every node or rank alone")
     broken = {h for h in report.troubles if BY_ID[h].kind != "failure"} - {"gid_changed"}
     if broken:
         failures.append(f"the transport failed later ({', '.join(sorted(broken))})")
-    if verdict.transport_class == "rdma" and any(_may_hide_tcp(text) for p in report.processes for text in p.torn):
+    if verdict.transport_class == "rdma" and any(_may_hide_tcp(name) for p in report.processes for name in p.torn):
         failures.append("a torn channel line may hide TCP; read the log again")
     return failures
 
@@ -95,10 +99,10 @@ def _sound_channels(report: Report) -> list[str]:
     talking = [p for p in report.processes if p.channels]
     if all(p.stays_on_node for p in talking):
         return ["the channels run between ranks of one node, which proves nothing about the fabric"]
-    if not any(p.pid and p.has_finished for p in talking):
+    if not any(p.proves for p in talking):
         return [
-            "no process with a name (host:pid) is seen to finish the set-up of a communicator, so the channel lines "
-            "may be quoted; read the log from the start of the server"
+            "no process with a name (host:pid) is seen to finish the set-up of a communicator and to write channel "
+            "lines of the same form, so these may be quoted; read the log from the start of the server"
         ]
     return absent_ranks(report.processes)
 
@@ -129,6 +133,5 @@ def _numbers(report: Report, expect: Expectation) -> list[str]:
 _CHECKS: tuple[Callable[[Report, Expectation], list[str]], ...] = (_transport, _sound, _numbers)
 
 
-def _may_hide_tcp(text: str) -> bool:
-    name = text.rpartition("NET/")[2] if "NET/" in text else ""
+def _may_hide_tcp(name: str) -> bool:
     return any(full.startswith(name) for full in SOCKETS)

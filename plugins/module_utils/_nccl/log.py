@@ -11,21 +11,28 @@ from . import causes, scan
 from . import statements as says
 from .bulk import ChannelBlocks
 from .model import Communicator, Process
+from .networks import is_tcp
 from .read import NOTHING, Reading, Via, read_statement, read_via
 from .scan import CHUNK, NOBODY, Origin
 from .starts import infer_nodes, set_aside
 
 
 class NcclLog:
-    """Collects the processes of one log: ``read()`` a stream or ``add_lines()``, then look at ``processes``."""
+    """Collects the processes of one log: ``read()`` a stream or ``add_lines()``, then look at ``processes``.
 
-    def __init__(self) -> None:
+    ``one_start`` says that all processes belong to one start of a server, so none of them replaced another one.
+    """
+
+    def __init__(self, one_start: bool = False) -> None:
+        self._one_start = one_start
         self.processes: list[Process] = []
         self.earlier: list[Process] = []
         self.version = ""
         # Number of quoted log lines, and whether NCCL was restarted and has logged nothing since.
         self.quotations = 0
         self.silent_start = False
+        # Whether the log has more processes than can be told apart.
+        self.crowded = False
         self._by_key: dict[tuple[str, str, str], Process] = {}
         self._by_pid: dict[tuple[str, str], list[Process]] = {}
         self._heads: dict[bytes, tuple[Process, Origin]] = {}
@@ -34,8 +41,8 @@ class NcclLog:
         self._vias: dict[bytes, Via] = {}
         self._hosts: set[str] = set()
         self._clock = 0
-        # {kind of statement: the method that records it}; arguments are process, thread and the statement's values.
-        self._takers: dict[str, Callable[[Process, str, Any], None]] = {
+        # {kind of statement: the method that records it}; arguments are process, writer and the statement's values.
+        self._takers: dict[str, Callable[[Process, Origin, Any], None]] = {
             "init": self._init,
             "nodes": self._nodes,
             "channel": self._channel,
@@ -78,10 +85,13 @@ class NcclLog:
                 if head != writer:
                     process, origin = self._of_head(head)
                     writer = head
-                self._said(process, origin, reading, line)
-                if reading.once:
+                kind, values, once, cause = reading
+                if once or cause or kind == "mtu":
+                    self._said(process, origin, reading, line)
                     # The statement may have started a new record for a restarted process.
                     writer = None
+                else:
+                    self._takers[kind](process, origin, values)
 
     def _new(self, head: bytes, raw: bytes) -> Reading:
         """Read a statement whose text has not been read before."""
@@ -108,7 +118,7 @@ class NcclLog:
                 if len(self._vias) >= says.CACHE:
                     self._vias.clear()
                 via = self._vias[raw] = read_via(scan.plain(raw))
-            self._channel(process, origin.tid, via, count)
+            self._channel(process, origin, via, count)
 
     def _of_head(self, head: bytes) -> tuple[Process, Origin]:
         """Return the process that wrote a line, from all text before ``NCCL INFO``."""
@@ -131,6 +141,9 @@ class NcclLog:
         key = (origin.pod, origin.host, origin.pid or f"dev{origin.device}")
         process = self._by_key.get(key)
         if process is None:
+            if len(self.processes) >= says.PROCESSES and origin != NOBODY:
+                self.crowded = True
+                return self._process(NOBODY)
             process = Process(origin.pod, origin.host, origin.pid, first=self._clock + 1)
             self._by_key[key] = process
             self.processes.append(process)
@@ -168,7 +181,7 @@ class NcclLog:
             if level == "INFO":
                 self.silent_start = False
                 self._said(process, origin, read_statement(text), line)
-            elif cause := causes.find_cause(line.decode("utf-8", "replace")):
+            elif cause := causes.find_cause(text):
                 process.hit(cause, scan.quoted(line))
 
     def _said(self, process: Process, origin: Origin, reading: Reading, line: bytes) -> None:
@@ -181,7 +194,7 @@ class NcclLog:
         if kind == "mtu":
             process.mtus.setdefault(values, scan.quoted(line))
         elif kind:
-            self._takers[kind](process, origin.tid, values)
+            self._takers[kind](process, origin, values)
 
     def _without_prefix(self, text: str) -> None:
         """Record what a line without ``NCCL INFO`` still proves: versions, errors, and channel statements."""
@@ -190,27 +203,30 @@ class NcclLog:
             if text.lstrip().startswith("NCCL version"):
                 self.silent_start = True
             self.version = self.version or found[1]
-        if found := says.CHANNEL.search(text):
-            self._channel(self._process(NOBODY), "", read_via(found[1]))
+        end = text[-says.LONGEST :]
+        if found := says.CHANNEL.search(end):
+            self._channel(self._process(NOBODY), NOBODY, read_via(found[1]))
         elif (found := says.TCP_FRAGMENT.search(text)) and self.processes:
             # A torn line may only make the verdict worse, never better.
             self._process(NOBODY).add_channel(found[1], found[2], 1)
-        elif self.processes and says.TORN.search(text):
-            self._torn(self._process(NOBODY), "", text)
-        if any(word in text for word in says.TROUBLE) and (cause := causes.find_cause(text)):
+        elif self.processes and says.TORN.search(end):
+            self._torn(self._process(NOBODY), NOBODY, end)
+        at = min((at for word in says.TROUBLE if (at := text.find(word)) >= 0), default=-1)
+        if at >= 0 and (cause := causes.find_cause(text[max(0, at - says.LONGEST) : at + says.LONGEST])):
             self._process(NOBODY).hit(cause, text.strip()[:400])
 
     def _restarted(self, process: Process, origin: Origin, mark: str, version: str) -> Process:
         """Set the process aside when a process of the same name starts again in the same log."""
         process.marks[mark] += 1
         # Another version in the same process means a second copy of the library, not a restart.
-        again = process.version == version if mark == "NCCL" else not process.version
+        again = process.version == version if mark == "NCCL version" else not process.version
         started = bool(process.hits) or any(comm.started for comm in process.communicators.values())
         if process.marks[mark] < 2 or not again or not started:
             return process
         self.processes.remove(process)
         self.earlier.append(process)
-        del self.earlier[: -says.CACHE]
+        self.crowded = self.crowded or len(self.earlier) > says.PROCESSES
+        del self.earlier[: -says.PROCESSES]
         # The writer of a torn line is stored under a key that differs from the key of the torn text.
         origin = origin._replace(pod=process.pod, host=process.host)
         self._by_key.pop((process.pod, process.host, process.pid or f"dev{origin.device}"), None)
@@ -219,80 +235,92 @@ class NcclLog:
         fresh.marks[mark] = 1
         return fresh
 
-    def _channel(self, process: Process, tid: str, via: Via, count: int = 1) -> None:
+    def _channel(self, process: Process, origin: Origin, via: Via, count: int = 1) -> None:
         if via.network:
-            process.add_channel(via.network, via.device, count, tid, via.communicator, via.gdr)
+            process.add_channel(via.network, via.device, count, origin.tid, via.communicator, via.gdr)
+            if len(process.channel_leads) < says.NAMES:
+                process.channel_leads.add(origin.lead)
         elif via.intra:
-            process.intra[via.intra] += count
+            process.intra[says.bounded(via.intra, process.intra)] += count
         else:
-            self._torn(process, tid, via.torn)
+            self._torn(process, origin, via.torn)
 
-    def _collnet(self, process: Process, _tid: str, network: str) -> None:
-        process.collnet[network] += 1
+    def _collnet(self, process: Process, _origin: Origin, network: str) -> None:
+        process.collnet[says.bounded(network, process.collnet)] += 1
 
-    def _nodes(self, process: Process, tid: str, values: tuple[str, int, int, int, int, bool]) -> None:
+    def _nodes(self, process: Process, origin: Origin, values: tuple[str, int, int, int, int, bool]) -> None:
         identity, rank, nranks, nodes, local_ranks, mnnvl = values
-        comm = self._communicator(process, tid, identity, rank, nranks)
+        comm = self._communicator(process, origin, identity, rank, nranks)
         comm.nodes, comm.local_ranks, comm.mnnvl = nodes, local_ranks, mnnvl
 
-    def _init(self, process: Process, tid: str, values: tuple[str, int, int, str, str, bool]) -> None:
+    def _init(self, process: Process, origin: Origin, values: tuple[str, int, int, str, str, bool]) -> None:
         identity, rank, nranks, device, shared, start = values
         known = process.communicators.get(identity)
         # NCCL reused the address if a communicator starts there again, or is completed there a second time.
         again = known is not None and (known.started if start else known.complete)
-        comm = self._communicator(process, tid, identity, rank, nranks, fresh=again)
+        comm = self._communicator(process, origin, identity, rank, nranks, fresh=again)
+        process.settled = process.settled or not start
         comm.started, comm.complete = comm.started or start, comm.complete or not start
         comm.device = device or comm.device
         comm.shared_id = shared or comm.shared_id
 
-    def _selected(self, process: Process, tid: str, name: str) -> None:
-        name = self._without_host(name)
+    def _selected(self, process: Process, origin: Origin, name: str) -> None:
+        name = says.bounded(self._without_host(name), process.selections)
         process.selections[name] += 1
-        process.pending_network[tid] = name
+        if len(process.pending_network) >= says.NAMES:
+            process.pending_network.pop(next(iter(process.pending_network)))
+        process.pending_network[origin.tid] = name
 
-    def _connected(self, process: Process, tid: str, identity: str) -> None:
-        named = process.communicators.get(identity) or process.current.get(tid)
+    def _connected(self, process: Process, origin: Origin, identity: str) -> None:
+        named = process.communicators.get(identity) or process.current.get(origin.tid)
         for comm in [named] if named else list(process.communicators.values())[-1:]:
             comm.connected = True
 
-    def _provider(self, process: Process, _tid: str, name: str) -> None:
+    def _provider(self, process: Process, _origin: Origin, name: str) -> None:
         process.provider = name
 
-    def _versioned(self, process: Process, _tid: str, version: str) -> None:
+    def _versioned(self, process: Process, _origin: Origin, version: str) -> None:
         process.version = process.version or version
 
     def _communicator(
-        self, process: Process, tid: str, identity: str, rank: int, nranks: int, fresh: bool = False
+        self, process: Process, origin: Origin, identity: str, rank: int, nranks: int, fresh: bool = False
     ) -> Communicator:
         comm = process.communicators.get(identity)
         if comm is None or fresh:
             comm = Communicator(identity, rank, nranks)
             self._forget(process, identity)
             process.communicators[identity] = comm
+        if not process.settled and len(process.leads) < says.NAMES:
+            process.leads.add(origin.lead)
         comm.rank, comm.nranks = rank, nranks
-        comm.network = process.pending_network.pop(tid, "") or comm.network
-        process.current[tid] = comm
+        comm.network = process.pending_network.pop(origin.tid, "") or comm.network
+        process.start_communicator(origin.tid, comm)
         return comm
 
     def _forget(self, process: Process, identity: str) -> None:
         """Drop a communicator whose address is reused, and the oldest one when there are too many."""
         old = process.communicators.pop(identity, None)
-        if old is None and len(process.communicators) >= says.COMMUNICATORS:
+        limit = says.COMMUNICATORS if len(self.processes) + len(self.earlier) < says.MANY else says.FEW_COMMUNICATORS
+        if old is None and len(process.communicators) >= limit:
             old = process.communicators.pop(next(iter(process.communicators)))
             process.abandoned += old.started and not old.finished and old.nranks > 1
+            if not old.channels and old.crosses_nodes is not False and is_tcp(old.network):
+                process.dropped_tcp = old.network
         if old is not None and old.crosses_nodes and not old.mnnvl:
             process.crossed = True
 
-    def _torn(self, process: Process, _tid: str, text: str) -> None:
+    def _torn(self, process: Process, _origin: Origin, text: str) -> None:
         if found := says.TCP_FRAGMENT.search(text):
             process.add_channel(found[1], found[2], 1)
-        elif len(process.torn) < 8:
-            process.torn.append(text.strip()[:200])
+        else:
+            name = text.strip().rpartition("NET/")[2][:40] if "NET/" in text else ""
+            # Empty is the worst: it may hide TCP.
+            process.torn[name if len(process.torn) < says.NAMES else ""] = None
 
-    def _banner(self, process: Process, _tid: str, values: tuple[bool, list[str]]) -> None:
+    def _banner(self, process: Process, _origin: Origin, values: tuple[bool, list[str]]) -> None:
         socket, devices = values
         listed = process.socket_devices if socket else process.ib_devices
-        listed += [device for device in devices if device not in listed]
+        listed += [device for device in devices if device not in listed and len(listed) < says.NAMES]
 
     def _without_host(self, name: str) -> str:
         """Return the network's name without the host name of the line that ran into it (``Socketspark1``)."""
@@ -303,6 +331,7 @@ class NcclLog:
     def finish(self) -> NcclLog:
         """Set earlier starts aside and fill in the values that require the whole log; return self."""
         self.silent_start = self.silent_start and any(process.has_finished for process in self.processes)
-        self.processes, self.earlier = set_aside(self.processes, self.earlier)
+        if not self._one_start:
+            self.processes, self.earlier = set_aside(self.processes, self.earlier)
         infer_nodes(self.processes)
         return self

@@ -8,6 +8,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from .statements import NAMES, bounded
+
 # {network: {device: channels}}
 Channels = dict[str, dict[str, int]]
 
@@ -104,15 +106,22 @@ class Process:
     socket_devices: list[str] = field(default_factory=list)
     provider: str = ""
     gdr: int = 0
-    torn: list[str] = field(default_factory=list)
+    # The names of networks that torn lines end with; empty if a line ends before the name.
+    torn: dict[str, None] = field(default_factory=dict)
     communicators: dict[str, Communicator] = field(default_factory=dict)
     hits: dict[str, Hit] = field(default_factory=dict)
     marks: Counter[str] = field(default_factory=Counter)
     current: dict[str, Communicator] = field(default_factory=dict)
     pending_network: dict[str, str] = field(default_factory=dict)
-    # About communicators that were dropped: whether one spanned nodes, and how many never finished their set-up.
+    # What precedes the writer in the lines up to its first finished communicator, and in its channel lines.
+    leads: set[str] = field(default_factory=set)
+    channel_leads: set[str] = field(default_factory=set)
+    settled: bool = False
+    # About communicators that were dropped: whether one spanned nodes, how many never finished their set-up, and a TCP
+    # network that one had selected and not used.
     crossed: bool = False
     abandoned: int = 0
+    dropped_tcp: str = ""
     replaced: bool = False
     # {MTU in the numbering of verbs: the first line that contains it}
     mtus: dict[int, str] = field(default_factory=dict)
@@ -122,7 +131,11 @@ class Process:
     ) -> None:
         """Count channels of a network for the process and for the communicator that its thread set up last."""
         self.gdr += count if gdr else 0
-        devices = self.channels.setdefault(network, {})
+        if (devices := self.channels.get(network)) is None:
+            network = bounded(network, self.channels)
+            devices = self.channels.setdefault(network, {})
+        if len(devices) >= NAMES and device not in devices:
+            device = "0"
         devices[device] = devices.get(device, 0) + count
         comm = self.communicators.get(communicator) or self.current.get(tid)
         if comm is None and len(self.communicators) == 1:
@@ -131,6 +144,12 @@ class Process:
             own = comm.channels.setdefault(network, {})
             own[device] = own.get(device, 0) + count
             comm.gdr += count if gdr else 0
+
+    def start_communicator(self, tid: str, comm: Communicator) -> None:
+        """Make a communicator the current one of a thread."""
+        if len(self.current) >= NAMES and tid not in self.current:
+            self.current.pop(next(iter(self.current)))
+        self.current[tid] = comm
 
     def hit(self, cause: str, line: str) -> None:
         """Record a line that shows a cause."""
@@ -153,6 +172,11 @@ class Process:
     def has_finished(self) -> bool:
         """Tell whether a communicator of several ranks finished its set-up."""
         return any(comm.finished and comm.nranks > 1 for comm in self.communicators.values())
+
+    @property
+    def proves(self) -> bool:
+        """Tell whether a named process has finished a communicator, and its channel lines are not quotations."""
+        return bool(self.pid) and self.has_finished and bool(self.leads & self.channel_leads)
 
     @property
     def main(self) -> Communicator | None:

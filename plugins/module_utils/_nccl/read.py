@@ -30,7 +30,7 @@ class Via(NamedTuple):
 class Reading(NamedTuple):
     """The content of a statement: ``kind`` names the method of the log that records ``values``; empty: no content.
 
-    ``once`` is the first word of a statement that a process prints once, at its start; ``cause`` is the cause it shows.
+    ``once`` is the start of a statement that a process prints once, at its start; ``cause`` is the cause it shows.
     """
 
     kind: str = ""
@@ -54,7 +54,8 @@ def read_via(text: str) -> Via:
 
 def read_statement(text: str) -> Reading:
     """Read the text after ``NCCL INFO``."""
-    once = text.split(maxsplit=1)[0] if text.startswith(says.ONCE) else ""
+    text = text[: says.LONGEST]
+    once = next((words for words in says.ONCE if text.startswith(words)), "")
     for hint, pattern, kind, values in _FORMS:
         if hint in text and (found := pattern.search(text)):
             return Reading(kind, values(found), once)

@@ -11,6 +11,8 @@ import re
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
+from .statements import LONGEST
+
 CHUNK = 1 << 20
 # NCCL cuts its own lines at 1024 bytes. A line longer than this limit is a log inside a JSON string, or not text.
 _LONGEST = 1 << 18
@@ -30,21 +32,31 @@ _LEVEL = re.compile(r"NCCL (INFO|WARN|ATTN)\b ?")
 _ORIGIN = re.compile(r"([^\s:\"'|()\[\]{}]*):(\d+):(\d+)(?:[ \t]*\[(-?\d+)\])?")
 _TIME = re.compile(rb"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d[0-9.,]*(?:Z|[+-]\d\d:?\d\d)?")
 _BARE_DEVICE = re.compile(r"\[(-?\d+)\]\s*$")
+_WORDS = re.compile(r"\w+")
+_BEFORE = 80
 _POD = re.compile(r"\[pod/([^/\]]+)/([^\]/]+)\]|^\[?([a-z0-9.-]+ [a-z0-9.-]+)\] ")
 
 
 class Origin(NamedTuple):
-    """The writer of a statement; empty strings where the log does not say."""
+    """The writer of a statement; empty strings where the log does not say.
+
+    ``lead`` has the spaces and punctuation before the writer. Lines of one process have the same, a quoted line in a
+    sentence or in JSON has another.
+    """
 
     pod: str
     host: str
     pid: str
     tid: str
     device: str
+    lead: str = ""
 
 
 class Statement(NamedTuple):
-    """One NCCL statement: ``level`` is INFO, WARN, ATTN or empty (no prefix: torn, stripped, or printed bare)."""
+    """One NCCL statement: ``level`` is INFO, WARN, ATTN or empty (no prefix: torn, stripped, or printed bare).
+
+    The text of WARN and ATTN contains the level and what precedes it.
+    """
 
     origin: Origin
     level: str
@@ -102,13 +114,14 @@ def _hits(buffer: bytes, position: int, end: int) -> list[bytes]:
 
 def parse_origin(head: str) -> Origin:
     """Return the writer of a statement, from the text before ``NCCL INFO``."""
-    found = next(iter(reversed(list(_ORIGIN.finditer(head[-160:])))), None)
+    end = head[-160:]
+    found = next(iter(reversed(list(_ORIGIN.finditer(end)))), None)
     label = _POD.search(head) if "[" in head else None
     pod = (label[1] or label[3] or "") if label else ""
     if found is None:
         bare = _BARE_DEVICE.search(head)
         return NOBODY._replace(pod=pod, device=bare[1] if bare else "")
-    return Origin(pod, found[1], found[2], found[3], found[4] or "")
+    return Origin(pod, found[1], found[2], found[3], found[4] or "", _WORDS.sub("", end[: found.start()]))
 
 
 def without_time(head: bytes) -> bytes:
@@ -154,7 +167,10 @@ def split_line(line: bytes) -> list[Statement]:
         body = text[level.end() : stop]
         if stop < len(text):
             body = _without_next_head(body, parse_origin(body))
-        statements.append(Statement(origin, level[1], body))
+        if level[1] != "INFO":
+            # Some causes are known by the source file, which precedes the level.
+            body = text[max(begin, level.end() - _BEFORE) : level.end()] + body
+        statements.append(Statement(origin, level[1], body[:LONGEST]))
     return statements
 
 

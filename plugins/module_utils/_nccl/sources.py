@@ -102,9 +102,9 @@ def local_sources(patterns: Iterable[str], text: str | None) -> Sources:
     return found if text is None else found | {"text": [_open_text(text)]}
 
 
-def read_source(name: str, opened: Iterable[Opened], kept: list[bytes]) -> NcclLog:
+def read_source(name: str, opened: Iterable[Opened], kept: list[bytes], one_start: bool = False) -> NcclLog:
     """Read all streams of a source into one log; append its NCCL lines to ``kept``, up to 4 MiB. Raise SourceError."""
-    log, room = NcclLog(), _KEPT_BYTES
+    log, room = NcclLog(one_start), _KEPT_BYTES
 
     def keep(lines: list[bytes]) -> None:
         nonlocal room
@@ -122,10 +122,15 @@ def read_source(name: str, opened: Iterable[Opened], kept: list[bytes]) -> NcclL
     return log
 
 
-def judge_sources(sources: Sources, expect: Expectation, places: Mapping[str, int | None]) -> Judgement:
-    """Read and judge all sources; the keys of ``places`` are pods. Raise SourceError, and what reading raises."""
+def judge_sources(
+    sources: Sources, expect: Expectation, places: Mapping[str, int | None], one_start: bool = False
+) -> Judgement:
+    """Read and judge all sources; the keys of ``places`` are pods. Raise SourceError, and what reading raises.
+
+    ``one_start`` is true for the files of start_rank.py, which deletes those of earlier starts.
+    """
     kept: dict[str, list[bytes]] = {name: [] for name in sources}
-    logs = {name: read_source(name, opened, kept[name]) for name, opened in sources.items()}
+    logs = {name: read_source(name, opened, kept[name], one_start) for name, opened in sources.items()}
     for name in places:
         # All processes in a pod's log belong to the pod, whichever host name the lines contain.
         for process in [*logs[name].processes, *logs[name].earlier]:

@@ -8,14 +8,17 @@ Each comes from NVIDIA/nccl's sources or a public log; tests/unit/fixtures/nccl/
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 
 from .networks import SOCKETS
 
 # "Channel 00/0 : 0[0] -> 1[1] [send] via NET/IB/0/GDRDMA", "Ring 00 : 1 -> 0 [receive] via NET/IB/0"
-CHANNEL = re.compile(r"\d+(?:/\d+)? ?: ?-?\d+(?:\[[^\]]*\])? -> -?\d+(?:\[[^\]]*\])?(?: \[\w+\])? via (.*)$", re.S)
-NET = re.compile(r"NET/([A-Za-z][^/:\n\"\\]{0,40})/(\d+)")
-COLLNET = re.compile(r"via COLLNET/([A-Za-z][^/:\n\"\\]{0,40})/(\d+)")
-TCP_FRAGMENT = re.compile(rf"via NET/({'|'.join(SOCKETS)})/(\d+)")
+CHANNEL = re.compile(
+    r"(?<!\d)\d+(?:/\d+)? ?: ?-?\d+(?:\[[^\]]*\])? -> -?\d+(?:\[[^\]]*\])?(?: \[\w+\])? via (.*)$", re.S
+)
+NET = re.compile(r"NET/([A-Za-z][^/:\n\"\\]{0,40})/(\d{1,4})")
+COLLNET = re.compile(r"via COLLNET/([A-Za-z][^/:\n\"\\]{0,40})/\d")
+TCP_FRAGMENT = re.compile(rf"via NET/({'|'.join(SOCKETS)})/(\d{{1,4}})")
 TORN = re.compile(
     r"(?:via )NET/([A-Za-z]?[^/\s]*)$|via(?: N(?:E(?:T)?)?)?$|(?:\[send\]|\[receive\])(?: v(?:i)?)?$|"
     r"Channel \d[^>]*->[^v]*$"
@@ -26,15 +29,17 @@ SELECTED = re.compile(
     r"(NCCL RDMA Plugin(?: v\d+)?|[A-Za-z][\w.+-]*(?: Libfabric)?)"
 )
 BANNER = re.compile(rf"NET/(\w*IB\w*|{'|'.join(SOCKETS)}) ?: Using(.*)$")
-IB_DEVICE = re.compile(r"([A-Za-z][\w.+-]*):\d+(?:/|:rail|$)")
+IB_DEVICE = re.compile(r"(?<![\w.+-])([A-Za-z][\w.+-]*+):\d+(?:/|:rail|$)")
 IF_DEVICE = re.compile(r"\[\d+\]([^\s:\[\]]+)")
 # verbs numbers the MTUs: 3 is 1024 bytes, 5 is 4096.
-MTU = re.compile(r"NET/IB ?: .*\bqp\w* \d+ .*?mtu (\d)\b")
+MTU = re.compile(r"NET/IB ?: (?>.*?\bqp\w* \d+ ).*?mtu (\d)\b")
 PROVIDER = re.compile(r"NET/OFI Selected [Pp]rovider is ([\w.-]+)")
-NODES = re.compile(r"comm (\w+) rank (\d+) nRanks (\d+) nNodes (\d+) localRanks (\d+) localRank \d+(?: MNNVL (\d+))?")
+NODES = re.compile(
+    r"comm (\w+) rank (\d{1,9}) nRanks (\d{1,9}) nNodes (\d{1,9}) localRanks (\d{1,9}) localRank \d+(?: MNNVL (\d+))?"
+)
 # communicator, rank, ranks, CUDA device, PCI bus, identity shared by all ranks, START or COMPLETE
 INIT = re.compile(
-    r"comm (\w+) rank (\d+) n[rR]anks (\d+)(?: cudaDev (\d+))?(?:.*? busId (\w+))?(?:.*? commId (\w+))?"
+    r"comm (\w+) rank (\d{1,9}) n[rR]anks (\d{1,9})(?: cudaDev (\d+))?+(?:.*? busId (\w+))?+(?:.*? commId (\w+))?+"
     r".*Init (START|COMPLETE)"
 )
 CONNECTED = re.compile(r"Connected all (rings|trees)(?:.* comm (\w+))?")
@@ -54,3 +59,16 @@ CACHE = 4096
 NEIGHBOURS = 16
 # Limits the memory for a program that creates and destroys communicators for days.
 COMMUNICATORS = 256
+# Limits for logs that no NCCL wrote: processes of one log, communicators of each if there are more than _MANY, and
+# different names of one kind.
+PROCESSES = 4096
+MANY, FEW_COMMUNICATORS = 256, 16
+NAMES = 256
+OTHER = "other"
+# NCCL cuts its lines at this length.
+LONGEST = 1024
+
+
+def bounded(name: str, known: Collection[str]) -> str:
+    """Return a name, or OTHER if too many different ones are known."""
+    return name if name in known or len(known) < NAMES else OTHER

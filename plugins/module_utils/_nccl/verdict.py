@@ -8,7 +8,7 @@ Only channel lines prove a transport. A selected network, a list of devices or s
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -127,6 +127,8 @@ def _promised(processes: list[Process], level: Evidence) -> Iterator[tuple[str, 
     """Yield networks that were selected but not used yet; they must have the same transport as those in use."""
     lists_ib = any(process.ib_devices for process in processes)
     for process in processes:
+        if process.dropped_tcp:
+            yield process.dropped_tcp, process
         for comm in process.communicators.values():
             # An unrecognised network name, which may be torn, does not count as a different transport.
             idle = comm.crosses_nodes is not False and not comm.channels and not process.inside
@@ -152,6 +154,7 @@ class Report:
     causes: list[dict[str, Any]]
     silent_start: bool = False
     quotations: int = 0
+    crowded: bool = False
     failures: list[str] = field(default_factory=list)
 
     @property
@@ -215,6 +218,7 @@ def make_report(log: NcclLog, source: str) -> Report:
         ranked(log.processes, source),
         log.silent_start,
         log.quotations,
+        log.crowded,
     )
 
 
@@ -236,6 +240,13 @@ def absent_ranks(processes: Iterable[Process]) -> list[str]:
 def begun(processes: Iterable[Process]) -> list[Communicator]:
     """Return the communicators of more than one rank that began their set-up."""
     return [c for p in processes for c in p.communicators.values() if c.started and c.nranks > 1]
+
+
+def unready(processes: Sequence[Process]) -> str:
+    """Return the name of a process that started after the last line of all finished ones, and is not ready itself."""
+    end = max((process.last for process in processes if process.has_finished), default=None)
+    late = (p for p in processes if end is not None and p.first > end and p.marks and not p.communicators)
+    return next((f"{process.host}:{process.pid}" for process in late), "")
 
 
 def speaks(process: Process) -> bool:

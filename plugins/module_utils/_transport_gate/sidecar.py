@@ -152,7 +152,8 @@ class Watch:
     def _judge(self, files: list[Path]) -> dict[str, Any]:
         opened: Sources = {self.gate.pod: [open_file(path) for path in files]}
         try:
-            return judge_sources(opened, expectation(self.gate.expect), {self.gate.pod: self.gate.rank})[0]
+            places = {self.gate.pod: self.gate.rank}
+            return judge_sources(opened, expectation(self.gate.expect), places, one_start=True)[0]
         except SourceError as error:
             return nothing_read(str(error))
 

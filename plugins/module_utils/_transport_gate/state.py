@@ -88,7 +88,10 @@ def decide(seen: Seen, memory: Memory, rails: tuple[Rail, ...], rdma: bool, now:
         cause = next((cause["id"] for cause in seen.judged["causes"] if cause["confidence"] >= 0.3), "")
         # A restart of the server may repair a failure, but not a wrong transport.
         wrong = "Failed" if seen.judged["verdict"] == "error" else "WrongTransport"
-        return Condition(False, wrong if is_final(seen.judged) else "NotProven", str(seen.judged["msg"]), cause)
+        if not is_final(seen.judged):
+            return Condition(False, "NotProven", str(seen.judged["msg"]), cause)
+        remedy = "" if cause else ". Run playbook verify, and restart the group"
+        return Condition(False, wrong, f"{seen.judged['msg']}{remedy}", cause)
     found = _fell(seen, memory) or (rdma and (_vanished(seen, rails) or _silent(memory)))
     if found:
         return found

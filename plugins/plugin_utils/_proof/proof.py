@@ -164,8 +164,9 @@ class Proof:
         self._steps.add("logs")
         expect = expectation(full_expectation(self.plan, self.settings.expect))
         readers = [replace(each, container=SIDECAR) for each in self.containers]
+        places = {each.pod: each.place for each in readers}
         self.judged, lines = judge_until_final(
-            lambda: judge_sources(pod_sources(readers, LOG_FILES), expect, {each.pod: each.place for each in readers}),
+            lambda: judge_sources(pod_sources(readers, LOG_FILES), expect, places, one_start=True),
             self.settings.timeout,
             self.progress.now,
             lambda: self.progress.pause(self.settings.interval),

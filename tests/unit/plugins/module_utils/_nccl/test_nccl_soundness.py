@@ -8,11 +8,15 @@ from __future__ import annotations
 import io
 import json
 import time
+import tracemalloc
+from contextlib import nullcontext
+from itertools import islice
 
 import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.expectation import Expectation, judge_log
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.log import NcclLog
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.overall import judge_all
+from ansible_collections.gb10.cluster.plugins.module_utils._nccl.sources import judge_sources
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.verdict import Report
 
 INTRA = Expectation(allow_intra=True)
@@ -45,6 +49,14 @@ def channel(network: str = "IB", device: int = 0) -> str:
     return f"Channel 00/0 : 0[0] -> 1[0] [send] via NET/{network}/{device}"
 
 
+def other(number: int) -> tuple[str, str, str]:
+    """Return the set-up of one more communicator of two nodes."""
+    comm = f"0x1{number:x}"
+    return init("START", comm, shared=comm), nodes(2, comm), init("COMPLETE", comm, shared=comm)
+
+
+HALF = "Channel 00/0 : 0[0] -> 1[0] [send] via NET/"
+START = ("NCCL version 2.28.9+cuda13.0", "cudaDriverVersion 13000")
 P2P = "Channel 00/0 : 0[0] -> 1[0] via P2P/CUMEM"
 DONE = (init("START"), nodes(2), init("COMPLETE"))
 SOUND = said(*DONE, channel())
@@ -150,6 +162,49 @@ NO_PASS = {
         Expectation(),
         "may be quoted",
     ),
+    "a statement of a real process that a prompt continues in the next line": (
+        said(*DONE, "Channel 00/02 :    0   1") + "my link is a[0] -> b[1] [send] via NET/IB/0\n",
+        Expectation(),
+        "nothing in the log says which transport",
+    ),
+    "a channel line that a JSON log quotes before there are any": (
+        said(*DONE) + json.dumps({"prompt": said(channel()).strip()}) + "\n",
+        Expectation(),
+        "may be quoted",
+    ),
+    "a channel line in a sentence before there are any": (
+        said(*DONE) + "why do I see " + said(channel()),
+        Expectation(),
+        "may be quoted",
+    ),
+    "a process that started after the channel lines and has set up nothing": (
+        said(*START) + SOUND + said(*START, "Bootstrap : Using eth0:10.0.0.1<0>", pid=2),
+        Expectation(),
+        "process s1:2 has started NCCL later",
+    ),
+    "many torn lines before the one that may be TCP": (
+        SOUND + said(*(f"{HALF}IBx{n}" for n in range(300)), f"{HALF}So", pid=2),
+        Expectation(),
+        "a torn channel line may hide TCP",
+    ),
+    "an idle communicator over TCP before many others": (
+        said("Using network Socket", *DONE)
+        + "".join(said("Using network IB", *other(n), channel()) for n in range(300)),
+        Expectation(),
+        "different transports",
+    ),
+    "TCP in a log of more processes than are told apart": (
+        "".join(said("Using network IB", pid=n) for n in range(5000))
+        + said(*DONE, channel("Socket"), host="s2")
+        + SOUND,
+        Expectation(),
+        "too many processes",
+    ),
+    "TCP in the first of very many containers of one name": (
+        said(*START, *DONE, channel("Socket")) + said(*START, *DONE, channel()) * 5000,
+        Expectation(),
+        "too many processes",
+    ),
     "FastSocket's banner": (
         said("NET/FastSocket : Using [0]eth0:10.0.0.1<0>"),
         Expectation(evidence="banner"),
@@ -190,18 +245,26 @@ def test_the_socket_banner_of_2_4_contradicts_nothing() -> None:
 
 def test_containers_with_one_name_are_ranks_and_no_restart() -> None:
     """``docker run --hostname worker``: every container has host worker and process 1."""
-    start = ("NCCL version 2.28.9+cuda13.0", "cudaDriverVersion 13000")
-    log = said(*start, init("START", rank=0), channel("Socket"), host="worker")
-    log += said(*start, init("START", rank=1), init("COMPLETE", rank=1), channel(), host="worker")
+    log = said(*START, init("START", rank=0), channel("Socket"), host="worker")
+    log += said(*START, init("START", rank=1), init("COMPLETE", rank=1), channel(), host="worker")
     report = judge(log)
     assert (report.verdict.verdict, len(report.earlier), report.satisfied) == ("mixed", 0, False)
     assert report.channels == {"IB": {"0": 1}, "Socket": {"0": 1}}
 
 
+def test_two_processes_of_one_start_on_one_gpu_both_count() -> None:
+    log = said(*DONE, channel("Socket"))
+    log += said(init("START", shared="0x8"), init("COMPLETE", shared="0x8"), channel(), pid=2)
+    assert judge(log).satisfied
+    files = {"pod": [nullcontext(io.BytesIO(log.encode()).read)]}
+    assert judge_sources(files, Expectation(), {})[0]["satisfied"]
+    files = {"pod": [nullcontext(io.BytesIO(log.encode()).read)]}
+    assert judge_sources(files, Expectation(), {}, one_start=True)[0]["verdict"] == "mixed"
+
+
 def test_a_start_with_another_commid_is_a_restart() -> None:
-    start = ("NCCL version 2.28.9+cuda13.0", "cudaDriverVersion 13000")
-    log = said(*start, *DONE, channel("Socket"))
-    log += said(*start, init("START", shared="0x8"), init("COMPLETE", shared="0x8"), channel())
+    log = said(*START, *DONE, channel("Socket"))
+    log += said(*START, init("START", shared="0x8"), init("COMPLETE", shared="0x8"), channel())
     report = judge(log)
     assert (report.satisfied, len(report.earlier)) == (True, 1)
 
@@ -268,3 +331,46 @@ def test_cost_grows_with_the_log_and_no_faster(line: str) -> None:
     # Eight times the lines may cost 32 times as much, which leaves room for a busy machine; a scan of everything before
     # each line costs 64 times as much.
     assert min(cost(16_000) for _run in range(2)) < 32 * max(min(cost(2_000) for _run in range(3)), 0.02)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"comm 0x1 rank {'1' * 5000} nranks 2 cudaDev 0 busId f commId 0x7 - Init START",
+        f"comm 0x1 rank 0 nRanks 2 nNodes {'1' * 5000} localRanks 1 localRank 0 MNNVL 0",
+        f"Channel 00/0 : 0[0] -> 1[0] [send] via NET/IB/{'1' * 5000}",
+        "comm 0x1 rank 0 nranks 2" + " busId a" * 4000 + " commId b" * 4000 + " Init X",
+        "comm 0x1 rank 0 nranks 2 " * 9000 + " Init X",
+        "NET/IB : Using " + "a" * 200_000,
+        "NET/IB :" + " qp 1 " * 30_000 + " mtu x",
+        "NET/OFI regMr " * 15_000,
+    ],
+)
+def test_no_line_stops_the_reader(text: str) -> None:
+    """NCCL cuts its lines at 1024 bytes; a server may print longer ones."""
+    wrong = "Channel 1" * 20_000 + " -> NET/x\n" + "1" * 200_000 + " NET/x\n"
+    started = time.process_time()
+    report = judge(SOUND + said(text) + f"s1:1:1 [0] NCCL WARN {text}\nNET/x {text}\n" + wrong)
+    assert report.verdict.verdict == "ib"
+    assert time.process_time() - started < 2
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "s1:{0}:1 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[0] [send] via NET/IB/0\n",
+        "s1:1:1 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[0] [send] via NET/N{0}/0\n",
+        "s1:1:1 [0] NCCL INFO Using network N{0}\n",
+        "s1:1:1 [0] NCCL INFO NET/IB : Using [0]m{0}:1/RoCE ; OOB eth0:10.0.0.1<0>\n",
+        "s1:1:{0} [0] NCCL INFO comm 0x{0} rank 0 nranks 2 cudaDev 0 busId f commId 0x{0} - Init START\n",
+        "s1:1:1 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[0] [send] via NET/{0}\n",
+    ],
+    ids=["processes", "networks", "selections", "devices", "threads", "torn lines"],
+)
+def test_memory_does_not_grow_with_the_log(line: str) -> None:
+    lines = (line.format(number).encode() for number in range(25_000))
+    tracemalloc.start()
+    judge_log(NcclLog().read(lambda _size: b"".join(islice(lines, 2500))), "log")
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 20 << 20
