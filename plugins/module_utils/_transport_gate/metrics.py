@@ -23,6 +23,8 @@ _HELP = {
         "counter",
         "Errors, discards, retransmissions and congestion marks that a rail's device counted.",
     ),
+    "link_changes_total": ("counter", "How often the link of a rail's interface came up or went down."),
+    "link_speed_bits_per_second": ("gauge", "Speed of the link of a rail's interface; 0 if it is down or unknown."),
 }
 
 
@@ -34,7 +36,10 @@ def render(
     rails: Sequence[Rail],
     counted: Mapping[str, Mapping[str, Mapping[str, int]]],
 ) -> str:
-    """Return all metrics of a rank; ``counted`` is the result of ``_rdma.counters.parse_counters``."""
+    """Return all metrics of a rank.
+
+    ``counted`` is the result of ``_rdma.counters.parse_counters``; its ``link`` has what sysfs has for each interface.
+    """
     said = {"class": judged["transport_class"], "evidence": judged["evidence"], "reason": condition.reason}
     samples: dict[str, list[tuple[Mapping[str, str], float]]] = {name: [] for name in _HELP}
     samples["proven"].append(({}, int(condition.proven)))
@@ -48,6 +53,11 @@ def render(
             kind = "rdma_bytes_total" if name in _DIRECTIONS else "rdma_events_total"
             more = {"direction": _DIRECTIONS[name]} if name in _DIRECTIONS else {"event": name}
             samples[kind].append((where | more, value))
+        link = counted.get("link", {}).get(rail.interface, {})
+        if link.get("carrier_changes") is not None:
+            samples["link_changes_total"].append((where, link["carrier_changes"]))
+            # The kernel reports -1 Mb/s, or no value, for a link that is down.
+            samples["link_speed_bits_per_second"].append((where, max(link["speed"] or 0, 0) * 1_000_000))
     return "".join(_metric(name, labels, values) for name, values in samples.items() if values)
 
 

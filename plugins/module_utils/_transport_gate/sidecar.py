@@ -139,7 +139,7 @@ class Watch:
         command = ["/bin/sh", "-c", SCRIPT, "sh", self.gate.sysfs_root, "/sys"]
         # pylint: disable-next=ansible-bad-function
         ran = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
-        self._counted = parse_counters(ran.stdout)
+        self._counted = {**parse_counters(ran.stdout), "link": self._links()}
         head = self.gate.rank == 0
         if now - self._rails_read >= _RAILS_EVERY:
             self._rails, self._rails_read = self._read_rails(), now
@@ -169,6 +169,11 @@ class Watch:
         }
         mtus = {rail.interface: read_int(Path("/sys/class/net", rail.interface, "mtu")) for rail in self.gate.rails}
         return frozenset(found), {name: mtu for name, mtu in mtus.items() if mtu is not None}
+
+    def _links(self) -> dict[str, dict[str, int | None]]:
+        places = {rail.interface: Path("/sys/class/net", rail.interface) for rail in self.gate.rails}
+        names = ("carrier_changes", "speed")
+        return {interface: {name: read_int(place / name) for name in names} for interface, place in places.items()}
 
     def _moved(self) -> int | None:
         devices = [self._counted["rdma"].get(rail.device, {}) for rail in self.gate.rails]

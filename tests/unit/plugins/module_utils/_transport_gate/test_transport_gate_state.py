@@ -144,6 +144,7 @@ def test_metrics_are_in_prometheus_format() -> None:
             "other": {"xmit_bytes": 9},
         },
         "net": {"net1": {"tx_bytes": 5, "rx_bytes": 6}, "eth0": {"tx_bytes": 3}},
+        "link": {"net1": {"carrier_changes": 3, "speed": 200000}},
     }
     condition = Condition(False, "WrongTransport", "text", "no_rdma_device")
     text = metrics.render({"instance": 'g"\n', "rank": "1"}, condition, TCP, 12.345, RAILS, counted)
@@ -155,6 +156,11 @@ def test_metrics_are_in_prometheus_format() -> None:
     assert f'gb10_transport_rdma_bytes_total{{{who},{rail},direction="received"}} 8\n' in text
     assert f'gb10_transport_tcp_bytes_total{{{who},{rail},direction="sent"}} 5\n' in text
     assert f'gb10_transport_rdma_events_total{{{who},{rail},event="port_xmit_discards"}} 1\n' in text
+    assert f"gb10_transport_link_changes_total{{{who},{rail}}} 3\n" in text
+    assert f"gb10_transport_link_speed_bits_per_second{{{who},{rail}}} 200000000000\n" in text
     assert "eth0" not in text
     assert '"other"' not in text
     assert text.count("# TYPE gb10_transport_verdict_age_seconds gauge") == 1
+    down = {"link": {"net1": {"carrier_changes": 4, "speed": -1}}}
+    text = metrics.render({}, condition, TCP, 1, RAILS, down)
+    assert f"gb10_transport_link_speed_bits_per_second{{{rail}}} 0\n" in text
