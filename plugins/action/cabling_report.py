@@ -9,23 +9,31 @@ from collections.abc import Mapping
 from typing import Any
 
 import yaml
-from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import format_findings, has_errors
+from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import (
+    format_findings,
+    has_errors,
+    sort_findings,
+)
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import ControllerAction
 from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.cabling import draw, draw_svg, judge, ports_of
 from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.plan import plan_fabric
+from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.reality import about_ports, check_hosts
 from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.suggest import suggest
 from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.variables import fabric_variables, plain
 
 
 class ActionModule(ControllerAction):
-    """Reads the fact C(gb10_cabling) of the given hosts."""
+    """Reads the facts of cabling_info and pf_info of the given hosts."""
 
     def act(self, options: Mapping[str, Any], task_vars: Mapping[str, Any]) -> dict[str, Any]:
-        """Return picture and findings, and whether all hosts were read and are cabled like the inventory."""
+        """Return picture and findings, and whether all hosts were read and are like the inventory."""
         facts = {host: task_vars["hostvars"][host].get("ansible_facts") or {} for host in plain(options["hosts"])}
         unread = [host for host, known in facts.items() if "gb10_cabling" not in known]
         ports = ports_of({host: plain(known["gb10_cabling"]) for host, known in facts.items() if host not in unread})
-        findings = judge(ports, plan_fabric(fabric_variables(options["hosts"], task_vars)[0])[0])
+        variables = fabric_variables(options["hosts"], task_vars)[0]
+        plan, planned = plan_fabric(variables)
+        addresses = {host: plain(known["gb10_addresses"]) for host, known in facts.items() if host not in unread}
+        findings = sort_findings([*judge(ports, plan), *about_ports(planned), *check_hosts(plan, variables, addresses)])
         fitting = suggest(ports)
         matches = not unread and not has_errors(findings)
         advice = ["Variables that fit these cables, for a new inventory:", yaml.safe_dump(fitting, sort_keys=False)]

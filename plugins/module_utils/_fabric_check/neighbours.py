@@ -6,14 +6,21 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterable, Mapping
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Any
 
 from .._host import system
 
 IPV6_HEADERS = 48  # bytes: IPv6 header 40, ICMPv6 header 8
 ETHERNET_MTU = 1500
+# A switch answers a new neighbour with four announcements, one per second (IEEE 802.1AB-2009, 9.2.5.19, txFastInit).
+LLDP_WAIT_S = 5
 # "64 bytes from fe80::4ab0:2dff:fe00:100%enp1s0f0np0: icmp_seq=1 ttl=64 time=0.1 ms"
 _ANSWER = re.compile(r"bytes from (fe80:[0-9a-f:]+)%")
 
@@ -22,7 +29,7 @@ def look(port: Mapping[str, Any], own: Collection[str]) -> dict[str, Any]:
     """Return the MACs that answer on the link of a port, and the largest packet that passes to the first of them.
 
     Every IPv6 host answers a ping to all nodes of the link from its link-local address. ``own`` are the MACs of this
-    host, whose VFs on the same port answer too.
+    host, whose VFs on the same port answer too. ``mtu_passes`` is None if it is unknown, and 0 if no packet passes.
     """
     seen: dict[str, Any] = {"neighbours": [], "mtu_passes": None}
     if not port["carrier"]:
@@ -38,7 +45,7 @@ def look(port: Mapping[str, Any], own: Collection[str]) -> dict[str, Any]:
     )
     if found:
         sizes = sorted({int(port["mtu"] or ETHERNET_MTU), ETHERNET_MTU}, reverse=True)
-        seen["mtu_passes"] = next((size for size in sizes if _passes(found[0][0], name, size)), None)
+        seen["mtu_passes"] = next((size for size in sizes if _passes(found[0][0], name, size)), 0)
     return seen | {"neighbours": [mac for _address, mac in found]}
 
 
@@ -50,37 +57,88 @@ def _passes(address: str, name: str, mtu: int) -> bool:
 
 def look_everywhere(ports: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return the ports with what each one sees; all ports are asked at the same time."""
-    macs = {name: str(link.get("address", "")).lower() for name, link in system.links().items()}
-    announced = switches()
-    every = [{**port, "mac": macs.get(port["name"], ""), **announced.get(port["name"], {})} for port in ports]
-    with ThreadPoolExecutor(max_workers=max(1, len(every))) as pool:
-        seen = pool.map(lambda port: look(port, macs.values()), every)
-        return [port | found for port, found in zip(every, seen, strict=True)]
+    links = system.links()
+    macs = {name: str(link.get("address", "")).lower() for name, link in links.items()}
+    every = [
+        {**port, "mac": macs.get(port["name"], ""), "link_local": _has_link_local(links.get(port["name"], {}))}
+        for port in ports
+    ]
+    with lldp([port["name"] for port in every]) as announced, ThreadPoolExecutor(max(1, len(every))) as pool:
+        seen = list(pool.map(lambda port: look(port, macs.values()), every))
+        heard = announced()
+    return [_join(port, found, heard.get(port["name"], {})) for port, found in zip(every, seen, strict=True)]
 
 
-def switches() -> dict[str, dict[str, str]]:
-    """Return ``{port: {switch, switch_port}}`` from lldpd if it runs; a switch announces itself every 30 seconds."""
-    if not system.is_active("lldpd.service"):
-        return {}
+def _has_link_local(link: Mapping[str, Any]) -> bool:
+    return any(str(entry.get("local", "")).startswith("fe80:") for entry in link.get("addr_info", []))
+
+
+def addresses(link: Mapping[str, Any]) -> list[str]:
+    """Return the global addresses with prefix of an interface from its entry of ``ip -j address``."""
+    every = link.get("addr_info", [])
+    return [f"{entry['local']}/{entry['prefixlen']}" for entry in every if entry.get("scope") == "global"]
+
+
+def _join(port: Mapping[str, Any], found: Mapping[str, Any], heard: Mapping[str, Any]) -> dict[str, Any]:
+    macs = [*found["neighbours"], *heard.get("macs", ())]
+    names = {key: value for key, value in heard.items() if key != "macs"}
+    return {**port, **found, **names, "neighbours": list(dict.fromkeys(macs))}
+
+
+@contextmanager
+def lldp(ports: Sequence[str]) -> Iterator[Callable[[], dict[str, dict[str, Any]]]]:
+    """Yield a function that returns what switches and hosts announce on the ports; it waits for their announcements.
+
+    A running lldpd is asked. If it is installed and does not run, an instance of our own runs meanwhile, which
+    announces this host on these ports only and leaves the service as it is.
+    """
+    if system.is_active("lldpd.service"):
+        yield lambda: _ask([])
+        return
+    if not ports or not shutil.which("lldpd"):
+        yield dict
+        return
+    with tempfile.TemporaryDirectory(prefix="gb10-lldp-", dir="/run") as place:
+        files = ["-u", f"{place}/socket", "-p", f"{place}/pid"]
+        # -d keeps it in the foreground. system.run would wait for its end.
+        with subprocess.Popen(  # pylint: disable=ansible-bad-function
+            ["lldpd", "-d", *files, "-I", ",".join(ports)],
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        ) as process:  # fmt: skip
+            started = time.monotonic()
+
+            def announced() -> dict[str, dict[str, Any]]:
+                time.sleep(max(0.0, LLDP_WAIT_S - (time.monotonic() - started)))
+                return _ask(files[:2])
+
+            try:
+                yield announced
+            finally:
+                process.terminate()
+
+
+def _ask(where: Sequence[str]) -> dict[str, dict[str, Any]]:
     try:
-        return parse_lldp(system.run(["lldpctl", "-f", "json0"]).stdout)
+        return parse_lldp(system.run(["lldpctl", *where, "-f", "json0"]).stdout)
     except (system.HostError, ValueError):
         return {}
 
 
-def parse_lldp(text: str) -> dict[str, dict[str, str]]:
-    """Return the switch and its port for each interface from ``lldpctl -f json0``; hosts that run lldpd are left out.
+def parse_lldp(text: str) -> dict[str, dict[str, Any]]:
+    """Return what each interface hears, from ``lldpctl -f json0``: the switch and its port, and MACs of other ports.
 
-    json0 makes every element a list. Of the capabilities, Bridge distinguishes a switch from a host.
+    json0 makes every element a list. A port announces its name or its MAC. The capability Bridge distinguishes a switch
+    from a host.
     """
-    found = {}
-    for lldp in json.loads(text or "{}").get("lldp", []):
-        for interface in lldp.get("interface", []):
+    found: dict[str, dict[str, Any]] = {}
+    for lldp_list in json.loads(text or "{}").get("lldp", []):
+        for interface in lldp_list.get("interface", []):
             chassis, port = _first(interface.get("chassis")), _first(interface.get("port"))
             kinds = {entry.get("type") for entry in chassis.get("capability", []) if entry.get("enabled")}
+            heard = found.setdefault(str(interface.get("name")), {"macs": []})
+            heard["macs"] += [entry["value"].lower() for entry in port.get("id", []) if entry.get("type") == "mac"]
             if "Bridge" in kinds:
-                names = {"switch": _value(chassis, "name", "id"), "switch_port": _value(port, "descr", "id")}
-                found[str(interface.get("name"))] = names
+                heard |= {"switch": _value(chassis, "name", "id"), "switch_port": _value(port, "descr", "id")}
     return found
 
 

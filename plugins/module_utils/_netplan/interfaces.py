@@ -24,13 +24,14 @@ SYSCTLS = {"arp_ignore": 1, "arp_announce": 2, "rp_filter": 2}
 
 @dataclass(frozen=True)
 class Interface:
-    """One PF or VF: its name, MTU, and addresses with prefix; a VF also has an RDMA device and a MAC."""
+    """One PF, or one VF with its MAC and RDMA device, which a pod may hold; the addresses have a prefix."""
 
     name: str
     mtu: int
     addresses: tuple[str, ...] = ()
     rdma_device: str = ""
     mac: str = ""
+    is_vf: bool = False
 
 
 def interfaces(pfs: Iterable[Mapping[str, Any]], vfs: Iterable[Mapping[str, Any]], mtu: int) -> list[Interface]:
@@ -45,7 +46,12 @@ def interfaces(pfs: Iterable[Mapping[str, Any]], vfs: Iterable[Mapping[str, Any]
             addresses.append(f"{ip_address(vf['address6'])}/{int(vf['prefix6'])}")
         found.append(
             Interface(
-                str(vf["netdev"]), mtu, tuple(addresses), str(vf.get("rdma_device") or ""), str(vf.get("mac") or "")
+                name=str(vf["netdev"]),
+                mtu=mtu,
+                addresses=tuple(addresses),
+                rdma_device=str(vf.get("rdma_device") or ""),
+                mac=str(vf.get("mac") or ""),
+                is_vf=True,
             )
         )
     for interface in found:
@@ -57,9 +63,10 @@ def interfaces(pfs: Iterable[Mapping[str, Any]], vfs: Iterable[Mapping[str, Any]
 def render_netplan(desired: Iterable[Interface]) -> str:
     """Return the netplan file.
 
-    The file has no routes, DHCP or link-local addresses: the fabric carries only its own subnets, and NCCL must not use
-    a link-local GID. ``optional`` keeps a boot from waiting for a switch. The file names the renderer, because a
-    desktop's default renderer is NetworkManager.
+    The file has no routes and no DHCP: the fabric carries only its own subnets. VFs have no link-local addresses,
+    because NCCL must not use a link-local GID; PFs have them, because cabling_info finds neighbours by them.
+    ``optional`` keeps a boot from waiting for a switch. The file names the renderer, because a desktop's default is
+    NetworkManager.
     """
     lines = [HEADER + "network:", "  version: 2", "  ethernets:"]
     for interface in desired:
@@ -70,7 +77,7 @@ def render_netplan(desired: Iterable[Interface]) -> str:
             "      dhcp4: false",
             "      dhcp6: false",
             "      accept-ra: false",
-            "      link-local: []",
+            f"      link-local: [{'' if interface.is_vf else 'ipv6'}]",
             f"      mtu: {interface.mtu}",
         ]
         if interface.addresses:
@@ -120,17 +127,16 @@ def check(
                     "a ConnectX port, remove the route or the DHCP server from the fabric: `ip route show default`",
                 )
             )
-        is_vf = bool(interface.addresses)
-        if interface.name not in links and interface.name not in held and not (is_vf and vfs_may_come):
+        if interface.name not in links and interface.name not in held and not (interface.is_vf and vfs_may_come):
             findings.append(
                 Finding(
                     "error",
-                    "netplan.vf.missing" if is_vf else "netplan.pf.missing",
+                    "netplan.vf.missing" if interface.is_vf else "netplan.pf.missing",
                     "interface",
                     interface.name,
                     "this host does not have this interface",
                     "Run the role sriov first"
-                    if is_vf
+                    if interface.is_vf
                     else "Name this host's PF in gb10_fabric_pfs; `ip link` lists them",
                 )
             )

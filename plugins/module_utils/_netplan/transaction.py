@@ -74,7 +74,7 @@ def validate(files: Mapping[Path, str | None]) -> None:
 
 def held_vfs(desired: Iterable[Interface], links: Mapping[str, Any]) -> dict[str, str]:
     """Return the planned VFs that are in another network namespace, each with its holder."""
-    absent = [interface for interface in desired if interface.addresses and interface.name not in links]
+    absent = [interface for interface in desired if interface.is_vf and interface.name not in links]
     spaces = netns.holders() if absent else []
     found = {}
     for interface in absent:

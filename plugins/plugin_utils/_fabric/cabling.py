@@ -36,6 +36,7 @@ class Port:
     mtu: int | None = None
     mtu_passes: int | None = None
     switch: str = ""
+    link_local: bool = True
 
     @property
     def cage(self) -> int | None:
@@ -76,6 +77,7 @@ class Port:
             mtu=fact.get("mtu"),
             mtu_passes=fact.get("mtu_passes"),
             switch=" port ".join(filter(None, (fact.get("switch"), fact.get("switch_port")))),
+            link_local=fact.get("link_local", True),
         )
 
 
@@ -126,7 +128,8 @@ def draw(ports: Sequence[Port]) -> list[str]:
     lonely = [port for port in ports if not any(port in segment for segment in found)]
     for port in lonely:
         strangers = ", ".join(port.neighbours)
-        seen = f"{port.switch}" if port.switch else f"only unknown machines ({strangers})" if strangers else "nobody"
+        nobody = "nobody" if port.link_local else "nobody, as it has no IPv6 link-local address"
+        seen = port.switch or (f"only unknown machines ({strangers})" if strangers else nobody)
         lines.append(f"{port.label}: {f'sees {seen}' if port.carrier else 'no link'}")
     return lines
 
@@ -182,7 +185,7 @@ def _check_ports(ports: Sequence[Port]) -> Iterator[Finding]:
             reason = f"the PCIe link has {port.pcie_width} lanes of {port.pcie_max_width}"
             remedy = "Unplug the power of the host for a minute, and update its firmware."
             yield _finding("pcie", port.name, f"x{port.pcie_width}", reason, remedy, port.host)
-        if port.mtu and port.neighbours and (port.mtu_passes or 0) < port.mtu:
+        if port.mtu and port.mtu_passes is not None and port.mtu_passes < port.mtu:
             passes = f"only {port.mtu_passes} passes" if port.mtu_passes else "no large packet passes"
             reason = f"the port has MTU {port.mtu}, but {passes} to the first neighbour"
             remedy = "Set the same MTU on the neighbour's port (playbook fabric), and an L2 MTU of 9216 on a switch."

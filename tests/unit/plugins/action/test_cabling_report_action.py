@@ -14,11 +14,18 @@ from fabric_samples import fabric
 PORT = {"name": "enp1s0f0np0", "carrier": True, "speed_mbps": 200000}
 
 
-def report(*read: str) -> dict[str, Any]:
-    """Return the report of two hosts on one link, of which those in ``read`` were read."""
+def report(*read: str, **more: Any) -> dict[str, Any]:
+    """Return the report of two hosts on one link, of which those in ``read`` were read; ``more`` are facts."""
     hostvars = {
-        host: {**values, "ansible_facts": {"gb10_cabling": [{**PORT, "mac": host, "neighbours": ["spark1", "spark2"]}]}}
-        for host, values in fabric(2).items()
+        host: {
+            **values,
+            "ansible_facts": {
+                "gb10_cabling": [{**PORT, "mac": host, "neighbours": ["spark1", "spark2"]}],
+                "gb10_addresses": {"enP7s7": [f"192.168.10.1{host[-1]}/24"]},
+                **more,
+            },
+        }
+        for host, values in fabric(2, gb10_fabric_vf_count=4).items()
     }
     for host in hostvars.keys() - set(read):
         hostvars[host]["ansible_facts"] = {}
@@ -40,3 +47,9 @@ def test_a_host_that_was_not_read_does_not_match() -> None:
     result = report("spark1")
     assert not result["matches"]
     assert "spark2: was not read, so its cables are unknown" in result["msg"]
+
+
+def test_a_port_that_offers_fewer_vfs_than_the_inventory_wants_does_not_match() -> None:
+    result = report("spark1", "spark2", gb10_pf_totalvfs={"enp1s0f0np0": 1, "enP2p1s0f0np0": 1})
+    assert not result["matches"]
+    assert "fabric.vf_count.hardware" in result["msg"]

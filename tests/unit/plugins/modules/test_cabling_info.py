@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,7 +21,14 @@ ANSWERS = "\n".join(
     f"64 bytes from {address}%enp1s0f0np0: icmp_seq=1 ttl=64 time=0.05 ms"
     for address in ("fe80::4ab0:2dff:fe00:100", PEER, PEER, OWN_VF)
 )
-LINKS = {"enp1s0f0np0": {"address": "48:B0:2D:00:01:00"}, "enp1s0f0v0": {"address": "02:00:00:00:01:00"}}
+LINK_LOCAL = {"local": "fe80::4ab0:2dff:fe00:100", "prefixlen": 64, "scope": "link"}
+LINKS = {
+    "enp1s0f0np0": {"address": "48:B0:2D:00:01:00", "addr_info": [LINK_LOCAL]},
+    "enp1s0f0v0": {
+        "address": "02:00:00:00:01:00",
+        "addr_info": [{"local": "10.100.0.1", "prefixlen": 24, "scope": "global"}],
+    },
+}
 TABLE = [
     {"dst": PEER, "lladdr": "48:B0:2D:00:02:00", "state": ["REACHABLE"]},
     {"dst": OWN_VF, "lladdr": "02:00:00:00:01:00", "state": ["STALE"]},
@@ -31,7 +39,7 @@ TABLE = [
 @pytest.fixture
 def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """A host with one connected and one unconnected port; ``largest`` is the largest MTU that passes."""
-    state: dict[str, Any] = {"largest": 9000, "sysfs": str(tmp_path)}
+    state: dict[str, Any] = {"largest": 9000, "sysfs": str(tmp_path), "links": dict(LINKS)}
     for name, carrier in (("enp1s0f0np0", "1"), ("enp1s0f1np1", "0")):
         netdev = tmp_path / "class/net" / name
         (netdev / "device").mkdir(parents=True)
@@ -45,15 +53,16 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         return subprocess.CompletedProcess(argv, 0, ANSWERS, "")
 
     monkeypatch.setattr(system, "run", run)
-    monkeypatch.setattr(system, "links", lambda: LINKS)
+    monkeypatch.setattr(system, "links", lambda: state["links"])
     monkeypatch.setattr(system, "run_json", lambda _argv: TABLE)
     monkeypatch.setattr(system, "is_active", lambda _unit: False)
+    monkeypatch.setattr(shutil, "which", lambda _name: None)
     return state
 
 
-@pytest.mark.parametrize(("largest", "passes"), [(9000, 9000), (1500, 1500), (1000, None)])
+@pytest.mark.parametrize(("largest", "passes"), [(9000, 9000), (1500, 1500), (1000, 0)])
 def test_a_port_sees_its_peer_and_not_itself(
-    host: dict[str, Any], capsys: pytest.CaptureFixture[str], largest: int, passes: int | None
+    host: dict[str, Any], capsys: pytest.CaptureFixture[str], largest: int, passes: int
 ) -> None:
     host["largest"] = largest
     status, result = run_module(cabling_info, capsys, sysfs_root=host["sysfs"])
@@ -65,6 +74,8 @@ def test_a_port_sees_its_peer_and_not_itself(
         passes,
     )
     assert (second["carrier"], second["neighbours"], second["mtu_passes"]) == (False, [], None)
+    assert (first["link_local"], second["link_local"]) == (True, False)
+    assert result["ansible_facts"]["gb10_addresses"] == {"enp1s0f0np0": [], "enp1s0f0v0": ["10.100.0.1/24"]}
 
 
 def test_a_host_without_ping_is_named(
@@ -81,5 +92,6 @@ def test_a_host_without_ping_is_named(
 def test_a_host_without_ports_sees_nothing(
     capsys: pytest.CaptureFixture[str], host: dict[str, Any], tmp_path: Path
 ) -> None:
+    host["links"].clear()
     status, result = run_module(cabling_info, capsys, sysfs_root=str(tmp_path / "none"))
-    assert (status, result["ansible_facts"]) == (0, {"gb10_cabling": []})
+    assert (status, result["ansible_facts"]) == (0, {"gb10_cabling": [], "gb10_addresses": {}})

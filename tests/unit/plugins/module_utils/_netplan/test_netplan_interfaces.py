@@ -46,6 +46,7 @@ def test_the_file_is_yaml_with_nothing_that_could_route() -> None:
         "addresses": ["10.100.0.1/24"],
     }
     assert "addresses" not in ethernets["enp1s0f0np0"]
+    assert ethernets["enp1s0f0np0"]["link-local"] == ["ipv6"], "playbook discover finds neighbours by these addresses"
     assert "route" not in text
     assert "gateway" not in text
 

@@ -82,13 +82,19 @@ def test_a_cable_between_the_same_cages_matters_only_in_a_ring() -> None:
         ({"speed_mbps": 100000}, "slow"),
         ({"pcie_width": 2}, "pcie"),
         ({"mtu_passes": 1500}, "mtu"),
-        ({"mtu_passes": None}, "mtu"),
+        ({"mtu_passes": 0}, "mtu"),
     ],
 )
 def test_a_weak_port_is_named(changes: dict[str, Any], rule: str) -> None:
     found = facts(3, *ring(3), **changes)
     (finding,) = cabling.judge(cabling.ports_of(found), plan_fabric(cabled(3))[0])
     assert (finding.rule, finding.where, finding.key) == (f"cabling.{rule}", "spark1", "enp1s0f0np0")
+
+
+def test_an_mtu_that_was_not_tried_is_no_finding_and_a_blind_port_says_why() -> None:
+    assert rules(facts(3, *ring(3), mtu_passes=None), cabled(3)) == []
+    drawn = cabling.draw(cabling.ports_of(facts(1, ((1, 0, 0),), link_local=False)))
+    assert drawn[0] == "spark1 enp1s0f0np0: sees nobody, as it has no IPv6 link-local address"
 
 
 def test_the_finding_says_what_the_ports_of_a_rail_see_instead() -> None:
