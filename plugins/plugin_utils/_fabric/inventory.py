@@ -15,7 +15,15 @@ from .links import ring_order, shared_rails
 from .suggest import suggest
 
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?")
+_GPU = re.compile(r"NVIDIA (\w+)")
 USUAL_VFS = 2
+# As in inventory/1x-b300, which says why it sets the release and the image.
+B300 = {
+    "serving_plan_profile": "gemma-4-26b-a4b-it-b300",
+    "serving_plan_preset": "mtp",
+    "gb10_sglang_version": "0.5.14",
+    "gb10_sglang_image": "docker.io/lmsysorg/sglang:v0.5.14",
+}
 SYSTEM_MOUNTS = ("/boot", "/etc", "/media", "/run", "/snap", "/tmp", "/usr", "/var/")
 
 
@@ -31,6 +39,7 @@ class Machine:
     vfs: int
     free: Mapping[str, int]
     ports: Sequence[Mapping[str, Any]]
+    gpu: str = ""
 
     @classmethod
     def of(cls, address: str, facts: Mapping[str, Any]) -> Machine:
@@ -54,7 +63,14 @@ class Machine:
                 if "ro" not in str(mount.get("options", "")).split(",")
             },
             ports=facts.get("gb10_cabling") or [],
+            gpu=next((gpu["name"] for gpu in (facts.get("gb10_preflight") or {}).get("gpus", [])), ""),
         )
+
+    @property
+    def platform(self) -> str:
+        """Return the GPU's model (gb10 for ``NVIDIA GB10``), in the spelling of profiles; gb10 if it is unknown."""
+        match = _GPU.search(self.gpu)
+        return match[1].lower() if match else "gb10"
 
 
 @dataclass(frozen=True)
@@ -94,8 +110,8 @@ def compose(machines: Sequence[Machine]) -> Inventory:
         "gb10_management_interface": usual,
         "gb10_management_networks": sorted({machine.network for machine in machines} - {""}),
         "gb10_models_dir": models_dir(machines),
-        "serving_plan_profile": "gemma-4-31b-it",
-        **_serving(fitting["group"]["gb10_fabric_topology"], order, pair),
+        "serving_plan_platform": machines[0].platform,
+        **_serving(machines[0].platform, fitting["group"]["gb10_fabric_topology"], order, pair),
     }
     return Inventory(group, hosts)
 
@@ -109,11 +125,14 @@ def _order(ports: Sequence[Port], names: Sequence[str]) -> tuple[Sequence[str], 
     return order, next(pairs, order[:1])
 
 
-def _serving(topology: str, order: Sequence[str], pair: Sequence[str]) -> dict[str, Any]:
+def _serving(platform: str, topology: str, order: Sequence[str], pair: Sequence[str]) -> dict[str, Any]:
+    if platform == "b300":
+        return {**B300, "serving_plan_nodes": list(order[:1])}
+    profile = {"serving_plan_profile": "gemma-4-31b-it"}
     if topology == "switch" and len(order) >= 4:
-        return {"serving_plan_preset": "throughput"}
+        return {**profile, "serving_plan_preset": "throughput"}
     preset = "two-nodes" if len(pair) == 2 else "one-node"
-    return {"serving_plan_preset": preset, "serving_plan_nodes": list(pair)}
+    return {**profile, "serving_plan_preset": preset, "serving_plan_nodes": list(pair)}
 
 
 def models_dir(machines: Sequence[Machine]) -> str:
@@ -130,6 +149,7 @@ COMMENTS = {
     "gb10_fabric_vf_count": "VFs per PF: as many groups can run at the same time.",
     "gb10_management_interface": "The fabric never changes this interface and does not overlap these networks.",
     "gb10_models_dir": "Directory on every node for the models, on the file system with the most free space.",
+    "serving_plan_platform": "Hardware of the hosts. Profiles for other hardware are refused.",
     "serving_plan_profile": "Profile, preset, and nodes in rank order. docs/profiles.md lists what can be served.",
 }
 
