@@ -146,7 +146,7 @@ def test_every_shipped_preset_is_estimated_to_the_end(name: str, preset: str) ->
 def test_the_bytes_of_a_token_are_what_is_printed(name: str, preset: str) -> None:
     shown = next((line for line in lines(name, preset) if line.startswith("one token: ")), "one token: 0 = 0 KiB")
     terms, total = shown.removeprefix("one token: ").removesuffix(" KiB").split(" = ")
-    terms = re.sub(r"\d+ of \d+ layers|(\d+) layers", r"\1", terms)
+    terms = re.sub(r"(\d+)(?: of \d+)? layers", r"\1", terms)
     terms = re.sub(r"(\d+) of \d+ heads", r"\1", terms).replace(" bytes", "").replace(" x ", " * ")
     terms = re.sub(r"([\d.]+) KiB of the draft", r"\1 * 1024", terms)
     counted = 0.0
