@@ -35,6 +35,7 @@ RUNNER = Path(__file__).with_name("_sglang_release.py")
 HANDLERS = Path(__file__).with_name("_sglang_handlers.py")
 VERSION = re.compile(r"\d+\.\d+\.\d+(\.post\d+|rc\d+)?")
 PINNED = re.compile(r"Requires-Dist: ([A-Za-z0-9_.-]+)(?:\[[^]]*\])?==([^\s;]+)\s*$")
+RENAMED = re.compile(r'get\("architectures"\) == \["(\w+)"\]')
 REQUIREMENTS = ("flashinfer_python", "nvidia-cutlass-dsl", "sglang-kernel", "torch", "transformers")
 """Pinned packages that decide whether a model or a patch works; the others do not affect a profile."""
 INDEX_PLATFORM = (
@@ -115,8 +116,11 @@ def pins(directory: Path) -> dict[str, str]:
 
 
 def architectures(directory: Path) -> list[str]:
-    """Return the model classes that the release registers: EntryClass of every module of its models package."""
+    """Return the model classes that a config.json can name: EntryClass of every module of the release's models
+    package, and the names that its configurations replace by one of these."""
     names: set[str] = set()
+    for path in (directory / "sglang" / "srt" / "configs").glob("*.py"):
+        names |= set(RENAMED.findall(path.read_text(encoding="utf-8")))
     for path in (directory / "sglang" / "srt" / "models").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_bytes())):
             if isinstance(node, ast.Assign) and any(getattr(t, "id", "") == "EntryClass" for t in node.targets):

@@ -111,7 +111,7 @@ def _draft(result: Estimate, model: Model, context: Mapping[str, Any], draft: Mo
         elif model.draft_note:
             note = f"{note}; {model.draft_note}"
     else:
-        size, layers, note = None, 0, ""
+        size, layers, note = model.draft_gb, 0, f"built into the checkpoint; {model.draft_note}"
     if size is None:
         result.lines.append("draft: not estimated, its size is not known here")
         return layers

@@ -49,6 +49,8 @@ def facts_of(config: Mapping[str, Any], repo: str, source: str) -> dict[str, Any
 def quantization_of(config: Mapping[str, Any]) -> str | None:
     """Return SGLang's name of the checkpoint's quantization."""
     about = config.get("quantization_config") or config.get("compression_config") or {}
+    if about.get("moe_quant_algo") == "NVFP4":
+        return "modelopt_mixed"  # blocks in fp8 and experts in NVFP4: DeepSeek-V4 (HybridFp8NvFp4Config)
     method = str(about.get("quant_method") or "")
     algorithm = str(about.get("quant_algo") or "")
     return MODELOPT.get(algorithm, method) if method.startswith("modelopt") else method or None

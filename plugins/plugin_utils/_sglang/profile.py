@@ -192,6 +192,8 @@ def resolve(
     # In a pasted command line an abbreviation is only a warning; in a profile it is an error, because a profile is also
     # used with later releases, which may not accept the abbreviation.
     judged = [replace(f, severity="error") if f.rule == "argparse.abbrev" else f for f in report.findings]
+    refused = {finding.key for finding in rendered if finding.rule == "translate.refused"}
+    judged = [f for f in judged if f.rule != "flag.too_new" or f.key not in refused]
     findings += [*judged, *memory.findings, *patches.findings]
     findings += hardware_findings(hardware, platform, where)
     findings += image_findings(chosen, image, version, where)

@@ -163,7 +163,7 @@ def _defaults(catalogue: Catalogue, history: History) -> dict[str, Any]:
 def _facts(context: dict[str, Any], facts: Facts, setting: Setting, book: RuleBook) -> None:
     arch = facts.arch
     context.update({group: arch in members for group, members in book.groups.items()})
-    moe = facts.moe if facts.moe is not None else (True if arch in book.groups["moe"] else None)
+    moe = facts.moe if facts.moe is not None else (arch in book.groups["moe"] or "Moe" in (arch or "") or None)
     quantization = context["quantization"] or facts.quantization
     override = _override(context["json_model_override_args"])
     capability, unified, memory = GPUS[setting.gpu]

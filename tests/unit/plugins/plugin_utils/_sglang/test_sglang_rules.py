@@ -21,6 +21,8 @@ FP8 = {"arch": "Qwen3_5MoeForConditionalGeneration", "quantization": "fp8"}
 LLAMA4 = {"arch": "Llama4ForConditionalGeneration", "quantization": "modelopt_fp4"}
 INKLING = {"arch": "InklingForConditionalGeneration", "quantization": "modelopt_fp4"}
 DSA = {"arch": "GlmMoeDsaForCausalLM", "quantization": "modelopt_fp4"}
+V4 = {"arch": "DeepseekV4ForCausalLM", "quantization": "modelopt_mixed"}
+SPARSE_MLA = "--dsa-prefill-backend flashinfer_sparse_mla --dsa-decode-backend flashinfer_sparse_mla"
 NVFP4_KV = (
     "--kv-cache-dtype nvfp4 --prefill-attention-backend flashinfer --decode-attention-backend trtllm_mha"
     " --attention-backend flashinfer"
@@ -183,6 +185,10 @@ CASES: list[tuple[str, str, str, str, dict[str, Any], str, str, dict[str, Any]]]
      "0.5.15", "--moe-runner-backend triton", LLAMA4),
     ("moe.awq", "error", "0.5.16", "--quantization awq", {"arch": QWEN["arch"]},
      "0.5.16", "--quantization awq_marlin", {"arch": QWEN["arch"]}),
+    ("moe.awq", "error", "0.5.16", "--quantization awq", {"arch": "NewMoeForCausalLM"},
+     "0.5.16", "--quantization awq", {"arch": "LlamaForCausalLM", "moe": False}),
+    ("moe.awq", "warning", "0.5.16", "--quantization awq", {"arch": "LlamaForCausalLM"},
+     "0.5.16", "--quantization awq", {"arch": "LlamaForCausalLM", "moe": False}),
     ("moe.compressed.w4a16", "warning", "0.5.14", "--moe-runner-backend marlin",
      {"arch": "HYV3ForCausalLM", "quantization": "compressed-tensors"},
      "0.5.14", "", {"arch": "HYV3ForCausalLM", "quantization": "compressed-tensors"}),
@@ -307,6 +313,10 @@ CASES: list[tuple[str, str, str, str, dict[str, Any], str, str, dict[str, Any]]]
      "0.5.16", "--attention-backend fa3", {"gpu": "h200"}),
     ("attn.dsa_sm12x", "error", "0.5.15", "--attention-backend dsa", DSA,
      "0.5.15", "--attention-backend flashinfer", DSA),
+    ("attn.dsa_sm12x", "error", "0.5.20", "--attention-backend dsa --dsa-decode-backend flashinfer_sparse_mla", DSA,
+     "0.5.20", f"--attention-backend dsa {SPARSE_MLA}", DSA),
+    ("attn.dsa_sm12x", "warning", "0.5.20", "", {"arch": "Glm5NextForConditionalGeneration"},
+     "0.5.20", SPARSE_MLA, {"arch": "Glm5NextForConditionalGeneration"}),
     ("attn.dsa_sm12x", "warning", "0.5.15", "", DSA, "0.5.15", "--attention-backend flashinfer", DSA),
     ("model.inkling", "warning", "0.5.17", "--disable-prefill-cuda-graph --kv-cache-dtype fp8_e4m3", INKLING,
      "0.5.17", "--disable-prefill-cuda-graph", INKLING),
@@ -401,6 +411,35 @@ CASES: list[tuple[str, str, str, str, dict[str, Any], str, str, dict[str, Any]]]
         ("0.5.23", "--moe-runner-backend lora_marlin", "--enable-lora", {}, {}),
         ("0.5.20", "--disaggregation-decode-retraction-backup host_pool", "--disaggregation-mode decode", {}, {}),
     )),
+    ("moe.dsv4.draft", "error", "0.5.16", f"{EAGLE} 4", V4, "0.5.16",
+     f"{EAGLE} 4 --speculative-moe-runner-backend marlin", V4 | {"patches": ("dsv4-draft-marlin",)}),
+    ("attn.dsv4.indexer", "warning", "0.5.14", "", V4 | {"patches": ()}, "0.5.14", "",
+     V4 | {"patches": ("dsv4-tilelang-indexer",)}),
+    # Differences of the fuzz with the seed "november".
+    *(("flag.needs", "error", version, f"{SIZES} {line}", known, other_version, f"{SIZES} {other_line}", known)
+      for version, line, other_version, other_line, known in (
+        ("0.5.20", "--elastic-ep-join-mode recover", "0.5.20",
+         "--elastic-ep-join-mode recover --elastic-ep-backend mooncake", {}),
+        ("0.5.16", "--enable-mamba-cache-stochastic-rounding", "0.5.16",
+         "--enable-mamba-cache-stochastic-rounding --mamba-ssm-dtype float16", {}),
+        ("0.5.10", "--enable-hisparse", "0.5.10", "", GLM),
+        ("0.5.20", "--ep-dispatch-algorithm lp", "0.5.20", "--ep-dispatch-algorithm dynamic", {}),
+        ("0.5.23", "--enable-unified-memory --speculative-algorithm NGRAM", "0.5.23",
+         "--enable-unified-memory", {}),
+        ("0.5.10", "--quantization marlin", "0.5.10", "--quantization gptq_marlin", {}),
+    )),
+    ("flag.needs", "error", "0.5.16", "--enable-hisparse", GLM, "0.5.16", "--enable-hisparse", DSA),
+    ("cache.hierarchical", "error", "0.5.12", "--enable-hierarchical-cache --enable-deterministic-inference", {},
+     "0.5.11", "--enable-hierarchical-cache --enable-deterministic-inference", {}),
+    ("cache.hierarchical", "warning", "0.5.11", "--enable-hierarchical-cache --enable-deterministic-inference", {},
+     "0.5.11", "--enable-hierarchical-cache", {}),
+    ("attn.gemma4.allow", "error", "0.5.20", "--attention-backend fa4", GEMMA,
+     "0.5.22", "--attention-backend fa4", GEMMA),
+    ("attn.deterministic", "error", "0.5.20", "--enable-deterministic-inference --attention-backend fa4",
+     {"arch": "DeepseekV3ForCausalLM"}, "0.5.20", "--enable-deterministic-inference --attention-backend fa4", GLM),
+    ("spec.page_tree", "error", "0.5.20", f"{NGRAM} --page-size 128", {"arch": "DeepseekV3ForCausalLM"},
+     "0.5.20", f"{NGRAM} --page-size 1", {"arch": "DeepseekV3ForCausalLM"}),
+    ("kv.nvfp4", "error", "0.5.23", "--kv-cache-dtype nvfp4", GEMMA, "0.5.23", NVFP4_KV, QWEN),
     ("argparse.abbrev", "warning", "0.5.13", "--tp 1", {}, "0.5.13", "--ep 1", {}),
 ]  # fmt: skip
 
