@@ -133,6 +133,68 @@ def test_a_healthy_group_is_proved_by_log_counters_and_rank_labels(cluster: Clus
         assert "NCCL INFO" not in cluster.kubectl("logs", f"{GROUP}-{rank}-0", "-c", "sglang")
 
 
+# Sends requests to the API with the sidecar's token, and prints the codes of the answers.
+ASK = """
+import json, os, ssl, sys, urllib.error, urllib.request
+account = "/var/run/secrets/gb10"
+tls = urllib.request.HTTPSHandler(context=ssl.create_default_context(cafile=account + "/ca.crt"))
+base = "https://{KUBERNETES_SERVICE_HOST}:{KUBERNETES_SERVICE_PORT}".format(**os.environ)
+codes = []
+for method, path, body in json.load(sys.stdin):
+    kind = "application/strategic-merge-patch+json" if method == "PATCH" else "application/json"
+    headers = {"Authorization": "Bearer " + open(account + "/token").read(), "Content-Type": kind}
+    data = json.dumps(body).encode() if body is not None else None
+    asked = urllib.request.Request(base + path, data, headers, method=method)
+    try:
+        codes.append(urllib.request.build_opener(tls).open(asked, timeout=10).status)
+    except urllib.error.HTTPError as error:
+        codes.append(error.code)
+print(json.dumps(codes))
+"""
+
+
+def test_the_sidecar_may_patch_the_status_of_its_group_and_nothing_else(cluster: Cluster) -> None:
+    space, dry = f"/api/v1/namespaces/{cluster.namespace}", "?dryRun=All"
+    head, worker = f"{space}/pods/{GROUP}-0-0", f"{space}/pods/{GROUP}-1-0"
+    names = [pod["metadata"]["name"] for pod in cluster.get("pods")["items"]]
+    stranger = next(f"{space}/pods/{name}" for name in names if name not in (f"{GROUP}-0-0", f"{GROUP}-1-0"))
+    status = {"status": {"conditions": [{"type": "gb10.cluster/test", "status": "True"}]}}
+    event = {
+        "metadata": {"generateName": "test-"},
+        "involvedObject": {"kind": "Pod", "namespace": cluster.namespace, "name": f"{GROUP}-1-0"},
+    }
+    label = {"metadata": {"labels": {"gb10.cluster/test": "1"}}}
+    permitted: list[tuple[str, str, Any]] = [
+        ("GET", head, None),
+        ("GET", worker, None),
+        ("PATCH", f"{head}/status{dry}", status),
+        ("PATCH", f"{worker}/status{dry}", status),
+        ("POST", f"{space}/events{dry}", event),
+    ]
+    refused: list[tuple[str, str, Any]] = [
+        ("GET", f"{space}/pods", None),
+        ("GET", stranger, None),
+        ("GET", f"{head}/log", None),
+        ("PATCH", f"{stranger}/status{dry}", status),
+        ("PATCH", f"{head}{dry}", label),
+        ("DELETE", f"{head}{dry}", None),
+        ("POST", f"{head}/eviction{dry}", {"metadata": {"name": f"{GROUP}-0-0"}}),
+        ("GET", f"{space}/events", None),
+        ("POST", f"/api/v1/namespaces/default/events{dry}", event),
+        ("GET", f"{space}/secrets", None),
+        ("GET", f"{space}/configmaps/{GROUP}-transport", None),
+        ("POST", f"{space}/serviceaccounts/{GROUP}/token{dry}", {}),
+        ("GET", "/api/v1/nodes", None),
+        ("GET", "/api/v1/namespaces/kube-system/pods", None),
+        ("GET", f"/apis/apps/v1/namespaces/{cluster.namespace}/statefulsets/{GROUP}-0", None),
+        ("GET", f"/apis/rbac.authorization.k8s.io/v1/namespaces/{cluster.namespace}/roles/{GROUP}-transport", None),
+    ]
+    words = ("exec", "-i", f"{GROUP}-1-0", "-c", "transport", "--", "python3", "-c", ASK)
+    codes = json.loads(cluster.kubectl(*words, stdin=json.dumps(permitted + refused)))
+    assert {code // 100 for code in codes[: len(permitted)]} == {2}, list(zip(permitted, codes, strict=False))
+    assert set(codes[len(permitted) :]) == {403}, list(zip(refused, codes[len(permitted) :], strict=True))
+
+
 # Lines of a log that proves RDMA on both rails, and one line each that shows TCP and a failure. {0} is the rank.
 IB_LINES = tuple(
     f"{GROUP}-{{0}}-0:7:7 [0] NCCL INFO {line}"

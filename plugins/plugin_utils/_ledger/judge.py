@@ -81,17 +81,17 @@ def judge(predicted: Bytes, rdma: int, tcp: int) -> Entry:
     return Entry(verdict, predicted, rdma, tcp)
 
 
-def doubt(transport_class: str, entries: Mapping[str, Entry]) -> str:
-    """Return why the bytes contradict the log's verdict, and which of the two to doubt; empty if they agree."""
+def doubt(transport_class: str, entries: Mapping[str, Entry], source: Literal["log", "plan"] = "log") -> str:
+    """Return why the bytes contradict what the source says, and which of the two to doubt; empty if they agree."""
     for rank, entry in entries.items():
         if entry.verdict == transport_class:
             continue
-        seen = f"the log says {transport_class}, the bytes of {rank} say {entry.msg}"
+        seen = f"the {source} says {transport_class}, the bytes of {rank} say {entry.msg}"
         if entry.verdict != "unexplained":
-            return f"{seen}. Doubt the log: a library without a log line, or a second communicator, used another path"
+            return f"{seen}. Doubt the {source}: a library without a log line, or a second communicator, used another path"
         if entry.rdma_bytes + entry.tcp_bytes < entry.predicted.low:
             return (
-                f"{seen}. Doubt the log: fewer bytes moved than the model needs, so the ranks exchanged them over "
+                f"{seen}. Doubt the {source}: fewer bytes moved than the model needs, so the ranks exchanged them over "
                 "devices or interfaces that the plan does not name. Compare `rdma link` and `ip -s link` in the pod"
             )
         return (

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Literal
 
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.pod_logs import PodContainer
 from ansible_collections.gb10.cluster.plugins.module_utils._rdma.counters import Counters, bytes_by_path
@@ -67,9 +67,9 @@ class Window:
             )
             self.entries[rank["pod"]] = judge(needed, *bytes_by_path(moved[rank["pod"]], rdma, tcp))
 
-    def doubt(self, transport_class: str) -> str:
-        """Return why the bytes contradict the verdict of the logs; empty if they agree or nothing was predicted."""
-        return doubt(transport_class, self.entries)
+    def doubt(self, transport_class: str, source: Literal["log", "plan"] = "log") -> str:
+        """Return why the bytes contradict the verdict of logs or plan; empty if they agree or nothing was predicted."""
+        return doubt(transport_class, self.entries, source)
 
     def decode(
         self, latency: Iterable[Mapping[str, float]], runs: Iterable[Mapping[str, float]]

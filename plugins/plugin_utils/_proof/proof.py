@@ -182,6 +182,10 @@ class Proof:
         self.progress.begin("Compare the counters with the verdict")
         verdict, kind = self.judged["verdict"], self.judged["transport_class"]
         moved = self._moved()
+        if moved is not None and kind == "unknown":
+            # The expectation allows logs without evidence, so only the bytes can prove the planned transport.
+            if against := self._ledger.doubt("rdma" if self.plan["transport"] == "roce" else "tcp", "plan"):
+                raise NotProved(against)
         if moved is None or kind not in ("rdma", "tcp"):
             return
         agrees, against = counters.agreement(kind, moved, self.settings.min_bytes)

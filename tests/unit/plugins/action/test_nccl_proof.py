@@ -73,6 +73,9 @@ MODEL = {"architectures": ["LlamaForCausalLM"], "hidden_size": 4096, "num_hidden
 SILENT = "g-0-0:40:40 [0] NCCL INFO Bootstrap : Using net1:10.0.0.1<0>\n"
 
 
+BY_BYTES = {"allow_unknown": True, "ranks": 0, "nodes": 0}
+
+
 @dataclass
 class Pods:
     """Output of commands in the pods. A generation moves bytes; an all-reduce ends when it is read the second time."""
@@ -190,6 +193,10 @@ FAILURES = {
         {"logs": {"g-0-0": [SILENT], "g-1-0": [SILENT]}},
         ["nothing in the log says which transport", "Byte ledger: g-0-0 rdma: "],
     ),
+    "NCCL may say nothing, and the bytes use TCP": (
+        {"logs": {"g-0-0": [SILENT], "g-1-0": [SILENT]}, "pods": Pods(rdma=0, tcp=90_000_000), "expect": BY_BYTES},
+        ["the plan says rdma, the bytes of g-0-0 say tcp: ", "Doubt the plan: a library without a log line"],
+    ),
     "late": (
         {"pods": Pods(p50=80.0), "bandwidth_bytes": 1000, "max_latency": {"rdma": 50}},
         ["an all-reduce of 8192 bytes over ib takes 80.0 microseconds (p99 99.0), 50.0 or less was expected"],
@@ -218,6 +225,11 @@ def test_every_failing_step_gives_its_reason_and_the_same_keys(prove: Any, name:
     assert [word for word in words if word not in result["msg"]] == [], result["msg"]
     assert "Fabric, from inside the pods: net1 has MTU 1500." in result["msg"]
     assert set(result["proof"]) == set(prove()["proof"])
+
+
+def test_bytes_prove_a_library_that_leaves_no_line_of_nccl(prove: Any) -> None:
+    proved = prove(logs={"g-0-0": [SILENT], "g-1-0": [SILENT]}, expect=BY_BYTES)["proof"]
+    assert (proved["satisfied"], proved["verdict"], proved["ledger"]["verdict"]) == (True, "unknown", "rdma")
 
 
 def test_a_cable_without_traffic_fails_the_proof_of_a_ring(prove: Any) -> None:
