@@ -110,9 +110,8 @@ from ansible_collections.gb10.cluster.plugins.module_utils._kube import group_st
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.client import Cluster, ClusterError
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.events import hints, latest_warnings, quoted
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.kubeconfig import CLUSTER_SPEC
-from ansible_collections.gb10.cluster.plugins.module_utils._kube.labels import INSTANCE, RANK
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.labels import INSTANCE, RANK, SIDECAR
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.slices import PROGRESS_SPEC, Slice, poll
-from ansible_collections.gb10.cluster.plugins.module_utils._nccl.live import SIDECAR
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.log import NcclLog
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.verdict import make_report
 

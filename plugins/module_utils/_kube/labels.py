@@ -1,6 +1,6 @@
 # Copyright: The gb10.cluster authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Labels, annotations and conditions that this collection puts on Kubernetes objects."""
+"""Labels, annotations, conditions and containers that this collection puts on Kubernetes objects."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ NAMESPACE = "gb10.cluster/namespace"
 UPGRADE = "gb10.cluster/upgrade"
 # The condition in the status of a rank's pod that says whether the rank has proven its transport.
 TRANSPORT = "gb10.cluster/transport"
+# The container of a rank's pod that reads NCCL's files; it also runs while the server is down.
+SIDECAR = "transport"
 
 NAME = "app.kubernetes.io/name"
 APP_INSTANCE = "app.kubernetes.io/instance"

@@ -11,7 +11,7 @@ from .._common.terms import EVIDENCE, Evidence
 from .catalogue import BY_ID
 from .log import NcclLog
 from .networks import SOCKETS, matches
-from .verdict import Report, absent_ranks, begun, make_report, promise, seen_ranks, shown, speaks, unready
+from .verdict import Report, absent_ranks, begun, make_report, promise, seen_ranks, shown, speaks
 
 
 @dataclass(frozen=True)
@@ -79,8 +79,10 @@ def _sound(report: Report, expect: Expectation) -> list[str]:
         failures.append(f"{unfinished} of {len(started)} communicators never finished their set-up")
     elif expect.complete and not any(p.has_finished for p in report.processes):
         failures.append("no communicator is seen to finish its set-up")
-    if late := unready(report.processes):
-        failures.append(f"process {late} has started NCCL later and set up no communicator yet: these lines are old")
+    if report.unready:
+        failures.append(
+            f"process {report.unready} has started NCCL later and set up no communicator: these lines are old"
+        )
     if report.silent_start:
         failures.append("NCCL was started again and says nothing since (NCCL_DEBUG below INFO): these lines are old")
     if report.crowded:

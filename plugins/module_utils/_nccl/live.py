@@ -12,8 +12,6 @@ from .._kube.pod_logs import PodContainer
 from .overall import is_final, nothing_read
 from .sources import Judgement, SourceError, Sources
 
-SIDECAR = "transport"
-"""The container of a rank's pod that reads NCCL's files; it also runs while the server is down."""
 LOG_DIR = "/var/log/nccl"
 """The directory of NCCL's files in server and sidecar; each start of the server has its own directory below it."""
 LOG_FILES = f"{LOG_DIR}/*/*"

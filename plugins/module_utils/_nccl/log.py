@@ -14,7 +14,7 @@ from .model import Communicator, Process
 from .networks import is_tcp
 from .read import NOTHING, Reading, Via, read_statement, read_via
 from .scan import CHUNK, NOBODY, Origin
-from .starts import infer_nodes, set_aside
+from .starts import find_unready, infer_nodes, set_aside
 
 
 class NcclLog:
@@ -33,6 +33,8 @@ class NcclLog:
         self.silent_start = False
         # Whether the log has more processes than can be told apart.
         self.crowded = False
+        # The name of a process that replaces the others and is not ready yet.
+        self.unready = ""
         self._by_key: dict[tuple[str, str, str], Process] = {}
         self._by_pid: dict[tuple[str, str], list[Process]] = {}
         self._heads: dict[bytes, tuple[Process, Origin]] = {}
@@ -333,5 +335,6 @@ class NcclLog:
         self.silent_start = self.silent_start and any(process.has_finished for process in self.processes)
         if not self._one_start:
             self.processes, self.earlier = set_aside(self.processes, self.earlier)
+            self.unready = find_unready(self.processes)
         infer_nodes(self.processes)
         return self

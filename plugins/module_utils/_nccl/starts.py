@@ -36,6 +36,13 @@ def set_aside(processes: Sequence[Process], earlier: Sequence[Process]) -> tuple
     return kept, [process for process in earlier if not process.groups & groups] + gone
 
 
+def find_unready(processes: Sequence[Process]) -> str:
+    """Return the name of a process that started after the last line of all finished ones, and is not ready itself."""
+    end = max((process.last for process in processes if process.has_finished), default=None)
+    late = (p for p in processes if end is not None and p.first > end and p.marks and not p.communicators)
+    return next((f"{process.host}:{process.pid}" for process in late), "")
+
+
 def infer_nodes(processes: Iterable[Process]) -> None:
     """Derive the number of nodes from the participants if NCCL is too old to print it."""
     groups: dict[tuple[str, int], list[tuple[str, Communicator]]] = {}

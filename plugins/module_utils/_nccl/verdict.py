@@ -8,7 +8,7 @@ Only channel lines prove a transport. A selected network, a list of devices or s
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -155,6 +155,7 @@ class Report:
     silent_start: bool = False
     quotations: int = 0
     crowded: bool = False
+    unready: str = ""
     failures: list[str] = field(default_factory=list)
 
     @property
@@ -219,6 +220,7 @@ def make_report(log: NcclLog, source: str) -> Report:
         log.silent_start,
         log.quotations,
         log.crowded,
+        log.unready,
     )
 
 
@@ -240,13 +242,6 @@ def absent_ranks(processes: Iterable[Process]) -> list[str]:
 def begun(processes: Iterable[Process]) -> list[Communicator]:
     """Return the communicators of more than one rank that began their set-up."""
     return [c for p in processes for c in p.communicators.values() if c.started and c.nranks > 1]
-
-
-def unready(processes: Sequence[Process]) -> str:
-    """Return the name of a process that started after the last line of all finished ones, and is not ready itself."""
-    end = max((process.last for process in processes if process.has_finished), default=None)
-    late = (p for p in processes if end is not None and p.first > end and p.marks and not p.communicators)
-    return next((f"{process.host}:{process.pid}" for process in late), "")
 
 
 def speaks(process: Process) -> bool:

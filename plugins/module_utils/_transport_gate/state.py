@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from .._kube.labels import TRANSPORT
+from .._kube.labels import SIDECAR, TRANSPORT
 from .._nccl.overall import is_final
 
 # A window of the counters must have this many tokens and seconds. A server may count the tokens of a long request at
@@ -157,13 +157,14 @@ def _silent(memory: Memory) -> Condition | None:
 
 def unproven(pod: Mapping[str, Any]) -> str:
     """Return why a pod (an API object) has not proven its transport since the last start of its server, or nothing."""
+    status = pod.get("status", {})
     if pod["metadata"].get("deletionTimestamp"):
         return "it is being deleted"
-    status = pod.get("status", {})
-    server: Mapping[str, Any] = next((c for c in status.get("containerStatuses") or [] if c["name"] == "sglang"), {})
-    running = server.get("state", {}).get("running")
-    if not running:
-        return "its server does not run"
+    states = {each["name"]: each.get("state", {}) for each in status.get("containerStatuses") or []}
+    running = states.get("sglang", {}).get("running")
+    if not (running and states.get(SIDECAR, {}).get("running")):
+        # Without its sidecar, its condition may be old.
+        return f"its container {SIDECAR if running else 'sglang'} does not run"
     condition = next((c for c in status.get("conditions") or [] if c["type"] == TRANSPORT), None)
     if condition is None:
         return "its sidecar has said nothing yet"

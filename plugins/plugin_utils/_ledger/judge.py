@@ -88,7 +88,9 @@ def doubt(transport_class: str, entries: Mapping[str, Entry], source: Literal["l
             continue
         seen = f"the {source} says {transport_class}, the bytes of {rank} say {entry.msg}"
         if entry.verdict != "unexplained":
-            return f"{seen}. Doubt the {source}: a library without a log line, or a second communicator, used another path"
+            return (
+                f"{seen}. Doubt the {source}: a library without a log line, or a second communicator, used another path"
+            )
         if entry.rdma_bytes + entry.tcp_bytes < entry.predicted.low:
             return (
                 f"{seen}. Doubt the {source}: fewer bytes moved than the model needs, so the ranks exchanged them over "

@@ -12,17 +12,13 @@ from typing import Any
 
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import format_findings, has_errors
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.client import ClusterError
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.labels import SIDECAR
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.pod_logs import PodContainer
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.environment_pod import (
     lint_environments,
     read_environments,
 )
-from ansible_collections.gb10.cluster.plugins.module_utils._nccl.live import (
-    LOG_FILES,
-    SIDECAR,
-    judge_until_final,
-    pod_sources,
-)
+from ansible_collections.gb10.cluster.plugins.module_utils._nccl.live import LOG_FILES, judge_until_final, pod_sources
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.networks import is_tcp
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.overall import expectation, nothing_read
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.sources import judge_sources, keep_evidence
@@ -182,10 +178,10 @@ class Proof:
         self.progress.begin("Compare the counters with the verdict")
         verdict, kind = self.judged["verdict"], self.judged["transport_class"]
         moved = self._moved()
-        if moved is not None and kind == "unknown":
-            # The expectation allows logs without evidence, so only the bytes can prove the planned transport.
-            if against := self._ledger.doubt("rdma" if self.plan["transport"] == "roce" else "tcp", "plan"):
-                raise NotProved(against)
+        # If the expectation allows logs without evidence, only the bytes can prove the planned transport.
+        planned = "rdma" if self.plan["transport"] == "roce" else "tcp"
+        if kind == "unknown" and (against := self._ledger.doubt(planned, "plan")):
+            raise NotProved(against)
         if moved is None or kind not in ("rdma", "tcp"):
             return
         agrees, against = counters.agreement(kind, moved, self.settings.min_bytes)

@@ -8,8 +8,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from ansible_collections.gb10.cluster.plugins.module_utils._kube.labels import TRANSPORT
-from ansible_collections.gb10.cluster.plugins.module_utils._nccl.live import LOG_DIR, SIDECAR
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.labels import SIDECAR, TRANSPORT
+from ansible_collections.gb10.cluster.plugins.module_utils._nccl.live import LOG_DIR
 
 from .model import Plan, RankPlan
 from .pods import SECURITY, PodOptions

@@ -39,6 +39,7 @@ GATE = {
     "port": 9,
     "metrics_port": 0,
 }
+SIDECAR = {"name": "transport", "state": {"running": {"startedAt": "2026-11-22T12:00:00Z"}}}
 STARTED, LATER = "2026-11-22T12:00:00Z", "2026-11-22T12:00:30Z"
 
 
@@ -54,7 +55,7 @@ class FakeApi:
     def pod(self, _name: str) -> dict[str, Any]:
         said = {"type": "gb10.cluster/transport", "status": self.proven, "lastTransitionTime": LATER, "message": "TCP"}
         server = {"name": "sglang", "state": {"running": {"startedAt": STARTED}}}
-        return {"metadata": {}, "status": {"containerStatuses": [server], "conditions": [said]}}
+        return {"metadata": {}, "status": {"containerStatuses": [server, SIDECAR], "conditions": [said]}}
 
     def set_condition(self, condition: Condition, since: str) -> None:
         self.conditions.append(condition)
