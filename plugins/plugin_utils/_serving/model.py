@@ -35,6 +35,19 @@ class Patch:
 
 
 @dataclass(frozen=True)
+class Load:
+    """What a rank's weights need of the memory that GPU and CPU share, in GiB.
+
+    ``fraction`` is SGLang's share for weights and caches of what is available at its start, ``total`` what the plan's
+    estimate takes as available.
+    """
+
+    weights: float
+    fraction: float
+    total: float
+
+
+@dataclass(frozen=True)
 class Profile:
     """The parts of a resolved profile that the planner needs.
 
@@ -62,6 +75,7 @@ class Profile:
     models: tuple[str, ...] = ()
     revisions: Mapping[str, str] = field(default_factory=dict)
     memory: tuple[str, ...] = ()
+    load: Load | None = None
     nccl: str = "2.0"
 
 
@@ -217,6 +231,7 @@ class Plan:
     revisions: Mapping[str, str] = field(default_factory=dict)
     models_dir: str = ""
     memory: tuple[str, ...] = ()
+    load: Load | None = None
 
     def needed_patches(self) -> list[str]:
         """Return the names of the patches that this release needs, in the order in which they run."""
@@ -242,5 +257,6 @@ class Plan:
             "cables": tuple(Cable(**{**cable, "devices": tuple(cable["devices"])}) for cable in data.get("cables", [])),
             "ranks": tuple(RankPlan.from_dict(rank) for rank in data["ranks"]),
             "patches": tuple(Patch(**patch) for patch in data["patches"]),
+            "load": Load(**data["load"]) if data.get("load") else None,
         }
         return cls(**values)

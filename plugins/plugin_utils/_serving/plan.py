@@ -45,6 +45,7 @@ def plan_group(fabric: Mapping[str, Any], profile: Profile, settings: Settings) 
         revisions=profile.revisions,
         models_dir=settings.models_dir,
         memory=profile.memory,
+        load=profile.load,
     )
     if has_errors(findings):
         return plan, findings

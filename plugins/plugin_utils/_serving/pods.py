@@ -65,6 +65,7 @@ class PodOptions:
     supervisor: bool = True
     stuck_after: int = 120
     first_step_timeout: int = 1800
+    memory_timeout: int = 300
     resources: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -95,10 +96,13 @@ def probes(entry: RankPlan, plan: Plan, options: PodOptions) -> dict[str, Any]:
     return {"startupProbe": startup, "readinessProbe": ready | {"failureThreshold": 2}}
 
 
-def command(entry: RankPlan, plan: Plan) -> list[str]:
-    """Return the command of the container: the server, started after the patch hooks that the release needs."""
-    hooks = [word for name in plan.needed_patches() for word in ("--patch", f"{PATCHES}/{name}.py")]
-    return ["python3", f"{FILES}/start_rank.py", "--nccl-logs", LOG_DIR, *hooks, "--", *entry.argv]
+def command(entry: RankPlan, plan: Plan, memory_timeout: int) -> list[str]:
+    """Return the command of the container: the server, started after the memory check and the patch hooks."""
+    steps = [word for name in plan.needed_patches() for word in ("--patch", f"{PATCHES}/{name}.py")]
+    if plan.load and memory_timeout:
+        figures = (plan.load.weights, plan.load.fraction, plan.load.total, memory_timeout)
+        steps += ["--memory", *map(str, figures)]
+    return ["python3", f"{FILES}/start_rank.py", "--nccl-logs", LOG_DIR, *steps, "--", *entry.argv]
 
 
 def _as_text(kind: str, amounts: Any) -> Any:
@@ -122,7 +126,7 @@ def pod_spec(entry: RankPlan, plan: Plan, options: PodOptions) -> dict[str, Any]
         "name": "sglang",
         "image": plan.image,
         "imagePullPolicy": options.pull_policy,
-        "command": command(entry, plan),
+        "command": command(entry, plan, options.memory_timeout),
         "env": env,
         "ports": [{"name": "http", "containerPort": plan.service.port, "protocol": "TCP"}],
         "resources": {kind: _as_text(kind, of) for kind, of in resources.items()},

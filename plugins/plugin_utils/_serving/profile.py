@@ -4,10 +4,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from .._sglang.profile import ResolvedProfile
-from .model import Patch, Profile
+from .model import Load, Patch, Profile
 
 METRICS = "--enable-metrics"
 DRAFT_REVISION = "speculative_draft_model_revision"
@@ -40,6 +41,13 @@ def revisions(resolved: ResolvedProfile) -> dict[str, str]:
         str(resolved.model["path"]): resolved.model.get("revision"),
     }
     return {name: str(given.get(name) or DEFAULT_REVISION) for name in repositories(resolved)}
+
+
+def _load(memory: Mapping[str, Any]) -> Load | None:
+    """Return what the start of a rank compares with the memory of its node, or None on a GPU with memory of its own."""
+    if memory["load_gib"] is None:
+        return None
+    return Load(memory["load_gib"], round(memory["static_gib"] / memory["total_gib"], 4), memory["total_gib"])
 
 
 def _replaced(argv: Sequence[str], repository: str, path: str) -> list[str]:
@@ -79,5 +87,6 @@ def to_serving(resolved: ResolvedProfile, models_dir: str, metrics: bool) -> Pro
         models=tuple(repositories(resolved)),
         revisions=revisions(resolved),
         memory=tuple(resolved.memory["lines"]),
+        load=_load(resolved.memory),
         nccl=resolved.nccl,
     )

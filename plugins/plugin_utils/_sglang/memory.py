@@ -37,7 +37,8 @@ class Estimate:
 
     ``cache_gib`` is the memory that the weights leave for caches, ``mamba_gib`` the part of it that Mamba states use,
     ``requests`` the number of concurrent requests that the states allow, and ``outside_gib`` the memory that stays free
-    for graphs, activations and the system.
+    for graphs, activations and the system. ``load_gib`` is what the weights need on a GPU that shares the memory of the
+    CPU, None on others.
     """
 
     total_gib: float
@@ -49,6 +50,7 @@ class Estimate:
     requests: int | None = None
     tokens: int | None = None
     outside_gib: float = 0.0
+    load_gib: float | None = None
     lines: list[str] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
 
@@ -56,7 +58,8 @@ class Estimate:
         """Return plain data without the findings, because the caller adds them to its own findings."""
         sizes = ("total_gib", "static_gib", "weights_gib", "draft_gib", "cache_gib", "mamba_gib", "outside_gib")
         rounded = {name: None if (size := getattr(self, name)) is None else round(size, 1) for name in sizes}
-        return {**rounded, "requests": self.requests, "tokens": self.tokens, "lines": self.lines}
+        counts = {"requests": self.requests, "tokens": self.tokens, "load_gib": self.load_gib}
+        return {**rounded, **counts, "lines": self.lines}
 
 
 def estimate(
@@ -87,6 +90,8 @@ def estimate(
         result.cache_gib -= result.draft_gib or 0.0
     else:
         result.outside_gib -= result.draft_gib or 0.0
+    if unified:
+        result.load_gib = round(result.static_gib - result.cache_gib, 2)
     result.lines.append(f"left for caches: {result.cache_gib:.1f} GiB")
     if result.cache_gib > 0:
         _mamba(result, model, context, share)

@@ -6,6 +6,10 @@
 NCCL gets a new directory for its log files at every start of the container. Only NCCL writes there, so a prompt that
 the server prints cannot pass for a statement of NCCL, and no file of an earlier process can pass for a current one.
 
+Where GPU and CPU share one memory, SGLang takes its share of what is available when it starts (psutil's available
+memory, which is MemAvailable; sglang/srt/utils/common.py of 0.5.16). A server that was killed may hold tens of GiB for
+some seconds more. Starting then gives a cache that is too small for as long as the server runs, or no memory at all.
+
 A patch hook is a Python file that changes the installed packages and verifies the change. It prints one line and exits
 with 0 if the patch was applied or was not needed. Any other status stops the start: no server is better than an
 unpatched one.
@@ -15,11 +19,17 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import shutil
 import subprocess
 import sys
 import time
 from pathlib import Path
+
+# Memory that becomes free at this rate is still being given back.
+LOOK_EVERY = 2
+GROWS_GIB = 0.25
+SAY_EVERY = 20
 
 
 def fresh_directory(base: Path) -> Path:
@@ -36,9 +46,47 @@ def fresh_directory(base: Path) -> Path:
     return made
 
 
+def available(meminfo: Path) -> float:
+    """Return the GiB that the node can give to a new process; raise OSError or ValueError."""
+    found = re.search(r"^MemAvailable:\s+(\d+) kB$", meminfo.read_text(encoding="ascii"), re.M)
+    if not found:
+        raise ValueError(f"{meminfo} has no line MemAvailable")
+    return int(found[1]) / 2**20
+
+
+def wait_for_memory(weights: float, fraction: float, total: float, timeout: float, meminfo: Path) -> str:
+    """Return the figures when the weights fit and no more memory becomes free, or after the timeout.
+
+    Raise MemoryError if the weights do not fit then. Sizes are in GiB: ``total`` is what the plan's estimate takes as
+    available, ``fraction`` SGLang's share of it.
+    """
+    started = said = time.monotonic()
+    before = 0.0
+    while True:
+        now = available(meminfo)
+        left = now * fraction - weights
+        text = (
+            f"memory: {now:.1f} GiB are available; {fraction:.2f} of that without {weights:.1f} GiB of weights leave"
+            f" {left:.1f} GiB for caches, and the plan expects {total * fraction - weights:.1f}"
+        )
+        over = time.monotonic() - started >= timeout
+        if left > 0 and (over or now - before < GROWS_GIB):
+            return text
+        if over:
+            raise MemoryError(text)
+        if before and time.monotonic() - said >= SAY_EVERY:
+            print(f"{text}; waiting for more", flush=True)
+            said = time.monotonic()
+        before = now
+        time.sleep(LOOK_EVERY)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--nccl-logs", required=True, type=Path, metavar="DIRECTORY")
+    figures = ("WEIGHTS_GIB", "FRACTION", "TOTAL_GIB", "TIMEOUT")
+    parser.add_argument("--memory", nargs=4, type=float, metavar=figures, help="wait until the weights fit")
+    parser.add_argument("--meminfo", type=Path, default=Path("/proc/meminfo"), help="file with the node's memory")
     parser.add_argument("--patch", action="append", default=[], type=Path, metavar="FILE")
     parser.add_argument("command", nargs=argparse.REMAINDER)
     options = parser.parse_args()
@@ -48,6 +96,16 @@ def main() -> None:
         os.environ["NCCL_DEBUG_FILE"] = f"{fresh_directory(options.nccl_logs)}/%h.%p"
     except OSError as error:
         sys.exit(f"no new directory for NCCL's logs can be made, so the server is not started: {error}")
+    if options.memory:
+        try:
+            print(wait_for_memory(*options.memory, options.meminfo), flush=True)
+        except (OSError, ValueError) as error:
+            sys.exit(f"the node's memory can't be read, so the server is not started: {error}")
+        except MemoryError as error:
+            sys.exit(
+                f"{error}. The server is not started, because it would run out of memory. Look for what else uses this"
+                " node's memory (ps, nvidia-smi), or start anyway with sglang_memory_timeout: 0."
+            )
     for patch in options.patch:
         print(f"patch {patch.stem}: running", flush=True)
         done = subprocess.run([sys.executable, str(patch)], check=False)

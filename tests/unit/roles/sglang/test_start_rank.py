@@ -1,13 +1,19 @@
 # Copyright: The gb10.cluster authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Test the start of a rank: a new directory for NCCL's files, then the patch hooks, then the server."""
+"""Test the start of a rank: a new directory for NCCL's files, the node's memory, the patch hooks, then the server."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
 
 FILE = Path(__file__).resolve().parents[4] / "roles/sglang/files/start_rank.py"
 SERVER = """
@@ -66,3 +72,75 @@ def test_a_patch_that_fails_stops_the_start(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert "patch bad failed with exit code 3; the server is not started" in done.stderr
     assert "host." not in done.stdout
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Return the program as a module whose clock is moved by its own sleeping."""
+    spec = spec_from_file_location("start_rank", FILE)
+    assert spec is not None
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    now = [100.0]
+    clock = SimpleNamespace(monotonic=lambda: now[0], sleep=lambda seconds: now.__setitem__(0, now[0] + seconds))
+    monkeypatch.setattr(module, "time", clock)
+    return module
+
+
+def memory(started: Any, monkeypatch: pytest.MonkeyPatch, *gib: float, timeout: float = 60) -> tuple[str, int]:
+    """Return the figures, and how often the memory was read, if these GiB are available one after the other."""
+    readings: Iterator[float] = iter([*gib, *[gib[-1]] * 100])
+    seen: list[float] = []
+
+    def read(_meminfo: Path) -> float:
+        seen.append(next(readings))
+        return seen[-1]
+
+    monkeypatch.setattr(started, "available", read)
+    return started.wait_for_memory(14.6, 0.8, 119.0, timeout, Path("meminfo")), len(seen)
+
+
+def test_a_node_with_stable_memory_starts_after_the_second_reading(
+    started: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text, readings = memory(started, monkeypatch, 110.0)
+    assert readings == 2
+    assert text == (
+        "memory: 110.0 GiB are available; 0.80 of that without 14.6 GiB of weights leave 73.4 GiB for caches, and the"
+        " plan expects 80.6"
+    )
+
+
+def test_memory_that_an_earlier_server_still_holds_is_awaited(
+    started: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text, readings = memory(started, monkeypatch, *[float(gib) for gib in range(10, 110, 5)], 110.0)
+    assert text.startswith("memory: 110.0 GiB")
+    assert readings == 22
+    assert capsys.readouterr().out.count("waiting for more") == 2
+
+
+def test_weights_that_do_not_fit_are_refused_after_the_timeout(started: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(MemoryError, match=r"memory: 18\.0 GiB are available.* leave -0\.2 GiB"):
+        memory(started, monkeypatch, 18.0)
+
+
+def test_memory_that_still_grows_at_the_timeout_is_enough_if_the_weights_fit(
+    started: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text, _readings = memory(started, monkeypatch, 30.0, 40.0, 50.0, 60.0, timeout=4)
+    assert text.startswith("memory: 50.0 GiB")
+
+
+def test_a_refused_start_names_the_figures_and_the_remedy(tmp_path: Path) -> None:
+    meminfo = tmp_path / "meminfo"
+    meminfo.write_text("MemTotal:       124780544 kB\nMemAvailable:    8388608 kB\n")
+    logs = tmp_path / "logs"
+    logs.mkdir()
+    done = start(logs, "--memory", "14.6", "0.8", "119", "0", "--meminfo", str(meminfo))
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("memory: 8.0 GiB are available")
+    assert "sglang_memory_timeout: 0" in done.stderr
+    meminfo.write_text("MemTotal: 1 kB\n")
+    assert "has no line MemAvailable" in start(logs, "--memory", "1", "1", "1", "0", "--meminfo", str(meminfo)).stderr

@@ -16,7 +16,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._transport_gate.sidec
 from ansible_collections.gb10.cluster.plugins.module_utils._transport_gate.state import Rail
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving import manifests as sm
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving import pods
-from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.model import Patch, Plan
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.model import Load, Patch, Plan
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.plan import plan_group
 from serving_samples import fabric, group_revision, profile, settings
 from serving_samples import plan as sample_plan
@@ -276,7 +276,7 @@ def test_the_same_plan_gives_the_same_objects() -> None:
 
 def test_needed_patches_run_before_the_server_and_others_do_not() -> None:
     plan = sample_plan({"patches": (Patch("sm121", "x", needed=True), Patch("old", "y", needed=False))})
-    command = pods.command(plan.ranks[0], plan)
+    command = pods.command(plan.ranks[0], plan, 300)
     assert command[2:7] == ["--nccl-logs", "/var/log/nccl", "--patch", "/opt/gb10-patches/sm121.py", "--"]
     assert tuple(command[7:]) == plan.ranks[0].argv
     objects = sm.render(plan, pods.PodOptions(), FILES, {"sm121.py": "print()\n"})
@@ -287,6 +287,14 @@ def test_needed_patches_run_before_the_server_and_others_do_not() -> None:
     ]
     mounts = {m["name"] for m in container_of(objects, 0)["volumeMounts"]}
     assert mounts == {"shm", "files", "nccl", "patches"}
+
+
+def test_a_rank_compares_its_weights_with_the_memory_that_gpu_and_cpu_share() -> None:
+    plan = sample_plan({"load": Load(weights=14.6, fraction=0.8, total=119.0)})
+    assert Plan.from_dict(plan.as_dict()) == plan
+    assert pods.command(plan.ranks[0], plan, 300)[4:10] == ["--memory", "14.6", "0.8", "119.0", "300", "--"]
+    assert "--memory" not in pods.command(plan.ranks[0], plan, 0)
+    assert "--memory" not in pods.command(plan.ranks[0], sample_plan(), 300)
 
 
 def test_secrets_are_referred_to_never_written() -> None:
