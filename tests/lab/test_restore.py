@@ -1,0 +1,51 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Test that a backup is restored to a server and an agent that were reset and installed again.
+
+The new installation has another CA, other tokens and other node passwords than the backup. test_servers.py does the
+same with three servers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from labcommand import LabCommand, changed
+from sitecommand import ONLY_K3S, Site
+
+CONFIRMED = {"k3s_restore_confirm": "yes"}
+
+
+@pytest.fixture(scope="module")
+def site(make_lab: Callable[[], LabCommand]) -> Site:
+    """Install K3s on a server and an agent, create an object, back up, reset, and install K3s again."""
+    made = Site(make_lab(), namespace="")
+    made.lab.up(nodes=1, kubernetes=True)
+    made.play("kubernetes", *ONLY_K3S)
+    made.kubectl("create", "configmap", "before")
+    made.play("backup")
+    made.play("reset", k3s_reset_confirm="yes")
+    made.play("kubernetes", *ONLY_K3S)
+    return made
+
+
+def test_the_state_of_the_backup_is_back_and_both_nodes_are_ready(site: Site) -> None:
+    (backup,) = (site.lab.results / "backups").glob("*.tar.gz")
+    assert "configmap/before" not in site.kubectl("get", "configmaps", "-o", "name")
+    site.play("restore", k3s_backup_file=str(backup), **CONFIRMED)
+    # kubectl uses the controller's kubeconfig, which must trust the CA of the backup
+    assert "configmap/before" in site.kubectl("get", "configmaps", "-o", "name")
+    nodes = site.get("nodes")["items"]
+    conditions = {node["metadata"]["name"]: node["status"]["conditions"] for node in nodes}
+    assert sorted(conditions) == ["control", "spark1"]
+    for found in conditions.values():
+        assert {c["type"]: c["status"] for c in found}["Ready"] == "True"
+
+
+def test_the_restored_cluster_accepts_its_agent_again_and_needs_no_repair(site: Site) -> None:
+    site.lab.shell("spark1", "systemctl restart k3s-agent")  # joins again with the token and the password of now
+    site.kubectl("wait", "--for=condition=Ready", "node/spark1", "--timeout=120s")
+    assert "Node password rejected" not in site.lab.shell("spark1", "journalctl -u k3s-agent --since -60s -o cat")
+    assert changed(site.play("kubernetes", *ONLY_K3S)) == 0
