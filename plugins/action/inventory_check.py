@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ansible.errors import AnsibleError
+from ansible.errors import AnsibleActionFail, AnsibleError, AnsibleParserError
 from ansible.utils.vars import load_extra_vars
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import format_findings, has_errors
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import ControllerAction
@@ -43,9 +43,21 @@ def _variables(known: Known, hosts: Iterable[str], hostvars: Mapping[str, Any]) 
     """Return ``{host: {name: value}}`` of the collection's variables; values that cannot be evaluated yet are None."""
     found: dict[str, dict[str, Any]] = {}
     for host in hosts:
-        names = [name for name in hostvars[host] if name in known.command_line or known.owner(name)]
-        found[host] = {name: _value(hostvars[host], name) for name in names}
+        values = _read(hostvars, host)
+        names = [name for name in values if name in known.command_line or known.owner(name)]
+        found[host] = {name: _value(values, name) for name in names}
     return found
+
+
+def _read(hostvars: Mapping[str, Any], host: str) -> Mapping[str, Any]:
+    """Return the variables of a host. Raise AnsibleActionFail with the file and line that can't be read."""
+    try:
+        values: Mapping[str, Any] = hostvars[host]
+    except AnsibleParserError as error:
+        # Ansible's own message has no place; the error from which it was made has one.
+        place = getattr(error.__context__, "obj", None) or f"variables of {host}"
+        raise AnsibleActionFail(f"{place}: {error.message} Nothing was changed. Correct this file.") from None
+    return values
 
 
 def _value(variables: Mapping[str, Any], name: str) -> Any:

@@ -19,6 +19,8 @@ FORMATS: Mapping[str, tuple[str, str]] = {
     "k3s_version": (r"v\d+\.\d+\.\d+(-rc\d+)?\+k3s\d+", "v1.36.4+k3s1"),
     "multus_cni_version": (r"v\d+\.\d+\.\d+", "v1.9.1"),
 }
+# The group of all hosts, to which the plays for all hosts refer
+CLUSTER = "gb10_cluster"
 # Similarity from which an unknown name counts as a misspelling of a variable of this collection.
 ALIKE = 0.8
 
@@ -90,11 +92,18 @@ def _expected(spec: Spec) -> str:
 
 
 def check_groups(groups: Mapping[str, list[str]], needed: list[str]) -> list[Finding]:
-    """Return one finding for every group that a playbook needs and that is empty in the inventory."""
+    """Return a finding for every group that a playbook needs and that is empty or lacks hosts of the others."""
     remedy = "Name your inventory with -i, and put hosts into this group; the directories of inventory/ are examples."
     reason = "no host is in this group, so there is nothing to do"
-    return [
+    findings = [
         Finding("error", "inventory.group", name, groups.get(name, []), reason, remedy)
         for name in needed
         if not groups.get(name)
     ]
+    cluster = groups.get(CLUSTER, [])
+    missing = sorted({host for name in needed for host in groups.get(name, [])} - set(cluster))
+    if CLUSTER in needed and cluster and missing:
+        reason = f"{', '.join(missing)}: not in this group, so the plays for all hosts would skip them"
+        remedy = "Make gb10_servers and gb10_nodes its children, as the inventories in inventory/ do."
+        findings.append(Finding("error", "inventory.cluster", CLUSTER, cluster, reason, remedy))
+    return findings

@@ -91,3 +91,13 @@ def test_every_empty_or_missing_group_is_named() -> None:
     found = check_groups({"gb10_nodes": []}, ["gb10_servers", "gb10_nodes"])
     assert [finding.key for finding in found] == ["gb10_servers", "gb10_nodes"]
     assert check_groups({"gb10_nodes": ["spark1"]}, ["gb10_nodes"]) == []
+
+
+def test_a_host_outside_the_group_of_all_hosts_is_named() -> None:
+    needed = ["gb10_servers", "gb10_nodes", "gb10_cluster"]
+    groups = {"gb10_servers": ["control"], "gb10_nodes": ["spark1"], "gb10_cluster": ["spark1"]}
+    (finding,) = check_groups(groups, needed)
+    assert (finding.rule, finding.reason.partition(":")[0]) == ("inventory.cluster", "control")
+    assert check_groups(groups | {"gb10_cluster": ["control", "spark1"]}, needed) == []
+    (finding,) = check_groups(groups | {"gb10_cluster": []}, needed)
+    assert (finding.rule, finding.key) == ("inventory.group", "gb10_cluster")

@@ -1,0 +1,39 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Test that playbook preflight refuses inventories that Ansible itself accepts or reports without a place."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[4]
+PLAYBOOK = Path(sys.executable).with_name("ansible-playbook")
+
+
+def refused(inventory: Path) -> str:
+    """Run the playbook, which must fail, with the repository's settings; return its output on one line."""
+    words = [PLAYBOOK, "-i", inventory, "playbooks/preflight.yml"]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 2, done.stdout
+    return " ".join(done.stdout.split())
+
+
+def test_a_key_that_occurs_twice_is_reported_with_its_file_and_line(tmp_path: Path) -> None:
+    (tmp_path / "group_vars").mkdir()
+    variables = tmp_path / "group_vars" / "gb10_cluster.yml"
+    variables.write_text("gb10_fabric_mtu: 9000\ngb10_fabric_mtu: 1500\n")
+    hosts = tmp_path / "hosts.yml"
+    hosts.write_text("gb10_cluster: {children: {gb10_nodes: {hosts: {spark1: {}}}}}\n")
+    output = refused(tmp_path)
+    assert re.search(rf"{variables}:[12]:1: YAML parsing failed: Found duplicate mapping key 'gb10_fabric_mtu'", output)
+    assert "Nothing was changed." in output
+
+
+def test_an_ini_inventory_without_the_group_of_all_hosts_does_not_pass(tmp_path: Path) -> None:
+    inventory = tmp_path / "hosts.ini"
+    inventory.write_text("[gb10_nodes]\nspark1 ansible_host=192.0.2.1\n[gb10_servers]\nspark1\n")
+    assert "gb10_cluster = []: no host is in this group" in refused(inventory)
