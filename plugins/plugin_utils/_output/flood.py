@@ -22,11 +22,14 @@ DIGITS = re.compile(r"\d+")
 STUTTER = re.compile(r"\b([^\W\d_]{2,})(?:[ \t]+\1\b){2,}", re.IGNORECASE)
 
 HEADER = re.compile(
-    r"^[ \t]*(?!(?:if|for|while|switch|catch|elif|else|with|return|try|except|case|match)\b)"
-    r"[\w<][^\n(){};=]*\([^()\n;]*\)[^;()\n]*[:{]",
-    re.MULTILINE,
+    r"^[ \t]*(?:(?!(?:if|for|while|switch|catch|elif|else|with|return|try|except|case|match)\b)"
+    r"[\w<][^\n(){};=]*\([^()\n;]*\)[^;()\n]*(?:[:{]|\n[ \t]*\{)"
+    r"|def \w[^\n=]*$"
+    r"|(?:export )?(?:const |let |var )?\w+ = (?:lambda\b|(?:async )?(?:\w+|\([^()\n]*\)) =>)"
+    r"|CREATE (?:OR REPLACE )?(?:FUNCTION|PROCEDURE)\b)",
+    re.MULTILINE | re.IGNORECASE,
 )
-"""First line of a function in Python, C, Java, JavaScript, Go or Rust."""
+"""First line of a function in Python, C, Java, JavaScript, Go, Rust, PHP, Ruby or SQL."""
 
 PIECE = re.compile(r'"{3}[\s\S]*?"{3}|(?:#|//)[^\n]*|"[^"\n]*"|\'[^\'\n]*\'|[^\W\d]\w*|\d[\w.]*|\S')
 
@@ -134,19 +137,24 @@ def find_flood(text: str, window: int = 3000) -> Garbage | None:
 
 
 def _shape(function: str) -> str:
-    """Return the function without comments and values, its names numbered in the order in which they occur."""
+    """Return the function without comments, values and operators, its names numbered as they occur."""
     names: dict[str, str] = {}
     pieces = [piece for piece in PIECE.findall(function) if not piece.startswith(('"""', "#", "//"))]
     return " ".join(
-        names.setdefault(piece, f"v{len(names)}") if piece.isidentifier() else VALUE.sub("0", piece) for piece in pieces
+        names.setdefault(piece, f"v{len(names)}")
+        if piece.isidentifier()
+        else "+"
+        if piece in "+-*/%"
+        else VALUE.sub("0", piece)
+        for piece in pieces
     )
 
 
 def find_functions(text: str) -> Garbage | None:
     """Return an endless row of functions that differ only in names and values.
 
-    Of 49,900 slices of Python, Go, JavaScript and C with 12,000 characters, only three generated files and a class that
-    visits syntax trees have so many functions of so few shapes.
+    Of 58,700 slices of sources and documentation with 12,000 characters, only five files have so many functions of so
+    few shapes: generated code, tables, and tests of one line.
     """
     starts = [match.start() for match in HEADER.finditer(text)]
     functions = [text[start:end] for start, end in pairwise(starts)]

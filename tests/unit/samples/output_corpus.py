@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import json
 import random
+import string
 from collections.abc import Sequence
+from itertools import product
 from pathlib import Path
 
 RANDOM = random.Random(7)
@@ -55,6 +57,8 @@ INTRO = "The CAP theorem says that a distributed store gives up one of three pro
 
 ACTIONS, THINGS = WORDS[:18], WORDS[18:40]
 
+VERBS = ("get", "set", "load", "save", "check")
+
 GARBAGE: dict[str, str] = {
     "bang": "!" * 3072,
     "vowels": drawn("aeiou", 1500, ""),
@@ -69,6 +73,27 @@ GARBAGE: dict[str, str] = {
         f'def {a}_{b}({b}):\n    """{a.title()} the {b}."""\n    if {b} is None:\n        return\n    {b}.{a}("{b}")'
         for a in ACTIONS
         for b in THINGS[:5]
+    ),
+    "letters-in-mixed-case": drawn(string.ascii_letters + "    ", 1600, ""),
+    "letters-in-mixed-case-endless": drawn(string.ascii_letters, 2000, ""),
+    "functions-of-arrows": "\n".join(f"const {verb}{i} = (x) => x + {i};" for i in range(40) for verb in VERBS),
+    "functions-of-arrows-in-blocks": "\n".join(
+        f"export const {verb}{i} = async (x) => {{\n  const y = x * {i};\n  return y;\n}};"
+        for i in range(25)
+        for verb in VERBS
+    ),
+    "functions-of-lambdas": "\n".join(f"{verb}_{i} = lambda x: x + {i}" for i in range(40) for verb in VERBS),
+    "functions-of-ruby": "\n".join(f"def {verb}_{i}(x)\n  y = x * {i}\n  y\nend" for i in range(25) for verb in VERBS),
+    "functions-of-php": "\n".join(
+        f"public function {verb}{i}($x)\n{{\n    return $x + {i};\n}}" for i in range(25) for verb in VERBS
+    ),
+    "functions-of-sql": "\n".join(
+        f"CREATE FUNCTION {verb}_{i}(x INT) RETURNS INT AS $$\nBEGIN\n  RETURN x + {i};\nEND;\n$$ LANGUAGE plpgsql;"
+        for i in range(25)
+        for verb in VERBS
+    ),
+    "functions-with-other-operators": "\n".join(
+        f"def f{i}(x):\n    y = x {'+-*/%'[i * i % 5]} {i}\n    return y\n" for i in range(90)
     ),
     "functions-of-javascript": "\n\n".join(
         f"function {a}{b.title()}({b}, log) {{\n  log.info('{a}');\n  return {b}.map((one) => one.{a}() + {i});\n}}"
@@ -281,6 +306,12 @@ HEALTHY: dict[str, str] = {
     "squares-in-a-line": " ".join(f"The square of the number {i} is {i * i}." for i in range(1, 100)),
     "pi-alone": pi(2000),
     "pi-in-lines": "\n".join(pi(1500)[i : i + 50] for i in range(0, 1500, 50)),
+    "passwords": "\n".join(drawn(string.ascii_letters, 16, "", i) for i in range(60)),
+    "mocking-case": "".join(c.upper() if i % 2 else c for i, c in enumerate(prose(30).lower())),
+    "arrow-functions": "\n".join(
+        f"const {verb}{noun} = (one) => one.{verb}({', '.join('abc'[: i % 4])}){'.value' * (i % 3)};"
+        for i, (verb, noun) in enumerate(product(VERBS, ("User", "Order", "Item", "Cart", "Price", "Tax", "Sum")))
+    ),
     "random-numbers": drawn([str(i) for i in range(1, 1000)], 400, ", "),
     "random-numbers-in-lines": "\n".join(drawn([str(i) for i in range(10)], 12, " ", i) for i in range(60)),
     "measurements": "\n".join(drawn([f"{i / 7:.3f}" for i in range(300)], 6, "\t", i) for i in range(80)),
