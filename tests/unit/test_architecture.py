@@ -18,7 +18,13 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("module_utils._host",),
     ("module_utils._sriov", "module_utils._kube", "module_utils._models"),
     ("module_utils._rdma", "module_utils._nccl", "module_utils._k3s"),
-    ("module_utils._netplan", "module_utils._fabric_check", "module_utils._preflight", "module_utils._transport_gate"),
+    (
+        "module_utils._netplan",
+        "module_utils._fabric_check",
+        "module_utils._preflight",
+        "module_utils._transport_gate",
+        "module_utils._support",
+    ),
     ("plugin_utils._paths", "plugin_utils._output"),
     ("plugin_utils._controller", "plugin_utils._variables", "plugin_utils._fabric", "plugin_utils._sglang"),
     ("plugin_utils._preflight", "plugin_utils._serving", "plugin_utils._load", "plugin_utils._ledger"),
@@ -99,6 +105,8 @@ SHIPS: dict[str, set[str]] = {
     "roce_gid_info": {"_common", "_host", "_rdma", "_sriov"},
     "serving_group_info": {"_common", "_kube", "_nccl"},
     "sriov_vf": {"_common", "_host", "_sriov"},
+    "support_cluster_info": {"_common", "_kube", "_support"},
+    "support_info": {"_support"},
 }
 
 FILES = {architecture.module_name(path): path for path in architecture.files()}

@@ -1,0 +1,116 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Write a support bundle on the controller."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import tarfile
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from ansible.errors import AnsibleError
+from ansible_collections.gb10.cluster.plugins.module_utils._support.redact import redact
+from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import ControllerAction
+from ansible_collections.gb10.cluster.plugins.plugin_utils._variables.known import load_known
+
+CONNECTION = ("password", "become_password", "become_pass", "ssh_pass", "ssh_password", "sudo_pass")
+VERDICTS = 10
+PREFACE = """# Support bundle
+
+Versions, plans, verdicts, logs and counters of all hosts and of the cluster. Private keys, tokens and passwords are
+replaced by <removed>. Read the files before you send them: host names, addresses and model names remain.
+"""
+
+
+class ActionModule(ControllerAction):
+    """Carry out ``gb10.cluster.support_bundle``."""
+
+    def act(self, options: Mapping[str, Any], task_vars: Mapping[str, Any]) -> dict[str, Any]:
+        """Write the archive; failed only if it cannot be written."""
+        texts, missing = _collected(options, task_vars)
+        secrets, unknown = _secrets(task_vars["hostvars"])
+        missing |= {f"variable {name}": f"{why}; only its shape protects its value" for name, why in unknown.items()}
+        files = {name: redact(text, secrets) for name, text in texts.items()}
+        files["INDEX.md"] = redact(_index(files, missing), secrets)
+        path = Path(options["dest"]) / f"gb10-support-{time.strftime('%Y%m%dT%H%M%S')}.tar.gz"
+        if not self._task.check_mode:
+            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            _write(path, files)
+        size = f"{path.stat().st_size / 1024:.0f} KiB" if path.exists() else "not written in check mode"
+        done = f"{path} ({size}) has {len(files)} files"
+        if missing:
+            done += f"; {len(missing)} texts are missing or incomplete, and INDEX.md in the archive says why"
+        return {"changed": not self._task.check_mode, "path": str(path), "missing": missing, "msg": f"{done}."}
+
+
+def _collected(options: Mapping[str, Any], task_vars: Mapping[str, Any]) -> tuple[dict[str, str], dict[str, str]]:
+    """Return all texts and all reasons by their place in the archive."""
+    answers = {"cluster": options["cluster"]}
+    for host in task_vars["ansible_play_hosts_all"]:
+        answers[f"hosts/{host}"] = task_vars["hostvars"][host].get(options["register"]) or {}
+    texts: dict[str, str] = {}
+    missing: dict[str, str] = {}
+    for place, answer in answers.items():
+        if "texts" not in answer:
+            missing[place] = str(answer.get("msg") or "it was not read")
+        texts |= {f"{place}/{'/'.join(name.split(' '))}.txt": str(v) for name, v in answer.get("texts", {}).items()}
+        missing |= {f"{place}: {name}": str(why) for name, why in answer.get("missing", {}).items()}
+    for name, plan in options["plans"].items():
+        if plan:
+            texts[f"plans/{name}.json"] = json.dumps(plan, indent=1, default=str)
+        else:
+            missing[f"plans/{name}"] = "it could not be made; run playbook plan, which says why"
+    results = Path(options["results"])
+    verdicts = [*results.glob("transport-*/transport.json"), *results.glob("transport-*.txt")]
+    for path in sorted(verdicts, key=lambda p: p.stat().st_mtime)[-VERDICTS:]:
+        texts[f"verdicts/{path.relative_to(results)}"] = path.read_text(encoding="utf-8")
+    if not verdicts:
+        missing["verdicts"] = f"{results} has no transport-*/transport.json; playbook verify writes it"
+    return texts, missing
+
+
+def _secrets(hostvars: Any) -> tuple[set[str], dict[str, str]]:
+    """Return the values of all secret variables, and why others could not be read."""
+    known = load_known()
+    specs = {**known.shared, **{name: spec for role in known.roles.values() for name, spec in role.items()}}
+    names = [name for name, spec in specs.items() if spec.get("no_log")] + [f"ansible_{name}" for name in CONNECTION]
+    found: set[str] = set()
+    unknown: dict[str, str] = {}
+    for host in hostvars:
+        for name in names:
+            try:
+                found |= set(_strings(hostvars[host].get(name)))
+            except AnsibleError as error:
+                unknown[name] = type(error).__name__
+    return found, unknown
+
+
+def _strings(value: Any) -> Iterator[str]:
+    if isinstance(value, Mapping):
+        value = list(value.values())
+    if isinstance(value, (list, tuple)):
+        for each in value:
+            yield from _strings(each)
+    elif value is not None:
+        yield str(value)
+
+
+def _index(files: Mapping[str, str], missing: Mapping[str, str]) -> str:
+    lines = [PREFACE, "## Files", "", *(f"- {name}: {len(text)} characters" for name, text in sorted(files.items()))]
+    return "\n".join([*lines, "", "## Missing", "", *(f"- {k}: {v}" for k, v in sorted(missing.items())), ""])
+
+
+def _write(path: Path, files: Mapping[str, str]) -> None:
+    opened = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(opened, "wb") as stream, tarfile.open(fileobj=stream, mode="w:gz") as archive:
+        for name, text in files.items():
+            content = text.encode()
+            entry = tarfile.TarInfo(f"{path.name.removesuffix('.tar.gz')}/{name}")
+            entry.size, entry.mode, entry.mtime = len(content), 0o600, int(time.time())
+            archive.addfile(entry, io.BytesIO(content))

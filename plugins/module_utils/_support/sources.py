@@ -1,0 +1,110 @@
+# Copyright: The gb10.cluster authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What a support bundle contains of a host: an allow-list of commands and files, and how they are read."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from .redact import redact
+
+COMMANDS: Mapping[str, Sequence[str]] = {
+    "addresses": ["ip", "-d", "-s", "address"],
+    "counters_rdma": ["rdma", "statistic", "show"],
+    "disks": ["df", "-h"],
+    "dmesg": ["dmesg", "--time-format", "iso"],
+    "dmesg_boot_before": ["journalctl", "--dmesg", "--boot=-1", "--no-pager", "--lines=2000"],
+    "failed_units": ["systemctl", "--failed", "--no-pager"],
+    "firewall": ["nft", "list", "ruleset"],
+    "gpu": ["nvidia-smi", "-q"],
+    "k3s_objects": ["k3s", "kubectl", "get", "nodes,pods,services,network-attachment-definitions", "-A", "-o", "wide"],
+    "k3s_version": ["k3s", "--version"],
+    "log_k3s": ["journalctl", "--unit=k3s", "--unit=k3s-agent", "--no-pager", "--lines=3000"],
+    "log_network": ["journalctl", "--unit=NetworkManager", "--unit=systemd-networkd", "--no-pager", "--lines=1000"],
+    "memory": ["free", "-m"],
+    "neighbours": ["ip", "-s", "neighbour"],
+    "packages": ["dpkg-query", "-W", "nvidia*", "mlnx*", "doca*", "rdma*", "netplan*", "linux-image*", "mstflint"],
+    "pci": ["lspci", "-nn"],
+    "rdma_links": ["rdma", "link", "show"],
+    "routes": ["ip", "route", "show", "table", "all"],
+    "system": ["uname", "-a"],
+    "time": ["timedatectl"],
+}
+FILES: Mapping[str, tuple[str, Sequence[str]]] = {
+    "aer": ("sysfs", ["bus/pci/devices/*/aer_dev_*"]),
+    "counters_ports": ("sysfs", ["class/infiniband/*/ports/*/counters/*", "class/infiniband/*/ports/*/hw_counters/*"]),
+    "gids": ("sysfs", ["class/infiniband/*/ports/*/gids/[0-7]", "class/infiniband/*/ports/*/gid_attrs/types/[0-7]"]),
+    "netplan": ("etc", ["netplan/*.yaml"]),
+    "os": ("etc", ["os-release", "dgx-release"]),
+    "driver": ("proc", ["driver/nvidia/version", "cmdline", "meminfo", "pressure/*"]),
+    "virtual_functions": ("sysfs", ["class/net/*/device/sriov_numvfs", "class/net/*/mtu", "class/net/*/speed"]),
+    "group_logs": ("log", ["gb10/*/*/*", "gb10/*/*/*/*"]),
+}
+ERRORS = re.compile(r"NVRM|Xid|AER|pcieport|mlx5_core.*(?:err|fail|warn)|Out of memory|oom-kill|hung|lockup", re.I)
+"""The lines of the kernel's log that go into a file of their own."""
+
+SECRET_FILES = ("rancher/k3s/server/token", "rancher/k3s/server/agent-token")
+"""Files below /var/lib that are read only to remove their content from everything else."""
+
+
+def _tail(text: str, limit: int) -> str:
+    return text if len(text) <= limit else f"[only the last {limit} characters]\n{text[-limit:].partition(chr(10))[2]}"
+
+
+def _read(root: Path, patterns: Sequence[str], limit: int) -> tuple[str, list[str]]:
+    """Return the newest files that fit the limit, each below its path, and the reasons why others are missing."""
+    texts, problems, left = [], [], limit
+    paths = [p for pattern in patterns for p in root.glob(pattern) if p.is_file()]
+    for path in sorted(paths, key=lambda p: -p.stat().st_mtime):
+        try:
+            text = path.read_text(encoding="utf-8", errors="replace")
+        except OSError as error:
+            # Unused GID slots answer EINVAL on mlx5.
+            problems.append(f"{path}: {error.strerror}")
+            continue
+        if left <= 0:
+            problems.append(f"{path}: left out, because the limit is reached")
+            continue
+        text = _tail(text.strip(), left)
+        left -= len(text)
+        texts.append(f"{path}: {text}" if "\n" not in text else f"==> {path}\n{text}")
+    return "\n".join(sorted(texts)), problems
+
+
+def known_secrets(var_lib: Path) -> set[str]:
+    """Return the tokens of K3s on this host, and their parts."""
+    found = set()
+    for name in SECRET_FILES:
+        if (var_lib / name).is_file():
+            token = (var_lib / name).read_text(encoding="utf-8").strip()
+            found |= {token, token.rpartition(":")[2]}
+    return found
+
+
+Run = Callable[[Sequence[str]], tuple[int | None, str, str]]
+"""Runs a command and returns status, output and error; the status is None if the program is not installed."""
+
+
+def gather(run: Run, roots: Mapping[str, Path], limit: int) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the texts by name, without secrets, and the reasons why others are missing."""
+    found: dict[str, str] = {}
+    missing: dict[str, str] = {}
+    for name, command in COMMANDS.items():
+        status, output, error = run(command)
+        if name == "dmesg" and (lines := [line for line in output.splitlines() if ERRORS.search(line)]):
+            found["kernel_errors"] = _tail("\n".join(lines), limit)
+        if output.strip():
+            found[name] = _tail(output, limit)
+        if status != 0:
+            said = (error.strip().splitlines() or [f"exit status {status}"])[0]
+            missing[name] = f"{command[0]} is not installed" if status is None else f"{' '.join(command)}: {said}"
+    for name, (root, patterns) in FILES.items():
+        text, problems = _read(roots[root], patterns, limit)
+        if text:
+            found[name] = text
+        if problems or not text:
+            missing[name] = "; ".join(problems[:5]) or f"no file {' or '.join(patterns)} in {roots[root]}"
+    secrets = known_secrets(roots["lib"])
+    return {name: redact(text, secrets) for name, text in found.items()}, missing

@@ -1,0 +1,247 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Test that a support bundle has what explains a fault, names what is missing, and has none of the planted secrets."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from ansible.module_utils.testing import patch_module_args
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.client import ClusterError
+from ansible_collections.gb10.cluster.plugins.modules import support_cluster_info, support_info
+
+ROOT = Path(__file__).resolve().parents[4]
+PLAYBOOK = Path(sys.executable).with_name("ansible-playbook")
+PEM = "\n".join(
+    ["-----BEGIN PRIVATE KEY-----", *["MIIEvQIBADANBgkqhkiG9w0BAQEFAASCBKcwggSjAgEAAoIBAQC7VJTUt9Us8cKj" * 1] * 3]
+)
+SECRETS = {
+    "k3s_token": f"K10{'0123456789abcdef' * 4}::server:k3s-join-words",
+    "kubeconfig_key": base64.b64encode(f"{PEM}\n-----END PRIVATE KEY-----".encode()).decode(),
+    "server_key": "sk-of-the-server-4711",
+    "tls_key": "MIIEvQIBADANBgkqhkiG9w0BAQEFAASCBKcwggSjAgEAAoIBAQC7VJTUt9Us8cKj",
+    "hf_in_env": "hf_AbCdEfGhIjKlMnOpQrStUvWx",
+    "pod_env": "value of a variable of the pod",
+    "wifi": "correct horse battery",
+    "registry": "registry-pass-0815",
+    "vault": "the words of the vault file",
+    "bearer": "abcdef.opaque-bearer-123",
+}
+LOG = f"""[18:00:00] server_args=ServerArgs(model_path='x', api_key='{SECRETS["server_key"]}', tp_size=4)
+Prefill batch, #new-seq: 1, #new-token: 12, #cached-token: 0, token usage: 0.31
+GET /v1/models Authorization: Bearer {SECRETS["bearer"]}
+export HF_TOKEN={SECRETS["hf_in_env"]}
+time="18:00" level=info msg="joining" token={SECRETS["k3s_token"]}
+pull https://robot:{SECRETS["registry"]}@registry.example/v2 failed: 401
+{PEM}
+-----END PRIVATE KEY-----
+spark1:99:99 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[0] [send] via NET/IB/0"""
+NETPLAN = f"""network:
+  wifis:
+    wlP9s9:
+      access-points:
+        "Home": {{password: "{SECRETS["wifi"]}"}}
+        "Office":
+          password: {SECRETS["wifi"]}
+        "Lab":
+          auth:
+            key-management: psk
+            password: |-
+              {SECRETS["wifi"]}
+      dhcp4: true
+  ethernets:
+    enp1s0f0np0: {{mtu: 9000}}
+"""
+KERNEL = "2026-11-22T18:00:00 kernel: NVRM: Xid (PCI:000f:01:00): 79\n2026-11-22T18:00:01 kernel: usb 1-1: new device\n"
+
+
+class Cluster:
+    """A cluster with one rank that has crashed, and a Secret that nobody may read."""
+
+    def __init__(self, *_names: str) -> None:
+        env = [{"name": "NCCL_DEBUG", "value": "INFO"}, {"name": "MY_SETTING", "value": SECRETS["pod_env"]}]
+        env += [{"name": "HF_TOKEN", "value": SECRETS["hf_in_env"]}, {"name": "KEY", "valueFrom": {"secretKeyRef": {}}}]
+        container = {"name": "sglang", "image": "x/sglang:1", "env": env}
+        container["args"] = ["--tp-size", "4", "--api-key", SECRETS["server_key"]]
+        names = {"name": "gemma-0", "namespace": "gb10-serving", "labels": {"gb10.cluster/instance": "gemma"}}
+        notes = {"kubectl.kubernetes.io/last-applied-configuration": json.dumps(env)}
+        states = [{"name": "sglang", "restartCount": 1, "state": {"waiting": {"reason": "CrashLoopBackOff"}}}]
+        conditions = [{"type": "gb10.cluster/transport", "status": "False", "reason": "WrongTransport"}]
+        status = {"containerStatuses": states, "conditions": conditions}
+        self.pod = {"metadata": names | {"annotations": notes}, "spec": {"containers": [container]}, "status": status}
+
+    def nodes(self) -> list[dict[str, Any]]:
+        return [{"metadata": {"name": "spark1", "annotations": {"token": SECRETS["k3s_token"]}}, "status": {}}]
+
+    def all_pods(self) -> list[dict[str, Any]]:
+        return [self.pod]
+
+    def events(self, namespace: str) -> list[dict[str, Any]]:
+        if namespace == "kube-system":
+            raise ClusterError("can't list the events of namespace kube-system (403: Forbidden)", 403)
+        return [{"message": f"Back-off pulling with password={SECRETS['registry']}"}]
+
+    def log_end(self, _space: str, _pod: str, _container: str, _lines: int, previous: bool) -> list[str]:
+        return [*LOG.splitlines(), "before the restart" if previous else "now"]
+
+
+def ran(main: Any, capsys: pytest.CaptureFixture[str], **options: Any) -> dict[str, Any]:
+    with patch_module_args(options), pytest.raises(SystemExit):
+        main()
+    return dict(json.loads(capsys.readouterr().out))
+
+
+@pytest.fixture
+def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+    """The answer of a host on which every secret lies, and that has neither a GPU nor K3s."""
+    files = {
+        "etc/netplan/90-NM-wifi.yaml": NETPLAN,
+        "etc/rancher/k3s/config.yaml": f"token: {SECRETS['k3s_token']}\n",
+        "etc/rancher/k3s/registries.yaml": f"password: {SECRETS['registry']}\n",
+        "etc/rancher/k3s/k3s.yaml": f"client-key-data: {SECRETS['kubeconfig_key']}\n",
+        "etc/os-release": "NAME=DGX OS\n",
+        "lib/rancher/k3s/server/token": f"{SECRETS['k3s_token']}\n",
+        "log/gb10/gb10-serving/gemma/2026-11-22/rank0.log": LOG + "\nthe last word was k3s-join-words\n",
+        "root/.vault_pass": SECRETS["vault"],
+        "sys/bus/pci/devices/000f:01:00.0/aer_dev_correctable": "RxErr 3\nTOTAL_ERR_COR 3\n",
+        "sys/class/infiniband/rocep1s0f0/ports/1/counters/port_xmit_data": "4711\n",
+    }
+    for name, text in files.items():
+        path = tmp_path / "host" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    for name, script in {
+        "dmesg": f"cat <<'EOT'\n{KERNEL}EOT",
+        "journalctl": f"cat <<'EOT'\n{LOG}\nEOT",
+        "rdma": "echo Permission denied >&2; exit 1",
+        "timeout": 'shift; exec "$@"',
+    }.items():
+        (programs / name).write_text(f"#!/bin/sh\n{script}\n")
+        (programs / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{programs}:/bin")
+    monkeypatch.setattr(support_info.AnsibleModule, "get_bin_path", lambda _self, name: found(programs / name))
+    roots = {f"{name}_root": str(tmp_path / "host" / at) for name, at in (("etc", "etc"), ("sysfs", "sys"))}
+    roots |= {f"{name}_root": str(tmp_path / "host" / name) for name in ("log", "lib", "proc")}
+    return ran(support_info.main, capsys, **roots)
+
+
+def found(path: Path) -> str | None:
+    return str(path) if path.exists() else None
+
+
+def leaked(text: str) -> list[str]:
+    return [name for name, secret in SECRETS.items() if any(part in text for part in (secret, "k3s-join-words"))]
+
+
+def test_a_host_tells_what_explains_a_fault_and_no_secret(host: dict[str, Any]) -> None:
+    texts = host["texts"]
+    assert leaked(json.dumps(texts)) == []
+    assert "NVRM: Xid" in texts["kernel_errors"] and "usb" not in texts["kernel_errors"]
+    assert "TOTAL_ERR_COR 3" in texts["aer"]
+    assert texts["counters_ports"].endswith("port_xmit_data: 4711")
+    assert "mtu: 9000" in texts["netplan"] and "dhcp4: true" in texts["netplan"]
+    log = texts["group_logs"]
+    assert "#new-token: 12, #cached-token: 0, token usage: 0.31" in log
+    assert "tp_size=4" in log and "via NET/IB/0" in log and "https://<removed>@registry.example" in log
+
+
+def test_what_a_host_lacks_is_named(host: dict[str, Any]) -> None:
+    missing = host["missing"]
+    assert missing["gpu"] == "nvidia-smi is not installed"
+    assert missing["k3s_version"] == "k3s is not installed"
+    assert missing["counters_rdma"] == "rdma statistic show: Permission denied"
+    assert missing["driver"].startswith("no file driver/nvidia/version")
+
+
+def test_only_the_end_of_a_long_log_is_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "gb10/a/b").mkdir(parents=True)
+    (tmp_path / "gb10/a/b/rank.log").write_text("old line\n" * 9000 + "the last line")
+    roots = {f"{name}_root": str(tmp_path) for name in ("etc", "sysfs", "log", "lib", "proc")}
+    text = ran(support_info.main, capsys, limit_kib=1, **roots)["texts"]["group_logs"]
+    assert len(text) < 1200 and text.endswith("the last line") and "[only the last 1024 characters]" in text
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+    monkeypatch.setattr(support_cluster_info, "Cluster", Cluster)
+    return ran(support_cluster_info.main, capsys, kubeconfig="/nowhere", context="gb10")
+
+
+def test_a_cluster_tells_conditions_events_and_logs_and_no_secret(cluster: dict[str, Any]) -> None:
+    texts = cluster["texts"]
+    assert leaked(json.dumps(texts)) == []
+    assert "WrongTransport" in texts["pods"] and "CrashLoopBackOff" in texts["pods"] and '"INFO"' in texts["pods"]
+    assert texts["log gb10-serving gemma-0 sglang before"].endswith("before the restart")
+    assert "Back-off pulling" in texts["events gb10-serving"]
+    assert "403: Forbidden" in cluster["missing"]["events kube-system"]
+
+
+def test_without_a_cluster_the_reason_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    answer = ran(support_cluster_info.main, capsys, kubeconfig="/nowhere/config", context="gb10")
+    assert answer["texts"] == {}
+    assert "/nowhere/config" in answer["missing"]["cluster"]
+
+
+def bundled(tmp_path: Path, host: dict[str, Any], cluster: dict[str, Any], *words: str) -> dict[str, Any]:
+    """Write a bundle of a host that was read and of one that was down, and return the result of the action."""
+    inventory = {
+        "spark1": {"support_host": host, "sglang_api_key": SECRETS["server_key"], "ansible_password": SECRETS["vault"]},
+        "spark2": {"support_host": {"unreachable": True, "msg": f"no route; tried {SECRETS['vault']}"}},
+    }
+    options = {"dest": str(tmp_path / "out"), "results": str(tmp_path), "register": "support_host", "cluster": cluster}
+    options["plans"] = {"fabric": {"mtu": 9000, "note": SECRETS["vault"]}, "serving": {}}
+    kept = {"content": "{{ written | to_json }}", "dest": str(tmp_path / "written.json")}
+    here = {"run_once": True, "delegate_to": "localhost"}
+    tasks = [
+        {"gb10.cluster.support_bundle": options, "register": "written", **here},
+        {"copy": kept, "check_mode": False, **here},
+    ]
+    book = [{"hosts": "all", "gather_facts": False, "tasks": tasks}]
+    (tmp_path / "hosts.yml").write_text(yaml.safe_dump({"all": {"hosts": inventory}}))
+    (tmp_path / "book.yml").write_text(yaml.safe_dump(book))
+    environment = {**os.environ, "ANSIBLE_COLLECTIONS_PATH": str(ROOT / "collections"), "PATH": os.environ["PATH"]}
+    command = [PLAYBOOK, "-i", tmp_path / "hosts.yml", tmp_path / "book.yml", "-vvv", *words]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return dict(json.loads((tmp_path / "written.json").read_text()))
+
+
+def test_the_archive_has_all_parts_and_none_of_the_secrets(
+    tmp_path: Path, host: dict[str, Any], cluster: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.undo()
+    (tmp_path / "transport-gemma").mkdir()
+    (tmp_path / "transport-gemma/transport.json").write_text('{"verdict": "socket"}')
+    answer = bundled(tmp_path, host, cluster)
+    path = Path(answer["path"])
+    assert (path.stat().st_mode & 0o777, path.parent.stat().st_mode & 0o777) == (0o600, 0o700)
+    with tarfile.open(path) as archive:
+        files = {m.name.partition("/")[2]: archive.extractfile(m).read().decode() for m in archive.getmembers()}  # type: ignore[union-attr]
+    assert leaked(json.dumps(files)) == []
+    assert {"hosts/spark1/netplan.txt", "cluster/pods.txt", "cluster/log/gb10-serving/gemma-0/sglang.txt"} < set(files)
+    assert {"plans/fabric.json", "verdicts/transport-gemma/transport.json"} < set(files)
+    index = files["INDEX.md"]
+    assert "- hosts/spark2: no route; tried <removed>" in index
+    assert "- hosts/spark1: gpu: nvidia-smi is not installed" in index
+    assert "- plans/serving: it could not be made" in index
+    assert "texts are missing or incomplete" in answer["msg"]
+
+
+def test_in_check_mode_nothing_is_written(
+    tmp_path: Path, host: dict[str, Any], cluster: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.undo()
+    answer = bundled(tmp_path, host, cluster, "--check")
+    assert (answer["changed"], (tmp_path / "out").exists()) == (False, False)
