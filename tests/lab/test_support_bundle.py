@@ -46,10 +46,10 @@ def site(make_lab: Callable[[], LabCommand]) -> Site:
 
 
 def test_the_bundle_of_a_broken_group_has_the_cause_and_no_secret(site: Site) -> None:
-    token = site.lab.shell("spark1", "cat /var/lib/rancher/k3s/server/token").strip()
-    site.lab.shell(
-        "spark1", f"umask 077; echo '{NETPLAN}' > /etc/netplan/99-wifi.yaml; logger -t k3s 'Bearer {API_KEY}'"
-    )
+    token = site.lab.shell("spark1", "cat /etc/rancher/k3s/agent-token").strip()
+    site.lab.shell("spark1", f"umask 077; echo '{NETPLAN}' > /etc/netplan/99-wifi.yaml")
+    lines = f"token {token}\nAuthorization: Bearer {API_KEY}"
+    site.lab.shell("spark1", f"mkdir -p /var/log/gb10/a/b; echo '{lines}' > /var/log/gb10/a/b/c.log")
     head, worker = (f"statefulset/{site.group}-{rank}" for rank in (0, 1))
     site.kubectl("set", "env", head, worker, "-c", "sglang", "NCCL_NET=Missing", f"MY_TOKEN={HF_TOKEN}")
     site.kubectl("delete", "pod", "-l", f"gb10.cluster/instance={site.group},gb10.cluster/rank")
@@ -61,19 +61,10 @@ def test_the_bundle_of_a_broken_group_has_the_cause_and_no_secret(site: Site) ->
     print(files["INDEX.md"])
     whole = json.dumps(files)
     keys = site.kubectl("config", "view", "--raw", "-o", "jsonpath={.users[*].user.client-key-data}").split()
-    for secret in (token, token.rpartition(":")[2], API_KEY, HF_TOKEN, WIFI, *keys):
+    for secret in (token, API_KEY, HF_TOKEN, WIFI, *keys):
         assert secret and secret not in whole
     assert "NCCL_NET" in files["cluster/pods.txt"] and "Missing" in files["cluster/pods.txt"]
     assert "gb10.cluster/transport" in files["cluster/pods.txt"]
     assert {"plans/fabric.json", "plans/serving.json", "hosts/spark2/netplan.txt"} < set(files)
     assert "nvidia-smi is not installed" in files["INDEX.md"]
     site.lab.shell("spark1", "rm /etc/netplan/99-wifi.yaml")
-
-
-def test_a_host_that_is_down_and_a_missing_cluster_are_named(site: Site) -> None:
-    site.lab.shell("spark2", "systemctl stop ssh.socket ssh.service sshd.service 2>/dev/null; true")
-    said = site.play("support_bundle", check=False, gb10_kubeconfig="/nowhere/config")
-    assert "texts are missing or incomplete" in said
-    index = read(newest(site))["INDEX.md"]
-    assert "hosts/spark2: " in index and "/nowhere/config" in index
-    assert "hosts/spark1/addresses.txt" in index

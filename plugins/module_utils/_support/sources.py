@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from .redact import redact
@@ -45,8 +46,9 @@ FILES: Mapping[str, tuple[str, Sequence[str]]] = {
 ERRORS = re.compile(r"NVRM|Xid|AER|pcieport|mlx5_core.*(?:err|fail|warn)|Out of memory|oom-kill|hung|lockup", re.I)
 """The lines of the kernel's log that go into a file of their own."""
 
-SECRET_FILES = ("rancher/k3s/server/token", "rancher/k3s/server/agent-token")
-"""Files below /var/lib that are read only to remove their content from everything else."""
+SECRET_FILES = {"lib": "rancher/k3s/server/*token", "etc": "rancher/k3s/*token"}
+"""Files that are read only to remove their content from everything else. The tokens of role k3s have no known shape."""
+REGISTRIES = "rancher/k3s/registries.yaml"
 
 
 def _tail(text: str, limit: int) -> str:
@@ -73,13 +75,20 @@ def _read(root: Path, patterns: Sequence[str], limit: int) -> tuple[str, list[st
     return "\n".join(sorted(texts)), problems
 
 
-def known_secrets(var_lib: Path) -> set[str]:
-    """Return the tokens of K3s on this host, and their parts."""
+def known_secrets(roots: Mapping[str, Path]) -> set[str]:
+    """Return the tokens of K3s on this host, their parts, and the passwords of its registries.
+
+    A user without sudo cannot read them, and neither the logs in which they could be.
+    """
     found = set()
-    for name in SECRET_FILES:
-        if (var_lib / name).is_file():
-            token = (var_lib / name).read_text(encoding="utf-8").strip()
-            found |= {token, token.rpartition(":")[2]}
+    for root, pattern in SECRET_FILES.items():
+        for path in roots[root].glob(pattern):
+            with suppress(OSError):
+                token = path.read_text(encoding="utf-8").strip()
+                found |= {token, token.rpartition(":")[2]}
+    with suppress(OSError):
+        registries = (roots["etc"] / REGISTRIES).read_text(encoding="utf-8")
+        found |= set(re.findall(r"(?:password|token|auth):\s*[\"']?([^\s\"']+)", registries))
     return found
 
 
@@ -106,5 +115,5 @@ def gather(run: Run, roots: Mapping[str, Path], limit: int) -> tuple[dict[str, s
             found[name] = text
         if problems or not text:
             missing[name] = "; ".join(problems[:5]) or f"no file {' or '.join(patterns)} in {roots[root]}"
-    secrets = known_secrets(roots["lib"])
+    secrets = known_secrets(roots)
     return {name: redact(text, secrets) for name, text in found.items()}, missing

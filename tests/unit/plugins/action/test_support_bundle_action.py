@@ -111,7 +111,9 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
         "etc/rancher/k3s/k3s.yaml": f"client-key-data: {SECRETS['kubeconfig_key']}\n",
         "etc/os-release": "NAME=DGX OS\n",
         "lib/rancher/k3s/server/token": f"{SECRETS['k3s_token']}\n",
-        "log/gb10/gb10-serving/gemma/2026-11-22/rank0.log": LOG + "\nthe last word was k3s-join-words\n",
+        "log/gb10/gb10-serving/gemma/2026-11-22/rank0.log": LOG
+        + "\nthe last word was k3s-join-words or plainagenttoken4711\n",
+        "etc/rancher/k3s/agent-token": "plainagenttoken4711\n",
         "root/.vault_pass": SECRETS["vault"],
         "sys/bus/pci/devices/000f:01:00.0/aer_dev_correctable": "RxErr 3\nTOTAL_ERR_COR 3\n",
         "sys/class/infiniband/rocep1s0f0/ports/1/counters/port_xmit_data": "4711\n",
@@ -142,7 +144,11 @@ def found(path: Path) -> str | None:
 
 
 def leaked(text: str) -> list[str]:
-    return [name for name, secret in SECRETS.items() if any(part in text for part in (secret, "k3s-join-words"))]
+    return [
+        name
+        for name, secret in SECRETS.items()
+        if any(part in text for part in (secret, "k3s-join-words", "plainagenttoken4711"))
+    ]
 
 
 def test_a_host_tells_what_explains_a_fault_and_no_secret(host: dict[str, Any]) -> None:
@@ -245,3 +251,28 @@ def test_in_check_mode_nothing_is_written(
     monkeypatch.undo()
     answer = bundled(tmp_path, host, cluster, "--check")
     assert (answer["changed"], (tmp_path / "out").exists()) == (False, False)
+
+
+def test_the_playbook_names_a_host_that_is_down_a_missing_cluster_and_a_plan_that_cannot_be_made(
+    tmp_path: Path,
+) -> None:
+    here = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
+    down = {"ansible_host": "127.0.0.1", "ansible_port": 1}
+    values = {"gb10_kubeconfig": str(tmp_path / "none"), "gb10_results_dir": str(tmp_path), "gb10_fabric_rails": []}
+    group = {"hosts": {"spark1": here, "spark2": down}, "vars": values}
+    inventory = {"all": {"children": {"gb10_cluster": {"children": {"gb10_nodes": group}}}}}
+    (tmp_path / "hosts.yml").write_text(yaml.safe_dump(inventory))
+    command = [PLAYBOOK, "-i", tmp_path / "hosts.yml", ROOT / "playbooks/support_bundle.yml"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    with tarfile.open(next((tmp_path / "support").glob("*.tar.gz"))) as archive:
+        stream = archive.extractfile(next(m for m in archive.getmembers() if m.name.endswith("/INDEX.md")))
+        assert stream is not None
+        index = stream.read().decode()
+    assert "- hosts/spark1/os.txt: " in index
+    for part in (
+        "- hosts/spark2: ",
+        f"cluster: cluster: can't use context gb10 of kubeconfig {tmp_path}/none",
+        "- plans/fabric: ",
+    ):
+        assert part in index, index
