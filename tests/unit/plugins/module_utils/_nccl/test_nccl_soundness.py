@@ -221,6 +221,24 @@ def test_no_pass(name: str) -> None:
     assert any(why in text for text in report.failures), report.failures
 
 
+@pytest.mark.parametrize(
+    "form",
+    [
+        "[pod/g-0-0/sglang] 2026-11-22T10:00:0{0}.1{0}Z {1}",
+        "Nov  9 10:00:0{0} spark-1 docker[1{0}]: {1}",
+        "[1,0]<stdout>:{1}",
+        "\x1b[36m(RayWorker pid={0})\x1b[0m {1}",
+        '{{"stream": "stdout", "time": "2026-11-22T10:00:0{0}.1Z", "log": "{1}\\n"}}',
+        "11/22/2026 10:00:0{0} AM {1}",
+        "worker-1  | {1}",
+    ],
+)
+def test_text_that_a_collector_puts_before_every_line_changes_nothing(form: str) -> None:
+    lines = [form.format(number, line) for number, line in enumerate(SOUND.splitlines())]
+    assert judge("\n".join(lines) + "\n").satisfied
+    assert judge("Loading: 50%|###  | 1/2\r" + SOUND).satisfied
+
+
 def test_a_server_that_prints_its_earlier_log_as_a_string_proves_nothing() -> None:
     quoted = json.dumps({"prompt": SOUND}) + "\n"
     assert judge(quoted).verdict.verdict == "unknown"
