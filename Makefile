@@ -68,6 +68,10 @@ test-report: $(DEV) ## The report in a real browser, narrow, wide and in print (
 docs: $(DEV) ## Build the documentation site into .build/site/html; a broken link is an error
 	docs/site/build
 
+.PHONY: test-monitoring
+test-monitoring: $(DEV) ## Alerts and queries of the dashboards with a real Prometheus (needs prometheus, prometheus-node-exporter)
+	$(BIN)/pytest -p no:cacheprovider tests/monitoring
+
 .PHONY: deps
 deps: ## Install the Debian packages of the lab (asks apt, needs root)
 	$(LAB) deps

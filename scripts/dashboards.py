@@ -1,0 +1,187 @@
+#!/usr/bin/env python3
+# Copyright: The gb10.cluster authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Write the dashboards of role monitoring as JSON. With --check, only report which files are out of date."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from grafana_foundation_sdk.builders import common, dashboard, prometheus, timeseries
+from grafana_foundation_sdk.cog.encoder import JSONEncoder
+from grafana_foundation_sdk.models.common import LegendDisplayMode, LegendPlacement, TooltipDisplayMode
+from grafana_foundation_sdk.models.dashboard import DataSourceRef, VariableRefresh
+
+DIRECTORY = Path(__file__).resolve().parents[1] / "roles" / "monitoring" / "files" / "dashboards"
+SOURCE = DataSourceRef(type_val="prometheus", uid="${datasource}")
+RATE = "[$__rate_interval]"
+GROUP = '{group=~"$group"}'
+HOST = '{instance=~"$host"}'
+
+Panel = tuple[str, str, dict[str, str]]
+
+
+def _quantiles(metric: str) -> dict[str, str]:
+    buckets = f"sum by (group, le) (rate(sglang:{metric}_bucket{GROUP}{RATE}))"
+    return {f"{{{{group}}}} p{n}": f"histogram_quantile(0.{n}, {buckets})" for n in (50, 99)}
+
+
+def _moved(metric: str) -> dict[str, str]:
+    return {
+        "{{group}} rank {{rank}} rail {{rail}} {{direction}}": f"rate(gb10_transport_{metric}_bytes_total{GROUP}{RATE})"
+    }
+
+
+# Title, unit, and queries by legend.
+DASHBOARDS: dict[str, tuple[str, str, list[Panel]]] = {
+    "group": (
+        "gb10: serving groups",
+        "label_values(sglang:num_running_reqs, group)",
+        [
+            ("Time to the first token", "s", _quantiles("time_to_first_token_seconds")),
+            ("Time between tokens", "s", _quantiles("inter_token_latency_seconds")),
+            ("Throughput, tokens per second", "short", {"{{group}}": f"sum by (group) (sglang:gen_throughput{GROUP})"}),
+            ("Accept length", "short", {"{{group}}": f"max by (group) (sglang:spec_accept_length{GROUP})"}),
+            (
+                "Requests",
+                "short",
+                {
+                    "{{group}} running": f"sum by (group) (sglang:num_running_reqs{GROUP})",
+                    "{{group}} queued": f"sum by (group) (sglang:num_queue_reqs{GROUP})",
+                },
+            ),
+            (
+                "KV cache: use, and hits of prefixes",
+                "percentunit",
+                {
+                    "{{group}} used": f"max by (group) (sglang:token_usage{GROUP})",
+                    "{{group}} hits": f"max by (group) (sglang:cache_hit_rate{GROUP})",
+                },
+            ),
+        ],
+    ),
+    "transport": (
+        "gb10: transport of the ranks",
+        "label_values(gb10_transport_proven, group)",
+        [
+            ("Transport proven (1 = yes)", "short", {"{{group}} rank {{rank}}": f"gb10_transport_proven{GROUP}"}),
+            (
+                "Class and evidence",
+                "short",
+                {"{{group}} rank {{rank}}: {{class}}, {{evidence}}, {{reason}}": f"gb10_transport_info{GROUP}"},
+            ),
+            ("RDMA by rail", "Bps", _moved("rdma")),
+            ("TCP by rail", "Bps", _moved("tcp")),
+            (
+                "Errors, retransmissions and congestion",
+                "short",
+                {
+                    "{{group}} rank {{rank}} {{device}} {{event}}": (
+                        f"increase(gb10_transport_rdma_events_total{GROUP}{RATE})"
+                    )
+                },
+            ),
+            (
+                "Changes of the links",
+                "short",
+                {
+                    "{{group}} rank {{rank}} rail {{rail}}": (
+                        f"increase(gb10_transport_link_changes_total{GROUP}{RATE})"
+                    )
+                },
+            ),
+            (
+                "Speed of the links",
+                "bps",
+                {"{{group}} rank {{rank}} rail {{rail}}": f"gb10_transport_link_speed_bits_per_second{GROUP}"},
+            ),
+            ("Age of the verdict", "s", {"{{group}} rank {{rank}}": f"gb10_transport_verdict_age_seconds{GROUP}"}),
+        ],
+    ),
+    "node": (
+        "gb10: hosts",
+        "label_values(node_memory_MemTotal_bytes, instance)",
+        [
+            (
+                "Memory available",
+                "percentunit",
+                {"{{instance}}": f"node_memory_MemAvailable_bytes{HOST} / node_memory_MemTotal_bytes{HOST}"},
+            ),
+            (
+                "Time stalled for memory",
+                "percentunit",
+                {"{{instance}}": f"rate(node_pressure_memory_stalled_seconds_total{HOST}{RATE})"},
+            ),
+            ("GPU temperature", "celsius", {"{{Hostname}} GPU {{gpu}}": "DCGM_FI_DEV_GPU_TEMP"}),
+            ("GPU clock", "hertz", {"{{Hostname}} GPU {{gpu}}": "1e6 * DCGM_FI_DEV_SM_CLOCK"}),
+            ("GPU power", "watt", {"{{Hostname}} GPU {{gpu}}": "DCGM_FI_DEV_POWER_USAGE"}),
+            (
+                "Disk used",
+                "percentunit",
+                {
+                    "{{instance}} {{mountpoint}}": (
+                        '1 - node_filesystem_avail_bytes{instance=~"$host", fstype=~"ext4|xfs|btrfs|zfs"}'
+                        f" / node_filesystem_size_bytes{HOST}"
+                    )
+                },
+            ),
+            (
+                "Links that went down",
+                "short",
+                {"{{instance}} {{device}}": f"increase(node_network_carrier_down_changes_total{HOST}{RATE})"},
+            ),
+            (
+                "Restarts of ranks",
+                "short",
+                {"{{pod}}": f'increase(kube_pod_container_status_restarts_total{{container="sglang"}}{RATE})'},
+            ),
+        ],
+    ),
+}
+
+
+def _panel(title: str, unit: str, queries: dict[str, str]) -> timeseries.Panel:
+    legend = common.VizLegendOptions().display_mode(LegendDisplayMode.LIST).placement(LegendPlacement.BOTTOM)
+    panel = timeseries.Panel().title(title).unit(unit).datasource(SOURCE).span(12).height(8).legend(legend)
+    panel = panel.tooltip(common.VizTooltipOptions().mode(TooltipDisplayMode.MULTI))
+    for shown, expression in queries.items():
+        panel = panel.with_target(prometheus.Dataquery().expr(expression).legend_format(shown).datasource(SOURCE))
+    return panel
+
+
+def render(name: str) -> str:
+    """Return one dashboard as JSON."""
+    title, values, panels = DASHBOARDS[name]
+    variable = "host" if name == "node" else "group"
+    chosen = dashboard.QueryVariable(variable).datasource(SOURCE).query(values).multi(True).include_all(True)
+    built = (
+        dashboard.Dashboard(title).uid(f"gb10-{name}").tags(["gb10"]).refresh("30s").time("now-3h", "now").readonly()
+    )
+    built = built.with_variable(dashboard.DatasourceVariable("datasource").type("prometheus").label("Prometheus"))
+    built = built.with_variable(chosen.refresh(VariableRefresh.ON_TIME_RANGE_CHANGED).label(variable))
+    for panel in panels:
+        built = built.with_panel(_panel(*panel))
+    return JSONEncoder(sort_keys=True, indent=1).encode(built.build()) + "\n"
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Write the files; with --check, return 1 if one is out of date."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--check", action="store_true", help="only report which files are out of date")
+    check = parser.parse_args(argv).check
+    stale = []
+    for name in DASHBOARDS:
+        path, text = DIRECTORY / f"{name}.json", render(name)
+        if not path.exists() or path.read_text(encoding="utf-8") != text:
+            stale.append(path)
+            if not check:
+                path.write_text(text, encoding="utf-8")
+    for path in stale:
+        print(f"{'out of date, run scripts/dashboards.py' if check else 'written'}: {path}")
+    return 1 if check and stale else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

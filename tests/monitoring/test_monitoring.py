@@ -1,0 +1,183 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Test alerts with promtool, and every query with a real Prometheus.
+
+The metrics of hosts are those of a real node-exporter, those of ranks come from the sidecar's own code and from the
+lab's SGLang, and the others from samples/page.prom.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import socket
+import subprocess
+import sys
+import threading
+import time
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import yaml
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "collections"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "lab" / "sglang"))
+
+from ansible_collections.gb10.cluster.plugins.module_utils._transport_gate.metrics import render
+from ansible_collections.gb10.cluster.plugins.module_utils._transport_gate.state import Condition, Rail
+from sglang import _http
+
+ROOT = Path(__file__).resolve().parents[2]
+HERE = Path(__file__).parent
+FILES = ROOT / "roles/monitoring/files"
+RULES = [rule for group in yaml.safe_load((FILES / "alerts.yml").read_text())["groups"] for rule in group["rules"]]
+PANELS = [
+    (path.stem, panel["title"], target["expr"])
+    for path in sorted((FILES / "dashboards").glob("*.json"))
+    for panel in json.loads(path.read_text())["panels"]
+    for target in panel["targets"]
+]
+
+
+def program(name: str, package: str) -> str:
+    found = shutil.which(name)
+    assert found, f"{name} is not installed; on Debian: apt-get install --no-install-recommends {package}"
+    return found
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def pages() -> dict[str, str]:
+    """Return what is scraped: the sidecar of a rank, the lab's SGLang, and the samples."""
+    rail = Rail(**dict.fromkeys(Rail.__dataclass_fields__, "") | {"device": "rocep1s0f0v0", "interface": "net1"})
+    counted = {
+        "link": {"net1": {"carrier_changes": 2, "speed": 200000}},
+        "net": {"net1": {"tx_bytes": 1, "rx_bytes": 2}},
+        "rdma": {"rocep1s0f0v0": {"xmit_bytes": 3, "rcv_bytes": 4, "out_of_sequence": 0}},
+    }
+    judged = {"transport_class": "rdma", "evidence": "channels"}
+    condition = Condition(**dict.fromkeys(Condition.__dataclass_fields__, "") | {"proven": True, "reason": "Proven"})
+    totals = SimpleNamespace(
+        throughput=9.5,
+        eager_passes=0,
+        requests=1,
+        prompt_tokens=2,
+        generated=3,
+        verify_calls=1,
+        graph_passes=1,
+        health_checks=1,
+    )
+    waiting = SimpleNamespace(qsize=lambda: 0)
+    engine = SimpleNamespace(totals=totals, running=[], waiting=waiting, pace=SimpleNamespace(tokens=2.7))
+    server: Any = SimpleNamespace(engine=engine, model="m")
+    return {
+        "/transport": render({"instance": "g", "rank": "0"}, condition, judged, 5.0, [rail], counted),
+        "/sglang": _http.metrics(server),
+        "/samples": (HERE / "samples/page.prom").read_text(),
+    }
+
+
+@pytest.fixture(scope="module")
+def ask(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """Yield a function that asks a running Prometheus for the result of a query."""
+    served = pages()
+
+    class Pages(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            body = served[self.path].encode()
+            self.send_response(200)
+            self.send_header("Content-Type", "text/plain; version=0.0.4")
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_words: Any) -> None:
+            """Say nothing."""
+
+    site = ThreadingHTTPServer(("127.0.0.1", 0), Pages)
+    threading.Thread(target=site.serve_forever, daemon=True).start()
+    here, node, port = f"127.0.0.1:{site.server_port}", free_port(), free_port()
+    rank = {"targets": [here], "labels": {"group": "g", "rank": "0", "node": "spark1"}}
+    jobs = [
+        {"job_name": path[1:], "metrics_path": path, "honor_labels": path == "/transport", "static_configs": [rank]}
+        for path in served
+    ]
+    jobs.append({"job_name": "node", "static_configs": [{"targets": [f"127.0.0.1:{node}"]}]})
+    state = tmp_path_factory.mktemp("prometheus")
+    config = {"global": {"scrape_interval": "1s"}, "rule_files": [str(FILES / "alerts.yml")], "scrape_configs": jobs}
+    (state / "prometheus.yml").write_text(yaml.safe_dump(config))
+    exporter = program("prometheus-node-exporter", "prometheus-node-exporter")
+    server = [
+        program("prometheus", "prometheus"),
+        f"--config.file={state}/prometheus.yml",
+        f"--storage.tsdb.path={state}/data",
+    ]
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    node_command = [exporter, f"--web.listen-address=127.0.0.1:{node}"]
+    running = [
+        subprocess.Popen(node_command, **quiet),
+        subprocess.Popen([*server, f"--web.listen-address=127.0.0.1:{port}"], **quiet),
+    ]
+
+    def query(expression: str) -> list[Any]:
+        asked = urllib.parse.urlencode({"query": expression})
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/api/v1/query?{asked}", timeout=10) as answer:
+            return list(json.load(answer)["data"]["result"])
+
+    try:
+        deadline = time.monotonic() + 60
+        while True:
+            try:
+                if len(query("count_over_time(up[1m]) > 4")) == len(jobs):
+                    break
+            except OSError:
+                pass
+            assert time.monotonic() < deadline, "Prometheus did not scrape all targets within 60 s"
+            time.sleep(1)
+        yield query
+    finally:
+        for process in running:
+            process.terminate()
+            process.wait(timeout=30)
+        site.shutdown()
+
+
+@pytest.mark.parametrize(("dashboard", "title", "expression"), PANELS, ids=lambda value: str(value)[:40])
+def test_every_panel_answers_with_data(ask: Any, dashboard: str, title: str, expression: str) -> None:
+    for name, value in {"$__rate_interval": "30s", "$group": ".*", "$host": ".*"}.items():
+        expression = expression.replace(name, value)
+    assert ask(expression), f"{dashboard}: {title}: {expression}"
+
+
+def test_no_alert_fires_here_and_every_metric_of_an_alert_exists(ask: Any) -> None:
+    for rule in RULES:
+        for name in metrics_of(rule["expr"]):
+            assert ask(f'{{__name__="{name}"}}'), f"{rule['alert']}: {name}"
+    faults = {r["metric"]["alertname"] for r in ask('ALERTS{alertstate="firing"}')}
+    assert faults <= {"Gb10MemoryPressure", "Gb10DiskFull"}, "only this machine itself may be short of memory or space"
+
+
+def metrics_of(expression: str) -> set[str]:
+    """Return the names of the metrics in a query."""
+    parts = expression.replace("(", " ").replace("{", " ").replace("[", " ").split()
+    return {
+        part for part in parts if part.startswith(("gb10_", "kube_", "node_", "DCGM_", "apiserver_", "serviceaccount_"))
+    }
+
+
+def test_every_alert_fires_for_its_fault_and_only_then() -> None:
+    subprocess.run([program("promtool", "prometheus"), "test", "rules", HERE / "alerts.yml"], check=True)
+    tested = yaml.safe_load((HERE / "alerts.yml").read_text())["tests"]
+    for test in tested:
+        names = {case["alertname"] for case in test["alert_rule_test"]}
+        assert names == {rule["alert"] for rule in RULES}, test["name"]
