@@ -54,7 +54,10 @@ options:
     choices: [checked, applied, confirmed, restored, absent]
     default: applied
   pfs:
-    description: The PFs with C(name), in the form in which the fabric plan lists them for a host.
+    description:
+      - The PFs with C(name), in the form in which the fabric plan lists them for a host.
+      - PFs with C(address), C(prefix) and C(routes) forward packets to each other. A rule of its own accepts these
+        packets where a firewall drops forwarded ones.
     type: list
     elements: dict
     default: []
@@ -158,6 +161,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._netplan import (
     others,
     renderer,
     transaction,
+    transit,
     undo,
 )
 from ansible_collections.gb10.cluster.plugins.module_utils._rdma import gids
@@ -205,12 +209,14 @@ class Transaction:
         desired = self.desired(vfs_may_come=self.module.check_mode)
         held = self.result["held"]
         sysctls = interfaces.sysctls(desired)
+        forwarding = interfaces.forwarding(desired)
         change = transaction.Change(
             what="fabric plan",
             files={
                 self.paths["netplan"]: interfaces.render_netplan(desired),
                 self.paths["sysctl"]: interfaces.render_sysctl(desired),
                 **drop_ins([interface.name for interface in desired]),
+                **transit.files(forwarding),
             },
             sysctls=sysctls,
             links=[interface.name for interface in desired],
@@ -222,6 +228,7 @@ class Transaction:
 
         def differences() -> list[str]:
             found = interfaces.deviations(desired, system.links(), held) + transaction.wrong_sysctls(sysctls)
+            found += transit.deviations({interface.name: interface.routes for interface in desired}, forwarding)
             if self.params["check_gids"]:
                 found += interfaces.gid_deviations(desired, held, gids.read_devices(self.params["sysfs_root"]))
             return found

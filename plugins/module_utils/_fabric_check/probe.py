@@ -5,13 +5,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
+from ipaddress import ip_interface
+from itertools import product
 from typing import Any, cast
 
 from .._host import netns, system
-from .results import Layer, PingResult
+from .results import PF_INDEX, Layer, PingResult
 
 HEADERS = 28  # bytes: IPv4 header 20, ICMP header 8; MTU 9000 leaves 8972 bytes of payload
 ROUND_TRIP = re.compile(r"^(?:rtt|round-trip) min/avg/max\S* = [\d.]+/([\d.]+)/", re.MULTILINE)
@@ -48,7 +50,7 @@ class Place:
 
 
 def targets(plan: Mapping[str, Any], host: str) -> list[Target]:
-    """Return the targets of ``host``: the VF of the same rail and index on every other host of the plan."""
+    """Return the targets of ``host``: the VF of the same rail and index on every other host, and PFs by transit."""
     found = []
     for own in plan["hosts"][host]["vfs"]:
         known = {key: own[key] for key in ("rail", "vf_index", "netdev", "mac")}
@@ -66,7 +68,30 @@ def targets(plan: Mapping[str, Any], host: str) -> list[Target]:
                 for vf in other["vfs"]
                 if peer != host and (vf["rail"], vf["vf_index"]) == (own["rail"], own["vf_index"])
             ]
-    return found
+    return found + list(_over_others(plan, host))
+
+
+def _over_others(plan: Mapping[str, Any], host: str) -> Iterator[Target]:
+    """Yield the PFs of hosts without a common rail that ``host`` reaches by a route, over the hosts between them."""
+    pfs = {name: planned.get("pfs", []) for name, planned in sorted(plan["hosts"].items())}
+    rails = {pf["rail"] for pf in pfs[host]}
+    for peer, other in pfs.items():
+        if not rails & {pf["rail"] for pf in other}:
+            for near, far in product(pfs[host], other):
+                subnet = f"{far.get('address')}/{far.get('prefix')}"
+                if any(str(ip_interface(subnet).network) == route["to"] for route in near.get("routes", ())):
+                    yield Target(
+                        host=host,
+                        peer=peer,
+                        rail=far["rail"],
+                        vf_index=PF_INDEX,
+                        netdev=near["name"],
+                        mac="",
+                        source=near["address"],
+                        address=far["address"],
+                        peer_mac="",
+                        mtu=plan["mtu"],
+                    )
 
 
 def result(target: Target, where: str, layer: Layer, reason: str, rtt_ms: float | None = None) -> PingResult:
@@ -144,6 +169,11 @@ def after_failure(target: Target, small_passes: bool, state: str) -> tuple[Layer
         return "mtu", (
             f"56 bytes pass, {target.payload} don't: the MTU of {target.peer}'s VF or port, or the switch's L2MTU, is"
             f" below {target.mtu}"
+        )
+    if target.vf_index == PF_INDEX:
+        return "ip", (
+            f"{target.address} cannot be reached over the hosts between: a route or the forwarding is missing, or a"
+            " firewall drops forwarded packets. Run role netplan on all hosts"
         )
     if state in ("", "FAILED", "INCOMPLETE"):
         return "ethernet", (

@@ -9,6 +9,9 @@ from typing import Literal, TypedDict
 Layer = Literal["", "sriov", "link", "address", "mtu", "ethernet", "ip"]
 """The lowest broken layer; empty if the peer answered a full-size packet."""
 
+PF_INDEX = -1
+"""The VF index of a result about PFs."""
+
 Side = Literal["server", "client"]
 """The side of a host in a bandwidth measurement."""
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from ipaddress import ip_address
+from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,7 @@ class Interface:
     rdma_device: str = ""
     mac: str = ""
     is_vf: bool = False
+    routes: tuple[tuple[str, str], ...] = ()  # (destination, gateway)
 
 
 def interfaces(pfs: Iterable[Mapping[str, Any]], vfs: Iterable[Mapping[str, Any]], mtu: int) -> list[Interface]:
@@ -39,7 +40,7 @@ def interfaces(pfs: Iterable[Mapping[str, Any]], vfs: Iterable[Mapping[str, Any]
 
     Raises KeyError for a missing key and ValueError for a name or address that is not valid.
     """
-    found = [Interface(str(pf["name"]), mtu) for pf in pfs]
+    found = [_pf(pf, mtu) for pf in pfs]
     for vf in vfs:
         addresses = [f"{ip_address(vf['address'])}/{int(vf['prefix'])}"]
         if vf.get("address6"):
@@ -60,11 +61,22 @@ def interfaces(pfs: Iterable[Mapping[str, Any]], vfs: Iterable[Mapping[str, Any]
     return found
 
 
+def _pf(pf: Mapping[str, Any], mtu: int) -> Interface:
+    addresses = (f"{ip_address(pf['address'])}/{int(pf['prefix'])}",) if pf.get("address") else ()
+    routes = tuple((str(ip_network(route["to"])), str(ip_address(route["via"]))) for route in pf.get("routes", ()))
+    return Interface(str(pf["name"]), mtu, addresses, routes=routes)
+
+
+def forwarding(desired: Iterable[Interface]) -> list[str]:
+    """Return the PFs that forward packets: those to which the plan gave an address."""
+    return [interface.name for interface in desired if interface.addresses and not interface.is_vf]
+
+
 def render_netplan(desired: Iterable[Interface]) -> str:
     """Return the netplan file.
 
-    The file has no routes and no DHCP: the fabric carries only its own subnets. VFs have no link-local addresses,
-    because NCCL must not use a link-local GID; PFs have them, because cabling_info finds neighbours by them.
+    The file has no DHCP, and routes only for transit: the fabric carries only its own subnets. VFs have no link-local
+    addresses, because NCCL must not use a link-local GID; PFs have them, because cabling_info finds neighbours by them.
     ``optional`` keeps a boot from waiting for a switch. The file names the renderer, because a desktop's default is
     NetworkManager.
     """
@@ -83,17 +95,22 @@ def render_netplan(desired: Iterable[Interface]) -> str:
         if interface.addresses:
             lines.append("      addresses:")
             lines += [f"        - {address}" for address in interface.addresses]
+        if interface.routes:
+            lines.append("      routes:")
+            lines += [f"        - {{to: {to}, via: {via}}}" for to, via in interface.routes]
     return "\n".join(lines) + "\n"
 
 
 def sysctls(desired: Iterable[Interface]) -> dict[str, int]:
-    """Return the sysctls of the VFs, keyed as in /proc/sys (``net/ipv4/conf/enp1s0f0v0/arp_ignore``)."""
-    return {
+    """Return the sysctls of interfaces with addresses, keyed as in /proc/sys (``net/ipv4/conf/NAME/arp_ignore``)."""
+    every = list(desired)
+    found = {
         f"net/ipv4/conf/{interface.name}/{key}": value
-        for interface in desired
+        for interface in every
         if interface.addresses
         for key, value in SYSCTLS.items()
     }
+    return found | {f"net/ipv4/conf/{name}/forwarding": 1 for name in forwarding(every)}
 
 
 def render_sysctl(desired: Iterable[Interface]) -> str:

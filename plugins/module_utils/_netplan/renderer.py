@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from .._host import network_manager, system
+from . import transit
 
 NETPLAN_DIRECTORIES = ("lib/netplan", "etc/netplan", "run/netplan")
 # The generated files of one interface, and the udev rules by which netplan tells NetworkManager what to manage.
@@ -77,6 +78,7 @@ def activate(names: Collection[str], networkd: bool, root: Path = Path("/")) -> 
     netplan's files are generated instead, and the services read them.
     """
     try:
+        transit.sync()
         if is_booting():
             system.run(["netplan", "generate"], timeout=120)
             return []

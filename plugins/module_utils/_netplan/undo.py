@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from .._host import system, unit
-from . import others, renderer
+from . import others, renderer, transit
 
 STATE_DIRECTORY = Path("/var/lib/gb10/netplan")
 TIMER = "gb10-netplan-undo-timer"
@@ -168,9 +168,10 @@ def disarm(state: State, manifest: Manifest, outcome: str, why: str) -> None:
     state.pending.unlink(missing_ok=True)
     for name in manifest.files:
         kept(Path(name)).unlink(missing_ok=True)
-    directory = renderer.NETWORKD_DROP_IN.parent  # Debian and Ubuntu do not ship it
-    if directory.is_dir() and not any(directory.iterdir()):
-        directory.rmdir()
+    for drop_in in (renderer.NETWORKD_DROP_IN, transit.WANT):
+        # Debian and Ubuntu do not ship these directories.
+        if drop_in.parent.is_dir() and not any(drop_in.parent.iterdir()):
+            drop_in.parent.rmdir()
     system.run(["systemctl", "stop", f"{TIMER}.timer"], check=False)
     state.unit.remove()
     if outcome == "confirmed" and manifest.forget:
@@ -269,6 +270,9 @@ def restore_runtime(links: Mapping[str, LinkState], sysctls: Mapping[str, str]) 
             continue
         now = others.addresses(link)
         commands = [["address", "del", address, "dev", name] for address in now if address not in old.addresses]
+        if commands:
+            # systemd-networkd leaves its routes behind when it stops.
+            commands.append(["route", "flush", "dev", name, "proto", "static"])
         commands += [["address", "replace", address, "dev", name] for address in old.addresses if address not in now]
         if link.get("mtu") != old.mtu:
             commands.append(["link", "set", "dev", name, "mtu", str(old.mtu)])

@@ -11,6 +11,7 @@ from typing import Any
 
 from ansible_collections.gb10.cluster.plugins.module_utils._common.tables import align
 from ansible_collections.gb10.cluster.plugins.module_utils._fabric_check.results import (
+    PF_INDEX,
     BandwidthResult,
     Meeting,
     PingResult,
@@ -89,7 +90,11 @@ def cell(results: Sequence[PingResult]) -> str:
 
 def describe(result: PingResult) -> str:
     """Return a description of a result's direction."""
-    return f"{result['host']} → {result['peer']} {result['rail']} VF {result['vf_index']}"
+    return f"{result['host']} → {result['peer']} {result['rail']} {_function(result['vf_index'])}"
+
+
+def _function(index: int) -> str:
+    return "PF" if index == PF_INDEX else f"VF {index}"
 
 
 def blame(results: Sequence[PingResult]) -> list[str]:
@@ -105,7 +110,7 @@ def blame(results: Sequence[PingResult]) -> list[str]:
         ]
         if len(touching) > 2 and all(not result["ok"] for _number, result in touching):
             own = next(result for _number, result in touching if result["host"] == host)
-            lines.append(f"{host} {rail} VF {index}: no pair with it works ({own['layer']}): {own['reason']}")
+            lines.append(f"{host} {rail} {_function(index)}: no pair with it works ({own['layer']}): {own['reason']}")
             explained |= {number for number, _result in touching}
     for number, result in enumerate(results):
         if not result["ok"] and number not in explained:

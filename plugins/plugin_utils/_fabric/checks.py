@@ -201,9 +201,10 @@ def _check_addresses(fabric: Fabric, plan: Plan) -> Iterator[Finding]:
         if host.management_address:
             taken.setdefault(host.management_address, f"the management address of {host.name}")
     for name, planned in _distinct_ids(plan):
-        for vf in planned.vfs:
-            for address in filter(None, (vf.address, vf.address6)):
-                here = f"{name} {vf.netdev}"
+        own = [(vf.netdev, (vf.address, vf.address6)) for vf in planned.vfs]
+        for netdev, addresses in [*own, *((pf.name, (pf.address, None)) for pf in planned.pfs)]:
+            for address in filter(None, addresses):
+                here = f"{name} {netdev}"
                 if address in taken:
                     owner = taken[address]
                     in_plan = owner.startswith("planned for ")
@@ -211,7 +212,7 @@ def _check_addresses(fabric: Fabric, plan: Plan) -> Iterator[Finding]:
                     remedy = (
                         "Give hosts distinct gb10_node_id." if in_plan else "Choose another gb10_node_id or network."
                     )
-                    yield _finding(rule, f"{vf.netdev} address", address, owner, remedy, name)
+                    yield _finding(rule, f"{netdev} address", address, owner, remedy, name)
                 else:
                     taken[address] = f"planned for {here}"
 

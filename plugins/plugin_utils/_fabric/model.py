@@ -9,7 +9,7 @@ results (``VfPlan`` … ``Plan``) are plain data that every role reads.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from ipaddress import IPv4Address, IPv4Network, IPv6Network
 from typing import Any, Literal, get_args
 
@@ -73,6 +73,7 @@ class Fabric:
     mtu: int = DEFAULT_MTU
     scheme: Scheme = "subnet-per-vf"
     topology: Topology = "switch"
+    transit: bool = False
     subnet_prefix: int = 24
     mac_seed: str = "gb10"
     management_networks: tuple[IPv4Network | IPv6Network, ...] = ()
@@ -99,8 +100,16 @@ class RailPlan:
 
 
 @dataclass(frozen=True)
+class Route:
+    """A route to a subnet (``to``) over the address of another host (``via``)."""
+
+    to: str
+    via: str
+
+
+@dataclass(frozen=True)
 class PfPlan:
-    """A physical function and how many VFs it gets. ``mtu`` in bytes."""
+    """A physical function and how many VFs it gets. ``mtu`` in bytes. Only transit gives it an address and routes."""
 
     rail: str
     rail_index: int
@@ -108,6 +117,9 @@ class PfPlan:
     rdma_device: str
     vf_count: int
     mtu: int
+    address: str | None = None
+    prefix: int | None = None
+    routes: list[Route] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -157,6 +169,7 @@ class Plan:
     mtu: int
     scheme: Scheme
     topology: Topology
+    transit: bool
     rails: list[RailPlan]
     networks: list[NetworkPlan]
     hosts: dict[str, HostPlan]

@@ -26,6 +26,7 @@ GROUP_VARIABLES = (
     "gb10_fabric_mtu",
     "gb10_fabric_scheme",
     "gb10_fabric_topology",
+    "gb10_fabric_transit",
     "gb10_fabric_subnet_prefix",
     "gb10_fabric_mac_seed",
     "gb10_fabric_reserved_addresses",
@@ -75,6 +76,7 @@ def parse_fabric(variables: Mapping[str, Mapping[str, Any]]) -> tuple[Fabric, li
         mtu=_number(reader, group, "gb10_fabric_mtu", DEFAULT_MTU, "mtu.invalid", 68, 65535),
         scheme=_choice(reader, group, "gb10_fabric_scheme", SCHEMES, "scheme.unknown"),
         topology=_choice(reader, group, "gb10_fabric_topology", TOPOLOGIES, "topology.unknown"),
+        transit=_switch(reader, group, "gb10_fabric_transit", "transit.invalid"),
         subnet_prefix=_number(reader, group, "gb10_fabric_subnet_prefix", 24, "subnet_prefix.invalid", 16, 29),
         mac_seed=_seed(reader, group),
         management_networks=tuple(management),
@@ -118,6 +120,13 @@ def _choice(reader: Reader, group: Mapping[str, Any], key: str, choices: tuple[C
             return choice
     reader.add(rule, key, value, "not a valid choice", f"Use one of {', '.join(choices)}.")
     return choices[0]
+
+
+def _switch(reader: Reader, group: Mapping[str, Any], key: str, rule: str) -> bool:
+    value = str(group.get(key, False)).lower()  # -e gives text
+    if value not in ("true", "false"):
+        reader.add(rule, key, group[key], "neither true nor false", "Write true or false.")
+    return value == "true"
 
 
 def _seed(reader: Reader, group: Mapping[str, Any]) -> str:

@@ -9,6 +9,7 @@ It therefore does not change when other hosts are added, removed or reordered.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from ipaddress import IPv4Network, IPv6Network
 from itertools import combinations
 from typing import Any
@@ -35,6 +36,7 @@ from .model import (
     vf_mac,
 )
 from .parse import parse_fabric
+from .transit import check_transit, pf_address, pf_subnet, routes
 
 
 def plan_fabric(variables: Mapping[str, Mapping[str, Any]]) -> tuple[Plan, list[Finding]]:
@@ -46,6 +48,7 @@ def plan_fabric(variables: Mapping[str, Mapping[str, Any]]) -> tuple[Plan, list[
     fabric, findings = parse_fabric(variables)
     plan = build_plan(fabric)
     findings += check_fabric(fabric)
+    findings += check_transit(fabric)
     findings += check_plan(fabric, plan)
     return plan, sort_findings(findings)
 
@@ -54,12 +57,17 @@ def build_plan(fabric: Fabric) -> Plan:
     """Compute the plan of a parsed fabric. VFs that do not fit their rail's block are omitted; a check reports them."""
     hosts: dict[str, HostPlan] = {}
     networks: dict[str, NetworkPlan] = {}
+    known = routes(fabric) if fabric.transit else {}
     for host in sorted(fabric.hosts, key=lambda h: (h.node_id, h.name)):
         pfs: list[PfPlan] = []
         vfs: list[VfPlan] = []
         for port in host.ports:
             rail = port.rail
-            pfs.append(PfPlan(rail.name, rail.index, port.name, port.rdma_device, port.vf_count, fabric.mtu))
+            pf = PfPlan(rail.name, rail.index, port.name, port.rdma_device, port.vf_count, fabric.mtu)
+            if fabric.transit:
+                address, prefix = pf_address(fabric, rail, host.node_id), pf_subnet(fabric, rail).prefixlen
+                pf = replace(pf, address=address, prefix=prefix, routes=known.get((host.name, rail.name), []))
+            pfs.append(pf)
             for vf_index in range(port.vf_count):
                 vf = _plan_vf(fabric, host, port, vf_index)
                 if vf is None:
@@ -72,6 +80,7 @@ def build_plan(fabric: Fabric) -> Plan:
         mtu=fabric.mtu,
         scheme=fabric.scheme,
         topology=fabric.topology,
+        transit=fabric.transit,
         rails=[
             RailPlan(rail.name, rail.index, str(rail.network), str(rail.network6) if rail.network6 else None)
             for rail in fabric.rails
@@ -148,7 +157,7 @@ def format_plan(plan: Plan) -> str:
     total = sum(len(host.vfs) for host in plan.hosts.values())
     title = (
         f"{len(plan.hosts)} hosts, {len(plan.rails)} rails, {total} VFs, {len(plan.networks)} NADs; "
-        f"MTU {plan.mtu}, {plan.scheme}, {plan.topology}"
+        f"MTU {plan.mtu}, {plan.scheme}, {plan.topology}{', transit' if plan.transit else ''}"
     )
     return "\n".join([title, *align(rows), *_cables(plan)])
 

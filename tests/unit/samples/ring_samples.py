@@ -37,3 +37,22 @@ def cabled_plan(count: int, **options: Any) -> dict[str, Any]:
     """Return the fabric plan of a ring or chain, with its findings."""
     plan, findings = plan_fabric(cabled(count, **options))
     return {**plan.as_dict(), "findings": [finding.as_dict() for finding in findings]}
+
+
+def many_rings(rings: int, size: int = 8) -> Variables:
+    """Return several rings of Sparks without a cable between them, as one fabric."""
+    one = cabled(size)
+    rails: list[dict[str, Any]] = []
+    hosts: Variables = {}
+    for ring in range(rings):
+        for rail in one["spark1"]["gb10_fabric_rails"]:
+            block = f"10.{64 + len(rails) // 256}.{len(rails) % 256}.0/24"
+            ends = [f"r{ring}-{host}" for host in rail["hosts"]]
+            rails.append({**rail, "name": f"r{ring}-{rail['name']}", "network": block, "hosts": ends})
+        for name, own in one.items():
+            pfs = {f"r{ring}-{rail}": pf for rail, pf in own["gb10_fabric_pfs"].items()}
+            number = len(hosts) + 1
+            place = {"gb10_node_id": number, "ansible_host": f"192.168.10.{number}"}
+            group = {"gb10_fabric_topology": "mixed", "gb10_fabric_rails": rails, "gb10_fabric_vf_count": 1}
+            hosts[f"r{ring}-{name}"] = {**own, **group, **place, "gb10_fabric_pfs": pfs}
+    return hosts

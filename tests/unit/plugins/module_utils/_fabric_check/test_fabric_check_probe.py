@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._fabric_check import probe
 from ansible_collections.gb10.cluster.plugins.module_utils._fabric_check.probe import Place, Target
+from ansible_collections.gb10.cluster.plugins.module_utils._fabric_check.results import PF_INDEX
 from ansible_collections.gb10.cluster.plugins.module_utils._host import system
+from ring_samples import cabled_plan
 
 PEER, OTHER_RAIL = "02:00:00:00:00:02", "02:00:00:01:00:02"
 OWNERS = {PEER: "enp1s0f0v0 of b (rail0, VF 0)", OTHER_RAIL: "enP2p1s0f0v0 of b (rail1, VF 0)"}
@@ -125,3 +127,16 @@ def test_a_peer_that_answers_with_another_mac_fails_though_pings_pass(
 def test_the_owner_of_every_planned_mac_is_known() -> None:
     macs = probe.planned_macs(plan())
     assert macs["02:00:00:00:00:01"].startswith("rail1v0 of c")
+
+
+def test_hosts_without_a_common_rail_are_pinged_over_the_hosts_between() -> None:
+    plan = cabled_plan(4, gb10_fabric_transit=True)
+    over = [target for target in probe.targets(plan, "spark1") if target.vf_index == PF_INDEX]
+    assert {target.peer for target in over} == {"spark3"}
+    assert len(over) == 4, "both halves of both ways"
+    assert {target.netdev for target in over} == {"enp1s0f0np0", "enP2p1s0f0np0", "enp1s0f1np1", "enP2p1s0f1np1"}
+    assert all(target.address.endswith(".255.3") and target.source.endswith(".255.1") for target in over)
+    layer, reason = probe.after_failure(over[0], small_passes=False, state="")
+    assert layer == "ip"
+    assert "over the hosts between" in reason
+    assert not [target for target in probe.targets(cabled_plan(4), "spark1") if target.vf_index == PF_INDEX]

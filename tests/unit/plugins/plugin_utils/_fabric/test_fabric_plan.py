@@ -11,6 +11,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._host.interfaces impo
 from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.model import Plan, vf_mac
 from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.plan import format_plan, plan_fabric
 from fabric_samples import Variables, fabric, ring
+from ring_samples import many_rings
 
 
 def plan(variables: Variables) -> Plan:
@@ -43,6 +44,9 @@ def test_a_vf_has_everything_the_roles_need() -> None:
         "rdma_device": "roceP2p1s0f0",
         "vf_count": 4,
         "mtu": 9000,
+        "address": None,
+        "prefix": None,
+        "routes": [],
     }
     assert result["hosts"]["spark3"]["vfs"][5] == {
         "rail": "rail1",
@@ -187,3 +191,38 @@ def test_planning_grows_at_most_linearly_with_the_hosts() -> None:
 
     # quadratic growth would be 4; a busy machine needs some tolerance
     assert per_host(256) / per_host(64) < 2
+
+
+def test_248_hosts_in_rings_are_planned_in_seconds() -> None:
+    started = time.process_time()
+    planned, findings = plan_fabric(many_rings(31))
+    assert time.process_time() - started < 10
+    assert (len(planned.hosts), len(planned.rails), findings) == (248, 496, [])
+
+
+def test_two_switches_two_rings_and_a_pair_are_one_plan() -> None:
+    """Each island has rails of its own, and no host gets a VF on a rail of another island."""
+    variables = many_rings(2, 4)
+    islands = {
+        "a": [f"a{number}" for number in (1, 2, 3)],
+        "b": [f"b{number}" for number in (1, 2, 3, 4)],
+        "pair": ["p1", "p2"],
+    }
+    rails = variables["r0-spark1"]["gb10_fabric_rails"]
+    for number, (island, members) in enumerate(islands.items()):
+        for half, pf in enumerate(("enp1s0f0np0", "enP2p1s0f0np0")):
+            rails.append(
+                {"name": f"{island}{half}", "pf": pf, "network": f"10.{80 + number}.{half}.0/24", "hosts": members}
+            )
+        for member in members:
+            own = {"gb10_node_id": 100 + len(variables), "ansible_host": f"192.168.10.{100 + len(variables)}"}
+            variables[member] = {**variables["r0-spark1"], **own, "gb10_fabric_pfs": {}}
+    for own in variables.values():
+        own["gb10_fabric_rails"] = rails
+    made, findings = plan_fabric(variables)
+    assert findings == []
+    seen = {name: {vf.rail for vf in host.vfs} for name, host in made.hosts.items()}
+    for island, members in islands.items():
+        assert all(seen[member] == {f"{island}0", f"{island}1"} for member in members)
+    assert {len(own) for name, own in seen.items() if name.startswith("r")} == {4}
+    assert not seen["r0-spark1"] & seen["r1-spark1"]
