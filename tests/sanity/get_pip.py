@@ -12,6 +12,7 @@ from __future__ import annotations
 import ensurepip
 import importlib.util
 import re
+import ssl
 import subprocess
 import sys
 from pathlib import Path
@@ -35,7 +36,11 @@ def main() -> None:
         return
     ensurepip.bootstrap()
     wanted = [argument for argument in sys.argv[1:] if argument not in OWN_OPTIONS]
-    subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", *wanted], check=True)
+    # The pip of Python 3.11 and 3.12 does not read the system's certificates, and ansible-test drops PIP_CERT.
+    paths = ssl.get_default_verify_paths()
+    trusted = next((path for path in (paths.cafile, paths.openssl_cafile) if path and Path(path).is_file()), None)
+    certificates = ["--cert", trusted] if trusted else []
+    subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", *certificates, *wanted], check=True)
 
 
 if __name__ == "__main__":
