@@ -73,7 +73,7 @@ class Cluster:
 
     def kubectl(self, *words: str, stdin: str | None = None, check: bool = True) -> str:
         """Run kubectl in the lab's network, as on a user's laptop; return its output and its error messages."""
-        kubectl = CACHE / "kubernetes-1.36.4" / "bin" / "kubectl"
+        kubectl = next(iter(sorted(CACHE.glob("kubernetes-*/bin/kubectl"))))
         done = self.lab.run(kubectl, "--kubeconfig", self.kubeconfig, *words, stdin=stdin)
         assert not check or done.returncode == 0, f"kubectl {' '.join(words)}\n{done.stderr}"
         return done.stdout + done.stderr

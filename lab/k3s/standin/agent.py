@@ -19,7 +19,7 @@ from .server import extra, kubeconfig
 from .settings import API_PORT, REGISTRIES, Settings, StandInError, component, node_programs, release
 
 SOCKET = "/run/k3s/containerd/containerd.sock"
-_MIRRORED = "/run/gb10-lab/sys"
+MIRRORED = "/run/gb10-lab/sys"
 _NVIDIA_RUNTIMES = (
     Path("/usr/local/nvidia/toolkit/nvidia-container-runtime"),
     Path("/usr/bin/nvidia-container-runtime"),
@@ -128,10 +128,9 @@ class Agent:
     def _containerd_config(self) -> None:
         agent = self._settings.agent
         spec = agent / "etc" / "containerd" / "base-spec.json"
-        spec.write_text(images.base_spec(_MIRRORED))
+        spec.write_text(images.base_spec(MIRRORED))
         owned = str(self._settings.flag("nonroot-devices")).lower()
-        # Like K3s: a runtime of NVIDIA is configured only if its program exists when K3s starts.
-        programs = {"runc": None, "nvidia": next(filter(Path.exists, _NVIDIA_RUNTIMES), None)}
+        programs = {"runc": None, "nvidia": nvidia_runtime()}
         runtimes = "".join(
             f"""
 [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.{name}]
@@ -202,6 +201,11 @@ state = "/run/k3s/containerd"
         if cgroup_v1:
             log("cgroup v1: real K3s of this release would want kubelet-arg fail-cgroupv1=false")
         (agent / "etc" / "kubelet.yaml").write_text(yaml.safe_dump(config))
+
+
+def nvidia_runtime() -> Path | None:
+    """Return the program of NVIDIA's runtime. Like K3s: it is configured only if it exists when K3s starts."""
+    return next(filter(Path.exists, _NVIDIA_RUNTIMES), None)
 
 
 def reap_leftovers() -> None:

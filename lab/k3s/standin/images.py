@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -56,13 +56,13 @@ def _import(path: Path) -> None:
         raise StandInError(f"{path} could not be imported: {done.stderr.decode(errors='replace').strip()}")
 
 
-def base_spec(shared: str) -> str:
+def base_spec(shared: str, client: Sequence[str] = ("ctr",)) -> str:
     """Return the base OCI spec of all containers: containerd's default, plus the lab's sysfs read-only.
 
     It also mounts the directory in which programs record the bytes that real hardware would have moved by RDMA.
     """
     spec: dict[str, Any] = json.loads(
-        subprocess.run(["ctr", "oci", "spec"], capture_output=True, text=True, check=True).stdout
+        subprocess.run([*client, "oci", "spec"], capture_output=True, text=True, check=True).stdout
     )
     if Path(shared).is_dir():
         spec["mounts"].append({"destination": shared, "type": "bind", "source": shared, "options": ["rbind", "ro"]})

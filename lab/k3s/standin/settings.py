@@ -39,8 +39,11 @@ class StandInError(Exception):
     """An error with its remedy; it ends the process."""
 
 
-def release() -> dict[str, str]:
-    """What this file was packed as: ``{version, components, node}``, the last two as directories of the cache."""
+def release() -> dict[str, Any]:
+    """What this file was packed as: ``{version, components, node}``, the last two as directories of the cache.
+
+    For a real K3s: ``{version, k3s, disable}``, its path in the cache and the components that it has no images for.
+    """
     return dict(json.loads(pkgutil.get_data("standin", "release.json") or b"{}"))
 
 

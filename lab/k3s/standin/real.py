@@ -1,0 +1,47 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Run the K3s that LAB_K3S names, with the settings that hosts need because they are containers.
+
+K3s reads drop-in files for its containerd. They let containers start without CAP_SYS_RESOURCE, mount the simulated
+sysfs in all of them, and do the same for the runtime ``nvidia``.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+from . import images, pki
+from .agent import MIRRORED, nvidia_runtime
+from .settings import CACHE, load, release
+
+_DROP_IN = """version = 3
+[plugins.'io.containerd.cri.v1.runtime']
+  restrict_oom_score_adj = true
+"""
+_RUNTIME = """
+[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.{name}]
+  runtime_type = "io.containerd.runc.v2"
+  base_runtime_spec = "{spec}"
+"""
+
+
+def prepare(role: str, arguments: Sequence[str], binary: str) -> None:
+    """Write the drop-in file and the containers' base settings into K3s's data directory."""
+    directory = load(role, arguments).agent / "etc" / "containerd"
+    spec = directory / "base-spec.json"
+    pki.write_private(spec, images.base_spec(MIRRORED, (binary, "ctr")), 0o644)
+    names = ["runc", *(["nvidia"] if nvidia_runtime() else [])]
+    text = _DROP_IN + "".join(_RUNTIME.format(name=name, spec=spec) for name in names)
+    pki.write_private(directory / "config-v3.toml.d" / "gb10-lab.toml", text, 0o644)
+
+
+def main(arguments: list[str]) -> None:
+    """Replace this process by K3s."""
+    binary = str(CACHE / release()["k3s"])
+    if arguments[:1] in (["server"], ["agent"]):
+        prepare(arguments[0], arguments[1:], binary)
+    if arguments[:1] == ["server"]:
+        arguments = [*arguments, *(f"--disable={name}" for name in release()["disable"])]
+    os.execv(binary, ["k3s", *arguments])
