@@ -72,6 +72,10 @@ docs: $(DEV) ## Build the documentation site into .build/site/html; a broken lin
 test-monitoring: $(DEV) ## Alerts and queries of the dashboards with a real Prometheus (needs prometheus, prometheus-node-exporter)
 	$(BIN)/pytest -p no:cacheprovider tests/monitoring
 
+.PHONY: test-artifact
+test-artifact: $(DEV) ## What ships: ansible-test sanity on Python 3.11, 3.12 and 3.13, and galaxy-importer (about 20 minutes)
+	tests/artifact
+
 .PHONY: deps
 deps: ## Install the Debian packages of the lab (asks apt, needs root)
 	$(LAB) deps
