@@ -248,7 +248,7 @@ def _profile(
         "env": dict(found.env),
         "status": "untested",
         "default_preset": "baseline",
-        "presets": {"baseline": {"description": "As pasted"}},
+        "presets": {"baseline": {"description": "The settings that were given"}},
     }
     if sampling:
         profile["sampling"] = json.loads(sampling) if isinstance(sampling, str) else sampling

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -78,10 +79,12 @@ def test_the_playbook_takes_profile_name_and_refuses_the_reserved_name(tmp_path:
 
 def test_the_playbook_writes_a_profile_and_facts_from_a_configuration(tmp_path: Any) -> None:
     (tmp_path / "config.json").write_text('{"architectures": ["Qwen3MoeForCausalLM"], "num_hidden_layers": 48}')
-    given = {"profile_name": "mine", "repo": "org/Mine", "config": str(tmp_path), "profile_new_dir": str(tmp_path)}
+    # A relative directory is below the directory in which the user runs the playbook.
+    given = {"profile_name": "mine", "repo": "org/Mine", "config": str(tmp_path), "gb10_profile_dirs": ["own"]}
     playbook = str(ROOT / "playbooks" / "profile_new.yml")
     command = [sys.executable, "-m", "ansible", "playbook", "-i", "localhost,", playbook, "-e", json.dumps(given)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+    env = os.environ | {"PWD": str(tmp_path)}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, env=env)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert read_profile(tmp_path / "mine.yml")["model"] == {"repo": "org/Mine", "arch": "Qwen3MoeForCausalLM"}
-    assert json.loads((tmp_path / "models" / "mine.json").read_text())["layers"] == 48
+    assert read_profile(tmp_path / "own/mine.yml")["model"] == {"repo": "org/Mine", "arch": "Qwen3MoeForCausalLM"}
+    assert json.loads((tmp_path / "own/models/mine.json").read_text())["layers"] == 48
