@@ -111,7 +111,8 @@ def _gain(row: Mapping[str, Any]) -> float:
 def comparison_lines(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return the result of `regressions`: what changed, by how much, how certain that is, and the aligned table."""
     order = ("worse", "missing", "better", "same")
-    said = [f"{n} {verdict}" for verdict in order if (n := sum(r["verdict"] == verdict for r in rows))]
+    counts = {verdict: sum(r["verdict"] == verdict for r in rows) for verdict in order}
+    said = [f"{n} {'unchanged' if verdict == 'same' else verdict}" for verdict, n in counts.items() if n]
     out = [f"What changed: of {len(rows)} figures " + ", ".join(said) + "."]
     for verdict, name, place in (("worse", "loss", 0), ("better", "gain", -1)):
         changed = sorted((r for r in rows if r["verdict"] == verdict), key=_gain)

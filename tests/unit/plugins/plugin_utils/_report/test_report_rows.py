@@ -352,13 +352,14 @@ def test_two_sets_are_compared_on_the_command_line(tmp_path: Path) -> None:
     assert worse.returncode == 1
     said = worse.stdout.splitlines()
     assert said[:3] == [
-        "What changed: of 8 figures 2 worse, 6 same.",
+        "What changed: of 8 figures 2 worse, 6 unchanged.",
         "By how much: the largest loss is peak tok/s of depth 3/4 at 8 streams, -24.5%.",
         "Can I trust it: each figure has 3 or more repetitions, so a difference counts only if it exceeds the spread.",
     ]
     assert said[4].split()[-2:] == ["-24.5%", "worse"]
     assert "peak tok/s" in said[4]
-    assert compare(paths[0], paths[0]).returncode == 0
+    equal = compare(paths[0], paths[0])
+    assert (equal.returncode, equal.stdout.count(" same"), "worse" in equal.stdout) == (0, 8, False)
     assert compare(*paths, "--tolerance", "0.3").returncode == 0
     assert compare(paths[0], "/nowhere.jsonl").returncode == 2
 
