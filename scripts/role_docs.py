@@ -132,7 +132,7 @@ def shared_table(group: Mapping[str, Any]) -> str:
 def disk_table() -> str:
     """Return the size on disk of every profile's model, with the largest of its separate draft models."""
     facts = [json.loads(path.read_text(encoding="utf-8")) for path in ROOT.glob("profiles/models/*.json")]
-    sizes = {model["repo"].lower(): model.get("weights_gb", 0) for model in facts}
+    sizes = {model["repo"].lower(): model.get("weights_gb", 0) + model.get("draft_gb", 0) for model in facts}
     rows = []
     for path in sorted(ROOT.glob("profiles/*.yml")):
         profile = _load(path)
