@@ -101,6 +101,21 @@ def test_machines_of_one_name_get_others_and_another_interface_is_kept() -> None
     assert compose(machines(2, [], gb10_pf_totalvfs={})).group["gb10_fabric_vf_count"] == "auto"
 
 
+@pytest.mark.parametrize(
+    ("gpu", "platform", "profile"),
+    [
+        ("NVIDIA GB10", "gb10", "gemma-4-31b-it"),
+        ("NVIDIA B300 SXM6 AC", "b300", "gemma-4-26b-a4b-it-b300"),
+        ("NVIDIA H200", "h200", "gemma-4-31b-it"),
+        ("", "gb10", "gemma-4-31b-it"),
+    ],
+)
+def test_the_gpu_chooses_the_platform_and_the_profile(gpu: str, platform: str, profile: str) -> None:
+    gpus = [{"name": gpu}] if gpu else []
+    group = compose(machines(1, [], gb10_preflight={"gpus": gpus})).group
+    assert (group["serving_plan_platform"], group["serving_plan_profile"]) == (platform, profile)
+
+
 def test_a_machine_that_was_reached_by_name_uses_its_default_route() -> None:
     known = {"default_ipv4": {"interface": "wlP9s9", "address": "10.0.0.1", "prefix": "24"}, "hostname": "SPARK-1"}
     machine = Machine.of("spark-1.local", known)
