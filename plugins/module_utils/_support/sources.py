@@ -80,15 +80,15 @@ def known_secrets(roots: Mapping[str, Path]) -> set[str]:
 
     A user without sudo cannot read them, and neither the logs in which they could be.
     """
-    found = set()
+    found: set[str] = set()
     for root, pattern in SECRET_FILES.items():
         for path in roots[root].glob(pattern):
             with suppress(OSError):
                 token = path.read_text(encoding="utf-8").strip()
-                found |= {token, token.rpartition(":")[2]}
+                found.update((token, token.rpartition(":")[2]))
     with suppress(OSError):
         registries = (roots["etc"] / REGISTRIES).read_text(encoding="utf-8")
-        found |= set(re.findall(r"(?:password|token|auth):\s*[\"']?([^\s\"']+)", registries))
+        found.update(re.findall(r"(?:password|token|auth):\s*[\"']?([^\s\"']+)", registries))
     return found
 
 
