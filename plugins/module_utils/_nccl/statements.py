@@ -37,10 +37,12 @@ PROVIDER = re.compile(r"NET/OFI Selected [Pp]rovider is ([\w.-]+)")
 NODES = re.compile(
     r"comm (\w+) rank (\d{1,9}) nRanks (\d{1,9}) nNodes (\d{1,9}) localRanks (\d{1,9}) localRank \d+(?: MNNVL (\d+))?"
 )
-# communicator, rank, ranks, CUDA device, PCI bus, identity shared by all ranks, START or COMPLETE
+# communicator, rank, ranks, CUDA device, PCI bus, identity shared by all ranks, START or COMPLETE. Only the first busId
+# and commId can match, so a line with many of them costs no time. Possessive groups would do the same, but Python
+# 3.11.2 (Debian 12) loses what they captured.
 INIT = re.compile(
-    r"comm (\w+) rank (\d{1,9}) n[rR]anks (\d{1,9})(?: cudaDev (\d+))?+(?:.*? busId (\w+))?+(?:.*? commId (\w+))?+"
-    r".*Init (START|COMPLETE)"
+    r"comm (\w+) rank (\d{1,9}) n[rR]anks (\d{1,9})(?: cudaDev (\d+))?(?:(?:(?! busId ).)* busId (\w+))?"
+    r"(?:(?:(?! commId ).)* commId (\w+))?.*Init (START|COMPLETE)"
 )
 CONNECTED = re.compile(r"Connected all (rings|trees)(?:.* comm (\w+))?")
 RCCL_COMM = re.compile(r" comm (0x\w+) nRanks (\d+)")
