@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from .redact import redact
 
@@ -92,7 +93,7 @@ def known_secrets(roots: Mapping[str, Path]) -> set[str]:
     return found
 
 
-Run = Callable[[Sequence[str]], tuple[int | None, str, str]]
+Run = Callable[[Sequence[str]], tuple[Any, str, str]]
 """Runs a command and returns status, output and error; the status is None if the program is not installed."""
 
 
