@@ -62,10 +62,10 @@ def pages() -> dict[str, str]:
     """Return what is scraped: the sidecar of a rank, the lab's SGLang, and the samples."""
     rail = Rail(**dict.fromkeys(Rail.__dataclass_fields__, "") | {"device": "rocep1s0f0v0", "interface": "net1"})
     counted = {
-        "link": {"net1": {"carrier_changes": 2, "speed": 200000}},
         "net": {"net1": {"tx_bytes": 1, "rx_bytes": 2}},
         "rdma": {"rocep1s0f0v0": {"xmit_bytes": 3, "rcv_bytes": 4, "out_of_sequence": 0}},
     }
+    links = {"net1": {"carrier_changes": 2, "speed": 200000}}
     judged = {"transport_class": "rdma", "evidence": "channels"}
     condition = Condition(**dict.fromkeys(Condition.__dataclass_fields__, "") | {"proven": True, "reason": "Proven"})
     totals = SimpleNamespace(
@@ -82,7 +82,7 @@ def pages() -> dict[str, str]:
     engine = SimpleNamespace(totals=totals, running=[], waiting=waiting, pace=SimpleNamespace(tokens=2.7))
     server: Any = SimpleNamespace(engine=engine, model="m")
     return {
-        "/transport": render({"instance": "g", "rank": "0"}, condition, judged, 5.0, [rail], counted),
+        "/transport": render({"instance": "g", "rank": "0"}, condition, judged, 5.0, [rail], counted, links),
         "/sglang": _http.metrics(server),
         "/samples": (HERE / "samples/page.prom").read_text(),
     }

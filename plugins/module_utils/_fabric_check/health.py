@@ -10,15 +10,12 @@ from typing import Any
 
 from .._common.findings import Finding
 from .._rdma.counters import ERRORS, delta, parse_counters
-from .._sriov.physical_functions import read_int, read_pfs
+from .._sriov.physical_functions import read_link, read_pfs
 
 
 def snapshot(root: Path, counted: str) -> dict[str, Any]:
     """Return the links of the ports and the counters of RDMA devices; ``counted`` is what counters.SCRIPT prints."""
-    links = {
-        pf.name: {name: read_int(root / "class/net" / pf.name / name) for name in ("carrier_changes", "speed")}
-        for pf in read_pfs(str(root))
-    }
+    links = {pf.name: read_link(root, pf.name) for pf in read_pfs(str(root))}
     return {"links": links, "counters": parse_counters(counted)["rdma"]}
 
 

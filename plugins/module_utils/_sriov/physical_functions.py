@@ -40,6 +40,12 @@ def read_int(path: Path) -> int | None:
         return None
 
 
+def read_link(sysfs_root: str | Path, interface: str) -> dict[str, int | None]:
+    """Return how often the link of an interface came up or went down, and its speed in Mb/s (-1 or None if down)."""
+    place = Path(sysfs_root, "class/net", interface)
+    return {name: read_int(place / name) for name in ("carrier_changes", "speed")}
+
+
 def read_pfs(sysfs_root: str, link_json: str = "[]") -> list[Pf]:
     """Return the PFs below ``sysfs_root``, by name; ``link_json`` is the output of ``ip -d -j link show``."""
     largest = max_mtus(link_json)

@@ -35,10 +35,11 @@ def render(
     age: float,
     rails: Sequence[Rail],
     counted: Mapping[str, Mapping[str, Mapping[str, int]]],
+    links: Mapping[str, Mapping[str, int | None]],
 ) -> str:
     """Return all metrics of a rank.
 
-    ``counted`` is the result of ``_rdma.counters.parse_counters``; its ``link`` has what sysfs has for each interface.
+    ``counted`` is the result of ``_rdma.counters.parse_counters``, ``links`` that of ``read_link`` by interface.
     """
     said = {"class": judged["transport_class"], "evidence": judged["evidence"], "reason": condition.reason}
     samples: dict[str, list[tuple[Mapping[str, str], float]]] = {name: [] for name in _HELP}
@@ -53,9 +54,9 @@ def render(
             kind = "rdma_bytes_total" if name in _DIRECTIONS else "rdma_events_total"
             more = {"direction": _DIRECTIONS[name]} if name in _DIRECTIONS else {"event": name}
             samples[kind].append((where | more, value))
-        link = counted.get("link", {}).get(rail.interface, {})
-        if link.get("carrier_changes") is not None:
-            samples["link_changes_total"].append((where, link["carrier_changes"]))
+        link = links.get(rail.interface, {})
+        if (changes := link.get("carrier_changes")) is not None:
+            samples["link_changes_total"].append((where, changes))
             # The kernel reports -1 Mb/s, or no value, for a link that is down.
             samples["link_speed_bits_per_second"].append((where, max(link["speed"] or 0, 0) * 1_000_000))
     return "".join(_metric(name, labels, values) for name, values in samples.items() if values)

@@ -29,7 +29,7 @@ from .._nccl.overall import expectation, nothing_read
 from .._nccl.sources import SourceError, Sources, judge_sources
 from .._rdma.counters import SCRIPT, parse_counters
 from .._rdma.gids import ROCE_V2, read_devices
-from .._sriov.physical_functions import read_int
+from .._sriov.physical_functions import read_int, read_link
 from .api import PodApi
 from .metrics import render
 from .nccl_files import NcclFiles, Signature, open_file
@@ -126,7 +126,8 @@ class Watch:
         self._publish(seen.start, condition)
         labels = {"instance": self.gate.instance, "rank": str(self.gate.rank)}
         age = time.time() - self._since
-        self.text = render(labels, condition, self._judged, age, self.gate.rails, self._counted)
+        links = {rail.interface: read_link("/sys", rail.interface) for rail in self.gate.rails}
+        self.text = render(labels, condition, self._judged, age, self.gate.rails, self._counted, links)
 
     def _look(self, now: float) -> Seen:
         signature = self.files.signature()
@@ -139,7 +140,7 @@ class Watch:
         command = ["/bin/sh", "-c", SCRIPT, "sh", self.gate.sysfs_root, "/sys"]
         # pylint: disable-next=ansible-bad-function
         ran = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
-        self._counted = {**parse_counters(ran.stdout), "link": self._links()}
+        self._counted = parse_counters(ran.stdout)
         head = self.gate.rank == 0
         if now - self._rails_read >= _RAILS_EVERY:
             self._rails, self._rails_read = self._read_rails(), now
@@ -169,11 +170,6 @@ class Watch:
         }
         mtus = {rail.interface: read_int(Path("/sys/class/net", rail.interface, "mtu")) for rail in self.gate.rails}
         return frozenset(found), {name: mtu for name, mtu in mtus.items() if mtu is not None}
-
-    def _links(self) -> dict[str, dict[str, int | None]]:
-        places = {rail.interface: Path("/sys/class/net", rail.interface) for rail in self.gate.rails}
-        names = ("carrier_changes", "speed")
-        return {interface: {name: read_int(place / name) for name in names} for interface, place in places.items()}
 
     def _moved(self) -> int | None:
         devices = [self._counted["rdma"].get(rail.device, {}) for rail in self.gate.rails]

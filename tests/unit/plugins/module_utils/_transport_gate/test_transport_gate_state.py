@@ -149,10 +149,10 @@ def test_metrics_are_in_prometheus_format() -> None:
             "other": {"xmit_bytes": 9},
         },
         "net": {"net1": {"tx_bytes": 5, "rx_bytes": 6}, "eth0": {"tx_bytes": 3}},
-        "link": {"net1": {"carrier_changes": 3, "speed": 200000}},
     }
+    links = {"net1": {"carrier_changes": 3, "speed": 200000}}
     condition = Condition(False, "WrongTransport", "text", "no_rdma_device")
-    text = metrics.render({"instance": 'g"\n', "rank": "1"}, condition, TCP, 12.345, RAILS, counted)
+    text = metrics.render({"instance": 'g"\n', "rank": "1"}, condition, TCP, 12.345, RAILS, counted, links)
     who = 'instance="g\\"\\n",rank="1"'
     assert f"gb10_transport_proven{{{who}}} 0\n" in text
     said = 'class="tcp",evidence="channels",reason="WrongTransport",cause="no_rdma_device"'
@@ -166,6 +166,6 @@ def test_metrics_are_in_prometheus_format() -> None:
     assert "eth0" not in text
     assert '"other"' not in text
     assert text.count("# TYPE gb10_transport_verdict_age_seconds gauge") == 1
-    down = {"link": {"net1": {"carrier_changes": 4, "speed": -1}}}
-    text = metrics.render({}, condition, TCP, 1, RAILS, down)
+    down = {"net1": {"carrier_changes": 4, "speed": -1}}
+    text = metrics.render({}, condition, TCP, 1, RAILS, {}, down)
     assert f"gb10_transport_link_speed_bits_per_second{{{rail}}} 0\n" in text
