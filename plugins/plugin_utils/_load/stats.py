@@ -120,13 +120,17 @@ def summarise(records: Sequence[RequestRecord]) -> dict[str, Any]:
     }
 
 
-def distinguishable(first: Sequence[float], second: Sequence[float], runs_needed: int = 3) -> bool | None:
+RUNS_NEEDED = 3
+"""Repetitions that a difference needs before it can be told from chance."""
+
+
+def distinguishable(first: Sequence[float], second: Sequence[float]) -> bool | None:
     """Return whether two sets of repeated measurements differ by more than their spread; None if there are too few.
 
     The test is Welch's t with the threshold 3. Published repetitions of one configuration differ by up to 27 %, so a
     difference within the noise must not decide the ranking.
     """
-    if len(first) < runs_needed or len(second) < runs_needed:
+    if len(first) < RUNS_NEEDED or len(second) < RUNS_NEEDED:
         return None
     variance = statistics.variance(first) / len(first) + statistics.variance(second) / len(second)
     difference = abs(statistics.fmean(first) - statistics.fmean(second))

@@ -8,13 +8,11 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from .._load.stats import RUNS_NEEDED
 from .._sweep.plan import cell_name
 from .rank import Winner, engines, noise_floor, pooled, winners
 from .rows import MIXED, Report, Row, traffic
 from .table import left_out
-
-RUNS_NEEDED = 3
-"""Repetitions that a difference needs before it can be told from chance (`distinguishable` has the same default)."""
 
 FEW = 3
 """More items than this are summarised, so that the answers fit on the first screen."""

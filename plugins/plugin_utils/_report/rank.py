@@ -12,7 +12,7 @@ from typing import Any
 
 from ansible_collections.gb10.cluster.plugins.module_utils._common.tables import align
 
-from .._load.stats import distinguishable
+from .._load.stats import RUNS_NEEDED, distinguishable
 from .rows import MIXED, PEAK, Report, Row, traffic
 
 COMPARED = {PEAK: ("peak tok/s", 1), "wall_tok_s": ("wall tok/s", 1), "ttft_s": ("TTFT s", -1), "itl_s": ("ITL s", -1)}
@@ -121,8 +121,8 @@ def comparison_lines(rows: Sequence[Mapping[str, Any]]) -> list[str]:
             where = f"{COMPARED[row['figure']][0]} of {row['row']} at {traffic(row['workload'])}"
             out.append(f"By how much: the largest {name} is {where}, {row['after'] / row['before'] - 1:+.1%}.")
     fewest = min((r["repetitions"] for r in rows if r["after"]), default=0)
-    doubt = "a difference counts only if it exceeds the spread" if fewest >= 3 else "a difference can be chance"
-    out.append(f"Can I trust it: each figure has {fewest} or more repetitions, so {doubt}.")
+    doubt = "counts only if it exceeds the spread" if fewest >= RUNS_NEEDED else "can be chance"
+    out.append(f"Can I trust it: each figure has {fewest} or more repetitions, so a difference {doubt}.")
     lines = [["row", "workload", "figure", "before", "after", "change", "verdict"]]
     for row in sorted(rows, key=lambda r: order.index(r["verdict"])):
         after = row["after"]
