@@ -21,22 +21,10 @@ options:
     description: Size in KiB up to which the end of each text is kept.
     type: int
     default: 512
-  proc_root:
-    description: Where procfs is mounted.
+  root:
+    description: Root of the host's file system.
     type: path
-    default: /proc
-  etc_root:
-    description: Directory of the system's configuration.
-    type: path
-    default: /etc
-  log_root:
-    description: Directory that has the logs of serving groups.
-    type: path
-    default: /var/log
-  lib_root:
-    description: Directory that has the state of K3s.
-    type: path
-    default: /var/lib
+    default: /
 """
 
 EXAMPLES = r"""
@@ -62,15 +50,19 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gb10.cluster.plugins.module_utils._support.sources import gather
 
-ROOTS = {"sysfs": "/sys", "proc": "/proc", "etc": "/etc", "log": "/var/log", "lib": "/var/lib"}
+PLACES = {"proc": "proc", "etc": "etc", "log": "var/log", "lib": "var/lib"}
 # A command that takes longer, for example on a host whose GPU driver hangs, is recorded as missing.
 SECONDS = "30"
 
 
 def main() -> None:
-    spec: dict[str, Any] = {f"{name}_root": {"type": "path", "default": path} for name, path in ROOTS.items()}
     module = AnsibleModule(
-        argument_spec={**spec, "limit_kib": {"type": "int", "default": 512}}, supports_check_mode=True
+        argument_spec={
+            "sysfs_root": {"type": "path", "default": "/sys"},
+            "root": {"type": "path", "default": "/"},
+            "limit_kib": {"type": "int", "default": 512},
+        },
+        supports_check_mode=True,
     )
 
     def run(command: Any) -> tuple[int | None, str, str]:
@@ -80,7 +72,8 @@ def main() -> None:
         status, output, error = module.run_command(["timeout", SECONDS, program, *command[1:]])
         return status, output, error
 
-    roots = {name: Path(module.params[f"{name}_root"]) for name in ROOTS}
+    root = Path(module.params["root"])
+    roots = {"sysfs": Path(module.params["sysfs_root"])} | {name: root / place for name, place in PLACES.items()}
     texts, missing = gather(run, roots, 1024 * module.params["limit_kib"])
     module.exit_json(changed=False, texts=texts, missing=missing)
 

@@ -110,8 +110,8 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
         "etc/rancher/k3s/registries.yaml": f"password: {SECRETS['registry']}\n",
         "etc/rancher/k3s/k3s.yaml": f"client-key-data: {SECRETS['kubeconfig_key']}\n",
         "etc/os-release": "NAME=DGX OS\n",
-        "lib/rancher/k3s/server/token": f"{SECRETS['k3s_token']}\n",
-        "log/gb10/gb10-serving/gemma/2026-11-22/rank0.log": LOG
+        "var/lib/rancher/k3s/server/token": f"{SECRETS['k3s_token']}\n",
+        "var/log/gb10/gb10-serving/gemma/2026-11-22/rank0.log": LOG
         + "\nthe last word was k3s-join-words or plainagenttoken4711\n",
         "etc/rancher/k3s/agent-token": "plainagenttoken4711\n",
         "root/.vault_pass": SECRETS["vault"],
@@ -134,9 +134,7 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
         (programs / name).chmod(0o755)
     monkeypatch.setenv("PATH", f"{programs}:/bin")
     monkeypatch.setattr(support_info.AnsibleModule, "get_bin_path", lambda _self, name: found(programs / name))
-    roots = {f"{name}_root": str(tmp_path / "host" / at) for name, at in (("etc", "etc"), ("sysfs", "sys"))}
-    roots |= {f"{name}_root": str(tmp_path / "host" / name) for name in ("log", "lib", "proc")}
-    return ran(support_info.main, capsys, **roots)
+    return ran(support_info.main, capsys, root=str(tmp_path / "host"), sysfs_root=str(tmp_path / "host/sys"))
 
 
 def found(path: Path) -> str | None:
@@ -172,10 +170,12 @@ def test_what_a_host_lacks_is_named(host: dict[str, Any]) -> None:
 
 
 def test_only_the_end_of_a_long_log_is_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "gb10/a/b").mkdir(parents=True)
-    (tmp_path / "gb10/a/b/rank.log").write_text("old line\n" * 9000 + "the last line")
-    roots = {f"{name}_root": str(tmp_path) for name in ("etc", "sysfs", "log", "lib", "proc")}
-    text = ran(support_info.main, capsys, limit_kib=1, **roots)["texts"]["group_logs"]
+    logs = tmp_path / "var/log/gb10/a/b"
+    logs.mkdir(parents=True)
+    (logs / "rank.log").write_text("old line\n" * 9000 + "the last line")
+    text = ran(support_info.main, capsys, limit_kib=1, root=str(tmp_path), sysfs_root=str(tmp_path))["texts"][
+        "group_logs"
+    ]
     assert len(text) < 1200 and text.endswith("the last line") and "[only the last 1024 characters]" in text
 
 
