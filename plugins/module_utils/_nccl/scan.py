@@ -179,6 +179,6 @@ def _without_next_head(body: str, following: Origin) -> str:
     if not following.pid:
         return body
     at = body.rfind(f":{following.pid}:{following.tid}")
-    # Two processes may write to one line, so a host name may follow the last word without a space, for example
-    # "Socketspark1". NcclLog._without_host removes it.
+    # If two processes write to one line, the last word and the next host name are one word: "Socketspark1".
+    # NcclLog._without_host separates them.
     return body[:at]
