@@ -5,7 +5,10 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import random
+import string
 from pathlib import Path
 
 import pytest
@@ -27,3 +30,31 @@ def test_healthy_output_passes_as_text_and_as_a_stream(name: str) -> None:
         guard = StreamGuard()
         for i in range(0, len(text), size):
             assert guard.feed(text[i : i + size]) is None
+
+
+@pytest.mark.parametrize(
+    "letters",
+    [
+        string.ascii_lowercase,
+        string.ascii_uppercase,
+        string.ascii_letters,
+        string.ascii_letters + string.digits,
+        string.ascii_uppercase + string.digits,
+    ],
+)
+@pytest.mark.parametrize("length", [40, 76, 3000])
+def test_random_letters_and_digits_are_garbage_also_in_equally_long_lines(letters: str, length: int) -> None:
+    source = random.Random(letters)
+    text = "\n".join("".join(source.choices(letters, k=length)) for _unused in range(3000 // length))
+    assert [found.kind for found in judge_text(text)][:1] == ["noise"]
+
+
+@pytest.mark.parametrize("length", [12, 20, 32])
+def test_passwords_and_encoded_bytes_are_healthy(length: int) -> None:
+    source = random.Random(length)
+    data = source.randbytes(3000)
+    passwords = "\n".join("".join(source.choices(string.ascii_lowercase + string.digits, k=length)) for _n in range(80))
+    protein = "\n".join("".join(source.choices("ACDEFGHIKLMNPQRSTVWY", k=60)) for _n in range(40))
+    encoded = [base64.encodebytes(data), base64.b32encode(data), data.hex().encode(), data.hex().upper().encode()]
+    for text in (passwords, protein, *(entry.decode() for entry in encoded)):
+        assert judge_text(text) == []
