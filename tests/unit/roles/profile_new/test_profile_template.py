@@ -77,10 +77,11 @@ def test_the_playbook_takes_profile_name_and_refuses_the_reserved_name(tmp_path:
     assert wanted in " ".join(done.stdout.split())
 
 
-def test_the_playbook_writes_a_profile_and_facts_from_a_configuration(tmp_path: Any) -> None:
+@pytest.mark.parametrize("where", [{"gb10_profile_dirs": ["own"]}, {"profile_new_dir": "own"}])
+def test_the_playbook_writes_a_profile_and_facts_from_a_configuration(tmp_path: Any, where: dict[str, Any]) -> None:
     (tmp_path / "config.json").write_text('{"architectures": ["Qwen3MoeForCausalLM"], "num_hidden_layers": 48}')
     # A relative directory is below the directory in which the user runs the playbook.
-    given = {"profile_name": "mine", "repo": "org/Mine", "config": str(tmp_path), "gb10_profile_dirs": ["own"]}
+    given = {"profile_name": "mine", "repo": "org/Mine", "config": str(tmp_path), **where}
     playbook = str(ROOT / "playbooks" / "profile_new.yml")
     command = [sys.executable, "-m", "ansible", "playbook", "-i", "localhost,", playbook, "-e", json.dumps(given)]
     env = os.environ | {"PWD": str(tmp_path)}
