@@ -11,12 +11,14 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from gb10lab.lab import Lab
 from labcommand import LabCommand, changed
 from sitecommand import PATIENCE, Site
 
@@ -51,6 +53,11 @@ class Cluster(Site):
         """Return whether the Service sends requests to the head."""
         slices = self.get("endpointslices", f"--selector=kubernetes.io/service-name={GROUP}")["items"]
         return any(each["conditions"].get("ready") for part in slices for each in part.get("endpoints") or [])
+
+    def cable(self, rank: int, state: str) -> None:
+        """Set the switch's end of the second rail's VF of a rank ``up`` or ``down``, from outside the host."""
+        lab = Lab(self.lab.state, self.lab.state).name
+        subprocess.run(["ip", "-n", lab, "link", "set", f"spark{rank + 1}-r1v0", state], check=True, timeout=30)
 
     def ip(self, rank: int, words: str) -> None:
         """Run ip in the network namespace of a rank's pod."""
@@ -261,7 +268,7 @@ def test_an_mtu_that_fell_in_all_pods_is_found_by_pings_from_inside_the_pods(clu
     set_mtu(1500)
     message = cluster.refused("verify")
     cluster.wait(lambda: cluster.transport(1)["reason"] == "MtuFell", 30)
-    assert "net1 has MTU 1500 and had 9000" in cluster.transport(0)["message"]
+    assert "net1 has MTU 1500, planned 9000" in cluster.transport(0)["message"]
     cluster.check_announced(1, "MtuFell")
     assert not cluster.in_service()
     set_mtu(9000)
@@ -309,6 +316,23 @@ def test_a_lost_gid_removes_the_head_from_the_service_until_it_is_back(cluster: 
     cluster.check_announced(1, "GidMissing")
     cluster.ip(1, "address add 10.101.0.2/24 dev net2")
     cluster.wait(cluster.in_service)
+
+
+def test_a_pulled_cable_removes_the_head_from_the_service_until_it_is_back(cluster: Cluster) -> None:
+    cluster.wait(cluster.in_service)
+    cluster.cable(1, "down")
+    try:
+        took = cluster.wait(lambda: cluster.transport(1)["reason"] == "LinkDown", 30)
+        print(f"\npulled cable found after {took:.0f} s")
+        cluster.wait(lambda: not cluster.in_service(), 30)
+        assert "net2 has no carrier" in cluster.transport(0)["message"]
+        assert "cable" in cluster.transport(0)["message"]
+        cluster.check_announced(1, "LinkDown")
+        assert re.search(r'gb10_transport_link_speed_bits_per_second{[^}]*interface="net2"} 0\n', cluster.metrics(1))
+    finally:
+        cluster.cable(1, "up")
+    print(f"back in the Service after {cluster.wait(cluster.in_service):.0f} s")
+    assert cluster.transport(1)["reason"] == "Proven"
 
 
 # Writes lines to a file of its own, as NCCL does in another process of the server.

@@ -28,8 +28,8 @@ from typing import Any
 from .._nccl.overall import expectation, nothing_read
 from .._nccl.sources import SourceError, Sources, judge_sources
 from .._rdma.counters import SCRIPT, parse_counters
-from .._rdma.gids import ROCE_V2, read_devices
-from .._sriov.physical_functions import read_int, read_link
+from .._rdma.gids import ROCE_V2, parse_state, read_devices
+from .._sriov.physical_functions import read_int, read_link, read_text
 from .api import PodApi
 from .metrics import render
 from .nccl_files import NcclFiles, Signature, open_file
@@ -42,6 +42,8 @@ _TOKENS = 64
 _PROBE_EVERY, _RAILS_EVERY = 10, 15
 # The condition is also written when nothing changed, because a restored backup of etcd contains an old condition.
 _WRITE_EVERY = 300
+# A link that goes up and down for hours must not fill etcd with events: at most this many in so many seconds.
+_EVENTS, _EVENTS_IN = 10, 600
 
 
 @dataclass(frozen=True)
@@ -111,23 +113,36 @@ class Watch:
     _rails_read: float = -_RAILS_EVERY
     _generated: float | None = None
     _published: tuple[str, Condition] | None = None
-    _since: float = 0.0
+    _since: float = field(default_factory=time.time)
     _written: float = 0.0
+    _events: list[float] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self._prober = Prober(self.gate.port)
+        pods = self.gate.pods if self.gate.rank == 0 else ()
+        self._others = {name: "the API server has not answered yet" for name in pods if name != self.gate.pod}
 
     def step(self, now: float) -> None:
-        """Look once, and publish what changed; raise OSError."""
+        """Look once, and publish what changed; raise OSError, HTTPException or ValueError."""
+        failed: Exception | None = None
+        try:
+            self._others = {name: self._other(name) for name in self._others}
+        except (OSError, HTTPException, ValueError) as error:
+            # What this rank sees itself must reach the metrics also while the API is away.
+            failed = error
         seen = self._look(now)
         condition = decide(seen, self.memory, self.gate.rails, self.gate.rdma, now)
         if condition.reason in ("NotProven", "OtherRanks", "CountersSilent") and self.gate.rank == 0:
             self._prober.run(now)
-        self._publish(seen.start, condition)
-        labels = {"instance": self.gate.instance, "rank": str(self.gate.rank)}
-        age = time.time() - self._since
-        links = {rail.interface: read_link("/sys", rail.interface) for rail in self.gate.rails}
-        self.text = render(labels, condition, self._judged, age, self.gate.rails, self._counted, links)
+        try:
+            self._publish(seen.start, condition)
+        finally:
+            labels = {"instance": self.gate.instance, "rank": str(self.gate.rank)}
+            age = time.time() - self._since
+            links = {rail.interface: read_link("/sys", rail.interface) for rail in self.gate.rails}
+            self.text = render(labels, condition, self._judged, age, self.gate.rails, self._counted, links)
+        if failed:
+            raise failed
 
     def _look(self, now: float) -> Seen:
         signature = self.files.signature()
@@ -141,14 +156,12 @@ class Watch:
         # pylint: disable-next=ansible-bad-function
         ran = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
         self._counted = parse_counters(ran.stdout)
-        head = self.gate.rank == 0
         if now - self._rails_read >= _RAILS_EVERY:
             self._rails, self._rails_read = self._read_rails(), now
             # The server collects its metrics between two tokens, so it is asked rarely.
-            self._generated = self._tokens() if head else None
+            self._generated = self._tokens() if self.gate.rank == 0 else None
         gids, mtus = self._rails
-        others = {name: self._other(name) for name in self.gate.pods if head and name != self.gate.pod}
-        return Seen(start, self._judged, gids, mtus, self._moved(), self._generated, others)
+        return Seen(start, self._judged, gids, mtus, self._down(), self._moved(), self._generated, self._others)
 
     def _judge(self, files: list[Path]) -> dict[str, Any]:
         opened: Sources = {self.gate.pod: [open_file(path) for path in files]}
@@ -170,6 +183,20 @@ class Watch:
         }
         mtus = {rail.interface: read_int(Path("/sys/class/net", rail.interface, "mtu")) for rail in self.gate.rails}
         return frozenset(found), {name: mtu for name, mtu in mtus.items() if mtu is not None}
+
+    def _down(self) -> tuple[str, ...]:
+        """Return what is wrong with each rail that has no link."""
+        found = []
+        for rail in self.gate.rails:
+            # An RDMA device of a VF has one port.
+            port = Path(self.gate.sysfs_root, "class/infiniband", rail.device, "ports/1")
+            state = parse_state(read_text(port / "state"))
+            # The kernel refuses this read while the interface is set down.
+            if read_int(Path("/sys/class/net", rail.interface, "carrier")) != 1:
+                found.append(f"{rail.interface} has no carrier")
+            elif self.gate.rdma and state not in (None, "ACTIVE"):
+                found.append(f"{rail.device} has port state {state}")
+        return tuple(found)
 
     def _moved(self) -> int | None:
         devices = [self._counted["rdma"].get(rail.device, {}) for rail in self.gate.rails]
@@ -205,13 +232,17 @@ class Watch:
         since = self._since if same else now
         stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(since))
         self.api.set_condition(condition, stamp)
-        self._since, self._published, self._written = since, (start, condition), now
-        if not known:
-            say(f"{condition.reason}: {condition.message}")
         # A start that has not connected yet is no event; a proof that is lost without a start is one.
         lost = last.proven and last_start == start
         if condition.reason != last.reason and (lost or condition.reason not in ("NotStarted", "NotProven")):
-            self.api.add_event(condition, time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(now)))
+            self._events = [when for when in self._events if now - when < _EVENTS_IN]
+            if len(self._events) < _EVENTS:
+                self._events.append(now)
+                self.api.add_event(condition, time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(now)))
+        # Only now: if one of the requests failed, both are sent again.
+        self._since, self._published, self._written = since, (start, condition), now
+        if not known:
+            say(f"{condition.reason}: {condition.message}")
 
 
 def serve_metrics(watch: Watch) -> ThreadingHTTPServer:

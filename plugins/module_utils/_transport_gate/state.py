@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Decide whether a rank, or with its head the whole group, has proven its transport.
 
-NCCL's files decide. What NCCL cannot see afterwards is watched beside them: the GIDs and MTUs of the planned rails, and
-on the head whether RDMA counters move while tokens are generated.
+NCCL's files decide. What NCCL cannot see afterwards is watched beside them: the links, GIDs and MTUs of the planned
+rails, and on the head whether RDMA counters move while tokens are generated.
 """
 
 from __future__ import annotations
@@ -26,11 +26,12 @@ _DOUBT_SECONDS = 15.0
 
 @dataclass(frozen=True)
 class Rail:
-    """One planned rail of a rank: RDMA device, interface in the pod, IPv4 address."""
+    """One planned rail of a rank: RDMA device, interface in the pod, IPv4 address, MTU in bytes."""
 
     device: str
     interface: str
     address: str
+    mtu: int
 
 
 @dataclass(frozen=True)
@@ -39,14 +40,16 @@ class Seen:
 
     ``start`` names the server's current start; empty if there was none. ``judged`` is the judgement of NCCL's files.
     ``gids`` are the addresses with a RoCE v2 GID on their planned device, ``mtus`` the MTU of each interface.
-    ``rdma_bytes`` and ``tokens`` are counters, None where they are unknown. ``others`` maps each other rank's pod, as
-    the head sees it, to the reason why it has not proven its transport, empty if it has.
+    ``down`` says what is wrong with each rail that has no link. ``rdma_bytes`` and ``tokens`` are counters, None where
+    they are unknown. ``others`` maps each other rank's pod, as the head sees it, to the reason why it has not proven
+    its transport, empty if it has.
     """
 
     start: str
     judged: Mapping[str, Any]
     gids: frozenset[str] = frozenset()
     mtus: Mapping[str, int] = field(default_factory=dict)
+    down: tuple[str, ...] = ()
     rdma_bytes: int | None = None
     tokens: float | None = None
     others: Mapping[str, str] = field(default_factory=dict)
@@ -67,32 +70,43 @@ class Memory:
     """What the sidecar remembers between two observations."""
 
     start: str = ""
-    mtus: dict[str, int] = field(default_factory=dict)
     window: tuple[float, float, int] | None = None
     silent: int = 0
     proven_at: float | None = None
     msg: str = ""
+    # The bytes that had been sent when a rail was last seen without a link.
+    sent_before: int | None = None
 
 
 def decide(seen: Seen, memory: Memory, rails: tuple[Rail, ...], rdma: bool, now: float) -> Condition:
     """Return the condition of a rank; update ``memory``. ``rdma`` tells whether the plan wants RDMA."""
     if seen.start != memory.start:
         memory.start, memory.window, memory.silent, memory.proven_at = seen.start, None, 0, None
+        memory.sent_before = None
     _count(seen, memory, now)
     if not seen.start:
         return Condition(False, "NotStarted", "the server has not started yet, so NCCL has written nothing")
+    # NCCL also fails or falls back to TCP because of the link, so the link is named first.
+    if seen.down:
+        memory.sent_before = seen.rdma_bytes
+        return Condition(
+            False,
+            "LinkDown",
+            f"{'; '.join(seen.down)}. NCCL can send nothing over such a rail, and it does not move connections to "
+            "another one by itself. Plug in or replace the cable, and check the switch port and `ip link` on the host",
+        )
     doubted = memory.proven_at is not None and now - memory.proven_at < _DOUBT_SECONDS
     if seen.judged["satisfied"]:
         memory.proven_at, memory.msg = now, str(seen.judged["msg"])
     elif is_final(seen.judged) or not doubted:
         cause = next((cause["id"] for cause in seen.judged["causes"] if cause["confidence"] >= 0.3), "")
-        # A restart of the server may repair a failure, but not a wrong transport.
-        wrong = "Failed" if seen.judged["verdict"] == "error" else "WrongTransport"
-        if not is_final(seen.judged):
-            return Condition(False, "NotProven", str(seen.judged["msg"]), cause)
-        remedy = "" if cause else ". Run playbook verify, and restart the group"
-        return Condition(False, wrong, f"{seen.judged['msg']}{remedy}", cause)
-    found = _fell(seen, memory) or (rdma and (_vanished(seen, rails) or _silent(memory)))
+        reason, remedy = "NotProven", ""
+        if is_final(seen.judged):
+            # A restart of the server may repair a failure, but not a wrong transport.
+            reason = "Failed" if seen.judged["verdict"] == "error" else "WrongTransport"
+            remedy = "" if cause else ". Run playbook verify, and restart the group"
+        return Condition(False, reason, f"{seen.judged['msg']}{remedy}", cause)
+    found = _fell(seen, rails) or (rdma and (_vanished(seen, rails) or _unused(seen, memory) or _silent(memory)))
     if found:
         return found
     waiting = {pod: why for pod, why in seen.others.items() if why}
@@ -115,18 +129,35 @@ def _vanished(seen: Seen, rails: tuple[Rail, ...]) -> Condition | None:
     return None
 
 
-def _fell(seen: Seen, memory: Memory) -> Condition | None:
-    for interface, mtu in seen.mtus.items():
-        highest = memory.mtus[interface] = max(mtu, memory.mtus.get(interface, 0))
-        if mtu < highest:
+def _fell(seen: Seen, rails: tuple[Rail, ...]) -> Condition | None:
+    for rail in rails:
+        mtu = seen.mtus.get(rail.interface, rail.mtu)
+        if mtu < rail.mtu:
             return Condition(
                 False,
                 "MtuFell",
-                f"{interface} has MTU {mtu} and had {highest}, so large messages are cut or lost. Set the VF's MTU to "
-                f"{highest}: playbook fabric",
+                f"{rail.interface} has MTU {mtu}, planned {rail.mtu}, so large messages are cut or lost. Set the VF's "
+                f"MTU to {rail.mtu}: playbook fabric",
                 "mtu_differs",
             )
     return None
+
+
+def _unused(seen: Seen, memory: Memory) -> Condition | None:
+    """Return a condition if RDMA has not been used since a link came back.
+
+    Connections survive a short loss of the link, and NCCL notices a longer one only when it sends. A small all-reduce
+    uses one rail only, so any rail of the rank counts.
+    """
+    if memory.sent_before is None or seen.rdma_bytes is None:
+        return None
+    # A driver that was loaded again counts from zero.
+    memory.sent_before = min(memory.sent_before, seen.rdma_bytes)
+    if seen.rdma_bytes - memory.sent_before >= _TOKENS * _BYTES_PER_TOKEN:
+        memory.sent_before = None
+        return None
+    said = "a rail had no link. It is back, but this rank has sent nothing by RDMA since. Wait for the next generation"
+    return Condition(False, "NotProven", said)
 
 
 def _count(seen: Seen, memory: Memory, now: float) -> None:

@@ -46,6 +46,7 @@ def plan_group(fabric: Mapping[str, Any], profile: Profile, settings: Settings) 
         models_dir=settings.models_dir,
         memory=profile.memory,
         load=profile.load,
+        mtu=fabric.get("mtu", 0),
     )
     if has_errors(findings):
         return plan, findings

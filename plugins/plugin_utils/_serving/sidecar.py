@@ -38,7 +38,8 @@ def _gate(entry: RankPlan, plan: Plan, options: PodOptions) -> str:
             "rank": entry.rank,
             "pods": [rank.pod for rank in plan.ranks],
             "rails": [
-                {"device": one.rdma_device, "interface": one.interface, "address": one.ip} for one in entry.networks
+                {"device": one.rdma_device, "interface": one.interface, "address": one.ip, "mtu": plan.mtu}
+                for one in entry.networks
             ],
             "expect": {
                 "networks": list(expect.networks),

@@ -33,7 +33,7 @@ GATE = {
     "instance": "g",
     "rank": 0,
     "pods": ["g-0-0", "g-1-0"],
-    "rails": [{"device": "mlx0", "interface": "lo", "address": "10.100.0.1"}],
+    "rails": [{"device": "mlx0", "interface": "lo", "address": "10.100.0.1", "mtu": 1500}],
     "expect": {"networks": ["IB"], "ranks": 1, "nodes": 2, "min_devices": 1, "complete": True, "gdr": None},
     "rdma": True,
     "port": 9,
@@ -206,6 +206,91 @@ def test_the_head_is_unready_while_another_rank_is_unproven_or_a_gid_is_missing(
     assert rank.step(20) == "GidMissing"
     rank.write("gids/3", "0000:0000:0000:0000:0000:ffff:0a64:0001")
     assert rank.step(20) == "Proven"
+
+
+def test_a_pulled_cable_is_announced_and_the_head_comes_back_after_a_generation(rank: Rank) -> None:
+    rank.write("state", "4: ACTIVE")
+    rank.nccl("1")
+    assert rank.step() == "Proven"
+    rank.write("state", "1: DOWN")
+    assert (rank.step(), rank.asked) == ("LinkDown", 0)
+    assert rank.api.conditions[-1].message.startswith("mlx0 has port state DOWN. ")
+    assert 'reason="LinkDown"' in rank.watch.text
+    rank.write("state", "4: ACTIVE")
+    assert (rank.step(), rank.asked) == ("NotProven", 1)
+    rank.write("counters/port_xmit_data", "2500")
+    assert rank.step() == "Proven"
+    assert rank.api.events == ["Proven", "LinkDown", "Proven"]
+
+
+def test_an_interface_without_carrier_has_no_link(rank: Rank) -> None:
+    rails = [{"device": "mlx0", "interface": "absent0", "address": "10.100.0.1", "mtu": 9000}]
+    gate = sidecar.Gate.parse(json.dumps(GATE | {"sysfs_root": str(rank.sysfs), "rails": rails}))
+    rank.watch = sidecar.Watch(gate, NcclFiles(rank.logs), rank.api)  # type: ignore[arg-type]
+    rank.nccl("1")
+    assert rank.step() == "LinkDown"
+    assert rank.api.conditions[-1].message.startswith("absent0 has no carrier. ")
+
+
+def test_a_link_that_goes_up_and_down_all_the_time_causes_few_events(
+    rank: Rank, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = [1000.0]
+    monkeypatch.setattr(sidecar.time, "time", lambda: clock[0])
+    rank.nccl("1")
+    for turn in range(50):
+        clock[0] += 3
+        rank.write("state", "1: DOWN" if turn % 2 else "4: ACTIVE")
+        rank.write("counters/port_xmit_data", str(1000 * turn))
+        assert rank.step() == ("LinkDown" if turn % 2 else "Proven")
+    assert len(rank.api.events) == 10
+    assert len(rank.api.conditions) == 50
+    clock[0] += 600
+    rank.write("state", "4: ACTIVE")
+    rank.write("counters/port_xmit_data", "50000")
+    rank.step()
+    assert len(rank.api.events) == 11
+
+
+def test_an_event_that_the_api_refused_is_sent_again(rank: Rank, monkeypatch: pytest.MonkeyPatch) -> None:
+    rank.nccl("1")
+    with monkeypatch.context() as away:
+
+        def refuse(*_words: Any) -> None:
+            raise OSError("connection reset")
+
+        away.setattr(rank.api, "add_event", refuse)
+        with pytest.raises(OSError, match="connection reset"):
+            rank.watch.step(3)
+    assert rank.step() == "Proven"
+    assert rank.api.events == ["Proven"]
+
+
+def test_metrics_show_what_the_rank_sees_while_the_api_is_away(rank: Rank, monkeypatch: pytest.MonkeyPatch) -> None:
+    rank.nccl("1")
+    rank.step()
+
+    def refuse(*_words: Any) -> None:
+        raise OSError("no route to host")
+
+    monkeypatch.setattr(rank.api, "pod", refuse)
+    monkeypatch.setattr(rank.api, "set_condition", refuse)
+    rank.write("state", "1: DOWN")
+    with pytest.raises(OSError, match="no route to host"):
+        rank.watch.step(6)
+    assert 'gb10_transport_proven{instance="g",rank="0"} 0' in rank.watch.text
+    assert 'reason="LinkDown"' in rank.watch.text
+
+
+def test_a_head_that_never_heard_of_the_other_ranks_is_not_proven(rank: Rank, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_name: str) -> None:
+        raise HTTPError("url", 403, "forbidden", Message(), None)
+
+    monkeypatch.setattr(rank.api, "pod", refuse)
+    rank.nccl("1")
+    with pytest.raises(HTTPError):
+        rank.watch.step(3)
+    assert rank.api.conditions[-1].message.endswith("g-1-0: the API server has not answered yet")
 
 
 def test_an_unreachable_api_is_asked_again(rank: Rank, monkeypatch: pytest.MonkeyPatch) -> None:

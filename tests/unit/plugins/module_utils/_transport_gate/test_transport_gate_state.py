@@ -17,7 +17,10 @@ from ansible_collections.gb10.cluster.plugins.module_utils._transport_gate.state
     unproven,
 )
 
-RAILS = (Rail("rocep1s0f0v0", "net1", "10.100.0.1"), Rail("roceP2p1s0f0v0", "net2", "10.101.0.1"))
+RAILS = (
+    Rail("rocep1s0f0v0", "net1", "10.100.0.1", 9000),
+    Rail("roceP2p1s0f0v0", "net2", "10.101.0.1", 9000),
+)
 GOOD = {
     "satisfied": True,
     "verdict": "ib",
@@ -85,14 +88,58 @@ def test_the_condition_names_the_probable_cause() -> None:
     assert look(judged=TCP | {"causes": [NO_DEVICE | {"confidence": 0.1}]}).cause == ""
 
 
-def test_an_mtu_that_fell_stays_wrong_until_it_is_back_even_over_a_restart() -> None:
+def test_an_mtu_below_the_plan_is_found_by_a_sidecar_that_has_just_started() -> None:
+    fallen = look(Memory(), mtus={"net1": 9000, "net2": 1500})
+    assert (fallen.reason, fallen.message[:35]) == ("MtuFell", "net2 has MTU 1500, planned 9000, so")
+    assert look(mtus={"net1": 9216, "net2": 9000}).proven
+    # An interface whose MTU cannot be read says nothing.
+    assert look(mtus={}).proven
+
+
+DOWN = ("net2 has no carrier",)
+
+
+def test_a_link_that_is_down_is_named_even_if_nccl_failed_because_of_it() -> None:
+    for judged in (GOOD, TCP, DEAD):
+        found = look(judged=judged, down=DOWN)
+        assert (found.proven, found.reason) == (False, "LinkDown")
+        assert found.message.startswith("net2 has no carrier. NCCL can send nothing")
+        assert "cable" in found.message
+    assert look(judged=TCP, down=DOWN, rdma=False).reason == "LinkDown"
+    assert look(start="", down=DOWN).reason == "NotStarted"
+
+
+@pytest.mark.parametrize(
+    ("counted", "reasons"),
+    [
+        # Nothing was sent since, then a generation used the rails.
+        ((7_000, 7_000, 7_900, 9_100), ["NotProven", "NotProven", "Proven"]),
+        # What was sent before the link came back does not count.
+        ((9_500, 9_500, 9_600, 90_000), ["NotProven", "NotProven", "Proven"]),
+        # The driver was loaded again.
+        ((7_000, 0, 5_000, 5_000), ["NotProven", "Proven", "Proven"]),
+        # A device without counters can prove nothing more.
+        ((None, None, None, None), ["Proven"] * 3),
+    ],
+)
+def test_a_link_that_is_back_counts_after_bytes_were_sent(counted: tuple[int | None, ...], reasons: list[str]) -> None:
     memory = Memory()
-    assert look(memory).proven
-    fallen = look(memory, start="2", mtus={"net1": 9000, "net2": 1500})
-    assert (fallen.reason, fallen.message[:33]) == ("MtuFell", "net2 has MTU 1500 and had 9000, s")
-    assert look(memory).proven
-    # Only a fall counts: the sidecar does not know the plan's MTU.
-    assert look(mtus={"net1": 1500}).proven
+    assert look(memory, rdma_bytes=1_000).proven
+    for sent in (1_000, counted[0]):
+        assert look(memory, rdma_bytes=sent, down=DOWN).reason == "LinkDown"
+    found = [look(memory, rdma_bytes=each) for each in counted[1:]]
+    assert [each.reason for each in found] == reasons
+    # Over TCP, the connections themselves notice the loss.
+    memory = Memory()
+    look(memory, rdma=False, rdma_bytes=5, down=DOWN)
+    assert look(memory, rdma=False, rdma_bytes=5).proven
+
+
+def test_a_start_after_the_link_came_back_is_a_new_proof() -> None:
+    memory = Memory()
+    look(memory, rdma_bytes=5, down=DOWN)
+    assert look(memory, rdma_bytes=5).reason == "NotProven"
+    assert look(memory, rdma_bytes=5, start="2").proven
 
 
 def count(memory: Memory, steps: list[tuple[float, float | None, int | None]]) -> list[str]:

@@ -188,7 +188,7 @@ def test_the_sidecar_knows_what_its_rank_has_to_prove() -> None:
     gate = sidecar_settings(rendered(pods.PodOptions(sysfs_root="/run/sys")), 2)
     assert (gate.rank, gate.pod, gate.rdma, gate.port, gate.metrics_port) == (2, PODS[2], True, 30000, 30002)
     assert gate.pods == PODS
-    assert gate.rails[1] == Rail("roceP2p1s0f0v0", "net2", "10.101.0.3")
+    assert gate.rails[1] == Rail("roceP2p1s0f0v0", "net2", "10.101.0.3", 9000)
     assert expectation(gate.expect) == Expectation(
         networks=("IB", "IBext*"), ranks=1, nodes=4, min_devices=2, complete=True
     )
