@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Run two virtual machines with one SR-IOV network card each, joined by a cable; containers cannot have SR-IOV.
+"""Run two virtual machines with one SR-IOV network card each, or a ring of more; containers cannot have SR-IOV.
 
 Real: SR-IOV (QEMU's igb), the kernel's GID tables, netplan, reboots, RDMA verbs and perftest. Simulated: soft-RoCE
 instead of a ConnectX, so bandwidth figures mean nothing. Without KVM a boot takes almost a minute.
@@ -44,13 +44,13 @@ class Vm:
         """File in which QEMU writes its process id."""
         return self.directory / f"{self.name}.pid"
 
-    def socket(self) -> Path:
-        """Return this end of the cable."""
-        return self.directory / f"{self.name}.sock"
+    def socket(self, card: int) -> Path:
+        """Return the end of the cable in a card."""
+        return self.directory / f"{self.name}.{card}.sock"
 
 
 class Vms:
-    """All machines of one state directory."""
+    """All machines of one state directory. Two have one cable; more form a ring, card 0 to card 1 of the next one."""
 
     def __init__(self, state: Path, count: int = 2) -> None:
         self.state = state
@@ -60,7 +60,15 @@ class Vms:
 
     def start(self) -> None:
         """Boot all machines from fresh disks and wait for ssh. Raises VmError."""
-        for vm, peer in zip(self.vms, [*self.vms[1:], self.vms[0]], strict=True):
+        for vm in self.vms:
+            cards: list[object] = []
+            for card, peer in enumerate(self.peers(vm)):
+                cards += [
+                    "-device", f"pcie-root-port,id=rp{card},chassis={card + 1}",
+                    "-netdev", f"dgram,id=n{card},local.type=unix,local.path={vm.socket(card)},"
+                    f"remote.type=unix,remote.path={peer}",
+                    "-device", f"igb,bus=rp{card},netdev=n{card},mac=52:54:00:aa:0{card}:0{vm.number},romfile=",
+                ]  # fmt: skip
             disk = self.state / f"{vm.name}.qcow2"
             run("qemu-img", "create", "-q", "-f", "qcow2", "-F", "raw", "-b", self.image / "disk.img", disk)
             run(
@@ -70,14 +78,15 @@ class Vms:
                 "-drive", f"file={disk},if=virtio,cache=unsafe",
                 "-netdev", f"user,id=m,restrict=on,hostfwd=tcp:127.0.0.1:{vm.port}-:22",
                 "-device", "virtio-net-pci,netdev=m,romfile=",
-                "-device", "pcie-root-port,id=rp0,chassis=1",
-                "-netdev", f"dgram,id=n0,local.type=unix,local.path={vm.socket()},"
-                f"remote.type=unix,remote.path={peer.socket()}",
-                "-device", f"igb,bus=rp0,netdev=n0,mac=52:54:00:aa:00:0{vm.number},romfile=",
-                "-display", "none", "-nodefaults", "-serial", f"file:{self.state / vm.name}.console",
+                *cards, "-display", "none", "-nodefaults", "-serial", f"file:{self.state / vm.name}.console",
                 "-daemonize", "-pidfile", vm.pidfile,
             )  # fmt: skip
         self.wait()
+
+    def peers(self, vm: Vm) -> list[Path]:
+        """Return the other end of each cable of a machine, by card."""
+        after, before = self.vms[vm.number % len(self.vms)], self.vms[vm.number - 2]
+        return [after.socket(0)] if len(self.vms) == 2 else [after.socket(1), before.socket(0)]
 
     def wait(self, patience: float = 900, boot_ids: dict[str, str] | None = None) -> None:
         """Wait until all machines have booted; with ``boot_ids`` until they have booted again."""
@@ -121,14 +130,25 @@ class Vms:
 
     def inventory(self) -> Path:
         """Write an ordinary inventory of the machines; JSON is YAML."""
-        hosts = {vm.name: {"ansible_host": "127.0.0.1", "ansible_port": vm.port, "gb10_node_id": vm.number}
-                 for vm in self.vms}  # fmt: skip
+        hosts: dict[str, dict[str, object]] = {
+            vm.name: {"ansible_host": "127.0.0.1", "ansible_port": vm.port, "gb10_node_id": vm.number}
+            for vm in self.vms
+        }
+        port = {"pf": "enp1s0", "pf_rdma": "rocep1s0"}
+        fabric: dict[str, object] = {"gb10_fabric_rails": [{"name": "rail0", **port, "network": "10.100.0.0/16"}]}
+        if len(self.vms) > 2:
+            rails = []
+            for one, two in zip(self.vms, [*self.vms[1:], self.vms[0]], strict=True):
+                rail, members = f"ring{one.number}{two.number}", [one.name, two.name]
+                rails.append({"name": rail, **port, "network": f"10.10{one.number}.0.0/16", "hosts": members})
+                hosts[two.name]["gb10_fabric_pfs"] = {rail: {"name": "enp2s0", "rdma_device": "rocep2s0"}}
+            fabric = {"gb10_fabric_topology": "ring", "gb10_fabric_rails": rails}
         variables = {
             "ansible_user": "root",
             "ansible_ssh_common_args": " ".join(self.ssh_options()),
             "ansible_python_interpreter": "/usr/bin/python3",
             "ansible_timeout": 120,
-            "gb10_fabric_rails": [{"name": "rail0", "pf": "enp1s0", "pf_rdma": "rocep1s0", "network": "10.100.0.0/16"}],
+            **fabric,
             "gb10_fabric_vf_count": 2,
             "gb10_fabric_mtu": 9000,
             "gb10_results_dir": str(self.state),

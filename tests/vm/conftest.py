@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Start two virtual machines for all tests of this directory."""
+"""Start the virtual machines of each file of tests."""
 
 from __future__ import annotations
 
@@ -18,14 +18,24 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "collections"))
 from vms import Vms
 
 
-@pytest.fixture(scope="session")
-def machines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Vms]:
-    """Return two booted, untouched machines; remove them at the end."""
+def _running(directory: Path, count: int) -> Iterator[Vms]:
     if os.geteuid() != 0:
         pytest.fail("building the machines' disk needs root: run these tests with sudo")
-    made = Vms(tmp_path_factory.mktemp("vm"))
+    made = Vms(directory, count)
     try:
         made.start()
         yield made
     finally:
         made.stop()
+
+
+@pytest.fixture(scope="module")
+def machines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Vms]:
+    """Return two booted, untouched machines; remove them at the end."""
+    yield from _running(tmp_path_factory.mktemp("vm"), 2)
+
+
+@pytest.fixture(scope="module")
+def ring(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Vms]:
+    """Return three booted, untouched machines, each with a cable to both others; remove them at the end."""
+    yield from _running(tmp_path_factory.mktemp("ring"), 3)

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from .._host import system
@@ -20,7 +21,9 @@ from .._host import system
 IPV6_HEADERS = 48  # bytes: IPv6 header 40, ICMPv6 header 8
 ETHERNET_MTU = 1500
 # A switch answers a new neighbour with four announcements, one per second (IEEE 802.1AB-2009, 9.2.5.19, txFastInit).
+# lldpd does so only if the neighbour has an LLDP-MED class (lldpd 1.0.18, lldpd_decode), else it answers within 30 s.
 LLDP_WAIT_S = 5
+LLDP_CLASS = ("-M", "1")  # generic endpoint
 # "64 bytes from fe80::4ab0:2dff:fe00:100%enp1s0f0np0: icmp_seq=1 ttl=64 time=0.1 ms"
 _ANSWER = re.compile(r"bytes from (fe80:[0-9a-f:]+)%")
 
@@ -28,8 +31,9 @@ _ANSWER = re.compile(r"bytes from (fe80:[0-9a-f:]+)%")
 def look(port: Mapping[str, Any], own: Collection[str]) -> dict[str, Any]:
     """Return the MACs that answer on the link of a port, and the largest packet that passes to the first of them.
 
-    Every IPv6 host answers a ping to all nodes of the link from its link-local address. ``own`` are the MACs of this
-    host, whose VFs on the same port answer too. ``mtu_passes`` is None if it is unknown, and 0 if no packet passes.
+    Every IPv6 host answers a ping to all nodes of the link from its link-local address. ``own`` are the MACs that are
+    at this end of the cable: the port's VFs answer too. ``mtu_passes`` is None if it is unknown, and 0 if no packet
+    passes.
     """
     seen: dict[str, Any] = {"neighbours": [], "mtu_passes": None}
     if not port["carrier"]:
@@ -63,9 +67,11 @@ def look_everywhere(ports: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
         {**port, "mac": macs.get(port["name"], ""), "link_local": _has_link_local(links.get(port["name"], {}))}
         for port in ports
     ]
+    # Another port of this host is at the other end if a cable joins two of its cages.
+    near = set(macs.values()) - {port["mac"] for port in every}
     with lldp([port["name"] for port in every]) as announced, ThreadPoolExecutor(max(1, len(every))) as pool:
-        seen = list(pool.map(lambda port: look(port, macs.values()), every))
-        heard = announced()
+        seen = list(pool.map(lambda port: look(port, {*near, port["mac"]}), every))
+        heard = announced(near)
     return [_join(port, found, heard.get(port["name"], {})) for port, found in zip(every, seen, strict=True)]
 
 
@@ -80,36 +86,40 @@ def addresses(link: Mapping[str, Any]) -> list[str]:
 
 
 def _join(port: Mapping[str, Any], found: Mapping[str, Any], heard: Mapping[str, Any]) -> dict[str, Any]:
-    macs = [*found["neighbours"], *heard.get("macs", ())]
+    macs = [*found["neighbours"], *(mac for mac in heard.get("macs", ()) if mac != port["mac"])]
     names = {key: value for key, value in heard.items() if key != "macs"}
     return {**port, **found, **names, "neighbours": list(dict.fromkeys(macs))}
 
 
 @contextmanager
-def lldp(ports: Sequence[str]) -> Iterator[Callable[[], dict[str, dict[str, Any]]]]:
-    """Yield a function that returns what switches and hosts announce on the ports; it waits for their announcements.
+def lldp(ports: Sequence[str]) -> Iterator[Callable[[Collection[str]], dict[str, dict[str, Any]]]]:
+    """Yield a function that returns what switches and hosts announce on the ports, except those with the given MACs.
+
+    It waits for their announcements.
 
     A running lldpd is asked. If it is installed and does not run, an instance of our own runs meanwhile, which
     announces this host on these ports only and leaves the service as it is.
     """
     if system.is_active("lldpd.service"):
-        yield lambda: _ask([])
+        yield lambda own: _ask([], own)
         return
     if not ports or not shutil.which("lldpd"):
-        yield dict
+        yield lambda own: {}
         return
     with tempfile.TemporaryDirectory(prefix="gb10-lldp-", dir="/run") as place:
+        # lldpd starts paused, and its unprivileged process must reach the socket to resume.
+        Path(place).chmod(0o755)
         files = ["-u", f"{place}/socket", "-p", f"{place}/pid"]
         # -d keeps it in the foreground. system.run would wait for its end.
         with subprocess.Popen(  # pylint: disable=ansible-bad-function
-            ["lldpd", "-d", *files, "-I", ",".join(ports)],
+            ["lldpd", "-d", *LLDP_CLASS, *files, "-I", ",".join(ports)],
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         ) as process:  # fmt: skip
             started = time.monotonic()
 
-            def announced() -> dict[str, dict[str, Any]]:
+            def announced(own: Collection[str]) -> dict[str, dict[str, Any]]:
                 time.sleep(max(0.0, LLDP_WAIT_S - (time.monotonic() - started)))
-                return _ask(files[:2])
+                return _ask(files[:2], own)
 
             try:
                 yield announced
@@ -117,26 +127,29 @@ def lldp(ports: Sequence[str]) -> Iterator[Callable[[], dict[str, dict[str, Any]
                 process.terminate()
 
 
-def _ask(where: Sequence[str]) -> dict[str, dict[str, Any]]:
+def _ask(where: Sequence[str], own: Collection[str]) -> dict[str, dict[str, Any]]:
     try:
-        return parse_lldp(system.run(["lldpctl", *where, "-f", "json0"]).stdout)
+        return parse_lldp(system.run(["lldpctl", *where, "-f", "json0"]).stdout, own)
     except (system.HostError, ValueError):
         return {}
 
 
-def parse_lldp(text: str) -> dict[str, dict[str, Any]]:
+def parse_lldp(text: str, own: Collection[str] = ()) -> dict[str, dict[str, Any]]:
     """Return what each interface hears, from ``lldpctl -f json0``: the switch and its port, and MACs of other ports.
 
     json0 makes every element a list. A port announces its name or its MAC. The capability Bridge distinguishes a switch
-    from a host.
+    from a host. A running lldpd also announces on the VFs of a port, with MACs in ``own``, and the port hears them.
     """
     found: dict[str, dict[str, Any]] = {}
     for lldp_list in json.loads(text or "{}").get("lldp", []):
         for interface in lldp_list.get("interface", []):
             chassis, port = _first(interface.get("chassis")), _first(interface.get("port"))
             kinds = {entry.get("type") for entry in chassis.get("capability", []) if entry.get("enabled")}
+            macs = [entry["value"].lower() for entry in port.get("id", []) if entry.get("type") == "mac"]
+            if not set(macs).isdisjoint(own):
+                continue
             heard = found.setdefault(str(interface.get("name")), {"macs": []})
-            heard["macs"] += [entry["value"].lower() for entry in port.get("id", []) if entry.get("type") == "mac"]
+            heard["macs"] += macs
             if "Bridge" in kinds:
                 heard |= {"switch": _value(chassis, "name", "id"), "switch_port": _value(port, "descr", "id")}
     return found

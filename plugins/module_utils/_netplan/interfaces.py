@@ -102,14 +102,12 @@ def render_netplan(desired: Iterable[Interface]) -> str:
 
 
 def sysctls(desired: Iterable[Interface]) -> dict[str, int]:
-    """Return the sysctls of interfaces with addresses, keyed as in /proc/sys (``net/ipv4/conf/NAME/arp_ignore``)."""
+    """Return the sysctls, keyed as in /proc/sys (``net/ipv4/conf/NAME/arp_ignore``).
+
+    A PF without an address needs them too, else it answers for the addresses of its VFs.
+    """
     every = list(desired)
-    found = {
-        f"net/ipv4/conf/{interface.name}/{key}": value
-        for interface in every
-        if interface.addresses
-        for key, value in SYSCTLS.items()
-    }
+    found = {f"net/ipv4/conf/{interface.name}/{key}": value for interface in every for key, value in SYSCTLS.items()}
     return found | {f"net/ipv4/conf/{name}/forwarding": 1 for name in forwarding(every)}
 
 

@@ -151,6 +151,12 @@ def _check_cables(cables: Mapping[tuple[str, str], Sequence[Segment]], topology:
     for (one, two), halves in cables.items():
         first, second = halves[0]
         key = f"{one} - {two}"
+        if first.host == second.host:
+            # Both halves of one cage see each other through a switch.
+            if one != two:
+                reason = f"two ports of {first.host} see each other: a cable joins them, or one switch has both"
+                yield _finding("loop", key, first.name, reason, "Connect each cage to another host.", first.host)
+            continue
         between[first.host, second.host].append(key)
         if first.cage is None or second.cage is None:
             continue

@@ -42,6 +42,13 @@ def test_a_host_announces_the_mac_of_its_port() -> None:
     }
 
 
+def test_announcements_of_own_vfs_are_left_out() -> None:
+    own = interface("enp1s0f0np0", "Bridge")
+    own["port"] = [{"id": [{"type": "mac", "value": "02:00:00:00:01:00"}], "descr": [{"value": "enp1s0f0v0"}]}]
+    text = json.dumps({"lldp": [{"interface": [own]}]})
+    assert parse_lldp(text, {"02:00:00:00:01:00"}) == {}
+
+
 @pytest.mark.parametrize("text", ["", "{}", '{"lldp": []}', '{"lldp": [{}]}'])
 def test_a_host_without_announcements_hears_nothing(text: str) -> None:
     assert parse_lldp(text) == {}
@@ -82,7 +89,7 @@ def test_an_installed_lldpd_is_asked_and_started_for_the_moment(monkeypatch: pyt
     monkeypatch.setattr(time, "sleep", lambda _seconds: None)
     monkeypatch.setattr(Daemon, "started", [])
     with neighbours.lldp(["enp1s0f0np0", "enp1s0f1np1"]) as announced:
-        assert announced()["enp1s0f0np0"]["switch"] == "crs812"
+        assert announced(())["enp1s0f0np0"]["switch"] == "crs812"
     assert len(Daemon.started) == (not running)
     for argv in Daemon.started:
         assert argv[-2:] == ["-I", "enp1s0f0np0,enp1s0f1np1"], "only the fabric's ports"
@@ -93,4 +100,4 @@ def test_without_lldpd_nothing_is_heard(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(system, "is_active", lambda _unit: False)
     monkeypatch.setattr(shutil, "which", lambda _name: None)
     with neighbours.lldp(["enp1s0f0np0"]) as announced:
-        assert announced() == {}
+        assert announced(()) == {}

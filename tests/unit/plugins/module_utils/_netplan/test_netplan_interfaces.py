@@ -69,11 +69,11 @@ def test_nothing_is_written_for_a_bad_name_or_address(vf: dict[str, Any]) -> Non
         interfaces.interfaces([], [vf], 9000)
 
 
-def test_each_vf_answers_only_for_itself() -> None:
+def test_each_vf_answers_only_for_itself_and_a_pf_for_none() -> None:
+    names = ("enp1s0f0np0", "enp1s0f0v0")
+    values = {"arp_ignore": 1, "arp_announce": 2, "rp_filter": 2}
     assert interfaces.sysctls(DESIRED) == {
-        "net/ipv4/conf/enp1s0f0v0/arp_ignore": 1,
-        "net/ipv4/conf/enp1s0f0v0/arp_announce": 2,
-        "net/ipv4/conf/enp1s0f0v0/rp_filter": 2,
+        f"net/ipv4/conf/{name}/{key}": value for name in names for key, value in values.items()
     }
     assert "-net/ipv4/conf/enp1s0f0v0/arp_ignore = 1\n" in interfaces.render_sysctl(DESIRED)
 

@@ -60,6 +60,7 @@ MISWIRED: list[tuple[str, list[tuple[End, ...]], list[str]]] = [
     ("one half", [*ring(3)[1:]], ["half_missing", "inventory"]),
     ("other cage", [*cable((1, 1), (2, 1)), *cable((2, 0), (3, 1)), *cable((3, 0), (1, 0))], ["inventory"]),
     ("two cables", [*cable((1, 0), (2, 1)), *cable((1, 1), (2, 0))], ["double", "inventory"]),
+    ("one host", [*cable((1, 0), (1, 1)), *ring(3)[2:4]], ["loop", "inventory"]),
     ("no cable", [], ["inventory"]),
 ]
 
