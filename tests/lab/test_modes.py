@@ -32,7 +32,7 @@ WEIGHTS = r"printf '\2\0\0\0\0\0\0\0{}' >"
 LOOK = """
 echo uid $(id -u); sed -n 's/^CapEff:/caps/p;s/^Seccomp:/seccomp/p;s/^NoNewPrivs:/locked/p' /proc/self/status
 echo verbs $(ls /dev/infiniband 2>/dev/null | grep -c uverbs)
-echo token $(ls /var/run/secrets/kubernetes.io 2>/dev/null | wc -l)
+echo token $(ls /var/run/secrets/kubernetes.io /var/run/secrets/gb10 2>/dev/null | wc -l)
 cat /srv/models/google--gemma-4-31B-it/config.json
 touch /srv/models/x 2>/dev/null && echo models writable || echo models closed
 touch /opt/gb10-cache/x && echo cache writable

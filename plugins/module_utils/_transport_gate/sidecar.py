@@ -249,6 +249,9 @@ def serve_metrics(watch: Watch) -> ThreadingHTTPServer:
     """Answer Prometheus in a thread of its own."""
 
     class Metrics(BaseHTTPRequestHandler):
+        # Every connection is a thread: many idle ones would take the container's memory.
+        timeout = 10
+
         def do_GET(self) -> None:
             body = watch.text.encode()
             self.send_response(200 if self.path == "/metrics" else 404)

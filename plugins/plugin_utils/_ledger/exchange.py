@@ -177,7 +177,8 @@ def exchanged(group: Iterable[Collective], split: Split) -> Bytes:
         messages = (ranks - 1) * (2 if kind == "reduce" else 1)
         share = messages / ranks * size
         most = max(2 * share, (ranks - 1) * size) if kind == "reduce" else 2 * share
-        low += 2 * number * (share + messages * _LEAST)
+        # Only the last stage of a pipeline gathers logits.
+        low += 0 if kind == "gather" and split.pp > 1 else 2 * number * (share + messages * _LEAST)
         usual += 2 * number * (share * (2 if size <= _LL_UP_TO else 1) + messages * _USUAL)
         high += 2 * number * (most + messages * _MOST)
     return Bytes(low, usual, high)

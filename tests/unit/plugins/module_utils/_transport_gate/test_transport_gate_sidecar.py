@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import subprocess
 import sys
 import urllib.request
@@ -345,7 +346,7 @@ def test_what_is_sent_to_the_api(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert (sent[2][3]["type"], sent[2][3]["reason"]) == ("Warning", "TransportWrongTransport")
 
 
-def test_prometheus_gets_the_metrics_and_nothing_else(rank: Rank) -> None:
+def test_prometheus_gets_the_metrics_and_nothing_else(rank: Rank, monkeypatch: pytest.MonkeyPatch) -> None:
     rank.nccl("1")
     rank.step()
     server = sidecar.serve_metrics(rank.watch)
@@ -355,6 +356,10 @@ def test_prometheus_gets_the_metrics_and_nothing_else(rank: Rank) -> None:
             assert b"gb10_transport_proven" in answer.read()
         with pytest.raises(HTTPError, match="404"):
             urllib.request.urlopen(f"{url}/token", timeout=5)
+        # A client that asks nothing is sent away.
+        monkeypatch.setattr(server.RequestHandlerClass, "timeout", server.RequestHandlerClass.timeout / 100)
+        with socket.create_connection(server.server_address, timeout=5) as idle:
+            assert idle.recv(1) == b""
     finally:
         server.shutdown()
         server.server_close()

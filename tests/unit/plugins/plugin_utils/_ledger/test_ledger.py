@@ -139,6 +139,17 @@ def test_the_work_of_a_window_comes_from_the_counters() -> None:
         work_between(before, restarted)
 
 
+def test_a_stage_of_a_pipeline_that_gathers_no_logits_moves_enough_bytes() -> None:
+    shape = Shape.read(LLAMA | {"vocab_size": 151936})
+    # What a rank of the first stage exchanges with protocol Simple: 16 of 32 layers, the embedding, and the hidden
+    # states with the residual for the second stage.
+    reduces, send = 33 * 2 * 64 * 8192, 2 * 64 * 8192
+    predicted = predict(shape, Split(nodes=4, tp=2, pp=2), Work(0, 0, 64, 1))
+    assert judge(predicted, reduces + send, 0).verdict == "rdma"
+    # Without a pipeline every rank gathers them.
+    assert predict(shape, TP2, Work(0, 0, 64, 1)).low > 2 * 65 * 64 * 8192 + 64 * 151936
+
+
 NEEDED = Bytes(100e6, 150e6, 200e6)
 
 
