@@ -61,6 +61,18 @@ def _refuse(plan: Mapping[str, Any], options: Mapping[str, Any]) -> None:
         raise AnsibleActionFail(
             "there is no serving plan to verify. Run role serving_plan before role nccl_verify, as playbook verify does"
         )
+    for name in ("min_busbw", "max_latency"):
+        limits = options[name]
+        if unknown := sorted(limits.keys() - {"rdma", "tcp"}):
+            raise AnsibleActionFail(
+                f"nccl_verify_{name} has the key {unknown[0]}, which is not a class of transport and would limit "
+                "nothing. Use rdma or tcp"
+            )
+        if any(map(float, limits.values())) and not options["bandwidth_bytes"]:
+            raise AnsibleActionFail(
+                f"nccl_verify_{name} is {dict(limits)}, but nccl_verify_bandwidth_bytes is 0, so nothing is measured. "
+                "Set nccl_verify_bandwidth_bytes to 67108864, or run playbook latency"
+            )
     if options["bandwidth_bytes"] > LARGEST_BUFFER:
         raise AnsibleActionFail(
             f"nccl_verify_bandwidth_bytes is {options['bandwidth_bytes']}, more than 4 GB. A GB10 takes the buffer "

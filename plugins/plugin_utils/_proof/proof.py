@@ -173,12 +173,17 @@ class Proof:
             raise NotProved(self.judged["msg"])
 
     def _compare_counters(self) -> None:
-        if not self._before:
-            return
-        self.progress.begin("Compare the counters with the verdict")
         verdict, kind = self.judged["verdict"], self.judged["transport_class"]
         moved = self._moved()
         # If the expectation allows logs without evidence, only the bytes can prove the planned transport.
+        if verdict == "unknown" and self.active and not self._ledger.entries:
+            raise NotProved(
+                f"no log names a transport, and the bytes can't prove one: {self._ledger.as_dict()['msg']}. Leave "
+                "nccl_verify_counters on, and remove allow_unknown from nccl_verify_expect where NCCL writes logs"
+            )
+        if not self._before:
+            return
+        self.progress.begin("Compare the counters with the verdict")
         planned = "rdma" if self.plan["transport"] == "roce" else "tcp"
         if kind == "unknown" and (against := self._ledger.doubt(planned, "plan")):
             raise NotProved(against)

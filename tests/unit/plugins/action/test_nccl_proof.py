@@ -197,6 +197,14 @@ FAILURES = {
         {"logs": {"g-0-0": [SILENT], "g-1-0": [SILENT]}, "pods": Pods(rdma=0, tcp=90_000_000), "expect": BY_BYTES},
         ["the plan says rdma, the bytes of g-0-0 say tcp: ", "Doubt the plan: a library without a log line"],
     ),
+    "NCCL may say nothing, and nothing can be predicted": (
+        {"logs": {"g-0-0": [SILENT], "g-1-0": [SILENT]}, "pods": Pods(config=""), "expect": BY_BYTES},
+        ["no log names a transport, and the bytes can't prove one: not predicted: the pod has no config.json"],
+    ),
+    "NCCL may say nothing, and nothing is counted": (
+        {"logs": {"g-0-0": [SILENT], "g-1-0": [SILENT]}, "counters": False, "expect": BY_BYTES},
+        ["no log names a transport, and the bytes can't prove one", "nccl_verify_counters"],
+    ),
     "late": (
         {"pods": Pods(p50=80.0), "bandwidth_bytes": 1000, "max_latency": {"rdma": 50}},
         ["an all-reduce of 8192 bytes over ib takes 80.0 microseconds (p99 99.0), 50.0 or less was expected"],
@@ -280,6 +288,11 @@ def test_an_incomplete_group_is_refused(prove: Any) -> None:
         prove(names=())
     with pytest.raises(AnsibleActionFail, match="there is no serving plan to verify"):
         prove(plan={})
+    for limit in ("min_busbw", "max_latency"):
+        with pytest.raises(AnsibleActionFail, match=f"nccl_verify_{limit} .* nccl_verify_bandwidth_bytes is 0"):
+            prove(**{limit: {"rdma": 12}})
+        with pytest.raises(AnsibleActionFail, match=f"nccl_verify_{limit} has the key rmda"):
+            prove(bandwidth_bytes=1000, **{limit: {"rmda": 12}})
     with pytest.raises(AnsibleActionFail, match="more than 4 GB"):
         prove(bandwidth_bytes=16 * 10**9)
 
