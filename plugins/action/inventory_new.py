@@ -15,7 +15,8 @@ from ansible_collections.gb10.cluster.plugins.module_utils._common.findings impo
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import ControllerAction
 from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.cabling import draw, ports_of
 from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.inventory import Machine, compose, render
-from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.plan import format_plan, plan_fabric
+from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.plan import plan_fabric
+from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.tables import format_plan
 from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.variables import plain
 
 
@@ -62,4 +63,7 @@ class ActionModule(ControllerAction):
             format_findings(findings),
         ]
         text = "\n".join(filter(None, told))
-        return {"changed": True, "failed": has_errors(findings), "path": str(path), "files": files, "msg": text}
+        result = {"changed": True, "path": str(path), "msg": text}
+        if has_errors(findings):
+            return result | {"failed": True, "findings": [finding.as_dict() for finding in findings]}
+        return result | {"files": files}

@@ -55,8 +55,8 @@ class ActionModule(ControllerAction):
         examined = examine(sweep, options["profile_dirs"], options["sglang_version"])
         planned = examined.planned
         if has_errors(examined.findings):
-            said = f"The sweep {path} is invalid; nothing was measured."
-            raise AnsibleActionFail(f"{said}\n{format_findings(examined.findings)}")
+            text = f"The sweep {path} is invalid; nothing was measured.\n{format_findings(examined.findings)}"
+            return {"failed": True, "findings": [finding.as_dict() for finding in examined.findings], "msg": text}
         cells = [c.as_dict() for c in planned.cells]
         records = current(read_journal(options["journal"]), {"cells": cells, "workloads": sweep["workloads"]})
         left = [

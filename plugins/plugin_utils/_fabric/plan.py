@@ -11,15 +11,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from ipaddress import IPv4Network, IPv6Network
-from itertools import combinations
 from typing import Any
 
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding, sort_findings
-from ansible_collections.gb10.cluster.plugins.module_utils._common.tables import align
 from ansible_collections.gb10.cluster.plugins.module_utils._host.interfaces import vf_netdev
 
-from .checks import LARGEST_RING, check_fabric, check_plan
-from .links import shared_rails, unlinked
+from .checks import check_fabric, check_plan
 from .model import (
     Fabric,
     Host,
@@ -141,38 +138,3 @@ def _plan_network(fabric: Fabric, rail: Rail, vf: VfPlan) -> NetworkPlan:
         subnet=str(vf_subnet(fabric, rail, vf.vf_index)),
         subnet6=None if subnet6 is None else str(subnet6),
     )
-
-
-def format_plan(plan: Plan) -> str:
-    """Return the plan as a table with one line per host and rail, below a summary line for all of them."""
-    rows: list[tuple[str, ...]] = [("host", "id", "rail", "PF", "RDMA device", "VFs", "addresses")]
-    for name, host in plan.hosts.items():
-        for pf in host.pfs:
-            vfs = [vf for vf in host.vfs if vf.rail == pf.rail]
-            known = (name, str(host.node_id), pf.rail, pf.name, pf.rdma_device, str(len(vfs)))
-            rows.append((*known, _ends([f"{vf.address}/{vf.prefix}" for vf in vfs])))
-            addresses6 = [f"{vf.address6}/{vf.prefix6}" for vf in vfs if vf.address6]
-            if addresses6:
-                rows.append((*[""] * len(known), _ends(addresses6)))
-    total = sum(len(host.vfs) for host in plan.hosts.values())
-    title = (
-        f"{len(plan.hosts)} hosts, {len(plan.rails)} rails, {total} VFs, {len(plan.networks)} NADs; "
-        f"MTU {plan.mtu}, {plan.scheme}, {plan.topology}{', transit' if plan.transit else ''}"
-    )
-    return "\n".join([title, *align(rows), *_cables(plan)])
-
-
-def _cables(plan: Plan) -> list[str]:
-    """Return a line per pair of hosts with a cable and one for those without, for few hosts without a common rail."""
-    rails = {name: tuple(pf.rail for pf in host.pfs) for name, host in plan.hosts.items()}
-    if not 2 <= len(rails) <= LARGEST_RING or shared_rails(rails, *rails):
-        return []
-    pairs = [(pair, shared) for pair in combinations(rails, 2) if (shared := shared_rails(rails, *pair))]
-    missing = "; ".join(" and ".join(pair) for pair in unlinked(rails, list(rails)))
-    lines = [f"{' and '.join(pair)}: {', '.join(shared)}" for pair, shared in pairs]
-    return [*lines, f"no cable: {missing}"] if missing else lines
-
-
-def _ends(texts: list[str]) -> str:
-    """Return the first and the last text."""
-    return " … ".join(dict.fromkeys([*texts[:1], *texts[-1:]]))

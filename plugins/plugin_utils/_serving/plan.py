@@ -20,6 +20,9 @@ from .checks import check, select_vfs
 from .env import fabric_env, log_env, platform_env
 from .model import Expectation, NetworkAttachment, Plan, Profile, RankPlan, Rendezvous, Service, Settings
 
+# Columns, so that a command fits a terminal beside the indent of Ansible's message.
+_COMMAND_WIDTH = 110
+
 
 def plan_group(fabric: Mapping[str, Any], profile: Profile, settings: Settings) -> tuple[Plan, list[Finding]]:
     """Return the serving plan and its findings; with an error the plan has no ranks, so that no part of it is run."""
@@ -149,4 +152,25 @@ def summarize(plan: Plan) -> list[str]:
         + (", ".join(f"{n.interface} {n.address} ({n.rdma_device})" for n in rank.networks) or "no fabric")
         for rank in plan.ranks
     ]
-    return [*ranks, *(f"command of rank 0: {shlex.join(rank.argv)}" for rank in plan.ranks[:1]), *plan.memory]
+    return [
+        *ranks,
+        *(line for rank in plan.ranks[:1] for line in _command("command of rank 0:", rank.argv)),
+        *plan.memory,
+    ]
+
+
+def _command(title: str, argv: Sequence[str]) -> list[str]:
+    """Return a title and a command in lines that fit a terminal; a flag and its value share a line."""
+    parts: list[str] = []
+    for word in map(shlex.quote, argv):
+        if parts and not word.startswith("--"):
+            parts[-1] += f" {word}"
+        else:
+            parts.append(word)
+    lines = [title, " "]
+    for part in parts:
+        if len(lines[-1]) + len(part) > _COMMAND_WIDTH and lines[-1].strip():
+            lines[-1] += " \\"
+            lines.append("   ")
+        lines[-1] += f" {part}"
+    return lines

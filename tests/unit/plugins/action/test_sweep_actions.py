@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import yaml
 from _published import resolver
+from ansible_collections.gb10.cluster.plugins.action.sweep_plan import ActionModule
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sweep import plan as sweep_plan
 
 ROOT = Path(__file__).resolve().parents[4]
@@ -133,17 +134,21 @@ def test_cells_with_different_environments_or_images_are_not_merged(tmp_path: Pa
     assert [cell["status"] for cell in answer["cells"]] == ["run"] * 4
 
 
+def refusal(task: dict[str, Any]) -> str:
+    """Return what the action displays for a sweep that it refuses; the task's own message only names the errors."""
+    options = {"sweep_dirs": [], "profile_dirs": [], "sglang_version": "", **task["gb10.cluster.sweep_plan"]}
+    made = ActionModule.__new__(ActionModule).act(options, {})
+    assert made["failed"] and made["findings"] and "nothing was measured" in made["msg"]
+    return str(made["msg"])
+
+
 def test_a_sweep_of_which_nothing_can_run_is_refused_with_every_reason(tmp_path: Path) -> None:
     wrong = [{"preset": "winer"}, {"preset": "mpt"}]
-    unknown = sweep_file(tmp_path, include=[{"labels": {"a": p["preset"]}, **p} for p in wrong])
-    (answer,) = play(tmp_path, unknown, check=False)
-    assert "no preset winer; did you mean winner?" in answer["msg"] and "no preset mpt" in answer["msg"]
-    refused = sweep_file(tmp_path, base={"preset": "winner"}, axes={"attention_backand": ["triton"], "ep": [3, 5]})
-    (answer,) = play(tmp_path, refused, check=False)
-    assert "--attention-backend" in answer["msg"]
-    refused = sweep_file(tmp_path, base={"preset": "winner"}, axes={"ep": [3, 5]})
-    (answer,) = play(tmp_path, refused, check=False)
-    assert "[moe.ep_divides]" in answer["msg"] and "nothing was measured" in answer["msg"]
+    said = refusal(sweep_file(tmp_path, include=[{"labels": {"a": p["preset"]}, **p} for p in wrong]))
+    assert "no preset winer; did you mean winner?" in said and "no preset mpt" in said
+    axes: dict[str, Any] = {"attention_backand": ["triton"], "ep": [3, 5]}
+    assert "--attention-backend" in refusal(sweep_file(tmp_path, base={"preset": "winner"}, axes=axes))
+    assert "[moe.ep_divides]" in refusal(sweep_file(tmp_path, base={"preset": "winner"}, axes={"ep": [3, 5]}))
 
 
 def test_other_workloads_are_measured_anew(tmp_path: Path) -> None:
@@ -219,9 +224,7 @@ def test_a_sweep_that_changes_what_does_not_exist_is_refused(tmp_path: Path, swe
     path = tmp_path / "mine.yml"
     workloads = [{"concurrency": 1}]
     path.write_text(yaml.safe_dump({"profile": "glm-4.7", "workloads": workloads, **sweep}))
-    task = {"gb10.cluster.sweep_plan": {"sweep": str(path), "journal": str(tmp_path / "j.jsonl")}}
-    (answer,) = play(tmp_path, task, check=False)
-    assert said in answer["msg"]
+    assert said in refusal({"gb10.cluster.sweep_plan": {"sweep": str(path), "journal": str(tmp_path / "j.jsonl")}})
 
 
 def test_a_damaged_journal_is_neither_read_nor_written(tmp_path: Path) -> None:

@@ -9,7 +9,8 @@ import time
 import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._host.interfaces import rdma_name, vf_netdev
 from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.model import Plan, vf_mac
-from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.plan import format_plan, plan_fabric
+from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.plan import plan_fabric
+from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.tables import format_plan
 from fabric_samples import Variables, fabric, ring
 from ring_samples import many_rings
 
@@ -161,22 +162,29 @@ def test_single_and_direct_and_the_largest_switch() -> None:
     assert plan(fabric(300, gb10_fabric_subnet_prefix=23)).hosts["spark300"].vfs[1].address == "10.100.3.44"
 
 
-def test_the_table_has_a_line_per_host_and_rail() -> None:
-    lines = format_plan(plan(fabric(2))).splitlines()
-    assert lines[0] == "2 hosts, 2 rails, 16 VFs, 8 NADs; MTU 9000, subnet-per-vf, switch"
-    assert lines[1].split() == ["host", "id", "rail", "PF", "RDMA", "device", "VFs", "addresses"]
-    assert lines[3].split("  ")[-1] == "10.101.0.1/24 … 10.101.3.1/24"
-    assert lines[3].split()[:6] == ["spark1", "1", "rail1", "enP2p1s0f0np0", "roceP2p1s0f0", "4"]
-    assert len(lines) == 2 + 4
+def test_the_tables_name_pfs_by_rail_and_addresses_by_host() -> None:
+    variables = fabric(2)
+    variables["spark2"]["gb10_fabric_pfs"] = {"rail1": "enP2p1s0f1np1"}
+    lines = format_plan(plan(variables)).splitlines()
+    assert lines[0] == "2 hosts, 2 rails, 16 VFs, 12 NADs; MTU 9000, subnet-per-vf, switch"
+    assert [line.split() for line in lines[2:5]] == [
+        ["rail0", "10.100.0.0/16", "enp1s0f0np0", "rocep1s0f0", "4", "all"],
+        ["rail1", "10.101.0.0/16", "enP2p1s0f0np0", "roceP2p1s0f0", "4", "spark1"],
+        ["rail1", "10.101.0.0/16", "enP2p1s0f1np1", "roceP2p1s0f1", "4", "spark2"],
+    ]
+    assert lines[6] == "spark1  1   10.100.0.1/24 … 10.100.3.1/24, 10.101.0.1/24 … 10.101.3.1/24"
+    assert len(lines) == 8
 
 
 def test_the_table_of_sixteen_hosts_fits_a_terminal() -> None:
     variables = fabric(16, gb10_fabric_scheme="subnet-per-vf")
+    lines = format_plan(plan(variables)).splitlines()
+    assert len(lines) == 1 + 3 + 1 + 16
     for values in variables.values():
         values["gb10_fabric_rails"][0]["network6"] = "fd00:10:100::/48"
     lines = format_plan(plan(variables)).splitlines()
-    assert len(lines) == 2 + 16 * 3
-    assert max(map(len, lines)) <= 120
+    assert len(lines) == 1 + 3 + 1 + 16 * 2
+    assert max(map(len, lines)) <= 100
 
 
 def test_planning_grows_at_most_linearly_with_the_hosts() -> None:

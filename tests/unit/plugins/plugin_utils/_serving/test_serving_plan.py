@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from typing import Any
 
 import pytest
@@ -58,9 +59,12 @@ def test_every_rank_runs_on_its_node_with_its_address() -> None:
 
 
 def test_the_plan_for_people_has_every_rank_one_command_and_the_memory() -> None:
-    lines = summarize(plan_group(fabric(), profile(memory=("left for caches: 57.1 GiB",)), settings())[0])
-    assert [line.partition(" on ")[0] for line in lines[:-2]] == [f"rank {number}" for number in range(len(lines) - 2)]
-    assert "--node-rank 0" in lines[-2]
+    plan = plan_group(fabric(), profile(memory=("left for caches: 57.1 GiB",)), settings())[0]
+    lines = summarize(plan)
+    command = lines.index("command of rank 0:")
+    assert [line.partition(" on ")[0] for line in lines[:command]] == [f"rank {r.rank}" for r in plan.ranks]
+    assert tuple(shlex.split("\n".join(lines[command + 1 : -1]).replace("\\\n", ""))) == plan.ranks[0].argv
+    assert max(map(len, lines)) <= 120
     assert lines[-1] == "left for caches: 57.1 GiB"
 
 
