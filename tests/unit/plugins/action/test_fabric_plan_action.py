@@ -57,7 +57,8 @@ def test_the_plan_is_shown_and_nothing_is_written(tmp_path: Path) -> None:
     before = set((ROOT / "results").glob("*")) if (ROOT / "results").exists() else set()
     done = play(tmp_path, fabric(2), "--tags", "plan")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "spark2  2   rail1  enP2p1s0f0np0  roceP2p1s0f0  4    10.101.0.2/24 … 10.101.3.2/24" in done.stdout
+    assert "rail1  10.101.0.0/16  enP2p1s0f0np0  roceP2p1s0f0  4    all" in done.stdout
+    assert "spark2  2   10.100.0.2/24 … 10.100.3.2/24, 10.101.0.2/24 … 10.101.3.2/24" in done.stdout
     assert sorted(path.name for path in tmp_path.iterdir()) == ["book.yml", "hosts.yml", "sys"]
     assert (set((ROOT / "results").glob("*")) if (ROOT / "results").exists() else set()) == before
 
