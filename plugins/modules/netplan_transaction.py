@@ -210,16 +210,19 @@ class Transaction:
         held = self.result["held"]
         sysctls = interfaces.sysctls(desired)
         forwarding = interfaces.forwarding(desired)
+        names = [interface.name for interface in desired]
+        # Interfaces that the plan no longer has lose the addresses that an earlier plan gave them.
+        earlier = interfaces.rendered(system.read_text(self.paths["netplan"]) or "")
         change = transaction.Change(
             what="fabric plan",
             files={
                 self.paths["netplan"]: interfaces.render_netplan(desired),
                 self.paths["sysctl"]: interfaces.render_sysctl(desired),
-                **drop_ins([interface.name for interface in desired]),
+                **drop_ins(names),
                 **transit.files(forwarding),
             },
             sysctls=sysctls,
-            links=[interface.name for interface in desired],
+            links=list(dict.fromkeys([*names, *earlier])),
             restore_links={},
             restore_sysctls={},
             timeout=self.params["undo_timeout"],

@@ -101,6 +101,11 @@ def render_netplan(desired: Iterable[Interface]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def rendered(netplan: str) -> list[str]:
+    """Return the interfaces of a file that render_netplan() wrote."""
+    return re.findall(r"^    (\S+):$", netplan, re.MULTILINE)
+
+
 def sysctls(desired: Iterable[Interface]) -> dict[str, int]:
     """Return the sysctls, keyed as in /proc/sys (``net/ipv4/conf/NAME/arp_ignore``).
 

@@ -98,9 +98,13 @@ def cables(
 
 
 def check_cables(fabric: Mapping[str, Any], profile: Profile, settings: Settings) -> Iterator[Finding]:
-    """Return what prevents NCCL from using the cables of a group whose ranks have no common rail."""
+    """Return what prevents NCCL from using the cables between the ranks of a group."""
     nodes, cabling = settings.nodes, Cabling.of(fabric, settings.nodes)
-    if cabling.common or set(nodes) - cabling.rails.keys() or len(set(nodes)) < len(nodes):
+    if set(nodes) - cabling.rails.keys() or len(set(nodes)) < len(nodes):
+        return
+    if cabling.common:
+        if settings.transport == "roce":
+            yield from _order(fabric, cabling, settings)
         return
     if settings.transport == "roce":
         missing = list(_paths(cabling, profile, nodes))
@@ -179,6 +183,23 @@ def _devices(fabric: Mapping[str, Any], cabling: Cabling, settings: Settings) ->
                 "the cable joins the same cage of both nodes; NCCL pairs devices with the same number, and those of"
                 " their other cages then have no common subnet",
                 f"Move the cable of one of them to the other cage, so that cage 0 of {one} meets cage 1 of {two}",
+            )
+
+
+def _order(fabric: Mapping[str, Any], cabling: Cabling, settings: Settings) -> Iterator[Finding]:
+    """Check that devices with the same number are on the same rail: NCCL joins them, by default without a check."""
+    named = [node for node in cabling.rails if all(vf["rdma_device"] for vf in fabric["hosts"][node]["vfs"])]
+    orders = {node: _by_device(fabric, node, cabling.rails[node], settings.vf_index) for node in named}
+    first = next(iter(orders), "")
+    for node, order in orders.items():
+        if order != orders[first]:
+            yield _finding(
+                "serving.cable.order",
+                f"{first} and {node}",
+                ", ".join(order),
+                f"NCCL joins devices with the same number, and by their names the rails of {first} are in the order"
+                f" {', '.join(orders[first])}, so it joins devices of different rails",
+                "Connect the same cages, and the same halves, of both nodes, or declare the rails of one cable only",
             )
 
 

@@ -46,7 +46,9 @@ class Host:
     def activate(self, names: Collection[str], _networkd: bool) -> list[str]:
         text = self.netplan.read_text() if self.netplan.exists() else ""
         if self.follows and text:
-            for name, part in zip(names, text.split("renderer")[1:], strict=True):
+            parts = text.split("renderer")[1:]
+            self.ports |= dict.fromkeys(list(names)[len(parts) :], port(1500))
+            for name, part in zip(names, parts, strict=False):
                 mtu, addresses = re.search(r"mtu: (\d+)", part), re.findall(r"- (\S+)/(\d+)", part)
                 assert mtu
                 self.ports[name] = port(int(mtu[1]), *addresses)
@@ -124,6 +126,16 @@ def test_a_change_is_applied_confirmed_and_then_nothing_is_left_to_do(host: Host
     assert host.call(state="confirmed", transaction=applied["transaction"])["msg"] == "The change holds"
     again = host.call()
     assert (again["changed"], again["msg"]) == (False, "Files and live state are as planned")
+
+
+def test_an_interface_that_leaves_the_plan_loses_its_address_and_restore_knows_it(host: Host) -> None:
+    host.call(state="confirmed", transaction=host.call()["transaction"])
+    shrunk = host.call(vfs=[])
+    assert "Applied and checked" in shrunk["msg"]
+    assert host.ports["enp1s0f0v0"]["addr_info"] == []
+    host.call(state="confirmed", transaction=shrunk["transaction"])
+    past = undo.State().manifests()[-1]
+    assert past.links["enp1s0f0v0"].addresses == ("10.100.0.1/24",)
 
 
 def test_check_mode_only_reports(host: Host) -> None:

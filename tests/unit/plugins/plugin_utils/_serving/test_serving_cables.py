@@ -10,10 +10,12 @@ from typing import Any
 import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.environment import lint_env
+from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.plan import plan_fabric
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.manifests import render
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.model import Cable, Plan, Rendezvous
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.plan import plan_group
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.pods import PodOptions
+from fabric_samples import fabric as fabric_of
 from ring_samples import cabled_plan
 from serving_samples import profile, settings
 
@@ -163,6 +165,22 @@ def test_a_cable_between_the_same_cages_is_refused_in_a_ring_and_served_between_
     assert (plan.ranks, {finding.rule for finding in wrong}) == ((), {"serving.cable.cage"})
     assert {finding.key for finding in wrong} == {"spark1 and spark2", "spark2 and spark3"}
     assert group(fabric, 1, 2)[1] == []
+
+
+@pytest.mark.parametrize("crossed_cages", [True, False])
+def test_two_cables_between_two_nodes_must_join_the_same_cages(crossed_cages: bool) -> None:
+    variables = fabric_of(2)
+    rails = [("c0", "enp1s0f0np0"), ("c1", "enp1s0f1np1")]
+    for number, own in enumerate(variables.values()):
+        own["gb10_fabric_rails"] = [
+            {"name": name, "pf": pf, "network": f"10.10{index}.0.0/16"} for index, (name, pf) in enumerate(rails)
+        ]
+        if number and crossed_cages:
+            own["gb10_fabric_pfs"] = {"c0": "enp1s0f1np1", "c1": "enp1s0f0np0"}
+    fabric = {**plan_fabric(variables)[0].as_dict(), "findings": []}
+    findings = group(fabric, 1, 2)[1]
+    assert rules(findings) == ["serving.cable.order"] * crossed_cages
+    assert group(fabric, 1, 2, transport="socket")[1] == []
 
 
 def test_a_half_without_a_cable_gives_ranks_different_numbers_of_devices() -> None:
