@@ -105,6 +105,9 @@ def decide(seen: Seen, memory: Memory, rails: tuple[Rail, ...], rdma: bool, now:
             # A restart of the server may repair a failure, but not a wrong transport.
             reason = "Failed" if seen.judged["verdict"] == "error" else "WrongTransport"
             remedy = "" if cause else ". Run playbook verify, and restart the group"
+        elif seen.judged["evidence"] == "channels":
+            # For example a start while one of two rails had no link.
+            remedy = ". If this stays, restart the group: NCCL chooses its devices when it starts"
         return Condition(False, reason, f"{seen.judged['msg']}{remedy}", cause)
     found = _fell(seen, rails) or (rdma and (_vanished(seen, rails) or _unused(seen, memory) or _silent(memory)))
     if found:

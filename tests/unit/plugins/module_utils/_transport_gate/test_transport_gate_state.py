@@ -88,6 +88,15 @@ def test_the_condition_names_the_probable_cause() -> None:
     assert look(judged=TCP | {"causes": [NO_DEVICE | {"confidence": 0.1}]}).cause == ""
 
 
+def test_a_start_on_fewer_rails_names_the_restart_that_it_needs() -> None:
+    found = look(judged=GOOD | {"satisfied": False, "msg": "rank 0 uses 1 of 2 devices"})
+    assert (found.reason, found.message[:59]) == (
+        "NotProven",
+        "rank 0 uses 1 of 2 devices. If this stays, restart the grou",
+    )
+    assert "restart" not in look(judged=EARLY).message
+
+
 def test_an_mtu_below_the_plan_is_found_by_a_sidecar_that_has_just_started() -> None:
     fallen = look(Memory(), mtus={"net1": 9000, "net2": 1500})
     assert (fallen.reason, fallen.message[:35]) == ("MtuFell", "net2 has MTU 1500, planned 9000, so")
