@@ -78,6 +78,16 @@ def say(text: str) -> None:
     sys.stdout.flush()
 
 
+def _has_carrier(interface: str) -> bool:
+    # The kernel refuses this read while the interface is set down.
+    return read_int(Path("/sys/class/net", interface, "carrier")) == 1
+
+
+def _link(interface: str) -> dict[str, int | None]:
+    # Some drivers, veth for one, report a speed without carrier.
+    return read_link("/sys", interface) | ({} if _has_carrier(interface) else {"speed": None})
+
+
 class Prober:
     """Makes the server generate a few tokens, because NCCL connects only when it is used."""
 
@@ -139,7 +149,7 @@ class Watch:
         finally:
             labels = {"instance": self.gate.instance, "rank": str(self.gate.rank)}
             age = time.time() - self._since
-            links = {rail.interface: read_link("/sys", rail.interface) for rail in self.gate.rails}
+            links = {rail.interface: _link(rail.interface) for rail in self.gate.rails}
             self.text = render(labels, condition, self._judged, age, self.gate.rails, self._counted, links)
         if failed:
             raise failed
@@ -191,8 +201,7 @@ class Watch:
             # An RDMA device of a VF has one port.
             port = Path(self.gate.sysfs_root, "class/infiniband", rail.device, "ports/1")
             state = parse_state(read_text(port / "state"))
-            # The kernel refuses this read while the interface is set down.
-            if read_int(Path("/sys/class/net", rail.interface, "carrier")) != 1:
+            if not _has_carrier(rail.interface):
                 found.append(f"{rail.interface} has no carrier")
             elif self.gate.rdma and state not in (None, "ACTIVE"):
                 found.append(f"{rail.device} has port state {state}")

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 import subprocess
 import sys
@@ -224,13 +225,15 @@ def test_a_pulled_cable_is_announced_and_the_head_comes_back_after_a_generation(
     assert rank.api.events == ["Proven", "LinkDown", "Proven"]
 
 
-def test_an_interface_without_carrier_has_no_link(rank: Rank) -> None:
+def test_an_interface_without_carrier_has_no_link(rank: Rank, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sidecar, "read_link", lambda *_words: {"carrier_changes": 3, "speed": 10000})
     rails = [{"device": "mlx0", "interface": "absent0", "address": "10.100.0.1", "mtu": 9000}]
     gate = sidecar.Gate.parse(json.dumps(GATE | {"sysfs_root": str(rank.sysfs), "rails": rails}))
     rank.watch = sidecar.Watch(gate, NcclFiles(rank.logs), rank.api)  # type: ignore[arg-type]
     rank.nccl("1")
     assert rank.step() == "LinkDown"
     assert rank.api.conditions[-1].message.startswith("absent0 has no carrier. ")
+    assert re.search(r'link_speed_bits_per_second{[^}]*interface="absent0"} 0\n', rank.watch.text)
 
 
 def test_a_link_that_goes_up_and_down_all_the_time_causes_few_events(
