@@ -30,6 +30,9 @@ MAMBA_TO_KV = 0.9
 SLIDING_TO_FULL = 0.8
 """SGLang's default of swa_full_tokens_ratio: tokens in sliding-window layers per token in full-attention layers."""
 
+SLIDING_TO_COMPRESSED = 0.1
+"""The same default for DeepSeek-V4 (DSV4_DEFAULT_SWA_FULL_TOKENS_RATIO)."""
+
 
 @dataclass
 class Estimate:
@@ -181,7 +184,8 @@ def _cache(
     """Convert the remaining memory to tokens; a draft with ``drafted`` layers keeps KV for them too."""
     room = (result.cache_gib or 0.0) - (result.mamba_gib or 0.0)
     dtype = str(context.get("kv_cache_dtype") or "auto")
-    sliding = max(0.0, float(context.get("swa_full_tokens_ratio") or SLIDING_TO_FULL))
+    default = SLIDING_TO_FULL if model.compressed is None else SLIDING_TO_COMPRESSED
+    sliding = max(0.0, float(context.get("swa_full_tokens_ratio") or default))
     found = token_size(model, dtype, share, sliding)
     if found is None:
         result.lines.append("tokens in the cache: not estimated, the model's KV heads are not known here")

@@ -73,6 +73,9 @@ def _attention(text: Mapping[str, Any]) -> dict[str, Any]:
         facts |= {"sliding_layers": sliding, "sliding_kv_heads": kv_heads, "sliding_head_dim": head_dim}
         facts["sliding_window"] = text.get("sliding_window")
         kv_heads, head_dim = text.get("num_global_key_value_heads") or kv_heads, text.get("global_head_dim") or head_dim
+    if latent := _latent(text):
+        facts |= latent
+        kv_heads = head_dim = None
     facts |= {
         "kv_heads": kv_heads,
         "head_dim": head_dim,
@@ -80,6 +83,19 @@ def _attention(text: Mapping[str, Any]) -> dict[str, Any]:
         "mamba_layers": linear or None,
     }
     return {key: value for key, value in facts.items() if value is not None}
+
+
+def _latent(text: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the facts of latent attention: DeepSeek-V4 with its compressed layers, or MLA; else nothing."""
+    rope, index = text.get("qk_rope_head_dim") or 0, text.get("index_head_dim") or 0
+    found = {key: size for key, size in (("rope_dim", rope), ("index_dim", index)) if size}
+    if ratios := list(text.get("compress_ratios") or [])[: text.get("num_hidden_layers")]:
+        # Layers that compress one or two tokens share the rows of a few source layers.
+        sources = text.get("kv_source_layer_ids") or []
+        kept = [ratio for layer, ratio in enumerate(ratios) if ratio > 2 or (ratio and layer in sources)]
+        kinds = {str(ratio): kept.count(ratio) for ratio in sorted(set(kept))}
+        return found | {"latent_dim": text["head_dim"] - rope, "compressed": kinds}
+    return found | {"latent_dim": text["kv_lora_rank"]} if text.get("kv_lora_rank") else {}
 
 
 def read_facts(path: Path, repo: str) -> dict[str, Any]:

@@ -26,7 +26,9 @@ class Model:
     """Facts of one repository; unknown values are None. Weights are in GB (10^9 bytes), parameters in units of 10^9.
 
     ``attention_layers``, ``kv_heads`` and ``head_dim`` describe full attention; layers with a sliding window have
-    separate fields. ``draft_*`` describes the MTP layer of the checkpoint, if ``weights_gb`` does not include it.
+    separate fields. With latent attention all heads share ``latent_dim`` numbers and ``rope_dim`` numbers of the
+    position, and ``index_dim`` more if an indexer selects tokens; ``compressed`` has the number of layers by the tokens
+    that one cached row stands for (DeepSeek-V4). ``draft_*`` describes the MTP layer of the checkpoint, if ``weights_gb`` does not include it.
     """
 
     repo: str
@@ -42,6 +44,10 @@ class Model:
     attention_layers: int | None = None
     kv_heads: int | None = None
     head_dim: int | None = None
+    latent_dim: int | None = None
+    rope_dim: int = 0
+    index_dim: int = 0
+    compressed: Mapping[str, int] | None = None
     experts: int | None = None
     sliding_layers: int | None = None
     sliding_kv_heads: int | None = None

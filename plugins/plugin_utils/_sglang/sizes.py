@@ -50,6 +50,8 @@ def token_size(model: Model, kv_dtype: str, share: Share, sliding: float) -> Siz
     ``sliding`` is the share of all tokens that the layers with a sliding window keep.
     """
     layers = model.attention_layers or model.layers
+    if layers is not None and model.latent_dim is not None:
+        return _latents(model, model.latent_dim, layers, kv_dtype, share, sliding)
     if layers is None or model.kv_heads is None or model.head_dim is None:
         return None
     found = _keys_and_values(share, layers, model.kv_heads, model.head_dim, kv_dtype)
@@ -63,6 +65,28 @@ def _keys_and_values(share: Share, layers: int, heads: int, head_dim: int, kv_dt
     held, width = share.heads(heads), KV_BYTES.get(kv_dtype, 2.0)
     text = f"2 x {share.show(layers)} x {held} of {heads} heads x {head_dim} x {width:g} bytes"
     return Sized(2 * share.layers(layers) * held * head_dim * width, text)
+
+
+def _latents(model: Model, latent: int, layers: int, kv_dtype: str, share: Share, sliding: float) -> Sized:
+    """Return the size of a token whose heads share one latent; every GPU of a stage keeps all of it.
+
+    A row in FP8 has its position in bfloat16 and scales: one of four bytes per 128 numbers in sparse attention
+    (calculate_mla_kv_cache_dim), eight bytes in DeepSeek-V4 (DSV4PoolConfigurator), whose layers also keep a window.
+    """
+    index = model.index_dim + model.index_dim // 128 * 4
+    if model.compressed is None:
+        row = (latent + model.rope_dim) * KV_BYTES.get(kv_dtype, 2.0)
+        if index and kv_dtype.startswith("fp8"):
+            row = latent + latent // 128 * 4 + model.rope_dim * 2
+        return Sized(share.layers(layers) * (row + index), f"{share.show(layers)} x {row + index:g} bytes")
+    row = latent + model.rope_dim * 2 + 8
+    # Layers that compress 128 tokens have no indexer; those that compress one or two tokens have one in FP4.
+    indexes = {"4": index, "2": model.index_dim // 2 + model.index_dim // 32}
+    sizes = {ratio: (row + indexes.get("2" if ratio == "1" else ratio, 0)) / int(ratio) for ratio in model.compressed}
+    size = sum(share.layers(count) * sizes[ratio] for ratio, count in model.compressed.items())
+    terms = [f"{share.show(count)} x {sizes[ratio]:g} bytes" for ratio, count in model.compressed.items()]
+    terms.append(f"{sliding:g} x {share.show(layers)} x {row:g} bytes")
+    return Sized(size + sliding * share.layers(layers) * row, " + ".join(terms))
 
 
 def state_size(model: Model, share: Share, ssm_bytes: int) -> Sized | None:

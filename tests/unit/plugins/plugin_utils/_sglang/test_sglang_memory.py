@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.memory import GIB, Estimate, estimate
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.model_config import facts_of
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.models import Model, find, load_models
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile import ResolvedProfile, overlay, resolve
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile_files import find_profiles, load_profile
@@ -134,7 +135,7 @@ def test_every_shipped_preset_is_estimated_to_the_end(name: str, preset: str) ->
     starts = [line.partition(":")[0] for line in resolved.memory["lines"]]
     facts, draft = known(resolved.model["repo"]), find(MODELS, resolved.model["draft"])
     assert {"weights", "left for caches", "left free"} <= set(starts)
-    assert ({"one token", "tokens"} <= set(starts)) == (facts.kv_heads is not None)
+    assert ({"one token", "tokens"} <= set(starts)) == (facts.kv_heads is not None or facts.latent_dim is not None)
     assert ("draft" in starts) == bool(resolved.server_args.get("speculative_algorithm"))
     assert ({"one Mamba state", "Mamba pool"} <= set(starts)) == (facts.mamba_heads is not None)
     unknown = [line.partition(":")[0] for line in resolved.memory["lines"] if "not known" in line]
@@ -210,6 +211,26 @@ def test_unknown_values_are_reported() -> None:
 def test_odd_numbers_are_no_traceback(odd: dict[str, Any]) -> None:
     for repo in ("google/gemma-4-31B-it", "nvidia/Qwen3.5-397B-A17B-NVFP4"):
         assert estimate(known(repo), {"tp_size": 4, "mamba_ratio": 3, **odd}, None, "gb10").lines
+
+
+def test_latents_are_on_every_gpu_and_compressed_layers_keep_a_row_per_some_tokens() -> None:
+    def sized(config: dict[str, Any], dtype: str, sliding: float = 0.0) -> float:
+        facts = facts_of({"architectures": ["A"], "num_attention_heads": 64, "hidden_size": 4096, **config}, "r", "s")
+        assert not {"kv_heads", "head_dim"} & set(facts)
+        found = token_size(Model(**facts), dtype, Share(2), sliding)
+        assert found is not None
+        return found.size
+
+    mla = {"num_hidden_layers": 61, "num_key_value_heads": 128, "kv_lora_rank": 512, "qk_rope_head_dim": 64}
+    assert sized(mla, "auto") == 61 * 576 * 2
+    assert sized(mla, "fp8_e4m3") == 61 * 576
+    # 656 bytes are the row of DeepSeek-V3.2 in FP8, 132 those of its indexer.
+    assert sized(mla | {"index_head_dim": 128}, "fp8_e4m3") == 61 * (656 + 132)
+    v4 = {"num_hidden_layers": 4, "num_key_value_heads": 1, "head_dim": 512, "qk_rope_head_dim": 64}
+    v4 |= {"index_head_dim": 128, "compress_ratios": [0, 4, 128, 4, 0]}
+    assert sized(v4, "auto", 0.1) == pytest.approx(2 * (584 + 132) / 4 + 584 / 128 + 0.1 * 4 * 584)
+    shared = v4 | {"compress_ratios": [0, 2, 2, 1, 0], "kv_source_layer_ids": [1, 3]}
+    assert sized(shared, "auto") == (584 + 68) / 2 + (584 + 68)
 
 
 def test_cached_numbers_of_one_token() -> None:
