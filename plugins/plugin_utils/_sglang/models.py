@@ -28,7 +28,8 @@ class Model:
     ``attention_layers``, ``kv_heads`` and ``head_dim`` describe full attention; layers with a sliding window have
     separate fields. With latent attention all heads share ``latent_dim`` numbers and ``rope_dim`` numbers of the
     position, and ``index_dim`` more if an indexer selects tokens; ``compressed`` has the number of layers by the tokens
-    that one cached row stands for (DeepSeek-V4). ``draft_*`` describes the MTP layer of the checkpoint, if ``weights_gb`` does not include it.
+    that one cached row stands for (DeepSeek-V4). ``draft_*`` describes the MTP layer of the checkpoint, if
+    ``weights_gb`` does not include it.
     """
 
     repo: str
