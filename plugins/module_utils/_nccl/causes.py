@@ -45,18 +45,20 @@ def literals(pattern: str) -> tuple[str, ...]:
 
 
 @cache
-def _patterns() -> tuple[tuple[str, tuple[str, ...], re.Pattern[str]], ...]:
+def _patterns() -> tuple[dict[str, None], tuple[tuple[str, re.Pattern[str]], ...]]:
     # Compiled on first use: most logs match no pattern, and compiling takes longer than reading such a log.
     named = [cause for cause in CATALOGUE if cause.pattern]
-    return tuple((cause.id, literals(cause.pattern), re.compile(cause.pattern)) for cause in named)
+    hints = dict.fromkeys(hint for cause in named for hint in literals(cause.pattern) or [""])
+    return hints, tuple((cause.id, re.compile(cause.pattern)) for cause in named)
 
 
 def find_cause(text: str) -> str | None:
     """Return the identifier of the first matching cause; the catalogue lists the most telling causes first."""
-    for identity, hints, pattern in _patterns():
-        # A literal text is found ten times faster than a pattern, and most lines contain none of them.
-        if (not hints or any(hint in text for hint in hints)) and pattern.search(text):
-            return identity
+    hints, patterns = _patterns()
+    # A literal text is found ten times faster than a pattern, and most lines contain none of them.
+    for hint in hints:
+        if hint in text:
+            return next((identity for identity, pattern in patterns if pattern.search(text)), None)
     return None
 
 

@@ -5,14 +5,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
 
 from . import causes, scan
 from . import statements as says
 from .bulk import ChannelBlocks
-from .model import Communicator, Process
-from .networks import is_tcp
+from .model import Process
 from .read import NOTHING, Reading, Via, read_statement, read_via
+from .recorders import Recorders, record_channel, record_torn
 from .scan import CHUNK, NOBODY, Origin
 from .starts import find_unready, infer_nodes, set_aside
 
@@ -41,21 +40,8 @@ class NcclLog:
         self._channels = ChannelBlocks(self._lines, self._counted)
         self._readings: dict[bytes, Reading] = {}
         self._vias: dict[bytes, Via] = {}
-        self._hosts: set[str] = set()
         self._clock = 0
-        # {kind of statement: the method that records it}; arguments are process, writer and the statement's values.
-        self._takers: dict[str, Callable[[Process, Origin, Any], None]] = {
-            "init": self._init,
-            "nodes": self._nodes,
-            "channel": self._channel,
-            "collnet": self._collnet,
-            "selected": self._selected,
-            "banner": self._banner,
-            "connected": self._connected,
-            "provider": self._provider,
-            "version": self._versioned,
-            "torn": self._torn,
-        }
+        self._recorders = Recorders()
 
     def read(
         self, read: Callable[[int], bytes], size: int = CHUNK, keep: Callable[[list[bytes]], None] | None = None
@@ -74,7 +60,7 @@ class NcclLog:
 
     def _lines(self, lines: list[bytes]) -> None:
         """Record lines that are not channel lines of the usual form."""
-        known, writer = self._readings.get, None
+        known, record, writer = self._readings.get, self._recorders.by_kind, None
         for line in lines:
             head, level, raw = line.partition(b" NCCL INFO ")
             if not level:
@@ -93,7 +79,7 @@ class NcclLog:
                     # The statement may have started a new record for a restarted process.
                     writer = None
                 else:
-                    self._takers[kind](process, origin, values)
+                    record[kind](process, origin, values)
 
     def _new(self, head: bytes, raw: bytes) -> Reading:
         """Read a statement whose text has not been read before."""
@@ -120,7 +106,7 @@ class NcclLog:
                 if len(self._vias) >= says.CACHE:
                     self._vias.clear()
                 via = self._vias[raw] = read_via(scan.plain(raw))
-            self._channel(process, origin, via, count)
+            record_channel(process, origin, via, count)
 
     def _of_head(self, head: bytes) -> tuple[Process, Origin]:
         """Return the process that wrote a line, from all text before ``NCCL INFO``."""
@@ -149,8 +135,9 @@ class NcclLog:
             process = Process(origin.pod, origin.host, origin.pid, first=self._clock + 1)
             self._by_key[key] = process
             self.processes.append(process)
-            if origin.host and len(self._hosts) < says.CACHE:
-                self._hosts.add(origin.host)
+            self._recorders.starts += 1
+            if origin.host and len(self._recorders.hosts) < says.CACHE:
+                self._recorders.hosts.add(origin.host)
             alike = self._by_pid.setdefault((origin.pod, origin.pid), [])
             # A line runs into those of few other processes. Without this limit a hostile log makes the search long.
             if len(alike) < says.NEIGHBOURS:
@@ -196,7 +183,7 @@ class NcclLog:
         if kind == "mtu":
             process.mtus.setdefault(values, scan.quoted(line))
         elif kind:
-            self._takers[kind](process, origin, values)
+            self._recorders.by_kind[kind](process, origin, values)
 
     def _without_prefix(self, text: str) -> None:
         """Record what a line without ``NCCL INFO`` still proves: versions, errors, and channel statements."""
@@ -207,12 +194,12 @@ class NcclLog:
             self.version = self.version or found[1]
         end = text[-says.LONGEST :]
         if found := says.CHANNEL.search(end):
-            self._channel(self._process(NOBODY), NOBODY, read_via(found[1]))
+            record_channel(self._process(NOBODY), NOBODY, read_via(found[1]))
         elif (found := says.TCP_FRAGMENT.search(text)) and self.processes:
             # A torn line may only make the verdict worse, never better.
             self._process(NOBODY).add_channel(found[1], found[2], 1)
         elif self.processes and says.TORN.search(end):
-            self._torn(self._process(NOBODY), NOBODY, end)
+            record_torn(self._process(NOBODY), NOBODY, end)
         at = min((at for word in says.TROUBLE if (at := text.find(word)) >= 0), default=-1)
         if at >= 0 and (cause := causes.find_cause(text[max(0, at - says.LONGEST) : at + says.LONGEST])):
             self._process(NOBODY).hit(cause, text.strip()[:400])
@@ -236,99 +223,6 @@ class NcclLog:
         fresh = self._process(origin)
         fresh.marks[mark] = 1
         return fresh
-
-    def _channel(self, process: Process, origin: Origin, via: Via, count: int = 1) -> None:
-        if via.network:
-            process.add_channel(via.network, via.device, count, origin.tid, via.communicator, via.gdr)
-            if len(process.channel_leads) < says.NAMES:
-                process.channel_leads.add(origin.lead)
-        elif via.intra:
-            process.intra[says.bounded(via.intra, process.intra)] += count
-        else:
-            self._torn(process, origin, via.torn)
-
-    def _collnet(self, process: Process, _origin: Origin, network: str) -> None:
-        process.collnet[says.bounded(network, process.collnet)] += 1
-
-    def _nodes(self, process: Process, origin: Origin, values: tuple[str, int, int, int, int, bool]) -> None:
-        identity, rank, nranks, nodes, local_ranks, mnnvl = values
-        comm = self._communicator(process, origin, identity, rank, nranks)
-        comm.nodes, comm.local_ranks, comm.mnnvl = nodes, local_ranks, mnnvl
-
-    def _init(self, process: Process, origin: Origin, values: tuple[str, int, int, str, str, bool]) -> None:
-        identity, rank, nranks, device, shared, start = values
-        known = process.communicators.get(identity)
-        # NCCL reused the address if a communicator starts there again, or is completed there a second time.
-        again = known is not None and (known.started if start else known.complete)
-        comm = self._communicator(process, origin, identity, rank, nranks, fresh=again)
-        process.settled = process.settled or not start
-        comm.started, comm.complete = comm.started or start, comm.complete or not start
-        comm.device = device or comm.device
-        comm.shared_id = shared or comm.shared_id
-
-    def _selected(self, process: Process, origin: Origin, name: str) -> None:
-        name = says.bounded(self._without_host(name), process.selections)
-        process.selections[name] += 1
-        if len(process.pending_network) >= says.NAMES:
-            process.pending_network.pop(next(iter(process.pending_network)))
-        process.pending_network[origin.tid] = name
-
-    def _connected(self, process: Process, origin: Origin, identity: str) -> None:
-        named = process.communicators.get(identity) or process.current.get(origin.tid)
-        for comm in [named] if named else list(process.communicators.values())[-1:]:
-            comm.connected = True
-
-    def _provider(self, process: Process, _origin: Origin, name: str) -> None:
-        process.provider = name
-
-    def _versioned(self, process: Process, _origin: Origin, version: str) -> None:
-        process.version = process.version or version
-
-    def _communicator(
-        self, process: Process, origin: Origin, identity: str, rank: int, nranks: int, fresh: bool = False
-    ) -> Communicator:
-        comm = process.communicators.get(identity)
-        if comm is None or fresh:
-            comm = Communicator(identity, rank, nranks)
-            self._forget(process, identity)
-            process.communicators[identity] = comm
-        if not process.settled and len(process.leads) < says.NAMES:
-            process.leads.add(origin.lead)
-        comm.rank, comm.nranks = rank, nranks
-        comm.network = process.pending_network.pop(origin.tid, "") or comm.network
-        process.start_communicator(origin.tid, comm)
-        return comm
-
-    def _forget(self, process: Process, identity: str) -> None:
-        """Drop a communicator whose address is reused, and the oldest one when there are too many."""
-        old = process.communicators.pop(identity, None)
-        limit = says.COMMUNICATORS if len(self.processes) + len(self.earlier) < says.MANY else says.FEW_COMMUNICATORS
-        if old is None and len(process.communicators) >= limit:
-            old = process.communicators.pop(next(iter(process.communicators)))
-            process.abandoned += old.started and not old.finished and old.nranks > 1
-            if not old.channels and old.crosses_nodes is not False and is_tcp(old.network):
-                process.dropped_tcp = old.network
-        if old is not None and old.crosses_nodes and not old.mnnvl:
-            process.crossed = True
-
-    def _torn(self, process: Process, _origin: Origin, text: str) -> None:
-        if found := says.TCP_FRAGMENT.search(text):
-            process.add_channel(found[1], found[2], 1)
-        else:
-            name = text.strip().rpartition("NET/")[2][:40] if "NET/" in text else ""
-            # Empty is the worst: it may hide TCP.
-            process.torn[name if len(process.torn) < says.NAMES else ""] = None
-
-    def _banner(self, process: Process, _origin: Origin, values: tuple[bool, list[str]]) -> None:
-        socket, devices = values
-        listed = process.socket_devices if socket else process.ib_devices
-        listed += [device for device in devices if device not in listed and len(listed) < says.NAMES]
-
-    def _without_host(self, name: str) -> str:
-        """Return the network's name without the host name of the line that ran into it (``Socketspark1``)."""
-        if name in says.KNOWN_NAMES or says.IBEXT.fullmatch(name):
-            return name
-        return next((name[:end] for end in range(1, len(name)) if name[end:] in self._hosts), name)
 
     def finish(self) -> NcclLog:
         """Set earlier starts aside and fill in the values that require the whole log; return self."""

@@ -130,24 +130,27 @@ class Process:
         self, network: str, device: str, count: int, tid: str = "", communicator: str = "", gdr: bool = False
     ) -> None:
         """Count channels of a network for the process and for the communicator that its thread set up last."""
-        self.gdr += count if gdr else 0
         if (devices := self.channels.get(network)) is None:
             network = bounded(network, self.channels)
             devices = self.channels.setdefault(network, {})
-        if len(devices) >= NAMES and device not in devices:
+        if device not in devices and len(devices) >= NAMES:
             device = "0"
         devices[device] = devices.get(device, 0) + count
         comm = self.communicators.get(communicator) or self.current.get(tid)
         if comm is None and len(self.communicators) == 1:
             comm = next(iter(self.communicators.values()))
         if comm is not None:
-            own = comm.channels.setdefault(network, {})
+            if (own := comm.channels.get(network)) is None:
+                own = comm.channels[network] = {}
             own[device] = own.get(device, 0) + count
-            comm.gdr += count if gdr else 0
+        if gdr:
+            self.gdr += count
+            if comm is not None:
+                comm.gdr += count
 
     def start_communicator(self, tid: str, comm: Communicator) -> None:
         """Make a communicator the current one of a thread."""
-        if len(self.current) >= NAMES and tid not in self.current:
+        if tid not in self.current and len(self.current) >= NAMES:
             self.current.pop(next(iter(self.current)))
         self.current[tid] = comm
 

@@ -50,7 +50,7 @@ VERSION = re.compile(r"[NR]CCL version ?:? ?v?(\d+\.\d+(?:\.\d+)?[^\s\"\\,;)]*)"
 NAMED_VERSION = re.compile(r"\bnccl==(\d+\.\d+\.\d+)")
 # A process prints each of these once. A second one means that a process of the same name has started again.
 ONCE = ("NCCL version", "cudaDriverVersion")
-KNOWN_NAMES = (*SOCKETS, "IB", "gIB", "AWS Libfabric", "Libfabric", "UCX", "SPCX", "IB-CAST")
+KNOWN_NAMES = frozenset({*SOCKETS, "IB", "gIB", "AWS Libfabric", "Libfabric", "UCX", "SPCX", "IB-CAST"})
 IBEXT = re.compile(r"IBext(?:_v\d+)?")
 # First letters of frequent statements that say nothing about the transport, so they are skipped.
 BORING = frozenset({b"Trees ", b"P2P Ch", b"thread", b"Could ", b"Check ", b"[Proxy", b"Init t", b"New pr", b"CC Off"})

@@ -1,0 +1,55 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Test that channel lines of large logs are counted exactly, whatever precedes them and however they vary."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+
+import pytest
+from ansible_collections.gb10.cluster.plugins.module_utils._nccl.log import NcclLog
+
+
+def channels(lines: list[str], size: int = 1 << 16) -> dict[str, dict[str, dict[str, int]]]:
+    log = NcclLog().read(io.BytesIO("".join(f"{line}\n" for line in lines).encode()).read, size)
+    return {process.pid: process.channels for process in log.processes}
+
+
+def line(pid: int, number: int, device: int, network: str = "IB") -> str:
+    return (
+        f"s1:{pid}:{pid} [0] NCCL INFO Channel {number:02d}/0 : {number}[0] -> 1[0] [send] via NET/{network}/{device}"
+    )
+
+
+@pytest.mark.parametrize("size", [100, 1 << 12, 1 << 20])
+@pytest.mark.parametrize(
+    "prefix",
+    [
+        lambda _n: "",
+        lambda n: f"2026-11-22T10:00:{n % 60:02d}.{n:06d}Z ",
+        lambda n: f"[2026-11-22 10:00:{n % 60:02d}] ",
+    ],
+    ids=["plain", "kubectl --timestamps", "NCCL's time stamps"],
+)
+def test_every_channel_line_is_counted_once(prefix: Callable[[int], str], size: int) -> None:
+    lines = [prefix(n) + line(1 + n % 3, n % 64, n % 2) for n in range(3000)]
+    assert channels(lines, size) == {f"{pid}": {"IB": {"0": 500, "1": 500}} for pid in (1, 2, 3)}
+
+
+def test_lines_that_never_repeat_are_counted() -> None:
+    """More different lines than are remembered."""
+    lines = [line(1, n, n % 2) for n in range(40_000)] * 2
+    assert channels(lines) == {"1": {"IB": {"0": 40_000, "1": 40_000}}}
+
+
+def test_other_lines_between_channel_lines_change_no_count() -> None:
+    ring = "s1:1:1 [0] NCCL INFO Channel 00/02 :    0   1"
+    others = [ring, "s1:1:1 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[0] via P2P/CUMEM", "INFO: POST /v1", ""]
+    lines = [text for n in range(500) for text in (line(1, n % 8, 0), *others, line(1, n % 8, 1, "Socket"))]
+    assert channels(lines) == {"1": {"IB": {"0": 500}, "Socket": {"1": 500}}}
+
+
+def test_the_order_of_a_ring_alone_names_no_process() -> None:
+    assert channels(["s1:1:1 [0] NCCL INFO Channel 00/02 :    0   1"] * 100) == {}
