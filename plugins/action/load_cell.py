@@ -29,6 +29,7 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._load.info import (
     server_info,
 )
 from ansible_collections.gb10.cluster.plugins.plugin_utils._load.workload import Workload
+from ansible_collections.gb10.cluster.plugins.plugin_utils._report.rows import traffic
 
 DISPLAY = Display()
 
@@ -81,7 +82,7 @@ class ActionModule(ControllerAction):
                 options["baseline"].get(workload.name),
                 longest_step(result["server_info"]) or workload.draft_tokens,
             )
-            cell = self._measure(client, target, workload, known, f"[{i}/{len(workloads)}] ")
+            cell = self._measure(client, target, workload, known, f"[{i}/{len(workloads)}] {traffic(workload.name)}: ")
             result["cells"].append(cell)
             if cell["status"] != "ok" and options["stop_at_garbage"]:
                 break
@@ -101,7 +102,7 @@ class ActionModule(ControllerAction):
         """Run the workload with another client, which repeats by itself or is started once per repetition."""
         base: dict[str, Any] = {"workload": {"name": workload.name}, "client": client, "judged": False}
         with tempfile.TemporaryDirectory(prefix="gb10-client-") as out:
-            DISPLAY.display(f"{prefix}{workload.name} with {client}")
+            DISPLAY.display(f"{prefix}measuring with {client}")
             runs = [command(client, target, workload, Path(out))] * (workload.repetitions if client == "sglang" else 1)
             env = {**os.environ, "OPENAI_API_KEY": target.api_key or ""}
             for words in runs:
@@ -140,7 +141,7 @@ def _conclusion(cells: list[Mapping[str, Any]], wanted: int, strict: bool) -> di
     """Return the time, the message and the failure status for the measured cells."""
     took = {"took_s": sum(c["took_s"] for c in cells)}
     wrong = [c for c in cells if c["status"] != "ok"]
-    bad = [f"{c['workload']['name']}: {c['status']} {c.get('reason', '')}".strip() for c in wrong]
+    bad = [f"{traffic(c['workload']['name'])}: {c['status']} {c.get('reason', '')}".strip() for c in wrong]
     if not bad:
         return took | {"msg": f"{wanted} cells measured"}
     left = wanted - len(cells)

@@ -14,8 +14,8 @@ from ansible_collections.gb10.cluster.plugins.module_utils._host.system import p
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import ControllerAction
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.options import from_options
 from ansible_collections.gb10.cluster.plugins.plugin_utils._paths import PROFILES, ROLES
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.access import Access
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.caches import cache_key
-from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.gateway import Access
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.manifests import render
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.model import Plan
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.pods import PodOptions
@@ -23,7 +23,6 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.sidecar impo
 
 SCRIPTS = ROLES / "sglang" / "files"
 PATCHES = PROFILES / "patches"
-# Every pod has these scripts; only groups with a gateway also have the gateway's.
 IN_EVERY_POD = (
     "all_reduce_bandwidth.py",
     "generate_probe.py",
@@ -45,10 +44,7 @@ class ActionModule(ControllerAction):
             plan = replace(plan, patches=())
         key = cache_key(plan, options["arch"]) if options["cache_dir"] else ""
         cache = f"{options['cache_dir']}/{key}" if key else ""
-        secret = f"{options['instance']}-secrets"
-        secrets = {"HF_TOKEN": (secret, "hf-token")} if options["hf_token"] else {}
-        access = from_options(Access, options, key_secret=secret if options["api_key"] else "")
-        scripts = [*IN_EVERY_POD, *(["gateway.py"] if access.gateway else [])]
+        secrets = {"HF_TOKEN": (f"{options['instance']}-secrets", "hf-token")} if options["hf_token"] else {}
         # A patch of the user has an absolute path. The hooks import gb10_patch, which is not a hook itself.
         patches = {f"{p.name}.py": Path(p.path) for p in plan.patches if p.needed}
         hooks = {name: path if path.is_absolute() else PATCHES / name for name, path in patches.items()}
@@ -56,9 +52,9 @@ class ActionModule(ControllerAction):
         objects = render(
             plan,
             from_options(PodOptions, options, secrets=secrets, cache_dir=cache),
-            {name: _text(SCRIPTS / name) for name in scripts},
+            {name: _text(SCRIPTS / name) for name in IN_EVERY_POD},
             {name: _text(path) for name, path in hooks.items()},
-            access,
+            from_options(Access, options),
             {str(path): source for path, source in package_files(PROGRAM, Path()).items()},
         )
         return {"changed": False, "objects": objects, "cache_key": key}

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ansible_collections.gb10.cluster.plugins.module_utils._common.tables import align
+from ansible_collections.gb10.cluster.plugins.plugin_utils._report.rows import traffic
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sweep.plan import cell_name
 
 
@@ -27,7 +28,7 @@ def bench_lines(cells: Sequence[Mapping[str, Any]]) -> list[str]:
         scaled = {k: v * 1000 for k, v in itl.items() if k in ("mean", "stdev") and v is not None}
         rows.append(
             [
-                cell["workload"]["name"],
+                traffic(cell["workload"]["name"]),
                 _figure(cell.get("peak_tok_s")),
                 _figure(cell.get("wall_tok_s")),
                 _figure(cell.get("ttft_s"), 3),

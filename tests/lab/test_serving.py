@@ -9,10 +9,7 @@ transport gate; the seconds until then are printed (``pytest -s`` or the report 
 
 from __future__ import annotations
 
-import secrets
-import subprocess
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 from labcommand import LabCommand, changed
@@ -87,31 +84,6 @@ def test_a_missing_network_is_named_before_anything_changes(cluster: Site) -> No
     assert "playbooks/kubernetes.yml" in output
     assert incarnations(cluster.pods()) == before
     cluster.play("kubernetes")
-
-
-def test_a_gateway_with_key_and_certificate_protects_the_head(cluster: Site, tmp_path: Path) -> None:
-    certificate, key, word = tmp_path / "tls.crt", tmp_path / "tls.key", secrets.token_hex(16)
-    made = ("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=gb10")
-    subprocess.run([*made, "-keyout", key, "-out", certificate], check=True, capture_output=True)
-    cluster.kubectl("create", "secret", "tls", "front", f"--cert={certificate}", f"--key={key}")
-    front = {"sglang_api_key": word, "sglang_tls_secret": "front", "sglang_service_type": "NodePort"}
-    output = cluster.play("serve", preset="mtp-6", **front)
-    cluster.play("verify", preset="mtp-6")
-    node = {a["type"]: a["address"] for a in cluster.get("node", "spark1")["status"]["addresses"]}["InternalIP"]
-    door = f"{node}:{cluster.get('service', GROUP)['spec']['ports'][0]['nodePort']}"
-
-    def status(url: str, *words: str) -> str:
-        return cluster.lab.run("curl", "-sk", "-o", "/dev/null", "-w", "%{http_code}", *words, url).stdout
-
-    bearer = ("-H", f"Authorization: Bearer {word}")
-    assert (
-        status(f"https://{door}/v1/models")
-        == status(f"https://{door}/v1/models", "-H", "Authorization: Bearer x")
-        == "401"
-    )
-    assert status(f"https://{door}/v1/models", *bearer) == status(f"https://{door}/health") == "200"
-    assert status(f"http://{door}/v1/models", *bearer) == "000"
-    assert word not in output + cluster.kubectl("get", "pods,statefulsets,configmaps", "-o", "yaml")
 
 
 def test_stopping_deletes_everything_and_returns_the_vfs(cluster: Site) -> None:

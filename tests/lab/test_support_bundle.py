@@ -39,7 +39,7 @@ def newest(site: Site) -> Path:
 @pytest.fixture(scope="module")
 def site(make_lab: Callable[[], LabCommand]) -> Site:
     made = Site.deployed(
-        make_lab(), nodes=2, serving_plan_overrides=TWO, sglang_api_key=API_KEY, sglang_hf_token=HF_TOKEN
+        make_lab(), nodes=2, serving_plan_overrides=TWO, gateway_api_key=API_KEY, sglang_hf_token=HF_TOKEN
     )
     made.play("serve")
     return made

@@ -180,7 +180,7 @@ def test_one_running_server_is_measured_and_compared_with_itself(cluster: Site) 
     values = {"profile": "gemma-4-31b-it", "sglang_service_type": "NodePort"}
     cluster.play("serve", **values)
     output = cluster.play("bench", **values, bench_workloads=[{"concurrency": 2, "max_tokens": 60, "repetitions": 2}])
-    assert "c0-n2" in output
+    assert "2 streams: repetition 1/2: ok" in output
     kept = cluster.lab.results / "bench-gemma-4-31b-it.jsonl"
     planned, ended = (json.loads(line) for line in kept.read_text().splitlines())
     assert (planned["kind"], ended["kind"], ended["workloads_id"] != "") == ("plan", "result", True)

@@ -13,6 +13,10 @@ VF_INDEX = "gb10.cluster/vf-index"
 GUARDED = "gb10.cluster/guarded"
 # The namespace's policy lets ranks with this label reach each other over the pod network.
 MEETING = "gb10.cluster/meeting"
+# Pods of role gateway; network policies admit them to the heads.
+GATEWAY = "gb10.cluster/gateway"
+# The model of a group, as an annotation of its Service: one gateway serves one model.
+MODEL = "gb10.cluster/model"
 RAIL = "gb10.cluster/rail"
 SUPERVISOR = "gb10.cluster/supervisor"
 NAMESPACE = "gb10.cluster/namespace"

@@ -183,7 +183,7 @@ async def measure(
         if progress:
             rate = run["figures"]["peak_tok_s"]
             shown = f", {rate:.1f} tok/s" if rate else ""
-            progress(f"{workload.name} repetition {repetition}/{workload.repetitions}: {run['status']}{shown}")
+            progress(f"repetition {repetition}/{workload.repetitions}: {run['status']}{shown}")
         if run["status"] == "garbage":
             break
     good = [r for r in runs if r["status"] == "ok"]

@@ -175,7 +175,7 @@ def _flags(profile: Profile) -> Iterator[Finding]:
             flag,
             None,
             "everybody on the node can read the arguments of a process, and SGLang writes them to its log",
-            "Remove it from server_args and set sglang_api_key or sglang_tls_secret, which the gateway checks",
+            "Remove it from server_args and set gateway_api_key or gateway_tls_secret of role gateway",
             where=where,
         )
 

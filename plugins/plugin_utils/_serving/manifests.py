@@ -11,7 +11,6 @@ from typing import Any
 
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.labels import (
     APP_INSTANCE,
-    GUARDED,
     INSTANCE,
     MANAGED_BY,
     MEETING,
@@ -23,7 +22,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._kube.labels import (
     VF_INDEX,
 )
 
-from .gateway import Access, around, attach, service
+from .access import Access, around, service
 from .model import Plan, RankPlan, Rendezvous
 from .pods import NETWORKS, PodOptions, networks_annotation, pod_spec
 from .sidecar import gated, key_of, rights, with_sidecar
@@ -150,9 +149,8 @@ def render(
     access = access or Access()
     code = sidecar or {}
     specs = [with_sidecar(pod_spec(entry, plan, options), entry, plan, options, code) for entry in plan.ranks]
-    specs[:1] = [attach(spec, plan, access, options.pull_policy) for spec in specs[:1]]
     meeting = plan.rendezvous is not None and bool(plan.rendezvous.service)
-    own = ({GUARDED: "true"} if access.guarded else {}) | ({MEETING: "pod-network"} if meeting else {})
+    own = access.labels | ({MEETING: "pod-network"} if meeting else {})
     revision = revision_of(plan, specs, {"files": dict(files), "patches": dict(patches), "sidecar": dict(code), **own})
     objects: list[dict[str, Any]] = [
         {

@@ -102,7 +102,7 @@ def _started_by(words: Sequence[str], found: Source) -> Source:
 def _variable(found: Source, text: str) -> None:
     name, equals, value = text.partition("=")
     if SECRET.search(name):
-        remedy = "Give the token with sglang_hf_token or sglang_api_key, from your vault"
+        remedy = "Give the token with sglang_hf_token, or the key with gateway_api_key, from your vault"
         found.note("warning", name, None, "is a secret, which a profile must not contain", remedy)
     elif FABRIC.fullmatch(name):
         found.note("info", name, value, "follows from the cluster: the serving plan sets it", "Nothing to do")

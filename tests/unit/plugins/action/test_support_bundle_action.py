@@ -203,7 +203,11 @@ def test_without_a_cluster_the_reason_is_named(capsys: pytest.CaptureFixture[str
 def bundled(tmp_path: Path, host: dict[str, Any], cluster: dict[str, Any], *words: str) -> dict[str, Any]:
     """Write a bundle of a host that was read and of one that was down, and return the result of the action."""
     inventory = {
-        "spark1": {"support_host": host, "sglang_api_key": SECRETS["server_key"], "ansible_password": SECRETS["vault"]},
+        "spark1": {
+            "support_host": host,
+            "gateway_api_key": SECRETS["server_key"],
+            "ansible_password": SECRETS["vault"],
+        },
         "spark2": {"support_host": {"unreachable": True, "msg": f"no route; tried {SECRETS['vault']}"}},
     }
     options = {"dest": str(tmp_path / "out"), "results": str(tmp_path), "register": "support_host", "cluster": cluster}

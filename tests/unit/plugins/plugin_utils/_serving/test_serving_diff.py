@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.diff import describe, flags, outdated
-from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.gateway import Access
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.manifests import render
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.pods import PodOptions
 from serving_samples import plan
@@ -37,13 +36,6 @@ def test_all_ranks_in_order_and_no_secret() -> None:
 
 def test_without_workloads_the_text_is_empty() -> None:
     assert describe([{"kind": "Service", "metadata": {}}]) == ""
-
-
-def test_the_containers_beside_the_server_are_shown_without_their_secrets() -> None:
-    guarded = Access(key_secret="group-secrets")
-    shown = describe(render(plan(), PodOptions(), {}, {}, guarded))
-    assert shown.count("  gateway:") == 1
-    assert "    --key-file /etc/gb10/api-key/api-key" in shown
 
 
 def test_a_group_is_outdated_when_any_rank_runs_another_revision() -> None:

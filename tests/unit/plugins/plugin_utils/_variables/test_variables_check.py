@@ -71,7 +71,7 @@ def test_values_in_the_forms_that_ansible_takes_pass(values: dict[str, Any]) -> 
 
 
 def test_a_secret_is_not_shown() -> None:
-    (message,) = messages(k3s_token=["s3cret"], sglang_api_key={"key": "s3cret"})[:1] or [""]
+    (message,) = messages(k3s_token=["s3cret"], gateway_api_key={"key": "s3cret"})[:1] or [""]
     assert "s3cret" not in message
 
 

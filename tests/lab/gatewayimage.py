@@ -1,0 +1,48 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Build an image of SGLang's real Model Gateway from the package index and the lab's own Debian layer."""
+
+from __future__ import annotations
+
+import platform
+import subprocess
+import sys
+from pathlib import Path
+
+from gb10lab.docker_archive import Image, archive, layer
+from sitecommand import CACHE
+
+NAME = "localhost/gb10/sgl-model-gateway:0.3.2"
+PACKAGE = "sglang-router==0.3.2"
+PLACE = "opt/gateway"
+# The Python of the lab's Debian layer.
+PYTHON = "3.13"
+# The lab's layer lacks these libraries of the C++ compiler; SGLang's own image is based on Ubuntu, which has them.
+LIBRARIES = ("libstdc++.so.6", "libgcc_s.so.1")
+
+
+def gateway_image(scratch: Path) -> Path:
+    """Return the archive of the image; the package is that for the lab's Python, with its dependencies."""
+    target = scratch / "packages"
+    wheels = [f"manylinux_2_{minor}_{platform.machine()}" for minor in (34, 28, 17)]
+    subprocess.run(
+        [sys.executable, "-m", "pip", "install", "--quiet", "--no-compile", "--only-binary=:all:", "--target", target,
+         "--python-version", PYTHON, *(word for name in wheels for word in ("--platform", name)), PACKAGE],
+        check=True,
+    )  # fmt: skip
+    files = [(f"{PLACE}/{path.relative_to(target)}", path) for path in target.rglob("*") if path.is_file()]
+    libraries = Path(f"/usr/lib/{platform.machine()}-linux-gnu")
+    files += [(f"{PLACE}/lib/{name}", (libraries / name).resolve()) for name in LIBRARIES]
+    (base,) = CACHE.glob("python-*.tar")
+    env = [
+        "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+        f"PYTHONPATH=/{PLACE}",
+        f"LD_LIBRARY_PATH=/{PLACE}/lib",
+        "PYTHONUNBUFFERED=1",
+    ]
+    image = Image(NAME, [base, layer(scratch / "packages.tar", files)], env=env, origin="the real gateway, packed here")
+    arch = {"x86_64": "amd64", "aarch64": "arm64"}[platform.machine()]
+    made = scratch / "gateway.tar"
+    archive(made, [image], arch)
+    return made

@@ -1,0 +1,135 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Test which groups are behind the gateway, and its objects for the options of role gateway."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from ansible_collections.gb10.cluster.plugins.action.gateway_objects import ActionModule
+from role_samples import role_values
+
+URL = "http://{}.gb10-serving.svc:30000"
+
+
+def service(name: str, model: str = "m", guarded: bool = False, **spec: Any) -> dict[str, Any]:
+    labels = {"gb10.cluster/instance": name} | ({"gb10.cluster/guarded": "true"} if guarded else {})
+    meta = {"name": name, "namespace": "gb10-serving", "labels": labels, "annotations": {"gb10.cluster/model": model}}
+    return {"metadata": meta, "spec": {"clusterIP": "10.43.0.1", "ports": [{"port": 30000}], **spec}}
+
+
+TWO = [service("two"), service("one"), service("one", clusterIP="None")]
+
+
+def planned(services: list[dict[str, Any]], live: dict[str, Any] | None = None, **options: Any) -> dict[str, Any]:
+    given = {"services": services, "live": live or {}, "pulled": "", "closed": True, "versions": []}
+    given |= {name: options.pop(name) for name in list(options) if name in given}
+    result: dict[str, Any] = ActionModule.act(None, given | role_values("gateway", **options), {})
+    assert result["changed"] is False
+    return result
+
+
+def running(result: dict[str, Any]) -> dict[str, Any]:
+    deployment: dict[str, Any] = result["objects"][-1]
+    assert deployment["kind"] == "Deployment"
+    return deployment
+
+
+def container(deployment: dict[str, Any]) -> dict[str, Any]:
+    (found,) = deployment["spec"]["template"]["spec"]["containers"]
+    return dict(found)
+
+
+def test_the_workers_are_the_services_of_all_groups_in_a_stable_order() -> None:
+    result = planned(TWO)
+    gateway = container(running(result))
+    assert gateway["args"] == ["--worker-urls", URL.format("one"), URL.format("two")]
+    assert gateway["image"] == "docker.io/lmsysorg/sgl-model-gateway:v0.3.2"
+    assert gateway["readinessProbe"]["httpGet"] == {"path": "/readiness", "port": "gateway", "scheme": "HTTP"}
+    assert gateway["command"][:3] == ["python3", "-m", "sglang_router.launch_router"]
+    assert result == planned(TWO[::-1])
+    assert [item["kind"] for item in result["objects"]] == ["Service", "NetworkPolicy", "NetworkPolicy", "Deployment"]
+
+
+def test_the_new_gateway_is_ready_before_the_earlier_one_ends_and_no_token_is_mounted() -> None:
+    spec = running(planned(TWO, drain_timeout=40))["spec"]
+    assert spec["strategy"]["rollingUpdate"] == {"maxSurge": 1, "maxUnavailable": 0}
+    pod = spec["template"]["spec"]
+    assert pod["terminationGracePeriodSeconds"] > 40
+    assert pod["automountServiceAccountToken"] is False
+    assert "--shutdown-grace-period-secs 40" in " ".join(pod["containers"][0]["command"])
+
+
+def test_the_key_is_a_file_and_never_an_argument() -> None:
+    result = planned([service("one", guarded=True)], api_key="k3y", tls_secret="front", versions=["7", "8"])
+    assert "k3y" not in json.dumps(result)
+    gateway = container(running(result))
+    assert gateway["command"][:3] == [
+        "python3", "/opt/gb10-gateway/start_gateway.py", "/etc/gb10/api-key/api-key",
+    ]  # fmt: skip
+    assert gateway["readinessProbe"]["httpGet"]["scheme"] == "HTTPS"
+    assert "--tls-key-path" in gateway["command"]
+    (code,) = [item for item in result["objects"] if item["kind"] == "ConfigMap"]
+    assert "sglang_router.launch_router" in code["data"]["start_gateway.py"]
+    renewed = planned([service("one", guarded=True)], api_key="k3y", tls_secret="front", versions=["7", "9"])
+    assert renewed["revision"] != result["revision"]
+
+
+def test_a_key_that_a_group_bypasses_is_refused_with_the_setting_that_closes_it() -> None:
+    result = planned([service("one"), service("two", guarded=True)], api_key="k3y")
+    assert result["failed"]
+    assert "gateway_api_key = 'one': every pod of the cluster" in result["msg"]
+    assert "sglang_allow_from: [{podSelector: {matchLabels: {gb10.cluster/gateway: 'true'}}}]" in result["msg"]
+
+
+def test_groups_of_different_models_are_refused_unless_they_are_chosen() -> None:
+    mixed = [service("one"), service("two", model="other")]
+    assert "one: m, two: other" in planned(mixed)["msg"]
+    assert planned(mixed, groups=["two"])["msg"] == f"two: {URL.format('two')}"
+    assert "so the gateway sends it nothing" in planned(mixed, groups=["one", "three"])["warnings"][0]
+
+
+def test_a_group_that_joins_or_leaves_changes_only_the_workers() -> None:
+    whole = running(planned(TWO))
+    left = running(planned(TWO, live=whole, leaving="one"))
+    assert container(left)["args"] == ["--worker-urls", URL.format("two")]
+    assert set(container(left)) == {"name", "args", "readinessProbe"}
+    # The same workers have the same revision, whether the role was run as a whole or a group left.
+    labels = left["spec"]["template"]["metadata"]["labels"]
+    assert labels == {"gb10.cluster/revision": planned([TWO[0]])["revision"]}
+    joined = running(planned(TWO, live=whole))
+    assert joined["spec"]["template"]["metadata"]["labels"]["gb10.cluster/revision"] == planned(TWO)["revision"]
+
+
+def test_a_group_that_leaves_does_not_let_another_one_in() -> None:
+    first = running(planned([service("one", guarded=True)], api_key="k3y"))
+    left = planned([service("one", guarded=True), service("open")], live=first, leaving="one")
+    assert container(running(left))["args"] == ["--worker-urls"]
+    assert container(running(left))["readinessProbe"]["httpGet"]["path"] == "/liveness"
+    assert left["msg"] == "No group is behind the gateway."
+    # A running gateway has a key even if the key is not given again.
+    assert planned([service("open")], live=first)["failed"]
+
+
+@pytest.mark.parametrize(
+    ("closed", "heads"),
+    [(True, {"gb10.cluster/role": "head"}), (False, {"gb10.cluster/role": "head", "gb10.cluster/guarded": "true"})],
+)
+def test_a_policy_never_closes_a_head_that_was_open(closed: bool, heads: dict[str, str]) -> None:
+    policies = [item["spec"] for item in planned(TWO, closed=closed)["objects"] if item["kind"] == "NetworkPolicy"]
+    assert policies[1]["podSelector"]["matchLabels"] == heads
+    assert policies[1]["ingress"][0]["ports"] == [{"protocol": "TCP", "port": "http"}]
+    assert policies[0]["ingress"] == [{"ports": [{"protocol": "TCP", "port": "gateway"}]}]
+
+
+def test_peers_and_an_ingress_of_the_gateway() -> None:
+    peer = {"ipBlock": {"cidr": "192.0.2.0/24"}}
+    found = planned(TWO, allow_from=[peer], ingress={"host": "llm.example"}, service_type="NodePort")["objects"]
+    assert found[1]["spec"]["ingress"][0]["from"] == [peer]
+    (ingress,) = [item for item in found if item["kind"] == "Ingress"]
+    backend = ingress["spec"]["rules"][0]["http"]["paths"][0]["backend"]["service"]
+    assert backend == {"name": "gb10-gateway", "port": {"number": 30000}}
+    assert found[0]["spec"]["type"] == "NodePort"

@@ -1,0 +1,64 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Test access to a group's head: Service, Ingress, NetworkPolicy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.access import Access
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.manifests import render
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.pods import PodOptions
+from serving_samples import group_revision, plan
+
+PEER = {"ipBlock": {"cidr": "192.0.2.0/24"}}
+GUARDED = Access(allow_from=(PEER,))
+
+
+def objects(access: Access | None = None) -> list[dict[str, Any]]:
+    return render(plan(), PodOptions(), {}, {}, access)
+
+
+def one(kind: str, found: list[dict[str, Any]]) -> dict[str, Any]:
+    (chosen,) = [o for o in found if o["kind"] == kind]
+    return chosen
+
+
+def test_without_options_nothing_is_added() -> None:
+    found = objects()
+    assert not {"Ingress", "NetworkPolicy"} & {o["kind"] for o in found}
+    service = one("Service", found)
+    assert service["spec"]["ports"][0]["targetPort"] == "http"
+    assert service["metadata"]["annotations"] == {"gb10.cluster/model": "google/gemma-4-31B-it"}
+    assert "gb10.cluster/guarded" not in service["metadata"]["labels"]
+
+
+def test_named_peers_and_the_groups_own_are_the_only_ones_let_in() -> None:
+    policy = one("NetworkPolicy", objects(GUARDED))["spec"]
+    assert policy["podSelector"]["matchLabels"]["gb10.cluster/role"] == "head"
+    own, door = policy["ingress"]
+    assert len(own["from"]) == 2
+    assert "ports" not in own
+    assert door == {"ports": [{"protocol": "TCP", "port": "http"}], "from": [PEER]}
+
+
+def test_a_group_with_its_own_policy_is_not_covered_by_the_namespace_s_open_policy() -> None:
+    def templates(found: list[dict[str, Any]]) -> list[dict[str, str]]:
+        return [o["spec"]["template"]["metadata"]["labels"] for o in found if o["kind"] == "StatefulSet"]
+
+    assert {labels.get("gb10.cluster/guarded") for labels in templates(objects(GUARDED))} == {"true"}
+    assert {labels.get("gb10.cluster/guarded") for labels in templates(objects())} == {None}
+    assert one("Service", objects(GUARDED))["metadata"]["labels"]["gb10.cluster/guarded"] == "true"
+    # A pod gets a new label only when it is created again.
+    assert group_revision(objects()) != group_revision(objects(GUARDED))
+
+
+def test_an_ingress_leads_to_the_service() -> None:
+    wanted = {"host": "llm.example", "class": "traefik", "tls": "llm-tls", "annotations": {"a/b": "c"}}
+    found = one("Ingress", objects(Access(ingress=wanted)))
+    assert found["metadata"]["annotations"] == {"a/b": "c"}
+    assert found["spec"]["ingressClassName"] == "traefik"
+    assert found["spec"]["tls"] == [{"hosts": ["llm.example"], "secretName": "llm-tls"}]
+    backend = found["spec"]["rules"][0]["http"]["paths"][0]["backend"]["service"]
+    assert backend == {"name": "gemma-4-31b-it", "port": {"number": 30000}}
