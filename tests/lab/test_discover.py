@@ -91,9 +91,13 @@ LOOSE = {f"{port}": "" for port, cable in PLANNED.items() if cable.startswith("r
             LOOSE | {"spark3-r2": "", "spark3-r3": "", "spark1-r2": "ring23a", "spark1-r3": "ring23b"},
             ["[cabling.double]", "2 cables join spark1 and spark2"],
         ),
+        (
+            LOOSE | {"spark2-r2": "", "spark2-r3": "", "spark1-r2": "ring12a", "spark1-r3": "ring12b"},
+            ["[cabling.loop]", "spark1 cage 0 === spark1 cage 1", "spark1 enp1s0f0np0 sees spark1 enp1s0f1np1"],
+        ),
         ({"spark3-r1": ""}, ["[cabling.half_missing]", "spark3 enP2p1s0f0np0 has no link"]),
     ],
-    ids=["same cage", "crossed halves", "other cage", "two cables between two hosts", "pulled half"],
+    ids=["same cage", "crossed halves", "other cage", "two cables between two hosts", "one host", "pulled half"],
 )  # fmt: skip
 def test_a_miswired_ring_is_named(ring: LabCommand, cables: Mapping[str, str], told: list[str]) -> None:
     plug(ring, cables)

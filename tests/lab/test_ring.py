@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import time
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import yaml
+from gb10lab.lab import Lab
 from labcommand import LabCommand, recap
-from sitecommand import Site
+from sitecommand import Site, is_ready
 
 NAME = "three-ranks"
 PROFILE = {
@@ -80,3 +83,55 @@ def test_every_rank_has_exactly_the_networks_of_its_cables(site: Site) -> None:
 def test_a_second_run_on_a_ring_of_three_changes_nothing(site: Site) -> None:
     counts = recap(site.play("site"), "changed")
     assert counts == dict.fromkeys(counts, 0)
+
+
+def metric(site: Site, rank: int, name: str) -> list[float]:
+    """Return the values of a metric of a rank, by rail."""
+    script = "import urllib.request as u; print(u.urlopen('http://127.0.0.1:30002/metrics').read().decode())"
+    shown = site.kubectl("exec", f"{NAME}-{rank}-0", "-c", "transport", "--", "python3", "-c", script)
+    return [float(value) for value in re.findall(rf"^gb10_transport_{name}{{.*}} (\S+)$", shown, re.MULTILINE)]
+
+
+def wait_for(is_so: Callable[[], bool], patience: float) -> float:
+    """Wait until ``is_so`` returns true; return the seconds that it took."""
+    started = time.monotonic()
+    while not is_so():
+        assert time.monotonic() - started < patience
+        time.sleep(2)
+    return time.monotonic() - started
+
+
+def pull(site: Site, cable: str) -> None:
+    """Take the link from everything that is connected to both halves of a cable, VFs in pods included."""
+    space = Lab(site.lab.state, site.lab.state).name
+    for half in "ab":
+        shown = subprocess.check_output(["ip", "-n", space, "-j", "link", "show", "master", cable + half], timeout=30)
+        for port in json.loads(shown):
+            subprocess.run(["ip", "-n", space, "link", "set", port["ifname"], "down"], check=True, timeout=30)
+
+
+def test_a_cable_that_is_pulled_while_serving_is_counted_and_ends_the_readiness(site: Site) -> None:
+    before = {rank: metric(site, rank, "link_changes_total") for rank in range(3)}
+    pull(site, "ring12")
+
+    def changed_rails() -> list[int]:
+        now = {rank: metric(site, rank, "link_changes_total") for rank in range(3)}
+        return [sum(new > old for new, old in zip(now[rank], before[rank], strict=True)) for rank in range(3)]
+
+    took = wait_for(lambda: changed_rails() == [2, 2, 0], 30)
+    # a generation needs every cable
+    probe = ("timeout", "20", "python3", "/opt/gb10/generate_probe.py", "--port", "30000", "--measure", "16")
+    assert site.ask("exec", f"{NAME}-0-0", "-c", "sglang", "--", *probe).returncode
+
+    def reasons() -> dict[str, str]:
+        return {
+            pod["metadata"]["name"]: condition["reason"]
+            for pod in site.pods()
+            for condition in pod["status"].get("conditions", [])
+            if condition["type"] == "gb10.cluster/transport"
+        }
+
+    # A rank that starts again waits for its cable, too.
+    lost = wait_for(lambda: {reasons().get(f"{NAME}-{rank}-0") for rank in (0, 1)} <= {"LinkDown", "NotProven"}, 180)
+    print(f"\nlink change in the metrics after {took:.0f} s, proof lost after another {lost:.0f} s")
+    assert not is_ready(site.pods()[0])
