@@ -59,6 +59,9 @@ def read_statement(text: str) -> Reading:
     for hint, pattern, kind, values in _FORMS:
         if hint in text and (found := pattern.search(text)):
             return Reading(kind, values(found), once)
+    # A complete channel line has matched above.
+    if text.startswith("Channel ") and "->" in text:
+        return Reading("torn", text)
     if ("->" in text or "via" in text) and (says.TORN.search(text) or says.TCP_FRAGMENT.search(text)):
         return Reading("torn", text)
     mtu = says.MTU.search(text) if " mtu " in text else None

@@ -239,6 +239,16 @@ def test_text_that_a_collector_puts_before_every_line_changes_nothing(form: str)
     assert judge("Loading: 50%|###  | 1/2\r" + SOUND).satisfied
 
 
+@pytest.mark.parametrize(
+    "end", ["[send] via NET/Soc", "[send] via NET/", "[send] via N", "[send] v", "[se", "via NET/Fast"]
+)
+def test_a_torn_line_may_hide_tcp_when_another_host_continues_it(end: str) -> None:
+    torn = said(f"Channel 00/0 : 0[0] -> 1[0] {end}").rstrip("\n") + said(channel(), host="spark2", pid=2)
+    assert judge(SOUND + torn).failures == ["a torn channel line may hide TCP; read the log again"]
+    whole = said(f"{HALF}IB").rstrip("\n") + said(channel(), host="spark2", pid=2)
+    assert judge(SOUND + whole).satisfied
+
+
 def test_a_server_that_prints_its_earlier_log_as_a_string_proves_nothing() -> None:
     quoted = json.dumps({"prompt": SOUND}) + "\n"
     assert judge(quoted).verdict.verdict == "unknown"
