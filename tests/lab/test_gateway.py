@@ -95,6 +95,10 @@ class Load:
 
 def test_the_gateway_has_key_and_certificate_and_nothing_shows_the_key(site: Site) -> None:
     output = site.play("gateway", **FRONT)
+    # The nodes learn the address of a first gateway a moment after it is ready.
+    deadline = time.monotonic() + 20
+    while status(site, f"https://{door(site)}/health") != "200" and time.monotonic() < deadline:
+        time.sleep(1)
     chat, body = f"https://{door(site)}/v1/chat/completions", ("-d", '{"messages": [{"role": "user", "content": "a"}]}')
     assert status(site, chat, *body) == status(site, chat, *body, "-H", "Authorization: Bearer x") == "401"
     bearer = ("-H", f"Authorization: Bearer {KEY}")

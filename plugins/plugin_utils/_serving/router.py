@@ -222,6 +222,8 @@ def deployment(router: Router, chosen: Sequence[Member], start: str) -> dict[str
         "metadata": _meta(router),
         "spec": {
             "replicas": 1,
+            # Every node needs a moment to learn the address and the policies of a new pod.
+            "minReadySeconds": STILL_REACHED,
             "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}},
             "selector": {"matchLabels": {NAME: RESOURCE}},
             "template": _template(router, chosen, start),

@@ -56,6 +56,7 @@ def test_the_workers_are_the_services_of_all_groups_in_a_stable_order() -> None:
 
 def test_the_new_gateway_is_ready_before_the_earlier_one_ends_and_no_token_is_mounted() -> None:
     spec = running(planned(TWO, drain_timeout=40))["spec"]
+    assert spec["minReadySeconds"] == 5
     assert spec["strategy"]["rollingUpdate"] == {"maxSurge": 1, "maxUnavailable": 0}
     pod = spec["template"]["spec"]
     assert pod["terminationGracePeriodSeconds"] > 40
