@@ -113,7 +113,7 @@ def findings(chosen: Sequence[Member], groups: Sequence[str], key: bool) -> list
     if missing:
         out.append(
             Finding(
-                "warning", "gateway.group.missing", "gateway_groups", ", ".join(missing),
+                "warning" if chosen else "error", "gateway.group.missing", "gateway_groups", ", ".join(missing),
                 "no such group is served, so the gateway sends it nothing",
                 "Serve it, or remove it from gateway_groups",
             )

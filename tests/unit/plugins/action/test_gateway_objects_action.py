@@ -93,6 +93,11 @@ def test_groups_of_different_models_are_refused_unless_they_are_chosen() -> None
     assert "so the gateway sends it nothing" in planned(mixed, groups=["one", "three"])["warnings"][0]
 
 
+def test_names_of_which_none_is_served_do_not_empty_the_gateway() -> None:
+    assert "gateway_groups = 'tow'" in planned(TWO, groups=["tow"])["msg"]
+    assert planned(TWO, groups=["tow"])["failed"]
+
+
 def test_a_group_that_joins_or_leaves_changes_only_the_workers() -> None:
     whole = running(planned(TWO))
     left = running(planned(TWO, live=whole, leaving="one"))
