@@ -180,6 +180,6 @@ def _without_next_head(body: str, following: Origin) -> str:
     if not following.pid:
         return body
     at = body.rfind(f":{following.pid}:{following.tid}")
-    # If two processes write to one line, the last word and the next host name are one word: "Socketspark1".
+    # If two processes write to the same line, no space separates the host name from the word before: "Socketspark1".
     # NcclLog._without_host separates them.
     return body[:at]
