@@ -181,5 +181,5 @@ def _without_next_head(body: str, following: Origin) -> str:
         return body
     at = body.rfind(f":{following.pid}:{following.tid}")
     # If two processes write to the same line, no space separates the host name from the word before: "Socketspark1".
-    # NcclLog._without_host separates them.
+    # Recorders._without_host separates them.
     return body[:at]
