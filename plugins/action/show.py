@@ -1,0 +1,26 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Print a text line by line."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ansible_collections.gb10.cluster.plugins.module_utils._common.tables import align
+from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import ControllerAction
+
+
+class ActionModule(ControllerAction):
+    """Displays the text itself, since result formats other than YAML put all lines into one."""
+
+    def act(self, options: Mapping[str, Any], task_vars: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the text after it was displayed, below the host's name if other hosts print theirs."""
+        text = options["text"].rstrip("\n")
+        if rows := options["rows"]:
+            cells = [list(rows[0]), *([str(cell) for cell in row.values()] for row in rows)]
+            text = "\n".join([text, *align(cells)])
+        alone = self._task.run_once or len(task_vars["ansible_play_hosts"]) == 1
+        self._display.display(text if alone else f"{task_vars['inventory_hostname']}:\n{text}")
+        return {"changed": False, "msg": text}
