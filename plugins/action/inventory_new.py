@@ -11,10 +11,14 @@ from typing import Any
 
 import yaml
 from ansible.errors import AnsibleActionFail
-from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import format_findings, has_errors
+from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import (
+    format_findings,
+    has_errors,
+    sort_findings,
+)
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import ControllerAction
-from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.cabling import draw, ports_of
-from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.inventory import Machine, compose, render
+from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.cabling import draw, judge, ports_of
+from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.inventory import Machine, compose, render, twins
 from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.plan import plan_fabric
 from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.tables import format_plan
 from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.variables import plain
@@ -46,6 +50,10 @@ class ActionModule(ControllerAction):
             Machine.of(plain(known[host].get("ansible_host") or host), plain(known[host]["ansible_facts"]))
             for host in hosts
         ]
+        if same := twins(machines):
+            raise AnsibleActionFail(
+                f"{'; '.join(same)}: addresses of the same machine, which would get two node ids. Give one of them."
+            )
         inventory = compose(machines)
         files = render(inventory, _flow)
         plan, findings = plan_fabric(inventory.variables())
@@ -60,7 +68,7 @@ class ActionModule(ControllerAction):
             f"{path} {'would be' if self._task.check_mode else 'is'} written.",
             *draw(ports),
             format_plan(plan),
-            format_findings(findings),
+            format_findings(sort_findings([*judge(ports, plan), *findings])),
         ]
         text = "\n".join(filter(None, told))
         result = {"changed": True, "path": str(path), "msg": text}

@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import subprocess
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 from gb10lab.lab import Lab
-from labcommand import LabCommand, recap
+from labcommand import CHECKOUT, LabCommand, recap
 from sitecommand import Site, is_ready
 
 NAME = "three-ranks"
@@ -30,7 +32,10 @@ PROFILE = {
     "server_args": {"mem_fraction_static": 0.5, "context_length": 8192},
     "status": "untested",
     "default_preset": "default",
-    "presets": {"default": {"description": "The only one"}},
+    "presets": {
+        "default": {"description": "All hosts"},
+        "pair": {"description": "Two neighbours", "topology": {"nodes": 2, "tp": 2}},
+    },
 }
 # host -> neighbour -> the RDMA devices of the cable between them
 CABLES = {
@@ -85,11 +90,18 @@ def test_a_second_run_on_a_ring_of_three_changes_nothing(site: Site) -> None:
     assert counts == dict.fromkeys(counts, 0)
 
 
-def metric(site: Site, rank: int, name: str) -> list[float]:
-    """Return the values of a metric of a rank, by rail."""
+def metric(site: Site, rank: int, name: str) -> list[tuple[str, float]]:
+    """Return the labels and the value of every sample of a metric of a rank."""
     script = "import urllib.request as u; print(u.urlopen('http://127.0.0.1:30002/metrics').read().decode())"
     shown = site.kubectl("exec", f"{NAME}-{rank}-0", "-c", "transport", "--", "python3", "-c", script)
-    return [float(value) for value in re.findall(rf"^gb10_transport_{name}{{.*}} (\S+)$", shown, re.MULTILINE)]
+    found = re.findall(rf"^gb10_transport_{name}{{(.*)}} (\S+)$", shown, re.MULTILINE)
+    return [(labels, float(value)) for labels, value in found]
+
+
+def rising(site: Site, before: list[list[tuple[str, float]]]) -> list[int]:
+    """Return on how many rails of each rank the count of link changes is above that of ``before``."""
+    now = [metric(site, rank, "link_changes_total") for rank in range(3)]
+    return [sum(new > old for new, old in zip(now[rank], before[rank], strict=True)) for rank in range(3)]
 
 
 def wait_for(is_so: Callable[[], bool], patience: float) -> float:
@@ -110,28 +122,45 @@ def pull(site: Site, cable: str) -> None:
             subprocess.run(["ip", "-n", space, "link", "set", port["ifname"], "down"], check=True, timeout=30)
 
 
-def test_a_cable_that_is_pulled_while_serving_is_counted_and_ends_the_readiness(site: Site) -> None:
-    before = {rank: metric(site, rank, "link_changes_total") for rank in range(3)}
+def reason(site: Site, rank: int) -> str:
+    """Return the reason of the transport condition of a rank."""
+    conditions = site.get("pod", f"{NAME}-{rank}-0")["status"].get("conditions", [])
+    return next((c["reason"] for c in conditions if c["type"] == "gb10.cluster/transport"), "")
+
+
+def test_a_cable_that_is_pulled_while_serving_is_named_by_the_gate_the_metrics_and_discover(site: Site) -> None:
+    before = [metric(site, rank, "link_changes_total") for rank in range(3)]
     pull(site, "ring12")
-
-    def changed_rails() -> list[int]:
-        now = {rank: metric(site, rank, "link_changes_total") for rank in range(3)}
-        return [sum(new > old for new, old in zip(now[rank], before[rank], strict=True)) for rank in range(3)]
-
-    took = wait_for(lambda: changed_rails() == [2, 2, 0], 30)
+    took = wait_for(lambda: rising(site, before) == [2, 2, 0], 30)
+    lost = wait_for(lambda: [reason(site, rank) for rank in (0, 1)] == ["LinkDown"] * 2, 30)
+    print(f"\nlink change in the metrics after {took:.0f} s, LinkDown after another {lost:.0f} s")
+    assert reason(site, 2) != "LinkDown"
+    assert not is_ready(site.pods()[0])
+    for rank in (0, 1):
+        assert 'reason="LinkDown"' in metric(site, rank, "info")[0][0]
+        assert sum(not speed for _rail, speed in metric(site, rank, "link_speed_bits_per_second")) == 2
     # a generation needs every cable
     probe = ("timeout", "20", "python3", "/opt/gb10/generate_probe.py", "--port", "30000", "--measure", "16")
     assert site.ask("exec", f"{NAME}-0-0", "-c", "sglang", "--", *probe).returncode
+    events = site.get("events")["items"]
+    named = {event["involvedObject"]["name"] for event in events if event["reason"] == "TransportLinkDown"}
+    assert named >= {f"{NAME}-0-0", f"{NAME}-1-0"}
+    said = " ".join(site.play("discover", check=False).split())
+    assert "the plan joins spark1 enp1s0f0np0 and spark2 enp1s0f1np1, but spark1 enp1s0f0np0 has no link" in said
 
-    def reasons() -> dict[str, str]:
-        return {
-            pod["metadata"]["name"]: condition["reason"]
-            for pod in site.pods()
-            for condition in pod["status"].get("conditions", [])
-            if condition["type"] == "gb10.cluster/transport"
-        }
 
-    # A rank that starts again waits for its cable, too.
-    lost = wait_for(lambda: {reasons().get(f"{NAME}-{rank}-0") for rank in (0, 1)} <= {"LinkDown", "NotProven"}, 180)
-    print(f"\nlink change in the metrics after {took:.0f} s, proof lost after another {lost:.0f} s")
-    assert not is_ready(site.pods()[0])
+def test_two_neighbours_of_the_chain_that_is_left_are_served(site: Site, tmp_path: Path) -> None:
+    mine = tmp_path / "chain"
+    shutil.copytree(CHECKOUT / "inventory/3x-gb10-ring", mine)
+    for path in mine.rglob("*.yml"):
+        text = path.read_text(encoding="utf-8").replace("topology: ring", "topology: chain")
+        text = re.sub(r"^.*ring12[ab], pf.*\n|gb10_fabric_pfs: {ring12a.*", "", text, flags=re.MULTILINE)
+        path.write_text(text, encoding="utf-8")
+    chain = Site(LabCommand(site.lab.state, (mine, CHECKOUT / "inventory/lab")), group=NAME, values=site.values)
+    said = " ".join(chain.play("plan", "--tags", "plan", check=False).split())
+    assert "spark1 and spark2 share no cable" in said
+    pair = {"preset": "pair", "serving_plan_nodes": ["spark2", "spark3"]}
+    chain.play("serve_stop", instance=NAME)
+    assert "by channels evidence, as expected" in chain.play("site", **pair)
+    assert len(chain.incarnations()) == 2
+    chain.in_head("python3", "/opt/gb10/generate_probe.py", "--port", "30000", "--measure", "16")

@@ -53,14 +53,18 @@ def test_discovery_finds_every_cable_by_ping_and_a_switch_by_lldp(ring: Vms) -> 
     for one, two in PAIRS:
         ends = sorted([f"vm{one + 1} enp1s0", f"vm{two + 1} enp2s0"])
         assert f"{ends[0]} === {ends[1]}" in said
-    # A machine with a bridge announces itself as a switch. The other two start lldpd only for the moment.
-    ring.ssh(ring.vms[1], "ip link add br0 type bridge; systemctl start lldpd; sleep 5")
+    # A machine with a bridge announces itself as a switch. vm1 runs lldpd only for the moment; vm3 runs it already.
+    vm1, vm2, vm3 = ring.vms
+    ring.ssh(vm3, "systemctl start lldpd")
+    ring.ssh(vm2, "ip link add br0 type bridge; systemctl start lldpd; sleep 5")
     said = play(ring, "--limit", "vm1,vm3", playbook=DISCOVER)
-    ring.ssh(ring.vms[1], "systemctl stop lldpd; ip link delete br0")
+    left = [ring.ssh(vm, "systemctl is-active lldpd; ls -d /run/gb10-lldp*", ok=False) for vm in (vm1, vm3)]
+    ring.ssh(vm2, "systemctl stop lldpd; ip link delete br0")
+    ring.ssh(vm3, "systemctl stop lldpd")
     assert "vm1 enp1s0: sees vm2 port enp2s0" in said
     assert "vm3 enp2s0: sees vm2 port enp1s0" in said
-    for vm in (ring.vms[0], ring.vms[2]):
-        assert ring.ssh(vm, "systemctl is-active lldpd; pgrep lldpd; ls -d /run/gb10-lldp*", ok=False) == "inactive"
+    assert left == ["inactive", "active"]
+    assert ring.ssh(vm1, "pgrep lldpd", ok=False) == ""
 
 
 def test_rdma_of_every_pair_moves_on_its_own_cable(ring: Vms) -> None:

@@ -86,9 +86,10 @@ def addresses(link: Mapping[str, Any]) -> list[str]:
 
 
 def _join(port: Mapping[str, Any], found: Mapping[str, Any], heard: Mapping[str, Any]) -> dict[str, Any]:
-    macs = [*found["neighbours"], *(mac for mac in heard.get("macs", ()) if mac != port["mac"])]
+    # An announcement may have the MAC of another port of its host, or be of a machine that left. An answer cannot.
+    macs = found["neighbours"] or [mac for mac in dict.fromkeys(heard.get("macs", ())) if mac != port["mac"]]
     names = {key: value for key, value in heard.items() if key != "macs"}
-    return {**port, **found, **names, "neighbours": list(dict.fromkeys(macs))}
+    return {**port, **found, **names, "neighbours": macs}
 
 
 @contextmanager

@@ -35,6 +35,10 @@ class HostError(Exception):
     """A command or file of this host failed; the text is meant for the user."""
 
 
+class NoAnswer(HostError):
+    """A command was stopped because it did not end in time, so its outcome is unknown."""
+
+
 def explain(error: OSError | HostError, path: Path | str = "") -> str:
     """Return a message for the user: what failed, and the remedy if the error number suggests one."""
     if isinstance(error, HostError):
@@ -84,7 +88,7 @@ def run(argv: Sequence[str], *, check: bool = True, timeout: float = 60) -> subp
     except OSError as error:
         raise HostError(explain(error, argv[0])) from error
     except subprocess.TimeoutExpired as error:
-        raise HostError(f"{' '.join(argv)}: no answer within {timeout:.0f} s") from error
+        raise NoAnswer(f"{' '.join(argv)}: no answer within {timeout:.0f} s") from error
     if check and done.returncode != 0:
         said = (done.stderr.strip() or done.stdout.strip()).replace("\n", "; ")
         remedy = root_remedy() if DENIED.search(said) else ""

@@ -60,7 +60,8 @@ def generated(files: Mapping[Path, str | None], root: Path = Path("/")) -> Itera
         try:
             system.run(["netplan", "generate", "--root-dir", temporary], timeout=120)
         except system.HostError as error:
-            raise system.HostError(str(error).replace(f" --root-dir {temporary}", "").replace(temporary, "")) from error
+            said = str(error).replace(f" --root-dir {temporary}", "").replace(temporary, "")
+            raise type(error)(said) from error
         yield output
 
 

@@ -55,10 +55,10 @@ def validate(files: Mapping[Path, str | None]) -> None:
         with renderer.generated({}):
             pass
     except system.HostError as error:
-        raise system.HostError(
-            f"Nothing was changed. netplan already refuses the files that this host has now: {error}. A boot would "
-            "leave the network unconfigured. Correct or remove the named file, check with `netplan generate`, "
-            "and run this again."
+        raise _refusal(
+            error,
+            f"netplan already refuses the files that this host has now: {error}. A boot would leave the network "
+            "unconfigured. Correct or remove the named file, check with `netplan generate`, and run this again.",
         ) from error
     if not files:
         return
@@ -66,10 +66,16 @@ def validate(files: Mapping[Path, str | None]) -> None:
         with renderer.generated(files):
             pass
     except system.HostError as error:
-        raise system.HostError(
-            f"Nothing was changed, the old state holds. netplan refuses this host's files together with the fabric's: "
-            f"{error}"
-        ) from error
+        raise _refusal(error, f"netplan refuses this host's files together with the fabric's: {error}") from error
+
+
+def _refusal(error: system.HostError, why: str) -> system.HostError:
+    if isinstance(error, system.NoAnswer):
+        why = (
+            f"{error}, so it is unknown whether netplan accepts the files. Find out with `uptime` and `dmesg` what "
+            "slows the host, and run this again."
+        )
+    return system.HostError(f"Nothing was changed. {why}")
 
 
 def held_vfs(desired: Iterable[Interface], links: Mapping[str, Any]) -> dict[str, str]:

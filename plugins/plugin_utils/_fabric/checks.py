@@ -155,6 +155,7 @@ def _check_topology(fabric: Fabric) -> Iterator[Finding]:
 def _check_cables(fabric: Fabric) -> Iterator[Finding]:
     """Check that the cables of a ring or chain join two hosts each, and all hosts in one ring or chain."""
     key, shape, count = "gb10_fabric_topology", fabric.topology, len(fabric.hosts)
+    other = "ring" if shape == "chain" else "chain"
     if not SMALLEST_RING <= count <= LARGEST_RING:
         reason = f"a {shape} without a switch is for {SMALLEST_RING} to {LARGEST_RING} hosts, {count} are declared"
         yield _finding("topology.ring", key, shape, reason, "Set switch, direct or mixed.")
@@ -170,7 +171,8 @@ def _check_cables(fabric: Fabric) -> Iterator[Finding]:
         shown = ", ".join(f"{host} has {degree}" for host, degree in degrees.items())
         ends = "two ends with one neighbour and two neighbours for all others" if shape == "chain" else "two neighbours"
         reason = f"a {shape} needs {ends}, but {shown}"
-        yield _finding("topology.open_ring", key, shape, reason, "Declare a rail for every cable, or set mixed.")
+        remedy = f"Declare a rail for every cable, or set {other} or mixed."
+        yield _finding("topology.open_ring", key, shape, reason, remedy)
     elif not connected(rails):
         reason = f"the cables form several {shape}s, and hosts of different ones can't reach each other"
         yield _finding("topology.open_ring", key, shape, reason, "Correct the rails' hosts, or set mixed.")

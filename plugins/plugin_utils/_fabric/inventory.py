@@ -73,6 +73,14 @@ class Machine:
         return match[1].lower() if match else "gb10"
 
 
+def twins(machines: Sequence[Machine]) -> list[str]:
+    """Return the pairs of addresses that belong to the same machine, by the MACs of its ports."""
+    owners: dict[str, str] = {}
+    firsts = [(machine.address, machine.ports[0]["mac"]) for machine in machines if machine.ports]
+    pairs = [(owners.setdefault(mac, address), address) for address, mac in firsts if mac]
+    return [f"{one} and {two}" for one, two in pairs if one != two]
+
+
 @dataclass(frozen=True)
 class Inventory:
     """The variables of a new inventory: those of the group, and those of each host in their order."""

@@ -33,7 +33,7 @@ from .model import (
     vf_mac,
 )
 from .parse import parse_fabric
-from .transit import check_transit, pf_address, pf_subnet, routes
+from .transit import check_transit, has_room, pf_address, pf_subnet, routes
 
 
 def plan_fabric(variables: Mapping[str, Mapping[str, Any]]) -> tuple[Plan, list[Finding]]:
@@ -51,17 +51,21 @@ def plan_fabric(variables: Mapping[str, Mapping[str, Any]]) -> tuple[Plan, list[
 
 
 def build_plan(fabric: Fabric) -> Plan:
-    """Compute the plan of a parsed fabric. VFs that do not fit their rail's block are omitted; a check reports them."""
+    """Compute the plan of a parsed fabric.
+
+    Addresses that do not fit their rail's block are omitted, with the VFs that need them; a check reports them.
+    """
     hosts: dict[str, HostPlan] = {}
     networks: dict[str, NetworkPlan] = {}
     known = routes(fabric) if fabric.transit else {}
+    roomy = {rail.name for rail in fabric.rails if fabric.transit and has_room(fabric, rail)}
     for host in sorted(fabric.hosts, key=lambda h: (h.node_id, h.name)):
         pfs: list[PfPlan] = []
         vfs: list[VfPlan] = []
         for port in host.ports:
             rail = port.rail
             pf = PfPlan(rail.name, rail.index, port.name, port.rdma_device, port.vf_count, fabric.mtu)
-            if fabric.transit:
+            if rail.name in roomy:
                 address, prefix = pf_address(fabric, rail, host.node_id), pf_subnet(fabric, rail).prefixlen
                 pf = replace(pf, address=address, prefix=prefix, routes=known.get((host.name, rail.name), []))
             pfs.append(pf)

@@ -24,6 +24,8 @@ def suggest(ports: Sequence[Port]) -> dict[str, Any]:
     usable = [part for segment in segments(ports) for part in _split(segment)]
     if len(every) == 1:
         usable = [(port,) for port in ports[:HALVES]]
+    if len(every) == 2:
+        usable = _in_order(usable)
     rails: list[dict[str, Any]] = []
     pfs: dict[str, dict[str, str]] = {}
     for index, segment in enumerate(usable):
@@ -46,6 +48,16 @@ def _split(segment: Segment) -> list[Segment]:
     rounds = range(max(map(len, by_host.values())))
     parts = [tuple(own[turn] for own in by_host.values() if turn < len(own)) for turn in rounds]
     return [part for part in parts if len(part) > 1]
+
+
+def _in_order(found: Sequence[Segment]) -> list[Segment]:
+    """Return the links of two hosts whose ports are in the same order on both: NCCL joins devices by their number."""
+    kept: list[Segment] = []
+    for segment in found:
+        ends = [tuple(port.name for port in link) for link in (*kept, segment)]
+        if sorted(ends) == sorted(ends, key=lambda names: names[::-1]):
+            kept.append(segment)
+    return kept
 
 
 def _topology(found: Sequence[Segment], every: set[str]) -> Topology:

@@ -30,6 +30,16 @@ def pf_address(fabric: Fabric, rail: Rail, node_id: int) -> str:
     return str(IPv4Address(int(pf_subnet(fabric, rail).network_address) + node_id))
 
 
+def _most_vfs(fabric: Fabric, rail: Rail) -> int:
+    return max((port.vf_count for host in fabric.hosts for port in host.ports if port.rail == rail), default=0)
+
+
+def has_room(fabric: Fabric, rail: Rail) -> bool:
+    """Tell whether the block of a rail has a subnet for the PFs behind those of the VFs."""
+    room = int(pf_subnet(fabric, rail).network_address) - int(rail.network.network_address)
+    return _most_vfs(fabric, rail) * fabric.slot_size(rail) <= room
+
+
 def routes(fabric: Fabric) -> dict[tuple[str, str], list[Route]]:
     """Return ``{(host, rail): routes}``: each host reaches every rail that it is not on over its nearest member.
 
@@ -81,11 +91,8 @@ def check_transit(fabric: Fabric) -> Iterator[Finding]:
         yield _finding("transit.scheme", key, True, reason, "Use the scheme subnet-per-vf, or set it to false.")
         return
     for rail in fabric.rails:
-        most = max((port.vf_count for host in fabric.hosts for port in host.ports if port.rail == rail), default=0)
-        if most * fabric.slot_size(rail) > int(pf_subnet(fabric, rail).network_address) - int(
-            rail.network.network_address
-        ):
-            reason = f"{most} VFs per PF use all subnets of the block, and the PFs need one more"
+        if not has_room(fabric, rail):
+            reason = f"{_most_vfs(fabric, rail)} VFs per PF use all subnets of the block, and the PFs need one more"
             remedy = "Use a larger block, fewer VFs or a longer gb10_fabric_subnet_prefix."
             yield _finding(
                 "transit.too_small", f"gb10_fabric_rails.{rail.name}.network", str(rail.network), reason, remedy

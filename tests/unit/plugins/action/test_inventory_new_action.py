@@ -15,15 +15,15 @@ from typing import Any
 import pytest
 from ansible.errors import AnsibleActionFail
 from ansible_collections.gb10.cluster.plugins.action.inventory_new import ActionModule
-from cabling_samples import facts, ring
+from cabling_samples import End, cable, facts, ring
 
 ROOT = Path(__file__).resolve().parents[4]
 
 
-def write(path: Path, check_mode: bool = False, **changes: Any) -> dict[str, Any]:
-    """Write an inventory for a ring of three that was reached by its addresses."""
+def write(path: Path, *links: tuple[End, ...], check_mode: bool = False, **changes: Any) -> dict[str, Any]:
+    """Write an inventory for three hosts, by default a ring, that were reached by their addresses."""
     hostvars: dict[str, Any] = {}
-    for number, (host, ports) in enumerate(facts(3, *ring(3)).items(), start=11):
+    for number, (host, ports) in enumerate(facts(3, *(links or ring(3))).items(), start=11):
         ipv4 = {"interface": "enP7s7", "address": f"192.168.10.{number}", "prefix": "24"}
         own = {"hostname": host, "default_ipv4": ipv4, "user_id": "nvidia", "gb10_cabling": ports}
         own["gb10_pf_totalvfs"] = {port["name"]: 8 for port in ports}
@@ -55,6 +55,22 @@ def test_a_machine_without_ports_is_written_and_fails_with_the_reason(tmp_path: 
     assert result["failed"]
     assert "fabric.rails.none" in result["msg"]
     assert (tmp_path / "hosts.yml").is_file()
+
+
+def test_mistakes_of_the_cabling_are_named(tmp_path: Path) -> None:
+    same_cage = [*cable((1, 0), (2, 0)), *cable((2, 1), (3, 1)), *cable((3, 0), (1, 1))]
+    result = write(tmp_path, *same_cage)
+    assert result["msg"].count("[cabling.same_cage]") == 2
+    assert "failed" not in result
+
+
+def test_a_machine_that_is_given_twice_is_refused(tmp_path: Path) -> None:
+    ports = facts(1)["spark1"]
+    with pytest.raises(
+        AnsibleActionFail, match=r"192\.168\.10\.11 and 192\.168\.10\.12; .*: addresses of the same machine"
+    ):
+        write(tmp_path, gb10_cabling=ports)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_an_existing_inventory_stays_as_it_is(tmp_path: Path) -> None:

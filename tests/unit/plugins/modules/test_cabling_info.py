@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 from collections.abc import Sequence
@@ -39,7 +40,7 @@ TABLE = [
 @pytest.fixture
 def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """A host with one connected and one unconnected port; ``largest`` is the largest MTU that passes."""
-    state: dict[str, Any] = {"largest": 9000, "sysfs": str(tmp_path), "links": dict(LINKS)}
+    state: dict[str, Any] = {"largest": 9000, "sysfs": str(tmp_path), "links": dict(LINKS), "lldp": {}}
     for name, carrier in (("enp1s0f0np0", "1"), ("enp1s0f1np1", "0")):
         netdev = tmp_path / "class/net" / name
         (netdev / "device").mkdir(parents=True)
@@ -50,12 +51,14 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         if "-s" in argv:
             size = int(argv[argv.index("-s") + 1]) + 48
             return subprocess.CompletedProcess(argv, int(size > state["largest"]), "", "")
+        if argv[0] == "lldpctl":
+            return subprocess.CompletedProcess(argv, 0, json.dumps(state["lldp"]), "")
         return subprocess.CompletedProcess(argv, 0, ANSWERS, "")
 
     monkeypatch.setattr(system, "run", run)
     monkeypatch.setattr(system, "links", lambda: state["links"])
     monkeypatch.setattr(system, "run_json", lambda _argv: TABLE)
-    monkeypatch.setattr(system, "is_active", lambda _unit: False)
+    monkeypatch.setattr(system, "is_active", lambda _unit: bool(state["lldp"]))
     monkeypatch.setattr(shutil, "which", lambda _name: None)
     return state
 
@@ -76,6 +79,18 @@ def test_a_port_sees_its_peer_and_not_itself(
     assert (second["carrier"], second["neighbours"], second["mtu_passes"]) == (False, [], None)
     assert (first["link_local"], second["link_local"]) == (True, False)
     assert result["ansible_facts"]["gb10_addresses"] == {"enp1s0f0np0": [], "enp1s0f0v0": ["10.100.0.1/24"]}
+
+
+@pytest.mark.parametrize(("answers", "seen"), [(True, "48:b0:2d:00:02:00"), (False, "48:b0:2d:00:03:00")])
+def test_an_announcement_counts_only_where_nobody_answers(
+    host: dict[str, Any], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, answers: bool, seen: str
+) -> None:
+    announced = {"name": "enp1s0f0np0", "port": [{"id": [{"type": "mac", "value": "48:b0:2d:00:03:00"}]}]}
+    host["lldp"] = {"lldp": [{"interface": [announced]}]}
+    if not answers:
+        monkeypatch.setattr(system, "run_json", lambda _argv: [])
+    _status, result = run_module(cabling_info, capsys, sysfs_root=host["sysfs"])
+    assert result["ansible_facts"]["gb10_cabling"][0]["neighbours"] == [seen]
 
 
 def test_a_host_without_ping_is_named(

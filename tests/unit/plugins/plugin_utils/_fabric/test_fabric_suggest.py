@@ -44,3 +44,17 @@ def test_the_suggestion_is_a_plan_that_fits_the_cables(count: int, links: list[t
     plan, findings = plan_fabric(variables)
     wrong = [f.rule for f in [*findings, *judge(ports, plan)] if f.severity == "error" or "unplanned" in f.rule]
     assert wrong == []
+
+
+@pytest.mark.parametrize(
+    ("links", "rails"),
+    [
+        ([*cable((1, 0), (2, 0)), *cable((1, 1), (2, 1))], 4),
+        # NCCL joins devices with the same number, so rails in another order cannot serve
+        ([*cable((1, 0), (2, 1)), *cable((1, 1), (2, 0))], 2),
+        (cable((1, 0), (2, 0), crossed=True), 1),
+    ],
+)
+def test_two_hosts_get_only_rails_that_nccl_can_join(links: list[tuple[End, ...]], rails: int) -> None:
+    found = suggest(ports_of(facts(2, *links)))
+    assert (found["group"]["gb10_fabric_topology"], len(found["group"]["gb10_fabric_rails"])) == ("direct", rails)

@@ -87,6 +87,14 @@ def test_transit_that_cannot_be_planned_is_refused(changes: dict[str, Any], rule
     assert rule in {finding.rule for finding in findings if finding.severity == "error"}
 
 
+@pytest.mark.parametrize("prefix", [17, 16])
+def test_a_block_without_room_for_pfs_is_one_finding_per_rail(prefix: int) -> None:
+    changes = {"gb10_fabric_vf_count": 1 if prefix == 16 else 2, "gb10_fabric_subnet_prefix": prefix}
+    findings = plan_fabric(cabled(4, gb10_fabric_transit=True, **changes))[1]
+    assert [finding.rule for finding in findings] == ["fabric.transit.too_small"] * 8
+    assert len({finding.key for finding in findings}) == 8
+
+
 def test_transit_on_a_switch_is_a_note() -> None:
     findings = plan_fabric(fabric(4, gb10_fabric_transit="true"))[1]
     assert [(finding.rule, finding.severity) for finding in findings] == [("fabric.transit.unneeded", "info")]
