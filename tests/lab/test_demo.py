@@ -34,6 +34,15 @@ def test_check_mode_runs_to_its_end_on_untouched_hosts_and_changes_nothing(site:
     assert not any(left.values()), json.dumps(left, indent=2)
 
 
+def test_kubernetes_without_the_fabric_is_refused_before_anything_is_installed(site: Site) -> None:
+    output = site.play("kubernetes", check=False)
+    for host in SPARKS:
+        assert f"fatal: [{host}]" in output
+    assert "enp1s0f0np0: sriov_numvfs = 2" in output
+    assert "Run playbooks/fabric.yml first" in " ".join(output.split())
+    assert not any(site.left(host, "^$") for host in SPARKS)
+
+
 def test_site_ends_with_every_rank_on_rdma_over_both_rails(lab: LabCommand) -> None:
     lab.play("site")
     verdict = json.loads(next(lab.results.glob("**/transport.json")).read_text())
