@@ -34,6 +34,15 @@ def _moved(metric: str) -> dict[str, str]:
     }
 
 
+def _reasons() -> dict[str, str]:
+    # PromQL has no operator for bits: bit n is set if the value divided by 2^n is odd. The bits are those of NVML.
+    bits = {"power limit": 2, "hardware slowdown": 3, "software thermal": 5, "hardware thermal": 6, "power brake": 7}
+    return {
+        f"{{{{instance}}}} GPU {{{{gpu}}}} {reason}": f"floor(DCGM_FI_DEV_CLOCKS_EVENT_REASONS / {2**bit}) % 2"
+        for reason, bit in bits.items()
+    }
+
+
 # Title, unit, and queries by legend.
 DASHBOARDS: dict[str, tuple[str, str, list[Panel]]] = {
     "group": (
@@ -97,6 +106,12 @@ DASHBOARDS: dict[str, tuple[str, str, list[Panel]]] = {
                 "bps",
                 {"{{group}} rank {{rank}} rail {{rail}}": f"gb10_transport_link_speed_bits_per_second{GROUP}"},
             ),
+            (
+                "GID of the planned address (1 = present)",
+                "short",
+                {"{{group}} rank {{rank}} rail {{rail}} {{address}}": f"gb10_transport_gid_present{GROUP}"},
+            ),
+            ("MTU", "bytes", {"{{group}} rank {{rank}} rail {{rail}}": f"gb10_transport_mtu_bytes{GROUP}"}),
             ("Age of the verdict", "s", {"{{group}} rank {{rank}}": f"gb10_transport_verdict_age_seconds{GROUP}"}),
         ],
     ),
@@ -117,6 +132,7 @@ DASHBOARDS: dict[str, tuple[str, str, list[Panel]]] = {
             ("GPU temperature", "celsius", {"{{Hostname}} GPU {{gpu}}": "DCGM_FI_DEV_GPU_TEMP"}),
             ("GPU clock", "hertz", {"{{Hostname}} GPU {{gpu}}": "1e6 * DCGM_FI_DEV_SM_CLOCK"}),
             ("GPU power", "watt", {"{{Hostname}} GPU {{gpu}}": "DCGM_FI_DEV_POWER_USAGE"}),
+            ("Reasons for a lower GPU clock", "short", _reasons()),
             (
                 "Disk used",
                 "percentunit",

@@ -31,7 +31,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "collections"))
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "lab" / "sglang"))
 
 from ansible_collections.gb10.cluster.plugins.module_utils._transport_gate.metrics import render
-from ansible_collections.gb10.cluster.plugins.module_utils._transport_gate.state import Condition, Rail
+from ansible_collections.gb10.cluster.plugins.module_utils._transport_gate.state import Condition, Rail, Seen
 from sglang import _http
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -67,6 +67,7 @@ def pages() -> dict[str, str]:
     }
     links = {"net1": {"carrier_changes": 2, "speed": 200000}}
     judged = {"transport_class": "rdma", "evidence": "channels"}
+    seen = Seen("", judged, frozenset([rail.address]), {"net1": 9000})
     condition = Condition(**dict.fromkeys(Condition.__dataclass_fields__, "") | {"proven": True, "reason": "Proven"})
     totals = SimpleNamespace(
         throughput=9.5,
@@ -82,7 +83,7 @@ def pages() -> dict[str, str]:
     engine = SimpleNamespace(totals=totals, running=[], waiting=waiting, pace=SimpleNamespace(tokens=2.7))
     server: Any = SimpleNamespace(engine=engine, model="m")
     return {
-        "/transport": render({"instance": "g", "rank": "0"}, condition, judged, 5.0, [rail], counted, links),
+        "/transport": render({"instance": "g", "rank": "0"}, condition, seen, 5.0, [rail], counted, links),
         "/sglang": _http.metrics(server),
         "/samples": (HERE / "samples/page.prom").read_text(),
     }

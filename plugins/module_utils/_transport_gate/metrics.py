@@ -5,9 +5,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
-from .state import Condition, Rail
+from .state import Condition, Rail, Seen
 
 _DIRECTIONS = {"xmit_bytes": "sent", "rcv_bytes": "received", "tx_bytes": "sent", "rx_bytes": "received"}
 _HELP = {
@@ -23,6 +22,8 @@ _HELP = {
         "counter",
         "Errors, discards, retransmissions and congestion marks that a rail's device counted.",
     ),
+    "gid_present": ("gauge", "1 if a rail's device has a RoCE v2 GID of the planned address."),
+    "mtu_bytes": ("gauge", "MTU of a rail's interface."),
     "link_changes_total": ("counter", "How often the link of a rail's interface came up or went down."),
     "link_speed_bits_per_second": ("gauge", "Speed of the link of a rail's interface; 0 if it is down or unknown."),
 }
@@ -31,7 +32,7 @@ _HELP = {
 def render(
     labels: Mapping[str, str],
     condition: Condition,
-    judged: Mapping[str, Any],
+    seen: Seen,
     age: float,
     rails: Sequence[Rail],
     counted: Mapping[str, Mapping[str, Mapping[str, int]]],
@@ -41,6 +42,7 @@ def render(
 
     ``counted`` is the result of ``_rdma.counters.parse_counters``, ``links`` that of ``read_link`` by interface.
     """
+    judged = seen.judged
     said = {"class": judged["transport_class"], "evidence": judged["evidence"], "reason": condition.reason}
     samples: dict[str, list[tuple[Mapping[str, str], float]]] = {name: [] for name in _HELP}
     samples["proven"].append(({}, int(condition.proven)))
@@ -54,6 +56,9 @@ def render(
             kind = "rdma_bytes_total" if name in _DIRECTIONS else "rdma_events_total"
             more = {"direction": _DIRECTIONS[name]} if name in _DIRECTIONS else {"event": name}
             samples[kind].append((where | more, value))
+        samples["gid_present"].append((where | {"address": rail.address}, int(rail.address in seen.gids)))
+        if rail.interface in seen.mtus:
+            samples["mtu_bytes"].append((where, seen.mtus[rail.interface]))
         link = links.get(rail.interface, {})
         if (changes := link.get("carrier_changes")) is not None:
             samples["link_changes_total"].append((where, changes))

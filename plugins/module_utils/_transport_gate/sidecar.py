@@ -150,7 +150,7 @@ class Watch:
             labels = {"instance": self.gate.instance, "rank": str(self.gate.rank)}
             age = time.time() - self._since
             links = {rail.interface: _link(rail.interface) for rail in self.gate.rails}
-            self.text = render(labels, condition, self._judged, age, self.gate.rails, self._counted, links)
+            self.text = render(labels, condition, seen, age, self.gate.rails, self._counted, links)
         if failed:
             raise failed
 

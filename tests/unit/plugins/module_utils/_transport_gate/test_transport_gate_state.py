@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -208,7 +209,8 @@ def test_metrics_are_in_prometheus_format() -> None:
     }
     links = {"net1": {"carrier_changes": 3, "speed": 200000}}
     condition = Condition(False, "WrongTransport", "text", "no_rdma_device")
-    text = metrics.render({"instance": 'g"\n', "rank": "1"}, condition, TCP, 12.345, RAILS, counted, links)
+    seen = Seen("", TCP, frozenset([RAILS[0].address]), {"net1": 9000})
+    text = metrics.render({"instance": 'g"\n', "rank": "1"}, condition, seen, 12.345, RAILS, counted, links)
     who = 'instance="g\\"\\n",rank="1"'
     assert f"gb10_transport_proven{{{who}}} 0\n" in text
     said = 'class="tcp",evidence="channels",reason="WrongTransport",cause="no_rdma_device"'
@@ -219,9 +221,12 @@ def test_metrics_are_in_prometheus_format() -> None:
     assert f'gb10_transport_rdma_events_total{{{who},{rail},event="port_xmit_discards"}} 1\n' in text
     assert f"gb10_transport_link_changes_total{{{who},{rail}}} 3\n" in text
     assert f"gb10_transport_link_speed_bits_per_second{{{who},{rail}}} 200000000000\n" in text
+    assert f'gb10_transport_gid_present{{{who},{rail},address="{RAILS[0].address}"}} 1\n' in text
+    assert f'address="{RAILS[1].address}"}} 0\n' in text
+    assert re.findall(r"gb10_transport_mtu_bytes\{.*\} (.*)", text) == ["9000"]
     assert "eth0" not in text
     assert '"other"' not in text
     assert text.count("# TYPE gb10_transport_verdict_age_seconds gauge") == 1
     down = {"net1": {"carrier_changes": 4, "speed": -1}}
-    text = metrics.render({}, condition, TCP, 1, RAILS, {}, down)
+    text = metrics.render({}, condition, seen, 1, RAILS, {}, down)
     assert f"gb10_transport_link_speed_bits_per_second{{{rail}}} 0\n" in text
