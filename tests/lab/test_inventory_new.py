@@ -1,0 +1,82 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Go from the addresses of hosts to a served group, with the inventory that inventory_new writes, unchanged."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import yaml
+from labcommand import LabCommand, changed
+from sitecommand import Site
+from test_discover import OVERLAY, write_inventory
+from test_ring import PROFILE
+
+
+def written(lab: LabCommand, path: Path, *addresses: str) -> Site:
+    """Write an inventory for hosts, and return the lab with it."""
+    write_inventory(lab, path, *addresses)
+    return Site(LabCommand(lab.state, (path, OVERLAY)))
+
+
+@pytest.mark.parametrize(
+    ("layout", "nodes", "kind", "topology", "ranks"),
+    [("switch", 2, "spark", "direct", 2), ("b300", 1, "kind", "single", 1), ("switch", 4, "spark", "switch", 4)],
+    ids=["2x-gb10-direct", "1x-b300", "4x-gb10-switch"],
+)
+def test_site_serves_the_hosts_of_an_example_with_the_inventory_that_was_written(
+    make_lab: Callable[..., LabCommand], tmp_path: Path, layout: str, nodes: int, kind: str, topology: str, ranks: int
+) -> None:
+    lab = make_lab()
+    lab.up(nodes=nodes, layout=layout, hosts=kind, kubernetes=True)
+    first = 21 if layout == "b300" else 11
+    site = written(lab, tmp_path / "mine", *[f"10.99.0.{first + number}" for number in range(nodes)])
+    group = yaml.safe_load((tmp_path / "mine/group_vars/gb10_cluster.yml").read_text(encoding="utf-8"))
+    assert group["gb10_fabric_topology"] == topology
+    assert group["gb10_models_dir"] == "/srv/models"
+    said = site.play("site")
+    assert ranks == 1 or "(rdma), by channels evidence, as expected" in said
+    site.group = group["serving_plan_profile"]
+    assert len(site.incarnations()) == ranks
+    lab("down")
+
+
+@pytest.mark.parametrize("nodes", [3, 4, 6])
+def test_a_ring_is_served_by_two_neighbours_with_what_was_written_and_then_by_all_hosts(
+    make_lab: Callable[..., LabCommand], tmp_path: Path, nodes: int
+) -> None:
+    lab = make_lab()
+    lab.up(nodes=nodes, layout="ring", kubernetes=True)
+    discovered = lab.play("discover")
+    assert discovered.count(" === ") == nodes
+    assert changed(discovered) == 0
+    site = written(lab, tmp_path / "mine", *[f"10.99.0.{11 + number}" for number in range(nodes)])
+    assert "(rdma), by channels evidence, as expected" in site.play("site")
+    assert len(site.incarnations()) == 2
+
+    name = f"ring-of-{nodes}"
+    profile = {**PROFILE, "name": name, "topology": {"nodes": nodes, "tp": nodes}}
+    (tmp_path / f"{name}.yml").write_text(yaml.safe_dump(profile), encoding="utf-8")
+    whole = {
+        "gb10_profile_dirs": [str(tmp_path)],
+        "profile": name,
+        "preset": "default",
+        "serving_plan_nodes": [f"spark{number + 1}" for number in range(nodes)],
+    }
+    site.play("serve_stop")
+    told = " ".join(site.play("site", "--tags", "serve,verify", **whole).split())
+    latest = max(lab.results.glob("**/transport.json"), key=lambda path: path.stat().st_mtime)
+    verdict = json.loads(latest.read_text(encoding="utf-8"))
+    assert (verdict["transport_class"], verdict["satisfied"]) == ("rdma", True)
+    for rank in range(nodes):
+        for peer in ((rank + 1) % nodes, (rank - 1) % nodes):
+            assert re.search(rf"Cable {name}-{rank}-0 to {name}-{peer}-0 \([^)]+\): [\d.]+ MB by RDMA", told), told
+    # the gate of every rank agrees
+    site.group = name
+    site.incarnations()
+    lab("down")
