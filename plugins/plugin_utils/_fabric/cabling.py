@@ -116,12 +116,16 @@ def draw(ports: Sequence[Port]) -> list[str]:
     lines = []
     for (one, two), halves in _cables(found).items():
         rates = sorted({f"{port.speed_gbps:g} Gb/s" for half in halves for port in half if port.speed_gbps})
+        widths = sorted({f"x{port.pcie_width}" for half in halves for port in half if port.pcie_width})
         mtus = sorted({str(port.mtu_passes) for half in halves for port in half if port.mtu_passes})
         names = ", ".join(" - ".join(port.name for port in half) for half in halves)
-        facts = "; ".join(
-            filter(None, (names, " and ".join(rates), f"MTU {' and '.join(mtus)} passes" if mtus else ""))
-        )
-        lines.append(f"{one} === {two} ({facts})")
+        facts = [
+            names,
+            " and ".join(rates),
+            f"PCIe {' and '.join(widths)}" if widths else "",
+            f"MTU {' and '.join(mtus)} passes" if mtus else "",
+        ]
+        lines.append(f"{one} === {two} ({'; '.join(filter(None, facts))})")
     for segment in found:
         if len(segment) > 2:
             lines.append("switch: " + ", ".join(f"{p.label}{p.switch and f' ({p.switch})'}" for p in segment))

@@ -30,7 +30,7 @@ def test_a_ring_like_that_of_the_inventory_has_no_finding(count: int) -> None:
     assert len(drawn) == count
     assert drawn[0] == (
         "spark1 cage 0 === spark2 cage 1 (enp1s0f0np0 - enp1s0f1np1, enP2p1s0f0np0 - enP2p1s0f1np1; 200 Gb/s;"
-        " MTU 9000 passes)"
+        " PCIe x4; MTU 9000 passes)"
     )
 
 
