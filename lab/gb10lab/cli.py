@@ -58,8 +58,8 @@ def _parser() -> argparse.ArgumentParser:
                     help="spark: a machine as delivered, with NetworkManager; kind: with systemd-networkd "
                          "(default: $GB10_LAB_HOSTS, else %(default)s)")  # fmt: skip
     up.add_argument("--layout", choices=LAYOUTS, default="switch",
-                    help="switch: Sparks on one switch; ring: three to eight Sparks in a ring; b300: one server "
-                         "(default %(default)s)")  # fmt: skip
+                    help="switch: Sparks on one switch; ring: three to eight Sparks in a ring; rings, switches: "
+                         "half of the Sparks on each of two; b300: one server (default %(default)s)")  # fmt: skip
     add("down", _down, "remove the lab completely")
     status = add("status", _status, "show what runs")
     status.add_argument("--json", action="store_true", help="print JSON")

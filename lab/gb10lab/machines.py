@@ -69,12 +69,21 @@ def _switch(nodes: int) -> list[Host]:
     return [_spark(number, {1 if number == 4 else 0: "rail"}) for number in range(1, nodes + 1)]
 
 
-def _ring(nodes: int) -> list[Host]:
+def _ring(nodes: int, first: int = 1) -> list[Host]:
     if not 3 <= nodes <= MAX_RING:
         raise LabError(f"--nodes {nodes}: a ring has 3 to {MAX_RING} nodes")
     # a cable connects cage 0 of each host to cage 1 of the next one, as in the example with three nodes
-    cables = [f"ring{number}{number % nodes + 1}" for number in range(1, nodes + 1)]
-    return [_spark(number, {0: cables[number - 1], 1: cables[number - 2]}) for number in range(1, nodes + 1)]
+    numbers = range(first, first + nodes)
+    cables = [f"ring{number}{number + 1 if number < numbers[-1] else first}" for number in numbers]
+    return [_spark(number, {0: cables[place], 1: cables[place - 1]}) for place, number in enumerate(numbers)]
+
+
+def _rings(nodes: int) -> list[Host]:
+    return [*_ring(nodes // 2), *_ring(nodes - nodes // 2, nodes // 2 + 1)]
+
+
+def _switches(nodes: int) -> list[Host]:
+    return [_spark(number, {0: "left" if number <= nodes // 2 else "right"}) for number in range(1, nodes + 1)]
 
 
 def _b300(_nodes: int) -> list[Host]:
@@ -84,7 +93,13 @@ def _b300(_nodes: int) -> list[Host]:
 
 
 # name -> nodes of a lab
-LAYOUTS: dict[str, Callable[[int], list[Host]]] = {"switch": _switch, "ring": _ring, "b300": _b300}
+LAYOUTS: dict[str, Callable[[int], list[Host]]] = {
+    "switch": _switch,
+    "ring": _ring,
+    "rings": _rings,
+    "switches": _switches,
+    "b300": _b300,
+}
 
 
 def hosts_of(nodes: int, layout: str = "switch") -> list[Host]:

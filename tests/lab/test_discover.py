@@ -159,3 +159,20 @@ def test_a_ring_is_discovered_and_deployed_with_the_inventory_that_was_written(
     assert said.count(" 4/4") == 2 * nodes
     assert f"{8 * nodes} directions on all rails and VFs pass with full-size packets" in said
     lab("down")
+
+
+@pytest.mark.parametrize(("layout", "cables", "rails"), [("rings", 6, 12), ("switches", 4, 4)])
+def test_two_rings_and_two_switches_are_deployed_with_the_inventory_that_was_written(
+    make_lab: Callable[..., LabCommand], tmp_path: Path, layout: str, cables: int, rails: int
+) -> None:
+    lab = make_lab()
+    lab.up(nodes=6, layout=layout)
+    said = write_inventory(lab, tmp_path / "mine", *[f"10.99.0.{10 + number}" for number in (6, 5, 4, 3, 2, 1)])
+    assert said.count(" === " if layout == "rings" else "switch: ") == cables
+    assert "[cabling." not in said
+    group = yaml.safe_load((tmp_path / "mine/group_vars/gb10_cluster.yml").read_text(encoding="utf-8"))
+    assert (group["gb10_fabric_topology"], len(group["gb10_fabric_rails"])) == ("mixed", rails)
+    # every host reaches two others on two rails with two VFs
+    said = deploy_what_was_written(lab, tmp_path / "mine")
+    assert "48 directions on all rails and VFs pass with full-size packets" in said
+    lab("down")
