@@ -37,7 +37,7 @@ class ActionModule(ControllerAction):
         path = Path(options["path"])
         if path.exists() and (not path.is_dir() or any(path.iterdir())):
             raise AnsibleActionFail(
-                f"{path} exists, and an inventory is never overwritten. Give another inventory_new_path."
+                f"{path} exists, and an inventory is never overwritten. Give another inventory_new_path, or remove it."
             )
         hosts = task_vars["ansible_play_hosts_all"]
         known = {host: task_vars["hostvars"][host] for host in hosts}

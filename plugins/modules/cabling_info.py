@@ -58,6 +58,9 @@ def main() -> None:
     """Look at every port."""
     module = AnsibleModule(argument_spec={"sysfs_root": {"type": "path", "default": "/sys"}}, supports_check_mode=True)
     root = module.params["sysfs_root"]
+    if remedy := system.root_remedy():
+        # ping and lldpd fail, and every port would seem to see nobody.
+        module.fail_json(changed=False, msg=f"The neighbours of the ports were not looked for. {remedy}")
     try:
         ports = neighbours.look_everywhere(read_ports(Path(root), read_pfs(root), {}))
         own = {name: neighbours.addresses(link) for name, link in system.links().items()}

@@ -60,6 +60,7 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     monkeypatch.setattr(system, "run_json", lambda _argv: TABLE)
     monkeypatch.setattr(system, "is_active", lambda _unit: bool(state["lldp"]))
     monkeypatch.setattr(shutil, "which", lambda _name: None)
+    monkeypatch.setattr(system, "root_remedy", lambda: "")
     return state
 
 
@@ -102,6 +103,15 @@ def test_a_host_without_ping_is_named(
     monkeypatch.setattr(system, "run", missing)
     status, result = run_module(cabling_info, capsys, sysfs_root=host["sysfs"])
     assert (status, result["msg"]) == (1, "ping is not installed")
+
+
+@pytest.mark.usefixtures("host")
+def test_an_ordinary_user_is_refused_and_does_not_see_nobody(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(system, "root_remedy", lambda: "The task ran as user nvidia, but needs root")
+    status, result = run_module(cabling_info, capsys, sysfs_root=str(tmp_path))
+    assert (status, "needs root" in result["msg"], "ansible_facts" in result) == (1, True, False)
 
 
 def test_a_host_without_ports_sees_nothing(
