@@ -23,6 +23,7 @@ ETHERNET_MTU = 1500
 # A switch answers a new neighbour with four announcements, one per second (IEEE 802.1AB-2009, 9.2.5.19, txFastInit).
 # lldpd does so only if the neighbour has an LLDP-MED class (lldpd 1.0.18, lldpd_decode), else it answers within 30 s.
 LLDP_WAIT_S = 5
+LLDP_START_S = 20
 LLDP_CLASS = ("-M", "1")  # generic endpoint
 # "64 bytes from fe80::4ab0:2dff:fe00:100%enp1s0f0np0: icmp_seq=1 ttl=64 time=0.1 ms"
 _ANSWER = re.compile(r"bytes from (fe80:[0-9a-f:]+)%")
@@ -116,13 +117,15 @@ def lldp(ports: Sequence[str]) -> Iterator[Callable[[Collection[str]], dict[str,
             ["lldpd", "-d", *LLDP_CLASS, *files, "-I", ",".join(ports)],
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         ) as process:  # fmt: skip
-            started = time.monotonic()
 
             def announced(own: Collection[str]) -> dict[str, dict[str, Any]]:
                 time.sleep(max(0.0, LLDP_WAIT_S - (time.monotonic() - started)))
                 return _ask(files[:2], own)
 
             try:
+                # It announces nothing before it listens, and an emulated machine needs seconds until then.
+                system.wait_for(lambda: Path(files[1]).exists() or process.poll() is not None, LLDP_START_S)
+                started = time.monotonic()
                 yield announced
             finally:
                 process.terminate()

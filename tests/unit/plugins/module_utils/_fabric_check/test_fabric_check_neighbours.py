@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
@@ -62,6 +63,10 @@ class Daemon:
 
     def __init__(self, argv: list[str], **_options: Any) -> None:
         self.started.append(argv)
+        Path(argv[argv.index("-u") + 1]).touch()
+
+    def poll(self) -> int | None:
+        return None
 
     def __enter__(self) -> Daemon:
         return self
