@@ -9,7 +9,10 @@ An installed collection is in ``ansible_collections/gb10/cluster``; a checkout h
 from __future__ import annotations
 
 import argparse
+import signal
+from collections.abc import Callable
 from pathlib import Path
+from typing import NoReturn
 
 ROOT = Path(__file__).resolve().parents[1]
 _INSTALLED = ROOT.parts[-3:] == ("ansible_collections", "gb10", "cluster")
@@ -22,3 +25,9 @@ def directory(text: str) -> Path:
     if not path.is_dir():
         raise argparse.ArgumentTypeError(f"{text} is not a directory")
     return path
+
+
+def run(main: Callable[[], int]) -> NoReturn:
+    """Exit with the status of ``main``; end silently when the reader of the output ends (``| head``)."""
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    raise SystemExit(main())

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import argparse
 import ast
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from _collection import ROOT
+from _collection import ROOT, run
 from _markers import update_files
 
 PLUGINS = ROOT / "plugins"
@@ -119,4 +118,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run(main)

@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 import yaml
-from _collection import IMPORT_ROOT
+from _collection import IMPORT_ROOT, run
 
 sys.path.insert(0, IMPORT_ROOT)
 
@@ -59,4 +59,4 @@ def main(argv: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run(main)

@@ -24,7 +24,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from _collection import IMPORT_ROOT
+from _collection import IMPORT_ROOT, run
 
 sys.path.insert(0, IMPORT_ROOT)
 
@@ -137,4 +137,4 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run(main)

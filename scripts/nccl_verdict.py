@@ -12,12 +12,10 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import signal
 import sys
 from pathlib import Path
 
-from _collection import IMPORT_ROOT
+from _collection import IMPORT_ROOT, run
 
 sys.path.insert(0, IMPORT_ROOT)
 
@@ -94,16 +92,5 @@ def main(arguments: list[str] | None = None) -> int:
     return status
 
 
-def run() -> int:
-    """Run the script; end quietly when the reader closes the pipe (``| head``)."""
-    try:
-        status = main()
-        sys.stdout.flush()
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 128 + signal.SIGPIPE
-    return status
-
-
 if __name__ == "__main__":
-    sys.exit(run())
+    run(main)

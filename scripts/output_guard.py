@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from _collection import IMPORT_ROOT
+from _collection import IMPORT_ROOT, run
 
 sys.path.insert(0, IMPORT_ROOT)
 
@@ -68,4 +68,4 @@ def main(argv: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run(main)

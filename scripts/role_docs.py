@@ -12,13 +12,12 @@ from __future__ import annotations
 import argparse
 import json
 import re
-import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import yaml
-from _collection import ROOT
+from _collection import ROOT, run
 from _markers import update_files
 
 SHARED = ROOT / "meta" / "shared_variables.yml"
@@ -162,4 +161,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run(main)

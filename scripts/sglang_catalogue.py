@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from _collection import IMPORT_ROOT
+from _collection import IMPORT_ROOT, run
 
 sys.path.insert(0, IMPORT_ROOT)
 
@@ -177,4 +177,4 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    run(main)

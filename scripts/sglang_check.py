@@ -24,7 +24,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from _collection import IMPORT_ROOT, directory
+from _collection import IMPORT_ROOT, directory, run
 
 sys.path.insert(0, IMPORT_ROOT)
 
@@ -224,4 +224,4 @@ def main(words: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    run(main)

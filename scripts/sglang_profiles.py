@@ -23,7 +23,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from _collection import IMPORT_ROOT, directory
+from _collection import IMPORT_ROOT, directory, run
 
 sys.path.insert(0, IMPORT_ROOT)
 
@@ -156,4 +156,4 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    run(main)

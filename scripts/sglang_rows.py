@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from _collection import IMPORT_ROOT
+from _collection import IMPORT_ROOT, run
 
 sys.path.insert(0, IMPORT_ROOT)
 
@@ -167,4 +167,4 @@ def main(words: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    run(main)

@@ -18,7 +18,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from _collection import IMPORT_ROOT, directory
+from _collection import IMPORT_ROOT, directory, run
 
 sys.path.insert(0, IMPORT_ROOT)
 
@@ -66,4 +66,4 @@ def main(words: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    run(main)

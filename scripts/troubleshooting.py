@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from _collection import IMPORT_ROOT, ROOT
+from _collection import IMPORT_ROOT, ROOT, run
 from _markers import update_files
 
 sys.path.insert(0, IMPORT_ROOT)
@@ -74,4 +74,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run(main)

@@ -19,6 +19,7 @@ GLM = {"arch": "Glm4MoeForCausalLM", "quantization": "modelopt_fp4"}
 MINIMAX = {"arch": "MiniMaxM2ForCausalLM", "quantization": "modelopt_fp4"}
 OMNI = {"arch": "NemotronH_Nano_Omni_Reasoning_V3", "quantization": "modelopt_mixed"}
 FP8 = {"arch": "Qwen3_5MoeForConditionalGeneration", "quantization": "fp8"}
+DENSE_FP8 = {"arch": "LlamaForCausalLM", "quantization": "fp8"}
 LLAMA4 = {"arch": "Llama4ForConditionalGeneration", "quantization": "modelopt_fp4"}
 INKLING = {"arch": "InklingForConditionalGeneration", "quantization": "modelopt_fp4"}
 DSA = {"arch": "GlmMoeDsaForCausalLM", "quantization": "modelopt_fp4"}
@@ -28,12 +29,15 @@ NVFP4_KV = (
     "--kv-cache-dtype nvfp4 --prefill-attention-backend flashinfer --decode-attention-backend trtllm_mha"
     " --attention-backend flashinfer"
 )
+GPTOSS = {"arch": "GptOssForCausalLM", "quantization": "mxfp4"}
+DEEPSEEK = {"arch": "DeepseekV3ForCausalLM"}
 GEMMA = {"arch": "Gemma4ForConditionalGeneration"}
 MTP = {**GEMMA, "draft_arch": "Gemma4AssistantForCausalLM"}
 DRAFT = "--speculative-algorithm NEXTN --speculative-draft-model-path d --speculative-eagle-topk 1"
 STEPS = "--speculative-algorithm EAGLE --speculative-num-steps 3"
 EAGLE = f"{STEPS} --speculative-eagle-topk 1 --speculative-num-draft-tokens"
 TREE = f"{STEPS} --speculative-eagle-topk 4 --speculative-num-draft-tokens 8"
+PREFILL_ONLY = "--prefill-only-disable-kv-cache --is-embedding --chunked-prefill-size -1 --disable-radix-cache"
 NGRAM = "--speculative-algorithm NGRAM"
 DFLASH = "--speculative-algorithm DFLASH --speculative-draft-model-path d --speculative-num-draft-tokens 8"
 DSPARK = "--speculative-algorithm DSPARK --speculative-draft-model-path d --speculative-dspark-block-size 7"
@@ -101,8 +105,9 @@ CASES: list[tuple[str, str, str, str, dict[str, Any], str, str, dict[str, Any]]]
      "0.5.10", "--speculative-algorithm NEXTN", GLM),
     ("spec.depth.required", "error", "0.5.14", DRAFT, MTP, "0.5.14", f"{DRAFT} --speculative-num-steps 2", MTP),
     ("spec.depth.alone", "warning", "0.5.14", "--speculative-num-steps 2", {}, "0.5.14", f"{EAGLE} 4", {}),
-    ("spec.nemotron.loader", "error", "0.5.12", f"{EAGLE} 4", NEMOTRON, "0.5.12", f"{EAGLE} 4",
-     {**NEMOTRON, "carries": ("sglang#21138",)}),
+    ("spec.nemotron.loader", "error", "0.5.12", f"{EAGLE} 4", {**NEMOTRON, "patches": ()}, "0.5.12", f"{EAGLE} 4",
+     {**NEMOTRON, "patches": (), "carries": ("sglang#21138",)}),
+    ("spec.nemotron.loader", "warning", "0.5.12", f"{EAGLE} 4", NEMOTRON, "0.5.13", f"{EAGLE} 4", NEMOTRON),
     ("spec.block.path", "error", "0.5.21", "--speculative-algorithm DSPARK", QWEN, "0.5.21",
      "--speculative-algorithm DSPARK", {"arch": "DeepseekV4ForCausalLM"}),
     ("spec.block.tokens", "error", "0.5.21", f"{DFLASH} --speculative-dflash-block-size 6", QWEN, "0.5.21",
@@ -183,8 +188,12 @@ CASES: list[tuple[str, str, str, str, dict[str, Any], str, str, dict[str, Any]]]
      "0.5.12", "--moe-runner-backend triton", FP8),
     ("moe.sm12x.runner", "error", "0.5.17", "--moe-runner-backend flashinfer_trtllm", QWEN,
      "0.5.17", "--moe-runner-backend flashinfer_trtllm", {**QWEN, "gpu": "b300"}),
-    ("moe.sm12x.runner", "error", "0.5.12", "--moe-runner-backend flashinfer_trtllm", {},
+    ("moe.sm12x.runner", "warning", "0.5.12", "--moe-runner-backend flashinfer_trtllm", {},
      "0.5.12", "--moe-runner-backend flashinfer_trtllm", {"arch": "LlamaForCausalLM", "moe": False}),
+    ("moe.fi_cutlass.quant", "error", "0.5.12", "--moe-runner-backend flashinfer_cutlass --quantization fp8",
+     {"arch": "LlamaForCausalLM"}, "0.5.12", "--moe-runner-backend flashinfer_cutlass", DENSE_FP8),
+    ("moe.fi_cutlass.quant", "warning", "0.5.12", "--moe-runner-backend flashinfer_cutlass", DENSE_FP8,
+     "0.5.12", "--moe-runner-backend flashinfer_cutlass", {**DENSE_FP8, "moe": False}),
     ("moe.sm12x.runner", "warning", "0.5.18", "--moe-runner-backend flashinfer_cutedsl", QWEN,
      "0.5.18", "--moe-runner-backend flashinfer_cutlass", QWEN),
     ("moe.llama4.fi_cutlass", "error", "0.5.15", "--moe-runner-backend flashinfer_cutlass", LLAMA4,
@@ -199,7 +208,12 @@ CASES: list[tuple[str, str, str, str, dict[str, Any], str, str, dict[str, Any]]]
      {"arch": "HYV3ForCausalLM", "quantization": "compressed-tensors"},
      "0.5.14", "", {"arch": "HYV3ForCausalLM", "quantization": "compressed-tensors"}),
     ("moe.eplb", "error", "0.5.16", f"{SIZES} --enable-eplb", GLM, "0.5.16", f"{SIZES} --enable-eplb --ep-size 4", GLM),
-    ("moe.eplb", "error", "0.5.16", f"{SIZES} --enable-eplb --ep-size 4", QWEN, "0.5.16", f"{SIZES} --ep-size 4", QWEN),
+    ("moe.eplb", "warning", "0.5.16", f"{SIZES} --enable-eplb --ep-size 4", QWEN,
+     "0.5.16", f"{SIZES} --ep-size 4", QWEN),
+    ("moe.eplb", "error", "0.5.23", f"{SIZES} --enable-eplb --ep-size 4", LLAMA4,
+     "0.5.23", f"{SIZES} --enable-eplb --ep-size 4", NEMOTRON),
+    ("moe.eplb", "error", "0.5.21", f"{SIZES} --enable-eplb --ep-size 4", NEMOTRON,
+     "0.5.21", f"{SIZES} --enable-eplb --ep-size 4", GLM),
     ("moe.a2a.flashinfer", "error", "0.5.16", f"{SIZES} --ep-size 4 --moe-a2a-backend flashinfer", GLM,
      "0.5.16", f"{SIZES} --ep-size 4 --moe-a2a-backend flashinfer --dp-size 4 --enable-dp-attention"
      " --moe-runner-backend flashinfer_cutlass", GLM),
@@ -213,7 +227,12 @@ CASES: list[tuple[str, str, str, str, dict[str, Any], str, str, dict[str, Any]]]
      "0.5.10", "--moe-runner-backend flashinfer_cutlass --attention-backend flashinfer", NEMOTRON),
     ("fp8gemm.sm12x", "error", "0.5.13", "--fp8-gemm-backend deep_gemm", FP8,
      "0.5.13", "--fp8-gemm-backend cutlass", FP8),
-    ("fp8gemm.sm12x", "error", "0.5.9", "", FP8, "0.5.10", "", FP8),
+    ("fp8gemm.sm12x", "error", "0.5.13", "--fp8-gemm-backend deep_gemm", FP8,
+     "0.5.13", "--fp8-gemm-backend deep_gemm", QWEN),
+    ("fp8gemm.sm12x", "error", "0.5.9", "", {**FP8, "patches": ()}, "0.5.10", "", {**FP8, "patches": ()}),
+    ("fp8gemm.sm12x", "warning", "0.5.9", "", FP8, "0.5.10", "", FP8),
+    ("fp8gemm.sm12x", "error", "0.5.10", "--fp8-gemm-backend flashinfer_trtllm", FP8,
+     "0.5.10", "--fp8-gemm-backend flashinfer_trtllm", QWEN),
     ("fp4gemm.cutlass", "error", "0.5.16", "--fp4-gemm-backend cutlass", QWEN, "0.5.15.post1",
      "--fp4-gemm-backend cutlass", QWEN),
     ("fp4gemm.cutlass", "error", "0.5.9", "--fp4-gemm-backend cutlass", QWEN, "0.5.10", "--fp4-gemm-backend cutlass",
@@ -251,6 +270,8 @@ CASES: list[tuple[str, str, str, str, dict[str, Any], str, str, dict[str, Any]]]
     ("graph.piecewise.nvfp4", "info", "0.5.16", "--cuda-graph-backend-prefill tc_piecewise", GLM, "0.5.16", "", GLM),
     ("graph.eager_regime", "error", "0.5.10", f"{SIZES} --ep-size 4 --disable-cuda-graph", QWEN,
      "0.5.10", f"{SIZES} --disable-cuda-graph", QWEN),
+    ("graph.eager_regime", "warning", "0.5.10", f"{SIZES} --ep-size 4 --disable-cuda-graph", MINIMAX,
+     "0.5.10", f"{SIZES} --disable-cuda-graph", MINIMAX),
     ("graph.eager_regime", "warning", "0.5.10",
      f"{SIZES} --ep-size 4 --cuda-graph-max-bs 8 --max-running-requests 32", QWEN,
      "0.5.10", f"{SIZES} --ep-size 4 --cuda-graph-max-bs 8 --max-running-requests 8", QWEN),
@@ -321,10 +342,12 @@ CASES: list[tuple[str, str, str, str, dict[str, Any], str, str, dict[str, Any]]]
      "0.5.17", "--attention-backend triton", INKLING),
     ("attn.fa3_sm12x", "error", "0.5.16", "--attention-backend fa3", {},
      "0.5.16", "--attention-backend fa3", {"gpu": "h200"}),
-    ("attn.dsa_sm12x", "error", "0.5.15", "--attention-backend dsa", DSA,
+    ("attn.dsa_sm12x", "error", "0.5.15", "--attention-backend dsa", {**DSA, "patches": ()},
+     "0.5.15", "--attention-backend flashinfer", {**DSA, "patches": ()}),
+    ("attn.dsa_sm12x", "warning", "0.5.15", "--attention-backend dsa", DSA,
      "0.5.15", "--attention-backend flashinfer", DSA),
-    ("attn.dsa_sm12x", "error", "0.5.20", "--attention-backend dsa --dsa-decode-backend flashinfer_sparse_mla", DSA,
-     "0.5.20", f"--attention-backend dsa {SPARSE_MLA}", DSA),
+    ("attn.dsa_sm12x", "error", "0.5.20", "--attention-backend dsa --dsa-decode-backend flashinfer_sparse_mla",
+     {**DSA, "patches": ()}, "0.5.20", f"--attention-backend dsa {SPARSE_MLA}", {**DSA, "patches": ()}),
     ("attn.dsa_sm12x", "warning", "0.5.20", "", {"arch": "Glm5NextForConditionalGeneration"},
      "0.5.20", SPARSE_MLA, {"arch": "Glm5NextForConditionalGeneration"}),
     ("attn.dsa_sm12x", "warning", "0.5.15", "", DSA, "0.5.15", "--attention-backend flashinfer", DSA),
@@ -400,12 +423,10 @@ CASES: list[tuple[str, str, str, str, dict[str, Any], str, str, dict[str, Any]]]
      "0.5.23", "--mamba-radix-cache-strategy extra_buffer", QWEN),
     ("load.expert_pack", "error", "0.5.23", "--load-format expert_pack", {},
      "0.5.23", "--load-format auto", {}),
-    ("moe.fi_cutedsl.quant", "error", "0.5.20", "--moe-runner-backend flashinfer_cutedsl", FP8,
-     "0.5.20", "--moe-runner-backend flashinfer_cutedsl", QWEN),
     ("mamba.track", "error", "0.5.23",
      "--speculative-algorithm STANDALONE --speculative-num-steps 1 --speculative-eagle-topk 1"
      " --speculative-num-draft-tokens 16 --mamba-track-interval 4", QWEN,
-     "0.5.23", f"{EAGLE} 16 --mamba-track-interval 4", QWEN),
+     "0.5.23", f"{EAGLE} 4 --mamba-track-interval 4", QWEN),
     ("spec.page_tree", "error", "0.5.23", f"{NGRAM} --attention-backend trtllm_mla", {},
      "0.5.23", f"{NGRAM} --attention-backend flashinfer", {}),
     ("spec.page_tree", "error", "0.5.20", f"{NGRAM} --page-size 128", GEMMA, "0.5.20", f"{NGRAM} --page-size 128", GLM),
@@ -417,11 +438,17 @@ CASES: list[tuple[str, str, str, str, dict[str, Any], str, str, dict[str, Any]]]
      "--quantization modelopt_fp4", {}),
     *(("flag.needs", "error", version, f"{SIZES} {line}", known, version, f"{SIZES} {line} {more}", other)
       for version, line, more, known, other in (
-        ("0.5.16", "--prefill-only-disable-kv-cache --is-embedding --disable-radix-cache", "--chunked-prefill-size -1",
+        ("0.5.16", "--prefill-only-disable-kv-cache --attention-backend fa4"
+         " --is-embedding --disable-radix-cache",
+         "--chunked-prefill-size -1",
          {}, {}),
-        ("0.5.16", "--prefill-only-disable-kv-cache --chunked-prefill-size -1 --disable-radix-cache", "--is-embedding",
+        ("0.5.16", "--prefill-only-disable-kv-cache --attention-backend fa4"
+         " --chunked-prefill-size -1 --disable-radix-cache",
+         "--is-embedding",
          {}, {}),
-        ("0.5.16", "--prefill-only-disable-kv-cache --chunked-prefill-size -1 --is-embedding", "--disable-radix-cache",
+        ("0.5.16", "--prefill-only-disable-kv-cache --attention-backend fa4"
+         " --chunked-prefill-size -1 --is-embedding",
+         "--disable-radix-cache",
          {}, {}),
         ("0.5.16", "--enable-ssl-refresh", "--ssl-certfile c --ssl-keyfile k", {}, {}),
         ("0.5.16", f"{EAGLE} 4 --speculative-skip-dp-mlp-sync --speculative-algorithm EAGLE3",
@@ -429,7 +456,8 @@ CASES: list[tuple[str, str, str, str, dict[str, Any], str, str, dict[str, Any]]]
         ("0.5.16", "--speculative-skip-dp-mlp-sync", f"{EAGLE} 4", {}, {}),
         ("0.5.10", "--multi-item-scoring-delimiter 2", "--disable-radix-cache --chunked-prefill-size -1", {}, {}),
         ("0.5.16", "--elastic-ep-rejoin", "--elastic-ep-backend mooncake", {}, {}),
-        ("0.5.16", "--elastic-ep-initial-size 2", "--elastic-ep-backend mooncake", {}, {}),
+        ("0.5.16", "--elastic-ep-initial-size 4",
+         "--elastic-ep-backend mooncake --max-ep-size 8 --moe-dense-tp-size 1", {}, {}),
         ("0.5.16", "--max-ep-size 4", "--elastic-ep-backend mooncake", {}, {}),
         ("0.5.16", "--kv-canary-sweep-interval 4", "--kv-canary log", {}, {}),
         ("0.5.20", "--enable-tp-lm-head-all-to-all", "--enable-dp-attention --dp-size 4", {}, {}),
@@ -481,6 +509,47 @@ CASES: list[tuple[str, str, str, str, dict[str, Any], str, str, dict[str, Any]]]
      "0.5.20", f"{NGRAM} --page-size 1", {"arch": "DeepseekV3ForCausalLM"}),
     ("kv.nvfp4", "error", "0.5.23", "--kv-cache-dtype nvfp4", GEMMA, "0.5.23", NVFP4_KV, QWEN),
     ("argparse.abbrev", "warning", "0.5.13", "--tp 1", {}, "0.5.13", "--ep 1", {}),
+    # Neighbours of the published launches, and what the releases' source says about them.
+    ("moe.wna16.ep_patch", "warning", "0.5.10", f"{SIZES} --ep-size 4 --quantization moe_wna16", GLM,
+     "0.5.10", f"{SIZES} --quantization moe_wna16", GLM),
+    ("moe.gptq", "error", "0.5.10", "--quantization gptq", {"arch": "Qwen3MoeForCausalLM"},
+     "0.5.10", "--quantization gptq_marlin", {"arch": "Qwen3MoeForCausalLM"}),
+    ("moe.omni.ep", "warning", "0.5.13", f"{SIZES} --ep-size 4", OMNI, "0.5.13", SIZES, OMNI),
+    ("spec.qwen35.fp8", "warning", "0.5.10", f"{EAGLE} 4", FP8, "0.5.11", f"{EAGLE} 4", FP8),
+    ("moe.mxfp4.runner", "warning", "0.5.16", "--moe-runner-backend flashinfer_mxfp4", GPTOSS,
+     "0.5.16", "--moe-runner-backend triton_kernel", GPTOSS),
+    ("moe.a2a.gb10", "warning", "0.5.13", f"{SIZES} --ep-size 4 --moe-a2a-backend deepep", FP8,
+     "0.5.13", f"{SIZES} --ep-size 4", FP8),
+    ("attn.mla_sm12x", "warning", "0.5.13", "--attention-backend cutlass_mla", DEEPSEEK,
+     "0.5.13", "--attention-backend trtllm_mla", DEEPSEEK),
+    ("attn.mla_only", "warning", "0.5.13", "--attention-backend trtllm_mla", GLM,
+     "0.5.13", "--attention-backend trtllm_mla", DEEPSEEK),
+    ("attn.mla_only", "error", "0.5.21", "--decode-attention-backend trtllm_mha", DEEPSEEK,
+     "0.5.21", "--decode-attention-backend trtllm_mha", GLM),
+    # Differences on lines beside the limits of the rules, on 0.5.13.post1, 0.5.16, 0.5.20 and 0.5.23.
+    ("moe.fi_cutlass.ep", "error", "0.5.13.post1", f"{SIZES} --ep-size 2", NEMOTRON,
+     "0.5.13.post1", f"{SIZES} --ep-size 2", GLM),
+    *(("moe.fi_cutedsl.quant", "error", version, "--moe-runner-backend flashinfer_cutedsl", QWEN,
+       version, "--moe-runner-backend flashinfer_cutedsl --quantization modelopt_fp4", QWEN)
+      for version in ("0.5.13", "0.5.20")),
+    ("kv.nvfp4", "error", "0.5.23", f"{NVFP4_KV} --decode-attention-backend torch_native", QWEN,
+     "0.5.23", NVFP4_KV, QWEN),
+    ("mamba.track", "error", "0.5.16", "--mamba-radix-cache-strategy extra_buffer --mamba-track-interval 2"
+     " --speculative-num-draft-tokens 6", QWEN, "0.5.16",
+     "--mamba-radix-cache-strategy extra_buffer --mamba-track-interval 64 --speculative-num-draft-tokens 6", QWEN),
+    *(("flag.needs", "error", version, f"{SIZES} {line}", {}, version, f"{SIZES} {other_line}", {})
+      for version, line, other_line in (
+        ("0.5.23", f"{PREFILL_ONLY}", f"{PREFILL_ONLY} --prefill-attention-backend fa4"),
+        ("0.5.23", "--elastic-ep-backend mooncake --elastic-ep-initial-size 4",
+         "--elastic-ep-backend mooncake --elastic-ep-initial-size 4 --max-ep-size 8 --moe-dense-tp-size 1"),
+        ("0.5.23", "--elastic-ep-backend mooncake --elastic-ep-initial-size 2 --max-ep-size 8",
+         "--elastic-ep-backend mooncake --max-ep-size 8 --moe-dense-tp-size 1"),
+        ("0.5.16", "--enable-unified-memory", "--enable-unified-memory --attention-backend triton"),
+        ("0.5.16", f"--enable-unified-memory --attention-backend triton {EAGLE} 4",
+         "--enable-unified-memory --attention-backend triton"),
+        ("0.5.20", f"--enable-unified-memory {EAGLE} 4", f"--enable-unified-memory {DSPARK}"),
+        ("0.5.23", "--enable-page-major-kv-layout", "--enable-page-major-kv-layout --enable-unified-memory"),
+    )),
 ]  # fmt: skip
 
 
