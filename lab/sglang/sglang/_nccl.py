@@ -20,6 +20,8 @@ from ._fabric import Device, Gid, Interface
 VERSION = "2.28.9+cuda13.0"
 _DEFAULT_MASK = "INIT,BOOTSTRAP,ENV"
 CHANNELS = 2
+# What a socket says first about its kind: ncclSocketTypeNetSocket and ncclSocketTypeNetIb of NCCL's socket.h.
+_SOCKET_TYPES = {"Socket": 3, "IB": 4}
 
 
 class NcclError(RuntimeError):
@@ -198,10 +200,11 @@ class Communicator:
         self.log.say("INIT", "P2P Chunksize set to 131072")
         self._init("COMPLETE")
 
-    def connect(self, gids: list[Gid | None]) -> None:
+    def connect(self, gids: list[Gid | None], previous: str) -> None:
         """Print the channels, as the first collective makes them; raise where a queue pair can't be moved to RTR.
 
         ``gids`` is the RoCE v2 entry that was chosen for each device, None where only link-local ones exist.
+        ``previous`` is the network of the previous rank, which connects to this one.
         """
         before, after = (self.rank - 1) % self.size, (self.rank + 1) % self.size
         for number, (device, gid) in enumerate(zip(self.net.devices, gids, strict=False)):
@@ -216,6 +219,11 @@ class Communicator:
                     "INIT,NET",
                     f"Channel {channel:02d}/0 : {peer}[0] -> {mine}[0] [{kind}] via NET/{self.net.name}/{number}",
                 )
+        theirs, own = _SOCKET_TYPES[previous], _SOCKET_TYPES[self.net.name]
+        if theirs != own:
+            # NCCL does not compare the names of the networks; the listening socket notices the difference.
+            self.log.complain("misc/socket.cc:441", f"socketFinalizeAccept: wrong type {theirs} != {own}")
+            raise NcclError("internal error - please report this issue to the NCCL developers")
         self.log.say("INIT", "Connected all rings, use ring PXN 0 GDR 0")
         self.log.say("INIT", "Connected all trees")
         self.connected = True

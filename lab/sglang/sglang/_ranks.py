@@ -139,25 +139,27 @@ class Group:
     def __init__(self, rank: int, size: int) -> None:
         self.rank, self.size = rank, size
         self._channels: dict[int, Channel] = {}
+        # by rank: the addresses of the rails, and the network
         self.peers: list[list[str]] = []
+        self.networks: list[str] = []
 
-    def meet(self, address: str, port: int, source: str, rails: list[str], timeout: float) -> None:
+    def meet(self, address: str, port: int, source: str, rails: list[str], network: str, timeout: float) -> None:
         """Wait until all ranks have joined. The head listens on the rendezvous address, which must be its own."""
         if self.rank == 0:
             # the name of a Service, which has no address yet: torch's store listens on all interfaces
-            self._gather(_listen("" if address.endswith(".svc") else address, port), rails, timeout)
+            self._gather(_listen("" if address.endswith(".svc") else address, port), rails, network, timeout)
         else:
             connection = _connect(address, port, source, time.monotonic() + timeout)
             # An idle group says nothing for hours.
             connection.settimeout(None)
             link = Channel(connection)
-            link.send(rank=self.rank, size=self.size, rails=rails)
+            link.send(rank=self.rank, size=self.size, rails=rails, network=network)
             answer = link.receive()
-            self.peers = answer["peers"]
+            self.peers, self.networks = answer["peers"], answer["networks"]
             self._channels[0] = link
 
-    def _gather(self, server: socket.socket, rails: list[str], timeout: float) -> None:
-        addresses = {0: rails}
+    def _gather(self, server: socket.socket, rails: list[str], network: str, timeout: float) -> None:
+        addresses, networks = {0: rails}, {0: network}
         server.settimeout(timeout)
         while len(addresses) < self.size:
             try:
@@ -170,11 +172,12 @@ class Group:
             hello = link.receive()
             if hello["size"] != self.size:
                 raise RuntimeError(f"rank {hello['rank']} expects {hello['size']} ranks, the head {self.size}")
-            addresses[hello["rank"]] = hello["rails"]
+            addresses[hello["rank"]], networks[hello["rank"]] = hello["rails"], hello["network"]
             self._channels[hello["rank"]] = link
         self.peers = [addresses[rank] for rank in range(self.size)]
+        self.networks = [networks[rank] for rank in range(self.size)]
         for link in self._channels.values():
-            link.send(peers=self.peers)
+            link.send(peers=self.peers, networks=self.networks)
 
     def order(self, **message: Any) -> None:
         """Send the next step to all workers."""

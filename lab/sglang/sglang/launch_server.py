@@ -63,7 +63,7 @@ class Rank:
         net = _nccl.select(dict(os.environ), _fabric.interfaces(), _fabric.devices(), self.log)
         self.net = net
         timeout = float(self.args.get("dist_timeout") or 600)
-        self.group.meet(address, int(port), net.oob.address, self.rails(), timeout)
+        self.group.meet(address, int(port), net.oob.address, self.rails(), net.name, timeout)
         self.comm = _nccl.Communicator(self.log, net, self.rank, self.size, str(self.args["dist_init_addr"]))
         self.comm.start()
         self.say("Init torch distributed ends. elapsed=1.60 s, mem usage=0.45 GB")
@@ -86,7 +86,8 @@ class Rank:
         if self.comm is None or self.net is None:
             return
         index = os.environ.get("NCCL_IB_GID_INDEX")
-        self.comm.connect([_nccl.choose_gid(device, index) for device in self.net.devices])
+        gids = [_nccl.choose_gid(device, index) for device in self.net.devices]
+        self.comm.connect(gids, self.group.networks[self.rank - 1])
         devices = [device.name for device in self.net.devices]
         self.ring = Ring(self.rank, self.size, self.rails(), devices)
         self.ring.connect(self.group.peers)

@@ -109,6 +109,8 @@ CATALOGUE: tuple[Cause, ...] = (
         r"wrong type \d+ != \d+",
         "two ranks speak different protocols on one port: one took IB, the other TCP, or two jobs share a port",
         "Make all ranks see the same devices and the same NCCL_* environment",
+        # Below the reason why one rank took TCP, if its log has one.
+        confidence=0.75,
     ),
     Cause(
         "reg_mr",

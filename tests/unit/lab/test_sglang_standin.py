@@ -46,13 +46,13 @@ def judged(text: str) -> Any:
     return make_report(log, "pod")
 
 
-def run(env: dict[str, str], devices: list[Any]) -> None:
-    """Let rank 0 of two select its network, start and connect."""
+def run(env: dict[str, str], devices: list[Any], previous: str = "") -> None:
+    """Let rank 0 of two select its network, start and connect; ``previous`` is the other rank's network."""
     log = nccl.Log(LOUD)
     net = nccl.select(env, NETS, devices, log)
     comm = nccl.Communicator(log, net, 0, 2, "10.100.0.1:20000")
     comm.start()
-    comm.connect([nccl.choose_gid(d, env.get("NCCL_IB_GID_INDEX")) for d in net.devices])
+    comm.connect([nccl.choose_gid(d, env.get("NCCL_IB_GID_INDEX")) for d in net.devices], previous or net.name)
 
 
 def test_both_rails_carry_channels(capsys: pytest.CaptureFixture[str]) -> None:
@@ -60,6 +60,17 @@ def test_both_rails_carry_channels(capsys: pytest.CaptureFixture[str]) -> None:
     report = judged(capsys.readouterr().out)
     assert (report.verdict.verdict, report.verdict.evidence) == ("ib", "channels")
     assert set(report.channels["IB"]) == {"0", "1"}
+
+
+@pytest.mark.parametrize(("env", "previous"), [({}, "Socket"), ({"NCCL_IB_DISABLE": "1"}, "IB")])
+def test_ranks_with_different_networks_fail(
+    env: dict[str, str], previous: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(nccl.NcclError, match="internal error"):
+        run(env, RAILS, previous)
+    report = judged(capsys.readouterr().out)
+    assert report.verdict.verdict == ("socket" if env else "ib")
+    assert report.troubles == ["wrong_peer_type"]
 
 
 @pytest.mark.parametrize(
