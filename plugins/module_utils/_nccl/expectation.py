@@ -46,6 +46,8 @@ def _transport(report: Report, expect: Expectation) -> list[str]:
     if verdict == "intra":
         return [] if expect.allow_intra else ["all channels stay on one node, so nothing is proved about the network"]
     if verdict == "unknown":
+        if report.doubts:
+            return report.doubts[:3]
         if expect.allow_unknown:
             return []
         quoted = f"; {report.quotations} lines quote several statements and prove nothing" if report.quotations else ""
@@ -90,7 +92,9 @@ def _sound(report: Report, expect: Expectation) -> list[str]:
     broken = {h for h in report.troubles if BY_ID[h].kind != "failure"} - {"gid_changed"}
     if broken:
         failures.append(f"the transport failed later ({', '.join(sorted(broken))})")
-    if verdict.transport_class == "rdma" and any(_may_hide_tcp(name) for p in report.processes for name in p.torn):
+    if verdict.transport_class == "rdma" and any(
+        _may_hide_tcp(name) for p in (*report.processes, *report.others) for name in p.torn
+    ):
         failures.append("a torn channel line may hide TCP; read the log again")
     return failures
 

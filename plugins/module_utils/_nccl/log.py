@@ -15,6 +15,9 @@ from .recorders import Recorders, record_channel, record_torn
 from .scan import CHUNK, NOBODY, Origin
 from .starts import find_unready, infer_nodes, set_aside
 
+# The process number can't occur in a log.
+_UNSIGNED = NOBODY._replace(device="-")
+
 
 class NcclLog:
     """Collects the processes of one log: ``read()`` a stream or ``add_lines()``, then look at ``processes``.
@@ -23,7 +26,7 @@ class NcclLog:
     """
 
     def __init__(self, one_start: bool = False) -> None:
-        self._one_start = one_start
+        self.one_start = one_start
         self.processes: list[Process] = []
         self.earlier: list[Process] = []
         self.version = ""
@@ -194,15 +197,21 @@ class NcclLog:
             self.version = self.version or found[1]
         end = text[-says.LONGEST :]
         if found := says.CHANNEL.search(end):
-            record_channel(self._process(NOBODY), NOBODY, read_via(found[1]))
+            record_channel(self._unsigned(), NOBODY, read_via(found[1]))
         elif (found := says.TCP_FRAGMENT.search(text)) and self.processes:
             # A torn line may only make the verdict worse, never better.
-            self._process(NOBODY).add_channel(found[1], found[2], 1)
+            self._unsigned().add_channel(found[1], found[2], 1)
         elif self.processes and says.TORN.search(end):
-            record_torn(self._process(NOBODY), NOBODY, end)
+            record_torn(self._unsigned(), NOBODY, end)
         at = min((at for word in says.TROUBLE if (at := text.find(word)) >= 0), default=-1)
         if at >= 0 and (cause := causes.find_cause(text[max(0, at - says.LONGEST) : at + says.LONGEST])):
-            self._process(NOBODY).hit(cause, text.strip()[:400])
+            self._unsigned().hit(cause, text.strip()[:400])
+
+    def _unsigned(self) -> Process:
+        """Return the writer of all statements without NCCL's own prefix."""
+        process = self._process(_UNSIGNED)
+        process.unsigned = True
+        return process
 
     def _restarted(self, process: Process, origin: Origin, mark: str, version: str) -> Process:
         """Set the process aside when a process of the same name starts again in the same log."""
@@ -227,7 +236,7 @@ class NcclLog:
     def finish(self) -> NcclLog:
         """Set earlier starts aside and fill in the values that require the whole log; return self."""
         self.silent_start = self.silent_start and any(process.has_finished for process in self.processes)
-        if not self._one_start:
+        if not self.one_start:
             self.processes, self.earlier = set_aside(self.processes, self.earlier)
             self.unready = find_unready(self.processes)
         infer_nodes(self.processes)

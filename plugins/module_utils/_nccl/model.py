@@ -117,6 +117,10 @@ class Process:
     leads: set[str] = field(default_factory=set)
     channel_leads: set[str] = field(default_factory=set)
     settled: bool = False
+    # Networks of channel lines that begin otherwise than the lines up to its first finished communicator.
+    odd: Channels = field(default_factory=dict)
+    # The writer of all statements without NCCL's own prefix.
+    unsigned: bool = False
     # About communicators that were dropped: whether one spanned nodes, how many never finished their set-up, and a TCP
     # network that one had selected and not used.
     crossed: bool = False

@@ -123,7 +123,9 @@ class Recorders:
 
 def record_channel(process: Process, origin: Origin, via: Via, count: int = 1) -> None:
     """Record channel lines with the same path."""
-    if via.network:
+    if via.network and process.settled and via.network not in process.channels and origin.lead not in process.leads:
+        process.odd.setdefault(bounded(via.network, process.odd), {via.device: 1})
+    elif via.network:
         process.add_channel(via.network, via.device, count, origin.tid, via.communicator, via.gdr)
         if len(process.channel_leads) < NAMES:
             process.channel_leads.add(origin.lead)

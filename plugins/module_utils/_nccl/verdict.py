@@ -15,6 +15,7 @@ from typing import Any
 from .._common.terms import EVIDENCE, Evidence, TransportClass
 from .catalogue import BY_ID
 from .causes import ranked
+from .doubts import find_doubts, set_apart
 from .log import NcclLog
 from .model import Channels, Communicator, Process, merge_channels
 from .networks import RDMA, TCP_PROVIDERS, is_tcp, matches
@@ -143,12 +144,17 @@ def _promised(processes: list[Process], level: Evidence) -> Iterator[tuple[str, 
 
 @dataclass
 class Report:
-    """The judgement of one source; ``failures`` say in words why the expectation is not met."""
+    """The judgement of one source; ``failures`` say in words why the expectation is not met.
+
+    ``others`` wrote statements that may be quotations; ``doubts`` say what these have against the verdict.
+    """
 
     source: str
     verdict: Verdict
     channels: Channels
     processes: list[Process]
+    others: list[Process]
+    doubts: list[str]
     earlier: list[Process]
     version: str
     causes: list[dict[str, Any]]
@@ -166,7 +172,8 @@ class Report:
     @property
     def troubles(self) -> list[str]:
         """Return the causes that stopped NCCL, at once or later. They do not change the proved transport."""
-        return sorted({h for p in self.processes for h in p.hits if BY_ID[h].kind in ("init", "fatal", "failure")})
+        hits = {h for p in self.processes for h in p.hits if BY_ID[h].kind in ("init", "fatal", "failure")}
+        return sorted(hits | {h for p in self.others for h in p.hits if BY_ID[h].kind == "failure"})
 
     @property
     def complete(self) -> bool:
@@ -209,11 +216,17 @@ class Report:
 def make_report(log: NcclLog, source: str) -> Report:
     """Return what the log of one source proves, without comparing it with an expectation."""
     version = next((p.version for p in log.processes if p.version), log.version)
+    known, others = (log.processes, []) if log.one_start else set_apart(log.processes)
+    verdict, doubts = decide(known), find_doubts(known, others)
+    if doubts and verdict.transport_class not in ("tcp", "mixed") and verdict.verdict != "error":
+        verdict = UNKNOWN
     return Report(
         source,
-        decide(log.processes),
-        merge_channels(log.processes),
-        log.processes,
+        verdict,
+        merge_channels(known),
+        known,
+        others,
+        doubts,
         log.earlier,
         version,
         ranked(log.processes, source),

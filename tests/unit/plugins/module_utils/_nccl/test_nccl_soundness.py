@@ -160,7 +160,7 @@ NO_PASS = {
     "channel lines of a process that never built anything": (
         said(channel(), pid=9) + said(*DONE),
         Expectation(),
-        "may be quoted",
+        "may be a quotation",
     ),
     "a statement of a real process that a prompt continues in the next line": (
         said(*DONE, "Channel 00/02 :    0   1") + "my link is a[0] -> b[1] [send] via NET/IB/0\n",
@@ -170,12 +170,12 @@ NO_PASS = {
     "a channel line that a JSON log quotes before there are any": (
         said(*DONE) + json.dumps({"prompt": said(channel()).strip()}) + "\n",
         Expectation(),
-        "may be quoted",
+        "may be a quotation",
     ),
     "a channel line in a sentence before there are any": (
         said(*DONE) + "why do I see " + said(channel()),
         Expectation(),
-        "may be quoted",
+        "may be a quotation",
     ),
     "a process that started after the channel lines and has set up nothing": (
         said(*START) + SOUND + said(*START, "Bootstrap : Using eth0:10.0.0.1<0>", pid=2),
@@ -256,6 +256,52 @@ def test_a_server_that_prints_its_earlier_log_as_a_string_proves_nothing() -> No
     tcp = said(*DONE, channel("Socket"))
     assert judge(tcp + quoted).as_dict()["verdict"] == "socket"
     assert judge(SOUND + json.dumps({"prompt": tcp}) + "\n").satisfied
+
+
+TCP_LINE = said(channel("Socket")).strip()
+# Lines that a server may print because a prompt quotes them, without a line of their own for a known process.
+QUOTED = {
+    "without a prefix": "Channel 00/0 : 0[0] -> 1[0] [send] via NET/Socket/0",
+    "only the path": "via NET/Socket/0",
+    "in a sentence": f"why do I see {TCP_LINE}",
+    "in quotation marks": f'"{TCP_LINE}"',
+    "as JSON": json.dumps({"prompt": TCP_LINE}),
+    "coloured": f"\x1b[33muser>\x1b[0m {TCP_LINE}",
+    "of a process that never started": said(channel("Socket"), pid=8).strip(),
+    "a failure of such a process": "s9:8:8 [0] plugin/net.cc:379 NCCL WARN Failed to initialize any NET plugin",
+    "an error without a prefix": "NCCL error: NET/IB : Got completion from peer 10.0.0.2<1> with error 12, opcode 1",
+}
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"], ids=["lf", "crlf"])
+@pytest.mark.parametrize(
+    "form", ["{}", "[pod/g-0-0/sglang] {}", "Nov  9 10:00:00 spark-1 docker[1]: {}", "2026-11-22 {}"]
+)
+@pytest.mark.parametrize("name", QUOTED)
+def test_a_line_that_may_be_a_quotation_takes_a_pass_away_and_decides_no_transport(
+    name: str, form: str, end: str
+) -> None:
+    def log(text: str) -> str:
+        return "".join(form.format(line) + end for line in [*text.splitlines(), QUOTED[name]])
+
+    for expect in (Expectation(), Expectation(allow_unknown=True), Expectation(evidence="banner")):
+        report = judge(log(SOUND), expect)
+        assert (report.verdict.verdict, report.satisfied) == ("unknown", False)
+        assert all("so it may be a quotation, and text alone can't tell" in text for text in report.failures)
+    assert judge(log(said(*DONE, channel("Socket")))).verdict.verdict == "socket"
+    # Before the connection, it proves no TCP either.
+    assert judge(log(said(*START, *DONE))).verdict.verdict == "unknown"
+
+
+@pytest.mark.parametrize("name", QUOTED)
+def test_a_quoted_line_over_rdma_does_not_change_the_verdict_of_a_group_on_tcp(name: str) -> None:
+    tcp = said(*DONE, channel("Socket"))
+    quoted = QUOTED[name].replace("Socket", "IB")
+    assert judge(f"{tcp}{quoted}\n").verdict.verdict == "socket"
+    assert not judge(f"{tcp}{quoted}\n").satisfied
+    if "Channel" in quoted or "via" in quoted:
+        # A sound log says the same.
+        assert judge(f"{SOUND}{quoted}\n").satisfied
 
 
 def test_docker_writes_one_statement_per_string() -> None:
