@@ -40,6 +40,8 @@ _PROBE = "/opt/gb10/generate_probe.py"
 _TOKENS = 64
 # Seconds between two generations while the group is not proven, and between two readings of GIDs and tokens.
 _PROBE_EVERY, _RAILS_EVERY = 10, 15
+# Seconds without a judgement after which the probes and the metrics fail: this program hangs.
+_HUNG = 30
 # The condition is also written when nothing changed, because a restored backup of etcd contains an old condition.
 _WRITE_EVERY = 300
 # A link that goes up and down for hours must not fill etcd with events: at most this many in so many seconds.
@@ -115,6 +117,9 @@ class Watch:
     api: PodApi
     memory: Memory = field(default_factory=Memory)
     text: str = ""
+    # When this rank was judged last, and whether the API server does not know yet that it is unproven.
+    judged_at: float = field(default_factory=time.monotonic)
+    unsaid: bool = False
     _signature: Signature = ()
     _judge_after: float = 0.0
     _judged: dict[str, Any] = field(default_factory=lambda: nothing_read("NCCL has written nothing yet"))
@@ -142,11 +147,13 @@ class Watch:
             failed = error
         seen = self._look(now)
         condition = decide(seen, self.memory, self.gate.rails, self.gate.rdma, now)
+        self.judged_at = now
         if condition.reason in ("NotProven", "OtherRanks", "CountersSilent") and self.gate.rank == 0:
             self._prober.run(now)
         try:
             self._publish(seen.start, condition)
         finally:
+            self.unsaid = not condition.proven and self._published != (seen.start, condition)
             labels = {"instance": self.gate.instance, "rank": str(self.gate.rank)}
             age = time.time() - self._since
             links = {rail.interface: _link(rail.interface) for rail in self.gate.rails}
@@ -155,13 +162,18 @@ class Watch:
             raise failed
 
     def _look(self, now: float) -> Seen:
-        signature = self.files.signature()
-        start, files = self.files.current()
-        if signature != self._signature and (now >= self._judge_after or start != self.memory.start):
-            begun = time.monotonic()
-            self._judged, self._signature = self._judge(files), signature
-            # Very long files must not take the server's processor time.
-            self._judge_after = now + 20 * (time.monotonic() - begun)
+        start = self.memory.start
+        try:
+            signature = self.files.signature()
+            start, files = self.files.current()
+            if signature != self._signature and (now >= self._judge_after or start != self.memory.start):
+                begun = time.monotonic()
+                self._judged, self._signature = self._judge(files), signature
+                # Very long files must not take the server's processor time.
+                self._judge_after = now + 20 * (time.monotonic() - begun)
+        except OSError as error:
+            # A start of the server deletes the files of the start before it. If this stays, the proof is lost.
+            self._judged, self._signature = nothing_read(f"NCCL's files can't be read: {error}"), ()
         command = ["/bin/sh", "-c", SCRIPT, "sh", self.gate.sysfs_root, "/sys"]
         # pylint: disable-next=ansible-bad-function
         ran = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
@@ -255,22 +267,25 @@ class Watch:
 
 
 def serve_metrics(watch: Watch) -> ThreadingHTTPServer:
-    """Answer Prometheus in a thread of its own."""
+    """Answer Prometheus and the kubelet's probes in a thread of its own."""
 
     class Metrics(BaseHTTPRequestHandler):
         # Every connection is a thread: many idle ones would take the container's memory.
         timeout = 10
 
         def do_GET(self) -> None:
-            body = watch.text.encode()
-            self.send_response(200 if self.path == "/metrics" else 404)
+            lives = time.monotonic() - watch.judged_at < _HUNG
+            # Without the API server, only the kubelet can take the pod out of the Service.
+            answers = {"/metrics": lives, "/live": lives, "/ready": lives and not watch.unsaid}
+            found = answers.get(self.path)
+            self.send_response(404 if found is None else 200 if found else 503)
             self.send_header("Content-Type", "text/plain; version=0.0.4")
             self.end_headers()
-            if self.path == "/metrics":
-                self.wfile.write(body)
+            if found and self.path == "/metrics":
+                self.wfile.write(watch.text.encode())
 
         def log_message(self, format: str, *args: Any) -> None:
-            """Log nothing: Prometheus asks every few seconds."""
+            """Log nothing: Prometheus and the kubelet ask every few seconds."""
 
     server = ThreadingHTTPServer(("", watch.gate.metrics_port), Metrics)
     threading.Thread(target=server.serve_forever, daemon=True).start()

@@ -194,11 +194,11 @@ def unproven(pod: Mapping[str, Any]) -> str:
     status = pod.get("status", {})
     if pod["metadata"].get("deletionTimestamp"):
         return "it is being deleted"
-    states = {each["name"]: each.get("state", {}) for each in status.get("containerStatuses") or []}
-    running = states.get("sglang", {}).get("running")
-    if not (running and states.get(SIDECAR, {}).get("running")):
+    containers = {each["name"]: each for each in status.get("containerStatuses") or []}
+    running = containers.get("sglang", {}).get("state", {}).get("running")
+    if not (running and containers.get(SIDECAR, {}).get("ready")):
         # Without its sidecar, its condition may be old.
-        return f"its container {SIDECAR if running else 'sglang'} does not run"
+        return f"its container {SIDECAR if running else 'sglang'} does not run or does not answer"
     condition = next((c for c in status.get("conditions") or [] if c["type"] == TRANSPORT), None)
     if condition is None:
         return "its sidecar has said nothing yet"

@@ -57,6 +57,10 @@ def _gate(entry: RankPlan, plan: Plan, options: PodOptions) -> str:
     )
 
 
+def _probe(path: str, **limits: int) -> dict[str, Any]:
+    return {"httpGet": {"path": path, "port": "transport"}, "timeoutSeconds": 5, **limits}
+
+
 def with_sidecar(
     spec: dict[str, Any], entry: RankPlan, plan: Plan, options: PodOptions, code: Mapping[str, str]
 ) -> dict[str, Any]:
@@ -98,7 +102,11 @@ def with_sidecar(
         sources = [{"serviceAccountToken": token}, {"configMap": certificate}]
         volumes.append({"name": "transport-account", "projected": {"sources": sources}})
         container["ports"] = [{"name": "transport", "containerPort": metrics_port(plan), "protocol": "TCP"}]
+        # A sidecar that hangs can't take its condition back, so the kubelet restarts it. It may ignore SIGTERM.
+        live = _probe("/live", periodSeconds=10, failureThreshold=6, terminationGracePeriodSeconds=5)
+        container["livenessProbe"] = live
         if options.transport_gate == "enforce":
+            container["readinessProbe"] = _probe("/ready", periodSeconds=5, failureThreshold=3)
             gates = {"readinessGates": [{"conditionType": TRANSPORT}]}
     container |= {"command": command, "env": env, "volumeMounts": mounted}
     return spec | {

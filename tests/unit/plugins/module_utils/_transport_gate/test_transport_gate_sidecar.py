@@ -41,7 +41,7 @@ GATE = {
     "port": 9,
     "metrics_port": 0,
 }
-SIDECAR = {"name": "transport", "state": {"running": {"startedAt": "2026-11-22T12:00:00Z"}}}
+SIDECAR = {"name": "transport", "ready": True, "state": {"running": {"startedAt": "2026-11-22T12:00:00Z"}}}
 STARTED, LATER = "2026-11-22T12:00:00Z", "2026-11-22T12:00:30Z"
 
 
@@ -119,6 +119,35 @@ def test_a_head_is_proven_after_a_generation_and_reports_it_once(rank: Rank) -> 
     assert (rank.api.events, rank.asked) == (["Proven"], 1)
     assert 'gb10_transport_proven{instance="g",rank="0"} 1' in rank.watch.text
     assert 'device="mlx0",interface="lo",direction="sent"} 100' in rank.watch.text
+
+
+def test_files_that_cannot_be_read_any_more_revoke_the_proof(rank: Rank, monkeypatch: pytest.MonkeyPatch) -> None:
+    rank.nccl("1")
+    assert rank.step() == "Proven"
+    with monkeypatch.context() as broken:
+
+        def refuse(_files: NcclFiles) -> None:
+            raise PermissionError(13, "Permission denied", "1")
+
+        broken.setattr(NcclFiles, "current", refuse)
+        # A server that starts again deletes its files, so one look proves nothing.
+        assert rank.step() == "Proven"
+        assert rank.step(20) == "NotProven"
+        assert "NCCL's files can't be read: [Errno 13] Permission denied" in rank.api.conditions[-1].message
+    assert rank.step() == "Proven"
+
+
+def test_files_that_become_empty_or_links_revoke_the_proof(rank: Rank) -> None:
+    rank.nccl("1")
+    assert rank.step() == "Proven"
+    (rank.logs / "1" / "g-0-0.40").write_text("")
+    rank.step()
+    assert rank.step(20) == "NotProven"
+    (rank.logs / "1" / "g-0-0.40").unlink()
+    (rank.logs / "1" / "g-0-0.40").symlink_to("/etc/hostname")
+    assert rank.step() == "NotProven"
+    rank.nccl("2")
+    assert rank.step() == "Proven"
 
 
 def test_a_new_communicator_on_tcp_revokes_the_proof(rank: Rank) -> None:
@@ -347,6 +376,53 @@ def test_what_is_sent_to_the_api(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     (written,) = sent[1][3]["status"]["conditions"]
     assert (written["type"], written["status"], len(written["message"])) == ("gb10.cluster/transport", "False", 1000)
     assert (sent[2][3]["type"], sent[2][3]["reason"]) == ("Warning", "TransportWrongTransport")
+
+
+def test_probes_and_metrics_fail_while_the_sidecar_hangs_or_the_api_does_not_know_of_a_lost_proof(
+    rank: Rank, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = [0.0]
+    monkeypatch.setattr(sidecar.time, "monotonic", lambda: clock[0])
+    rank.watch.judged_at = 0.0
+    server = sidecar.serve_metrics(rank.watch)
+
+    def asked() -> list[int]:
+        codes = []
+        for path in ("live", "ready", "metrics"):
+            try:
+                with urllib.request.urlopen(f"http://127.0.0.1:{server.server_address[1]}/{path}", timeout=5) as answer:
+                    codes.append(answer.status)
+            except HTTPError as error:
+                codes.append(error.code)
+        return codes
+
+    try:
+        rank.nccl("1")
+        rank.step()
+        assert asked() == [200, 200, 200]
+        clock[0] = 34.0
+        assert asked() == [503, 503, 503]
+        rank.watch.step(clock[0])
+        assert asked() == [200, 200, 200]
+        with monkeypatch.context() as away:
+
+            def refuse(*_words: Any) -> None:
+                raise OSError("no route to host")
+
+            away.setattr(rank.api, "set_condition", refuse)
+            # A proof that stays needs no answer of the API server.
+            rank.watch.step(clock[0])
+            assert asked() == [200, 200, 200]
+            rank.nccl("1", net="Socket")
+            with pytest.raises(OSError, match="no route to host"):
+                rank.watch.step(clock[0])
+            assert asked() == [200, 503, 200]
+        rank.watch.step(clock[0])
+        assert rank.api.conditions[-1].reason == "WrongTransport"
+        assert asked() == [200, 200, 200]
+    finally:
+        server.shutdown()
+        server.server_close()
 
 
 def test_prometheus_gets_the_metrics_and_nothing_else(rank: Rank, monkeypatch: pytest.MonkeyPatch) -> None:

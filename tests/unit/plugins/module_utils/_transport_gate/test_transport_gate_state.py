@@ -175,7 +175,7 @@ def test_tokens_that_are_counted_only_when_a_long_request_ends_are_no_alarm() ->
     assert set(count(Memory(), list(steps))) == {"Proven"}
 
 
-SIDECAR = {"name": "transport", "state": {"running": {"startedAt": "2026-11-22T12:00:00Z"}}}
+SIDECAR = {"name": "transport", "ready": True, "state": {"running": {"startedAt": "2026-11-22T12:00:00Z"}}}
 
 
 def pod(**status: Any) -> dict[str, Any]:
@@ -187,9 +187,11 @@ def pod(**status: Any) -> dict[str, Any]:
 def test_another_rank_counts_only_with_a_proof_since_its_last_start() -> None:
     assert unproven(pod()) == ""
     assert unproven(pod() | {"metadata": {"deletionTimestamp": "x"}}) == "it is being deleted"
-    assert unproven({"metadata": {}}) == "its container sglang does not run"
-    crashed = [pod()["status"]["containerStatuses"][0], {"name": "transport", "state": {"waiting": {}}}]
-    assert unproven(pod(containerStatuses=crashed)) == "its container transport does not run"
+    assert unproven({"metadata": {}}) == "its container sglang does not run or does not answer"
+    server = pod()["status"]["containerStatuses"][0]
+    for silent in ({"name": "transport", "state": {"waiting": {}}}, SIDECAR | {"ready": False}):
+        said = unproven(pod(containerStatuses=[server, silent]))
+        assert said == "its container transport does not run or does not answer"
     assert unproven(pod(conditions=None)) == "its sidecar has said nothing yet"
     said = pod()["status"]["conditions"][0]
     assert unproven(pod(conditions=[said | {"status": "False", "message": "NCCL transport socket"}])) == (

@@ -184,6 +184,16 @@ def sidecar_settings(objects: list[dict[str, Any]], rank: int) -> Any:
     return Gate.parse(command[command.index("--gate") + 1])
 
 
+@pytest.mark.parametrize(("gate", "probes"), [("enforce", {"/live", "/ready"}), ("warn", {"/live"}), ("off", set())])
+def test_the_kubelet_finds_a_sidecar_that_hangs(gate: Any, probes: set[str]) -> None:
+    sidecar = pod_of(rendered(pods.PodOptions(transport_gate=gate)), 1)["spec"]["containers"][1]
+    found = [sidecar[kind] for kind in ("livenessProbe", "readinessProbe") if kind in sidecar]
+    assert {probe["httpGet"]["path"] for probe in found} == probes
+    # The pod of the head leaves the Service within 30 seconds, and the container starts again.
+    limits = [probe["failureThreshold"] * (probe["periodSeconds"] + probe["timeoutSeconds"]) for probe in found]
+    assert limits == [90, 30][: len(probes)]
+
+
 def test_the_sidecar_knows_what_its_rank_has_to_prove() -> None:
     gate = sidecar_settings(rendered(pods.PodOptions(sysfs_root="/run/sys")), 2)
     assert (gate.rank, gate.pod, gate.rdma, gate.port, gate.metrics_port) == (2, PODS[2], True, 30000, 30002)
