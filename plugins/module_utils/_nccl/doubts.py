@@ -19,10 +19,18 @@ def set_apart(processes: Sequence[Process]) -> tuple[list[Process], list[Process
     An excerpt of a log has no such process. Then all writers with NCCL's own prefix count, or else all writers.
     """
     known = [process for process in processes if not process.unsigned]
-    if any(process.communicators for process in known):
-        known = [process for process in known if process.communicators or process.selections or process.marks]
+    if any(process.leads for process in known):
+        known = [process for process in known if _is_seen(process)]
     known = known or list(processes)
-    return known, [process for process in processes if process not in known]
+    apart = set(processes).difference(known)
+    return known, [process for process in processes if process in apart]
+
+
+def _is_seen(process: Process) -> bool:
+    """Tell whether a process is seen to set NCCL up, in lines that begin with its own statement."""
+    if process.communicators and not process.leads:
+        return not (process.channels or process.odd)
+    return bool(process.communicators or process.selections or process.marks)
 
 
 def find_doubts(known: Sequence[Process], others: Iterable[Process]) -> list[str]:
@@ -37,7 +45,7 @@ def find_doubts(known: Sequence[Process], others: Iterable[Process]) -> list[str
         why = (
             "has no prefix of NCCL" if process.unsigned else f"names {process.host}:{process.pid}, which set up no NCCL"
         )
-        found += [(path, why) for path in _paths(process.channels, named)]
+        found += [(path, why) for path in _paths(process.channels | process.odd, named)]
         hits = (hit for hit in process.hits.values() if BY_ID[hit.cause].kind in ("init", "fatal"))
         found += [(hit.line[:200], why) for hit in hits]
     return [

@@ -11,12 +11,14 @@ from . import statements as says
 from .bulk import ChannelBlocks
 from .model import Process
 from .read import NOTHING, Reading, Via, read_statement, read_via
-from .recorders import Recorders, record_channel, record_torn
+from .recorders import Recorders, is_odd, record_channel, record_torn
 from .scan import CHUNK, NOBODY, Origin
 from .starts import find_unready, infer_nodes, set_aside
 
 # The process number can't occur in a log.
 _UNSIGNED = NOBODY._replace(device="-")
+# Kinds of statements that also count where they may be a quotation, because they can take a pass away.
+_QUOTABLE = frozenset({"channel", "torn"})
 
 
 class NcclLog:
@@ -81,7 +83,7 @@ class NcclLog:
                     self._said(process, origin, reading, line)
                     # The statement may have started a new record for a restarted process.
                     writer = None
-                else:
+                elif kind in _QUOTABLE or not is_odd(process, origin):
                     record[kind](process, origin, values)
 
     def _new(self, head: bytes, raw: bytes) -> Reading:
@@ -179,6 +181,9 @@ class NcclLog:
     def _said(self, process: Process, origin: Origin, reading: Reading, line: bytes) -> None:
         """Record one INFO statement of a process."""
         kind, values, once, cause = reading
+        if is_odd(process, origin):
+            # A quotation starts no process again and sets up no communicator. But ranks' lines may run into each other.
+            once, kind = "", kind if kind in _QUOTABLE or origin.lead == scan.JOINED else ""
         if once:
             process = self._restarted(process, origin, once, values if kind == "version" else "")
         if cause:

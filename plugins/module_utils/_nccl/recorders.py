@@ -13,7 +13,7 @@ from typing import Any
 from .model import Communicator, Process
 from .networks import is_tcp
 from .read import Via
-from .scan import Origin
+from .scan import JOINED, Origin
 from .statements import (
     COMMUNICATORS,
     FEW_COMMUNICATORS,
@@ -87,7 +87,7 @@ class Recorders:
             comm = process.communicators[identity] = Communicator(identity, rank, nranks)
         else:
             comm.rank, comm.nranks = rank, nranks
-        if not process.settled and len(process.leads) < NAMES:
+        if not process.settled and len(process.leads) < NAMES and origin.lead != JOINED:
             process.leads.add(origin.lead)
         if process.pending_network:
             comm.network = process.pending_network.pop(origin.tid, "") or comm.network
@@ -121,13 +121,18 @@ class Recorders:
         return next((name[:end] for end in range(1, len(name)) if name[end:] in self.hosts), name)
 
 
+def is_odd(process: Process, origin: Origin) -> bool:
+    """Tell whether a statement begins otherwise than those that set up the first communicator of its process."""
+    return process.settled and origin.lead not in process.leads
+
+
 def record_channel(process: Process, origin: Origin, via: Via, count: int = 1) -> None:
     """Record channel lines with the same path."""
-    if via.network and process.settled and via.network not in process.channels and origin.lead not in process.leads:
+    if via.network and via.network not in process.channels and is_odd(process, origin):
         process.odd.setdefault(bounded(via.network, process.odd), {via.device: 1})
     elif via.network:
         process.add_channel(via.network, via.device, count, origin.tid, via.communicator, via.gdr)
-        if len(process.channel_leads) < NAMES:
+        if len(process.channel_leads) < NAMES and origin.lead != JOINED:
             process.channel_leads.add(origin.lead)
     elif via.intra:
         process.intra[bounded(via.intra, process.intra)] += count

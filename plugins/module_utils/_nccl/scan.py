@@ -42,7 +42,7 @@ class Origin(NamedTuple):
     """The writer of a statement; empty strings where the log does not say.
 
     ``lead`` has the spaces and punctuation before the writer. Lines of one process have the same, a quoted line in a
-    sentence or in JSON has another.
+    sentence or in JSON has another. It is JOINED for a statement that another one precedes in its line.
     """
 
     pod: str
@@ -64,6 +64,7 @@ class Statement(NamedTuple):
     text: str
 
 
+JOINED = "joined"
 NOBODY = Origin("", "", "", "", "")
 
 
@@ -164,6 +165,7 @@ def split_line(line: bytes) -> list[Statement]:
     for index, level in enumerate(levels):
         begin = levels[index - 1].end() if index else 0
         origin = parse_origin(text[begin : level.start()])
+        origin = origin._replace(lead=JOINED) if index else origin
         stop = levels[index + 1].start() if index + 1 < len(levels) else len(text)
         body = text[level.end() : stop]
         if stop < len(text):

@@ -9,6 +9,7 @@ import io
 import json
 import time
 import tracemalloc
+from collections.abc import Callable
 from contextlib import nullcontext
 from itertools import islice
 
@@ -291,6 +292,38 @@ def test_a_line_that_may_be_a_quotation_takes_a_pass_away_and_decides_no_transpo
     assert judge(log(said(*DONE, channel("Socket")))).verdict.verdict == "socket"
     # Before the connection, it proves no TCP either.
     assert judge(log(said(*START, *DONE))).verdict.verdict == "unknown"
+
+
+# What a server may make of a whole log that a prompt quotes.
+WHOLE: dict[str, Callable[[str], str]] = {
+    "JSON": lambda log: json.dumps({"prompt": log}),
+    "JSON in JSON": lambda log: json.dumps({"log": json.dumps({"prompt": log})}),
+    "Python": repr,
+    **{
+        f"one line, {end!r}": lambda log, end=end: log.replace("\n", end)
+        for end in ("\u2028", "\r", "\v", "\0", "\\r", "\\r\\n", "\\u000A", "\t", "; ", "\x1b[0m ", "%0A", "<br>")
+    },
+    **{
+        f"lines after {start!r}": lambda log, start=start: "".join(f"{start}{line}\n" for line in log.splitlines())
+        for start in ("> ", "    ", 'level=info msg="', "| ")
+    },
+}
+
+
+@pytest.mark.parametrize("form", WHOLE)
+def test_a_quoted_log_of_a_running_process_proves_nothing(form: str) -> None:
+    quoted = WHOLE[form](said(*START, *DONE, channel())) + "\n"
+    assert judge(said(*START, *DONE, channel("Socket")) + quoted).verdict.verdict == "socket"
+    assert judge(said(*START, *DONE) + quoted).verdict.verdict == "unknown"
+    over_tcp = WHOLE[form](said(*START, *DONE, channel("Socket"))) + "\n"
+    report = judge(said(*START, *DONE, channel()) + over_tcp)
+    assert report.verdict.verdict == "unknown" or report.satisfied
+    assert "mixed" not in report.msg
+
+
+@pytest.mark.parametrize("form", [form for form in WHOLE if not form.startswith("lines")])
+def test_one_line_proves_nothing(form: str) -> None:
+    assert judge("Started\n" + WHOLE[form](said(*START, *DONE, channel())) + "\n").verdict.verdict == "unknown"
 
 
 @pytest.mark.parametrize("name", QUOTED)
