@@ -25,21 +25,24 @@ from .owned import OWNERS, TOPOLOGY_FLAGS
 from .profile_checks import SAMPLING
 
 RUNNERS = frozenset({"docker", "podman", "nerdctl"})
-WITH_VALUE = re.compile(
-    r"-[evpwumhl]|--(env|volume|publish|name|gpus|ipc|net|network|shm-size|ulimit|device|entrypoint|workdir|restart"
-    r"|runtime|user|env-file|cap-add|mount|hostname|memory|platform|pull|security-opt|label|add-host|cpus|pid|tmpfs)"
+SWITCH = re.compile(
+    r"-[ditPqh]+|--(detach|init|interactive|tty|rm|rmi|privileged|read-only|replace|publish-all|quiet|no-healthcheck"
+    r"|oom-kill-disable|sig-proxy|env-host|no-hosts|no-hostname|http-proxy|tls-verify|passwd|unsetenv-all)"
 )
-"""Options of ``docker run`` that take the next word as their value."""
+"""Options of ``docker run`` and ``podman run`` without a value; all others take the next word as their value."""
 
+MANIFEST = re.compile(r"^\s*-?\s*(services|containers|image|command|entrypoint|args)\s*:(\s|$)", re.MULTILINE)
 ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
-SECRET = re.compile(r"TOKEN|SECRET|PASSWORD|_KEY$")
+SECRET = re.compile(r"TOKEN|SECRET|PASSW|KEY$", re.IGNORECASE)
+SECRET_FLAGS = ("api_key", "admin_api_key", "ssl_keyfile_password")
+
 FABRIC = re.compile(
     r"(NCCL|GLOO|TP|UCX)_(SOCKET_IFNAME|IB_HCA|IB_GID_INDEX|NET_DEVICES)|MASTER_(ADDR|PORT)|CUDA_VISIBLE_.*"
 )
 """Variables that follow from the cluster, so that the serving plan sets them."""
 
 RELEASE = re.compile(r"\d+\.\d+\.\d+([.-]?(post|rc|dev)\d*)?")
-END_OF_COMMAND = re.compile(r";|&&?|\|\|?|\d?>>?.*|<.*")
+END_OF_COMMAND = re.compile(r"[;&|<>]+")
 
 
 @dataclass
@@ -60,10 +63,14 @@ class Source:
 
 def read_command(text: str) -> Source:
     """Read a pasted command line; raise ValueError if it doesn't start SGLang."""
+    if MANIFEST.search(text):
+        raise ValueError("this is a compose file or a manifest. Paste one line: docker run -e NAME=VALUE IMAGE COMMAND")
     try:
-        words = shlex.split(re.sub(r"\\[ \t]*\r?\n", " ", text), comments=True)
+        words = _words(re.sub(r"\\[ \t]*\r?\n", " ", text))
     except ValueError as problem:
         raise ValueError(f"the command can't be read: {problem}. Paste it whole, with both quotes") from problem
+    if sum(word == "sglang.launch_server" for word in words) > 1:
+        raise ValueError("the text starts SGLang more than once. Paste one command, that of node rank 0")
     for place, word in enumerate(words):
         if " " in word and ("sglang.launch_server" in word or "sglang serve" in word):
             inner = read_command(word)
@@ -71,9 +78,17 @@ def read_command(text: str) -> Source:
     if words and words[0].startswith("--"):
         return Source(argv=words)
     for place, word in enumerate(words):
-        if word == "sglang.launch_server" or words[place : place + 2] == ["sglang", "serve"]:
-            return _started_by(words[:place], _server(words[place + 1 + (word == "sglang") :]))
+        before = [part for part in words[:place] if part.startswith("sglang") or part == "--entrypoint=sglang"]
+        if word == "sglang.launch_server" or (word == "serve" and before):
+            return _started_by(words[:place], _server(words[place + 1 :]))
     raise ValueError("the command does not start SGLang. Paste a line with sglang.launch_server or sglang serve")
+
+
+def _words(text: str) -> list[str]:
+    """Return the words of a command as a shell does; what separates commands are words of their own."""
+    reader = shlex.shlex(text, posix=True, punctuation_chars=";&|<>")
+    reader.whitespace_split = True
+    return list(reader)
 
 
 def _server(words: Sequence[str]) -> Source:
@@ -82,21 +97,36 @@ def _server(words: Sequence[str]) -> Source:
     for place, word in enumerate(words):
         if END_OF_COMMAND.fullmatch(word):
             found.note("info", "command", " ".join(words[place:]), "follows the server's flags", "Nothing to do")
+            if ">" in word and found.argv and found.argv[-1] in ("1", "2"):
+                found.argv.pop()
             break
         found.argv.append(word)
     return found
 
 
 def _started_by(words: Sequence[str], found: Source) -> Source:
-    """Add what stands before the server: variables, and options of a container."""
-    rest = list(words)
+    """Add what stands before the server: variables, options of a container, and other commands."""
+    rest, command = list(words), list[str]()
     while rest:
         word = rest.pop(0)
-        if ASSIGNMENT.match(word):
+        if END_OF_COMMAND.fullmatch(word):
+            if command and command[0] not in ("cd", "set", "source", "."):
+                _step(found, command)
+            command = []
+        elif ASSIGNMENT.match(word):
             _variable(found, word)
         elif word in RUNNERS and not found.image:
             _container(found, rest)
+        elif word not in ("export", "env", "exec", "sudo", "nohup"):
+            command.append(word)
+    if "install" in command:
+        _step(found, command)
     return found
+
+
+def _step(found: Source, command: Sequence[str]) -> None:
+    remedy = "Use an image in which it was done, or a patch of your own that does it"
+    found.note("warning", "command", " ".join(command), "is a step before the server", remedy)
 
 
 def _variable(found: Source, text: str) -> None:
@@ -114,17 +144,19 @@ def _variable(found: Source, text: str) -> None:
 
 
 def _container(found: Source, rest: list[str]) -> None:
-    """Read the options of ``docker run`` up to the image."""
-    left_out = []
+    """Read the options of ``docker run`` up to the image; ``docker exec`` names a container there."""
+    left_out, inside = [], rest[:1] == ["exec"]
     while rest:
         word = rest.pop(0)
         name, equals, value = word.partition("=")
         if not word.startswith("-"):
-            if word not in ("run", "exec", "container"):
-                found.image = word
-                break
-            continue
-        if not equals and WITH_VALUE.fullmatch(name) and rest:
+            if word in ("run", "exec", "container"):
+                continue
+            found.image = "" if inside else word
+            break
+        if not word.startswith("--") and not SWITCH.fullmatch(word) and len(word) > 2:
+            name, equals, value = word[:2], "=", word[2:].removeprefix("=")
+        elif not equals and not SWITCH.fullmatch(name) and rest:
             value = rest.pop(0)
         if name in ("-e", "--env"):
             _variable(found, value)
@@ -235,7 +267,10 @@ def _profile(
         found.note("info", key, given[key], "follows from the cluster: the serving plan sets it", "Nothing to do")
     model = {"repo": repo, "revision": given.get("revision"), "arch": facts.get("architecture")}
     model |= {key: facts.get(key) for key in ("quantization", "max_context", "weights_gb")}
-    args = {key: value for key, value in given.items() if key not in OWNERS}
+    for key in sorted(set(SECRET_FLAGS) & set(given)):
+        remedy = "Give the key with gateway_api_key from your vault"
+        found.note("warning", key, None, "is a secret, which a profile must not contain", remedy)
+    args = {key: value for key, value in given.items() if key not in (*OWNERS, *SECRET_FLAGS)}
     sampling = args.pop(SAMPLING, None)
     profile: dict[str, Any] = {
         "name": name,

@@ -97,6 +97,11 @@ def test_a_recipe_becomes_a_profile(tmp_path: Path, with_command: bool) -> None:
         ("bash -c 'sglang serve --model-path m --tp-size 2 --nnodes 1'", ("a DGX Spark has one",)),
         ("docker run some/image:latest sglang serve --model-path m", ("0.5.23 is assumed",)),
         ("sglang serve --model-path m --attention-backend fa3", ("attn.fa3_sm12x",)),
+        ("bash -lc 'pip install accelerate && sglang serve --model-path m'", ("pip install accelerate", "step before")),
+        (
+            "docker exec box bash -c 'apt install x\nsglang serve --model-path m'",
+            ("apt install x", "0.5.23 is assumed"),
+        ),
     ],
 )
 def test_settings_that_are_not_carried_over_are_reported(command: str, words: tuple[str, ...]) -> None:
@@ -105,8 +110,36 @@ def test_settings_that_are_not_carried_over_are_reported(command: str, words: tu
 
 
 @pytest.mark.parametrize(
+    "before",
+    [
+        "docker run -eA=1 -v/a:/b -p8000:8000 -it --log-opt max-size=1m --userns host IMAGE sglang serve",
+        "podman run --replace --device nvidia.com/gpu=all --env A=1 --entrypoint sglang IMAGE serve",
+        "sudo nerdctl run --rm --env=A=1 -u1000 --cap-add SYS_PTRACE IMAGE bash -lc 'sglang serve ARGS; echo done'",
+        'docker run IMAGE sh -c "cd /x && export A=1; python3 -m sglang.launch_server ARGS 2>&1 | tee log"',
+        "ssh node1 \"docker run -d -e A=1 IMAGE bash -c 'sglang serve ARGS' > /dev/null 2>&1 &\"",
+    ],
+)
+def test_every_way_to_start_a_container_gives_the_same_profile(before: str) -> None:
+    image, args = "lmsysorg/sglang:v0.5.16-cu130", "--model-path a/b --tp-size 2 --nnodes 2"
+    line = before if "ARGS" in before else f"{before} ARGS"
+    profile, _result = draft(command=line.replace("IMAGE", image).replace("ARGS", args))
+    assert profile["images"] == [{"sglang": "0.5.16", "image": image}]
+    assert (profile["env"], profile["server_args"]) == ({"A": "1"}, {})
+    assert (profile["model"], profile["topology"]["tp"]) == ({"repo": "a/b"}, 2)
+
+
+def test_keys_are_never_written_into_a_profile() -> None:
+    line = "HF_token=geheim sglang serve --model-path m --api-key geheim --admin-api-key=geheim"
+    profile, result = draft(command=line)
+    assert profile["server_args"] == profile["env"] == {}
+    assert "geheim" not in json.dumps(result)
+
+
+@pytest.mark.parametrize(
     ("options", "words"),
     [
+        ({"command": "services:\n  a:\n    image: x\n    command: sglang serve --model-path m"}, "compose file"),
+        ({"command": "sglang.launch_server --model-path m\nsglang.launch_server --model-path m"}, "more than once"),
         ({"command": "vllm serve m"}, "does not start SGLang"),
         ({"command": "sglang serve 'm"}, "can't be read"),
         ({"recipe": "/nowhere"}, "not readable"),
