@@ -9,4 +9,5 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / "collections"), str(ROOT / "scripts")]
+RULES = ROOT / "tests" / "unit" / "plugins" / "plugin_utils" / "_sglang"
+sys.path[:0] = [str(ROOT / part) for part in ("collections", "scripts", "tests/unit/samples", RULES)]

@@ -1,7 +1,10 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Compare the rules with each release's own argument checks on random, validly typed command lines.
+"""Compare the rules with each release's own argument checks on validly typed command lines.
+
+Random lines find rules that are missing; lines beside the limits of the rules (their own test cases with one flag less
+or another value) find limits in the wrong place.
 
 A difference is a missing rule, a rule that is stricter than the release, or a failure. A stricter rule documents under
 ``sglang`` what the release does later. ``GB10_FUZZ_CASES`` sets the number of lines per release, and ``GB10_FUZZ_SEED``
@@ -13,6 +16,8 @@ from __future__ import annotations
 import os
 import random
 import re
+import shlex
+from collections.abc import Iterator
 from typing import Any
 
 import _sglang_environment
@@ -23,6 +28,7 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._paths import PROFILE
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.catalogue import Catalogue, Flag
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.check import Knowledge, Report, check
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.rules import Facts, Setting
+from test_sglang_rules import CASES as LIMITS
 
 KNOWLEDGE = Knowledge.load(PROFILES)
 RELEASES = ["0.5.10", "0.5.13.post1", "0.5.16", "0.5.20", "0.5.23"]
@@ -87,6 +93,9 @@ UNUSED = re.compile(
 )
 """Flags for files, machines or other hardware. Their checks depend on the machine and not on the command line."""
 
+UNASKED = re.compile("file|path$|context-length|json-model|mm-|port|rank|npu|device|language|multimodal|encoder|rust")
+"""Flags of the rules' cases whose checks depend on files, on the size of the real model, or on the machine."""
+
 STUBBED = re.compile(
     r"^(ImportError|ModuleNotFoundError|AttributeError|TypeError: .*(_Anything|Stub)|FileNotFoundError|OSError)"
     r"|does not know|not installed|not found: 'k'|requires the 'granian'|is not validated|exceeds SGLANG_|No module"
@@ -125,15 +134,40 @@ def random_case(catalogue: Catalogue, source: random.Random) -> dict[str, Any]:
         word = None if flag.is_switch else value(flag, source)
         if flag.is_switch or word is not None:
             argv += [name] if word is None else [f"{name}={word}"]
+    return question(argv, arch, quantization)
+
+
+def question(argv: list[str], arch: str, quantization: str | None, draft_arch: str | None = None) -> dict[str, Any]:
+    """Return one question to a release."""
     config: dict[str, Any] = {"architectures": [arch], "model_type": MODELS[arch], "torch_dtype": "bfloat16"}
     if quantization:
         config["quantization_config"] = QUANTIZED[quantization]
-    return {"argv": argv, "arch": arch, "draft_arch": None, "config": config, "quantization": quantization}
+    return {"argv": argv, "arch": arch, "draft_arch": draft_arch, "config": config, "quantization": quantization}
+
+
+def lines_beside_limits(catalogue: Catalogue, source: random.Random) -> Iterator[dict[str, Any]]:
+    """Yield the test cases of the rules, and these with one flag less or with another value, in a random order."""
+    sides = [side for case in LIMITS for side in ((case[3], case[4]), (case[6], case[7]))]
+    for line, facts in source.sample(sides, len(sides)):
+        arch, quantization = facts.get("arch") or "LlamaForCausalLM", facts.get("quantization")
+        words = [part.split() for part in re.split(r" (?=--)", " ".join(shlex.split(line))) if part]
+        known = arch in MODELS and arch in catalogue.architectures and quantization in (None, *QUANTIZED)
+        if not known or facts.get("gpu") or any(UNASKED.search(part[0]) for part in words):
+            continue
+        flags = [part for part in words if part[0] in catalogue.options]
+        drawn = source.randrange(len(flags) + 1) if flags else 0
+        if drawn < len(flags):
+            other = value(catalogue.options[flags[drawn][0]], source)
+            flags[drawn : drawn + 1] = [[flags[drawn][0], other]] if other and source.random() < 0.6 else []
+        nodes = next((part[1] for part in flags if part[0] == "--nnodes"), "1")
+        more = ["--node-rank", "0", "--dist-init-addr", "127.0.0.1:20000"] if nodes != "1" else []
+        argv = ["--model-path", "m", *(word for part in flags for word in part), *more]
+        yield question(argv, arch, quantization, facts.get("draft_arch"))
 
 
 def ours(version: str, case: dict[str, Any]) -> Report:
     """Return the collection's own verdict."""
-    facts = Facts(case["arch"], None, case["quantization"])
+    facts = Facts(case["arch"], case["draft_arch"], case["quantization"])
     return check(KNOWLEDGE, version, case["argv"], facts, Setting())
 
 
@@ -153,15 +187,25 @@ def difference(version: str, case: dict[str, Any], answer: dict[str, Any]) -> st
     return f"refused by {', '.join(sorted(undocumented))}, but accepted" if undocumented else None
 
 
+def compare(version: str, cases: list[dict[str, Any]]) -> int:
+    """Fail with all differences between the rules and a release; return how many lines the release accepts."""
+    answers = _sglang_environment.ask(sglang_catalogue.unpack(version), sglang_catalogue.CACHE, cases)
+    told = [(difference(version, case, answer), case) for case, answer in zip(cases, answers, strict=True)]
+    found = [f"{what}\n  {case['arch']} {case['quantization']} {' '.join(case['argv'])}" for what, case in told if what]
+    assert not found, "\n".join(found)
+    return sum(answer["accepted"] for answer in answers)
+
+
 @pytest.mark.parametrize("version", RELEASES)
 def test_rules_and_releases_agree_on_random_lines(version: str) -> None:
     catalogue = KNOWLEDGE.history.nearest(Version.parse(version))[0]
     source = random.Random(f"{SEED} {version}")
-    cases = [random_case(catalogue, source) for _unused in range(CASES)]
-    release = sglang_catalogue.unpack(version)
-    answers = _sglang_environment.ask(release, sglang_catalogue.CACHE, cases)
-    told = [(difference(version, case, answer), case) for case, answer in zip(cases, answers, strict=True)]
-    found = [f"{what}\n  {case['arch']} {case['quantization']} {' '.join(case['argv'])}" for what, case in told if what]
-    assert not found, "\n".join(found)
-    accepted = sum(answer["accepted"] for answer in answers)
+    accepted = compare(version, [random_case(catalogue, source) for _unused in range(CASES)])
     assert 0.1 * CASES < accepted < 0.9 * CASES, "a sample needs accepted and refused lines"
+
+
+@pytest.mark.parametrize("version", RELEASES)
+def test_rules_and_releases_agree_beside_the_limits_of_the_rules(version: str) -> None:
+    catalogue = KNOWLEDGE.history.nearest(Version.parse(version))[0]
+    lines = lines_beside_limits(catalogue, random.Random(f"limits {SEED} {version}"))
+    compare(version, [case for case, _unused in zip(lines, range(CASES), strict=False)])

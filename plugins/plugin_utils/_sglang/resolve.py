@@ -9,6 +9,7 @@ parallelism, concurrency), each taken from the release's source. ``scripts/sglan
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -43,6 +44,21 @@ class Change:
     given: Any
     becomes: Any
     why: str
+
+
+PARAMETERS = re.compile(r"(?<![\d.A-Za-z])(\d+(?:\.\d+)?)[bB](?![a-zA-Z])")
+FOUR_BITS, EIGHT_BITS = re.compile("FP4|AWQ|INT4|GPTQ|W4A|4.?BIT", re.I), re.compile("FP8|INT8|W8A|8.?BIT", re.I)
+
+
+def named_weights(name: str, quantization: str | None, world: int) -> float | None:
+    """Return the GiB of weights per GPU that a model's name suggests (480B-A35B-FP8); None if it has no size."""
+    found = PARAMETERS.search(name.rstrip("/").rpartition("/")[2])
+    if found is None:
+        return None
+    text = f"{name} {quantization or ''}"
+    size = 0.55 if FOUR_BITS.search(text) else 1.0 if EIGHT_BITS.search(text) else 2.0
+    known = quantization in (None, "fp8", "modelopt_fp8") or size < 1
+    return round(float(found[1]) * (size if known else 0.5) * 1e9 / 2**30 / world, 1)
 
 
 def mamba_ratio(strategy: str, overlap: bool, radix: bool) -> int:

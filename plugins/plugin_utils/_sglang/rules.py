@@ -21,7 +21,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._common.versions impo
 from .catalogue import Catalogue, History
 from .expression import evaluate
 from .items import Item, Parsed, canonical
-from .resolve import Change, derive
+from .resolve import Change, derive, named_weights
 from .translate import spelling
 
 GPUS: dict[str, tuple[int, bool, float]] = {
@@ -258,6 +258,7 @@ def build_context(
     context["graph_state"] = "on" if context["decode_graph"] else "off"
     nodes = context["nnodes"] or 1
     context["world"] = (context["tp_size"] or 1) * (context["pp_size"] or 1)
+    context["named_gib"] = named_weights(str(context["model_path"] or ""), context["quant"], max(context["world"], 1))
     context["ranks_per_node"] = context["world"] // nodes if nodes > 0 else None
     return context, changes
 
