@@ -206,6 +206,6 @@ def from_published(table: Mapping[str, Any]) -> Report:
             row.figures[_workload(workload), column] = [float(value)]
         rows.append(row)
     report = Report(str(table["title"]), rows, list(table.get("notes", [])), str(table.get("source", "")))
-    command = "ansible-playbook -i inventory/mine gb10.cluster.sweep -e sweep="
+    command = "ansible-playbook -i inventory/mine -K gb10.cluster.sweep -e sweep="
     report.reproduce = "\n".join(f"{command}{name}" for name in table.get("sweeps", []))
     return report

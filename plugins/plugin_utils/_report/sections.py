@@ -80,7 +80,7 @@ def _markdown(section: Section) -> list[str]:
     if section.table:
         out += [*_escaped(section.table), ""]
     if section.code:
-        out += ["```", section.code, "```", ""]
+        out += ["```shell", section.code, "```", ""]
     return out
 
 
