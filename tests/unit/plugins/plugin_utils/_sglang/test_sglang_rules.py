@@ -515,6 +515,8 @@ CASES: list[tuple[str, str, str, str, dict[str, Any], str, str, dict[str, Any]]]
      "0.5.16", "--model-path /models/Llama-70B --mem-fraction-static 0.9", {"quantization": "awq"}),
     ("flag.needs", "error", "0.5.23", f"--enable-unified-memory {EAGLE} 4", {"arch": "LlamaForCausalLM"},
      "0.5.23", f"--enable-unified-memory {EAGLE} 4", QWEN),
+    ("flag.needs", "error", "0.5.23", "--moe-runner-backend lora_triton", {},
+     "0.5.23", "--moe-runner-backend lora_triton --enable-lora --max-lora-rank 8 --lora-target-modules all", {}),
     # Neighbours of the published launches, and what the releases' source says about them.
     ("moe.wna16.ep_patch", "warning", "0.5.10", f"{SIZES} --ep-size 4 --quantization moe_wna16", GLM,
      "0.5.10", f"{SIZES} --quantization moe_wna16", GLM),
