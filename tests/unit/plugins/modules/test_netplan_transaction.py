@@ -31,13 +31,13 @@ class Host:
         self.directory = directory
         self.netplan, self.sysctl = directory / "etc/60-fabric.yaml", directory / "etc/60-fabric.conf"
         self.follows, self.loses = True, ""
-        self.refuses: system.HostError | None = None
+        self.refusals: list[system.HostError] = []
         self.others = ["address 10.99.0.11/24 of mgmt0"]
         self.ports: dict[str, dict[str, Any]] = {"enp1s0f0np0": port(1500), "enp1s0f0v0": port(1500)}
 
     def run(self, argv: Sequence[str], **_options: object) -> subprocess.CompletedProcess[str]:
-        if argv[0] == "netplan" and self.refuses:
-            raise self.refuses
+        for refusal in self.refusals if argv[0] == "netplan" else ():
+            raise refusal
         if argv[:3] == ["ip", "address", "del"]:
             self.ports[argv[-1]]["addr_info"] = []
         if argv[:3] == ["ip", "link", "set"] and "mtu" in argv:
@@ -164,7 +164,7 @@ def test_a_loss_on_another_interface_is_named_and_not_reported_as_restored(host:
 
 
 def test_files_that_netplan_refused_before_are_named_before_anything_is_changed(host: Host) -> None:
-    host.refuses = system.HostError("/etc/netplan/90-NM-1.yaml:3:5: Error in network definition")
+    host.refusals = [system.HostError("/etc/netplan/90-NM-1.yaml:3:5: Error in network definition")]
     said = host.call()
     assert said["failed"]
     assert "netplan already refuses the files that this host has now: /etc/netplan/90-NM-1.yaml" in said["msg"]
@@ -172,7 +172,7 @@ def test_files_that_netplan_refused_before_are_named_before_anything_is_changed(
 
 
 def test_a_netplan_that_does_not_end_is_not_called_a_refusal(host: Host) -> None:
-    host.refuses = system.NoAnswer("netplan generate: no answer within 120 s")
+    host.refusals = [system.NoAnswer("netplan generate: no answer within 120 s")]
     said = host.call()
     assert said["failed"]
     assert said["msg"].startswith("Nothing was changed. netplan generate: no answer within 120 s, so it is unknown")
@@ -185,7 +185,7 @@ def test_state_checked_changes_nothing_and_finds_both_reasons(host: Host) -> Non
     checked = host.call(state="checked")
     assert (checked["changed"], host.netplan.exists()) == (False, False)
     assert [finding["rule"] for finding in checked["findings"]] == ["netplan.leftover"]
-    host.refuses = system.HostError("/etc/netplan/90-NM-1.yaml: Error in network definition")
+    host.refusals = [system.HostError("/etc/netplan/90-NM-1.yaml: Error in network definition")]
     assert "netplan already refuses" in host.call(state="checked")["msg"]
     assert "it carries the default route" in host.call(state="checked", pfs=[{"name": "mgmt0"}])["msg"]
 
