@@ -72,7 +72,7 @@ def test_every_command_has_a_stage_and_every_stage_a_command() -> None:
 def test_the_commands_of_a_stage_succeed(site: Site, stage: int) -> None:
     given = list(dict.fromkeys(of_this_lab(site.lab, each) for each in COMMANDS if stage_of(each) == stage))
     if STAGES[stage] == "models_state=absent":
-        site.play("serve_stop")
+        site.play("serve_stop", profile=GROUP)
     if STAGES[stage].startswith("port-forward"):
         (forward,), (ask,) = ([each for each in given if each.startswith(word)] for word in ("kubectl", "curl"))
         patient = ask.replace("curl", "curl --fail --silent --retry 20 --retry-connrefused --retry-delay 1")
