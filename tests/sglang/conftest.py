@@ -9,5 +9,4 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-RULES = ROOT / "tests" / "unit" / "plugins" / "plugin_utils" / "_sglang"
-sys.path[:0] = [str(ROOT / part) for part in ("collections", "scripts", "tests/unit/samples", RULES)]
+sys.path[:0] = [str(ROOT / part) for part in ("collections", "scripts", "tests/unit/samples")]

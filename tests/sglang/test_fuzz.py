@@ -28,11 +28,11 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._paths import PROFILE
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.catalogue import Catalogue, Flag
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.check import Knowledge, Report, check
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.rules import Facts, Setting
-from test_sglang_rules import CASES as LIMITS
+from rule_cases import CASES
 
 KNOWLEDGE = Knowledge.load(PROFILES)
 RELEASES = ["0.5.10", "0.5.13.post1", "0.5.16", "0.5.20", "0.5.23"]
-CASES = int(os.environ.get("GB10_FUZZ_CASES", "40"))
+COUNT = int(os.environ.get("GB10_FUZZ_CASES", "40"))
 SEED = os.environ.get("GB10_FUZZ_SEED", "fuzz")
 
 MODELS = {
@@ -147,7 +147,7 @@ def question(argv: list[str], arch: str, quantization: str | None, draft_arch: s
 
 def lines_beside_limits(catalogue: Catalogue, source: random.Random) -> Iterator[dict[str, Any]]:
     """Yield the test cases of the rules, and these with one flag less or with another value, in a random order."""
-    sides = [side for case in LIMITS for side in ((case[3], case[4]), (case[6], case[7]))]
+    sides = [side for case in CASES for side in ((case.line, case.known), (case.other_line, case.other_known))]
     for line, facts in source.sample(sides, len(sides)):
         arch, quantization = facts.get("arch") or "LlamaForCausalLM", facts.get("quantization")
         words = [part.split() for part in re.split(r" (?=--)", " ".join(shlex.split(line))) if part]
@@ -200,12 +200,12 @@ def compare(version: str, cases: list[dict[str, Any]]) -> int:
 def test_rules_and_releases_agree_on_random_lines(version: str) -> None:
     catalogue = KNOWLEDGE.history.nearest(Version.parse(version))[0]
     source = random.Random(f"{SEED} {version}")
-    accepted = compare(version, [random_case(catalogue, source) for _unused in range(CASES)])
-    assert 0.1 * CASES < accepted < 0.9 * CASES, "a sample needs accepted and refused lines"
+    accepted = compare(version, [random_case(catalogue, source) for _unused in range(COUNT)])
+    assert 0.1 * COUNT < accepted < 0.9 * COUNT, "a sample needs accepted and refused lines"
 
 
 @pytest.mark.parametrize("version", RELEASES)
 def test_rules_and_releases_agree_beside_the_limits_of_the_rules(version: str) -> None:
     catalogue = KNOWLEDGE.history.nearest(Version.parse(version))[0]
     lines = lines_beside_limits(catalogue, random.Random(f"limits {SEED} {version}"))
-    compare(version, [case for case, _unused in zip(lines, range(CASES), strict=False)])
+    compare(version, [case for case, _unused in zip(lines, range(COUNT), strict=False)])

@@ -1,0 +1,106 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Cases of the rules about single flags and what they need."""
+
+from __future__ import annotations
+
+from .words import DSA, DSPARK, EAGLE, GLM, PREFILL_ONLY, QWEN, SIZES
+
+CASES = [
+    ("argparse.abbrev", "warning", "0.5.13", "--tp 1", {}, "0.5.13", "--ep 1", {}),
+    ("flag.needs", "error", "0.5.23", "--quantize-and-serve --quantization modelopt_fp4", {}, "0.5.23",
+     "--quantization modelopt_fp4", {}),
+    *(("flag.needs", "error", version, f"{SIZES} {line}", known, version, f"{SIZES} {line} {more}", other)
+      for version, line, more, known, other in (
+        ("0.5.16", "--prefill-only-disable-kv-cache --attention-backend fa4"
+         " --is-embedding --disable-radix-cache",
+         "--chunked-prefill-size -1",
+         {}, {}),
+        ("0.5.16", "--prefill-only-disable-kv-cache --attention-backend fa4"
+         " --chunked-prefill-size -1 --disable-radix-cache",
+         "--is-embedding",
+         {}, {}),
+        ("0.5.16", "--prefill-only-disable-kv-cache --attention-backend fa4"
+         " --chunked-prefill-size -1 --is-embedding",
+         "--disable-radix-cache",
+         {}, {}),
+        ("0.5.16", "--enable-ssl-refresh", "--ssl-certfile c --ssl-keyfile k", {}, {}),
+        ("0.5.16", f"{EAGLE} 4 --speculative-skip-dp-mlp-sync --speculative-algorithm EAGLE3",
+         "--speculative-algorithm EAGLE", {}, {}),
+        ("0.5.16", "--speculative-skip-dp-mlp-sync", f"{EAGLE} 4", {}, {}),
+        ("0.5.10", "--multi-item-scoring-delimiter 2", "--disable-radix-cache --chunked-prefill-size -1", {}, {}),
+        ("0.5.16", "--elastic-ep-rejoin", "--elastic-ep-backend mooncake", {}, {}),
+        ("0.5.16", "--max-ep-size 4", "--elastic-ep-backend mooncake", {}, {}),
+        ("0.5.16", "--kv-canary-sweep-interval 4", "--kv-canary log", {}, {}),
+        ("0.5.20", "--enable-tp-lm-head-all-to-all", "--enable-dp-attention --dp-size 4", {}, {}),
+        ("0.5.16", "--disaggregation-decode-enable-offload-kvcache",
+         "--disaggregation-mode decode --hicache-storage-backend file", {}, {}),
+        ("0.5.20", "--dcp-replicate-q-proj", "--dcp-size 2", {}, {}),
+        ("0.5.23", "--prefill-kv-cache-dequant-dtype fp8_e4m3", "--kv-cache-dtype nvfp4", {}, {}),
+        ("0.5.16", "--enable-dsa-cache-layer-split", "", GLM, DSA),
+        ("0.5.23", "--speculative-use-block-verification", f"{EAGLE} 4", {}, {}),
+        ("0.5.20", "--moe-a2a-backend pplx", "--enable-dp-attention --dp-size 4", {}, {}),
+        ("0.5.20", "--enable-layernorm-sp", "", GLM, {"arch": "Qwen3ForCausalLM"}),
+        ("0.5.20", "--flashinfer-a2a-dispatch-type mxfp8",
+         "--moe-a2a-backend flashinfer --enable-dp-attention --dp-size 4", {}, {}),
+        ("0.5.23", "--speculative-draft-sink-size 2", "--speculative-draft-window-size 64", {}, {}),
+        ("0.5.23", "--enable-mis", "--attention-backend flashinfer", {"arch": "DeepseekV3ForCausalLM"}, {}),
+        ("0.5.16", "--enable-pdmux", "--chunked-prefill-size -1 --disable-overlap-schedule", {}, {}),
+        ("0.5.23", "--moe-runner-backend lora_marlin", "--enable-lora", {}, {}),
+        ("0.5.20", "--disaggregation-decode-retraction-backup host_pool", "--disaggregation-mode decode", {}, {}),
+    )),
+    *(("flag.needs", "error", version, f"{SIZES} {line}", known, other_version, f"{SIZES} {other_line}", known)
+      for version, line, other_version, other_line, known in (
+        ("0.5.20", "--elastic-ep-join-mode recover", "0.5.20",
+         "--elastic-ep-join-mode recover --elastic-ep-backend mooncake", {}),
+        ("0.5.16", "--enable-mamba-cache-stochastic-rounding", "0.5.16",
+         "--enable-mamba-cache-stochastic-rounding --mamba-ssm-dtype float16 --mamba-backend flashinfer", {}),
+        ("0.5.16", "--enable-mamba-cache-stochastic-rounding --mamba-ssm-dtype float16", "0.5.16",
+         "--enable-mamba-cache-stochastic-rounding --mamba-ssm-dtype float16 --mamba-backend flashinfer", {}),
+        ("0.5.10", "--enable-hisparse", "0.5.10", "", GLM),
+        ("0.5.20", "--ep-dispatch-algorithm lp", "0.5.20", "--ep-dispatch-algorithm dynamic", {}),
+        ("0.5.23", "--enable-unified-memory --speculative-algorithm NGRAM", "0.5.23",
+         "--enable-unified-memory", {}),
+        ("0.5.10", "--quantization marlin", "0.5.10", "--quantization gptq_marlin", {}),
+    )),
+    ("flag.needs", "error", "0.5.16", "--enable-hisparse", GLM, "0.5.16", "--enable-hisparse", DSA),
+    ("flag.needs", "error", "0.5.23", f"--enable-unified-memory {EAGLE} 4", {"arch": "LlamaForCausalLM"},
+     "0.5.23", f"--enable-unified-memory {EAGLE} 4", QWEN),
+    ("flag.needs", "error", "0.5.23", "--moe-runner-backend lora_triton", {},
+     "0.5.23", "--moe-runner-backend lora_triton --enable-lora --max-lora-rank 8 --lora-target-modules all", {}),
+    *(("flag.needs", "error", version, f"{SIZES} {line}", {}, version, f"{SIZES} {other_line}", {})
+      for version, line, other_line in (
+        ("0.5.23", f"{PREFILL_ONLY}", f"{PREFILL_ONLY} --prefill-attention-backend fa4"),
+        ("0.5.23", "--elastic-ep-backend mooncake --elastic-ep-initial-size 4", "--elastic-ep-backend mooncake"),
+        ("0.5.23", "--elastic-ep-backend mooncake --max-ep-size 8", "--elastic-ep-backend mooncake --max-ep-size 4"),
+        ("0.5.16", "--enable-unified-memory", "--enable-unified-memory --attention-backend triton"),
+        ("0.5.16", f"--enable-unified-memory --attention-backend triton {EAGLE} 4",
+         "--enable-unified-memory --attention-backend triton"),
+        ("0.5.20", f"--enable-unified-memory {EAGLE} 4", f"--enable-unified-memory {DSPARK}"),
+        ("0.5.23", "--enable-page-major-kv-layout", "--enable-page-major-kv-layout --enable-unified-memory"),
+    )),
+    ("load.expert_pack", "error", "0.5.23", "--load-format expert_pack", {},
+     "0.5.23", "--load-format auto", {}),
+    ("lora.incomplete", "error", "0.5.16", "--enable-lora", {},
+     "0.5.16", "--enable-lora --max-lora-rank 8 --lora-target-modules q_proj", {}),
+    ("name.colon", "error", "0.5.13", "--served-model-name a:b", {}, "0.5.13", "--served-model-name a/b", {}),
+    ("name.quantization", "error", "0.5.16", "--quantization nvfp4", {}, "0.5.16", "--quantization modelopt_fp4", {}),
+    ("name.vllm", "error", "0.5.23", "--gpu-memory-utilization 0.8", {}, "0.5.23", "--mem-fraction-static 0.8", {}),
+    ("schedule.conservativeness", "error", "0.5.16", "--schedule-conservativeness -1", {},
+     "0.5.16", "--schedule-conservativeness 0", {}),
+    ("schedule.priority", "error", "0.5.16", "--enable-priority-scheduling --schedule-policy lpm", {},
+     "0.5.16", "--enable-priority-scheduling", {}),
+    ("ssl.pair", "error", "0.5.16", "--ssl-keyfile k", {}, "0.5.16", "--ssl-keyfile k --ssl-certfile c", {}),
+    ("value.json", "error", "0.5.16", "--json-model-override-args nonsense", {},
+     "0.5.16", "--json-model-override-args {}", {}),
+    ("value.range", "error", "0.5.13", "--mem-fraction-static 80", {}, "0.5.13", "--mem-fraction-static 0.99", {}),
+    ("value.range", "error", "0.5.13", "--mem-fraction-static nan", {}, "0.5.13", "", {}),
+    ("value.range", "error", "0.5.10", "--context-length -5", {}, "0.5.10", "--context-length 1", {}),
+    ("value.range", "error", "0.5.23", "--max-running-requests 0", {}, "0.5.23", "--max-running-requests 1", {}),
+    ("value.range", "error", "0.5.23", "--speculative-num-steps -2", {}, "0.5.23", "--speculative-num-steps 1", {}),
+    ("value.range", "error", "0.5.23", "--speculative-num-steps 0", {},
+     "0.5.23", "--speculative-num-steps 0 --speculative-adaptive", {}),
+    ("value.range", "error", "0.5.13", f"{SIZES} --node-rank 4", {}, "0.5.13", f"{SIZES} --node-rank 3", {}),
+    ("value.range", "error", "0.5.13", "--port 99999999", {}, "0.5.13", "--port 65535", {}),
+]  # fmt: skip

@@ -1,0 +1,61 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Cases of the rules about states of hybrid models, caches and memory."""
+
+from __future__ import annotations
+
+from .words import DFLASH, EAGLE, GLM, NEMOTRON, QWEN
+
+CASES = [
+    ("cache.chunk_page", "error", "0.5.16", "--chunked-prefill-size 1000 --page-size 64", {},
+     "0.5.16", "--chunked-prefill-size 1000", {}),
+    ("cache.hierarchical", "error", "0.5.16", "--enable-hierarchical-cache --disable-radix-cache", {},
+     "0.5.16", "--enable-hierarchical-cache", {}),
+    ("cache.hierarchical", "error", "0.5.16", "--enable-hierarchical-cache --disaggregation-mode decode", {},
+     "0.5.16", "--enable-hierarchical-cache --disaggregation-mode prefill", {}),
+    ("cache.hierarchical", "error", "0.5.12", "--enable-hierarchical-cache --enable-deterministic-inference", {},
+     "0.5.11", "--enable-hierarchical-cache --enable-deterministic-inference", {}),
+    ("cache.hierarchical", "warning", "0.5.11", "--enable-hierarchical-cache --enable-deterministic-inference", {},
+     "0.5.11", "--enable-hierarchical-cache", {}),
+    ("cache.swa_ratio", "error", "0.5.16", "--swa-full-tokens-ratio 2", {}, "0.5.16", "--swa-full-tokens-ratio 1", {}),
+    ("ctx.derived", "error", "0.5.13", "--context-length 524288", {"max_context": 262144},
+     "0.5.13", """--context-length 524288 --json-model-override-args '{"max_position_embeddings": 524288}'""",
+     {"max_context": 262144}),
+    ("mamba.extra.noradix", "error", "0.5.13", "--disable-radix-cache --mamba-scheduler-strategy extra_buffer", QWEN,
+     "0.5.14", "--disable-radix-cache --mamba-radix-cache-strategy extra_buffer", QWEN),
+    ("mamba.lazy.spec", "error", "0.5.17", f"{DFLASH} --mamba-radix-cache-strategy extra_buffer_lazy", QWEN, "0.5.18",
+     f"{DFLASH} --mamba-radix-cache-strategy extra_buffer_lazy", QWEN),
+    ("mamba.lazy.spec", "error", "0.5.16", f"{EAGLE} 4 --mamba-radix-cache-strategy extra_buffer_lazy", QWEN,
+     "0.5.16", f"{EAGLE} 4 --mamba-radix-cache-strategy extra_buffer", QWEN),
+    ("mamba.linear.flashinfer", "error", "0.5.16", "--linear-attn-backend flashinfer", GLM,
+     "0.5.16", "--linear-attn-backend flashinfer --linear-attn-decode-backend triton", GLM),
+    ("mamba.linear.flashinfer", "error", "0.5.16", "--linear-attn-backend flashinfer", QWEN,
+     "0.5.16", "--linear-attn-backend flashinfer --mamba-ssm-dtype bfloat16", QWEN),
+    ("mamba.nemotron.extra", "error", "0.5.12", "--mamba-scheduler-strategy extra_buffer", NEMOTRON,
+     "0.5.13", "--mamba-scheduler-strategy extra_buffer", NEMOTRON),
+    ("mamba.nobuffer.overlap", "error", "0.5.14", "--mamba-radix-cache-strategy no_buffer", QWEN,
+     "0.5.14", "--mamba-radix-cache-strategy no_buffer --disable-overlap-schedule", QWEN),
+    ("mamba.radix.nobuffer", "error", "0.5.10", f"{EAGLE} 4", QWEN, "0.5.14", f"{EAGLE} 4", QWEN),
+    ("mamba.radix.nobuffer", "error", "0.5.13.post1", f"{EAGLE} 4", NEMOTRON,
+     "0.5.13.post1", f"{EAGLE} 4 --mamba-scheduler-strategy extra_buffer", QWEN),
+    ("mamba.slots", "warning", "0.5.13", "--max-mamba-cache-size 96 --max-running-requests 48", NEMOTRON,
+     "0.5.13", "--max-mamba-cache-size 96 --max-running-requests 32", NEMOTRON),
+    ("mamba.strategy.dense", "error", "0.5.23", "--mamba-radix-cache-strategy extra_buffer", GLM,
+     "0.5.23", "--mamba-radix-cache-strategy extra_buffer", QWEN),
+    ("mamba.track", "error", "0.5.23", "--page-size 48 --mamba-track-interval 256", QWEN, "0.5.23",
+     "--page-size 64 --mamba-track-interval 256", QWEN),
+    ("mamba.track", "error", "0.5.23",
+     "--speculative-algorithm STANDALONE --speculative-num-steps 1 --speculative-eagle-topk 1"
+     " --speculative-num-draft-tokens 16 --mamba-track-interval 4", QWEN,
+     "0.5.23", f"{EAGLE} 4 --mamba-track-interval 4", QWEN),
+    ("mamba.track", "error", "0.5.16", "--mamba-radix-cache-strategy extra_buffer --mamba-track-interval 2"
+     " --speculative-num-draft-tokens 6", QWEN, "0.5.16",
+     "--mamba-radix-cache-strategy extra_buffer --mamba-track-interval 64 --speculative-num-draft-tokens 6", QWEN),
+    ("mem.named", "warning", "0.5.16", "--model-path a/Qwen3-480B-A35B-FP8 --mem-fraction-static 0.8 --tp-size 4", {},
+     "0.5.16", "--model-path a/Qwen3-235B-A22B-FP8 --mem-fraction-static 0.8 --tp-size 4", {}),
+    ("mem.named", "warning", "0.5.16", "--model-path /models/Llama-70B --mem-fraction-static 0.9", {},
+     "0.5.16", "--model-path /models/Llama-70B --mem-fraction-static 0.9", {"quantization": "awq"}),
+    ("mem.unified", "warning", "0.5.13", "", {}, "0.5.13", "", {"gpu": "b300"}),
+    ("mem.unified", "warning", "0.5.13", "--mem-fraction-static 0.9", {}, "0.5.13", "--mem-fraction-static 0.80", {}),
+]  # fmt: skip
