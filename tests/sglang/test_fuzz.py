@@ -28,7 +28,7 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._paths import PROFILE
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.catalogue import Catalogue, Flag
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.check import Knowledge, Report, check
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.rules import Facts, Setting
-from rule_cases import CASES
+from rule_cases.cases import CASES
 
 KNOWLEDGE = Knowledge.load(PROFILES)
 RELEASES = ["0.5.10", "0.5.13.post1", "0.5.16", "0.5.20", "0.5.23"]

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.rules import Rule, load_rules
-from rule_cases import CASES, Case
+from rule_cases.cases import CASES, Case
 from rule_cases.words import QWEN
 from sglang_cases import KNOWLEDGE, PROFILES, ask, rules_of
 
