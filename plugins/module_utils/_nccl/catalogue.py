@@ -109,8 +109,8 @@ CATALOGUE: tuple[Cause, ...] = (
         r"wrong type \d+ != \d+",
         "two ranks speak different protocols on one port: one took IB, the other TCP, or two jobs share a port",
         "Make all ranks see the same devices and the same NCCL_* environment",
-        # Below the reason why one rank took TCP, if its log has one.
-        confidence=0.75,
+        # Below the reasons why one rank took TCP (no_rdma_device has 0.7), if its log has one.
+        confidence=0.6,
     ),
     Cause(
         "reg_mr",

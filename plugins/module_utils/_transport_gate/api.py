@@ -15,8 +15,8 @@ from .._kube.labels import TRANSPORT
 from .state import Condition
 
 Json = dict[str, Any]
-# The API refuses longer messages of events.
-_LONGEST = 1000
+# The API refuses longer messages of events. A condition of rank 0 names every other rank with its cause.
+_LONGEST_EVENT, _LONGEST_CONDITION = 1000, 8000
 
 
 class PodApi:
@@ -49,7 +49,7 @@ class PodApi:
             "type": TRANSPORT,
             "status": "True" if condition.proven else "False",
             "reason": condition.reason,
-            "message": condition.message[:_LONGEST],
+            "message": condition.message[:_LONGEST_CONDITION],
             "lastTransitionTime": since,
         }
         # This kind of patch replaces only the condition of this type.
@@ -63,7 +63,7 @@ class PodApi:
             "involvedObject": self._object,
             "type": "Normal" if condition.proven else "Warning",
             "reason": f"Transport{condition.reason}",
-            "message": condition.message[:_LONGEST],
+            "message": condition.message[:_LONGEST_EVENT],
             "source": {"component": TRANSPORT},
             "firstTimestamp": when,
             "lastTimestamp": when,

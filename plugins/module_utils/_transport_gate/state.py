@@ -9,7 +9,7 @@ rails, and on the head whether RDMA counters move while tokens are generated.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from .._kube.labels import SIDECAR, TRANSPORT
@@ -67,9 +67,13 @@ class Condition:
 
 @dataclass
 class Memory:
-    """What the sidecar remembers between two observations."""
+    """What the sidecar remembers between two observations.
+
+    ``last_failure`` is the start that failed last, with its message and its cause; empty after a proof.
+    """
 
     start: str = ""
+    last_failure: tuple[str, str, str] = ("", "", "")
     window: tuple[float, float, int] | None = None
     silent: int = 0
     proven_at: float | None = None
@@ -80,11 +84,24 @@ class Memory:
 
 def decide(seen: Seen, memory: Memory, rails: tuple[Rail, ...], rdma: bool, now: float) -> Condition:
     """Return the condition of a rank; update ``memory``. ``rdma`` tells whether the plan wants RDMA."""
+    own = _decide_own(seen, memory, rails, rdma, now)
+    others = "; ".join(f"{pod}: {why}" for pod, why in seen.others.items() if why)
+    if not others:
+        return own
+    if own.proven:
+        return Condition(False, "OtherRanks", f"this rank has proven its transport, others have not: {others}")
+    # Ranks that can't connect fail together, and often only another rank has seen the cause.
+    return replace(own, message=f"{own.message}. Other ranks: {others}")
+
+
+def _decide_own(seen: Seen, memory: Memory, rails: tuple[Rail, ...], rdma: bool, now: float) -> Condition:
+    """Return the condition of a rank, regardless of the others."""
     if seen.start != memory.start:
         memory.start, memory.window, memory.silent, memory.proven_at = seen.start, None, 0, None
         memory.sent_before = None
     _count(seen, memory, now)
-    if not seen.start:
+    # A server that starts again has no directory for a moment.
+    if not seen.start and not memory.last_failure[0]:
         return Condition(False, "NotStarted", "the server has not started yet, so NCCL has written nothing")
     # NCCL also fails or falls back to TCP because of the link, so the link is named first.
     if seen.down:
@@ -97,26 +114,34 @@ def decide(seen: Seen, memory: Memory, rails: tuple[Rail, ...], rdma: bool, now:
         )
     doubted = memory.proven_at is not None and now - memory.proven_at < _DOUBT_SECONDS
     if seen.judged["satisfied"]:
-        memory.proven_at, memory.msg = now, str(seen.judged["msg"])
+        memory.proven_at, memory.msg, memory.last_failure = now, str(seen.judged["msg"]), ("", "", "")
     elif is_final(seen.judged) or not doubted:
-        cause = next((cause["id"] for cause in seen.judged["causes"] if cause["confidence"] >= 0.3), "")
-        reason, remedy = "NotProven", ""
-        if is_final(seen.judged):
-            # A restart of the server may repair a failure, but not a wrong transport.
-            reason = "Failed" if seen.judged["verdict"] == "error" else "WrongTransport"
-            remedy = "" if cause else ". Run playbook verify, and restart the group"
-        elif seen.judged["evidence"] == "channels":
-            # For example a start while one of two rails had no link.
-            remedy = ". If this stays, restart the group: NCCL chooses its devices when it starts"
-        return Condition(False, reason, f"{seen.judged['msg']}{remedy}", cause)
+        return _unsatisfied(seen, memory)
     found = _fell(seen, rails) or (rdma and (_vanished(seen, rails) or _unused(seen, memory) or _silent(memory)))
-    if found:
-        return found
-    waiting = {pod: why for pod, why in seen.others.items() if why}
-    if waiting:
-        said = "; ".join(f"{pod}: {why}" for pod, why in waiting.items())
-        return Condition(False, "OtherRanks", f"this rank has proven its transport, others have not: {said}")
-    return Condition(True, "Proven", memory.msg)
+    return found or Condition(True, "Proven", memory.msg)
+
+
+def _unsatisfied(seen: Seen, memory: Memory) -> Condition:
+    """Return the condition of a rank whose files do not prove the planned transport."""
+    judged, final = seen.judged, is_final(seen.judged)
+    cause = next((cause["id"] for cause in judged["causes"] if cause["confidence"] >= 0.3), "")
+    if final or cause:
+        memory.last_failure = seen.start, judged["msg"], cause
+    elif judged["evidence"] != "none":
+        memory.last_failure = "", "", ""
+    reason, more = "NotProven", ""
+    if final:
+        # A restart of the server may repair a failure, but not a wrong transport.
+        reason = "Failed" if judged["verdict"] == "error" else "WrongTransport"
+        more = "" if cause else ". Run playbook verify, and restart the group"
+    elif memory.last_failure[0] not in ("", seen.start):
+        # A server that fails at every start says nothing for a while after each of them.
+        _start, before, cause = memory.last_failure
+        more = f". The start before this one: {before}"
+    elif judged["evidence"] == "channels" and not cause:
+        # For example a start while one of two rails had no link.
+        more = ". If this stays, restart the group: NCCL chooses its devices when it starts"
+    return Condition(False, reason, f"{judged['msg']}{more}", cause)
 
 
 def _vanished(seen: Seen, rails: tuple[Rail, ...]) -> Condition | None:
@@ -196,14 +221,16 @@ def unproven(pod: Mapping[str, Any]) -> str:
         return "it is being deleted"
     containers = {each["name"]: each for each in status.get("containerStatuses") or []}
     running = containers.get("sglang", {}).get("state", {}).get("running")
-    if not (running and containers.get(SIDECAR, {}).get("ready")):
-        # Without its sidecar, its condition may be old.
+    nothing = {"message": "its sidecar has said nothing yet"}
+    condition: Mapping[str, Any] = next((c for c in status.get("conditions") or [] if c["type"] == TRANSPORT), nothing)
+    said = str(condition.get("message") or "no reason is known") if condition.get("status") != "True" else ""
+    if not containers.get(SIDECAR, {}).get("ready"):
+        # Its condition may be old.
         return f"its container {SIDECAR if running else 'sglang'} does not run or does not answer"
-    condition = next((c for c in status.get("conditions") or [] if c["type"] == TRANSPORT), None)
-    if condition is None:
-        return "its sidecar has said nothing yet"
-    if condition["status"] != "True":
-        return str(condition.get("message") or "no reason is known")
+    if not running:
+        return "its container sglang does not run" + (f". {said}" if said else "")
+    if said:
+        return said
     # Both times are of the clock of that pod's node, in UTC and in the same format.
     if (condition.get("lastTransitionTime") or "") < (running.get("startedAt") or ""):
         return "it has proven nothing since its last start"

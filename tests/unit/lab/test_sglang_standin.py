@@ -73,6 +73,13 @@ def test_ranks_with_different_networks_fail(
     assert report.troubles == ["wrong_peer_type"]
 
 
+def test_a_rank_without_devices_names_them_and_not_the_failure_that_follows(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(nccl.NcclError, match="internal error"):
+        run({}, [device("rocep1s0f0v0", openable=False)], "IB")
+    causes = judged(capsys.readouterr().out).causes
+    assert [cause["id"] for cause in causes][:2] == ["no_rdma_device", "wrong_peer_type"]
+
+
 @pytest.mark.parametrize(
     ("env", "devices"),
     [

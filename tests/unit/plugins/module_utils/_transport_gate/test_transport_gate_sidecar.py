@@ -121,6 +121,25 @@ def test_a_head_is_proven_after_a_generation_and_reports_it_once(rank: Rank) -> 
     assert 'device="mlx0",interface="lo",direction="sent"} 100' in rank.watch.text
 
 
+def test_the_metrics_name_the_cause_while_a_server_fails_at_every_start(rank: Rank) -> None:
+    rank.nccl("1", "Socket")
+    with (rank.logs / "1/g-0-0.40").open("a", encoding="utf-8") as file:
+        file.write("g-0-0:40:40 [0] NCCL INFO NET/IB : No device found.\n")
+        file.write("g-0-0:40:40 [0] misc/socket.cc:441 NCCL WARN socketFinalizeAccept: wrong type 4 != 3\n")
+    assert rank.step() == "WrongTransport"
+    assert 'class="tcp",evidence="channels",reason="WrongTransport",cause="no_rdma_device"} 1' in rank.watch.text
+    rank.nccl("2", lines=0)
+    assert rank.step() == "NotProven"
+    assert 'class="unknown",evidence="none",reason="NotProven",cause="no_rdma_device"} 1' in rank.watch.text
+    assert "gb10_rdma_mode=privileged" in rank.api.conditions[-1].message
+    rank.nccl("2")
+    assert rank.step() == "Proven"
+    assert 'reason="Proven",cause=""} 1' in rank.watch.text
+    rank.nccl("3", lines=0)
+    assert rank.step() == "NotProven"
+    assert 'reason="NotProven",cause=""} 1' in rank.watch.text
+
+
 def test_files_that_cannot_be_read_any_more_revoke_the_proof(rank: Rank, monkeypatch: pytest.MonkeyPatch) -> None:
     rank.nccl("1")
     assert rank.step() == "Proven"
@@ -362,7 +381,7 @@ def test_what_is_sent_to_the_api(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(urllib.request.OpenerDirector, "open", answer)
     pods = api.PodApi(tmp_path, "ns", "g-0-0", "uid")
-    condition = Condition(False, "WrongTransport", "x" * 2000)
+    condition = Condition(False, "WrongTransport", "x" * 9000)
     assert pods.pod("g-1-0") == {"metadata": {}}
     pods.set_condition(condition, LATER)
     pods.add_event(condition, LATER)
@@ -374,8 +393,9 @@ def test_what_is_sent_to_the_api(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ]
     assert sent[1][2]["Content-type"] == "application/strategic-merge-patch+json"
     (written,) = sent[1][3]["status"]["conditions"]
-    assert (written["type"], written["status"], len(written["message"])) == ("gb10.cluster/transport", "False", 1000)
-    assert (sent[2][3]["type"], sent[2][3]["reason"]) == ("Warning", "TransportWrongTransport")
+    assert (written["type"], written["status"], len(written["message"])) == ("gb10.cluster/transport", "False", 8000)
+    event = sent[2][3]
+    assert (event["type"], event["reason"], len(event["message"])) == ("Warning", "TransportWrongTransport", 1000)
 
 
 def test_probes_and_metrics_fail_while_the_sidecar_hangs_or_the_api_does_not_know_of_a_lost_proof(

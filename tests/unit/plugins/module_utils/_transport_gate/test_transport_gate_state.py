@@ -30,7 +30,8 @@ GOOD = {
     "causes": [],
     "msg": "1 ranks talk over NET/IB/0, NET/IB/1, proved by channels",
 }
-NO_DEVICE = {"id": "no_rdma_device", "confidence": 0.8}
+NO_DEVICE = {"id": "no_rdma_device", "confidence": 0.7}
+MISMATCH = {"id": "wrong_peer_type", "confidence": 0.6}
 TCP = GOOD | {"satisfied": False, "verdict": "socket", "transport_class": "tcp", "causes": [NO_DEVICE], "msg": "TCP"}
 EARLY = GOOD | {"satisfied": False, "verdict": "unknown", "transport_class": "unknown", "evidence": "none", "msg": "?"}
 DEAD = EARLY | {"verdict": "error", "evidence": "failure", "msg": "failed"}
@@ -87,6 +88,50 @@ def test_a_group_that_is_meant_to_use_tcp_needs_no_gids() -> None:
 def test_the_condition_names_the_probable_cause() -> None:
     assert look(judged=TCP).cause == "no_rdma_device"
     assert look(judged=TCP | {"causes": [NO_DEVICE | {"confidence": 0.1}]}).cause == ""
+
+
+REMEDY = "NCCL transport socket: gb10_rdma_mode=privileged"
+
+
+def test_the_message_of_the_head_names_other_ranks_beside_its_own_failure() -> None:
+    others = {"g-1-0": REMEDY, "g-2-0": ""}
+    mismatch = GOOD | {"satisfied": False, "causes": [MISMATCH], "msg": "wrong type 3 != 4"}
+    found = look(judged=mismatch, others=others)
+    assert found == Condition(False, "NotProven", f"wrong type 3 != 4. Other ranks: g-1-0: {REMEDY}", "wrong_peer_type")
+    assert look(judged=mismatch).message == "wrong type 3 != 4"
+    assert look(judged=DEAD, others=others).message.endswith(f"Other ranks: g-1-0: {REMEDY}")
+
+
+def test_a_rank_that_fails_at_every_start_keeps_its_cause_until_nccl_says_more() -> None:
+    memory = Memory()
+    again = EARLY | {"msg": "nothing"}
+    starts = [("1", TCP), ("1", TCP), ("", again), ("2", again), ("2", TCP), ("3", again)]
+    found = [look(memory, judged=judged, start=start) for start, judged in starts]
+    assert {each.cause for each in found} == {"no_rdma_device"}
+    assert [each.reason for each in found] == [
+        *("WrongTransport", "WrongTransport", "NotProven", "NotProven", "WrongTransport", "NotProven")
+    ]
+    assert [each.message for each in found[-2:]] == ["TCP", "nothing. The start before this one: TCP"]
+    # The next start got RDMA, but is not connected yet.
+    selected = GOOD | {"satisfied": False, "evidence": "selection", "msg": "not connected"}
+    for start, judged in (("3", selected), ("4", again)):
+        assert look(memory, judged=judged, start=start) == Condition(False, "NotProven", judged["msg"])
+
+
+def test_the_cause_of_an_earlier_start_never_outlives_a_proof() -> None:
+    memory = Memory()
+    look(memory, judged=TCP)
+    assert look(memory, start="2").proven
+    assert look(memory, start="3", judged=EARLY) == Condition(False, "NotProven", "?")
+    assert look(memory, start="").reason == "NotStarted"
+
+
+def test_a_failure_without_a_known_cause_replaces_the_cause_of_an_earlier_start() -> None:
+    memory = Memory()
+    look(memory, judged=TCP)
+    assert (look(memory, start="2", judged=DEAD).reason, memory.last_failure) == ("Failed", ("2", "failed", ""))
+    found = look(memory, start="3", judged=EARLY)
+    assert (found.message, found.cause) == ("?. The start before this one: failed", "")
 
 
 def test_a_start_on_fewer_rails_names_the_restart_that_it_needs() -> None:
@@ -188,15 +233,20 @@ def test_another_rank_counts_only_with_a_proof_since_its_last_start() -> None:
     assert unproven(pod()) == ""
     assert unproven(pod() | {"metadata": {"deletionTimestamp": "x"}}) == "it is being deleted"
     assert unproven({"metadata": {}}) == "its container sglang does not run or does not answer"
+    # A server that waits for its next start: its sidecar still knows what the last one did.
+    waits = [{"name": "sglang", "state": {"waiting": {}}}, SIDECAR]
+    wrong = {"type": "gb10.cluster/transport", "status": "False", "message": "TCP"}
+    assert unproven(pod(containerStatuses=waits, conditions=[wrong])) == "its container sglang does not run. TCP"
+    assert unproven(pod(containerStatuses=waits)) == "its container sglang does not run"
     server = pod()["status"]["containerStatuses"][0]
     for silent in ({"name": "transport", "state": {"waiting": {}}}, SIDECAR | {"ready": False}):
         said = unproven(pod(containerStatuses=[server, silent]))
         assert said == "its container transport does not run or does not answer"
     assert unproven(pod(conditions=None)) == "its sidecar has said nothing yet"
     said = pod()["status"]["conditions"][0]
-    assert unproven(pod(conditions=[said | {"status": "False", "message": "NCCL transport socket"}])) == (
-        "NCCL transport socket"
-    )
+    for status in ("False", "Unknown"):
+        assert unproven(pod(conditions=[said | {"status": status, "message": "NCCL is on TCP"}])) == "NCCL is on TCP"
+    assert unproven(pod(conditions=[said | {"status": "False"}])) == "no reason is known"
     old = said | {"lastTransitionTime": "2026-11-22T11:59:59Z"}
     assert unproven(pod(conditions=[old])) == "it has proven nothing since its last start"
 
