@@ -31,7 +31,7 @@ class ActionModule(ControllerAction):
     ROLE = "nccl_verify"
 
     def act(self, options: Mapping[str, Any], task_vars: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the proof; failed if the transport is not proved, skipped in check mode if there is no group."""
+        """Return the proof, skipped in check mode if there is no group; fail if the transport is not proved."""
         plan = options["plan"]
         _refuse(plan, options)
         selector = f"{INSTANCE}={plan['instance']},{RANK}"
@@ -53,7 +53,10 @@ class ActionModule(ControllerAction):
         settings = from_options(Settings, options, evidence=Path(options["results_dir"]) / directory)
         progress = Progress(Display().display, time.monotonic, time.sleep)
         proved = Proof(containers, plan, settings, progress, active=not check_mode).prove()
-        return {"changed": False, "failed": not proved["satisfied"], "msg": proved["msg"], "proof": proved}
+        if not proved["satisfied"]:
+            # An exception shows only the reason; a failed result would show its 300 lines. They are in proof.json.
+            raise AnsibleActionFail(proved["msg"])
+        return {"changed": False, "msg": proved["msg"], "proof": proved}
 
 
 def _refuse(plan: Mapping[str, Any], options: Mapping[str, Any]) -> None:

@@ -41,7 +41,7 @@ def judge_all(
     reports = [judge_log(log, name, single) for name, log in logs.items()]
     processes = [process for report in reports for process in report.processes]
     verdict = _verdict(reports, decide(processes))
-    failures = [f"{_who(report)}: {text}" for report in reports for text in report.failures]
+    failures = [f"{_who(report, places or {})}: {text}" for report in reports for text in report.failures]
     if verdict.verdict == "mixed" and not any(report.verdict.verdict == "mixed" for report in reports):
         failures.insert(
             0, "the ranks use different transports: " + ", ".join(f"{r.source} {_used(r)}" for r in reports)
@@ -113,8 +113,11 @@ def _misplaced(reports: list[Report], places: Mapping[str, int | None]) -> list[
     return wrong
 
 
-def _who(report: Report) -> str:
-    rank = next((process.rank for process in report.processes if process.rank >= 0), None)
+def _who(report: Report, places: Mapping[str, int | None]) -> str:
+    # A process that failed before it joined a communicator has no rank of NCCL, but its pod has one in the group.
+    rank = places.get(report.source)
+    if rank is None:
+        rank = next((process.rank for process in report.processes if process.rank >= 0), None)
     return report.source if rank is None else f"rank {rank} ({report.source})"
 
 

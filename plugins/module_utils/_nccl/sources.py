@@ -140,14 +140,18 @@ def judge_sources(
 
 def keep_evidence(directory: Path, result: Mapping[str, Any], kept: Mapping[str, list[bytes]]) -> list[str]:
     """Write the trimmed logs and the judgement with access for their owner only, and return the file names."""
-    directory.mkdir(parents=True, exist_ok=True, mode=0o700)
     written = {
         directory / (re.sub(r"[^\w.-]+", "_", name).strip("_") + ".nccl.log"): b"".join(lines)
         for name, lines in kept.items()
     }
     written[directory / "transport.json"] = (json.dumps(result, indent=2, sort_keys=True) + "\n").encode()
-    for path, data in written.items():
-        path.touch(mode=0o600)
-        path.chmod(0o600)
-        path.write_bytes(data)
-    return [str(path) for path in written]
+    return [write_private(path, data) for path, data in written.items()]
+
+
+def write_private(path: Path, data: bytes) -> str:
+    """Write a file with access for its owner only, and return its path."""
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    path.touch(mode=0o600)
+    path.chmod(0o600)
+    path.write_bytes(data)
+    return str(path)

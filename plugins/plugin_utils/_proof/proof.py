@@ -21,7 +21,11 @@ from ansible_collections.gb10.cluster.plugins.module_utils._nccl.environment_pod
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.live import LOG_FILES, judge_until_final, pod_sources
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.networks import is_tcp
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.overall import expectation, nothing_read
-from ansible_collections.gb10.cluster.plugins.module_utils._nccl.sources import judge_sources, keep_evidence
+from ansible_collections.gb10.cluster.plugins.module_utils._nccl.sources import (
+    judge_sources,
+    keep_evidence,
+    write_private,
+)
 from ansible_collections.gb10.cluster.plugins.module_utils._rdma import counters
 
 from .._ledger.window import Window
@@ -109,7 +113,9 @@ class Proof:
         except (NotProved, ClusterError) as error:
             why = self._explained(str(error))
         decode = (self.bandwidth or {}).get("decode")
-        return {
+        if self.active:
+            self.kept.append(str(self.settings.evidence / "proof.json"))
+        proof = {
             "satisfied": not why,
             "msg": why or "; ".join([self.judged["msg"], *([decode["msg"]] if decode else [])]),
             **{key: self.judged[key] for key in ("verdict", "transport_class", "evidence", "nccl_versions", "ranks")},
@@ -121,6 +127,9 @@ class Proof:
             "findings": self.findings,
             "evidence_files": self.kept,
         }
+        if self.active:
+            write_private(Path(self.kept[-1]), (json.dumps(proof, indent=2, sort_keys=True) + "\n").encode())
+        return proof
 
     def _judge_environment(self) -> None:
         if not self.settings.environment:

@@ -78,10 +78,12 @@ def rows(
     return table
 
 
-def conclusion(verdict: Mapping[str, Any], generation: Mapping[str, Any]) -> list[str]:
+def conclusion(plan: Plan, verdict: Mapping[str, Any], generation: Mapping[str, Any]) -> list[str]:
     """Return the lines under the table: the verdict, the bytes on each cable, and the speed of one stream."""
     lines = []
-    if verdict:
+    if plan.expect.ranks < 2:
+        lines.append("Transport: none, because one GPU exchanges nothing")
+    elif verdict:
         satisfied = "as expected" if verdict.get("satisfied") else "NOT as expected"
         lines.append(
             f"Transport: {verdict.get('verdict', 'unknown')} ({verdict.get('transport_class', 'unknown')}),"
@@ -116,4 +118,4 @@ def summary(
     table = align([HEADINGS, *rows(plan, pods, found, mtus, verdict)])
     forward = f"kubectl --context {context} -n {plan.namespace} port-forward service/{plan.service.name}"
     next_step = f"Next: {forward} {plan.service.port}, then send a request (docs/serving.md has an example)"
-    return [title, "", *table, "", *conclusion(verdict, generation), next_step]
+    return [title, "", *table, "", *conclusion(plan, verdict, generation), next_step]

@@ -134,7 +134,19 @@ def prove(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict
         FakeApi(pods=listed, files=texts, command=pods or Pods()).install(monkeypatch)
         action = nccl_proof.ActionModule.__new__(nccl_proof.ActionModule)
         action._task = SimpleNamespace(check_mode=check_mode)
-        return action.act(OPTIONS | {"results_dir": str(tmp_path)} | options, {})
+        kept = tmp_path / "transport-g-roce" / "proof.json"
+        try:
+            result = action.act(OPTIONS | {"results_dir": str(tmp_path)} | options, {})
+        except AnsibleActionFail as error:
+            if not kept.exists():
+                raise
+            result = {"failed": True, "msg": str(error), "proof": json.loads(kept.read_text())}
+        else:
+            result["failed"] = False
+            if not check_mode:
+                assert result["proof"] == json.loads(kept.read_text())
+        kept.unlink(missing_ok=True)
+        return result
 
     return run
 
@@ -158,6 +170,7 @@ def test_a_healthy_group_is_proved_by_log_and_counters(prove: Any, tmp_path: Pat
     assert proved["bandwidth"]["busbw"] == 20.0
     assert sum("--bytes 1000;" in text and "--rank 1" in text for text in pods.asked) == 1
     assert (tmp_path / "transport-g-roce" / "transport.json").exists()
+    assert proved["evidence_files"][-1] == str(tmp_path / "transport-g-roce" / "proof.json")
 
 
 FAILURES = {

@@ -113,6 +113,11 @@ def test_a_pod_has_to_run_the_rank_of_its_place() -> None:
     assert judge_all(apart, Expectation(), {f"pod-{n}": n for n in range(4)})["satisfied"]
 
 
+def test_a_process_without_a_communicator_is_named_by_its_place() -> None:
+    failures = judge_all({"g-1-0": log("Using network Socket")}, Expectation(), {"g-1-0": 1})["failures"]
+    assert failures[0].startswith("rank 1 (g-1-0): ")
+
+
 def test_mtus_that_differ_between_pods_are_reported() -> None:
     qp = "NET/IB: NCCL Dev 0 IbDev 0 Port 1 qpn 305 mtu {} GID 3 (0/164640AFFFF0000)"
     causes = judge_all({"a": log(qp.format(3), *BOTH), "b": log(qp.format(5), *BOTH)}, Expectation())["causes"]

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving import summary
@@ -86,6 +87,11 @@ def test_values_that_were_not_read_are_dashes() -> None:
     assert lines[3].split()[:4] == ["0", "spark1", "no", "pod"]
     assert lines[3].split()[-4:] == ["-", "-", "-", "-"]
     assert lines[-2].startswith("Transport: not verified")
+
+
+def test_one_gpu_needs_no_transport() -> None:
+    alone = replace(PLAN, expect=replace(PLAN.expect, ranks=1, nodes=1))
+    assert "Transport: none, because one GPU exchanges nothing" in summary.summary(alone, [], {}, {}, {}, SPEED, "gb10")
 
 
 def test_a_wrong_transport_is_not_hidden() -> None:
