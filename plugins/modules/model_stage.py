@@ -169,20 +169,8 @@ def stage_from_hub(options: dict[str, Any], check_mode: bool) -> dict[str, Any]:
         names = {file.name for file in files}
         kept = {name: value for name, value in recorded.items() if name in names}
         store.write_marker(directory, repo, commit, kept, complete=True)
-    message = f"{repo}: {progress(total, left, to_come - left, time.monotonic() - started)} in {directory}."
+    message = f"{repo}: {store.progress(total, left, to_come - left, time.monotonic() - started)} in {directory}."
     return result | {"changed": True, "done": done, "missing_bytes": left, "msg": message}
-
-
-def progress(total: int, left: int, fetched: int, seconds: float) -> str:
-    """Return how far a download is, with the rate of the last slice and the time that the rest needs at this rate."""
-    there = total - left
-    text = f"{100 * there // max(total, 1)} % ({store.human(there)} of {store.human(total)})"
-    rate = fetched / max(seconds, 0.001)
-    if not left or rate <= 0:
-        return text
-    minutes, rest = divmod(round(left / rate), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{text}, {store.human(rate)}/s, {f'{hours} h {minutes} min' if hours else f'{minutes} min {rest} s'} left"
 
 
 def check_local(options: dict[str, Any]) -> dict[str, Any]:

@@ -93,6 +93,7 @@ SHIPS: dict[str, set[str]] = {
     "node_wait": {"_common", "_k3s", "_kube"},
     "kubeconfig": {"_common", "_kube"},
     "model_files": {"_models"},
+    "model_share": {"_models"},
     "model_stage": {"_common", "_k3s", "_models"},
     "nccl_env_info": {"_common", "_kube", "_nccl"},
     "nccl_transport": {"_common", "_kube", "_nccl"},

@@ -64,18 +64,21 @@ class Hub:
             content: bytes = answer.read()
         return content
 
-    def fetch(self, repo: str, commit: str, file: File, directory: Path, alive: Callable[[], bool]) -> bool:
+    def fetch(
+        self,
+        repo: str,
+        commit: str,
+        file: File,
+        directory: Path,
+        alive: Callable[[], bool],
+        received: Callable[[int], None] = lambda _count: None,
+    ) -> bool:
         """Download one file, or continue an earlier download; return False if ``alive`` returned False.
 
-        The file gets its final name only if its digest is right. Otherwise it is deleted and FetchError is raised.
+        ``received`` is called with the size of each block. The file gets its final name only if its digest is right.
+        Otherwise it is deleted and FetchError is raised.
         """
-        target = directory / file.name
-        part = directory / (file.name + PART)
-        part.parent.mkdir(parents=True, exist_ok=True)
-        done = partial_size(directory, file)
-        if done > file.size:
-            part.unlink()
-            done = 0
+        part, done = start_part(directory, file)
         if done < file.size:
             with self._open(f"{repo}/resolve/{commit}/{urllib.parse.quote(file.name)}", done) as answer:
                 # A server that does not support ranges sends the whole file again.
@@ -83,20 +86,40 @@ class Hub:
                 with part.open("ab" if resumed else "wb") as stream:
                     while block := answer.read(_BLOCK):
                         stream.write(block)
+                        received(len(block))
                         if not alive():
                             return False
-        elif not part.exists():
-            part.touch()
-        found = digest(part, file.algorithm)
-        if part.stat().st_size != file.size or found != file.digest:
-            size = part.stat().st_size
-            part.unlink()
-            raise FetchError(
-                f"{repo}: {file.name} is damaged ({size} of {file.size} bytes, digest {found[:12]}…, expected"
-                f" {file.digest[:12]}…); it was removed"
-            )
-        part.replace(target)
+        settle(repo, file, directory)
         return True
+
+
+def start_part(directory: Path, file: File) -> tuple[Path, int]:
+    """Return the partial file of an earlier run, or a new one, and its size. One that is too long starts again."""
+    part = directory / (file.name + PART)
+    part.parent.mkdir(parents=True, exist_ok=True)
+    if partial_size(directory, file) > file.size:
+        part.unlink()
+    part.touch()
+    return part, partial_size(directory, file)
+
+
+def settle(repo: str, file: File, directory: Path) -> None:
+    """Give a partial file its final name if its digest is right.
+
+    Raise OSError, and keep the file, if bytes are missing; delete it and raise FetchError if it is damaged.
+    """
+    part = directory / (file.name + PART)
+    size = part.stat().st_size
+    if size < file.size:
+        raise ConnectionError(f"{repo}: {file.name} ended after {size} of {file.size} bytes")
+    found = digest(part, file.algorithm)
+    if size != file.size or found != file.digest:
+        part.unlink()
+        raise FetchError(
+            f"{repo}: {file.name} is damaged ({size} of {file.size} bytes, digest {found[:12]}…, expected"
+            f" {file.digest[:12]}…); it was removed"
+        )
+    part.replace(directory / file.name)
 
 
 def fetch_all(

@@ -123,3 +123,15 @@ def human(size: float) -> str:
             return f"{size:.1f} {unit}" if unit != "B" else f"{size:.0f} B"
         size /= 1000
     return f"{size:.1f} TB"
+
+
+def progress(total: int, left: int, fetched: int, seconds: float) -> str:
+    """Return how far a download is, with the rate of the last slice and the remaining time at this rate."""
+    there = total - left
+    text = f"{100 * there // max(total, 1)} % ({human(there)} of {human(total)})"
+    rate = fetched / max(seconds, 0.001)
+    if not left or rate <= 0:
+        return text
+    minutes, rest = divmod(round(left / rate), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{text}, {human(rate)}/s, {f'{hours} h {minutes} min' if hours else f'{minutes} min {rest} s'} left"

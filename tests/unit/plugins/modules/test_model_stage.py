@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.gb10.cluster.plugins.module_utils._models import fetch
+from ansible_collections.gb10.cluster.plugins.module_utils._models import fetch, store
 from ansible_collections.gb10.cluster.plugins.modules import model_stage
 from module_runs import run_module
 
@@ -99,7 +99,7 @@ def test_a_slice_that_ends_shows_its_progress(tmp_path: Path) -> None:
     ],
 )
 def test_progress_has_bytes_rate_and_remaining_time(total: float, left: float, fetched: float, said: str) -> None:
-    assert model_stage.progress(int(total), int(left), int(fetched), 30) == said
+    assert store.progress(int(total), int(left), int(fetched), 30) == said
 
 
 def test_a_file_that_vanished_comes_back(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._controller import op
 from role_samples import role_values
 
 ROOT = Path(__file__).resolve().parents[5]
-SLICED = {"image_pull", "model_files", "model_stage", "node_wait", "pods_wait", "serving_group_info"}
+SLICED = {"image_pull", "model_files", "model_share", "model_stage", "node_wait", "pods_wait", "serving_group_info"}
 ACTIONS = sorted((ROOT / "plugins" / "action").glob("*.py"))
 DOCUMENTED = sorted((ROOT / "plugins" / "modules").glob("*.yml"))
 

@@ -1,0 +1,281 @@
+# Copyright: The gb10.cluster authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Fetch models from the hub and from other nodes, and serve them, until all is there or nobody watches any more.
+
+One process per node. Private to the collection; standard library only.
+"""
+
+from __future__ import annotations
+
+import http.client
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from .control import Control
+from .fetch import FetchError, Hub
+from .share_client import Client, Peer
+from .share_server import Server
+from .share_state import Item, State
+
+# Seconds without a byte on any node after which a node that waits gives up; less after a node said that it failed.
+STALLED = 180.0
+STALLED_AFTER_FAILURE = 10.0
+POLL = 1.0
+HUB_TRIES = 5
+
+
+@dataclass(frozen=True)
+class Order:
+    """What one node does in a transfer. ``place`` is its number, with which it begins; ``hub`` names its downloads."""
+
+    name: str
+    place: int
+    items: Sequence[Item]
+    hub: frozenset[str]
+    peers: Sequence[Peer]
+    addresses: Sequence[str]
+    port: int
+    secret: str
+    url: str
+    token: str
+    streams: int
+    orphan_seconds: float
+
+
+class Share:
+    """One node's part of a transfer."""
+
+    def __init__(self, order: Order, control: Control) -> None:
+        self._order, self._control = order, control
+        self.state = State(order.items, order.hub)
+        self._client = Client(order.peers, order.port, order.secret)
+        self._hub = Hub(order.url, order.token)
+        self._servers: list[Server] = []
+        self._end = threading.Event()
+        now = time.monotonic()
+        # How often modules of the controller were here and on other nodes. Each new number shows that the controller is
+        # there. Ages would not do: every message adds its own delay, so that peers could keep each other alive.
+        self._contacts: dict[str, int] = {order.name: 0}
+        self._seen, self._touched = now, control.contact()
+        self._offers: dict[str, frozenset[int]] = {}
+        self._loads: dict[str, int] = {}
+        self._received: dict[str, int] = {}
+        self._silent: dict[str, str] = {}
+        self._moved, self._moved_at = -1, now
+        self._error = ""
+
+    def listen(self) -> None:
+        """Open the servers; raise OSError if an address can't be used, after closing the others."""
+        allowed = {theirs for peer in self._order.peers for theirs, _ours in peer.paths}
+        try:
+            for address in self._order.addresses:
+                self._servers.append(
+                    Server((address, self._order.port), allowed, self._order.secret, self.state, self._describe)
+                )
+        except OSError:
+            self._close()
+            raise
+        for server in self._servers:
+            server.start()
+
+    def _close(self) -> None:
+        for server in self._servers:
+            server.server_close()
+
+    def run(self) -> None:
+        """Fetch and serve until the modules end it, or the controller is gone."""
+        works: list[Callable[[], None]] = [self._download] * self._order.streams if self._order.hub else []
+        works += [self._copy] * self._order.streams if self._order.peers else []
+        works += [partial(self._ask, peer.name) for peer in self._order.peers]
+        threads = [threading.Thread(target=self._guard, args=(work,), daemon=True) for work in works]
+        for thread in threads:
+            thread.start()
+        try:
+            while not self._control.stop_requested() and not self._orphaned():
+                self._judge()
+                self._control.write(self.status())
+                self._end.wait(0.5)
+        finally:
+            self._end.set()
+            for server in self._servers:
+                server.end()
+            for thread in threads:
+                thread.join(2)
+
+    def _guard(self, work: Callable[[], None]) -> None:
+        try:
+            work()
+        except Exception as error:  # pylint: disable=broad-exception-caught
+            self._fail(repr(error))
+
+    def status(self) -> dict[str, Any]:
+        """Return what the modules show."""
+        state = self.state
+        lacking = state.lacking()
+        return {
+            "pid": os.getpid(),
+            "age": self._age(),
+            "done": not lacking,
+            "error": self._error,
+            "changed": state.changed,
+            "files": len(state.items),
+            "files_left": len(lacking),
+            "total_bytes": sum(item.file.size for item in state.items),
+            "present_bytes": state.present_bytes(),
+            "hub_bytes": state.from_hub,
+            "peer_bytes": state.from_peers,
+            "sent_bytes": state.sent,
+            "silent": dict(self._silent),
+        }
+
+    # -- the controller ------------------------------------------------------------------------------------------------
+
+    def _age(self) -> float:
+        touched = self._control.contact()
+        if touched != self._touched:
+            self._touched, self._seen = touched, time.monotonic()
+            self._contacts[self._order.name] += 1
+        return time.monotonic() - self._seen
+
+    def _heard(self, contacts: Mapping[str, int]) -> None:
+        for name, count in contacts.items():
+            if name != self._order.name and count > self._contacts.get(name, 0):
+                self._contacts[name], self._seen = count, time.monotonic()
+
+    def _orphaned(self) -> bool:
+        return self._age() > self._order.orphan_seconds
+
+    # -- what peers say ------------------------------------------------------------------------------------------------
+
+    def _describe(self, contacts: Mapping[str, int]) -> dict[str, Any]:
+        """Return what a peer learns of this node, and learn from it when the controller was there."""
+        self._heard(contacts)
+        state = self.state
+        return {
+            "held": sorted(state.held),
+            "load": state.active,
+            "contacts": dict(self._contacts),
+            "received": state.from_hub + state.from_peers,
+            "failed": dict(state.failed),
+        }
+
+    def _ask(self, peer: str) -> None:
+        while not self._end.wait(POLL):
+            try:
+                told = self._client.state(peer, dict(self._contacts))
+                self._offers[peer] = frozenset(map(int, told["held"]))
+                self._loads[peer], self._received[peer] = int(told["load"]), int(told["received"])
+                self.state.failed.update(told["failed"])
+                self._heard({str(name): int(count) for name, count in told["contacts"].items()})
+                self._silent.pop(peer, None)
+            except (OSError, AttributeError, KeyError, TypeError, ValueError) as error:
+                self._offers.pop(peer, None)
+                self._silent[peer] = str(error)
+
+    def _judge(self) -> None:
+        """Give up if files are missing and nothing moves on any node that we hear of."""
+        moved = self.state.from_hub + self.state.from_peers + sum(self._received.values()) + len(self.state.held)
+        now = time.monotonic()
+        if moved != self._moved or not self.state.lacking():
+            self._moved, self._moved_at = moved, now
+        limit = STALLED_AFTER_FAILURE if self.state.failed else STALLED
+        if now - self._moved_at <= limit or self._error or self.state.downloads():
+            return
+        reasons = [f"{name} failed: {why}" for name, why in sorted(self.state.failed.items())]
+        reasons += [f"{name} does not answer: {why}" for name, why in sorted(self._silent.items())]
+        if damaged := self.state.distrusted():
+            reasons.append(f"damaged: {', '.join(damaged)}; playbook models with models_state=verified finds them all")
+        self._fail(
+            f"{len(self.state.lacking())} files are missing and no node has received anything for {limit:.0f} s"
+            f" ({'; '.join(reasons) or 'no node offers them'})",
+            ours=False,
+        )
+
+    def _fail(self, text: str, ours: bool = True) -> None:
+        self._error = self._error or text
+        if ours:
+            self.state.failed[self._order.name] = text
+
+    # -- fetching ------------------------------------------------------------------------------------------------------
+
+    def _alive(self) -> bool:
+        return not self._end.is_set()
+
+    def _download(self) -> None:
+        tries = 0
+        while self._alive() and not self._error:
+            number = self.state.claim_hub()
+            if number is None:
+                return
+            item, before = self.state.items[number], self.state.from_hub
+            try:
+                if self._hub.fetch(
+                    item.repo, item.commit, item.file, item.directory, self._alive, lambda n: self.state.count(hub=n)
+                ):
+                    self.state.hold(number)
+                    tries = 0
+            except FetchError as error:
+                self._fail(str(error))
+            except (OSError, http.client.HTTPException) as error:
+                tries = 1 if self.state.from_hub > before else tries + 1
+                if tries >= HUB_TRIES or getattr(error, "errno", None) in _OF_THE_DISK:
+                    self._fail(f"{item.name}: {error}")
+                self._end.wait(2**tries)
+            finally:
+                self.state.release(number)
+
+    def _copy(self) -> None:
+        while self._alive() and not self._error:
+            start = self._order.place * len(self.state.items) // (len(self._order.peers) + 1)
+            claimed = self.state.claim_peer(dict(self._offers), start)
+            if claimed is None:
+                if not self.state.lacking():
+                    return
+                self._end.wait(0.2)
+                continue
+            number, peers = claimed
+            try:
+                self._copy_one(number, min(peers, key=lambda peer: (self._loads.get(peer, 0), peer)))
+            finally:
+                self.state.release(number)
+
+    def _copy_one(self, number: int, peer: str) -> None:
+        self._loads[peer] = self._loads.get(peer, 0) + 1
+        item = self.state.items[number]
+        try:
+            if self._client.fetch(peer, number, item, self._alive, lambda n: self.state.count(peers=n)):
+                self.state.hold(number)
+        except FetchError:
+            self.state.distrust(peer, number)
+        except OSError as error:
+            if error.errno in _OF_THE_DISK:
+                self._fail(f"{item.name}: {error}")
+            # The peer ended or lost the file. Its next answer to _ask offers its files again.
+            self._offers.pop(peer, None)
+            self._end.wait(0.5)
+
+
+_OF_THE_DISK = {28, 30, 122, 13, 5}  # ENOSPC, EROFS, EDQUOT, EACCES, EIO
+
+
+def order_of(options: Mapping[str, Any], items: Sequence[Item]) -> Order:
+    """Return the order that a module was given."""
+    return Order(
+        name=options["name"],
+        place=options["place"],
+        items=items,
+        hub=frozenset(options["hub"]),
+        peers=[Peer.of(peer) for peer in options["peers"]],
+        addresses=options["addresses"],
+        port=options["port"],
+        secret=options["secret"],
+        url=options["url"],
+        token=options["token"],
+        streams=options["streams"],
+        orphan_seconds=options["orphan_seconds"],
+    )

@@ -1,0 +1,99 @@
+# Copyright: The gb10.cluster authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Fetch files from the other nodes of a transfer. Private to the collection; standard library only."""
+
+from __future__ import annotations
+
+import http.client
+import itertools
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from .fetch import settle, start_part
+from .share_server import CONTACTS, TOKEN
+from .share_state import Item
+
+_BLOCK = 1 << 20
+TIMEOUT = 15
+
+
+@dataclass(frozen=True)
+class Peer:
+    """Another node, with the pairs of its address and ours that reach each other over the fabric."""
+
+    name: str
+    paths: tuple[tuple[str, str], ...]
+
+    @classmethod
+    def of(cls, value: Mapping[str, Any]) -> Peer:
+        """Return the peer of ``{name, paths: [{to, via}]}``."""
+        return cls(value["name"], tuple((path["to"], path["via"]) for path in value["paths"]))
+
+
+class Client:
+    """Asks peers, on all their paths in turn."""
+
+    def __init__(self, peers: Sequence[Peer], port: int, token: str) -> None:
+        self._peers, self._port, self._token = {peer.name: peer for peer in peers}, port, token
+        self._turn = itertools.count()
+
+    def state(self, peer: str, contacts: Mapping[str, int]) -> dict[str, Any]:
+        """Return what a peer has, and tell it which contacts with the controller are known; raise OSError."""
+        with self._open(peer, "/state", {CONTACTS: json.dumps(contacts)}) as answer:
+            try:
+                found: dict[str, Any] = json.loads(answer.read())
+            except ValueError as error:
+                raise ConnectionError(f"{peer} sent an invalid answer") from error
+        return found
+
+    def fetch(
+        self, peer: str, number: int, item: Item, alive: Callable[[], bool], received: Callable[[int], None]
+    ) -> bool:
+        """Copy one file from a peer, or continue an earlier copy; return False if ``alive`` returned False.
+
+        Raise OSError if the peer does not answer or ends early, and FetchError if its copy is damaged.
+        """
+        part, done = start_part(item.directory, item.file)
+        if done < item.file.size:
+            wanted = {"Range": f"bytes={done}-"} if done else {}
+            with self._open(peer, f"/file/{number}", wanted) as answer:
+                if done and answer.status != 206:
+                    raise ConnectionError(f"{peer} ignored the range")
+                with part.open("ab") as stream:
+                    while block := answer.read(_BLOCK):
+                        stream.write(block)
+                        received(len(block))
+                        if not alive():
+                            return False
+        settle(item.repo, item.file, item.directory)
+        return True
+
+    @contextmanager
+    def _open(self, peer: str, path: str, headers: Mapping[str, str]) -> Iterator[http.client.HTTPResponse]:
+        """Connect on the next path that works, and send a request; raise OSError."""
+        paths = self._peers[peer].paths
+        first = next(self._turn)
+        failure: OSError = ConnectionError(f"{peer} has no path")
+        for offset in range(len(paths)):
+            theirs, ours = paths[(first + offset) % len(paths)]
+            connection = http.client.HTTPConnection(theirs, self._port, timeout=TIMEOUT, source_address=(ours, 0))
+            try:
+                connection.connect()
+            except OSError as error:
+                connection.close()
+                failure = ConnectionError(f"{theirs} from {ours}: {error}")
+                continue
+            with closing(connection):
+                try:
+                    connection.request("GET", path, headers={TOKEN: self._token, **headers})
+                    answer = connection.getresponse()
+                    if answer.status not in (200, 206):
+                        raise ConnectionError(f"{peer} answers {answer.status}")
+                    yield answer
+                except http.client.HTTPException as error:
+                    raise ConnectionError(f"{peer}: {error!r}") from error
+            return
+        raise failure

@@ -1,0 +1,299 @@
+#!/usr/bin/python
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: model_share
+short_description: Fetch models from the hub or from other nodes, and serve them to these
+version_added: 0.1.0
+description:
+  - V(started) starts a process on the node and returns at once. The process downloads the files in O(hub), copies all
+    others from O(peers), and serves the files that it has to these. V(watched) waits and shows the progress.
+    V(absent) ends the process.
+  - The process listens on O(addresses) only, answers only the addresses of O(peers), and only requests with O(secret).
+    A request names a file of O(models) by its number.
+  - The process ends with V(absent), and by itself when no module on any of these nodes asked for O(orphan_seconds).
+  - Every file gets its final name only if its digest is that of the hub. Downloads and copies resume after an
+    interruption. If a peer stops answering, another one that has the file continues.
+author: The gb10.cluster authors (@gb10)
+attributes:
+  check_mode:
+    description: Starts nothing, and reports how much would be fetched.
+    support: full
+  diff_mode:
+    description: The module has no diff output.
+    support: none
+  idempotent:
+    description: Files that were verified before are not fetched again.
+    support: full
+options:
+  state:
+    description: Start, watch or end the transfer.
+    type: str
+    choices: [started, watched, absent]
+    default: started
+  control:
+    description: Directory for the state of the process, which V(absent) removes.
+    type: path
+    required: true
+  name:
+    description: Name of this node.
+    type: str
+    default: ""
+  place:
+    description: Number of this node. Nodes with different numbers begin with different files.
+    type: int
+    default: 0
+  models:
+    description:
+      - The models, each with C(repo), C(commit), C(dest) and C(files), of which each has C(name), C(size), C(digest)
+        and C(algorithm). The list must be the same on all nodes.
+    type: list
+    elements: dict
+    default: []
+  hub:
+    description: Files to download from the hub, as C(organisation/name/file).
+    type: list
+    elements: str
+    default: []
+  peers:
+    description:
+      - Other nodes, each with C(name) and C(paths), of which each has the address C(to) and the address C(via) of this
+        node.
+    type: list
+    elements: dict
+    default: []
+  addresses:
+    description: Addresses of this node on which files are served.
+    type: list
+    elements: str
+    default: []
+  port:
+    description: TCP port on which files are served.
+    type: int
+    default: 7420
+  secret:
+    description: Token of this transfer, the same on all nodes.
+    type: str
+    default: ""
+  url:
+    description: The hub, or a mirror with the same API.
+    type: str
+    default: https://huggingface.co
+  token:
+    description: Token for the hub.
+    type: str
+    default: ""
+  streams:
+    description: Number of files that are downloaded, and copied, at the same time.
+    type: int
+    default: 4
+  orphan_seconds:
+    description: Seconds without a sign of the controller after which the process ends.
+    type: float
+    default: 60
+  slice_seconds:
+    description: Seconds between two progress messages.
+    type: float
+    default: 20
+"""
+
+EXAMPLES = r"""
+- name: Fetch the models as planned
+  gb10.cluster.model_share:
+    state: started
+    control: /srv/models/.gb10-share
+    name: "{{ inventory_hostname }}"
+    models: "{{ planned.models }}"
+    hub: "{{ planned.nodes[inventory_hostname].hub }}"
+    peers: "{{ planned.nodes[inventory_hostname].peers }}"
+    addresses: "{{ planned.nodes[inventory_hostname].addresses }}"
+    secret: "{{ transfer_token }}"
+
+- name: Show the progress until all files are there
+  gb10.cluster.model_share:
+    state: watched
+    control: /srv/models/.gb10-share
+  timeout: 86400
+"""
+
+RETURN = r"""
+done:
+  description: Whether all files are on this node and verified.
+  returned: always
+  type: bool
+status:
+  description: Numbers of files and bytes, of which hub_bytes were downloaded, peer_bytes copied and sent_bytes served.
+  returned: when watched
+  type: dict
+msg:
+  description: The progress, or what is wrong and what to do.
+  returned: always
+  type: str
+"""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.gb10.cluster.plugins.module_utils._models import control, share, share_state, store
+
+# Seconds without a sign of the controller after which another run may end a transfer.
+ABANDONED = 30
+# Seconds that a run waits for an earlier transfer to end or to be abandoned.
+PATIENCE = 45
+
+
+def start(options: dict[str, Any], at: control.Control) -> dict[str, Any]:
+    """Start the process. Raise OSError; fail if another transfer runs here."""
+    items = share_state.items_of(options["models"])
+    if not replace_abandoned(at):
+        where = f"on this node, by process {at.read().get('pid')}"
+        return {
+            "failed": True,
+            "msg": f"Another transfer of models runs {where}. Wait until it has ended, and run again.",
+        }
+    order = share.order_of(options, items)
+
+    def work(report: Callable[[str], None]) -> None:
+        run = share.Share(order, at)
+        try:
+            run.listen()
+        except OSError as error:
+            report(
+                f"Port {order.port} can't be opened on {', '.join(order.addresses)}: {error}. Another program may use"
+                " it: choose another one with models_share_port."
+            )
+            return
+        at.write(run.status())
+        report("")
+        run.run()
+        if not at.stop_requested():
+            at.remove()
+
+    problem = control.detach(work)
+    at.release()
+    if problem:
+        at.remove()
+        return {"failed": True, "msg": problem}
+    return {"msg": f"The transfer is running: {len(items)} files of {len(options['models'])} models."}
+
+
+def replace_abandoned(at: control.Control) -> bool:
+    """Lock the directory; end a transfer whose controller is gone. Return False if another one runs."""
+    deadline = time.monotonic() + PATIENCE
+    while not at.acquire():
+        if float(at.read().get("age", 0)) > ABANDONED:
+            at.stop()
+        elif time.monotonic() > deadline:
+            return False
+        else:
+            time.sleep(1)
+    at.clear()
+    return True
+
+
+def planned(options: dict[str, Any]) -> dict[str, Any]:
+    """Return what a transfer would fetch."""
+    items = share_state.items_of(options["models"])
+    hub = set(options["hub"])
+    downloads, copies = 0, 0
+    for directory in {item.directory for item in items}:
+        mine = [item for item in items if item.directory == directory]
+        lacking = store.missing(directory, [i.file for i in mine], store.read_marker(directory).get("files") or {})
+        for item in mine:
+            if item.file in lacking:
+                left = item.file.size - min(item.file.size, store.partial_size(directory, item.file))
+                downloads += left if item.name in hub else 0
+                copies += 0 if item.name in hub else left
+    what = f"{store.human(downloads)} would be downloaded and {store.human(copies)} copied from other nodes"
+    return {"changed": bool(downloads or copies), "msg": f"{what}."}
+
+
+def watch(options: dict[str, Any], at: control.Control) -> dict[str, Any]:
+    """Wait until the transfer is done or the slice is over; return its state."""
+    begun, first = time.monotonic(), at.read()
+    while True:
+        # Read before the question: a process that ends in between has written its last status.
+        running = at.is_locked()
+        status = at.read()
+        if not running:
+            why = "It was not started, or it was killed. Run again: files that are there are kept"
+            return {"failed": True, "done": False, "msg": f"No transfer runs on this node. {why}."}
+        at.touch()
+        if status.get("done") or status.get("error") or time.monotonic() - begun > options["slice_seconds"]:
+            break
+        time.sleep(0.5)
+    seconds = max(time.monotonic() - begun, 0.001)
+    result = {"changed": bool(status.get("changed")), "done": bool(status.get("done")), "status": status}
+    if status.get("error"):
+        advice = "Run again when this is repaired: files that are there are kept"
+        return result | {"failed": True, "msg": f"The models can't be fetched: {status['error']}. {advice}."}
+    return result | {"msg": progress(status, status["present_bytes"] - first.get("present_bytes", 0), seconds)}
+
+
+def progress(status: dict[str, Any], fetched: int, seconds: float) -> str:
+    """Return how far a transfer is on this node, with the rate of the last slice and the remaining time."""
+    total, there = status["total_bytes"], status["present_bytes"]
+    parts = [f"{status['files'] - status['files_left']} of {status['files']} files"]
+    parts.append(store.progress(total, total - there, fetched, seconds))
+    for what, count in (("downloaded", "hub_bytes"), ("copied", "peer_bytes"), ("served", "sent_bytes")):
+        if status[count]:
+            parts.append(f"{store.human(status[count])} {what}")
+    if status["silent"]:
+        parts.append(f"no answer from {', '.join(sorted(status['silent']))}")
+    return f"models: {', '.join(parts)}"
+
+
+def main() -> None:
+    module = AnsibleModule(
+        argument_spec={
+            "state": {"type": "str", "choices": ["started", "watched", "absent"], "default": "started"},
+            "control": {"type": "path", "required": True},
+            "name": {"type": "str", "default": ""},
+            "place": {"type": "int", "default": 0},
+            "models": {"type": "list", "elements": "dict", "default": []},
+            "hub": {"type": "list", "elements": "str", "default": []},
+            "peers": {"type": "list", "elements": "dict", "default": []},
+            "addresses": {"type": "list", "elements": "str", "default": []},
+            "port": {"type": "int", "default": 7420},
+            "secret": {"type": "str", "default": "", "no_log": True},
+            "url": {"type": "str", "default": "https://huggingface.co"},
+            "token": {"type": "str", "default": "", "no_log": True},
+            "streams": {"type": "int", "default": 4},
+            "orphan_seconds": {"type": "float", "default": 60},
+            "slice_seconds": {"type": "float", "default": 20},
+        },
+        supports_check_mode=True,
+    )
+    options, at = module.params, control.Control(Path(module.params["control"]))
+    result: dict[str, Any] = {"changed": False, "done": True}
+    if options["state"] == "started" and options["addresses"] and not options["secret"]:
+        module.fail_json(
+            msg="secret is empty, so anybody could fetch the files. Give all nodes the same token.", **result
+        )
+    try:
+        if module.check_mode:
+            result |= planned(options) if options["state"] == "started" else {"msg": "Nothing runs in check mode."}
+        elif options["state"] == "started":
+            result |= start(options, at)
+        elif options["state"] == "watched":
+            result |= watch(options, at)
+        else:
+            ended = at.stop()
+            result["msg"] = "The transfer has ended." if ended else "No transfer runs on this node."
+    except OSError as error:
+        advice = f"Set ansible_become: true, and check the disk of {at.directory.parent}"
+        module.fail_json(msg=f"The transfer of the models fails: {error}. {advice}.", **result)
+    if result.pop("failed", False):
+        module.fail_json(**result)
+    module.exit_json(**result)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,197 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Test transfers between nodes on the loopback interface: one download, sources that end, damage, orphans."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible_collections.gb10.cluster.plugins.module_utils._models import share, store
+from model_transfers import FILES, REPO, Hub, Node, address, free_port, put
+
+TOTAL = sum(map(len, FILES.values()))
+BIG = "a.safetensors"
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(share, "POLL", 0.1)
+    monkeypatch.setattr(share, "HUB_TRIES", 2)
+
+
+@pytest.fixture
+def hub() -> Iterator[Hub]:
+    with Hub() as running:
+        yield running
+        running.shutdown()
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Iterator[Callable[..., Node]]:
+    """Return a function that starts a node; end all nodes."""
+    port, nodes = free_port(), list[Node]()
+
+    def one(number: int, peers: list[int], **more: Any) -> Node:
+        nodes.append(Node(tmp_path, number, peers, port, **more))
+        return nodes[-1].start()
+
+    yield one
+    for node in nodes:
+        if node.thread.is_alive():
+            node.end()
+
+
+def wait(condition: Callable[[], object], seconds: float = 20) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def done(*nodes: Node) -> Callable[[], bool]:
+    return lambda: all(node.share.status()["done"] for node in nodes)
+
+
+def test_one_node_downloads_and_three_copy(make: Callable[..., Node], hub: Hub) -> None:
+    numbers = [1, 2, 3, 4]
+    others = {number: [n for n in numbers if n != number] for number in numbers}
+    nodes = [make(1, others[1], hub=hub.url, downloads=list(FILES)), *(make(n, others[n]) for n in (2, 3, 4))]
+    wait(done(*nodes))
+    assert hub.sent == TOTAL
+    assert sorted(hub.asked) == sorted(FILES)
+    assert all(node.is_whole() for node in nodes)
+    assert [node.share.status()["hub_bytes"] for node in nodes] == [TOTAL, 0, 0, 0]
+    assert [node.share.status()["peer_bytes"] for node in nodes] == [0, TOTAL, TOTAL, TOTAL]
+    assert sum(node.share.status()["sent_bytes"] for node in nodes) == 3 * TOTAL
+    for node in nodes:
+        marker = store.read_marker(node.directory)
+        assert marker["complete"] and set(marker["files"]) == set(FILES)
+        assert not list(node.directory.rglob("*" + store.PART))
+
+
+def test_a_node_without_a_common_network_gets_the_files_from_its_neighbour(make: Callable[..., Node], hub: Hub) -> None:
+    chain = [make(1, [2], hub=hub.url, downloads=list(FILES)), make(2, [1, 3]), make(3, [2])]
+    wait(done(*chain))
+    assert hub.sent == TOTAL and chain[2].is_whole()
+
+
+def test_a_source_that_ends_is_replaced_and_the_file_goes_on(make: Callable[..., Node], tmp_path: Path) -> None:
+    for number in (1, 2):
+        put(tmp_path / f"spark{number}/org--tiny", FILES)
+    first, _second = make(1, [2, 3]), make(2, [1, 3])
+    (tmp_path / "spark3/org--tiny").mkdir(parents=True)
+    (tmp_path / "spark3/org--tiny" / (BIG + store.PART)).write_bytes(FILES[BIG][:1_000_000])
+    first.end()
+    third = make(3, [1, 2])
+    wait(done(third))
+    assert third.is_whole()
+    assert third.share.status()["peer_bytes"] == TOTAL - 1_000_000
+    assert list(third.share.status()["silent"]) == ["spark1"]
+
+
+def test_a_damaged_copy_is_refused_and_another_source_is_used(make: Callable[..., Node], tmp_path: Path) -> None:
+    for number in (1, 2):
+        put(tmp_path / f"spark{number}/org--tiny", FILES)
+    (tmp_path / "spark1/org--tiny" / BIG).write_bytes(b"?" * len(FILES[BIG]))
+    make(1, [2, 3])
+    third = make(3, [1, 2])
+    wait(lambda: third.share.state.distrusted() == [f"{REPO}/{BIG} on spark1"])
+    make(2, [1, 3])
+    wait(done(third))
+    assert third.is_whole()
+
+
+def test_a_node_whose_only_source_is_damaged_says_so(
+    make: Callable[..., Node], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(share, "STALLED", 0.5)
+    put(tmp_path / "spark1/org--tiny", FILES)
+    (tmp_path / "spark1/org--tiny" / BIG).write_bytes(b"?" * len(FILES[BIG]))
+    make(1, [2])
+    second = make(2, [1])
+    wait(lambda: second.share.status()["error"])
+    said = second.share.status()["error"]
+    assert "1 files are missing" in said and f"damaged: {REPO}/{BIG} on spark1" in said
+    assert not (second.directory / BIG).exists()
+
+
+def test_a_refused_download_ends_the_wait_of_the_other_nodes(
+    make: Callable[..., Node], hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(share, "STALLED_AFTER_FAILURE", 0.5)
+    hub.refuse = 401
+    nodes = [make(1, [2], hub=hub.url, downloads=list(FILES)), make(2, [1])]
+    wait(lambda: all(node.share.status()["error"] for node in nodes))
+    assert "token is missing" in nodes[0].share.status()["error"]
+    assert "spark1 failed: " in nodes[1].share.status()["error"]
+
+
+def test_a_download_that_is_cut_goes_on_and_gives_up_without_progress(make: Callable[..., Node], hub: Hub) -> None:
+    hub.cut = 1_500_000
+    whole = make(1, [], hub=hub.url, downloads=list(FILES))
+    wait(done(whole))
+    assert whole.is_whole()
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        lost = make(2, [], hub=f"http://127.0.0.1:{closed.getsockname()[1]}", downloads=["config.json"])
+        wait(lambda: lost.share.status()["error"])
+    assert "config.json" in lost.share.status()["error"]
+
+
+def test_without_a_controller_all_nodes_end_and_peers_do_not_keep_each_other_alive(make: Callable[..., Node]) -> None:
+    nodes = [make(n, [m for m in (1, 2, 3) if m != n], orphan_seconds=1.5) for n in (1, 2, 3)]
+    for node in nodes:
+        node.thread.join(10)
+        assert not node.thread.is_alive()
+
+
+def test_a_node_that_nobody_asks_learns_from_its_peers_that_the_controller_is_there(make: Callable[..., Node]) -> None:
+    nodes = [make(n, [3 - n], orphan_seconds=1.5) for n in (1, 2)]
+    for _turn in range(30):
+        nodes[0].control.touch()
+        time.sleep(0.1)
+    assert nodes[1].thread.is_alive()
+
+
+def test_only_its_own_address_listens_and_nothing_after_the_end(make: Callable[..., Node]) -> None:
+    node = make(1, [2])
+    port = node.share._order.port
+    for where, opens in ((address(1), True), ("127.0.0.1", False), (address(3), False)):
+        with socket.socket() as probe:
+            assert (probe.connect_ex((where, port)) == 0) is opens
+    node.end()
+    with socket.socket() as probe:
+        assert probe.connect_ex((address(1), port)) != 0
+
+
+def test_a_port_in_use_closes_the_other_servers(tmp_path: Path) -> None:
+    port = free_port()
+    node = Node(tmp_path, 1, [2], port, addresses=[address(1), address(9)])
+    with socket.socket() as other:
+        other.bind((address(9), port))
+        other.listen()
+        with pytest.raises(OSError, match="in use"):
+            node.share.listen()
+    with socket.socket() as probe:
+        assert probe.connect_ex((address(1), port)) != 0
+
+
+def test_a_full_disk_ends_the_copy_with_its_reason(
+    make: Callable[..., Node], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_arguments: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    put(tmp_path / "spark1/org--tiny", FILES)
+    second = Node(tmp_path, 2, [1], make(1, [2]).share._order.port)
+    monkeypatch.setattr(second.share._client, "fetch", full)
+    second.start()
+    wait(lambda: second.share.status()["error"])
+    assert "No space left" in second.share.status()["error"]
+    second.end()

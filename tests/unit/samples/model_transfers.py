@@ -1,0 +1,156 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A hub that counts its bytes, and transfers between nodes that are addresses of the loopback interface."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import socket
+import threading
+from collections.abc import Collection, Mapping, Sequence
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+from ansible_collections.gb10.cluster.plugins.module_utils._models import (
+    control,
+    share,
+    share_client,
+    share_state,
+    store,
+)
+
+COMMIT = "c0ffee"
+REPO = "org/tiny"
+FILES = {"config.json": b"{}", "a.safetensors": bytes(range(256)) * 9000, "sub/b.safetensors": b"two" * 700_000}
+SECRET = "only-for-this-transfer"
+
+
+def listing() -> dict[str, Any]:
+    """Return the hub's listing: git's SHA-1 of the small file, SHA-256 of the others."""
+    siblings: list[dict[str, Any]] = []
+    for name, data in FILES.items():
+        entry = {
+            "rfilename": name,
+            "size": len(data),
+            "blobId": hashlib.sha1(b"blob %d\0" % len(data) + data).hexdigest(),
+        }
+        lfs = {"size": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+        siblings.append(entry if name == "config.json" else {**entry, "lfs": lfs})
+    return {"sha": COMMIT, "siblings": siblings}
+
+
+def files() -> list[store.File]:
+    return store.parse_listing(json.dumps(listing()))[1]
+
+
+class Hub(ThreadingHTTPServer):
+    """``sent`` counts the bytes of files; ``refuse`` is the status of each answer, ``cut`` ends each file early."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Hub)
+        self.sent, self.asked, self.refuse, self.cut = 0, list[str](), 0, 0
+        threading.Thread(target=self.serve_forever, args=(0.05,), daemon=True).start()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}"
+
+
+class _Hub(BaseHTTPRequestHandler):
+    server: Hub
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Stay silent."""
+
+    def do_GET(self) -> None:
+        if self.server.refuse:
+            self.send_error(self.server.refuse)
+            return
+        if self.path.startswith("/api/"):
+            self._send(200, json.dumps(listing()).encode(), 0)
+            return
+        name = self.path.partition(f"/{COMMIT}/")[2]
+        self.server.asked.append(name)
+        asked = self.headers.get("Range")
+        data = FILES[name][int(asked[6:-1]) :] if asked else FILES[name]
+        self.server.sent += len(data)
+        self._send(206 if asked else 200, data, self.server.cut)
+
+    def _send(self, status: int, data: bytes, cut: int) -> None:
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data[:cut] if cut else data)
+
+
+def free_port() -> int:
+    """Return a TCP port that nothing uses on the loopback interface."""
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])
+
+
+def address(number: int) -> str:
+    return f"127.0.7.{number}"
+
+
+def model(directory: Path) -> dict[str, Any]:
+    """Return the model as the plan describes it."""
+    return {"repo": REPO, "commit": COMMIT, "dest": str(directory), "files": [vars(file) for file in files()]}
+
+
+def put(directory: Path, names: Collection[str]) -> None:
+    """Write verified files, with their record."""
+    recorded = {}
+    for file in files():
+        if file.name in names:
+            (directory / file.name).parent.mkdir(parents=True, exist_ok=True)
+            (directory / file.name).write_bytes(FILES[file.name])
+            recorded[file.name] = file.digest
+    store.write_marker(directory, REPO, COMMIT, recorded, complete=len(recorded) == len(FILES))
+
+
+class Node:
+    """One node of a transfer: its share, which runs in a thread."""
+
+    def __init__(
+        self,
+        root: Path,
+        number: int,
+        peers: Sequence[int],
+        port: int,
+        hub: str = "",
+        downloads: Collection[str] = (),
+        **more: Any,
+    ) -> None:
+        self.name, self.directory = f"spark{number}", root / f"spark{number}" / "org--tiny"
+        self.control = control.Control(root / f"spark{number}" / "control")
+        assert self.control.acquire()
+        order: Mapping[str, Any] = {
+            "name": self.name, "place": number, "items": share_state.items_of([model(self.directory)]),
+            "hub": frozenset(f"{REPO}/{name}" for name in downloads),
+            "peers": [share_client.Peer(f"spark{n}", ((address(n), address(number)),)) for n in peers],
+            "addresses": [address(number)] if peers else [], "port": port, "secret": SECRET, "url": hub, "token": "",
+            "streams": 2, "orphan_seconds": 20, **more,
+        }  # fmt: skip
+        self.share = share.Share(share.Order(**order), self.control)
+        self.thread = threading.Thread(target=self.share.run, daemon=True)
+
+    def start(self) -> Node:
+        self.share.listen()
+        self.thread.start()
+        return self
+
+    def end(self) -> None:
+        (self.control.directory / "stop").touch()
+        self.thread.join(10)
+        assert not self.thread.is_alive()
+        self.control.release()
+
+    def is_whole(self) -> bool:
+        return all((self.directory / name).read_bytes() == data for name, data in FILES.items())
