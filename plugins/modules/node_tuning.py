@@ -15,6 +15,7 @@ extends_documentation_fragment: [gb10.cluster.converging]
 description:
   - A Spark has one memory for CPU and GPU. The kernel's OOM killer does not see what CUDA takes, so a server that takes
     too much freezes the host. With O(memory_guard), earlyoom ends the server first, and the host stays reachable.
+  - CUDA takes only free memory. With O(drop_caches), a unit gives it the memory of the page cache in time.
   - Every part can also end the desktop at boot, change C(vm.swappiness), or limit the clock of the GPUs.
   - Records what the host had before the first change. A part that is no longer asked for is put back to that.
 attributes:
@@ -35,7 +36,7 @@ options:
   memory_guard:
     description:
       - Whether the packaged earlyoom watches the available memory. It ends processes of SGLang first, and those of
-        sshd, systemd, K3s and containerd last.
+        sshd, systemd, K3s and containerd last. The pages of services and of logins are protected from reclaim.
     type: bool
     default: false
   memory_guard_percent:
@@ -45,6 +46,12 @@ options:
     type: list
     elements: int
     default: [3, 2]
+  drop_caches:
+    description:
+      - Whether a unit drops the page cache and compacts memory while less than 10 % of the memory is free and caches
+        hold at least as much. It looks every second and runs without capabilities.
+    type: bool
+    default: false
   swappiness:
     description: Value of C(vm.swappiness), 0 to 200. The host's own value if not set.
     type: int
@@ -86,6 +93,8 @@ from ansible_collections.gb10.cluster.plugins.module_utils._host import system, 
 CONFIG = Path("/etc/gb10/tuning.json")
 # An installation fetches a package of 25 kB, and may wait for another package manager first.
 SLOW = 300
+# SGLang's usual share leaves 10 % of the memory, so a server that has loaded does not keep the caches empty.
+FREE = 10
 
 
 def asked(params: dict[str, Any]) -> tuning.Wanted:
@@ -103,6 +112,7 @@ def asked(params: dict[str, Any]) -> tuning.Wanted:
     return tuning.Wanted(
         headless=params["headless"],
         guard=(percent[0], percent[1]) if params["memory_guard"] else None,
+        caches=FREE if params["drop_caches"] else None,
         swappiness=params["swappiness"],
         clock_mhz=params["gpu_clock_mhz"],
     )
@@ -120,8 +130,11 @@ def execute(step: tuning.Step, files: dict[Path, str]) -> None:
         apt("purge", package)
     for path in step.delete:
         path.unlink(missing_ok=True)
-        if path.parent.name.endswith(".service.d") and not any(path.parent.iterdir()):
-            path.parent.rmdir()
+        # The package of the host's units is two directories deep.
+        for parent in (path.parent, path.parent.parent):
+            ours = parent.name.endswith((".service.d", ".slice.d")) or tuning.LIBRARY in parent.parents
+            if ours and parent.is_dir() and not any(parent.iterdir()):
+                parent.rmdir()
     for command in step.after:
         system.run(command)
 
@@ -181,6 +194,7 @@ def main() -> None:
             "headless": {"type": "bool", "default": False},
             "memory_guard": {"type": "bool", "default": False},
             "memory_guard_percent": {"type": "list", "elements": "int", "default": [3, 2]},
+            "drop_caches": {"type": "bool", "default": False},
             "swappiness": {"type": "int"},
             "gpu_clock_mhz": {"type": "int"},
         },

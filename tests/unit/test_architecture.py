@@ -89,7 +89,7 @@ SHIPS: dict[str, set[str]] = {
     "k3s_leftovers": {"_common", "_k3s"},
     "k3s_service_info": {"_common", "_k3s"},
     "k3s_upgrade_plan": {"_common", "_k3s", "_kube"},
-    "node_tuning": {"_host"},
+    "node_tuning": {"_common", "_host"},
     "node_wait": {"_common", "_k3s", "_kube"},
     "kubeconfig": {"_common", "_kube"},
     "model_files": {"_models"},

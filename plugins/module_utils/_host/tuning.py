@@ -13,13 +13,17 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from . import system
+from . import memory_guard, system
 
 Command = tuple[str, ...]
 
 CONSOLE = "multi-user.target"
 EARLYOOM = "earlyoom"
 GUARD = system.UNIT_DIRECTORY / "earlyoom.service.d" / "gb10.conf"
+SERVICES = system.UNIT_DIRECTORY / "system.slice.d" / "gb10.conf"
+SESSIONS = system.UNIT_DIRECTORY / "user.slice.d" / "gb10.conf"
+CACHES = system.UNIT_DIRECTORY / "gb10-memory.service"
+LIBRARY = system.HOST_LIBRARY
 SWAPPINESS = Path("/etc/sysctl.d/90-gb10.conf")
 CLOCKS = system.UNIT_DIRECTORY / "gb10-gpu-clocks.service"
 
@@ -35,6 +39,35 @@ _GUARD = """\
 ExecStart=
 ExecStart=/usr/bin/earlyoom -r 3600 -m {term},{kill} -s 100,100 -p --prefer '{first}' --avoid '{last}'
 """
+# The OOM killer already spares sshd, kubelet and containerd, but without their pages they wait for the disk. All units
+# of a slice share its protection (systemd mounts cgroups with memory_recursiveprot).
+_PROTECTED = """\
+[Slice]
+MemoryMin={size}
+"""
+_CACHES = """\
+[Unit]
+Description=Drop the page cache before it starves CUDA
+
+[Service]
+Environment=PYTHONPATH={library} PYTHONDONTWRITEBYTECODE=1
+ExecStart=/usr/bin/python3 -m {package}.{program} --free {free}
+Restart=always
+RestartSec=5
+OOMScoreAdjust=-1000
+CapabilityBoundingSet=
+NoNewPrivileges=yes
+PrivateNetwork=yes
+PrivateTmp=yes
+ProtectHome=yes
+ProtectSystem=strict
+RestrictAddressFamilies=AF_UNIX
+
+[Install]
+WantedBy=multi-user.target
+"""
+# Written so that Ansible sends the program with the module.
+_PROGRAM = ".".join(memory_guard.__name__.split(".")[-2:])
 _CLOCKS = """\
 [Unit]
 Description=Highest clock of the GPUs
@@ -72,22 +105,29 @@ class Host:
 class Wanted:
     """What a host should have; None leaves a part as it was before the first change.
 
-    ``guard`` are the percentages of available memory at which earlyoom ends and kills a process, ``clock_mhz`` is the
-    highest clock of the GPUs.
+    ``guard`` are the percentages of available memory at which earlyoom ends and kills a process, ``caches`` is the
+    percentage of free memory below which caches are dropped, ``clock_mhz`` is the highest clock of the GPUs.
     """
 
     headless: bool = False
     guard: tuple[int, int] | None = None
+    caches: int | None = None
     swappiness: int | None = None
     clock_mhz: int | None = None
 
     def files(self) -> dict[Path, str]:
         """Return the content of every file of this collection; an empty string if the file must not exist."""
-        guard, clock = self.guard, self.clock_mhz
+        guard, clock, unit = self.guard, self.clock_mhz, ""
+        if self.caches:
+            unit = _CACHES.format(library=LIBRARY, package=system.HOST_PACKAGE, program=_PROGRAM, free=self.caches)
         return {
             GUARD: _GUARD.format(term=guard[0], kill=guard[1], first=_FIRST, last=_LAST) if guard else "",
             SWAPPINESS: "" if self.swappiness is None else f"vm.swappiness = {self.swappiness}\n",
             CLOCKS: _CLOCKS.format(mhz=clock) if clock else "",
+            SERVICES: _PROTECTED.format(size="1536M") if guard else "",
+            SESSIONS: _PROTECTED.format(size="256M") if guard else "",
+            CACHES: unit,
+            **{path: source if unit else "" for path, source in system.package_files(_PROGRAM, LIBRARY).items()},
         }
 
 
@@ -116,6 +156,17 @@ def steps(wanted: Wanted, host: Host, origin: Host, stale: frozenset[Path], pres
     yield from _swappiness(wanted.swappiness, host.swappiness, origin.swappiness, stale, present)
     yield from _clocks(wanted.clock_mhz, stale, present)
     yield from _guard(wanted.guard, host.guard, origin.guard, stale, present)
+    yield from _caches(wanted.caches, stale, present)
+
+
+def _caches(wanted: int | None, stale: frozenset[Path], present: frozenset[Path]) -> Iterator[Step]:
+    code = tuple(system.package_files(_PROGRAM, LIBRARY))
+    if wanted is None and CACHES in present:
+        off = (("systemctl", "disable", "--quiet", "--now", CACHES.name),)
+        yield Step("page cache no longer dropped", commands=off, delete=(CACHES, *code), after=(_RELOAD,))
+    elif wanted is not None and stale & {CACHES, *code}:
+        on = (_RELOAD, ("systemctl", "enable", "--quiet", CACHES.name), ("systemctl", "restart", CACHES.name))
+        yield Step(f"page cache dropped below {wanted} % of free memory", write=(*code, CACHES), commands=on)
 
 
 def _swappiness(
@@ -150,13 +201,13 @@ def _guard(
         purge = () if origin.installed else (EARLYOOM,)
         former = ("restart",) if origin.enabled else ("disable", "--quiet", "--now")
         after = (("systemctl", *former, EARLYOOM),) if origin.installed else ()
-        yield Step("earlyoom as before", purge=purge, delete=(GUARD,), after=(_RELOAD, *after))
-    elif GUARD in stale or not (now.installed and now.enabled):
+        yield Step("earlyoom as before", purge=purge, delete=(GUARD, SERVICES, SESSIONS), after=(_RELOAD, *after))
+    elif stale & {GUARD, SERVICES, SESSIONS} or not (now.installed and now.enabled):
         yield Step(
             f"earlyoom ends the server below {wanted[0]} % of available memory",
             # The file comes first, so that the package never starts with its own limit of 10 %: a healthy server on a
             # Spark leaves less than that.
-            write=(GUARD,),
+            write=(GUARD, SERVICES, SESSIONS),
             install=() if now.installed else (EARLYOOM,),
             commands=(_RELOAD, ("systemctl", "enable", "--quiet", EARLYOOM), ("systemctl", "restart", EARLYOOM)),
         )

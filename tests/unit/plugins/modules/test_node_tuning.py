@@ -70,13 +70,15 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
     read = system.read_text
     monkeypatch.setattr(system, "run", made.run)
     monkeypatch.setattr(system, "read_text", lambda path: made.swappiness if path.name == "swappiness" else read(path))
-    for name in ("GUARD", "SWAPPINESS", "CLOCKS"):
+    for name in ("GUARD", "SWAPPINESS", "CLOCKS", "SERVICES", "SESSIONS", "CACHES", "LIBRARY"):
         monkeypatch.setattr(tuning, name, tmp_path / getattr(tuning, name).relative_to("/"))
     monkeypatch.setattr(node_tuning, "CONFIG", tmp_path / "etc/gb10/tuning.json")
     return made
 
 
-EVERYTHING = {"headless": True, "memory_guard": True, "swappiness": 10, "gpu_clock_mhz": 2200}
+EVERYTHING = {"headless": True, "memory_guard": True, "drop_caches": True, "swappiness": 10, "gpu_clock_mhz": 2200}
+SETTINGS = {"gb10.conf", "90-gb10.conf", "gb10-gpu-clocks.service", "tuning.json", "gb10-memory.service"}
+PROGRAM = {"memory_guard.py", "memory.py"}
 
 
 def test_nothing_is_touched_unless_asked_for(machine: Machine) -> None:
@@ -92,9 +94,10 @@ def test_check_mode_tells_and_changes_nothing(machine: Machine) -> None:
 
 def test_all_parts_are_set_once_and_restored(machine: Machine) -> None:
     result = machine.call(**EVERYTHING)
-    assert len(result["changes"]) == 4
+    assert len(result["changes"]) == 5
     assert (machine.target, machine.swappiness, machine.guard) == ("multi-user.target", "10", "enabled")
-    assert machine.files() == {"gb10.conf", "90-gb10.conf", "gb10-gpu-clocks.service", "tuning.json"}
+    assert machine.files() == SETTINGS | PROGRAM
+    assert "--free 10" in tuning.CACHES.read_text() and "MemoryMin=256M" in tuning.SESSIONS.read_text()
     assert "-m 3,2 -s 100,100" in tuning.GUARD.read_text()
     assert "--lock-gpu-clocks=0,2200" in tuning.CLOCKS.read_text()
     assert not machine.call(**EVERYTHING)["changed"]
@@ -129,6 +132,16 @@ def test_one_part_is_restored_alone(machine: Machine) -> None:
         "systemctl daemon-reload",
     ]
     assert machine.guard == "enabled" and "tuning.json" in machine.files()
+
+
+def test_the_program_that_drops_caches_goes_with_its_unit(machine: Machine) -> None:
+    machine.call(drop_caches=True)
+    assert machine.commands[-1] == "systemctl restart gb10-memory.service"
+    library = tuning.LIBRARY / "gb10"
+    other = library / "_common/versions.py"
+    other.write_text("of another unit")
+    assert machine.call()["changes"] == ["page cache no longer dropped"]
+    assert list(library.rglob("*.py")) == [other] and not (library / "_host").exists()
 
 
 @pytest.mark.parametrize("before", ["enabled", "disabled"])

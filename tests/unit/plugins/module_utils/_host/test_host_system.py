@@ -15,7 +15,7 @@ import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._host import system
 from module_runs import become_nobody
 
-BOOT_MODULES = ["_sriov.virtual_functions", "_netplan.undo", "_rdma.qos"]
+BOOT_MODULES = ["_sriov.virtual_functions", "_netplan.undo", "_rdma.qos", "_host.memory_guard"]
 
 
 @pytest.mark.parametrize("module", BOOT_MODULES)
