@@ -23,6 +23,9 @@ NAMESPACE = "gb10.cluster/namespace"
 UPGRADE = "gb10.cluster/upgrade"
 # The condition in the status of a rank's pod that says whether the rank has proven its transport.
 TRANSPORT = "gb10.cluster/transport"
+# The condition that says whether the rank's node has enough memory, and its reason when the whole group has to stop.
+MEMORY = "gb10.cluster/memory"
+MEMORY_OUT = "MemoryOut"
 # The container of a rank's pod that reads NCCL's files; it also runs while the server is down.
 SIDECAR = "transport"
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from .events import last_event
-from .labels import TRANSPORT
+from .labels import MEMORY, MEMORY_OUT, TRANSPORT
 
 # Reasons of a waiting container that do not resolve without a change.
 _FINAL = frozenset(
@@ -62,6 +62,9 @@ def _unmet(pod: Mapping[str, Any]) -> tuple[str, bool]:
     false = {one.get("type"): one for one in conditions if one.get("status") == "False"}
     if unscheduled := false.get("PodScheduled"):
         return f"not scheduled: {unscheduled.get('message', '')}", False
+    memory = false.get(MEMORY, {})
+    if memory.get("reason") == MEMORY_OUT:
+        return f"memory: {memory.get('message', '')}", False
     if unproven := false.get(TRANSPORT):
         # A rank that connected over another transport keeps it until it is restarted.
         wrong = unproven.get("reason") == "WrongTransport" and bool(pod["spec"].get("readinessGates"))

@@ -43,26 +43,26 @@ class PodApi:
         """Return a pod of the group."""
         return self._call("GET", f"/pods/{name}")
 
-    def set_condition(self, condition: Condition, since: str) -> None:
-        """Write the condition of this pod; ``since`` is its time of transition."""
+    def set_condition(self, condition: Condition, since: str, kind: str = TRANSPORT) -> None:
+        """Write a condition of this pod; ``since`` is its time of transition."""
         written = {
-            "type": TRANSPORT,
+            "type": kind,
             "status": "True" if condition.proven else "False",
             "reason": condition.reason,
             "message": condition.message[:_LONGEST_CONDITION],
             "lastTransitionTime": since,
         }
         # This kind of patch replaces only the condition of this type.
-        kind = "application/strategic-merge-patch+json"
-        self._call("PATCH", f"/pods/{self._pod}/status", {"status": {"conditions": [written]}}, kind)
+        patch = "application/strategic-merge-patch+json"
+        self._call("PATCH", f"/pods/{self._pod}/status", {"status": {"conditions": [written]}}, patch)
 
-    def add_event(self, condition: Condition, when: str) -> None:
+    def add_event(self, condition: Condition, when: str, prefix: str = "Transport") -> None:
         """Record an event of this pod."""
         event = {
             "metadata": {"generateName": f"{self._pod}-transport-"},
             "involvedObject": self._object,
             "type": "Normal" if condition.proven else "Warning",
-            "reason": f"Transport{condition.reason}",
+            "reason": f"{prefix}{condition.reason}",
             "message": condition.message[:_LONGEST_EVENT],
             "source": {"component": TRANSPORT},
             "firstTimestamp": when,

@@ -25,6 +25,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+from .._common.memory import Limits
 from .._nccl.overall import expectation, nothing_read
 from .._nccl.sources import SourceError, Sources, judge_sources
 from .._rdma.counters import SCRIPT, parse_counters
@@ -33,6 +34,7 @@ from .._sriov.physical_functions import read_int, read_link, read_text
 from .api import PodApi
 from .metrics import render
 from .nccl_files import NcclFiles, Signature, open_file
+from .node_memory import NodeMemory
 from .state import Condition, Memory, Rail, Seen, decide, unproven
 
 _ACCOUNT = Path("/var/run/secrets/gb10")
@@ -50,7 +52,10 @@ _EVENTS, _EVENTS_IN = 10, 600
 
 @dataclass(frozen=True)
 class Gate:
-    """The settings of the gate. ``pods`` are the group's pods in the order of the ranks."""
+    """The settings of the gate. ``pods`` are the group's pods in the order of the ranks.
+
+    ``memory`` are the limits of the node's memory; without them it is not watched.
+    """
 
     instance: str
     rank: int
@@ -61,17 +66,25 @@ class Gate:
     port: int
     metrics_port: int
     sysfs_root: str
+    memory: Limits | None = None
 
     @classmethod
     def parse(cls, text: str) -> Gate:
         """Return the settings from JSON."""
         given = json.loads(text)
-        return cls(**given | {"pods": tuple(given["pods"]), "rails": tuple(Rail(**rail) for rail in given["rails"])})
+        memory = Limits(**given["memory"]) if given.get("memory") else None
+        rails = tuple(Rail(**rail) for rail in given["rails"])
+        return cls(**given | {"pods": tuple(given["pods"]), "rails": rails, "memory": memory})
 
     @property
     def pod(self) -> str:
         """Return the name of the own pod."""
         return self.pods[self.rank]
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """Return the labels of all metrics."""
+        return {"instance": self.instance, "rank": str(self.rank)}
 
 
 def say(text: str) -> None:
@@ -154,10 +167,9 @@ class Watch:
             self._publish(seen.start, condition)
         finally:
             self.unsaid = not condition.proven and self._published != (seen.start, condition)
-            labels = {"instance": self.gate.instance, "rank": str(self.gate.rank)}
             age = time.time() - self._since
             links = {rail.interface: _link(rail.interface) for rail in self.gate.rails}
-            self.text = render(labels, condition, seen, age, self.gate.rails, self._counted, links)
+            self.text = render(self.gate.labels, condition, seen, age, self.gate.rails, self._counted, links)
         if failed:
             raise failed
 
@@ -266,7 +278,7 @@ class Watch:
             say(f"{condition.reason}: {condition.message}")
 
 
-def serve_metrics(watch: Watch) -> ThreadingHTTPServer:
+def serve_metrics(watch: Watch, memory: NodeMemory | None = None) -> ThreadingHTTPServer:
     """Answer Prometheus and the kubelet's probes in a thread of its own."""
 
     class Metrics(BaseHTTPRequestHandler):
@@ -282,7 +294,7 @@ def serve_metrics(watch: Watch) -> ThreadingHTTPServer:
             self.send_header("Content-Type", "text/plain; version=0.0.4")
             self.end_headers()
             if found and self.path == "/metrics":
-                self.wfile.write(watch.text.encode())
+                self.wfile.write((watch.text + (memory.text if memory else "")).encode())
 
         def log_message(self, format: str, *args: Any) -> None:
             """Log nothing: Prometheus and the kubelet ask every few seconds."""
@@ -306,13 +318,17 @@ def main() -> None:
     # Process 1 of a container ignores SIGTERM unless it has a handler.
     signal.signal(signal.SIGTERM, _stop)
     files = NcclFiles(options.nccl_logs)
-    watch = None
+    watch = memory = None
     if gate := options.gate:
         api = PodApi(_ACCOUNT, os.environ["POD_NAMESPACE"], gate.pod, os.environ["POD_UID"])
         watch = Watch(gate, NcclFiles(options.nccl_logs), api)
-        serve_metrics(watch)
+        memory = NodeMemory(gate.memory, api, gate.labels) if gate.memory else None
+        serve_metrics(watch, memory)
     while True:
         try:
+            if memory:
+                # First, because the other steps wait for processes and for other pods.
+                memory.step(time.monotonic())
             for block in files.new_lines():
                 sys.stdout.buffer.write(block)
             sys.stdout.buffer.flush()

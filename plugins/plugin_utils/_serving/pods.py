@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -66,6 +66,9 @@ class PodOptions:
     stuck_after: int = 120
     first_step_timeout: int = 1800
     memory_timeout: int = 300
+    memory_guard: bool = True
+    memory_guard_percent: Sequence[float] = (5, 4)
+    memory_guard_pressure: float = 20
     resources: Mapping[str, Any] = field(default_factory=dict)
 
 

@@ -53,8 +53,17 @@ def _gate(entry: RankPlan, plan: Plan, options: PodOptions) -> str:
             "port": plan.service.port,
             "metrics_port": metrics_port(plan),
             "sysfs_root": options.sysfs_root,
+            "memory": _memory(options),
         }
     )
+
+
+def _memory(options: PodOptions) -> dict[str, float]:
+    """Return the limits of the node's memory. Nobody could stop the group without the supervisor."""
+    if not (options.memory_guard and options.supervisor):
+        return {}
+    warn, stop = options.memory_guard_percent
+    return {"warn": warn, "stop": stop, "full": options.memory_guard_pressure}
 
 
 def _probe(path: str, **limits: int) -> dict[str, Any]:

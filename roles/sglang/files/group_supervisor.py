@@ -4,9 +4,9 @@
 """Restart all ranks of a serving group together when the head is stuck or a rank was lost.
 
 Runs in its own pod, whose RBAC permits only reading and deleting the group's pods; standard library only. If the
-process of a rank ends, the kubelet restarts it and the other ranks end by themselves within seconds. Two cases need
-this program: a frozen rank (the head answers 503 forever and never exits), and a rank that restarted without the
-others noticing.
+process of a rank ends, the kubelet restarts it and the other ranks end by themselves within seconds. Three cases need
+this program: a frozen rank (the head answers 503 forever and never exits), a rank that restarted without the others
+noticing, and a node that runs out of memory.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ from pathlib import Path
 from typing import Any
 
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+# The sidecar of a rank writes this condition of its pod.
+MEMORY, MEMORY_OUT = "gb10.cluster/memory", "MemoryOut"
 # After one rank crashes the others follow one by one, so one failure can leave a set of logs per rank.
 KEPT_SETS = 30
 SHOWN_LINES = 20
@@ -47,13 +49,17 @@ WORK = (
 
 @dataclass(frozen=True)
 class Seen:
-    """The state of one pod; ``incarnation`` changes whenever its process restarts."""
+    """The state of one pod; ``incarnation`` changes whenever its process restarts.
+
+    ``memory`` says why the group has to stop before the pod's node freezes.
+    """
 
     name: str
     started: bool = False
     running: bool = False
     incarnation: str = ""
     address: str = ""
+    memory: str = ""
 
 
 @dataclass(frozen=True)
@@ -100,6 +106,9 @@ def decide(seen: list[Seen], healthy: bool | None, memory: Memory, limits: Limit
         tokens = generated(work)
         memory.warm = memory.warm + (tokens - memory.tokens >= BUSY_TOKENS) if tokens >= memory.tokens else 0
         memory.tokens = tokens
+    for pod in seen:
+        if pod.memory and now >= memory.not_before:
+            return f"{pod.name}: {pod.memory}"
     if all(pod.started for pod in seen) and healthy:
         memory.incarnations = incarnations
         memory.stuck_since = memory.part_since = None
@@ -216,12 +225,15 @@ def read_pod(name: str, pod: dict[str, Any]) -> Seen:
     status = pod.get("status", {})
     container: dict[str, Any] = next((c for c in status.get("containerStatuses") or [] if c["name"] == "sglang"), {})
     running = "running" in container.get("state", {})
+    conditions = {one["type"]: one for one in status.get("conditions") or [] if one.get("status") == "False"}
+    memory = conditions.get(MEMORY, {})
     return Seen(
         name=name,
         started=running and bool(container.get("started")),
         running=running,
         incarnation=f"{pod['metadata']['uid']}/{container.get('restartCount', 0)}",
         address=status.get("podIP", ""),
+        memory=str(memory.get("message")) if memory.get("reason") == MEMORY_OUT else "",
     )
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import yaml
+from ansible_collections.gb10.cluster.plugins.module_utils._kube import labels
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.profile import TIMEOUTS
 
 FILE = Path(__file__).resolve().parents[4] / "roles/sglang/files/group_supervisor.py"
@@ -210,6 +211,29 @@ def test_restarts_back_off_and_a_healthy_period_resets_the_delay() -> None:
     assert run([(4, same, False), (60, same, False)], memory) == ["", ""]
     run([(200, same, True), (800, same, True)], memory)
     assert memory.restarts == 0
+
+
+def test_a_node_without_memory_stops_a_healthy_group_and_never_quickly_again() -> None:
+    memory = supervisor.Memory()
+    pressed = [*group("a"), supervisor.Seen("g-1-0", True, True, "b", "10.0.0.2", "the node runs out of memory")]
+    said = run([(0, group("a", "b"), True), (5, pressed, True)], memory)
+    assert said == ["", "g-1-0: the node runs out of memory"]
+    supervisor.acted(memory, LIMITS, 5)
+    # It also stops a group that is still loading.
+    loading = [*group("c", started=False), supervisor.Seen("g-1-0", False, True, "d", "", "the node runs out")]
+    assert run([(34, loading, None), (35, loading, None)], memory) == ["", "g-1-0: the node runs out"]
+    assert supervisor.acted(memory, LIMITS, 35) == 60
+
+
+@pytest.mark.parametrize(
+    ("status", "reason", "stops"),
+    [("False", "MemoryOut", True), ("False", "MemoryLow", False), ("True", "MemoryEnough", False)],
+)
+def test_only_the_last_step_of_the_memory_guard_stops_the_group(status: str, reason: str, stops: bool) -> None:
+    said = {"type": "gb10.cluster/memory", "status": status, "reason": reason, "message": "3 % are available"}
+    pod = {"metadata": {"uid": "u"}, "status": {"conditions": [said]}}
+    assert supervisor.read_pod("g-0-0", pod).memory == ("3 % are available" if stops else "")
+    assert (supervisor.MEMORY, supervisor.MEMORY_OUT) == (labels.MEMORY, labels.MEMORY_OUT)
 
 
 @pytest.mark.parametrize("leaving", [True, False])

@@ -178,6 +178,16 @@ def test_a_rank_whose_transport_is_not_proven_says_why(reason: str, gates: bool,
     assert (rank.trouble, rank.hopeless) == ("transport: NCCL transport socket", hopeless)
 
 
+def test_a_node_without_memory_is_named_before_its_transport() -> None:
+    waiting = pod(0, ready=False, started=True)
+    said = [("memory", "MemoryOut", "3 % are available"), ("transport", "NotProven", "nothing yet")]
+    waiting["status"]["conditions"] += [
+        {"type": f"gb10.cluster/{kind}", "status": "False", "reason": why, "message": text} for kind, why, text in said
+    ]
+    (rank,) = status.read_group([waiting], [], 1).ranks
+    assert (rank.trouble, rank.hopeless) == ("memory: 3 % are available", False)
+
+
 def test_a_gate_without_a_condition_names_the_log_that_says_why() -> None:
     waiting = pod(0, ready=False, started=True)
     waiting["status"]["conditions"][0]["reason"] = "ReadinessGatesNotReady"

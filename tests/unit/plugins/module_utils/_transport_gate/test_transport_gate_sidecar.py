@@ -448,11 +448,14 @@ def test_probes_and_metrics_fail_while_the_sidecar_hangs_or_the_api_does_not_kno
 def test_prometheus_gets_the_metrics_and_nothing_else(rank: Rank, monkeypatch: pytest.MonkeyPatch) -> None:
     rank.nccl("1")
     rank.step()
-    server = sidecar.serve_metrics(rank.watch)
+    memory = sidecar.NodeMemory(sidecar.Limits(), rank.api, rank.watch.gate.labels)  # type: ignore[arg-type]
+    memory.text = "gb10_memory_step 0"
+    server = sidecar.serve_metrics(rank.watch, memory)
     try:
         url = f"http://127.0.0.1:{server.server_address[1]}"
         with urllib.request.urlopen(f"{url}/metrics", timeout=5) as answer:
-            assert b"gb10_transport_proven" in answer.read()
+            said = answer.read()
+        assert b"gb10_transport_proven" in said and said.endswith(b"gb10_memory_step 0")
         with pytest.raises(HTTPError, match="404"):
             urllib.request.urlopen(f"{url}/token", timeout=5)
         # A client that asks nothing is sent away.

@@ -9,6 +9,7 @@ import json
 from typing import Any
 
 import pytest
+from ansible_collections.gb10.cluster.plugins.module_utils._common.memory import Limits
 from ansible_collections.gb10.cluster.plugins.module_utils._kube import labels, workloads
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.expectation import Expectation
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.overall import expectation
@@ -203,6 +204,12 @@ def test_the_sidecar_knows_what_its_rank_has_to_prove() -> None:
         networks=("IB", "IBext*"), ranks=1, nodes=4, min_devices=2, complete=True
     )
     assert not sidecar_settings(rendered(transport="socket"), 0).rdma
+
+
+def test_the_memory_is_watched_only_if_somebody_can_stop_the_group() -> None:
+    assert sidecar_settings(rendered(), 1).memory == Limits(warn=5, stop=4, full=20)
+    for options in (pods.PodOptions(memory_guard=False), pods.PodOptions(supervisor=False)):
+        assert sidecar_settings(rendered(options), 1).memory is None
 
 
 def test_the_sidecars_may_write_the_status_of_their_group_s_pods_and_events_and_nothing_else() -> None:
