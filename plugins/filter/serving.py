@@ -11,15 +11,17 @@ from ansible_collections.gb10.cluster.plugins.module_utils._common import findin
 from ansible_collections.gb10.cluster.plugins.module_utils._kube import group_status
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.node_room import Room
 from ansible_collections.gb10.cluster.plugins.plugin_utils._paths import PROFILES
-from ansible_collections.gb10.cluster.plugins.plugin_utils._serving import compare, obstacles
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serving import compare, obstacles, rights
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.model import Plan, instance_name
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.catalogue import load_history
 
 
-def serving_obstacles(plan: dict[str, Any], nads: list[dict[str, Any]], rooms: list[dict[str, Any]]) -> str:
+def serving_obstacles(
+    plan: dict[str, Any], nads: list[dict[str, Any]], rooms: list[dict[str, Any]], unread: list[str] | None = None
+) -> str:
     """Return what would prevent the plan's pods from starting, one line each, or an empty string."""
     return findings.format_findings(
-        obstacles.obstacles(Plan.from_dict(plan), nads, [Room.from_dict(room) for room in rooms])
+        obstacles.obstacles(Plan.from_dict(plan), nads, [Room.from_dict(room) for room in rooms], unread or ())
     )
 
 
@@ -27,6 +29,14 @@ def serving_differences(plan: dict[str, Any], info: dict[str, Any]) -> list[str]
     """Return the settings that the running head reports with other values than the plan gave it."""
     history = load_history(PROFILES / "catalogue")
     return compare.differences(plan["ranks"][0]["argv"], info, plan["sglang_version"], history)
+
+
+def serving_rights(
+    objects: list[dict[str, Any]], plan: dict[str, Any], secret: bool, subjects: list[dict[str, str]]
+) -> str:
+    """Return the Roles and bindings that a user needs for a group of these objects, as YAML."""
+    namespace, instance = plan["namespace"], plan["instance"]
+    return rights.manifest(rights.needed(objects, namespace, instance, secret), namespace, instance, subjects)
 
 
 class FilterModule:
@@ -38,5 +48,6 @@ class FilterModule:
             "serving_unknown": group_status.unknown_group,
             "serving_differences": serving_differences,
             "serving_obstacles": serving_obstacles,
+            "serving_rights": serving_rights,
             "serving_holders": group_status.holders,
         }

@@ -14,9 +14,10 @@ description:
     node pulls it, so the registries and credentials of the nodes apply. Nodes that report the image already get no pod.
   - Shows at least every 30 seconds what each node waits for.
   - An image name without a digest is pinned on first use. The digest that the first node has is recorded in the
-    ConfigMap C(gb10-images) of the namespace C(kube-system). It is required of all other nodes and of every later run.
+    ConfigMap C(gb10-images) of O(namespace). It is required of all other nodes and of every later run.
   - A node with another digest is refused with both values and with the command that accepts the new one.
   - An image that was imported from a file has no digest of a registry. Its image id is recorded and compared instead.
+  - A kubeconfig that may not list nodes is enough if O(nodes) names them. Every node then gets a pod.
 author: The gb10.cluster authors (@gb10)
 requirements:
   - kubernetes
@@ -32,6 +33,16 @@ attributes:
     description: Only recording a digest counts as a change.
     support: full
 options:
+  namespace:
+    description: Namespace of the pods and of the ConfigMap.
+    type: str
+    required: true
+  host_network:
+    description:
+      - Run the pods in the network of the host, where no CNI plugin has to work yet.
+      - The Pod Security levels baseline and restricted forbid it.
+    type: bool
+    default: false
   image:
     description: Name of the image. A name with a digest is pulled and not recorded.
     type: str
@@ -62,6 +73,7 @@ EXAMPLES = r"""
   gb10.cluster.image_pull:
     kubeconfig: ~/.kube/config
     context: gb10
+    namespace: gb10-serving
     image: docker.io/lmsysorg/sglang:v0.5.14
     nodes: [spark1, spark2]
   delegate_to: localhost
@@ -98,7 +110,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._kube.pod_state impor
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.slices import PROGRESS_SPEC, Slice, poll
 
 POLL_SECONDS = 2
-NAMESPACE = "kube-system"
+FORBIDDEN = 403
 RECORD = "gb10-images"
 
 
@@ -107,17 +119,27 @@ class Pull:
 
     def __init__(self, cluster: Cluster, options: dict[str, Any]) -> None:
         self._cluster, self._options, self.image = cluster, options, options["image"]
-        recorded = cluster.config_map(NAMESPACE, RECORD).get(images.record_key(self.image), "")
+        self._namespace = options["namespace"]
+        recorded = cluster.config_map(self._namespace, RECORD).get(images.record_key(self.image), "")
         self.pinned = images.digest_in(self.image) or recorded
         self.name = images.reference(self.image, self.pinned)
-        nodes = {images.host_of(node): node for node in cluster.nodes()}
+        nodes = {images.host_of(node): node for node in self._known_nodes()}
         self.absent = [host for host in options["nodes"] if host not in nodes]
         self.nodes = {host: nodes[host] for host in options["nodes"] or sorted(nodes) if host in nodes}
         self.found: dict[str, str] = {}
 
+    def _known_nodes(self) -> list[dict[str, Any]]:
+        """Return the nodes; only their names if the cluster may not be asked and the options name them."""
+        try:
+            return self._cluster.nodes()
+        except ClusterError as error:
+            if error.status != FORBIDDEN or not self._options["nodes"]:
+                raise
+        return [{"metadata": {"name": host}} for host in self._options["nodes"]]
+
     def pods(self) -> dict[str, dict[str, Any]]:
         """Return the pods that pull the image, by the node's name."""
-        found = self._cluster.pods(NAMESPACE, images.selector(self.name))
+        found = self._cluster.pods(self._namespace, images.selector(self.name))
         return {pod["spec"]["nodeSelector"][images.HOSTNAME]: pod for pod in found}
 
     def look(self) -> bool:
@@ -127,25 +149,25 @@ class Pull:
             if digest := images.held(node, self.image, self.pinned) or images.pulled(pods.get(host, {})):
                 self.found[host] = digest
             elif host not in pods:
-                policy, command = self._options["pull_policy"], self._options["command"]
-                self._cluster.create_pod(NAMESPACE, images.pull_pod(self.name, host, policy, command))
+                words = (self._options[key] for key in ("pull_policy", "command", "host_network"))
+                self._cluster.create_pod(self._namespace, images.pull_pod(self.name, host, *words))
         return len(self.found) == len(self.nodes)
 
     def waiting(self) -> list[str]:
         """Return what each node without the image waits for."""
-        pods, events = self.pods(), self._cluster.events(NAMESPACE)
+        pods, events = self.pods(), self._cluster.events(self._namespace)
         return [f"  {pod_line(pod, events)}" for host, pod in pods.items() if host not in self.found]
 
     def warnings(self) -> list[str]:
         """Return the newest Warning events of the pods that pull."""
         uids = {pod["metadata"]["uid"] for pod in self.pods().values()}
-        events = self._cluster.warnings(NAMESPACE)
+        events = self._cluster.warnings(self._namespace)
         return latest_warnings(event for event in events if event.get("involvedObject", {}).get("uid") in uids)
 
     def finish(self) -> None:
         """Delete the pods."""
         for pod in self.pods().values():
-            self._cluster.delete_pod(NAMESPACE, pod["metadata"]["name"])
+            self._cluster.delete_pod(self._namespace, pod["metadata"]["name"])
 
     def mismatch(self, wanted: str) -> list[str]:
         """Return the message about nodes with another digest; empty if all have the wanted one."""
@@ -165,14 +187,14 @@ class Pull:
         if not self.pinned or images.digest_in(self.image):
             return []
         patch = json.dumps({"data": {images.record_key(self.image): None}}, separators=(",", ":"))
-        command = f"kubectl -n {NAMESPACE} patch configmap {RECORD} --type merge -p '{patch}'"
+        command = f"kubectl -n {self._namespace} patch configmap {RECORD} --type merge -p '{patch}'"
         return [f"{self.pinned} was recorded on first use. To accept what {self.image} is now, run {command}"]
 
     def record(self, digest: str) -> bool:
         """Record the digest of the first use; return whether it was recorded now."""
         if self.pinned:
             return False
-        self._cluster.add_to_config_map(NAMESPACE, RECORD, {images.record_key(self.image): digest})
+        self._cluster.add_to_config_map(self._namespace, RECORD, {images.record_key(self.image): digest})
         return True
 
 
@@ -180,6 +202,8 @@ def main() -> None:
     module = AnsibleModule(
         argument_spec={
             **CLUSTER_SPEC,
+            "namespace": {"type": "str", "required": True},
+            "host_network": {"type": "bool", "default": False},
             "image": {"type": "str", "required": True},
             "nodes": {"type": "list", "elements": "str", "default": []},
             "pull_policy": {"type": "str", "choices": ["Always", "IfNotPresent", "Never"], "default": "IfNotPresent"},

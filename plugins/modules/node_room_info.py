@@ -14,11 +14,16 @@ description:
     offers (GPUs, RDMA devices, VFs), and which pods hold them.
   - Pods that have ended or are being deleted do not count.
   - Returns no other data of the pods, in particular not their environment.
+  - With O(optional), a kubeconfig that may not list nodes or the pods of all namespaces is no error.
 author: The gb10.cluster authors (@gb10)
 requirements:
   - kubernetes
 extends_documentation_fragment: [gb10.cluster.cluster, gb10.cluster.readonly]
 options:
+  optional:
+    description: Return in RV(unread) what the kubeconfig may not read, instead of failing.
+    type: bool
+    default: false
   wanted:
     description:
       - Nodes to wait for, by their label kubernetes.io/hostname, each with the smallest number of every device that it
@@ -51,13 +56,21 @@ nodes:
   returned: always
   type: list
   elements: dict
+unread:
+  description:
+    - What the kubeconfig may not read, V(nodes) or V(pods). Without nodes the result has none; without pods it has no
+      C(holders).
+  returned: always
+  type: list
+  elements: str
 msg:
-  description: The pods that hold devices, one line per pod.
+  description: The pods that hold devices, one line per pod; before them what could not be read.
   returned: always
   type: str
 """
 
 import time
+from collections.abc import Callable
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
@@ -66,30 +79,57 @@ from ansible_collections.gb10.cluster.plugins.module_utils._kube.kubeconfig impo
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.node_room import Room, able, rooms
 
 POLL_SECONDS = 5
+FORBIDDEN = 403
+UNREAD = {
+    "nodes": "The kubeconfig may not list nodes. Not checked: whether they are ready and offer the devices.",
+    "pods": "The kubeconfig may not list the pods of all namespaces. Not checked: whether other pods hold the devices.",
+}
 
 
-def read_rooms(cluster: Cluster) -> list[Room]:
-    """Return the devices of the nodes and their holders; raise ClusterError, or ValueError for an invalid quantity."""
-    return rooms(cluster.nodes(), cluster.all_pods())
+class Reader:
+    """Reads nodes and pods; ``unread`` names what the API refused, if that is ``optional``."""
+
+    def __init__(self, cluster: Cluster, optional: bool) -> None:
+        self._cluster, self._optional = cluster, optional
+        self.unread: list[str] = []
+
+    def rooms(self) -> list[Room]:
+        """Return the nodes' devices and their holders; raise ClusterError, or ValueError for an invalid quantity."""
+        self.unread = []
+        nodes = self._try("nodes", self._cluster.nodes)
+        return rooms(nodes, self._try("pods", self._cluster.all_pods))
+
+    def _try(self, what: str, read: Callable[[], list[dict[str, Any]]]) -> list[dict[str, Any]]:
+        try:
+            return read()
+        except ClusterError as error:
+            if error.status != FORBIDDEN or not self._optional:
+                raise
+        self.unread.append(what)
+        return []
 
 
-def wait(cluster: Cluster, wanted: dict[str, dict[str, int]], timeout: int) -> list[Room]:
+def wait(reader: Reader, wanted: dict[str, dict[str, int]], timeout: int) -> list[Room]:
     """Return the nodes once the wanted ones are ready and offer their devices, or when the time is over."""
     deadline = time.monotonic() + timeout
     while True:
-        found = read_rooms(cluster)
-        if able(found, wanted) or time.monotonic() >= deadline:
+        found = reader.rooms()
+        if able(found, wanted) or "nodes" in reader.unread or time.monotonic() >= deadline:
             return found
         time.sleep(POLL_SECONDS)
 
 
-def message(found: list[Room]) -> str:
-    """Return one line for every pod that holds a device."""
+def message(found: list[Room], unread: list[str]) -> str:
+    """Return one line for everything that could not be read, and for every pod that holds a device."""
+    lines = [UNREAD[what] for what in unread]
     return "\n".join(
-        f"{room.node}: {holder.namespace}/{holder.pod} holds"
-        f" {', '.join(f'{count} {name}' for name, count in sorted(holder.resources.items()))}"
-        for room in found
-        for holder in room.holders
+        lines
+        + [
+            f"{room.node}: {holder.namespace}/{holder.pod} holds"
+            f" {', '.join(f'{count} {name}' for name, count in sorted(holder.resources.items()))}"
+            for room in found
+            for holder in room.holders
+        ]
     )
 
 
@@ -97,20 +137,22 @@ def main() -> None:
     module = AnsibleModule(
         argument_spec={
             **CLUSTER_SPEC,
+            "optional": {"type": "bool", "default": False},
             "wanted": {"type": "dict", "default": {}},
             "wait_timeout": {"type": "int", "default": 0},
         },
         supports_check_mode=True,
     )
-    result: dict[str, Any] = {"changed": False, "nodes": [], "msg": ""}
+    result: dict[str, Any] = {"changed": False, "nodes": [], "unread": [], "msg": ""}
     options = module.params
     try:
-        cluster = Cluster(options["kubeconfig"], options["context"])
-        found = wait(cluster, options["wanted"], options["wait_timeout"])
+        reader = Reader(Cluster(options["kubeconfig"], options["context"]), options["optional"])
+        found = wait(reader, options["wanted"], options["wait_timeout"])
     except (ClusterError, ValueError) as error:
         result["msg"] = str(error)
         module.fail_json(**result)
-    module.exit_json(**(result | {"nodes": [room.as_dict() for room in found], "msg": message(found)}))
+    result |= {"nodes": [room.as_dict() for room in found], "unread": reader.unread}
+    module.exit_json(**(result | {"msg": message(found, reader.unread)}))
 
 
 if __name__ == "__main__":

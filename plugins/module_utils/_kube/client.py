@@ -25,6 +25,7 @@ Json = dict[str, Any]
 
 # Seconds that connecting to the API, and its answer to a list request, may take.
 _TIMEOUT = (5, 60)
+_FORBIDDEN = 403
 _REMEDIES = {
     0: "Check that the API server runs and that this machine reaches it: kubectl cluster-info",
     401: "Renew the credentials in the kubeconfig; playbook kubernetes writes them again",
@@ -51,7 +52,10 @@ class Ran(NamedTuple):
 
 @contextmanager
 def explained(what: str) -> Iterator[None]:
-    """Convert the client's exceptions to ClusterError, without headers and bodies; ``what`` is a verb phrase."""
+    """Convert the client's exceptions to ClusterError, without headers; ``what`` is a verb phrase.
+
+    Of the API's answer, only the message about a missing right is quoted.
+    """
     try:
         yield
     except kubernetes.config.ConfigException as error:
@@ -62,9 +66,19 @@ def explained(what: str) -> Iterator[None]:
         found = re.match(r"Handshake status (\d+) ([\w ]+)", str(error.reason or ""))
         status, reason = (int(found[1]), found[2]) if found else (error.status or 0, error.reason)
         text = f"can't {what} ({f'{status}: ' if status else ''}{_first_line(reason)})"
+        if status == _FORBIDDEN:
+            text = f"{text}: {_message(error.body)}".removesuffix(": ")
         raise ClusterError(f"{text}. {_REMEDIES.get(status, 'Look at the log of the API server')}", status) from error
     except (OSError, ValueError, urllib3.exceptions.HTTPError) as error:
         raise ClusterError(f"can't {what}: {type(error).__name__}: {_first_line(error)}. {_REMEDIES[0]}") from error
+
+
+def _message(body: object) -> str:
+    """Return the message in the API's answer; for a missing right it names verb, resource and namespace."""
+    try:
+        return _first_line(json.loads(str(body.decode() if isinstance(body, bytes) else body))["message"])
+    except (ValueError, KeyError, TypeError):
+        return ""
 
 
 def _first_line(error: object) -> str:

@@ -71,8 +71,22 @@ def selector(name: str) -> str:
     return f"{PULL}={_hash(name)}"
 
 
-def pull_pod(name: str, host: str, pull_policy: str, command: Sequence[str]) -> dict[str, Any]:
-    """Return a pod that makes a node pull an image. It needs no network attachment and runs on tainted nodes too."""
+def pull_pod(
+    name: str, host: str, pull_policy: str, command: Sequence[str], host_network: bool = False
+) -> dict[str, Any]:
+    """Return a pod that makes a node pull an image. It needs no network attachment and runs on tainted nodes too.
+
+    The Pod Security level restricted admits it, unless it uses the network of the host.
+    """
+    container = {
+        "name": "pull",
+        "image": name,
+        "imagePullPolicy": pull_policy,
+        "command": list(command),
+        # A quota of the namespace admits only pods with requests and limits.
+        "resources": {"requests": {"cpu": "10m", "memory": "32Mi"}, "limits": {"cpu": "1", "memory": "512Mi"}},
+        "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+    }
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -80,12 +94,17 @@ def pull_pod(name: str, host: str, pull_policy: str, command: Sequence[str]) -> 
         "spec": {
             "nodeSelector": {HOSTNAME: host},
             "tolerations": [{"operator": "Exists"}],
-            "hostNetwork": True,
+            **({"hostNetwork": True} if host_network else {}),
             "restartPolicy": "Never",
             "automountServiceAccountToken": False,
             "enableServiceLinks": False,
             "terminationGracePeriodSeconds": 0,
-            "containers": [{"name": "pull", "image": name, "imagePullPolicy": pull_policy, "command": list(command)}],
+            "securityContext": {
+                "runAsUser": 1000,
+                "runAsNonRoot": True,
+                "seccompProfile": {"type": "RuntimeDefault"},
+            },
+            "containers": [container],
         },
     }
 

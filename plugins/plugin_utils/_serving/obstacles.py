@@ -13,17 +13,22 @@ from ansible_collections.gb10.cluster.plugins.module_utils._kube.node_room impor
 from .model import Plan, RankPlan
 
 
-def obstacles(plan: Plan, nads: Iterable[Mapping[str, Any]], rooms: Iterable[Room]) -> list[Finding]:
+def obstacles(
+    plan: Plan, nads: Iterable[Mapping[str, Any]], rooms: Iterable[Room], unread: Iterable[str] = ()
+) -> list[Finding]:
     """Return an error for everything in the cluster that prevents a rank of ``plan`` from starting on its node.
 
     ``nads`` are the NetworkAttachmentDefinitions of the plan's namespace, ``rooms`` the nodes as module node_room_info
-    returns them. Pods of the same group are no obstacle: they stop before the new ones start.
+    returns them; ``unread`` may contain ``nodes``, and then they are not judged. Pods of the same group are no
+    obstacle: they stop before the new ones start.
     """
     present = {nad["metadata"]["name"] for nad in nads}
     by_host = {room.host: room for room in rooms}
     found: list[Finding] = []
     for entry in plan.ranks:
         found += _missing_nads(entry, plan.namespace, present)
+        if "nodes" in unread:
+            continue
         room = by_host.get(entry.node)
         found += [_absent(entry)] if room is None else [*_closed(entry, room), *_shortages(entry, room, plan)]
     return found

@@ -24,7 +24,7 @@ PLACES: list[tuple[str, Place, str]] = [
     (r"inventory_new", "elsewhere", "tests/lab/test_discover.py types it with the addresses of its labs"),
     (r"monitoring\.yml$", "elsewhere", "needs the Prometheus operator: tests/lab/test_monitoring.py"),
     (r"latency\.yml", "elsewhere", "measures with PyTorch, which the lab's image lacks"),
-    (r"scripts/|plan\.yml|profile_new", "unit", ""),
+    (r"scripts/|plan\.yml|profile_new|cluster\.rights", "unit", ""),
     (r"gb10\.cluster\.sweep ", "elsewhere", "takes hours: tests/lab/test_sweep.py runs two cells"),
     (r"^ansible-playbook|^kubectl|^curl", "lab", ""),
 ]  # fmt: skip

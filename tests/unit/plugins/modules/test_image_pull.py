@@ -31,7 +31,11 @@ class Cluster:
     def __init__(self, _kubeconfig: str, _context: str) -> None:
         pass
 
+    secret: bool
+
     def nodes(self) -> list[Json]:
+        if self.secret:
+            raise image_pull.ClusterError("can't list the nodes (403: Forbidden)", 403)
         names = {host: self.held.get(host, []) for host in ("spark1", "spark2")}
         return [{"metadata": {"name": host}, "status": {"images": [{"names": held}]}} for host, held in names.items()]
 
@@ -81,7 +85,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
     monkeypatch.setattr(time, "sleep", lambda seconds: now.__setitem__(0, now[0] + seconds))
     monkeypatch.setattr(image_pull, "Cluster", Cluster)
-    fresh: dict[str, Any] = {"held": {}, "record": {}, "made": {}, "deleted": []}
+    fresh: dict[str, Any] = {"secret": False, "held": {}, "record": {}, "made": {}, "deleted": []}
     for name, value in fresh.items():
         monkeypatch.setattr(Cluster, name, value, raising=False)
     pulled = dict.fromkeys(("spark1", "spark2"), f"{REPO}@{OLD}")
@@ -89,7 +93,9 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def pull(capsys: Capture, image: str = TAG, **more: Any) -> tuple[int, Json]:
-    return run_module(image_pull, capsys, **{"kubeconfig": "/k", "context": "gb10", "image": image} | more)
+    return run_module(
+        image_pull, capsys, **{"kubeconfig": "/k", "context": "gb10", "namespace": "models", "image": image} | more
+    )
 
 
 def test_the_first_use_pins_the_digest_and_a_second_run_changes_nothing(capsys: Capture) -> None:
@@ -165,3 +171,24 @@ def test_check_mode_pulls_nothing(capsys: Capture) -> None:
 
 def test_an_unknown_node_is_named(capsys: Capture) -> None:
     assert "no node spark9" in pull(capsys, nodes=["spark9"])[1]["msg"]
+
+
+def test_pods_are_restricted_and_use_the_host_s_network_only_where_asked(capsys: Capture) -> None:
+    Cluster.registry["spark2"] = None
+    pull(capsys)
+    for pod in Cluster.made.values():
+        assert "hostNetwork" not in pod["spec"]
+        assert pod["spec"]["securityContext"]["runAsNonRoot"] is True
+        (container,) = pod["spec"]["containers"]
+        assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+    Cluster.made = {}
+    pull(capsys, host_network=True)
+    assert all(pod["spec"]["hostNetwork"] for pod in Cluster.made.values())
+
+
+def test_named_nodes_need_no_right_to_list_them(capsys: Capture) -> None:
+    Cluster.secret = True
+    status, result = pull(capsys, nodes=["spark1", "spark2"])
+    assert (status, result["image"]) == (0, f"{TAG}@{OLD}")
+    status, result = pull(capsys)
+    assert (status, "403: Forbidden" in result["msg"]) == (1, True)

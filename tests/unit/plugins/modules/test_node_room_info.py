@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import kubernetes
 import pytest
 from ansible.module_utils.testing import patch_module_args
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.node_room import Holder, Room
@@ -23,7 +24,9 @@ class Cluster:
     def __init__(self) -> None:
         self.looks = 0
 
-    def read(self, _cluster: Any) -> list[Room]:
+    unread: tuple[str, ...] = ()
+
+    def rooms(self) -> list[Room]:
         self.looks += 1
         trouble = "" if self.looks > 2 else "kubelet stopped posting"
         return [Room("node-a", "spark1", trouble, False, GPU if self.looks > 4 else {}, [])]
@@ -48,24 +51,20 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
     ids=["nothing wanted", "ready", "with its devices", "no time", "too little time", "absent"],
 )
-def test_it_waits_for_nodes_that_restart(
-    monkeypatch: pytest.MonkeyPatch, wanted: dict[str, dict[str, int]], timeout: int, looks: int
-) -> None:
+def test_it_waits_for_nodes_that_restart(wanted: dict[str, dict[str, int]], timeout: int, looks: int) -> None:
     cluster = Cluster()
-    monkeypatch.setattr(node_room_info, "read_rooms", cluster.read)
-    node_room_info.wait(Any, wanted, timeout)
+    node_room_info.wait(cluster, wanted, timeout)
     assert cluster.looks == looks
 
 
-def test_devices_that_pods_hold_do_not_prolong_the_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_devices_that_pods_hold_do_not_prolong_the_wait() -> None:
     class Full(Cluster):
-        def read(self, _cluster: Any) -> list[Room]:
+        def rooms(self) -> list[Room]:
             self.looks += 1
             return [Room("spark1", "spark1", "", True, GPU, [Holder("gb10-serving", "one-0-0", "one", GPU)])]
 
     cluster = Full()
-    monkeypatch.setattr(node_room_info, "read_rooms", cluster.read)
-    node_room_info.wait(Any, {"spark1": GPU}, 60)
+    node_room_info.wait(cluster, {"spark1": GPU}, 60)
     assert cluster.looks == 1
 
 
@@ -78,14 +77,14 @@ def test_every_holder_is_a_line() -> None:
         Room("spark1", "spark1", "", False, {"nvidia.com/gpu": 2}, holders),
         Room("spark2", "spark2", "", False, {}, []),
     ]
-    assert node_room_info.message(found).splitlines() == [
+    assert node_room_info.message(found, []).splitlines() == [
         "spark1: gb10-serving/one-0-0 holds 1 nvidia.com/gpu, 1 rdma/gb10",
         "spark1: notebooks/jupyter holds 1 nvidia.com/gpu",
     ]
 
 
-def run(capsys: pytest.CaptureFixture[str]) -> tuple[int, dict[str, Any]]:
-    with patch_module_args({"kubeconfig": "/none", "context": "gb10"}), pytest.raises(SystemExit) as stop:
+def run(capsys: pytest.CaptureFixture[str], **options: Any) -> tuple[int, dict[str, Any]]:
+    with patch_module_args({"kubeconfig": "/none", "context": "gb10"} | options), pytest.raises(SystemExit) as stop:
         node_room_info.main()
     return int(stop.value.code or 0), json.loads(capsys.readouterr().out)
 
@@ -112,3 +111,32 @@ def test_an_api_that_does_not_answer_fails(capsys: pytest.CaptureFixture[str]) -
     status, result = run(capsys)
     assert (status, result["nodes"]) == (1, [])
     assert result["msg"].startswith("can't use context gb10 of kubeconfig /none")
+
+
+@pytest.mark.parametrize(
+    ("refused", "unread", "nodes"),
+    [
+        (("list_node", "list_pod_for_all_namespaces"), ["nodes", "pods"], 0),
+        (("list_pod_for_all_namespaces",), ["pods"], 1),
+    ],
+)
+def test_what_may_not_be_read_is_named_and_fails_only_where_it_is_required(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    refused: tuple[str, ...],
+    unread: list[str],
+    nodes: int,
+) -> None:
+    api = FakeApi(nodes=[{"metadata": {"name": "spark1"}, "status": {}}])
+    api.install(monkeypatch)
+
+    def refuse(**_options: Any) -> None:
+        raise kubernetes.client.ApiException(status=403, reason="Forbidden")
+
+    for name in refused:
+        monkeypatch.setattr(api, name, refuse)
+    status, result = run(capsys, optional=True, wanted={"spark1": {"nvidia.com/gpu": 1}})
+    assert (status, result["unread"], len(result["nodes"])) == (0, unread, nodes)
+    assert [node_room_info.UNREAD[what] for what in unread] == result["msg"].splitlines()
+    status, result = run(capsys)
+    assert (status, "403: Forbidden" in result["msg"]) == (1, True)

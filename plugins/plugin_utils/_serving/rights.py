@@ -1,0 +1,186 @@
+# Copyright: The gb10.cluster authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The Kubernetes rights that serving, proving and stopping a group need. Private to the collection.
+
+They follow from the requests of the code and from the objects of the group. A test compares them with the tasks of the
+roles and with the methods of ``Cluster`` that the modules call.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+# The verbs of the requests that kubernetes.core sends for a task: it reads an object before it applies or deletes it,
+# and it lists what it deletes by labels.
+APPLY = ("create", "get", "patch")
+CHANGE = ("get", "patch")
+DELETE = ("delete", "get")
+DELETE_ALL = ("delete", "get", "list")
+EXEC = ("create", "get")
+
+# The service account that gets the rights if nobody else is named.
+DEPLOYER = "gb10-deployer"
+_RBAC = "rbac.authorization.k8s.io"
+_NETWORKS = "networking.k8s.io"
+_SETS = "leaderworkerset.x-k8s.io"
+# {kind: (API group, resource)} of the objects that a group may have
+RESOURCES = {
+    "ConfigMap": ("", "configmaps"),
+    "Deployment": ("apps", "deployments"),
+    "Ingress": (_NETWORKS, "ingresses"),
+    "LeaderWorkerSet": (_SETS, "leaderworkersets"),
+    "NetworkPolicy": (_NETWORKS, "networkpolicies"),
+    "PersistentVolume": ("", "persistentvolumes"),
+    "PersistentVolumeClaim": ("", "persistentvolumeclaims"),
+    "Role": (_RBAC, "roles"),
+    "RoleBinding": (_RBAC, "rolebindings"),
+    "Service": ("", "services"),
+    "ServiceAccount": ("", "serviceaccounts"),
+    "StatefulSet": ("apps", "statefulsets"),
+}
+
+
+@dataclass(frozen=True)
+class Right:
+    """Verbs on a resource, for the objects called ``names`` or for all; ``why`` is what they are needed for."""
+
+    group: str
+    resource: str
+    verbs: tuple[str, ...]
+    why: str
+    names: tuple[str, ...] = ()
+
+    def as_rule(self) -> dict[str, Any]:
+        """Return the rule of a Role."""
+        names = {"resourceNames": list(self.names)} if self.names else {}
+        return {"apiGroups": [self.group], "resources": [self.resource], **names, "verbs": list(self.verbs)}
+
+
+@dataclass(frozen=True)
+class Rights:
+    """What a user needs: in the namespace, on volumes of the cluster, and only for better messages."""
+
+    namespaced: list[Right]
+    volumes: list[Right]
+    optional: list[Right]
+
+
+def needed(objects: Iterable[Mapping[str, Any]], namespace: str, instance: str, secret: bool) -> Rights:
+    """Return the rights for a group of these ``objects``; ``secret`` tells whether it has a token in a Secret."""
+    known = [item for item in objects if item["kind"] != "Secret"]
+    found = [*_always(namespace, f"{instance}-secrets"), *_of_objects(known)]
+    if secret:
+        found.append(Right("", "secrets", ("patch",), "write the token", (f"{instance}-secrets",)))
+        found.append(Right("", "secrets", ("create",), "write the token"))
+    volumes = [item for item in known if item["kind"] == "PersistentVolume"]
+    why = "offer directories of the nodes to pods that may not mount them by path"
+    return Rights(
+        _merged([*found, *_granted(known)]),
+        [Right("", "persistentvolumes", tuple(sorted({*APPLY, *DELETE_ALL})), why)] if volumes else [],
+        [
+            Right(
+                "", "nodes", ("list",), "name nodes that are not ready or have no free devices, before anything stops"
+            ),
+            Right("", "pods", ("list",), "name the pods that hold these devices"),
+        ],
+    )
+
+
+def _always(namespace: str, secret: str) -> Iterator[Right]:
+    yield Right("", "namespaces", ("get",), "check that the namespace exists", (namespace,))
+    nads = ("k8s.cni.cncf.io", "network-attachment-definitions")
+    yield Right(*nads, ("list",), "check that the networks of the ranks exist")
+    yield Right("", "pods", ("create", "delete", "list"), "pull the image on every node, and read the ranks' state")
+    yield Right("", "pods/log", ("get",), "quote the logs of ranks, and prove their transport")
+    yield Right("", "pods/exec", EXEC, "prove the transport, and ask the server for its settings")
+    yield Right("", "events", ("list",), "say why a pod does not start")
+    yield Right("", "configmaps", APPLY, "record the digest of the image")
+    yield Right("", "secrets", DELETE, "delete the token", (secret,))
+    yield Right("", "persistentvolumeclaims", ("list",), "find the volumes of the group")
+    yield Right(*RESOURCES["Deployment"], CHANGE, "tell a gateway which groups are served")
+    stopped = ("StatefulSet", "LeaderWorkerSet", "Deployment", "RoleBinding", "Role", "Ingress", "NetworkPolicy")
+    for kind in (*stopped, "Service", "ConfigMap", "ServiceAccount"):
+        yield Right(*RESOURCES[kind], DELETE_ALL, "find and stop the group")
+
+
+def _of_objects(objects: Iterable[Mapping[str, Any]]) -> Iterator[Right]:
+    for kind in dict.fromkeys(item["kind"] for item in objects):
+        if kind == "PersistentVolume":
+            continue
+        yield Right(*RESOURCES[kind], APPLY, "start the group")
+        if kind == "PersistentVolumeClaim":
+            yield Right(*RESOURCES[kind], DELETE_ALL, "find and stop the group")
+
+
+def _granted(objects: Iterable[Mapping[str, Any]]) -> Iterator[Right]:
+    """Yield the rights of the group's own Roles: Kubernetes lets nobody grant a right that he does not have."""
+    for item in objects:
+        for rule in item.get("rules") or ():
+            for group in rule["apiGroups"]:
+                for resource in rule["resources"]:
+                    names = tuple(rule.get("resourceNames") or ())
+                    why = "grant it to the group's own pods"
+                    yield Right(group, resource, tuple(rule["verbs"]), why, names)
+
+
+def _merged(rights: Iterable[Right]) -> list[Right]:
+    """Return one right per resource and names. A right for all objects contains those for named ones."""
+    listed = list(rights)
+    general: dict[tuple[str, str], set[str]] = {}
+    for right in listed:
+        if not right.names:
+            general.setdefault((right.group, right.resource), set()).update(right.verbs)
+    verbs: dict[tuple[str, str, tuple[str, ...]], set[str]] = {}
+    reasons: dict[tuple[str, str, tuple[str, ...]], list[str]] = {}
+    for right in listed:
+        own = set(right.verbs) - (general.get((right.group, right.resource), set()) if right.names else set())
+        if own:
+            key = (right.group, right.resource, right.names)
+            verbs.setdefault(key, set()).update(own)
+            reasons.setdefault(key, []).append(right.why)
+    return [
+        Right(group, resource, tuple(sorted(verbs[group, resource, names])), "; ".join(dict.fromkeys(why)), names)
+        for (group, resource, names), why in sorted(reasons.items())
+    ]
+
+
+def manifest(rights: Rights, namespace: str, instance: str, subjects: Sequence[Mapping[str, str]]) -> str:
+    """Return the Roles and bindings as YAML with a comment per rule, for the owner of the cluster to apply."""
+    subjects = subjects or [{"kind": "ServiceAccount", "name": DEPLOYER, "namespace": namespace}]
+    name = f"gb10-serve-{instance}"
+    parts = [_role("Role", name, rights.namespaced, namespace), _binding("Role", name, subjects, namespace)]
+    if rights.volumes:
+        volumes = f"gb10-{namespace}-{instance}-volumes"
+        parts += [
+            "# Required: this RDMA mode forbids hostPath. Without sglang_cache_dir and gb10_models_dir it is not.\n"
+            + _role("ClusterRole", volumes, rights.volumes),
+            _binding("ClusterRole", volumes, subjects),
+        ]
+    nodes = f"gb10-{namespace}-{instance}-nodes"
+    parts += [
+        "# Optional. Without these rights, playbook serve says what it could not check.\n"
+        + _role("ClusterRole", nodes, rights.optional),
+        _binding("ClusterRole", nodes, subjects),
+    ]
+    return "---\n".join(["", *parts])
+
+
+def _metadata(name: str, namespace: str) -> str:
+    found = {"name": name, **({"namespace": namespace} if namespace else {})}
+    return f"metadata: {json.dumps(found)}\n"
+
+
+def _role(kind: str, name: str, rights: Sequence[Right], namespace: str = "") -> str:
+    lines = [f"  # {right.why}\n  - {json.dumps(right.as_rule())}\n" for right in rights]
+    return f"apiVersion: {_RBAC}/v1\nkind: {kind}\n{_metadata(name, namespace)}rules:\n{''.join(lines)}"
+
+
+def _binding(kind: str, name: str, subjects: Sequence[Mapping[str, str]], namespace: str = "") -> str:
+    role = {"apiGroup": _RBAC, "kind": kind, "name": name}
+    return (
+        f"apiVersion: {_RBAC}/v1\nkind: {kind}Binding\n{_metadata(name, namespace)}"
+        f"roleRef: {json.dumps(role)}\nsubjects: {json.dumps([dict(subject) for subject in subjects])}\n"
+    )

@@ -1,0 +1,196 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Test that the computed rights are exactly those of the requests that roles, modules and the group's objects make.
+
+tests/lab/test_existing.py uses them with a real API server.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serving import manifests, pods, rights
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.access import Access
+from serving_samples import plan
+
+ROOT = Path(__file__).resolve().parents[5]
+NAMESPACE, GROUP = "gb10-serving", "gemma-4-31b-it"
+Request = tuple[str, str, str]
+# Task files that the playbooks serve, serve_status, serve_stop and verify run, as far as they ask the API.
+TASKS = [
+    *(
+        f"roles/sglang/tasks/{name}.yml"
+        for name in (
+            "preflight",
+            "images",
+            "secrets",
+            "live",
+            "replace",
+            "stop_ranks",
+            "deploy",
+            "wait",
+            "find",
+            "status",
+        )
+    ),
+    "roles/sglang/tasks/stop.yml",
+    *(f"roles/gateway/tasks/{name}.yml" for name in ("members", "read", "wait")),
+    "roles/nccl_verify/tasks/main.yml",
+    "roles/serving_plan/tasks/running.yml",
+    "roles/summary/tasks/main.yml",
+]
+# Modules and actions of the collection in these files that ask the API, and the code with their requests.
+MODULES = {
+    "image_pull": ["plugins/modules/image_pull.py"],
+    "nccl_proof": ["plugins/action/nccl_proof.py", "plugins/module_utils/_kube/pod_logs.py"],
+    "node_room_info": ["plugins/modules/node_room_info.py"],
+    "pods_wait": ["plugins/modules/pods_wait.py"],
+    "serving_group_info": ["plugins/modules/serving_group_info.py"],
+}
+SILENT = {"api_info", "gateway_objects", "serving_changes", "serving_objects", "show", "roce_gid_info"}
+# The requests of every method of Cluster.
+METHODS: dict[str, list[Request]] = {
+    "pods": [("", "pods", "list")],
+    "all_pods": [],
+    "nodes": [],
+    "warnings": [("", "events", "list")],
+    "events": [("", "events", "list")],
+    "create_pod": [("", "pods", "create")],
+    "delete_pod": [("", "pods", "delete")],
+    "config_map": [("", "configmaps", "get")],
+    "add_to_config_map": [("", "configmaps", "patch"), ("", "configmaps", "create")],
+    "log_end": [("", "pods/log", "get")],
+    "open_log": [("", "pods/log", "get")],
+    "run": [("", "pods/exec", verb) for verb in rights.EXEC],
+    "stream": [("", "pods/exec", verb) for verb in rights.EXEC],
+}
+# Calls of Cluster for which the group's options never ask.
+UNUSED = {"daemon_set"}
+OTHER = {"Namespace": ("", "namespaces"), "Pod": ("", "pods"), "Secret": ("", "secrets")}
+NADS = ("k8s.cni.cncf.io", "network-attachment-definitions")
+KINDS = {**rights.RESOURCES, **OTHER, "NetworkAttachmentDefinition": NADS}
+
+
+def tasks(path: str) -> Iterator[dict[str, Any]]:
+    waiting = list(yaml.safe_load((ROOT / path).read_text(encoding="utf-8")))
+    while waiting:
+        task = waiting.pop()
+        waiting += task.get("block", [])
+        yield task
+
+
+def kinds(task: dict[str, Any], options: dict[str, Any]) -> list[str]:
+    kind = options.get("kind", "")
+    if "{{" not in kind:
+        return [kind]
+    loop = task["loop"]
+    if loop == "{{ __sglang_workloads }}":
+        loop = ["StatefulSet", "LeaderWorkerSet"]
+    return [item if isinstance(item, str) else item.get("kind", "StatefulSet") for item in loop]
+
+
+def asked(path: str) -> Iterator[Request]:
+    """Yield the requests of a task file; those for the rendered objects come from the objects."""
+    for task in tasks(path):
+        if options := task.get("kubernetes.core.k8s_info"):
+            verb = "get" if "name" in options else "list"
+            yield from ((*KINDS[kind], verb) for kind in kinds(task, options))
+        elif "kubernetes.core.k8s_exec" in task:
+            yield from METHODS["run"]
+        elif options := task.get("kubernetes.core.k8s"):
+            definition = options.get("definition")
+            if isinstance(definition, dict):
+                yield from ((*KINDS[definition["kind"]], verb) for verb in rights.APPLY)
+            elif definition == "{{ gateway_planned.objects }}":
+                yield from (("apps", "deployments", verb) for verb in rights.CHANGE)
+            elif not definition:
+                for kind in kinds(task, options):
+                    verbs = rights.DELETE_ALL if options.get("delete_all") and kind != "Secret" else rights.DELETE
+                    yield from ((*KINDS[kind], verb) for verb in verbs)
+        for word in task:
+            if word.startswith("gb10.cluster.") and (name := word.removeprefix("gb10.cluster.")) not in SILENT:
+                yield from (request for file in MODULES[name] for request in called(file))
+
+
+def called(file: str) -> Iterator[Request]:
+    """Yield the requests of the methods of Cluster that a module calls."""
+    for node in ast.walk(ast.parse((ROOT / file).read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Attribute) and node.attr in METHODS:
+            yield from METHODS[node.attr]
+
+
+def objects(mode: str = "restricted", **access: Any) -> list[dict[str, Any]]:
+    of = plan(rdma_mode=mode, rdma_resources=("rdma/gb10",), models_dir="/srv/models")
+    given = {"ingress": {"host": "models.example"}, "allow_from": [{"podSelector": {}}]} | access
+    return manifests.render(of, pods.PodOptions(), {}, {}, Access(**given))
+
+
+def granted(found: list[rights.Right]) -> set[Request]:
+    return {(right.group, right.resource, verb) for right in found for verb in right.verbs}
+
+
+def test_all_methods_of_the_client_are_known() -> None:
+    source = ast.parse((ROOT / "plugins/module_utils/_kube/client.py").read_text(encoding="utf-8"))
+    (cluster,) = (node for node in source.body if isinstance(node, ast.ClassDef) and node.name == "Cluster")
+    methods = {node.name for node in cluster.body if isinstance(node, ast.FunctionDef) and node.name[0] != "_"}
+    # Only the upgrade of K3s reads annotations of the namespace.
+    assert methods - {"namespace_annotations"} == set(METHODS) | UNUSED
+
+
+def test_the_rights_are_exactly_those_of_the_requests() -> None:
+    found = rights.needed(objects(), NAMESPACE, GROUP, secret=True)
+    wanted = {request for path in TASKS for request in asked(path)}
+    volumes = {request for request in wanted if request[1] == "persistentvolumes"}
+    for item in objects():
+        (volumes if item["kind"] == "PersistentVolume" else wanted).update(
+            (*rights.RESOURCES[item["kind"]], verb) for verb in rights.APPLY
+        )
+        for rule in item.get("rules", []):
+            wanted |= {(g, r, v) for g in rule["apiGroups"] for r in rule["resources"] for v in rule["verbs"]}
+    assert granted(found.namespaced) == wanted - volumes
+    assert granted(found.volumes) == volumes
+
+
+def test_every_file_with_requests_is_among_the_compared_ones() -> None:
+    for role in ("sglang", "nccl_verify", "summary"):
+        for file in (ROOT / "roles" / role / "tasks").glob("*.yml"):
+            words = file.read_text(encoding="utf-8")
+            name = str(file.relative_to(ROOT))
+            assert "kubernetes.core.k8s" not in words.replace("group/kubernetes.core.k8s", "") or name in TASKS, name
+
+
+def test_secrets_are_reachable_only_by_name_and_nothing_is_granted_with_a_wildcard() -> None:
+    found = rights.needed(objects(), NAMESPACE, GROUP, secret=True).namespaced
+    secrets = {right.names: right.verbs for right in found if right.resource == "secrets"}
+    assert secrets == {(): ("create",), (f"{GROUP}-secrets",): ("delete", "get", "patch")}
+    assert not any("*" in (right.group, right.resource, *right.verbs) for right in found)
+    without = rights.needed(objects(), NAMESPACE, GROUP, secret=False).namespaced
+    assert {r.names: r.verbs for r in without if r.resource == "secrets"} == {(f"{GROUP}-secrets",): ("delete", "get")}
+
+
+def test_rights_outside_the_namespace_are_needed_only_for_volumes() -> None:
+    assert rights.needed(objects("ipc_lock"), NAMESPACE, GROUP, secret=False).volumes == []
+    (volumes,) = rights.needed(objects("restricted"), NAMESPACE, GROUP, secret=False).volumes
+    assert (volumes.resource, volumes.names) == ("persistentvolumes", ())
+
+
+@pytest.mark.parametrize("mode", ["ipc_lock", "restricted"])
+def test_the_manifest_is_yaml_with_a_reason_per_rule(mode: str) -> None:
+    subjects = [{"kind": "ServiceAccount", "name": "gb10-deployer", "namespace": NAMESPACE}]
+    found = rights.needed(objects(mode), NAMESPACE, GROUP, secret=False)
+    text = rights.manifest(found, NAMESPACE, GROUP, subjects)
+    documents = [document for document in yaml.safe_load_all(text) if document]
+    cluster = ["ClusterRole", "ClusterRoleBinding"]
+    assert [d["kind"] for d in documents] == ["Role", "RoleBinding", *cluster * (2 if mode == "restricted" else 1)]
+    assert documents[0]["rules"] == [right.as_rule() for right in found.namespaced]
+    for role, binding in zip(documents[::2], documents[1::2], strict=True):
+        assert binding["roleRef"] == {"apiGroup": rights._RBAC, "kind": role["kind"], "name": role["metadata"]["name"]}
+        assert binding["subjects"] == subjects
+        assert binding["metadata"] == role["metadata"]
+    assert text.count("  # ") == text.count('"apiGroups"')
