@@ -75,7 +75,8 @@ class Limits:
     full: float = 0.0
     hold: float = 10.0
     free: float = 0.0
-    pause: float = 10.0
+    # A model's files fill a tenth of the memory within seconds.
+    pause: float = 2.0
 
 
 @dataclass

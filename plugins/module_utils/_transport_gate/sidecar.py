@@ -18,6 +18,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from http.client import HTTPException
@@ -308,6 +309,22 @@ def _stop(*_signal: object) -> None:
     raise SystemExit(0)
 
 
+def repeat(files: NcclFiles) -> None:
+    """Write what NCCL has written since the last call; raise OSError."""
+    for block in files.new_lines():
+        sys.stdout.buffer.write(block)
+    sys.stdout.buffer.flush()
+
+
+def attempt(step: Callable[..., object], *arguments: object) -> None:
+    """Do one step, and say why it failed: a step that fails must not keep the others from their work."""
+    try:
+        step(*arguments)
+    except (OSError, HTTPException, ValueError, subprocess.SubprocessError) as error:
+        # A start of the server deletes the files of the start before it, and the API may be away for a while.
+        say(f"trying again: {error}")
+
+
 def main() -> None:
     """Repeat NCCL's lines and keep the gate until the pod ends."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -325,18 +342,12 @@ def main() -> None:
         memory = NodeMemory(gate.memory, api, gate.labels) if gate.memory else None
         serve_metrics(watch, memory)
     while True:
-        try:
-            if memory:
-                # First, because the other steps wait for processes and for other pods.
-                memory.step(time.monotonic())
-            for block in files.new_lines():
-                sys.stdout.buffer.write(block)
-            sys.stdout.buffer.flush()
-            if watch:
-                watch.step(time.monotonic())
-        except (OSError, HTTPException, ValueError, subprocess.SubprocessError) as error:
-            # A start of the server deletes the files of the start before it, and the API may be away for a while.
-            say(f"trying again: {error}")
+        if memory:
+            # First, because the other steps wait for processes and for other pods.
+            attempt(memory.step, time.monotonic())
+        attempt(repeat, files)
+        if watch:
+            attempt(watch.step, time.monotonic())
         time.sleep(options.interval)
 
 

@@ -482,6 +482,37 @@ def test_the_program_as_it_is_shipped_repeats_lines_and_ends_at_once_when_its_po
         assert program.wait(5) == 0
 
 
+def test_memory_that_cannot_be_reported_does_not_stop_the_gate(
+    rank: Rank, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Memory:
+        text = ""
+
+        def __init__(self, *_words: object) -> None:
+            """Watch nothing."""
+
+        def step(self, _now: float) -> None:
+            raise OSError("no route to host")
+
+    def once(_seconds: float) -> None:
+        raise KeyboardInterrupt
+
+    gate = json.dumps(GATE | {"memory": {"stop": 4}, "sysfs_root": str(rank.sysfs)})
+    rank.nccl("1")
+    monkeypatch.setenv("POD_NAMESPACE", "s")
+    monkeypatch.setenv("POD_UID", "u")
+    monkeypatch.setattr(sidecar, "NodeMemory", Memory)
+    monkeypatch.setattr(sidecar, "PodApi", lambda *_words: rank.api)
+    monkeypatch.setattr(sidecar.signal, "signal", lambda *_words: None)
+    monkeypatch.setattr(sidecar.time, "sleep", once)
+    monkeypatch.setattr(sidecar, "serve_metrics", lambda *_words: None)
+    monkeypatch.setattr(sys, "argv", ["sidecar", "--nccl-logs", str(rank.logs), "--gate", gate])
+    with pytest.raises(KeyboardInterrupt):
+        sidecar.main()
+    assert "trying again: no route to host" in capsys.readouterr().out
+    assert [one.reason for one in rank.api.conditions] == ["Proven"]
+
+
 def test_a_generation_is_not_started_while_one_runs_or_a_moment_after(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sidecar, "_PROBE", "-c")
     started: list[int] = []
