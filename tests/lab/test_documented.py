@@ -29,6 +29,7 @@ STAGES = [
     "monitoring_state=absent",
     "support_bundle",
     r"models\.yml$",
+    "models_state=fetched",
     "models_state=verified",
     "models_state=absent",
     r"\.reset",

@@ -26,7 +26,13 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "module_utils._support",
     ),
     ("plugin_utils._paths", "plugin_utils._output"),
-    ("plugin_utils._controller", "plugin_utils._variables", "plugin_utils._fabric", "plugin_utils._sglang"),
+    (
+        "plugin_utils._controller",
+        "plugin_utils._variables",
+        "plugin_utils._fabric",
+        "plugin_utils._sglang",
+        "plugin_utils._weights",
+    ),
     ("plugin_utils._preflight", "plugin_utils._serving", "plugin_utils._load", "plugin_utils._ledger"),
     ("plugin_utils._sweep", "plugin_utils._proof"),
     ("plugin_utils._report",),
@@ -52,6 +58,7 @@ PURE = (
     "plugin_utils._serving",
     "plugin_utils._sglang",
     "plugin_utils._sweep",
+    "plugin_utils._weights",
 )
 # Exceptions: modules that read the collection's data files, or contain all I/O of their package.
 READ_FILES = {
@@ -95,6 +102,7 @@ SHIPS: dict[str, set[str]] = {
     "model_files": {"_models"},
     "model_share": {"_models"},
     "model_stage": {"_common", "_k3s", "_models"},
+    "model_stock_info": {"_common", "_k3s", "_models"},
     "nccl_env_info": {"_common", "_kube", "_nccl"},
     "nccl_transport": {"_common", "_kube", "_nccl"},
     "netplan_transaction": {"_common", "_host", "_netplan", "_rdma", "_sriov"},

@@ -47,13 +47,16 @@ def files() -> list[store.File]:
 
 
 class Hub(ThreadingHTTPServer):
-    """``sent`` counts the bytes of files; ``refuse`` is the status of each answer, ``cut`` ends each file early."""
+    """``sent`` counts the bytes of files; ``refuse`` is the status of each answer, ``cut`` ends each file early.
+
+    With ``deny`` only the listing is sent.
+    """
 
     daemon_threads = True
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Hub)
-        self.sent, self.asked, self.refuse, self.cut = 0, list[str](), 0, 0
+        self.sent, self.asked, self.refuse, self.cut, self.deny = 0, list[str](), 0, 0, False
         threading.Thread(target=self.serve_forever, args=(0.05,), daemon=True).start()
 
     @property
@@ -73,6 +76,9 @@ class _Hub(BaseHTTPRequestHandler):
             return
         if self.path.startswith("/api/"):
             self._send(200, json.dumps(listing()).encode(), 0)
+            return
+        if self.server.deny:
+            self.send_error(401)
             return
         name = self.path.partition(f"/{COMMIT}/")[2]
         self.server.asked.append(name)

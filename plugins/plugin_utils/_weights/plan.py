@@ -1,0 +1,314 @@
+# Copyright: The gb10.cluster authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Plan which node downloads which files of the models, and which nodes copy them from each other over the fabric.
+
+Each file is downloaded once per group of nodes that reach each other. Nodes that have it are sources, and so are those
+that got it. All problems are findings, before the first byte.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from ipaddress import IPv4Interface
+from typing import Any
+
+from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding, has_errors, sort_findings
+from ansible_collections.gb10.cluster.plugins.module_utils._models.store import File, human
+
+
+@dataclass(frozen=True)
+class Listing:
+    """The commit and the files of a model, as the hub states them."""
+
+    commit: str
+    files: tuple[File, ...]
+
+
+@dataclass(frozen=True)
+class ModelStock:
+    """What a node has of a model: digest and size of each verified file, and the sizes of partial ones.
+
+    ``listing`` is None if the node can't read it from the hub, for the reason ``error``.
+    """
+
+    dest: str
+    commit: str
+    complete: bool
+    held: Mapping[str, tuple[str, int]]
+    parts: Mapping[str, int]
+    listing: Listing | None
+    error: str
+
+    def has(self, file: File) -> bool:
+        """Return whether a file is there and verified."""
+        return self.held.get(file.name) == (file.digest, file.size)
+
+    def left(self, file: File) -> int:
+        """Return how many bytes of a file are missing."""
+        return 0 if self.has(file) else file.size - min(file.size, self.parts.get(file.name, 0))
+
+
+@dataclass(frozen=True)
+class Stock:
+    """One node: its models, its disk in bytes, and its addresses in the fabric that are on the host now."""
+
+    name: str
+    path: str
+    free: int
+    reserve: int
+    addresses: tuple[IPv4Interface, ...]
+    models: Mapping[str, ModelStock]
+
+    @classmethod
+    def of(cls, name: str, value: Mapping[str, Any]) -> Stock:
+        """Return the node of a result of model_stock_info."""
+        disk = value["disk"]
+        return cls(
+            name=name,
+            path=str(disk["path"]),
+            free=int(disk["free_bytes"]),
+            reserve=int(disk["reserve_bytes"]),
+            addresses=tuple(IPv4Interface(address) for address in value["addresses"]),
+            models={str(repo): _model(model) for repo, model in value["models"].items()},
+        )
+
+
+def _model(value: Mapping[str, Any]) -> ModelStock:
+    listed = value["listing"]
+    return ModelStock(
+        dest=str(value["dest"]),
+        commit=str(value["commit"]),
+        complete=bool(value["complete"]),
+        held={str(name): (str(held["digest"]), int(held["size"])) for name, held in value["held"].items()},
+        parts={str(name): int(size) for name, size in value["parts"].items()},
+        listing=Listing(listed["commit"], tuple(File(**file) for file in listed["files"])) if listed else None,
+        error=str(value["error"]),
+    )
+
+
+@dataclass(frozen=True)
+class NodePlan:
+    """What one node does: the names of files that it downloads, its peers, and the addresses on which it serves."""
+
+    place: int
+    models: tuple[Mapping[str, Any], ...]
+    hub: tuple[str, ...]
+    peers: tuple[Mapping[str, Any], ...]
+    addresses: tuple[str, ...]
+    download_bytes: int
+    copy_bytes: int
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain data."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class SharePlan:
+    """The plan of all nodes. ``needed`` is false if all files and records are there."""
+
+    nodes: Mapping[str, NodePlan]
+    needed: bool
+    table: str
+
+
+def plan_share(stocks: Sequence[Stock], share: bool = True) -> tuple[SharePlan, list[Finding]]:
+    """Return the plan and all findings; with ``share`` false, each node downloads all that it lacks."""
+    findings: list[Finding] = []
+    listings: dict[str, Listing] = {}
+    for repo in stocks[0].models:
+        known = [stock.models[repo].listing for stock in stocks]
+        first = next((listing for listing in known if listing), None)
+        if first:
+            listings[repo] = first
+        else:
+            findings.append(_unlisted(repo, stocks))
+    findings += [finding for stock in stocks if (finding := _too_small(stock, listings))]
+    paths = _paths(stocks) if share else {}
+    hub: dict[str, list[str]] = {stock.name: [] for stock in stocks}
+    for group in _groups(stocks, paths):
+        for repo, listing in listings.items():
+            lost = _assign(group, repo, listing, hub)
+            if lost:
+                findings.append(_unreachable(group, repo, lost))
+    if share and len(stocks) > 1:
+        lonely = [s for s in stocks if not _peers(s, stocks, paths) and _left(s, listings)]
+        findings += [_alone(stock) for stock in lonely]
+    nodes = {
+        stock.name: _node(place, stock, stocks, listings, hub[stock.name], paths) for place, stock in enumerate(stocks)
+    }
+    needed = any(
+        not (stock.models[repo].complete and stock.models[repo].commit == listing.commit) or _left(stock, listings)
+        for stock in stocks
+        for repo, listing in listings.items()
+    )
+    return SharePlan(nodes, needed and not has_errors(findings), _table(listings, nodes)), sort_findings(findings)
+
+
+def _left(stock: Stock, listings: Mapping[str, Listing]) -> int:
+    return sum(stock.models[repo].left(file) for repo, listing in listings.items() for file in listing.files)
+
+
+def _paths(stocks: Sequence[Stock]) -> dict[tuple[str, str], list[tuple[str, str]]]:
+    """Return the pairs of addresses (theirs, ours) in a common network, by the names of ours and theirs."""
+    found: dict[tuple[str, str], list[tuple[str, str]]] = {}
+    for ours in stocks:
+        for theirs in stocks:
+            pairs = [
+                (str(other.ip), str(own.ip))
+                for own in ours.addresses
+                for other in theirs.addresses
+                if own.network == other.network and own.ip != other.ip
+            ]
+            if ours is not theirs and pairs:
+                found[ours.name, theirs.name] = pairs
+    return found
+
+
+def _peers(
+    stock: Stock, stocks: Sequence[Stock], paths: Mapping[tuple[str, str], Sequence[tuple[str, str]]]
+) -> list[Stock]:
+    return [other for other in stocks if (stock.name, other.name) in paths]
+
+
+def _groups(stocks: Sequence[Stock], paths: Mapping[tuple[str, str], Sequence[tuple[str, str]]]) -> list[list[Stock]]:
+    """Return the nodes in groups that are connected by paths, also over others of the group."""
+    groups: list[list[Stock]] = []
+    seen: set[str] = set()
+    for stock in stocks:
+        if stock.name in seen:
+            continue
+        seen.add(stock.name)
+        group = [stock]
+        for member in group:
+            for other in _peers(member, stocks, paths):
+                if other.name not in seen:
+                    seen.add(other.name)
+                    group.append(other)
+        groups.append(group)
+    return groups
+
+
+def _assign(group: Sequence[Stock], repo: str, listing: Listing, hub: dict[str, list[str]]) -> list[File]:
+    """Let one node download what no node of the group has; return the files for which no node reaches the hub.
+
+    The node is the first that reaches the hub, or the one that has the largest part of a file.
+    """
+    wanted = [file for file in listing.files if not any(stock.models[repo].has(file) for stock in group)]
+    able = [stock for stock in group if stock.models[repo].listing]
+    if not able:
+        return wanted
+    for file in wanted:
+        best = max(able, key=lambda stock: stock.models[repo].parts.get(file.name, 0))
+        hub[best.name].append(f"{repo}/{file.name}")
+    return []
+
+
+def _node(
+    place: int,
+    stock: Stock,
+    stocks: Sequence[Stock],
+    listings: Mapping[str, Listing],
+    hub: Sequence[str],
+    paths: Mapping[tuple[str, str], Sequence[tuple[str, str]]],
+) -> NodePlan:
+    lacking = [
+        (f"{repo}/{file.name}", stock.models[repo].left(file))
+        for repo, listing in listings.items()
+        for file in listing.files
+        if not stock.models[repo].has(file)
+    ]
+    peers: tuple[dict[str, Any], ...] = tuple(
+        {"name": other.name, "paths": [{"to": to, "via": via} for to, via in paths[stock.name, other.name]]}
+        for other in _peers(stock, stocks, paths)
+    )
+    return NodePlan(
+        place=place,
+        models=tuple(
+            {
+                "repo": repo,
+                "commit": listing.commit,
+                "dest": stock.models[repo].dest,
+                "files": [asdict(file) for file in listing.files],
+            }
+            for repo, listing in listings.items()
+        ),
+        hub=tuple(hub),
+        peers=peers,
+        addresses=tuple(sorted({path["via"] for peer in peers for path in peer["paths"]})),
+        download_bytes=sum(left for name, left in lacking if name in hub),
+        copy_bytes=sum(left for name, left in lacking if name not in hub),
+    )
+
+
+def _table(listings: Mapping[str, Listing], nodes: Mapping[str, NodePlan]) -> str:
+    lines = [
+        f"{repo}, commit {listing.commit[:12]}: {human(sum(file.size for file in listing.files))},"
+        f" {len(listing.files)} files"
+        for repo, listing in listings.items()
+    ]
+    for name, node in nodes.items():
+        doing = [f"downloads {human(node.download_bytes)} from the hub"] if node.hub else []
+        if node.copy_bytes:
+            sources = ", ".join(str(peer["name"]) for peer in node.peers)
+            doing.append(f"copies {human(node.copy_bytes)} over the fabric from {sources}")
+        lines.append(f"{name}: {' and '.join(doing) or 'has all files'}")
+    return "\n".join(lines)
+
+
+def _unlisted(repo: str, stocks: Sequence[Stock]) -> Finding:
+    reasons = "; ".join(f"{stock.name}: {stock.models[repo].error}" for stock in stocks)
+    return Finding(
+        "error",
+        "models.listing",
+        repo,
+        None,
+        f"no node can read the list of its files from the hub ({reasons})",
+        "Check name, revision and token, and let one of the nodes reach the hub; or copy the model to every node"
+        " yourself and set sglang_model_source: local",
+    )
+
+
+def _too_small(stock: Stock, listings: Mapping[str, Listing]) -> Finding | None:
+    needed = _left(stock, listings)
+    lacking = needed + stock.reserve - stock.free
+    if not needed or lacking <= 0:
+        return None
+    return Finding(
+        "error",
+        "models.disk",
+        stock.path,
+        f"{human(stock.free)} free",
+        f"the models need {human(needed)} more and {human(stock.reserve)} must stay free, so {human(lacking)}"
+        " are missing. A full disk makes the kubelet delete images and evict pods",
+        f"Free {human(lacking)} on it (playbook models lists and removes models), or set another gb10_models_dir",
+        where=stock.name,
+    )
+
+
+def _unreachable(group: Sequence[Stock], repo: str, files: Sequence[File]) -> Finding:
+    reasons = "; ".join(f"{stock.name}: {stock.models[repo].error}" for stock in group)
+    return Finding(
+        "error",
+        "models.unreachable",
+        repo,
+        f"{len(files)} files",
+        f"these nodes neither have the files nor reach the hub ({reasons}), and no other node reaches them over"
+        " the fabric",
+        "Let one of them reach the hub, or repair the fabric between them and the others (playbook fabric)",
+        where=", ".join(stock.name for stock in group),
+    )
+
+
+def _alone(stock: Stock) -> Finding:
+    return Finding(
+        "warning",
+        "models.alone",
+        "gb10_fabric_plan",
+        None,
+        "no fabric address that it shares with another node is on the host, so it downloads all files itself. Pods that"
+        " run take the VFs of their VF index away from the host",
+        "Deploy the fabric (playbook fabric), or stop the group that uses its VFs (playbook serve_stop), and run again",
+        where=stock.name,
+    )

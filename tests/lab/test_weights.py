@@ -1,0 +1,213 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Fetch a model on four nodes: one download, three copies over the fabric, and everything that can go wrong meanwhile.
+
+One lab, in the order of this file.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import counting_hub
+import pytest
+from labcommand import LABCTL, LabCommand, changed
+from sitecommand import Site
+
+PORT = 8099
+HUB = f"http://10.99.0.1:{PORT}"
+NODES = {f"spark{number}": f"10.99.0.1{number}" for number in (1, 2, 3, 4)}
+REPO = "org/weights"
+MODEL = "/srv/models/org--weights"
+CONTROL = "/srv/models/.gb10-share"
+TOTAL = counting_hub.COUNT * counting_hub.SIZE + len(b'{"model_type": "simulated"}\n')
+# Ansible's modules, listings and acknowledgements on the management network
+OVERHEAD = 60_000_000
+FETCH = {"models_state": "fetched", "models_repo": REPO, "models_url": HUB}
+COUNTERS = """
+for name in $(ls /sys/class/net); do echo $name $(cat /sys/class/net/$name/statistics/rx_bytes); done
+"""
+
+
+@pytest.fixture(scope="module")
+def site(make_lab: Callable[..., LabCommand]) -> Iterator[Site]:
+    made = Site(make_lab("4x-gb10-switch", "lab"))
+    made.lab.up(nodes=4)
+    made.play("fabric")
+    program = Path(counting_hub.__file__)
+    hub = subprocess.Popen(
+        [LABCTL, "run", "--", sys.executable, program, str(PORT)], env=made.lab.environment, start_new_session=True
+    )
+    try:
+        end = time.monotonic() + 60
+        while made.lab.run("curl", "--fail", "--silent", f"{HUB}/count").returncode:
+            assert time.monotonic() < end and hub.poll() is None
+            time.sleep(1)
+        yield made
+    finally:
+        os.killpg(hub.pid, signal.SIGTERM)
+        hub.wait(10)
+
+
+def downloaded(site: Site) -> dict[str, int]:
+    """Return the bytes that the hub sent, by the address of the host."""
+    return dict(json.loads(site.lab.run("curl", "--fail", "--silent", f"{HUB}/count").stdout))
+
+
+def received(site: Site, node: str) -> dict[str, int]:
+    """Return the bytes that arrived on each interface of a host."""
+    lines = site.lab.shell(node, COUNTERS).splitlines()
+    return {name: int(count) for name, count in (line.split() for line in lines)}
+
+
+def digests(site: Site, node: str) -> str:
+    return site.lab.shell(node, f"cd {MODEL} && sha256sum *.bin config.json")
+
+
+def listeners(site: Site, node: str) -> list[str]:
+    """Return the addresses on which a transfer listens."""
+    return [line.split()[3] for line in site.lab.shell(node, "ss -Htln").splitlines() if ":7420" in line]
+
+
+def closed(site: Site) -> bool:
+    """Return whether no node listens, has a process of a transfer or its files."""
+    left = f"ls -d {CONTROL} 2>/dev/null; pgrep -f AnsiballZ_model_share"
+    return not any(
+        listeners(site, node) or site.lab("exec", node, "--", "sh", "-c", left, check=False) for node in NODES
+    )
+
+
+def status(site: Site, node: str) -> dict[str, float]:
+    """Return what a node's transfer wrote last, or nothing."""
+    text = site.lab("exec", node, "--", "cat", f"{CONTROL}/status", check=False)
+    return dict(json.loads(text)) if text else {}
+
+
+def until(condition: Callable[[], object], seconds: float) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.2)
+
+
+def test_check_mode_tells_who_would_download_and_who_would_copy(site: Site) -> None:
+    said = site.play("models", "--check", **FETCH)
+    assert "spark1: downloads 671.1 MB from the hub" in said
+    assert "spark4: copies 671.1 MB over the fabric from spark1, spark2, spark3" in said
+    assert downloaded(site) == {}
+    assert all(site.lab("exec", node, "--", "ls", MODEL, check=False) == "" for node in NODES)
+
+
+def test_one_node_downloads_and_three_copy_over_the_fabric(site: Site) -> None:
+    before = {node: received(site, node) for node in NODES}
+    seen: dict[str, set[str]] = {node: set() for node in NODES}
+    over = threading.Event()
+
+    def look() -> None:
+        while not over.is_set():
+            for node, found in seen.items():
+                found.update(listeners(site, node))
+
+    looking = threading.Thread(target=look)
+    looking.start()
+    try:
+        said = site.play("models", **FETCH)
+    finally:
+        over.set()
+        looking.join()
+    assert downloaded(site) == {NODES["spark1"]: TOTAL}, "each byte of the model once, to one node"
+    assert len({digests(site, node) for node in NODES}) == 1
+    for node in NODES:
+        after = received(site, node)
+        gained = {name: after[name] - before[node].get(name, 0) for name in after}
+        fabric = sum(count for name, count in gained.items() if name.startswith(("enp1s0f", "enP2p1s0f")))
+        print(node, {name: count for name, count in gained.items() if count > 1_000_000})
+        if node == "spark1":
+            assert gained["enP7s7"] > TOTAL
+        else:
+            assert fabric > TOTAL and gained["enP7s7"] < OVERHEAD
+            number = int(node[-1])
+            rails = {f"10.10{rail}.{index}.{number}:7420" for rail in (0, 1) for index in (0, 1)}
+            assert seen[node] <= rails
+    assert any(seen.values())
+    assert "MB/s" in said and "downloaded" in said and "copied" in said
+    assert closed(site)
+    assert changed(site.play("models", **FETCH)) == 0
+    assert sum(downloaded(site).values()) == TOTAL
+
+
+def test_a_source_is_killed_midway_and_another_one_goes_on(site: Site) -> None:
+    for node in ("spark3", "spark4"):
+        site.lab.shell(node, f"rm -r {MODEL}")
+    output: list[str] = []
+    playing = threading.Thread(target=lambda: output.append(site.play("models", **FETCH)))
+    playing.start()
+    until(lambda: 0 < status(site, "spark3").get("peer_bytes", 0) < TOTAL, 120)
+    # Its task has seen the process, which is all that it has to do on a node that has the model.
+    until(lambda: site.lab("exec", "spark1", "--", "ls", f"{CONTROL}/contact", check=False), 60)
+    time.sleep(1.5)
+    sent = status(site, "spark1")["sent_bytes"]
+    site.lab.shell("spark1", f"kill -9 {int(status(site, 'spark1')['pid'])}")
+    there = status(site, "spark3").get("peer_bytes", 0)
+    playing.join(300)
+    print(f"spark1 had sent {sent:.0f} bytes, spark3 had received {there:.0f} of {TOTAL}")
+    assert 0 < there < TOTAL, "the source was killed too late"
+    assert output, "the playbook failed"
+    assert len({digests(site, node) for node in NODES}) == 1
+    assert sum(downloaded(site).values()) == TOTAL
+    assert closed(site)
+
+
+def test_a_damaged_file_is_noticed_and_fetched_again_from_a_node(site: Site) -> None:
+    shard = f"{MODEL}/model-00003-of-00016.bin"
+    site.lab.shell("spark2", f"printf damaged | dd of={shard} bs=1 seek=1000000 conv=notrunc status=none")
+    said = site.play("models", models_state="verified", models_repo=REPO, check=False)
+    assert f"damaged: {REPO}/model-00003-of-00016.bin" in said
+    said = site.play("models", **FETCH)
+    assert "spark2: copies 41.9 MB over the fabric from spark1, spark3, spark4" in said
+    site.play("models", models_state="verified", models_repo=REPO)
+    assert len({digests(site, node) for node in NODES}) == 1
+    assert sum(downloaded(site).values()) == TOTAL
+    assert closed(site)
+
+
+def test_everything_closes_by_itself_when_the_controller_is_killed(site: Site) -> None:
+    for node in NODES:
+        site.lab.shell(node, f"rm -r {MODEL}")
+    site.lab.killed("models", "Wait until every node has all files", **FETCH)
+    assert not closed(site)
+    until(lambda: closed(site), 100)
+
+
+def test_a_disk_that_is_too_small_is_refused_before_the_first_byte(site: Site) -> None:
+    for node in NODES:
+        site.lab.shell(node, f"rm -rf {MODEL}")
+    site.lab("fault", "spark3", "small-disk")
+    before = downloaded(site)
+    said = " ".join(site.play("models", **FETCH, models_reserve_gb=2.9, check=False).split())
+    assert "error: spark3: /srv/models = " in said and "[models.disk]" in said
+    assert "2.9 GB must stay free" in said and "Free " in said
+    assert "error: spark1" not in said
+    assert downloaded(site) == before
+    assert all(site.lab("exec", node, "--", "ls", MODEL, check=False) == "" for node in NODES)
+    assert closed(site)
+
+
+def test_sharing_can_be_turned_off(site: Site) -> None:
+    before = downloaded(site)
+    site.play("models", "--limit", "spark1,spark2", **FETCH, gb10_model_share=False)
+    after = downloaded(site)
+    assert {host: after[host] - before.get(host, 0) for host in after if after[host] != before.get(host, 0)} == {
+        NODES["spark1"]: TOTAL,
+        NODES["spark2"]: TOTAL,
+    }
+    assert closed(site)

@@ -1,0 +1,85 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Test what a node tells about its models, its disk and its addresses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible_collections.gb10.cluster.plugins.modules import model_stock_info
+from model_transfers import COMMIT, FILES, REPO, Hub, files, put
+from module_runs import run_module
+
+PORTS = [
+    {"netdev": "a", "address": "127.0.7.1", "prefix": 24},
+    {"netdev": "in-a-pod", "address": "192.0.2.1", "prefix": 24},
+    {"name": "pf-without-address", "address": None, "prefix": None},
+    {"name": "pf-without-address"},
+]
+
+
+@pytest.fixture
+def hub() -> Iterator[Hub]:
+    with Hub() as running:
+        yield running
+        running.shutdown()
+
+
+def read(capsys: pytest.CaptureFixture[str], root: Path, url: str, **more: Any) -> dict[str, Any]:
+    wanted = [{"repo": REPO, "revision": "main"}]
+    status, result = run_module(model_stock_info, capsys, path=str(root), models=wanted, url=url, **more)
+    assert (status, result["changed"]) == (0, False)
+    return dict(result["stock"])
+
+
+def test_verified_and_partial_files_are_told(tmp_path: Path, hub: Hub, capsys: pytest.CaptureFixture[str]) -> None:
+    directory = tmp_path / "org--tiny"
+    put(directory, ["config.json", "a.safetensors"])
+    (directory / "a.safetensors").write_bytes(b"short")
+    (directory / "sub").mkdir()
+    (directory / "sub/b.safetensors.part").write_bytes(b"two")
+    (model,) = read(capsys, tmp_path, hub.url)["models"].values()
+    assert {name: held["size"] for name, held in model["held"].items()} == {"config.json": 2, "a.safetensors": 5}
+    assert model["parts"] == {"sub/b.safetensors": 3}
+    assert (model["commit"], model["complete"], model["error"]) == (COMMIT, False, "")
+    assert model["listing"] == {"commit": COMMIT, "files": [vars(file) for file in files()]}
+    (directory / "config.json").unlink()
+    (model,) = read(capsys, tmp_path, hub.url)["models"].values()
+    assert list(model["held"]) == ["a.safetensors"]
+
+
+def test_a_new_node_has_nothing_and_its_directory_is_not_created(
+    tmp_path: Path, hub: Hub, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stock = read(capsys, tmp_path / "not" / "yet", hub.url, reserve_gb=2)
+    (model,) = stock["models"].values()
+    assert (model["held"], model["parts"], model["complete"]) == ({}, {}, False)
+    assert len(model["listing"]["files"]) == len(FILES)
+    assert stock["disk"]["reserve_bytes"] == 2 * 10**9 and stock["disk"]["free_bytes"] > 0
+    assert not (tmp_path / "not").exists()
+
+
+def test_the_reason_is_told_if_the_hub_refuses(tmp_path: Path, hub: Hub, capsys: pytest.CaptureFixture[str]) -> None:
+    hub.refuse = 401
+    (model,) = read(capsys, tmp_path, hub.url, token="hf_secret")["models"].values()
+    assert model["listing"] is None and "the token is missing or wrong" in model["error"]
+    assert "hf_secret" not in model["error"]
+
+
+def test_only_addresses_of_this_host_are_told(tmp_path: Path, hub: Hub, capsys: pytest.CaptureFixture[str]) -> None:
+    assert read(capsys, tmp_path, hub.url, ports=PORTS)["addresses"] == ["127.0.7.1/24"]
+
+
+def test_an_unreadable_disk_has_a_remedy(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: Path) -> bool:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "exists", refuse)
+    status, result = run_module(model_stock_info, capsys, path=str(tmp_path), models=[])
+    assert status == 1 and "Set ansible_become: true" in result["msg"]
