@@ -12,7 +12,12 @@ from ansible.errors import AnsibleActionFail, AnsibleError, AnsibleParserError
 from ansible.utils.vars import load_extra_vars
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import format_findings, has_errors
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import ControllerAction
-from ansible_collections.gb10.cluster.plugins.plugin_utils._variables.check import check_groups, check_variables
+from ansible_collections.gb10.cluster.plugins.plugin_utils._variables.check import (
+    check_groups,
+    check_provider,
+    check_variables,
+    needed_groups,
+)
 from ansible_collections.gb10.cluster.plugins.plugin_utils._variables.known import Known, load_known
 
 GROUPS = ("gb10_cluster", "gb10_servers", "gb10_nodes")
@@ -27,8 +32,10 @@ class ActionModule(ControllerAction):
         groups = task_vars["groups"]
         hosts = {host: None for group in GROUPS for host in groups.get(group, [])}
         extra = load_extra_vars(self._loader)
-        findings = check_groups(groups, options["groups"])
-        findings += check_variables(known, _variables(known, hosts, task_vars["hostvars"]), extra)
+        variables = _variables(known, hosts, task_vars["hostvars"])
+        findings = check_groups(groups, needed_groups(variables, options["groups"]))
+        findings += check_variables(known, variables, extra)
+        findings += check_provider(variables, options["provider"])
         failed = has_errors(findings)
         return {
             "changed": False,

@@ -16,6 +16,7 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.plan import p
 from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.variables import fabric_variables, plain
 from ansible_collections.gb10.cluster.plugins.plugin_utils._preflight.host import Host, Settings
 from ansible_collections.gb10.cluster.plugins.plugin_utils._preflight.report import check_hosts, format_report
+from ansible_collections.gb10.cluster.plugins.plugin_utils._preflight.rules import severities_for
 
 
 class ActionModule(ControllerAction):
@@ -28,7 +29,7 @@ class ActionModule(ControllerAction):
         settings = from_options(Settings, options)
         names = task_vars["ansible_play_hosts_all"]
         hosts = [_host(name, task_vars, plan, options["servers"], settings) for name in names]
-        findings = check_hosts(hosts, options["severities"], [*planning, *found])
+        findings = check_hosts(hosts, severities_for(options["provider"], options["severities"]), [*planning, *found])
         report = format_report(hosts, findings)
         failed = has_errors(findings)
         return {

@@ -11,7 +11,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._common import findin
 from ansible_collections.gb10.cluster.plugins.module_utils._kube import group_status
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.node_room import Room
 from ansible_collections.gb10.cluster.plugins.plugin_utils._paths import PROFILES
-from ansible_collections.gb10.cluster.plugins.plugin_utils._serving import compare, obstacles, rights
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serving import compare, existing, obstacles, rights
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.model import Plan, instance_name
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.catalogue import load_history
 
@@ -39,6 +39,16 @@ def serving_rights(
     return rights.manifest(rights.needed(objects, namespace, instance, secret), namespace, instance, subjects)
 
 
+def existing_cluster(found: dict[str, Any], wanted: dict[str, Any]) -> dict[str, Any]:
+    """Return what of an existing cluster is used, what it lacks, and whether serving is possible."""
+    report = existing.judge(found, existing.Wanted(**wanted))
+    used = [f"used: {line}" for line in report.used]
+    return {
+        "ok": not findings.has_errors(report.findings),
+        "text": "\n".join([*used, *report.unknown, findings.format_findings(report.findings)]).strip(),
+    }
+
+
 class FilterModule:
     """Names under which playbooks find the filters."""
 
@@ -49,5 +59,6 @@ class FilterModule:
             "serving_differences": serving_differences,
             "serving_obstacles": serving_obstacles,
             "serving_rights": serving_rights,
+            "existing_cluster": existing_cluster,
             "serving_holders": group_status.holders,
         }

@@ -88,6 +88,7 @@ IO_CALLS |= {"read_text", "readlink", "resolve", "rglob", "stat", "unlink", "wri
 SHIPS: dict[str, set[str]] = {
     "api_info": {"_common", "_kube"},
     "cabling_info": {"_common", "_fabric_check", "_host", "_preflight", "_rdma", "_sriov"},
+    "existing_cluster_info": {"_common", "_kube"},
     "fabric_bandwidth": {"_common", "_fabric_check", "_host", "_rdma", "_sriov"},
     "fabric_health": {"_common", "_fabric_check", "_rdma", "_sriov"},
     "fabric_ping": {"_common", "_fabric_check", "_host"},

@@ -109,12 +109,48 @@ class Cluster:
         """Return the nodes."""
         return self._items("list the nodes", self._core.list_node)
 
+    def version(self) -> str:
+        """Return the version of the API server."""
+        with explained("read the version of the API server"):
+            api = kubernetes.client.VersionApi(self._client)
+            response: Any = api.get_code(_preload_content=False, _request_timeout=_TIMEOUT)
+            return str(json.loads(response.data)["gitVersion"])
+
+    def api_groups(self) -> list[str]:
+        """Return the names of the API groups."""
+        with explained("list the API groups"):
+            api = kubernetes.client.ApisApi(self._client)
+            response: Any = api.get_api_versions(_preload_content=False, _request_timeout=_TIMEOUT)
+            return [group["name"] for group in json.loads(response.data)["groups"]]
+
+    def daemon_sets(self) -> list[Json]:
+        """Return the DaemonSets of all namespaces."""
+        return self._items("list the DaemonSets of all namespaces", self._apps.list_daemon_set_for_all_namespaces)
+
+    def runtime_classes(self) -> list[Json]:
+        """Return the runtime classes."""
+        return self._items("list the runtime classes", kubernetes.client.NodeV1Api(self._client).list_runtime_class)
+
+    def storage_classes(self) -> list[Json]:
+        """Return the storage classes."""
+        return self._items("list the storage classes", kubernetes.client.StorageV1Api(self._client).list_storage_class)
+
+    def ingress_classes(self) -> list[Json]:
+        """Return the ingress classes."""
+        return self._items(
+            "list the ingress classes", kubernetes.client.NetworkingV1Api(self._client).list_ingress_class
+        )
+
+    def namespace(self, name: str) -> Json:
+        """Return a namespace."""
+        with explained(f"read namespace {name}"):
+            response: Any = self._core.read_namespace(name, _preload_content=False, _request_timeout=_TIMEOUT)
+            return dict(json.loads(response.data))
+
     def namespace_annotations(self, namespace: str) -> dict[str, str]:
         """Return the annotations of a namespace; empty if it does not exist."""
         try:
-            with explained(f"read namespace {namespace}"):
-                response: Any = self._core.read_namespace(namespace, _preload_content=False, _request_timeout=_TIMEOUT)
-                return dict(json.loads(response.data)["metadata"].get("annotations") or {})
+            return dict(self.namespace(namespace)["metadata"].get("annotations") or {})
         except ClusterError as error:
             if error.status == 404:
                 return {}

@@ -26,12 +26,13 @@ SEVERITIES = ("error", "warning", "info", "off")
 
 @dataclass(frozen=True)
 class Rule:
-    """The usual severity and the sentences of a rule."""
+    """The usual severity and the sentences of a rule; ``provider`` is the only one that it is about, if not empty."""
 
     severity: Severity
     key: str
     reason: str
     remedy: str
+    provider: str = ""
 
 
 @cache
@@ -39,6 +40,12 @@ def load_rules() -> dict[str, Rule]:
     """Return all rules by name."""
     text = Path(__file__).with_name("rules.yml").read_text(encoding="utf-8")
     return {name: Rule(**entry) for name, entry in yaml.safe_load(text).items()}
+
+
+def severities_for(provider: str, severities: Mapping[str, str]) -> dict[str, str]:
+    """Return the user's severities, and ``off`` for all rules that are only about other providers of Kubernetes."""
+    others = {name: "off" for name, rule in load_rules().items() if rule.provider not in ("", provider)}
+    return {**others, **severities}
 
 
 def make_finding(name: str, where: str, fault: Fault) -> Finding:

@@ -21,6 +21,13 @@ FORMATS: Mapping[str, tuple[str, str]] = {
 }
 # The group of all hosts, to which the plays for all hosts refer
 CLUSTER = "gb10_cluster"
+SERVERS = "gb10_servers"
+PROVIDER, EXISTING = "gb10_kubernetes_provider", "existing"
+# Variables without which an existing cluster would be looked for where K3s's kubeconfig is.
+EXISTING_NEEDS = ("gb10_kubeconfig", "gb10_kube_context")
+K3S_ONLY = ("k3s_", "multus_", "device_plugins_")
+# Role multus defines the networks there too.
+NOT_ONLY = ("multus_kubeconfig", "multus_kube_context", "multus_namespace", "multus_sriov_resource_prefix")
 # Similarity from which an unknown name counts as a misspelling of a variable of this collection.
 ALIKE = 0.8
 
@@ -89,6 +96,41 @@ def _expected(spec: Spec) -> str:
         return f"Choose one of {', '.join(map(str, spec['choices']))}."
     kind = {"bool": "true or false", "int": "a whole number", "float": "a number"}.get(spec["type"])
     return f"Write {kind or 'a ' + str(spec['type'])}."
+
+
+def check_provider(variables: HostVariables, needed: str) -> list[Finding]:
+    """Return what is wrong with the provider of Kubernetes; ``needed`` is the one that the playbook needs, if any."""
+    by_provider: dict[str, list[str]] = {}
+    for host, values in variables.items():
+        by_provider.setdefault(str(values.get(PROVIDER) or "k3s"), []).append(host)
+    if len(by_provider) > 1:
+        shown = "; ".join(f"{provider}: {', '.join(hosts)}" for provider, hosts in sorted(by_provider.items()))
+        reason, remedy = f"hosts of one cluster have different values ({shown})", "Set it once, for gb10_cluster."
+        return [Finding("error", "variables.provider", PROVIDER, None, reason, remedy)]
+    if EXISTING not in by_provider:
+        return []
+    if needed == "k3s":
+        reason = "this playbook changes K3s itself, and this cluster belongs to somebody else"
+        remedy = "Ask the owner of the cluster; upgrades and backups of it are not the task of this collection."
+        return [Finding("error", "variables.provider", PROVIDER, EXISTING, reason, remedy)]
+    found = []
+    unset = [name for name in EXISTING_NEEDS if not all(values.get(name) for values in variables.values())]
+    if unset:
+        reason = f"{' and '.join(unset)} must name the cluster, because the default is a cluster that role k3s makes"
+        remedy = "Set gb10_kubeconfig to the file and gb10_kube_context to the context that its owner gave you."
+        found.append(Finding("error", "variables.provider", PROVIDER, EXISTING, reason, remedy))
+    names = {name for values in variables.values() for name in values} - set(NOT_ONLY)
+    unused = sorted(name for name in names if name.startswith(K3S_ONLY))
+    if unused:
+        reason = f"nothing reads {', '.join(unused)}, because role k3s is not used with this provider"
+        found.append(Finding("warning", "variables.provider", PROVIDER, EXISTING, reason, "Remove them."))
+    return found
+
+
+def needed_groups(variables: HostVariables, groups: list[str]) -> list[str]:
+    """Return the groups that need hosts: an existing cluster has its own servers, which the inventory need not name."""
+    existing = any(values.get(PROVIDER) == EXISTING for values in variables.values())
+    return [name for name in groups if not existing or name != SERVERS]
 
 
 def check_groups(groups: Mapping[str, list[str]], needed: list[str]) -> list[Finding]:

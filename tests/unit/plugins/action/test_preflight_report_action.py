@@ -19,6 +19,7 @@ OPTIONS: dict[str, Any] = {
     "min_rate_gbps": 200.0,
     "min_pcie_gbps": 100.0,
     "rdma_mode": "privileged",
+    "provider": "k3s",
     "severities": {},
 }
 
@@ -62,3 +63,12 @@ def test_what_stops_the_run(hostvars: dict[str, Any], facts: dict[str, Any], rul
 
 def test_the_kubelet_s_arguments_of_the_host_count() -> None:
     assert rules(reported({"k3s_kubelet_args": ["fail-cgroupv1=false"]}, cgroup_version=1)) == []
+
+
+def test_rules_about_k3s_do_not_apply_to_an_existing_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    variables = {"ansible_host": "control.local"}
+    assert rules(reported(variables)) == ["preflight.kubernetes.api_name"]
+    monkeypatch.setitem(OPTIONS, "provider", "existing")
+    assert rules(reported(variables)) == []
+    skewed = reported(variables, clock_offset_s=1000.0)
+    assert rules(skewed) == ["preflight.time.skew"]

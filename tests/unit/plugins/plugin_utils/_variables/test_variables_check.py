@@ -8,7 +8,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from ansible_collections.gb10.cluster.plugins.plugin_utils._variables.check import check_groups, check_variables
+from ansible_collections.gb10.cluster.plugins.plugin_utils._variables.check import (
+    check_groups,
+    check_provider,
+    check_variables,
+    needed_groups,
+)
 from ansible_collections.gb10.cluster.plugins.plugin_utils._variables.known import load_known
 
 
@@ -101,3 +106,28 @@ def test_a_host_outside_the_group_of_all_hosts_is_named() -> None:
     assert check_groups(groups | {"gb10_cluster": ["control", "spark1"]}, needed) == []
     (finding,) = check_groups(groups | {"gb10_cluster": []}, needed)
     assert (finding.rule, finding.key) == ("inventory.group", "gb10_cluster")
+
+
+EXISTING = {"gb10_kubernetes_provider": "existing", "gb10_kubeconfig": "/k", "gb10_kube_context": "theirs"}
+
+
+def test_an_existing_cluster_must_be_named_once_for_all_hosts() -> None:
+    assert check_provider({"spark1": EXISTING, "spark2": EXISTING}, "") == []
+    assert check_provider({"spark1": {}}, "k3s") == []
+    (finding,) = check_provider({"spark1": {"gb10_kubernetes_provider": "existing"}}, "")
+    assert (finding.severity, finding.rule) == ("error", "variables.provider")
+    assert "gb10_kubeconfig and gb10_kube_context must name the cluster" in finding.reason
+    (finding,) = check_provider({"spark1": EXISTING, "spark2": {}}, "")
+    assert "existing: spark1; k3s: spark2" in finding.reason
+
+
+def test_k3s_has_no_business_in_an_existing_cluster() -> None:
+    (finding,) = check_provider(
+        {"spark1": EXISTING | {"k3s_version": "v1.36.4+k3s1", "multus_image": "a", "multus_namespace": "b"}}, ""
+    )
+    assert (finding.severity, "nothing reads k3s_version, multus_image" in finding.reason) == ("warning", True)
+    (finding,) = check_provider({"spark1": EXISTING}, "k3s")
+    assert (finding.severity, "changes K3s itself" in finding.reason) == ("error", True)
+    groups = ["gb10_servers", "gb10_nodes"]
+    assert needed_groups({"spark1": EXISTING}, groups) == ["gb10_nodes"]
+    assert needed_groups({"spark1": {}}, groups) == groups

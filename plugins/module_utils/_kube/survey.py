@@ -1,0 +1,65 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Reduce the API's answers about a cluster to what serving uses. Private to the collection; does not call the API."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+Json = dict[str, Any]
+_DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
+_ENFORCE = "pod-security.kubernetes.io/enforce"
+
+
+def distribution(version: str, nodes: list[Json]) -> str:
+    """Return the name of the distribution, as versions and nodes show it; empty if they do not."""
+    for mark, name in (("+k3s", "K3s"), ("+rke2", "RKE2"), ("-gke", "GKE"), ("-eks", "EKS")):
+        if mark in version:
+            return name
+    for node in nodes:
+        meta = node["metadata"]
+        names = {*(meta.get("annotations") or {}), *(meta.get("labels") or {})}
+        if "node.openshift.io/os_id" in names:
+            return "OpenShift"
+        if "kubeadm.alpha.kubernetes.io/cri-socket" in names:
+            return "kubeadm"
+    return ""
+
+
+def daemon_set(item: Mapping[str, Any]) -> Json:
+    """Return name, images and mounted directories of a DaemonSet, and how many of its pods run."""
+    spec, status = item["spec"]["template"]["spec"], item.get("status") or {}
+    paths = (volume.get("hostPath", {}).get("path") for volume in spec.get("volumes") or [])
+    return {
+        "namespace": item["metadata"]["namespace"],
+        "name": item["metadata"]["name"],
+        "images": [container["image"] for container in spec["containers"]],
+        "directories": sorted(path for path in paths if path),
+        "wanted": status.get("desiredNumberScheduled", 0),
+        "ready": status.get("numberReady", 0),
+        "ours": (item["metadata"].get("labels") or {}).get("app.kubernetes.io/managed-by") == "gb10.cluster",
+    }
+
+
+def storage_class(item: Mapping[str, Any]) -> Json:
+    """Return name and kind of a StorageClass."""
+    annotations = item["metadata"].get("annotations") or {}
+    return {"name": item["metadata"]["name"], "default": annotations.get(_DEFAULT_CLASS) == "true"}
+
+
+def name_of(item: Mapping[str, Any]) -> str:
+    """Return the name of an object."""
+    return str(item["metadata"]["name"])
+
+
+def reduced(name: str, items: list[Json]) -> list[Any]:
+    """Return the items of one of the lists, reduced."""
+    reduce = {"daemon_sets": daemon_set, "storage_classes": storage_class}.get(name, name_of)
+    return [reduce(item) for item in items]
+
+
+def level(namespace: Mapping[str, Any]) -> str:
+    """Return the Pod Security level that a namespace enforces; empty if it has no label."""
+    return str((namespace["metadata"].get("labels") or {}).get(_ENFORCE, ""))

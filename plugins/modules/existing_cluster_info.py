@@ -1,0 +1,153 @@
+#!/usr/bin/python
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: existing_cluster_info
+short_description: Read what a cluster offers that serving needs
+version_added: 0.1.0
+description:
+  - Reads version, API groups, nodes, DaemonSets, runtime classes, storage classes, ingress classes and one namespace of
+    a cluster that somebody else runs. It changes nothing, and reads no Secret and no environment of a pod.
+  - What the kubeconfig may not read is returned in RV(unread), and is no error.
+author: The gb10.cluster authors (@gb10)
+requirements:
+  - kubernetes
+extends_documentation_fragment: [gb10.cluster.cluster, gb10.cluster.readonly]
+options:
+  namespace:
+    description: Namespace in which models are to be served.
+    type: str
+    required: true
+"""
+
+EXAMPLES = r"""
+- name: Read what the cluster offers
+  gb10.cluster.existing_cluster_info:
+    kubeconfig: ~/.kube/config
+    context: theirs
+    namespace: models
+  delegate_to: localhost
+"""
+
+RETURN = r"""
+version:
+  description: Version of the API server.
+  returned: always
+  type: str
+distribution:
+  description: Name of the distribution; empty if it is unknown.
+  returned: always
+  type: str
+groups:
+  description: Names of the API groups.
+  returned: always
+  type: list
+  elements: str
+nodes:
+  description: The nodes as M(gb10.cluster.node_room_info) returns them, without holders.
+  returned: always
+  type: list
+  elements: dict
+daemon_sets:
+  description: All DaemonSets, each with C(namespace), C(name), C(images), C(directories), C(wanted), C(ready), C(ours).
+  returned: always
+  type: list
+  elements: dict
+runtime_classes:
+  description: Names of the runtime classes.
+  returned: always
+  type: list
+  elements: str
+storage_classes:
+  description: The storage classes, each with C(name) and C(default).
+  returned: always
+  type: list
+  elements: dict
+ingress_classes:
+  description: Names of the ingress classes.
+  returned: always
+  type: list
+  elements: str
+namespace:
+  description: Whether the namespace C(exists), and the Pod Security C(level) that it enforces.
+  returned: always
+  type: dict
+unread:
+  description: What the kubeconfig may not read, by the names of the other values.
+  returned: always
+  type: list
+  elements: str
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.gb10.cluster.plugins.module_utils._kube import survey
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.client import Cluster, ClusterError
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.kubeconfig import CLUSTER_SPEC
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.node_room import rooms
+
+FORBIDDEN, ABSENT = 403, 404
+
+
+class Survey:
+    """Reads a cluster; ``unread`` names what the API refused. Every method raises ClusterError."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self.unread: list[str] = []
+
+    def _try(self, name: str, read: Callable[[], Any], otherwise: Any) -> Any:
+        try:
+            return read()
+        except ClusterError as error:
+            if error.status == ABSENT:
+                return otherwise
+            if error.status != FORBIDDEN:
+                raise
+        self.unread.append(name)
+        return otherwise
+
+    def read(self, namespace: str) -> dict[str, Any]:
+        """Return the values that the module documents."""
+        cluster = self._cluster
+        version = cluster.version()
+        nodes = self._try("nodes", cluster.nodes, [])
+        found: dict[str, Any] = {
+            "version": version,
+            "distribution": survey.distribution(version, nodes),
+            "groups": sorted(cluster.api_groups()),
+            "nodes": [room.as_dict() for room in rooms(nodes, [])],
+        }
+        lists = {
+            "daemon_sets": cluster.daemon_sets,
+            "runtime_classes": cluster.runtime_classes,
+            "storage_classes": cluster.storage_classes,
+            "ingress_classes": cluster.ingress_classes,
+        }
+        for name, read in lists.items():
+            found[name] = survey.reduced(name, self._try(name, read, []))
+        space = self._try("namespace", lambda: cluster.namespace(namespace), {})
+        found["namespace"] = {"exists": bool(space), "level": survey.level(space) if space else ""}
+        return {**found, "unread": self.unread}
+
+
+def main() -> None:
+    module = AnsibleModule(
+        argument_spec={**CLUSTER_SPEC, "namespace": {"type": "str", "required": True}}, supports_check_mode=True
+    )
+    options = module.params
+    try:
+        found = Survey(Cluster(options["kubeconfig"], options["context"])).read(options["namespace"])
+    except (ClusterError, ValueError) as error:
+        module.fail_json(msg=str(error), changed=False)
+    module.exit_json(changed=False, **found)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,106 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Test what the module reports about a cluster, and about what it may not read."""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from types import SimpleNamespace
+from typing import Any
+
+import kubernetes
+import pytest
+from ansible_collections.gb10.cluster.plugins.module_utils._kube import survey
+from ansible_collections.gb10.cluster.plugins.modules import existing_cluster_info as module
+from kube_samples import Response
+from module_runs import run_module
+
+Json = dict[str, Any]
+OPTIONS = {"kubeconfig": "/k", "context": "theirs", "namespace": "models"}
+
+
+def daemon(name: str) -> Json:
+    spec = {"containers": [{"image": "multus:v4", "env": [{"name": "TOKEN", "value": "x"}]}]}
+    volumes = [{"name": "cni", "hostPath": {"path": "/etc/cni/net.d"}}, {"name": "tmp", "emptyDir": {}}]
+    status = {"desiredNumberScheduled": 2, "numberReady": 1}
+    meta = {"namespace": "kube-system", "name": name}
+    return {"metadata": meta, "spec": {"template": {"spec": {**spec, "volumes": volumes}}}, "status": status}
+
+
+STORAGE = {"metadata": {"name": "fast", "annotations": {"storageclass.kubernetes.io/is-default-class": "true"}}}
+ANSWERS: dict[str, Json] = {
+    "get_code": {"gitVersion": "v1.34.2"},
+    "get_api_versions": {"groups": [{"name": "k8s.cni.cncf.io"}, {"name": "apps"}]},
+    "list_daemon_set_for_all_namespaces": {"items": [daemon("kube-multus-ds")]},
+    "list_runtime_class": {"items": [{"metadata": {"name": "nvidia"}}]},
+    "list_storage_class": {"items": [STORAGE]},
+    "list_ingress_class": {"items": []},
+    "list_node": {"items": []},
+    "read_namespace": {"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "baseline"}}},
+}
+KUBEADM = {"metadata": {"name": "spark1", "annotations": {"kubeadm.alpha.kubernetes.io/cri-socket": "unix:///run"}}}
+
+
+ANSWERS["list_node"]["items"].append(KUBEADM)
+APIS = ("CoreV1Api", "AppsV1Api", "VersionApi", "ApisApi", "NodeV1Api", "StorageV1Api", "NetworkingV1Api")
+
+
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], **refused: int) -> tuple[int, Json]:
+    """Run the module with the real client's methods; those of ``refused`` are answered with this status."""
+
+    def answered(name: str, *_words: Any, **_options: Any) -> Response:
+        if name in refused:
+            raise kubernetes.client.ApiException(status=refused[name], reason="No")
+        return Response(json.dumps(ANSWERS[name]).encode())
+
+    for api in APIS:
+        real = getattr(kubernetes.client, api)
+        methods = {name: partial(answered, name) for name in ANSWERS if hasattr(real, name)}
+        monkeypatch.setattr(kubernetes.client, api, lambda _client, methods=methods: SimpleNamespace(**methods))
+    monkeypatch.setattr(kubernetes.config, "new_client_from_config", lambda **_options: None)
+    result = run_module(module, capsys, **OPTIONS)
+    monkeypatch.undo()
+    return result
+
+
+def test_the_parts_of_a_cluster_are_reported_without_secrets(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status, found = run(monkeypatch, capsys)
+    assert (status, found["version"], found["distribution"], found["unread"]) == (0, "v1.34.2", "kubeadm", [])
+    assert found["groups"] == ["apps", "k8s.cni.cncf.io"]
+    (multus,) = found["daemon_sets"]
+    assert multus == {
+        "namespace": "kube-system", "name": "kube-multus-ds", "images": ["multus:v4"],
+        "directories": ["/etc/cni/net.d"], "wanted": 2, "ready": 1, "ours": False,
+    }  # fmt: skip
+    assert found["runtime_classes"] == ["nvidia"]
+    assert found["storage_classes"] == [{"name": "fast", "default": True}]
+    assert found["namespace"] == {"exists": True, "level": "baseline"}
+
+
+def test_what_may_not_be_read_is_named_and_what_is_absent_is_empty(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    refused = {"list_node": 403, "list_runtime_class": 403, "read_namespace": 404}
+    status, found = run(monkeypatch, capsys, **refused)
+    assert (status, found["unread"], found["nodes"]) == (0, ["nodes", "runtime_classes"], [])
+    assert found["namespace"] == {"exists": False, "level": ""}
+    status, failed = run(monkeypatch, capsys, get_code=500)
+    assert (status, "can't read the version of the API server (500: No)" in failed["msg"]) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("version", "node", "name"),
+    [
+        ("v1.36.4+k3s1", {}, "K3s"),
+        ("v1.36.4+rke2r1", {}, "RKE2"),
+        ("v1.33.1-eks-7f9249a", {}, "EKS"),
+        ("v1.31.0", {"labels": {"node.openshift.io/os_id": "rhel"}}, "OpenShift"),
+        ("v1.31.0", {}, ""),
+    ],
+)
+def test_distributions_are_recognised(version: str, node: Json, name: str) -> None:
+    assert survey.distribution(version, [{"metadata": {"name": "a", **node}}]) == name
