@@ -30,6 +30,9 @@ from pathlib import Path
 LOOK_EVERY = 2
 GROWS_GIB = 0.25
 SAY_EVERY = 20
+# Seconds in which the unit of node_tuning_drop_caches, which looks every second, has emptied a full page cache.
+CACHES_DROPPED = 10
+LARGE = 2 << 20
 
 
 def fresh_directory(base: Path) -> Path:
@@ -46,12 +49,52 @@ def fresh_directory(base: Path) -> Path:
     return made
 
 
+def size_of(meminfo: Path, name: str) -> float:
+    """Return a line of ``meminfo`` in GiB; raise OSError or ValueError."""
+    found = re.search(rf"^{name}:\s+(\d+) kB$", meminfo.read_text(encoding="ascii"), re.M)
+    if not found:
+        raise ValueError(f"{meminfo} has no line {name}")
+    return int(found[1]) / 2**20
+
+
 def available(meminfo: Path) -> float:
     """Return the GiB that the node can give to a new process; raise OSError or ValueError."""
-    found = re.search(r"^MemAvailable:\s+(\d+) kB$", meminfo.read_text(encoding="ascii"), re.M)
-    if not found:
-        raise ValueError(f"{meminfo} has no line MemAvailable")
-    return int(found[1]) / 2**20
+    return size_of(meminfo, "MemAvailable")
+
+
+def in_large_blocks(buddyinfo: str, page: int) -> float:
+    """Return the GiB of free memory in blocks of 2 MiB or more; each column counts blocks of a power of two pages."""
+    free = 0
+    for line in buddyinfo.splitlines():
+        for order, count in enumerate(line.split()[4:]):
+            size = page << order
+            free += int(count) * size if size >= LARGE else 0
+    return free / 2**30
+
+
+def wait_for_caches(meminfo: Path, buddyinfo: Path) -> str:
+    """Return how much memory CUDA can take, at the latest when the unit that drops caches must have acted.
+
+    Raise OSError or ValueError.
+    """
+    end = time.monotonic() + CACHES_DROPPED
+    while True:
+        total, free = size_of(meminfo, "MemTotal"), size_of(meminfo, "MemFree")
+        cached = available(meminfo) - free
+        full = free < total / 10 <= cached
+        if not full or time.monotonic() >= end:
+            break
+        time.sleep(LOOK_EVERY)
+    large = ""
+    if os.access(buddyinfo, os.R_OK):
+        gib = in_large_blocks(buddyinfo.read_text(encoding="ascii"), os.sysconf("SC_PAGE_SIZE"))
+        large = f", {gib:.1f} of them in blocks of 2 MiB and more"
+    text = f"memory: {free:.1f} GiB are free{large}, and caches hold {cached:.1f}"
+    if full:
+        text += (
+            ". CUDA takes only free memory, so the load may fail or stall the node: set node_tuning_drop_caches: true"
+        )
+    return text
 
 
 def wait_for_memory(weights: float, fraction: float, total: float, timeout: float, meminfo: Path) -> str:
@@ -99,6 +142,7 @@ def main() -> None:
     if options.memory:
         try:
             print(wait_for_memory(*options.memory, options.meminfo), flush=True)
+            print(wait_for_caches(options.meminfo, Path("/proc/buddyinfo")), flush=True)
         except (OSError, ValueError) as error:
             sys.exit(f"the node's memory can't be read, so the server is not started: {error}")
         except MemoryError as error:

@@ -133,6 +133,51 @@ def test_memory_that_still_grows_at_the_timeout_is_enough_if_the_weights_fit(
     assert text.startswith("memory: 50.0 GiB")
 
 
+BUDDYINFO = """\
+Node 0, zone      DMA      1      0      0      0      0      0      0      0      0      1      3
+Node 0, zone   Normal   4616      1      1      1      1      1      1      1      1     10    100
+"""
+
+
+def caches(started: Any, monkeypatch: pytest.MonkeyPatch, path: Path, *free: int) -> tuple[str, float]:
+    """Return the text and the seconds that it took, if these GiB of 100 are free one after the other, 80 available."""
+    (path / "buddyinfo").write_text(BUDDYINFO)
+    readings = iter([*free, *[free[-1]] * 100])
+    sizes: dict[str, float] = {"MemTotal": 100, "MemAvailable": 80}
+    monkeypatch.setattr(started, "size_of", lambda _path, name: sizes[name] if name in sizes else float(next(readings)))
+    begun = started.time.monotonic()
+    return started.wait_for_caches(path / "meminfo", path / "buddyinfo"), started.time.monotonic() - begun
+
+
+def test_free_memory_and_its_fragmentation_are_told(
+    started: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    text, seconds = caches(started, monkeypatch, tmp_path, 60)
+    assert (text, seconds) == (
+        "memory: 60.0 GiB are free, 0.4 of them in blocks of 2 MiB and more, and caches hold 20.0",
+        0,
+    )
+    assert started.in_large_blocks(BUDDYINFO, 4096) == (11 * 2 + 103 * 4) / 1024
+    # With pages of 64 KiB, such a block has only 32 of them.
+    assert started.in_large_blocks(BUDDYINFO.splitlines()[0], 65536) == (32 + 3 * 64) / 1024
+
+
+def test_a_full_page_cache_is_awaited_until_the_node_has_dropped_it(
+    started: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    text, seconds = caches(started, monkeypatch, tmp_path, 2, 2, 75)
+    assert text.startswith("memory: 75.0 GiB are free") and "node_tuning" not in text
+    assert seconds == 2 * started.LOOK_EVERY
+
+
+def test_a_page_cache_that_stays_full_is_named_and_does_not_stop_the_start(
+    started: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    text, seconds = caches(started, monkeypatch, tmp_path, 2)
+    assert text.endswith("set node_tuning_drop_caches: true") and "caches hold 78.0" in text
+    assert seconds == started.CACHES_DROPPED
+
+
 def test_a_refused_start_names_the_figures_and_the_remedy(tmp_path: Path) -> None:
     meminfo = tmp_path / "meminfo"
     meminfo.write_text("MemTotal:       124780544 kB\nMemAvailable:    8388608 kB\n")
