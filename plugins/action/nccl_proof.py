@@ -43,6 +43,9 @@ class ActionModule(ControllerAction):
             if check_mode:
                 return {"changed": False, "skipped": True, "msg": f"there is no group to prove: {error}"}
             raise AnsibleActionFail(f"{error}. Run playbook serve first where the group is not deployed") from None
+        # While the fallback serves, the pod of the planned preset on the lost node stays until the node returns.
+        pods = {rank["pod"] for rank in plan["ranks"]}
+        containers = [one for one in containers if one.pod in pods]
         if len(containers) != len(plan["ranks"]) and not check_mode:
             raise AnsibleActionFail(
                 f"{len(containers)} of {len(plan['ranks'])} ranks of {plan['instance']} run in namespace "

@@ -17,10 +17,12 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.options i
 from ansible_collections.gb10.cluster.plugins.plugin_utils._paths import PROFILES, ROLES
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.access import Access
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.caches import cache_key
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.fallback import Fallback
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.manifests import render
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.model import Plan
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.pods import PodOptions
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.sidecar import PROGRAM
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.switch import PROGRAM as SWITCH_PROGRAM
 
 SCRIPTS = ROLES / "sglang" / "files"
 PATCHES = PROFILES / "patches"
@@ -45,15 +47,17 @@ class ActionModule(ControllerAction):
                 f"sglang_memory_guard_percent = {percent}: the group would be stopped without a warning, or never. "
                 "Give two numbers below 50, the larger one first."
             )
-        plan = Plan.from_dict(options["plan"])
-        plan = replace(plan, image=options["image"] or plan.image)
-        if not options["patches"]:
-            plan = replace(plan, patches=())
+        plan = _as_wanted(Plan.from_dict(options["plan"]), options)
+        fallback: Fallback | None = None
+        if options["plan"].get("fallback"):
+            fallback = Fallback.from_dict(options["plan"]["fallback"])
+            fallback = replace(fallback, plans={n: _as_wanted(p, options) for n, p in fallback.plans.items()})
         key = cache_key(plan, options["arch"]) if options["cache_dir"] else ""
         cache = f"{options['cache_dir']}/{key}" if key else ""
         secrets = {"HF_TOKEN": (f"{options['instance']}-secrets", "hf-token")} if options["hf_token"] else {}
         # A patch of the user has an absolute path. The hooks import gb10_patch, which is not a hook itself.
-        patches = {f"{p.name}.py": Path(p.path) for p in plan.patches if p.needed}
+        plans = [plan, *(fallback.plans.values() if fallback else ())]
+        patches = {f"{p.name}.py": Path(p.path) for one in plans for p in one.patches if p.needed}
         hooks = {name: path if path.is_absolute() else PATCHES / name for name, path in patches.items()}
         hooks |= {"gb10_patch.py": PATCHES / "gb10_patch.py"} if hooks else {}
         objects = render(
@@ -62,9 +66,20 @@ class ActionModule(ControllerAction):
             {name: _text(SCRIPTS / name) for name in IN_EVERY_POD},
             {name: _text(path) for name, path in hooks.items()},
             from_options(Access, options),
-            {str(path): source for path, source in package_files(PROGRAM, Path()).items()},
+            _program(PROGRAM),
+            fallback,
+            _program(SWITCH_PROGRAM) if fallback else {},
         )
         return {"changed": False, "objects": objects, "cache_key": key}
+
+
+def _as_wanted(plan: Plan, options: Mapping[str, Any]) -> Plan:
+    plan = replace(plan, image=options["image"] or plan.image)
+    return plan if options["patches"] else replace(plan, patches=())
+
+
+def _program(name: str) -> dict[str, str]:
+    return {str(path): source for path, source in package_files(name, Path()).items()}
 
 
 def _text(path: Path) -> str:

@@ -15,7 +15,8 @@ from ansible_collections.gb10.cluster.plugins.module_utils._nccl.environment imp
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import ControllerAction, plan_result
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.options import from_options
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.cables import POD_INTERFACE
-from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.model import Plan, Settings, instance_name
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.fallback import OPTION, Fallback, plan_fallback
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.model import Plan, Profile, Settings, instance_name
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.plan import plan_group, summarize
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.profile import to_serving
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile import Library, ResolvedProfile, resolve
@@ -44,12 +45,47 @@ class ActionModule(ControllerAction):
             settings = from_options(Settings, options, instance=instance, nodes=nodes)
             plan, found = plan_group(options["fabric"], profile, settings)
             findings += found + _lint(plan)
-            fact = plan.as_dict()
             done += summarize(plan)
+            fallback, found = _fallback(options, profile, settings)
+            findings += [finding for finding in found if finding not in findings]
+            fact = plan.as_dict()
+            if fallback:
+                fact |= _with_models(plan, fallback) | {"fallback": fallback.as_dict()}
+                done += _summarized(fallback)
         fact["findings"] = [finding.as_dict() for finding in findings]
         failed = has_errors(findings) or not fact["ranks"]
         result = plan_result("The group", failed, findings, {"gb10_serving_plan": fact}, "\n".join(done))
         return result if failed else result | {"plan": fact}
+
+
+def _fallback(options: Mapping[str, Any], main: Profile, settings: Settings) -> tuple[Fallback | None, list[Finding]]:
+    """Return the plans of the preset that serves while a node is gone, if the owner named one, and all findings."""
+    if not options["fallback_preset"]:
+        return None, []
+    # An override of the topology is that of the group's own nodes.
+    overrides = {key: value for key, value in options["overrides"].items() if key != "topology"}
+    resolved, findings = _resolve({**options, "preset": options["fallback_preset"], "overrides": overrides})
+    if resolved is None:
+        return None, [replace(finding, key=OPTION, value=options["fallback_preset"]) for finding in findings]
+    profile = to_serving(resolved, options["models_dir"], options["metrics"])
+    times = options["fallback_after"], options["fallback_return_after"]
+    fallback, found = plan_fallback(options["fabric"], profile, main, settings, *times)
+    return fallback, [*findings, *found, *(finding for plan in fallback.plans.values() for finding in _lint(plan))]
+
+
+def _with_models(plan: Plan, fallback: Fallback) -> dict[str, Any]:
+    """Return the models of both presets, because every node may have to run either."""
+    plans = [plan, *list(fallback.plans.values())[:1]]
+    revisions = {name: revision for one in plans for name, revision in one.revisions.items()}
+    paths = dict.fromkeys(path for one in plans for path in one.paths)
+    return {"models": list(revisions), "revisions": revisions, "paths": list(paths)}
+
+
+def _summarized(fallback: Fallback) -> list[str]:
+    sets = [", ".join(rank.node for rank in plan.ranks) for plan in fallback.plans.values()]
+    title = f"fallback: preset {fallback.preset}, if a node is gone for {fallback.after} s, on {' or on '.join(sets)}"
+    first = next(iter(fallback.plans.values()), None)
+    return [title, *(first.memory if first else ())]
 
 
 def _resolve(options: Mapping[str, Any]) -> tuple[ResolvedProfile | None, list[Finding]]:

@@ -11,7 +11,13 @@ from ansible_collections.gb10.cluster.plugins.module_utils._common import findin
 from ansible_collections.gb10.cluster.plugins.module_utils._kube import group_status
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.node_room import Room
 from ansible_collections.gb10.cluster.plugins.plugin_utils._paths import PROFILES
-from ansible_collections.gb10.cluster.plugins.plugin_utils._serving import compare, existing, obstacles, rights
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serving import (
+    compare,
+    existing,
+    fallback,
+    obstacles,
+    rights,
+)
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.model import Plan, instance_name
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.catalogue import load_history
 
@@ -61,4 +67,5 @@ class FilterModule:
             "serving_rights": serving_rights,
             "existing_cluster": existing_cluster,
             "serving_holders": group_status.holders,
+            "serving_fallback": fallback.kept,
         }

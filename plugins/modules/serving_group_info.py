@@ -42,6 +42,10 @@ options:
     description: How many log lines of a rank in trouble are quoted.
     type: int
     default: 15
+  fallback:
+    description: Name of the fallback's set of nodes that serves; empty for the ranks of the planned preset.
+    type: str
+    default: ""
   restarted:
     description: Also quote the log of ready ranks that were restarted, from before their last restart.
     type: bool
@@ -110,7 +114,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._kube import group_st
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.client import Cluster, ClusterError
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.events import hints, latest_warnings, quoted
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.kubeconfig import CLUSTER_SPEC
-from ansible_collections.gb10.cluster.plugins.module_utils._kube.labels import INSTANCE, RANK, SIDECAR
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.labels import FALLBACK, INSTANCE, RANK, SIDECAR
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.slices import PROGRESS_SPEC, Slice, poll
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.log import NcclLog
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.verdict import make_report
@@ -130,9 +134,10 @@ SERVER_ERROR = 500
 class Members:
     """The pods of one group and their state in the API; every method but ``answers`` raises ClusterError."""
 
-    def __init__(self, cluster: Cluster, namespace: str, instance: str) -> None:
+    def __init__(self, cluster: Cluster, namespace: str, instance: str, fallback: str = "") -> None:
         self._cluster, self._namespace, self._instance = cluster, namespace, instance
-        self._selector = f"{INSTANCE}={instance},{RANK}"
+        # The pod of a lost node stays until the node returns.
+        self._selector = f"{INSTANCE}={instance},{RANK}," + (f"{FALLBACK}={fallback}" if fallback else f"!{FALLBACK}")
 
     def group(self, ranks: int) -> status.Group:
         """Return the state of the group."""
@@ -236,6 +241,7 @@ def main() -> None:
             "wait_timeout": {"type": "int", "default": 0},
             "log_lines": {"type": "int", "default": 15},
             "progress": PROGRESS_SPEC,
+            "fallback": {"type": "str", "default": ""},
             "restarted": {"type": "bool", "default": False},
         },
         supports_check_mode=True,
@@ -247,7 +253,7 @@ def main() -> None:
     crashes: dict[str, dict[str, str]] = options["progress"].get("crashes", {})
     try:
         cluster = Cluster(options["kubeconfig"], options["context"])
-        members = Members(cluster, options["namespace"], options["instance"])
+        members = Members(cluster, options["namespace"], options["instance"], options["fallback"])
         group = wait(members, options["ranks"], part.seconds, crashes)
         if not (group.ready or group.hopeless or part.last):
             result |= group.as_dict() | {"done": False, "progress": {"waited": part.waited, "crashes": crashes}}

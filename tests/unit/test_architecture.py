@@ -23,6 +23,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "module_utils._fabric_check",
         "module_utils._preflight",
         "module_utils._transport_gate",
+        "module_utils._fallback",
         "module_utils._support",
     ),
     ("plugin_utils._paths", "plugin_utils._output"),

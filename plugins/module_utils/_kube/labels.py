@@ -19,6 +19,9 @@ GATEWAY = "gb10.cluster/gateway"
 MODEL = "gb10.cluster/model"
 RAIL = "gb10.cluster/rail"
 SUPERVISOR = "gb10.cluster/supervisor"
+# Every object of a fallback: the name of a set of nodes on its workloads and pods, SWITCH on all others.
+FALLBACK = "gb10.cluster/fallback"
+SWITCH = "switch"
 NAMESPACE = "gb10.cluster/namespace"
 UPGRADE = "gb10.cluster/upgrade"
 # The condition in the status of a rank's pod that says whether the rank has proven its transport.

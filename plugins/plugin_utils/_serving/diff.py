@@ -8,7 +8,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from ansible_collections.gb10.cluster.plugins.module_utils._kube.labels import RANK, REVISION
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.labels import FALLBACK, RANK, REVISION
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.workloads import WORKLOADS, pod_templates
 
 from .pods import NETWORKS
@@ -52,8 +52,13 @@ def _revisions(objects: Iterable[Mapping[str, Any]]) -> dict[tuple[str, str], st
     return {
         (item["kind"], item["metadata"]["name"]): (item["metadata"].get("annotations") or {}).get(REVISION, "")
         for item in objects
-        if item["kind"] in WORKLOADS
+        if item["kind"] in WORKLOADS and not _waits(item)
     }
+
+
+def _waits(item: Mapping[str, Any]) -> bool:
+    """Tell whether a workload is the fallback's: it has no pods that would have to be replaced."""
+    return FALLBACK in (item["metadata"].get("labels") or {})
 
 
 def outdated(live: Iterable[Mapping[str, Any]], wanted: Iterable[Mapping[str, Any]]) -> bool:
@@ -67,7 +72,7 @@ def describe(objects: Iterable[Mapping[str, Any]]) -> str:
     found = [
         (template, (item["metadata"].get("annotations") or {}).get(REVISION, ""))
         for item in objects
-        if item["kind"] in WORKLOADS and RANK in (item["metadata"].get("labels") or {})
+        if item["kind"] in WORKLOADS and RANK in (item["metadata"].get("labels") or {}) and not _waits(item)
         for template in pod_templates(item)
     ]
     found.sort(key=lambda rank: int(rank[0]["metadata"]["labels"][RANK]))

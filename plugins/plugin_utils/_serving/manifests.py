@@ -11,6 +11,7 @@ from typing import Any
 
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.labels import (
     APP_INSTANCE,
+    FALLBACK,
     INSTANCE,
     MANAGED_BY,
     MEETING,
@@ -23,10 +24,12 @@ from ansible_collections.gb10.cluster.plugins.module_utils._kube.labels import (
 )
 
 from .access import Access, around, service
+from .fallback import Fallback
 from .model import Plan, RankPlan, Rendezvous
 from .pods import NETWORKS, PodOptions, networks_annotation, pod_spec
 from .sidecar import gated, key_of, rights, with_sidecar
 from .supervisor import supervisor, supervisor_labels
+from .switch import switch
 from .volumes import claimed
 
 
@@ -48,12 +51,14 @@ def _config_map(plan: Plan, name: str, files: Mapping[str, str]) -> dict[str, An
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": _meta(plan, name), "data": dict(files)}
 
 
-def _meeting(plan: Plan, meet: Rendezvous, head: Mapping[str, str]) -> dict[str, Any]:
+def _meeting(
+    plan: Plan, meet: Rendezvous, head: Mapping[str, str], more: Mapping[str, str] | None = None
+) -> dict[str, Any]:
     """Return the headless Service that gives the head's pod a name before it is ready."""
     return {
         "apiVersion": "v1",
         "kind": "Service",
-        "metadata": _meta(plan, meet.service),
+        "metadata": _meta(plan, meet.service) | {"labels": labels(plan) | dict(more or {})},
         "spec": {
             "clusterIP": "None",
             "publishNotReadyAddresses": True,
@@ -81,12 +86,16 @@ def _stateful_set(
         "kind": "StatefulSet",
         "metadata": _meta(plan, entry.name) | {"labels": labels(plan) | dict(own), "annotations": {REVISION: revision}},
         "spec": {
-            "replicas": 1,
+            # The switch starts the fallback, and only the switch.
+            "replicas": 0 if FALLBACK in own else 1,
             "serviceName": plan.service.name,
             "podManagementPolicy": "Parallel",
             # A rolling update would mix new ranks with old ones; the group is replaced as a whole instead.
             "updateStrategy": {"type": "OnDelete"},
-            "selector": {"matchLabels": {INSTANCE: plan.instance, RANK: own[RANK]}},
+            "selector": {
+                "matchLabels": {INSTANCE: plan.instance, RANK: own[RANK]}
+                | {key: value for key, value in own.items() if key == FALLBACK}
+            },
             "template": template,
         },
     }
@@ -140,11 +149,14 @@ def render(
     patches: Mapping[str, str],
     access: Access | None = None,
     sidecar: Mapping[str, str] | None = None,
+    fallback: Fallback | None = None,
+    switching: Mapping[str, str] | None = None,
 ) -> list[dict[str, Any]]:
     """Return all objects of a group in the order in which they can be created.
 
     ``files`` are the scripts that run beside the server, ``patches`` the patch hooks, both by file name; ``sidecar`` is
-    the sidecar's program by path. Secrets are not among the objects, because these objects can be printed.
+    the sidecar's program by path, ``switching`` that of the switch to the fallback. Secrets are not among the objects,
+    because these objects can be printed.
     """
     access = access or Access()
     code = sidecar or {}
@@ -163,7 +175,8 @@ def render(
     ]
     objects.append(_config_map(plan, f"{plan.instance}-transport", {key_of(path): text for path, text in code.items()}))
     if gated(plan, options):
-        objects += rights(plan, labels(plan))
+        others = list(fallback.plans.values()) if fallback else []
+        objects += rights(plan, labels(plan), [rank.pod for one in others for rank in one.ranks])
     if patches:
         objects.append(_config_map(plan, f"{plan.instance}-patches", patches))
     objects += claimed(plan, labels(plan), options.cache_dir)
@@ -176,4 +189,25 @@ def render(
     objects += workloads(plan, specs, revision, own)
     if options.supervisor and len(plan.ranks) > 1:
         objects += supervisor(plan, options, labels(plan), {REVISION: revision})
+    if fallback:
+        material = {"files": dict(files), "patches": dict(patches), "sidecar": code, **own}
+        for name, other in fallback.plans.items():
+            objects += _waiting(name, other, options, material, access.labels)
+        objects += switch(plan, fallback, options, labels(plan), switching or {})
     return objects
+
+
+def _waiting(
+    name: str, plan: Plan, options: PodOptions, material: Mapping[str, Any], access: Mapping[str, str]
+) -> list[dict[str, Any]]:
+    """Return the workloads of one set of nodes of the fallback; they have no pods until the switch scales them."""
+    specs = [
+        with_sidecar(pod_spec(entry, plan, options), entry, plan, options, material["sidecar"]) for entry in plan.ranks
+    ]
+    meet, own = plan.rendezvous, {FALLBACK: name, **access}
+    objects = []
+    if meet and meet.service:
+        own |= {MEETING: "pod-network"}
+        head = {INSTANCE: plan.instance, ROLE: "head", FALLBACK: name}
+        objects.append(_meeting(plan, meet, head, {FALLBACK: name}))
+    return objects + workloads(plan, specs, revision_of(plan, specs, material), own)

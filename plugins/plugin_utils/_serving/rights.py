@@ -21,6 +21,8 @@ DELETE = ("delete", "get")
 DELETE_ALL = ("delete", "get", "list")
 EXEC = ("create", "get")
 
+# Objects without a namespace.
+WIDE = ("PersistentVolume", "ClusterRole", "ClusterRoleBinding")
 # The service account that gets the rights if nobody else is named.
 DEPLOYER = "gb10-deployer"
 _RBAC = "rbac.authorization.k8s.io"
@@ -28,6 +30,8 @@ _NETWORKS = "networking.k8s.io"
 _SETS = "leaderworkerset.x-k8s.io"
 # {kind: (API group, resource)} of the objects that a group may have
 RESOURCES = {
+    "ClusterRole": (_RBAC, "clusterroles"),
+    "ClusterRoleBinding": (_RBAC, "clusterrolebindings"),
     "ConfigMap": ("", "configmaps"),
     "Deployment": ("apps", "deployments"),
     "Ingress": (_NETWORKS, "ingresses"),
@@ -61,10 +65,11 @@ class Right:
 
 @dataclass(frozen=True)
 class Rights:
-    """What a user needs: in the namespace, on volumes of the cluster, and only for better messages."""
+    """What a user needs: in the namespace, on volumes of the cluster, for a fallback, and only for better messages."""
 
     namespaced: list[Right]
     volumes: list[Right]
+    fallback: list[Right]
     optional: list[Right]
 
 
@@ -76,10 +81,12 @@ def needed(objects: Iterable[Mapping[str, Any]], namespace: str, instance: str, 
         found.append(Right("", "secrets", ("patch",), "write the token", (f"{instance}-secrets",)))
         found.append(Right("", "secrets", ("create",), "write the token"))
     volumes = [item for item in known if item["kind"] == "PersistentVolume"]
+    wide = [item for item in known if item["kind"] in ("ClusterRole", "ClusterRoleBinding")]
     why = "offer directories of the nodes to pods that may not mount them by path"
     return Rights(
-        _merged([*found, *_granted(known)]),
+        _merged([*found, *_granted(item for item in known if item["kind"] != "ClusterRole")]),
         [Right("", "persistentvolumes", tuple(sorted({*APPLY, *DELETE_ALL})), why)] if volumes else [],
+        _merged([*_wide(wide), *_granted(wide)]),
         [
             Right(
                 "", "nodes", ("list",), "name nodes that are not ready or have no free devices, before anything stops"
@@ -108,11 +115,17 @@ def _always(namespace: str, secret: str) -> Iterator[Right]:
 
 def _of_objects(objects: Iterable[Mapping[str, Any]]) -> Iterator[Right]:
     for kind in dict.fromkeys(item["kind"] for item in objects):
-        if kind == "PersistentVolume":
+        if kind in WIDE:
             continue
         yield Right(*RESOURCES[kind], APPLY, "start the group")
         if kind == "PersistentVolumeClaim":
             yield Right(*RESOURCES[kind], DELETE_ALL, "find and stop the group")
+
+
+def _wide(objects: Iterable[Mapping[str, Any]]) -> Iterator[Right]:
+    for kind in dict.fromkeys(item["kind"] for item in objects):
+        verbs = tuple(sorted({*APPLY, *DELETE_ALL}))
+        yield Right(*RESOURCES[kind], verbs, "let the switch of the fallback read the nodes")
 
 
 def _granted(objects: Iterable[Mapping[str, Any]]) -> Iterator[Right]:
@@ -158,6 +171,13 @@ def manifest(rights: Rights, namespace: str, instance: str, subjects: Sequence[M
             "# Required: this RDMA mode forbids hostPath. Without sglang_cache_dir and gb10_models_dir it is not.\n"
             + _role("ClusterRole", volumes, rights.volumes),
             _binding("ClusterRole", volumes, subjects),
+        ]
+    if rights.fallback:
+        fallback = f"gb10-{namespace}-{instance}-fallback"
+        parts += [
+            "# Required: the fallback follows the state of the nodes. Without serving_plan_fallback_preset it is not.\n"
+            + _role("ClusterRole", fallback, rights.fallback),
+            _binding("ClusterRole", fallback, subjects),
         ]
     nodes = f"gb10-{namespace}-{instance}-nodes"
     parts += [

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.labels import SIDECAR, TRANSPORT
@@ -130,11 +130,14 @@ def key_of(path: str) -> str:
     return path.replace("/", "-")
 
 
-def rights(plan: Plan, labels: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Return the permissions of the sidecars: the status of their group's pods, and new events."""
+def rights(plan: Plan, labels: Mapping[str, str], others: Sequence[str] = ()) -> list[dict[str, Any]]:
+    """Return the permissions of the sidecars: the status of their group's pods, and new events.
+
+    ``others`` are the pods of the group's fallback.
+    """
     group, name = "rbac.authorization.k8s.io", f"{plan.instance}-transport"
     meta = {"name": name, "namespace": plan.namespace, "labels": dict(labels)}
-    pods = [entry.pod for entry in plan.ranks]
+    pods = [*(entry.pod for entry in plan.ranks), *others]
     subject = {"kind": "ServiceAccount", "name": plan.instance, "namespace": plan.namespace}
     return [
         {

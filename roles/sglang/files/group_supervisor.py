@@ -280,38 +280,51 @@ def say(text: str) -> None:
     print(f"[{time.strftime('%Y-%m-%d %H:%M:%S')}] {text}", flush=True)
 
 
+def check(
+    api: Api, pods: list[str], memory: Memory, before: dict[str, str], options: argparse.Namespace, limits: Limits
+) -> None:
+    """Check a group and restart it if needed."""
+    seen = [api.see(name) for name in pods]
+    if restarted := crashed(seen, before):
+        say(f"restarted by the kubelet: {', '.join(restarted)}")
+        keep_logs(api, restarted, options.logs, options.log_lines, previous=True)
+    healthy = None
+    if all(pod.started for pod in seen):
+        healthy = head_is_healthy(seen[0].address, options.port, options.health_timeout)
+    work = work_done(seen[0].address, options.port) if healthy is not None else ""
+    why = decide(seen, healthy, memory, limits, time.monotonic(), work)
+    if why:
+        say(f"restarting the group: {why}")
+        keep_logs(api, pods, options.logs, options.log_lines)
+        # Rank 0 first: from SGLang 0.5.21 on a worker ignores SIGTERM until the head is gone.
+        for name in pods:
+            api.delete(name, options.grace)
+        pause = acted(memory, limits, time.monotonic())
+        say(f"all {len(pods)} ranks deleted; the next restart not before {pause:.0f} s")
+
+
 def watch(api: Api, options: argparse.Namespace, limits: Limits) -> None:
-    """Check the group, restart it if needed, and repeat; keep trying while the API does not answer."""
-    memory = Memory()
-    before: dict[str, str] = {}
+    """Check every group, and repeat; keep trying while the API does not answer."""
+    groups: list[tuple[list[str], Memory, dict[str, str]]] = [(pods, Memory(), {}) for pods in options.pods]
     while True:
-        try:
-            seen = [api.see(name) for name in options.pods]
-            if restarted := crashed(seen, before):
-                say(f"restarted by the kubelet: {', '.join(restarted)}")
-                keep_logs(api, restarted, options.logs, options.log_lines, previous=True)
-            healthy = None
-            if all(pod.started for pod in seen):
-                healthy = head_is_healthy(seen[0].address, options.port, options.health_timeout)
-            work = work_done(seen[0].address, options.port) if healthy is not None else ""
-            why = decide(seen, healthy, memory, limits, time.monotonic(), work)
-            if why:
-                say(f"restarting the group: {why}")
-                keep_logs(api, options.pods, options.logs, options.log_lines)
-                # Rank 0 first: from SGLang 0.5.21 on a worker ignores SIGTERM until the head is gone.
-                for name in options.pods:
-                    api.delete(name, options.grace)
-                pause = acted(memory, limits, time.monotonic())
-                say(f"all {len(options.pods)} ranks deleted; the next restart not before {pause:.0f} s")
-        except (OSError, ValueError) as error:
-            say(f"the API gave no answer, trying again: {error}")
+        for pods, memory, before in groups:
+            try:
+                check(api, pods, memory, before, options, limits)
+            except (OSError, ValueError) as error:
+                say(f"the API gave no answer, trying again: {error}")
         time.sleep(options.interval)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--namespace", required=True)
-    parser.add_argument("--pods", required=True, type=lambda text: text.split(","), help="in rank order")
+    parser.add_argument(
+        "--pods",
+        required=True,
+        action="append",
+        type=lambda text: text.split(","),
+        help="of one group in rank order; give it again for another group",
+    )
     parser.add_argument("--port", required=True, type=int)
     parser.add_argument("--interval", type=float, default=5)
     parser.add_argument("--health-timeout", type=float, default=25)
@@ -321,7 +334,7 @@ def main() -> None:
     parser.add_argument("--logs", type=Path, default=Path("/var/log/group"))
     parser.add_argument("--log-lines", type=int, default=400)
     options = parser.parse_args()
-    say(f"watching {', '.join(options.pods)}")
+    say(f"watching {'; '.join(map(', '.join, options.pods))}")
     try:
         limits = Limits(stuck_after=options.stuck_after, first_step=options.first_step_timeout)
         watch(Api(options.namespace), options, limits)

@@ -17,7 +17,8 @@ import pytest
 import yaml
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving import manifests, pods, rights
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.access import Access
-from serving_samples import plan
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.fallback import plan_fallback
+from serving_samples import fabric, plan, profile, settings
 
 ROOT = Path(__file__).resolve().parents[5]
 NAMESPACE, GROUP = "gb10-serving", "gemma-4-31b-it"
@@ -37,6 +38,8 @@ TASKS = [
             "wait",
             "find",
             "status",
+            "fallback",
+            "stop_switch",
         )
     ),
     "roles/sglang/tasks/stop.yml",
@@ -132,6 +135,15 @@ def objects(mode: str = "restricted", **access: Any) -> list[dict[str, Any]]:
     return manifests.render(of, pods.PodOptions(), {}, {}, Access(**given))
 
 
+def with_fallback() -> list[dict[str, Any]]:
+    two = profile(preset="two-nodes", nodes=2, tp=2)
+    own = settings(rdma_mode="restricted", rdma_resources=("rdma/gb10",))
+    fallback = plan_fallback(fabric(), two, profile(), own, 600, 600)[0]
+    of = plan(rdma_mode="restricted", rdma_resources=("rdma/gb10",), models_dir="/srv/models")
+    given: dict[str, Any] = {"ingress": {"host": "models.example"}, "allow_from": [{"podSelector": {}}]}
+    return manifests.render(of, pods.PodOptions(), {}, {}, Access(**given), None, fallback)
+
+
 def granted(found: list[rights.Right]) -> set[Request]:
     return {(right.group, right.resource, verb) for right in found for verb in right.verbs}
 
@@ -143,18 +155,21 @@ def test_all_methods_of_the_client_are_known() -> None:
     assert methods == set(METHODS) | UNUSED
 
 
-def test_the_rights_are_exactly_those_of_the_requests() -> None:
-    found = rights.needed(objects(), NAMESPACE, GROUP, secret=True)
+@pytest.mark.parametrize("fallback", [False, True])
+def test_the_rights_are_exactly_those_of_the_requests(fallback: bool) -> None:
+    made = with_fallback() if fallback else objects()
+    found = rights.needed(made, NAMESPACE, GROUP, secret=True)
     wanted = {request for path in TASKS for request in asked(path)}
-    volumes = {request for request in wanted if request[1] == "persistentvolumes"}
-    for item in objects():
-        (volumes if item["kind"] == "PersistentVolume" else wanted).update(
-            (*rights.RESOURCES[item["kind"]], verb) for verb in rights.APPLY
-        )
+    for item in made:
+        wanted |= {(*rights.RESOURCES[item["kind"]], verb) for verb in rights.APPLY}
         for rule in item.get("rules", []):
             wanted |= {(g, r, v) for g in rule["apiGroups"] for r in rule["resources"] for v in rule["verbs"]}
-    assert granted(found.namespaced) == wanted - volumes
+    volumes = {request for request in wanted if request[1] == "persistentvolumes"}
+    switch = {request for request in wanted if request[1] in ("clusterroles", "clusterrolebindings", "nodes")}
+    assert granted(found.namespaced) == wanted - volumes - switch
     assert granted(found.volumes) == volumes
+    # Without a fallback there is no status, and the tasks that delete the switch do not run.
+    assert granted(found.fallback) == (switch if fallback else set())
 
 
 def test_every_file_with_requests_is_among_the_compared_ones() -> None:
@@ -178,6 +193,14 @@ def test_rights_outside_the_namespace_are_needed_only_for_volumes() -> None:
     assert rights.needed(objects("ipc_lock"), NAMESPACE, GROUP, secret=False).volumes == []
     (volumes,) = rights.needed(objects("restricted"), NAMESPACE, GROUP, secret=False).volumes
     assert (volumes.resource, volumes.names) == ("persistentvolumes", ())
+
+
+def test_a_fallback_needs_rights_outside_the_namespace_and_the_manifest_says_so() -> None:
+    found = rights.needed(with_fallback(), NAMESPACE, GROUP, secret=False)
+    text = rights.manifest(found, NAMESPACE, GROUP, [])
+    names = [d["metadata"]["name"] for d in yaml.safe_load_all(text) if d and d["kind"] == "ClusterRole"]
+    assert names == [f"gb10-{NAMESPACE}-{GROUP}-{what}" for what in ("volumes", "fallback", "nodes")]
+    assert "# Required: the fallback follows the state of the nodes." in text
 
 
 @pytest.mark.parametrize("mode", ["ipc_lock", "restricted"])

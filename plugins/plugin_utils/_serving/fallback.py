@@ -1,0 +1,179 @@
+# Copyright: The gb10.cluster authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Plan the preset that serves while a node of the group is gone. Private to the collection."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from itertools import combinations
+from typing import Any
+
+from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding, has_errors
+from ansible_collections.gb10.cluster.plugins.module_utils._fallback.state import MAIN, Status
+
+from .model import Plan, Profile, Service, Settings
+from .plan import plan_group
+
+OPTION = "serving_plan_fallback_preset"
+# Kubernetes needs about 50 s to notice that a node is gone, and a restart of a node takes a few minutes.
+SHORTEST = 10
+
+
+@dataclass(frozen=True)
+class Fallback:
+    """The preset that serves while a node is gone: a complete plan per set of nodes, by the name of the set.
+
+    ``after`` is how long a node has to be gone, ``return_after`` how long all nodes have to be back, in seconds.
+    """
+
+    preset: str
+    after: int
+    return_after: int
+    plans: Mapping[str, Plan]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain data in the shape of the fact."""
+        plans = {name: plan.as_dict() for name, plan in self.plans.items()}
+        return {"preset": self.preset, "after": self.after, "return_after": self.return_after, "plans": plans}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Fallback:
+        """Return what :meth:`as_dict` wrote."""
+        plans = {name: Plan.from_dict(plan) for name, plan in data["plans"].items()}
+        return cls(data["preset"], data["after"], data["return_after"], plans)
+
+
+def kept(config_maps: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """Return the set of nodes that serves (empty: the planned one) and a sentence, from what the switch has kept.
+
+    ``config_maps`` has the group's ConfigMap for that, if it has a fallback.
+    """
+    if not config_maps:
+        return {"set": "", "text": ""}
+    text = (config_maps[0].get("data") or {}).get("status", "")
+    if not text:
+        return {"set": "", "text": "Fallback: its switch has not started yet."}
+    status = Status.parse(text)
+    active = status.serving != MAIN
+    if status.reason == "Planned":
+        return {"set": "", "text": "Fallback: not in use; the planned preset serves."}
+    since = datetime.fromtimestamp(status.since, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    state = "in use" if active else "not in use"
+    return {
+        "set": status.serving if active else "",
+        "text": f"Fallback: {state} since {since}: {status.message} [{status.reason}].",
+    }
+
+
+def plan_fallback(
+    fabric: Mapping[str, Any], profile: Profile, main: Profile, settings: Settings, after: int, return_after: int
+) -> tuple[Fallback, list[Finding]]:
+    """Return the fallback of the group ``main`` with ``settings``, and all findings.
+
+    There is a plan for the loss of each node, the head's included; equal sets of remaining nodes share one.
+    """
+    findings = list(_check(profile, main, settings, after, return_after))
+    plans: dict[str, Plan] = {}
+    if not has_errors(findings):
+        chosen: dict[tuple[str, ...], Plan] = {}
+        for lost in settings.nodes:
+            plan, found = _without(lost, fabric, profile, settings, _name(profile, len(chosen)))
+            nodes = tuple(rank.node for rank in plan.ranks)
+            findings += [finding for finding in found if finding not in findings]
+            if nodes and nodes not in chosen:
+                chosen[nodes] = plan
+        plans = {_name(profile, number): plan for number, plan in enumerate(chosen.values())}
+    return Fallback(profile.preset, after, return_after, plans), findings
+
+
+def _name(profile: Profile, number: int) -> str:
+    """Return the name of a set of nodes. Sets of one name have equally many StatefulSets, also in later plans."""
+    return f"f{profile.nodes}-{number + 1}"
+
+
+def _without(
+    lost: str, fabric: Mapping[str, Any], profile: Profile, settings: Settings, name: str
+) -> tuple[Plan, list[Finding]]:
+    """Return the plan on the first remaining nodes, in rank order, that can run the preset together.
+
+    In a ring not every set of nodes can. If no set can, the findings are those of the first one.
+    """
+    rest = [node for node in settings.nodes if node != lost]
+    tried = []
+    for nodes in combinations(rest, profile.nodes):
+        plan, found = plan_group(fabric, profile, _own(settings, nodes, name))
+        tried.append((plan, found))
+        if not has_errors(found):
+            named = replace(plan, instance=settings.instance, service=Service(settings.instance, settings.port))
+            return named, [_placed(finding, lost) for finding in found]
+    plan, found = tried[0]
+    return plan, [_placed(finding, lost) for finding in found]
+
+
+def _own(settings: Settings, nodes: tuple[str, ...], name: str) -> Settings:
+    """Return the settings with which the workloads of this set of nodes get names of their own."""
+    taken = tuple(other for other in settings.taken if other["instance"] != settings.instance)
+    return replace(settings, instance=f"{settings.instance}-{name}", nodes=nodes, taken=taken)
+
+
+def _placed(finding: Finding, lost: str) -> Finding:
+    """Return a finding about certain nodes with the node whose loss it is about; others concern every set of nodes."""
+    if finding.severity != "error":
+        return finding
+    return replace(finding, where=", ".join(filter(None, (finding.where, f"fallback without {lost}"))))
+
+
+def _check(profile: Profile, main: Profile, settings: Settings, after: int, return_after: int) -> Iterator[Finding]:
+    preset, where = profile.preset, f"profile {profile.name}/{profile.preset}"
+    if profile.nodes >= len(settings.nodes):
+        yield _error(
+            "nodes",
+            OPTION,
+            preset,
+            f"it needs {profile.nodes} node(s), and {len(settings.nodes) - 1} remain when one of the group is gone",
+            "Name a preset that needs fewer nodes, or leave it empty",
+            where,
+        )
+    if (profile.image, profile.sglang_version) != (main.image, main.sglang_version):
+        yield _error(
+            "image",
+            OPTION,
+            preset,
+            f"it runs SGLang {profile.sglang_version} in {profile.image}, and the group runs {main.sglang_version} in "
+            f"{main.image}; the nodes have pulled and pinned only that image",
+            f"Serve both with one release, for example serving_plan_sglang_version: {profile.sglang_version}",
+            where,
+        )
+    for name in profile.models:
+        if name in main.models and profile.revisions.get(name) != main.revisions.get(name):
+            yield _error(
+                "revision",
+                name,
+                profile.revisions.get(name),
+                f"the group needs revision {main.revisions.get(name)}, and a node keeps one revision of a model",
+                "Name the same revision in both presets",
+                where,
+            )
+    if settings.workload != "statefulset":
+        yield _error(
+            "workload",
+            "serving_plan_workload",
+            settings.workload,
+            "the switch scales StatefulSets, and its Role permits nothing else",
+            f"Use statefulset, or leave {OPTION} empty",
+        )
+    for key, seconds in (("after", after), ("return_after", return_after)):
+        if seconds < SHORTEST:
+            yield _error(
+                "seconds",
+                f"serving_plan_fallback_{key}",
+                seconds,
+                "a node that restarts would move the group",
+                f"Use {SHORTEST} or more; 600 outlasts the restart of a node",
+            )
+
+
+def _error(rule: str, key: str, value: Any, reason: str, remedy: str, where: str = "") -> Finding:
+    return Finding("error", f"serving.fallback.{rule}", key, value, reason, remedy, where)

@@ -1,0 +1,62 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Test the action's plan of a shipped profile with a fallback."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ansible_collections.gb10.cluster.plugins.action.serving_plan import ActionModule
+from role_samples import role_values
+from serving_samples import fabric
+
+NODES = ["spark1", "spark2", "spark3", "spark4"]
+
+
+def planned(**options: Any) -> dict[str, Any]:
+    """Return the result of the action for options of the role."""
+    wanted = {"profile": "gemma-4-31b-it", "preset": "current", "fallback_preset": "two-nodes", "models_dir": "/srv"}
+    values = role_values("serving_plan", **wanted | options)
+    return ActionModule.act(None, values | {"fabric": fabric(), "candidates": NODES, "taken": []}, {})
+
+
+def test_the_fact_has_a_plan_per_set_of_remaining_nodes() -> None:
+    result = planned()
+    fallback = result["plan"]["fallback"]
+    assert (fallback["preset"], fallback["after"], fallback["return_after"]) == ("two-nodes", 600, 600)
+    assert [plan["preset"] for plan in fallback["plans"].values()] == ["two-nodes"] * 3
+    assert len(result["plan"]["ranks"]) == 4
+    assert "fallback: preset two-nodes, if a node is gone for 600 s, on spark2, spark3 or on" in result["msg"]
+
+
+def test_without_the_option_there_is_no_fallback() -> None:
+    assert "fallback" not in planned(fallback_preset="")["plan"]
+
+
+def test_every_node_gets_the_models_of_both_presets() -> None:
+    plan = planned(preset="baseline", sglang_version="0.5.21")["plan"]
+    assert plan["models"] == ["google/gemma-4-31B-it", "google/gemma-4-31B-it-assistant"]
+    assert plan["ranks"][0]["argv"].count("--speculative-algorithm") == 0
+
+
+def test_an_override_of_the_topology_is_the_group_s_own() -> None:
+    given = {"topology": {"nodes": 4, "tp": 4}, "server_args": {"context_length": 4096}}
+    plan = planned(overrides=given)["plan"]
+    head = plan["fallback"]["plans"]["f2-1"]["ranks"][0]["argv"]
+    assert head[head.index("--tp-size") + 1] == "2"
+    assert head[head.index("--context-length") + 1] == "4096"
+
+
+def test_mistakes_of_group_and_fallback_come_together() -> None:
+    result = planned(fallback_preset="no-such", port=80)
+    assert result["failed"]
+    found = {(finding["rule"], finding["key"]) for finding in result["findings"]}
+    assert {("serving.profile", "serving_plan_fallback_preset"), ("serving.port.range", "serving_plan_port")} <= found
+    assert "ansible_facts" not in result
+
+
+def test_a_fallback_whose_weights_do_not_fit_is_refused() -> None:
+    small = {"server_args": {"mem_fraction_static": 0.45}}
+    errors = {f["rule"] for f in planned(fallback_preset="one-node", overrides=small)["findings"]}
+    assert any(rule.startswith("memory.") for rule in errors), errors

@@ -1,0 +1,133 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Test the objects of a group with a fallback: they wait without pods, and the switch may do nothing else."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from ansible_collections.gb10.cluster.plugins.action.serving_objects import ActionModule
+from ansible_collections.gb10.cluster.plugins.module_utils._fallback.state import Settings
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.labels import FALLBACK, REVISION
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.diff import describe, outdated
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.fallback import plan_fallback
+from role_samples import role_values
+from serving_samples import fabric, plan, profile, settings
+
+NAME = "gemma-4-31b-it"
+Objects = dict[tuple[str, str], dict[str, Any]]
+
+
+def rendered(nodes: int = 2, with_fallback: bool = True, **options: Any) -> Objects:
+    fact = plan().as_dict()
+    if with_fallback:
+        fewer = profile(preset="fewer", nodes=nodes, tp=nodes)
+        own = settings(models_dir="")
+        fact["fallback"] = plan_fallback(fabric(), fewer, profile(), own, 600, 300)[0].as_dict()
+    values = role_values("sglang", plan=fact, **options)
+    made = ActionModule.act(None, {"arch": "arm64", "image": ""} | values, {})
+    return {(item["kind"], item["metadata"]["name"]): item for item in made["objects"]}
+
+
+def switch_containers(objects: Objects) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = objects["Deployment", f"{NAME}-fallback"]["spec"]["template"]["spec"]["containers"]
+    return found
+
+
+def test_a_fallback_adds_objects_and_changes_no_rank() -> None:
+    plain, more = rendered(with_fallback=False), rendered()
+    added = set(more) - set(plain)
+    assert {kind for kind, _name in added} == {
+        "StatefulSet",
+        "ConfigMap",
+        "ServiceAccount",
+        "Role",
+        "RoleBinding",
+        "ClusterRole",
+        "ClusterRoleBinding",
+        "Deployment",
+    }
+    assert all(FALLBACK in more[key]["metadata"]["labels"] for key in added)
+    changed = {key for key, item in plain.items() if more[key] != item}
+    assert changed == {("Role", f"{NAME}-transport")}
+    assert not outdated(plain.values(), more.values())
+    assert describe(more.values()) == describe(plain.values())
+
+
+def test_the_fallback_s_pods_do_not_exist_and_no_other_workload_selects_them() -> None:
+    objects = rendered()
+    waiting = [
+        o for (kind, _name), o in objects.items() if kind == "StatefulSet" and FALLBACK in o["metadata"]["labels"]
+    ]
+    assert len(waiting) == 6
+    for item in waiting:
+        assert item["spec"]["replicas"] == 0
+        labels = item["spec"]["template"]["metadata"]["labels"]
+        assert item["spec"]["selector"]["matchLabels"].items() <= labels.items()
+        assert FALLBACK in item["spec"]["selector"]["matchLabels"]
+    selector = objects["Service", NAME]["spec"]["selector"]
+    heads = [o for o in waiting if selector.items() <= o["spec"]["template"]["metadata"]["labels"].items()]
+    assert [o["metadata"]["name"] for o in heads] == [f"{NAME}-f2-{number}-0" for number in (1, 2, 3)]
+
+
+def test_the_fallback_needs_a_proof_of_its_own() -> None:
+    objects = rendered()
+    pods = objects["Role", f"{NAME}-transport"]["rules"][0]["resourceNames"]
+    assert f"{NAME}-f2-3-1-0" in pods
+    spec = objects["StatefulSet", f"{NAME}-f2-3-1"]["spec"]["template"]["spec"]
+    assert spec["readinessGates"] == [{"conditionType": "gb10.cluster/transport"}]
+    command = spec["containers"][1]["command"]
+    gate = json.loads(command[command.index("--gate") + 1])
+    assert gate["pods"] == [f"{NAME}-f2-3-0-0", f"{NAME}-f2-3-1-0"]
+    assert gate["instance"] == NAME
+
+
+def test_the_switch_may_only_scale_this_group_and_delete_its_pods() -> None:
+    objects = rendered()
+    rules = {
+        (tuple(rule["resources"]), tuple(rule["verbs"])): rule.get("resourceNames")
+        for rule in objects["Role", f"{NAME}-fallback"]["rules"]
+    }
+    sets = rules[("statefulsets/scale",), ("get", "patch")]
+    assert set(sets) == {name for kind, name in objects if kind == "StatefulSet"}
+    assert rules[("pods",), ("get", "delete")] == [f"{name}-0" for name in sets]
+    assert rules[("configmaps",), ("get", "patch")] == [f"{NAME}-fallback"]
+    assert rules[("events",), ("create",)] is None
+    (wide,) = objects["ClusterRole", f"gb10-serving-{NAME}-fallback"]["rules"]
+    assert (wide["resources"], wide["verbs"]) == (["nodes"], ["list"])
+
+
+def test_the_switch_gets_its_settings_and_its_program() -> None:
+    objects = rendered()
+    spec = objects["Deployment", f"{NAME}-fallback"]["spec"]["template"]["spec"]
+    assert "nodeSelector" not in spec
+    switch, supervisor = spec["containers"]
+    given = Settings.parse(switch["command"][-1])
+    assert (given.after, given.return_after, given.metrics_port) == (600, 300, 30003)
+    assert given.main.nodes == ("spark1", "spark2", "spark3", "spark4")
+    assert given.choice("f2-1").sets == (f"{NAME}-f2-1-0", f"{NAME}-f2-1-1")
+    assert given.choice("f2-1").preset == "fewer"
+    code = objects["ConfigMap", f"{NAME}-fallback-code"]["data"]
+    assert set(code) == {f"gb10-_fallback-{name}.py" for name in ("api", "state", "switch")}
+    assert supervisor["command"].count("--pods") == 3
+    assert "data" not in objects["ConfigMap", f"{NAME}-fallback"]
+
+
+def test_ranks_without_peers_need_no_supervisor() -> None:
+    assert [one["name"] for one in switch_containers(rendered(nodes=1))] == ["switch"]
+    assert [one["name"] for one in switch_containers(rendered(supervisor=False))] == ["switch"]
+
+
+def test_another_program_restarts_the_switch(monkeypatch: Any) -> None:
+    def revision() -> str:
+        found: str = rendered()["Deployment", f"{NAME}-fallback"]["spec"]["template"]["metadata"]["annotations"][
+            REVISION
+        ]
+        return found
+
+    before = revision()
+    module = "ansible_collections.gb10.cluster.plugins.action.serving_objects._program"
+    monkeypatch.setattr(module, lambda name: {"gb10/x.py": name})
+    assert revision() != before
