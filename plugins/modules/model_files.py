@@ -137,7 +137,7 @@ def verify(models: list[staged.Staged], progress: dict[str, Any], check_mode: bo
     if not damaged and not faults:
         return result | {"msg": f"{len(checked)} files of {len(models)} models match their digests."}
     wrong = [f"damaged: {', '.join(damaged)}"] * bool(damaged) + faults
-    remedy = "Playbook serve with --tags sglang_models downloads what is missing; copy again what was copied"
+    remedy = "Playbook models with models_state=fetched gets again what is missing; copy again what was copied"
     return result | {"failed": True, "msg": f"{'. '.join(wrong)}. {remedy}."}
 
 

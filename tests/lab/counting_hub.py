@@ -17,7 +17,7 @@ from collections import Counter
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 COMMIT = "c0ffee" * 6 + "beef"
-COUNT, SIZE = 16, 40 << 20
+COUNT, SIZE = 12, 32 << 20
 _BLOCK = 1 << 20
 
 

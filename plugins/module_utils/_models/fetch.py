@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 import urllib.error
 import urllib.parse
@@ -104,7 +105,7 @@ def start_part(directory: Path, file: File) -> tuple[Path, int]:
 
 
 def settle(repo: str, file: File, directory: Path) -> None:
-    """Give a partial file its final name if its digest is right.
+    """Give a partial file its final name if its digest is right, and its content is on the disk.
 
     Raise OSError, and keep the file, if bytes are missing; delete it and raise FetchError if it is damaged.
     """
@@ -119,6 +120,8 @@ def settle(repo: str, file: File, directory: Path) -> None:
             f"{repo}: {file.name} is damaged ({size} of {file.size} bytes, digest {found[:12]}…, expected"
             f" {file.digest[:12]}…); it was removed"
         )
+    with part.open("rb") as stream:
+        os.fsync(stream.fileno())
     part.replace(directory / file.name)
 
 

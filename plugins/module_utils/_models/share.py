@@ -64,7 +64,7 @@ class Share:
         self._seen, self._touched = now, control.contact()
         self._offers: dict[str, frozenset[int]] = {}
         self._loads: dict[str, int] = {}
-        self._received: dict[str, int] = {}
+        self._received = {peer.name: 0 for peer in order.peers}
         self._silent: dict[str, str] = {}
         self._moved, self._moved_at = -1, now
         self._error = ""
@@ -98,7 +98,7 @@ class Share:
         try:
             while not self._control.stop_requested() and not self._orphaned():
                 self._judge()
-                self._control.write(self.status())
+                self._tell()
                 self._end.wait(0.5)
         finally:
             self._end.set()
@@ -106,6 +106,14 @@ class Share:
                 server.end()
             for thread in threads:
                 thread.join(2)
+            self.state.drop_cache()
+
+    def _tell(self) -> None:
+        try:
+            self._control.write(self.status())
+        except OSError as error:
+            # A full disk: keep serving, and say it as soon as there is room for it.
+            self._fail(str(error))
 
     def _guard(self, work: Callable[[], None]) -> None:
         try:
@@ -157,7 +165,7 @@ class Share:
         self._heard(contacts)
         state = self.state
         return {
-            "held": sorted(state.held),
+            "held": state.held_numbers(),
             "load": state.active,
             "contacts": dict(self._contacts),
             "received": state.from_hub + state.from_peers,

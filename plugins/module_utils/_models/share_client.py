@@ -7,6 +7,7 @@ from __future__ import annotations
 import http.client
 import itertools
 import json
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -18,6 +19,8 @@ from .share_state import Item
 
 _BLOCK = 1 << 20
 TIMEOUT = 15
+CONNECT = 5
+LATELY = 60
 
 
 @dataclass(frozen=True)
@@ -39,6 +42,8 @@ class Client:
     def __init__(self, peers: Sequence[Peer], port: int, token: str) -> None:
         self._peers, self._port, self._token = {peer.name: peer for peer in peers}, port, token
         self._turn = itertools.count()
+        # When a path failed. Such paths are tried last, because an address without a link answers nothing for seconds.
+        self._failed: dict[tuple[str, str], float] = {}
 
     def state(self, peer: str, contacts: Mapping[str, int]) -> dict[str, Any]:
         """Return what a peer has, and tell it which contacts with the controller are known; raise OSError."""
@@ -71,19 +76,25 @@ class Client:
         settle(item.repo, item.file, item.directory)
         return True
 
+    def _paths(self, peer: str) -> list[tuple[str, str]]:
+        """Return the paths to a peer, each time beginning with another one, those that failed lately last."""
+        paths, first = self._peers[peer].paths, next(self._turn)
+        turned = [paths[(first + offset) % len(paths)] for offset in range(len(paths))]
+        lately = time.monotonic() - LATELY
+        return sorted(turned, key=lambda path: self._failed.get(path, lately) > lately)
+
     @contextmanager
     def _open(self, peer: str, path: str, headers: Mapping[str, str]) -> Iterator[http.client.HTTPResponse]:
         """Connect on the next path that works, and send a request; raise OSError."""
-        paths = self._peers[peer].paths
-        first = next(self._turn)
         failure: OSError = ConnectionError(f"{peer} has no path")
-        for offset in range(len(paths)):
-            theirs, ours = paths[(first + offset) % len(paths)]
-            connection = http.client.HTTPConnection(theirs, self._port, timeout=TIMEOUT, source_address=(ours, 0))
+        for theirs, ours in self._paths(peer):
+            connection = http.client.HTTPConnection(theirs, self._port, timeout=CONNECT, source_address=(ours, 0))
             try:
                 connection.connect()
+                connection.sock.settimeout(TIMEOUT)
             except OSError as error:
                 connection.close()
+                self._failed[theirs, ours] = time.monotonic()
                 failure = ConnectionError(f"{theirs} from {ours}: {error}")
                 continue
             with closing(connection):

@@ -4,8 +4,10 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -81,6 +83,11 @@ class State:
             self.changed = True
             store.write_marker(directory, item.repo, item.commit, recorded, complete)
 
+    def held_numbers(self) -> list[int]:
+        """Return the numbers of the files that peers may fetch."""
+        with self._lock:
+            return sorted(self.held)
+
     def lacking(self) -> set[int]:
         """Return the numbers of the files that are not verified on this node yet."""
         with self._lock:
@@ -146,6 +153,13 @@ class State:
             self.from_peers += peers
             self.sent += sent
             self.active += active
+
+    def drop_cache(self) -> None:
+        """Give the memory that caches these files back: a GPU that shares the memory needs it to load them."""
+        for number in self.held_numbers():
+            item = self.items[number]
+            with suppress(OSError), (item.directory / item.file.name).open("rb") as stream:
+                os.posix_fadvise(stream.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
     def present_bytes(self) -> int:
         """Return the bytes of verified files and of partial ones."""

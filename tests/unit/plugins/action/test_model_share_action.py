@@ -29,8 +29,10 @@ def hub() -> Iterator[Hub]:
         running.shutdown()
 
 
-def play(tmp_path: Path, hub: Hub, *words: str, check: bool = True, **options: Any) -> str:
-    """Fetch the model with role models; return the output."""
+def play(
+    tmp_path: Path, hub: Hub, *words: str, check: bool = True, on: str = "ansible_play_hosts", **options: Any
+) -> str:
+    """Fetch the model with role models, which only the hosts in ``on`` include; return the output."""
     own = {
         name: {
             "ansible_connection": "local",
@@ -53,14 +55,19 @@ def play(tmp_path: Path, hub: Hub, *words: str, check: bool = True, **options: A
     fetch = {"name": "gb10.cluster.models", "tasks_from": "fetch"}
     tasks = [
         {"name": "Plan", "ansible.builtin.set_fact": fact},
-        {"name": "Fetch", "ansible.builtin.include_role": fetch, "vars": wanted},
+        {
+            "name": "Fetch",
+            "ansible.builtin.include_role": fetch,
+            "vars": wanted,
+            "when": f"inventory_hostname in {on}",
+        },
     ]
     book.write_text(yaml.safe_dump([{"hosts": "all", "gather_facts": False, "tasks": tasks}]))
     done = subprocess.run(
         [PLAYBOOK, "-i", inventory, book, *words], cwd=ROOT, capture_output=True, text=True, check=False
     )
     assert (done.returncode == 0) is check, done.stdout + done.stderr
-    assert not list(tmp_path.glob("*/.gb10-share")), "the transfer has ended on every host"
+    assert not list(tmp_path.glob("*/.gb10-share")), done.stdout + done.stderr
     return done.stdout
 
 
@@ -88,6 +95,14 @@ def test_after_a_failure_nothing_is_left_open(tmp_path: Path, hub: Hub) -> None:
 def test_a_disk_that_is_too_small_is_refused_before_the_first_byte(tmp_path: Path, hub: Hub) -> None:
     said = play(tmp_path, hub, check=False, models_reserve_gb=10**9)
     assert said.count("must stay free") == len(HOSTS) and hub.sent == 0
+
+
+@pytest.mark.parametrize("on", ["ansible_play_hosts", "['spark2', 'spark3']"])
+def test_only_the_named_nodes_fetch(tmp_path: Path, hub: Hub, on: str) -> None:
+    play(tmp_path, hub, on=on, models_nodes=["spark2", "spark3"])
+    assert hub.sent == TOTAL
+    assert sorted(path.name for path in tmp_path.glob("*/org--tiny")) == ["org--tiny"] * 2
+    assert not (tmp_path / "spark1").exists()
 
 
 def test_without_sharing_each_host_downloads(tmp_path: Path, hub: Hub) -> None:

@@ -81,7 +81,7 @@ def test_a_damaged_file_is_named_and_fetched_again(tmp_path: Path, capsys: pytes
     assert (status, result["changed"]) == (1, False)
     status, result = run(capsys, tmp_path / "models", state="verified")
     assert (status, result["changed"], result["damaged"]) == (1, True, ["org/tiny/sub/two.bin"])
-    assert result["msg"].startswith("damaged: org/tiny/sub/two.bin. Playbook serve with --tags")
+    assert result["msg"].startswith("damaged: org/tiny/sub/two.bin. Playbook models with models_state=fetched")
     wanted = store.File("sub/two.bin", 999 * 3, hashlib.sha256(FILES["sub/two.bin"]).hexdigest(), "sha256")
     assert store.missing(directory, [wanted], store.read_marker(directory)["files"]) == [wanted]
 
