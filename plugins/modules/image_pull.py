@@ -178,7 +178,8 @@ class Pull:
         return [
             f"{self.image}: {wanted} {origin}, but {', '.join(other)}. Ranks would run another program than was proven;"
             " nothing was changed.",
-            f"To use {wanted}, run k3s crictl rmi {self.image} on the nodes named last, and then the playbook again.",
+            f"To use {wanted}, run crictl rmi {self.image} on the nodes named last (on K3s: k3s crictl), and then the"
+            " playbook again.",
             *self.advice(),
         ]
 

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 from collections.abc import Callable, Iterator
@@ -67,7 +68,7 @@ def explained(what: str) -> Iterator[None]:
         status, reason = (int(found[1]), found[2]) if found else (error.status or 0, error.reason)
         text = f"can't {what} ({f'{status}: ' if status else ''}{_first_line(reason)})"
         if status == _FORBIDDEN:
-            text = f"{text}: {_message(error.body)}".removesuffix(": ")
+            text = f"{text}: {_message(error.body or _body_of_handshake(str(error.reason)))}".removesuffix(": ")
         raise ClusterError(f"{text}. {_REMEDIES.get(status, 'Look at the log of the API server')}", status) from error
     except (OSError, ValueError, urllib3.exceptions.HTTPError) as error:
         raise ClusterError(f"can't {what}: {type(error).__name__}: {_first_line(error)}. {_REMEDIES[0]}") from error
@@ -79,6 +80,16 @@ def _message(body: object) -> str:
         return _first_line(json.loads(str(body.decode() if isinstance(body, bytes) else body))["message"])
     except (ValueError, KeyError, TypeError):
         return ""
+
+
+def _body_of_handshake(reason: str) -> bytes:
+    """Return the answer to a refused web socket, which the client has only as the text of a bytes object."""
+    text = reason.rpartition("-+-+- ")[2]
+    try:
+        found = ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return b""
+    return found if isinstance(found, bytes) else b""
 
 
 def _first_line(error: object) -> str:

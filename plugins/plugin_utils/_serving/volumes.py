@@ -84,18 +84,8 @@ def _volume_and_claim(plan: Plan, labels: Mapping[str, str], what: str, path: st
     shared = {"accessModes": [access], "storageClassName": CLASS, "volumeMode": "Filesystem"}
     # The size of a local volume is not enforced; claim and volume only have to have the same one.
     size = {"storage": "1Gi"}
-    # The claim comes first: role sglang finds the volumes of a group by its claims, also after an interruption.
+    # A claim that finds its volume is bound at once; a claim that waits for it, at the controller's next round (15 s).
     return [
-        {
-            "apiVersion": "v1",
-            "kind": "PersistentVolumeClaim",
-            "metadata": {
-                "name": claim,
-                "namespace": plan.namespace,
-                "labels": {**labels, NAMESPACE: plan.namespace},
-            },
-            "spec": {**shared, "volumeName": volume, "resources": {"requests": size}},
-        },
         {
             "apiVersion": "v1",
             "kind": "PersistentVolume",
@@ -108,5 +98,15 @@ def _volume_and_claim(plan: Plan, labels: Mapping[str, str], what: str, path: st
                 "local": {"path": path},
                 "nodeAffinity": {"required": {"nodeSelectorTerms": [on_nodes]}},
             },
+        },
+        {
+            "apiVersion": "v1",
+            "kind": "PersistentVolumeClaim",
+            "metadata": {
+                "name": claim,
+                "namespace": plan.namespace,
+                "labels": {**labels, NAMESPACE: plan.namespace},
+            },
+            "spec": {**shared, "volumeName": volume, "resources": {"requests": size}},
         },
     ]

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,21 @@ def test_every_failure_has_a_reason_and_a_remedy(
     assert str(caught.value).startswith(f"can't list the pods of namespace gb10-serving{' ' if '(' in said else ': '}")
     assert said in str(caught.value)
     assert "secret" not in str(caught.value)
+
+
+def test_a_missing_right_is_named_also_for_a_command_in_a_pod(monkeypatch: pytest.MonkeyPatch) -> None:
+    message = 'pods is forbidden: User "eve" cannot list resource "pods" in API group "" in the namespace "models"'
+    body = json.dumps({"kind": "Status", "message": message}).encode()
+    plain = kubernetes.client.ApiException(status=403, reason="Forbidden")
+    plain.body = body
+    socket = kubernetes.client.ApiException(
+        status=0, reason=f"Handshake status 403 Forbidden -+-+- {{}} -+-+- {body!r}"
+    )
+    for error in (plain, socket):
+        FakeApi(pods=error).install(monkeypatch)
+        with pytest.raises(ClusterError, match=r"403: Forbidden\): .* cannot list resource \"pods\"") as caught:
+            Cluster(None, None).pods("models", "a=b")
+        assert caught.value.status == 403
 
 
 def test_a_context_that_does_not_exist_is_named(tmp_path: Path) -> None:

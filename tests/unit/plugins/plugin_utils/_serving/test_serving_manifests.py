@@ -144,10 +144,10 @@ def test_a_node_s_directories_are_claimed_where_the_level_forbids_host_path(mode
         assert {"name": "cache", "mountPath": "/opt/gb10-cache"} in container_of(objects, rank)["volumeMounts"]
     found = {o["metadata"]["name"]: o for o in objects if o["kind"].startswith("PersistentVolume")}
     assert list(found) == [
-        "gemma-4-31b-it-models",
         "gb10-serving-gemma-4-31b-it-models",
-        "gemma-4-31b-it-cache",
+        "gemma-4-31b-it-models",
         "gb10-serving-gemma-4-31b-it-cache",
+        "gemma-4-31b-it-cache",
     ]
     volume, claim = found["gb10-serving-gemma-4-31b-it-models"]["spec"], found["gemma-4-31b-it-models"]["spec"]
     assert volume["local"] == {"path": "/srv/models"}
