@@ -156,7 +156,9 @@ def _namespace(found: Mapping[str, Any], wanted: Wanted) -> Iterator[Finding]:
 
 
 def _policies(found: Mapping[str, Any]) -> Iterator[Finding]:
-    if "daemon_sets" not in found["unread"] and not _named(found, _POLICIES):
+    # K3s enforces them itself.
+    known = found["distribution"] == "K3s" or "daemon_sets" in found["unread"]
+    if not known and not _named(found, _POLICIES):
         reason = "no DaemonSet is known to enforce them, so sglang_allow_from may have no effect"
         remedy = "Ask the owner of the cluster whether its network enforces NetworkPolicies"
         yield _finding("policies.unknown", "NetworkPolicies", None, reason, remedy, of="info")
@@ -178,6 +180,8 @@ def _used(found: Mapping[str, Any]) -> Iterator[str]:
     for title, words in (("GPUs", _GPU_PLUGINS), ("Multus", ("multus",)), ("RDMA devices", ("rdma", "sriov"))):
         for each in _named(found, words):
             state = f"{each['ready']} of {each['wanted']} pods ready"
+            configured = [path for path in each["directories"] if path.endswith("net.d")]
+            state += f", CNI configuration in {configured[0]}" if title == "Multus" and configured else ""
             yield f"{title}: DaemonSet {each['namespace']}/{each['name']}, {state}"
     for group in NETWORK_OPERATORS:
         if group in found["groups"]:

@@ -134,3 +134,9 @@ def test_what_may_not_be_read_is_said_and_not_judged() -> None:
     assert report.findings == []
     assert len(report.unknown) == len(secret)
     assert "The kubeconfig may not read runtime classes, so they were not checked." in report.unknown
+
+
+def test_the_directory_of_multus_is_named() -> None:
+    multus = daemon("kube-multus-ds", "multus:v4") | {"directories": ["/etc/cni/net.d", "/opt/cni/bin"]}
+    said = judge(cluster(daemon_sets=[multus]), wanted()).used
+    assert "Multus: DaemonSet system/kube-multus-ds, 2 of 2 pods ready, CNI configuration in /etc/cni/net.d" in said
