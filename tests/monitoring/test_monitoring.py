@@ -30,6 +30,8 @@ import yaml
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "collections"))
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "lab" / "sglang"))
 
+from ansible_collections.gb10.cluster.plugins.module_utils._fallback.state import MAIN, Choice, Settings, Status
+from ansible_collections.gb10.cluster.plugins.module_utils._fallback.switch import metrics
 from ansible_collections.gb10.cluster.plugins.module_utils._transport_gate.metrics import render
 from ansible_collections.gb10.cluster.plugins.module_utils._transport_gate.state import Condition, Rail, Seen
 from sglang import _http
@@ -84,6 +86,7 @@ def pages() -> dict[str, str]:
     server: Any = SimpleNamespace(engine=engine, model="m")
     return {
         "/transport": render({"instance": "g", "rank": "0"}, condition, seen, 5.0, [rail], counted, links),
+        "/fallback": metrics(Settings("g", "s", (Choice(MAIN, "p", (), ()),), 1, 1), Status()),
         "/sglang": _http.metrics(server),
         "/samples": (HERE / "samples/page.prom").read_text(),
     }
@@ -110,7 +113,12 @@ def ask(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     here, node, port = f"127.0.0.1:{site.server_port}", free_port(), free_port()
     rank = {"targets": [here], "labels": {"group": "g", "rank": "0", "node": "spark1"}}
     jobs = [
-        {"job_name": path[1:], "metrics_path": path, "honor_labels": path == "/transport", "static_configs": [rank]}
+        {
+            "job_name": path[1:],
+            "metrics_path": path,
+            "honor_labels": path in ("/transport", "/fallback"),
+            "static_configs": [rank],
+        }
         for path in served
     ]
     jobs.append({"job_name": "node", "static_configs": [{"targets": [f"127.0.0.1:{node}"]}]})
