@@ -245,6 +245,9 @@ def progress(status: dict[str, Any], fetched: int, seconds: float) -> str:
     for what, count in (("downloaded", "hub_bytes"), ("copied", "peer_bytes"), ("served", "sent_bytes")):
         if status[count]:
             parts.append(f"{store.human(status[count])} {what}")
+    got = status["hub_bytes"] + status["peer_bytes"]
+    if status["done"] and got:
+        parts.append(f"{store.human(got / max(status['seconds'], 0.001))}/s in {status['seconds']:.0f} s")
     if status["silent"]:
         parts.append(f"no answer from {', '.join(sorted(status['silent']))}")
     return f"models: {', '.join(parts)}"

@@ -58,6 +58,7 @@ class Share:
         self._servers: list[Server] = []
         self._end = threading.Event()
         now = time.monotonic()
+        self._begun, self._ended = now, 0.0
         # How often modules of the controller were here and on other nodes. Each new number shows that the controller is
         # there. Ages would not do: every message adds its own delay, so that peers could keep each other alive.
         self._contacts: dict[str, int] = {order.name: 0}
@@ -125,11 +126,14 @@ class Share:
         """Return what the modules show."""
         state = self.state
         lacking = state.lacking()
+        if not lacking and not self._ended:
+            self._ended = time.monotonic()
         return {
             "pid": os.getpid(),
             "age": self._age(),
             "done": not lacking,
             "error": self._error,
+            "seconds": (self._ended or time.monotonic()) - self._begun,
             "changed": state.changed,
             "files": len(state.items),
             "files_left": len(lacking),

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 import time
 from collections.abc import Iterator
@@ -70,7 +71,7 @@ def test_two_nodes_fetch_a_model_once(tmp_path: Path, hub: Hub, port: int, capsy
     results = [watch(capsys, given) for given in (one, two)]
     assert [(status, result["changed"], result["done"]) for status, result in results] == [(0, True, True)] * 2
     assert "3 of 3 files, 100 %" in results[0][1]["msg"] and "4.4 MB downloaded" in results[0][1]["msg"]
-    assert "4.4 MB copied" in results[1][1]["msg"]
+    assert re.search(r"4\.4 MB copied, [\d.]+ .B/s in \d+ s$", results[1][1]["msg"])
     assert hub.sent == TOTAL
     pid = results[0][1]["status"]["pid"]
     for path in (f"/proc/{pid}/cmdline", f"/proc/{pid}/environ"):
