@@ -91,12 +91,22 @@ def test_the_planned_preset_serves_and_the_fallback_waits(cluster: Site) -> None
     assert served_ranks(cluster) == 3
 
 
+def lose(site: Site) -> None:
+    """Restart a host without its agent, so that nothing of Kubernetes runs there, and wait for the fallback."""
+    site.lab.shell(LOST, "systemctl disable k3s-agent")
+    site.lab("reboot", LOST)
+    wait(lambda: kept(site)["serving"] != "main", 240, site)
+    wait(lambda: len(fallback_pods(site)) == 2 and all(map(is_ready, fallback_pods(site))), 180, site)
+
+
 def test_the_fallback_serves_soon_after_the_limit(cluster: Site) -> None:
-    # A host without its agent: after the restart nothing of Kubernetes runs there.
-    cluster.lab.shell(LOST, "systemctl disable k3s-agent")
-    cluster.lab("reboot", LOST)
-    wait(lambda: kept(cluster)["serving"] != "main", 240, cluster)
-    wait(lambda: len(fallback_pods(cluster)) == 2 and all(map(is_ready, fallback_pods(cluster))), 180, cluster)
+    # The switch itself runs on the node that is lost.
+    others = [f"spark{number}" for number in (2, 3)]
+    cluster.kubectl("cordon", *others)
+    cluster.kubectl("delete", "pod", "-l", f"gb10.cluster/instance={GROUP},gb10.cluster/fallback=switch")
+    cluster.kubectl("rollout", "status", f"deploy/{GROUP}-fallback", "--timeout=60s")
+    cluster.kubectl("uncordon", *others)
+    lose(cluster)
     pods = fallback_pods(cluster)
     assert all(map(proven, pods))
     assert {pod["spec"]["nodeName"] for pod in pods} == {"spark2", "spark3"}
@@ -141,9 +151,13 @@ def test_the_planned_preset_is_proven_again_and_a_second_run_changes_nothing(clu
     assert changed(cluster.play("serve", **WANTED)) == 0
 
 
-def test_stopping_deletes_everything(cluster: Site) -> None:
-    cluster.play("serve_stop", instance=GROUP)
-    kinds = "all,cm,sa,role,rolebinding,clusterrole,clusterrolebinding"
+def test_stopping_deletes_everything_also_while_the_node_is_gone(cluster: Site) -> None:
+    lose(cluster)
+    # Pods of a lost node are forgotten a minute after they should have ended.
+    time.sleep(75)
+    cluster.play("serve_stop", "--limit", f"all:!{LOST}", instance=GROUP)
+    assert cluster.pods() == []
+    kinds = "sts,deploy,svc,cm,sa,role,rolebinding,clusterrole,clusterrolebinding"
     assert cluster.kubectl("get", kinds, "-l", f"gb10.cluster/instance={GROUP}", "-o", "name") == ""
 
 

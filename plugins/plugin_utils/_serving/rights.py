@@ -100,7 +100,7 @@ def _always(namespace: str, secret: str) -> Iterator[Right]:
     yield Right("", "namespaces", ("get",), "check that the namespace exists", (namespace,))
     nads = ("k8s.cni.cncf.io", "network-attachment-definitions")
     yield Right(*nads, ("list",), "check that the networks of the ranks exist")
-    yield Right("", "pods", ("create", "delete", "list"), "pull the image on every node, and read the ranks' state")
+    yield Right("", "pods", ("create", "delete", "get", "list"), "pull the image on every node, read and end the ranks")
     yield Right("", "pods/log", ("get",), "quote the logs of ranks, and prove their transport")
     yield Right("", "pods/exec", EXEC, "prove the transport, and ask the server for its settings")
     yield Right("", "events", ("list",), "say why a pod does not start")
