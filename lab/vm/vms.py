@@ -1,7 +1,9 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Run two virtual machines with one SR-IOV network card each, or a ring of more; containers cannot have SR-IOV.
+"""Run two virtual machines with one SR-IOV network card each, a ring of more, or one with a memory of its own.
+
+Containers cannot have SR-IOV, and they share the memory of this machine.
 
 Real: SR-IOV (QEMU's igb), the kernel's GID tables, netplan, reboots, RDMA verbs and perftest. Simulated: soft-RoCE
 instead of a ConnectX, so bandwidth figures mean nothing. Without KVM a boot takes almost a minute.
@@ -50,10 +52,15 @@ class Vm:
 
 
 class Vms:
-    """All machines of one state directory. Two have one cable; more form a ring, card 0 to card 1 of the next one."""
+    """All machines of one state directory. Two have one cable; more form a ring, card 0 to card 1 of the next one.
 
-    def __init__(self, state: Path, count: int = 2) -> None:
-        self.state = state
+    A single machine has no card. ``memory`` is in MiB.
+    """
+
+    def __init__(self, state: Path, count: int = 2, memory: int = 1024) -> None:
+        self.state, self.memory = state, memory
+        # A single machine runs more at once than the others do.
+        self.cpus = 2 if count == 1 else 1
         state.mkdir(parents=True, exist_ok=True)
         self.image = Path(subprocess.run([BUILD], check=True, text=True, stdout=subprocess.PIPE).stdout.strip())
         self.vms = [Vm(f"vm{number}", number, free_port(), state) for number in range(1, count + 1)]
@@ -73,7 +80,8 @@ class Vms:
             run("qemu-img", "create", "-q", "-f", "qcow2", "-F", "raw", "-b", self.image / "disk.img", disk)
             run(
                 "qemu-system-x86_64", "-machine", "q35", "-accel", "tcg,thread=multi,tb-size=512", "-cpu", "max",
-                "-smp", 1, "-m", 1024, "-kernel", self.image / "vmlinux", "-initrd", self.image / "initrd.img",
+                "-smp", self.cpus, "-m", self.memory,
+                "-kernel", self.image / "vmlinux", "-initrd", self.image / "initrd.img",
                 "-append", f"{BOOT} systemd.hostname={vm.name}",
                 "-drive", f"file={disk},if=virtio,cache=unsafe",
                 "-netdev", f"user,id=m,restrict=on,hostfwd=tcp:127.0.0.1:{vm.port}-:22",
@@ -85,6 +93,8 @@ class Vms:
 
     def peers(self, vm: Vm) -> list[Path]:
         """Return the other end of each cable of a machine, by card."""
+        if len(self.vms) == 1:
+            return []
         after, before = self.vms[vm.number % len(self.vms)], self.vms[vm.number - 2]
         return [after.socket(0)] if len(self.vms) == 2 else [after.socket(1), before.socket(0)]
 

@@ -18,10 +18,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "collections"))
 from vms import Vms
 
 
-def _running(directory: Path, count: int) -> Iterator[Vms]:
+def _running(directory: Path, count: int, memory: int = 1024) -> Iterator[Vms]:
     if os.geteuid() != 0:
         pytest.fail("building the machines' disk needs root: run these tests with sudo")
-    made = Vms(directory, count)
+    made = Vms(directory, count, memory)
     try:
         made.start()
         yield made
@@ -39,3 +39,9 @@ def machines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Vms]:
 def ring(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Vms]:
     """Return three booted, untouched machines, each with a cable to both others; remove them at the end."""
     yield from _running(tmp_path_factory.mktemp("ring"), 3)
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Vms]:
+    """Return one booted, untouched machine with 4 GiB and without a card; remove it at the end."""
+    yield from _running(tmp_path_factory.mktemp("small"), 1, 4096)
