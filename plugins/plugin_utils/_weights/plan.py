@@ -177,16 +177,16 @@ def _groups(stocks: Sequence[Stock], paths: Mapping[tuple[str, str], Sequence[tu
     groups: list[list[Stock]] = []
     seen: set[str] = set()
     for stock in stocks:
-        if stock.name in seen:
-            continue
-        seen.add(stock.name)
-        group = [stock]
-        for member in group:
-            for other in _peers(member, stocks, paths):
-                if other.name not in seen:
-                    seen.add(other.name)
-                    group.append(other)
-        groups.append(group)
+        group: list[Stock] = []
+        found = [stock]
+        while found:
+            member = found.pop(0)
+            if member.name not in seen:
+                seen.add(member.name)
+                group.append(member)
+                found += _peers(member, stocks, paths)
+        if group:
+            groups.append(group)
     return groups
 
 
