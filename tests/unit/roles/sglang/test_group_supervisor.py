@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import argparse
 import importlib.util
 import itertools
 import sys
@@ -286,3 +287,26 @@ def test_a_log_that_cannot_be_kept_is_reported_and_stops_nothing(
     said = capsys.readouterr().out
     assert "can't be saved" in said
     assert "g-1-0 9" in said
+
+
+def test_a_failure_of_one_group_does_not_keep_it_from_the_others(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = []
+
+    class Known:
+        def see(self, name: str) -> Any:
+            asked.append(name)
+            if name == "g-f2-1-0-0":
+                raise OSError("refused")
+            return supervisor.Seen(name)
+
+    def rest(_seconds: float) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(supervisor.time, "sleep", rest)
+    options = argparse.Namespace(pods=[["g-f2-1-0-0"], ["g-f2-2-0-0", "g-f2-2-1-0"]], interval=5)
+    with pytest.raises(KeyboardInterrupt):
+        supervisor.watch(Known(), options, LIMITS)
+    assert asked == ["g-f2-1-0-0", "g-f2-2-0-0", "g-f2-2-1-0"]
+    assert "trying again: refused" in capsys.readouterr().out
