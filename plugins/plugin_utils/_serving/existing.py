@@ -174,7 +174,8 @@ def _named(found: Mapping[str, Any], words: Sequence[str]) -> list[Mapping[str, 
 
 def _used(found: Mapping[str, Any]) -> Iterator[str]:
     kind = f" ({found['distribution']})" if found["distribution"] else ""
-    yield f"Kubernetes {found['version']}{kind} with {len(found['nodes'])} nodes"
+    nodes = "" if "nodes" in found["unread"] else f" with {len(found['nodes'])} nodes"
+    yield f"Kubernetes {found['version']}{kind}{nodes}"
     if GPU_OPERATOR in found["groups"]:
         yield "GPUs: NVIDIA's GPU operator"
     for title, words in (("GPUs", _GPU_PLUGINS), ("Multus", ("multus",)), ("RDMA devices", ("rdma", "sriov"))):
@@ -186,9 +187,10 @@ def _used(found: Mapping[str, Any]) -> Iterator[str]:
     for group in NETWORK_OPERATORS:
         if group in found["groups"]:
             yield f"Network operator: API group {group}"
-    default = [each["name"] for each in found["storage_classes"] if each["default"]]
-    yield f"Default StorageClass: {_list(default)}"
-    yield f"Ingress classes: {_list(found['ingress_classes'])}"
+    if "storage_classes" not in found["unread"]:
+        yield f"Default StorageClass: {_list(each['name'] for each in found['storage_classes'] if each['default'])}"
+    if "ingress_classes" not in found["unread"]:
+        yield f"Ingress classes: {_list(found['ingress_classes'])}"
     yield f"Prometheus operator: {'yes' if PROMETHEUS in found['groups'] else 'no'}"
 
 

@@ -126,12 +126,13 @@ def test_everything_missing_is_named_at_once_and_only_errors_refuse() -> None:
 
 
 def test_what_may_not_be_read_is_said_and_not_judged() -> None:
-    secret = ["nodes", "daemon_sets", "runtime_classes", "namespace"]
+    secret = ["nodes", "daemon_sets", "runtime_classes", "storage_classes", "ingress_classes", "namespace"]
     found = cluster(
         nodes=[], daemon_sets=[], runtime_classes=[], namespace={"exists": False, "level": ""}, unread=secret
     )
     report = judge(found, wanted())
     assert report.findings == []
+    assert report.used == ["Kubernetes v1.34.2 (kubeadm)", "GPUs: NVIDIA's GPU operator", "Prometheus operator: yes"]
     assert len(report.unknown) == len(secret)
     assert "The kubeconfig may not read runtime classes, so they were not checked." in report.unknown
 
