@@ -12,7 +12,7 @@ version_added: 0.1.0
 description:
   - Returns the verified and the partial files of each model, the disk, the fabric addresses that are on the host now,
     and the list of the model's files if this node reaches the hub.
-  - M(gb10.cluster.model_share_plan) needs this of every node.
+  - The plan of a transfer, C(gb10.cluster.model_share_plan), needs this of every node.
 author: The gb10.cluster authors (@gb10)
 extends_documentation_fragment: [gb10.cluster.readonly]
 options:
