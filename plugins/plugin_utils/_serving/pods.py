@@ -67,7 +67,7 @@ class PodOptions:
     first_step_timeout: int = 1800
     memory_timeout: int = 300
     memory_guard: bool = True
-    memory_guard_percent: Sequence[float] = (5, 4)
+    memory_guard_percent: Sequence[float] = (5, 3.5)
     memory_guard_pressure: float = 20
     resources: Mapping[str, Any] = field(default_factory=dict)
 
