@@ -9,11 +9,13 @@ import re
 import socket
 import subprocess
 import sys
+import time
 import urllib.request
 from contextlib import nullcontext
 from email.message import Message
 from http.client import IncompleteRead
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from urllib.error import HTTPError
 
@@ -504,7 +506,8 @@ def test_memory_that_cannot_be_reported_does_not_stop_the_gate(
     monkeypatch.setattr(sidecar, "NodeMemory", Memory)
     monkeypatch.setattr(sidecar, "PodApi", lambda *_words: rank.api)
     monkeypatch.setattr(sidecar.signal, "signal", lambda *_words: None)
-    monkeypatch.setattr(sidecar.time, "sleep", once)
+    # Only the sidecar's own pause: module subprocess sleeps too while it waits for a program.
+    monkeypatch.setattr(sidecar, "time", SimpleNamespace(**vars(time) | {"sleep": once}))
     monkeypatch.setattr(sidecar, "serve_metrics", lambda *_words: None)
     monkeypatch.setattr(sys, "argv", ["sidecar", "--nccl-logs", str(rank.logs), "--gate", gate])
     with pytest.raises(KeyboardInterrupt):

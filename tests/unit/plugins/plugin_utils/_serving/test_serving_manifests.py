@@ -207,7 +207,7 @@ def test_the_sidecar_knows_what_its_rank_has_to_prove() -> None:
 
 
 def test_the_memory_is_watched_only_if_somebody_can_stop_the_group() -> None:
-    assert sidecar_settings(rendered(), 1).memory == Limits(warn=5, stop=4, full=20)
+    assert sidecar_settings(rendered(), 1).memory == Limits(warn=5, stop=3.5, full=20)
     for options in (pods.PodOptions(memory_guard=False), pods.PodOptions(supervisor=False)):
         assert sidecar_settings(rendered(options), 1).memory is None
 
