@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible.errors import AnsibleActionFail
+from ansible_collections.gb10.cluster.plugins.module_utils._common.memory import descending
 from ansible_collections.gb10.cluster.plugins.module_utils._host.system import package_files
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import ControllerAction
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.options import from_options
@@ -42,7 +43,7 @@ class ActionModule(ControllerAction):
     def act(self, options: Mapping[str, Any], task_vars: Mapping[str, Any]) -> dict[str, Any]:
         """Return the objects. The values of secrets are only used to see whether they are set."""
         percent = options["memory_guard_percent"]
-        if len(percent) != 2 or not 0 < percent[1] < percent[0] < 50:
+        if not descending(percent):
             raise AnsibleActionFail(
                 f"sglang_memory_guard_percent = {percent}: the group would be stopped without a warning, or never. "
                 "Give two numbers below 50, the larger one first."

@@ -88,6 +88,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.gb10.cluster.plugins.module_utils._common.memory import descending
 from ansible_collections.gb10.cluster.plugins.module_utils._host import system, tuning
 
 CONFIG = Path("/etc/gb10/tuning.json")
@@ -101,7 +102,7 @@ def asked(params: dict[str, Any]) -> tuning.Wanted:
     """Return the settings that the options request. Raise HostError for invalid values."""
     wrong = []
     percent = params["memory_guard_percent"]
-    if len(percent) != 2 or not 0 < percent[1] < percent[0] < 50:
+    if not descending(percent):
         wrong.append(f"memory_guard_percent = {percent}: give two numbers below 50, the larger one first")
     if params["swappiness"] is not None and not 0 <= params["swappiness"] <= 200:
         wrong.append(f"swappiness = {params['swappiness']}: the kernel takes 0 to 200")

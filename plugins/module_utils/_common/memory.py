@@ -9,6 +9,7 @@ cache holds the memory (NVIDIA/open-gpu-kernel-modules#1358). A node whose avail
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -95,6 +96,11 @@ class Verdict:
 
     step: Step
     reason: str
+
+
+def descending(percent: Sequence[float]) -> bool:
+    """Return whether these are two percentages of available memory, that of the milder step first."""
+    return len(percent) == 2 and 0 < percent[1] < percent[0] < 50
 
 
 def ladder(seen: Reading, limits: Limits, memory: Memory, now: float) -> Verdict:

@@ -11,6 +11,7 @@ from typing import Any
 
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding
+from ansible_collections.gb10.cluster.plugins.module_utils._common.memory import descending
 
 from .known import Known, Spec
 
@@ -19,6 +20,8 @@ FORMATS: Mapping[str, tuple[str, str]] = {
     "k3s_version": (r"v\d+\.\d+\.\d+(-rc\d+)?\+k3s\d+", "v1.36.4+k3s1"),
     "multus_cni_version": (r"v\d+\.\d+\.\d+", "v1.9.1"),
 }
+# Percentages of available memory, that of the milder step first
+DESCENDING = ("node_tuning_memory_guard_percent", "sglang_memory_guard_percent")
 # The group of all hosts, to which the plays for all hosts refer
 CLUSTER = "gb10_cluster"
 SERVERS = "gb10_servers"
@@ -83,9 +86,14 @@ def _check_value(name: str, value: Any, spec: Spec) -> Iterator[Finding]:
         return
     shown = None if spec.get("no_log") else value
     rule = {key: spec[key] for key in ("type", "elements", "choices") if key in spec}
-    errors = ArgumentSpecValidator({name: rule}).validate({name: value}).error_messages
-    for error in errors:
+    result = ArgumentSpecValidator({name: rule}).validate({name: value})
+    for error in result.error_messages:
         yield Finding("error", "variables.value", name, shown, str(error), _expected(spec))
+    if name in DESCENDING and not result.error_messages and not descending(result.validated_parameters[name]):
+        reason = "the harder step would come first, or never"
+        yield Finding(
+            "error", "variables.value", name, shown, reason, "Write two numbers below 50, the larger one first."
+        )
     pattern, example = FORMATS.get(name, ("", ""))
     if pattern and not re.fullmatch(pattern, str(value)):
         yield Finding("error", "variables.value", name, shown, "not a release", f"Write it as {example}.")

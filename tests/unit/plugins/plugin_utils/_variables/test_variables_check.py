@@ -54,6 +54,8 @@ def test_other_names_are_not_looked_at(name: str) -> None:
         ("gb10_fabric_mtu", "nine", "Write a whole number."),
         ("gb10_fabric_topology", "mesh", "Choose one of switch, direct, ring, chain, mixed, single."),
         ("k3s_version", "latest", "Write it as v1.36.4+k3s1."),
+        ("sglang_memory_guard_percent", [3, 5], "the larger one first"),
+        ("node_tuning_memory_guard_percent", ["3"], "the larger one first"),
         ("serving_plan_vf_index", "one", "Write a whole number."),
         ("gb10_fabric_rails", "rail0", "Write a list."),
     ],
@@ -69,6 +71,7 @@ def test_an_invalid_value_is_refused_with_the_valid_ones(name: str, value: Any, 
     [
         {"gb10_fabric_mtu": "9000", "gb10_fabric_qos": "yes", "gb10_fabric_vf_count": "auto"},
         {"gb10_fabric_vf_count": 2, "gb10_sysfs_root": None, "k3s_version": "v1.36.5-rc1+k3s2"},
+        {"sglang_memory_guard_percent": ["5", 3.5]},
     ],
 )
 def test_values_in_the_forms_that_ansible_takes_pass(values: dict[str, Any]) -> None:
