@@ -92,7 +92,8 @@ from ansible_collections.gb10.cluster.plugins.module_utils._kube.client import C
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.kubeconfig import CLUSTER_SPEC
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.node_room import rooms
 
-FORBIDDEN, ABSENT = 403, 404
+FORBIDDEN = 403
+ABSENT = 404
 
 
 class Survey:

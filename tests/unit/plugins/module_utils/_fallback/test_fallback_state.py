@@ -82,7 +82,7 @@ class Cluster:
 
     def run(self, seconds: float) -> str:
         """Let the switch look every few seconds for so long, and return what serves then."""
-        for _ in range(int(seconds // STEP)):
+        for _turn in range(int(seconds // STEP)):
             self.now += STEP
             before = self.status
             self.status = decide(SETTINGS, self.seen(), before)
@@ -142,7 +142,7 @@ def test_a_lost_node_moves_the_group_after_the_limit_and_brings_it_back(lost: st
 
 def test_a_node_that_flaps_changes_nothing_in_either_direction() -> None:
     cluster = Cluster()
-    for _ in range(20):
+    for _turn in range(20):
         cluster.down("spark2")
         cluster.run(AFTER - STEP)
         cluster.up("spark2")
@@ -150,7 +150,7 @@ def test_a_node_that_flaps_changes_nothing_in_either_direction() -> None:
     assert (cluster.status.serving, cluster.told) == (MAIN, [])
     cluster.down("spark2")
     cluster.run(AFTER + 60)
-    for _ in range(20):
+    for _turn in range(20):
         cluster.up("spark2")
         cluster.run(BACK - STEP)
         cluster.down("spark2")

@@ -145,7 +145,7 @@ def test_a_lost_node_is_replaced_step_by_step_and_told_once(cluster: Cluster, cl
     cluster.stuck.clear()
     cluster.pods = {"g-f1-0-0"}
     cluster.now += 50
-    for _ in range(3):
+    for _turn in range(3):
         status = switch.step(settings(), client)
     assert (status.serving, status.settled) == ("main", True)
     assert cluster.replicas == {"g-0": 1, "g-1": 1, "g-f1-0": 0, "g-f2-0": 0}
@@ -153,7 +153,7 @@ def test_a_lost_node_is_replaced_step_by_step_and_told_once(cluster: Cluster, cl
 
 
 def test_it_writes_only_what_changed(cluster: Cluster, client: api.SwitchApi) -> None:
-    for _ in range(3):
+    for _turn in range(3):
         switch.step(settings(), client)
     assert [(method, kind) for method, _path, kind, _body in cluster.asked if method != "GET"] == [
         ("PATCH", "application/merge-patch+json")
