@@ -19,6 +19,7 @@ description:
   - Every file gets its final name only if its digest is that of the hub. Downloads and copies resume after an
     interruption. If a peer stops answering, another one that has the file continues.
 author: The gb10.cluster authors (@gb10)
+extends_documentation_fragment: [gb10.cluster.hub]
 attributes:
   check_mode:
     description: Starts nothing, and reports how much would be fetched.
@@ -79,14 +80,6 @@ options:
     description: Token of this transfer, the same on all nodes.
     type: str
     default: ""
-  url:
-    description: The hub, or a mirror with the same API.
-    type: str
-    default: https://huggingface.co
-  token:
-    description: Token for the hub.
-    type: str
-    default: ""
   streams:
     description: Number of files that are downloaded, and copied, at the same time.
     type: int
@@ -141,7 +134,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gb10.cluster.plugins.module_utils._models import control, share, share_state, store
+from ansible_collections.gb10.cluster.plugins.module_utils._models import control, fetch, share, share_state, store
 
 # Seconds without a sign of the controller after which another run may end a transfer.
 ABANDONED = 30
@@ -256,6 +249,7 @@ def progress(status: dict[str, Any], fetched: int, seconds: float) -> str:
 def main() -> None:
     module = AnsibleModule(
         argument_spec={
+            **fetch.HUB_SPEC,
             "state": {"type": "str", "choices": ["started", "watched", "absent"], "default": "started"},
             "control": {"type": "path", "required": True},
             "name": {"type": "str", "default": ""},
@@ -266,8 +260,6 @@ def main() -> None:
             "addresses": {"type": "list", "elements": "str", "default": []},
             "port": {"type": "int", "default": 7420},
             "secret": {"type": "str", "default": "", "no_log": True},
-            "url": {"type": "str", "default": "https://huggingface.co"},
-            "token": {"type": "str", "default": "", "no_log": True},
             "streams": {"type": "int", "default": 4},
             "orphan_seconds": {"type": "float", "default": 60},
             "slice_seconds": {"type": "float", "default": 20},

@@ -17,6 +17,7 @@ description:
   - With O(source=local) nothing is downloaded and no digests are available. Every file that the model's own index names
     must then exist and have the size that its header states.
 author: The gb10.cluster authors (@gb10)
+extends_documentation_fragment: [gb10.cluster.hub, gb10.cluster.hub.storage]
 attributes:
   check_mode:
     description: Downloads nothing, and reports how much would be downloaded.
@@ -45,25 +46,6 @@ options:
     description: Directory for the files.
     type: path
     required: true
-  url:
-    description: The hub, or a mirror with the same API.
-    type: str
-    default: https://huggingface.co
-  token:
-    description: Token for the hub. It is sent to O(url) only, never to a server to which O(url) redirects.
-    type: str
-    default: ""
-  skip:
-    description: Patterns of file names to leave out.
-    type: list
-    elements: str
-    default: ["*.pth", "*.gguf", "original/*"]
-  reserve_gb:
-    description:
-      - Gigabytes that must stay free on the disk. V(-1) computes them from the size of the disk, so that the kubelet
-        neither deletes images nor evicts pods (6 % of the disk, 12 to 48 GiB, at most 15 %).
-    type: float
-    default: -1
   slice_seconds:
     description: Seconds between two progress messages.
     type: float
@@ -108,7 +90,6 @@ msg:
   type: str
 """
 
-import os
 import time
 from pathlib import Path
 from typing import Any
@@ -118,14 +99,6 @@ from ansible_collections.gb10.cluster.plugins.module_utils._k3s import eviction
 from ansible_collections.gb10.cluster.plugins.module_utils._models import fetch, store, weights
 
 SHOWN_FAULTS = 5
-
-
-def disk_bytes(directory: Path) -> tuple[int, int]:
-    """Return the size and the free space of the file system that contains a directory, or will contain it."""
-    while not directory.exists():
-        directory = directory.parent
-    state = os.statvfs(directory)
-    return state.f_blocks * state.f_frsize, state.f_bavail * state.f_frsize
 
 
 def stage_from_hub(options: dict[str, Any], check_mode: bool) -> dict[str, Any]:
@@ -147,8 +120,7 @@ def stage_from_hub(options: dict[str, Any], check_mode: bool) -> dict[str, Any]:
     }
     if not lacking and marker.get("commit") == commit and marker.get("complete"):
         return result | {"msg": f"{repo} is complete: {store.human(total)} in {directory}."}
-    size, free = disk_bytes(directory)
-    reserve = int(options["reserve_gb"] * 1e9) if options["reserve_gb"] >= 0 else eviction.model_reserve(size)
+    free, reserve = eviction.disk_space(directory, options["reserve_gb"])
     if to_come + reserve > free:
         raise fetch.FetchError(
             f"{repo} needs {store.human(to_come)} more in {directory}, where {store.human(free)} are free and"
@@ -191,14 +163,12 @@ def check_local(options: dict[str, Any]) -> dict[str, Any]:
 def main() -> None:
     module = AnsibleModule(
         argument_spec={
+            **fetch.HUB_SPEC,
+            **fetch.STORAGE_SPEC,
             "source": {"type": "str", "default": "hub", "choices": ["hub", "local"]},
             "repo": {"type": "str", "required": True},
             "revision": {"type": "str", "default": "main"},
             "dest": {"type": "path", "required": True},
-            "url": {"type": "str", "default": "https://huggingface.co"},
-            "token": {"type": "str", "default": "", "no_log": True},
-            "skip": {"type": "list", "elements": "str", "default": ["*.pth", "*.gguf", "original/*"]},
-            "reserve_gb": {"type": "float", "default": -1},
             "slice_seconds": {"type": "float", "default": 25},
         },
         supports_check_mode=True,

@@ -14,7 +14,7 @@ description:
     and the list of the model's files if this node reaches the hub.
   - The plan of a transfer, C(gb10.cluster.model_share_plan), needs this of every node.
 author: The gb10.cluster authors (@gb10)
-extends_documentation_fragment: [gb10.cluster.readonly]
+extends_documentation_fragment: [gb10.cluster.hub, gb10.cluster.hub.storage, gb10.cluster.readonly]
 options:
   path:
     description: Directory that contains one directory per model.
@@ -30,23 +30,6 @@ options:
     type: list
     elements: dict
     default: []
-  url:
-    description: The hub, or a mirror with the same API.
-    type: str
-    default: https://huggingface.co
-  token:
-    description: Token for the hub.
-    type: str
-    default: ""
-  skip:
-    description: Patterns of file names to leave out.
-    type: list
-    elements: str
-    default: ["*.pth", "*.gguf", "original/*"]
-  reserve_gb:
-    description: Gigabytes that must stay free on the disk; V(-1) computes them from the size of the disk.
-    type: float
-    default: -1
 """
 
 EXAMPLES = r"""
@@ -65,7 +48,6 @@ stock:
   type: dict
 """
 
-import os
 import socket
 from pathlib import Path
 from typing import Any
@@ -90,12 +72,8 @@ def is_here(address: str) -> bool:
 
 def read_disk(path: Path, reserve_gb: float) -> dict[str, Any]:
     """Return the free space of the file system that contains a directory, or will contain it."""
-    existing = path
-    while not existing.exists():
-        existing = existing.parent
-    state = os.statvfs(existing)
-    reserve = int(reserve_gb * 1e9) if reserve_gb >= 0 else eviction.model_reserve(state.f_blocks * state.f_frsize)
-    return {"path": str(path), "free_bytes": state.f_bavail * state.f_frsize, "reserve_bytes": reserve}
+    free, reserve = eviction.disk_space(path, reserve_gb)
+    return {"path": str(path), "free_bytes": free, "reserve_bytes": reserve}
 
 
 def read_model(options: dict[str, Any], repo: str, revision: str) -> dict[str, Any]:
@@ -131,13 +109,11 @@ def read_model(options: dict[str, Any], repo: str, revision: str) -> dict[str, A
 def main() -> None:
     module = AnsibleModule(
         argument_spec={
+            **fetch.HUB_SPEC,
+            **fetch.STORAGE_SPEC,
             "path": {"type": "path", "required": True},
             "models": {"type": "list", "elements": "dict", "required": True},
             "ports": {"type": "list", "elements": "dict", "default": []},
-            "url": {"type": "str", "default": "https://huggingface.co"},
-            "token": {"type": "str", "default": "", "no_log": True},
-            "skip": {"type": "list", "elements": "str", "default": ["*.pth", "*.gguf", "original/*"]},
-            "reserve_gb": {"type": "float", "default": -1},
         },
         supports_check_mode=True,
     )

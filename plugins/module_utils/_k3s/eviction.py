@@ -8,7 +8,9 @@ frees 10 %. On a disk of 4 TB full of models these are 200, 600 and 400 GB: Disk
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterable
+from pathlib import Path
 
 _GIB = 2**30
 # Enough for logs and the layers of a starting pod. Staging leaves three times this space free (model_reserve).
@@ -28,6 +30,17 @@ def model_reserve(disk_bytes: int) -> int:
     The kubelet deletes images when less than two thresholds are free; the third is for compiled kernels and logs.
     """
     return 3 * eviction_threshold(disk_bytes)
+
+
+def disk_space(directory: Path, reserve_gb: float) -> tuple[int, int]:
+    """Return the free bytes of the file system that contains a directory, or will contain it, and the bytes to reserve.
+
+    A negative ``reserve_gb`` means ``model_reserve``.
+    """
+    while not directory.exists():
+        directory = directory.parent
+    disk = shutil.disk_usage(directory)
+    return disk.free, int(reserve_gb * 1e9) if reserve_gb >= 0 else model_reserve(disk.total)
 
 
 def kubelet_args(disk_bytes: int, given: Iterable[str]) -> list[str]:

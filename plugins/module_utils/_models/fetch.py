@@ -23,6 +23,18 @@ _HINTS = {
     404: "the repository, revision or file does not exist",
 }
 
+HUB_SPEC: dict[str, Any] = {
+    "url": {"type": "str", "default": "https://huggingface.co"},
+    "token": {"type": "str", "default": "", "no_log": True},
+}
+"""Argument spec of the options of the documentation fragment ``hub``."""
+
+STORAGE_SPEC: dict[str, Any] = {
+    "skip": {"type": "list", "elements": "str", "default": ["*.pth", "*.gguf", "original/*"]},
+    "reserve_gb": {"type": "float", "default": -1},
+}
+"""Argument spec of the options of the documentation fragment ``hub.storage``."""
+
 
 class FetchError(RuntimeError):
     """A download that a retry will not complete; the text says what failed and why. It never contains the token."""

@@ -1,11 +1,16 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
+"""Test the kubelet's thresholds and the space that a download of models leaves free."""
+
 from __future__ import annotations
+
+import shutil
+from pathlib import Path
 
 import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._k3s.eviction import (
-    LARGEST_GIB,
+    disk_space,
     eviction_threshold,
     kubelet_args,
     model_reserve,
@@ -44,6 +49,12 @@ def test_given_arguments_win() -> None:
     ]
 
 
-def test_staging_leaves_more_than_the_kubelet_needs() -> None:
-    reserve_gb = 20  # default of model_stage
-    assert reserve_gb * 10**9 > LARGEST_GIB * GIB
+@pytest.mark.parametrize(("given", "reserved"), [(0, 0), (2, 2 * 10**9), (1.5, 1_500_000_000)])
+def test_a_given_reserve_replaces_the_computed_one(tmp_path: Path, given: float, reserved: int) -> None:
+    assert disk_space(tmp_path / "not" / "yet", given)[1] == reserved
+
+
+def test_the_reserve_is_computed_from_the_disk_of_a_directory_that_will_exist(tmp_path: Path) -> None:
+    free, reserved = disk_space(tmp_path / "not" / "yet", -1)
+    assert reserved == model_reserve(shutil.disk_usage(tmp_path).total) and free > 0
+    assert list(tmp_path.iterdir()) == []
