@@ -88,12 +88,15 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gb10.cluster.plugins.module_utils._kube import survey
-from ansible_collections.gb10.cluster.plugins.module_utils._kube.client import Cluster, ClusterError
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.client import (
+    FORBIDDEN,
+    NOT_FOUND,
+    Cluster,
+    ClusterError,
+    tolerated,
+)
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.kubeconfig import CLUSTER_SPEC
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.node_room import rooms
-
-FORBIDDEN = 403
-ABSENT = 404
 
 
 class Survey:
@@ -104,14 +107,10 @@ class Survey:
         self.unread: list[str] = []
 
     def _try(self, name: str, read: Callable[[], Any], otherwise: Any) -> Any:
-        try:
-            return read()
-        except ClusterError as error:
-            if error.status == ABSENT:
-                return otherwise
-            if error.status != FORBIDDEN:
-                raise
-        self.unread.append(name)
+        with tolerated(NOT_FOUND):
+            with tolerated(FORBIDDEN):
+                return read()
+            self.unread.append(name)
         return otherwise
 
     def read(self, namespace: str) -> dict[str, Any]:

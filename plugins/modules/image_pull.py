@@ -103,14 +103,18 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gb10.cluster.plugins.module_utils._kube import images
-from ansible_collections.gb10.cluster.plugins.module_utils._kube.client import Cluster, ClusterError
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.client import (
+    FORBIDDEN,
+    Cluster,
+    ClusterError,
+    tolerated,
+)
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.events import hints, latest_warnings, quoted
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.kubeconfig import CLUSTER_SPEC
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.pod_state import pod_line
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.slices import PROGRESS_SPEC, Slice, poll
 
 POLL_SECONDS = 2
-FORBIDDEN = 403
 RECORD = "gb10-images"
 
 
@@ -130,12 +134,10 @@ class Pull:
 
     def _known_nodes(self) -> list[dict[str, Any]]:
         """Return the nodes; only their names if the cluster may not be asked and the options name them."""
-        try:
+        named = self._options["nodes"]
+        with tolerated(*([FORBIDDEN] if named else [])):
             return self._cluster.nodes()
-        except ClusterError as error:
-            if error.status != FORBIDDEN or not self._options["nodes"]:
-                raise
-        return [{"metadata": {"name": host}} for host in self._options["nodes"]]
+        return [{"metadata": {"name": host}} for host in named]
 
     def pods(self) -> dict[str, dict[str, Any]]:
         """Return the pods that pull the image, by the node's name."""

@@ -74,12 +74,16 @@ from collections.abc import Callable
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gb10.cluster.plugins.module_utils._kube.client import Cluster, ClusterError
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.client import (
+    FORBIDDEN,
+    Cluster,
+    ClusterError,
+    tolerated,
+)
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.kubeconfig import CLUSTER_SPEC
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.node_room import Room, able, rooms
 
 POLL_SECONDS = 5
-FORBIDDEN = 403
 UNREAD = {
     "nodes": "The kubeconfig may not list nodes. Not checked: whether they are ready and offer the devices.",
     "pods": "The kubeconfig may not list the pods of all namespaces. Not checked: whether other pods hold the devices.",
@@ -90,7 +94,8 @@ class Reader:
     """Reads nodes and pods; ``unread`` names what the API refused, if that is ``optional``."""
 
     def __init__(self, cluster: Cluster, optional: bool) -> None:
-        self._cluster, self._optional = cluster, optional
+        self._cluster = cluster
+        self._tolerated = (FORBIDDEN,) if optional else ()
         self.unread: list[str] = []
 
     def rooms(self) -> list[Room]:
@@ -100,11 +105,8 @@ class Reader:
         return rooms(nodes, self._try("pods", self._cluster.all_pods))
 
     def _try(self, what: str, read: Callable[[], list[dict[str, Any]]]) -> list[dict[str, Any]]:
-        try:
+        with tolerated(*self._tolerated):
             return read()
-        except ClusterError as error:
-            if error.status != FORBIDDEN or not self._optional:
-                raise
         self.unread.append(what)
         return []
 

@@ -26,7 +26,7 @@ Json = dict[str, Any]
 
 # Seconds that connecting to the API, and its answer to a list request, may take.
 _TIMEOUT = (5, 60)
-_FORBIDDEN = 403
+FORBIDDEN, NOT_FOUND, CONFLICT = 403, 404, 409
 _REMEDIES = {
     0: "Check that the API server runs and that this machine reaches it: kubectl cluster-info",
     401: "Renew the credentials in the kubeconfig; playbook kubernetes writes them again",
@@ -67,11 +67,21 @@ def explained(what: str) -> Iterator[None]:
         found = re.match(r"Handshake status (\d+) ([\w ]+)", str(error.reason or ""))
         status, reason = (int(found[1]), found[2]) if found else (error.status or 0, error.reason)
         text = f"can't {what} ({f'{status}: ' if status else ''}{_first_line(reason)})"
-        if status == _FORBIDDEN:
+        if status == FORBIDDEN:
             text = f"{text}: {_message(error.body or _body_of_handshake(str(error.reason)))}".removesuffix(": ")
         raise ClusterError(f"{text}. {_REMEDIES.get(status, 'Look at the log of the API server')}", status) from error
     except (OSError, ValueError, urllib3.exceptions.HTTPError) as error:
         raise ClusterError(f"can't {what}: {type(error).__name__}: {_first_line(error)}. {_REMEDIES[0]}") from error
+
+
+@contextmanager
+def tolerated(*statuses: int) -> Iterator[None]:
+    """Leave the block, without an exception, at a ClusterError with one of these HTTP statuses."""
+    try:
+        yield
+    except ClusterError as error:
+        if error.status not in statuses:
+            raise
 
 
 def _message(body: object) -> str:
@@ -160,12 +170,9 @@ class Cluster:
 
     def namespace_annotations(self, namespace: str) -> dict[str, str]:
         """Return the annotations of a namespace; empty if it does not exist."""
-        try:
+        with tolerated(NOT_FOUND):
             return dict(self.namespace(namespace)["metadata"].get("annotations") or {})
-        except ClusterError as error:
-            if error.status == 404:
-                return {}
-            raise
+        return {}
 
     def warnings(self, namespace: str) -> list[Json]:
         """Return the Warning events of a namespace."""
@@ -174,47 +181,32 @@ class Cluster:
 
     def create_pod(self, namespace: str, pod: Any) -> None:
         """Create a pod, unless one of its name exists."""
-        try:
-            with explained(f"create pod {pod['metadata']['name']}"):
-                self._core.create_namespaced_pod(namespace, pod, _preload_content=False, _request_timeout=_TIMEOUT)
-        except ClusterError as error:
-            if error.status != 409:
-                raise
+        with tolerated(CONFLICT), explained(f"create pod {pod['metadata']['name']}"):
+            self._core.create_namespaced_pod(namespace, pod, _preload_content=False, _request_timeout=_TIMEOUT)
 
     def delete_pod(self, namespace: str, name: str) -> None:
         """Delete a pod, if it exists."""
-        try:
-            with explained(f"delete pod {name}"):
-                self._core.delete_namespaced_pod(name, namespace, _preload_content=False, _request_timeout=_TIMEOUT)
-        except ClusterError as error:
-            if error.status != 404:
-                raise
+        with tolerated(NOT_FOUND), explained(f"delete pod {name}"):
+            self._core.delete_namespaced_pod(name, namespace, _preload_content=False, _request_timeout=_TIMEOUT)
 
     def config_map(self, namespace: str, name: str) -> dict[str, str]:
         """Return the data of a ConfigMap; empty if it does not exist."""
-        try:
-            with explained(f"read ConfigMap {name}"):
-                response: Any = self._core.read_namespaced_config_map(
-                    name, namespace, _preload_content=False, _request_timeout=_TIMEOUT
-                )
-                return dict(json.loads(response.data).get("data") or {})
-        except ClusterError as error:
-            if error.status == 404:
-                return {}
-            raise
+        with tolerated(NOT_FOUND), explained(f"read ConfigMap {name}"):
+            response: Any = self._core.read_namespaced_config_map(
+                name, namespace, _preload_content=False, _request_timeout=_TIMEOUT
+            )
+            return dict(json.loads(response.data).get("data") or {})
+        return {}
 
     def add_to_config_map(self, namespace: str, name: str, data: dict[str, str]) -> None:
         """Add data to a ConfigMap, or create it."""
         body: Any = {"metadata": {"name": name}, "data": data}
         options: dict[str, Any] = {"_preload_content": False, "_request_timeout": _TIMEOUT}
-        try:
-            with explained(f"write ConfigMap {name}"):
-                self._core.patch_namespaced_config_map(name, namespace, body, **options)
-        except ClusterError as error:
-            if error.status != 404:
-                raise
-            with explained(f"create ConfigMap {name}"):
-                self._core.create_namespaced_config_map(namespace, body, **options)
+        with tolerated(NOT_FOUND), explained(f"write ConfigMap {name}"):
+            self._core.patch_namespaced_config_map(name, namespace, body, **options)
+            return
+        with explained(f"create ConfigMap {name}"):
+            self._core.create_namespaced_config_map(namespace, body, **options)
 
     def daemon_set(self, namespace: str, name: str) -> Json:
         """Return a DaemonSet."""
