@@ -22,17 +22,13 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.fallback imp
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.manifests import render
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.model import Plan
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.pods import PodOptions
-from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.sidecar import PROGRAM
-from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.switch import PROGRAM as SWITCH_PROGRAM
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.sidecar import PROGRAM as SIDECAR
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.supervisor import PROGRAM as SUPERVISOR
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.switch import PROGRAM as SWITCH
 
 SCRIPTS = ROLES / "sglang" / "files"
 PATCHES = PROFILES / "patches"
-IN_EVERY_POD = (
-    "all_reduce_bandwidth.py",
-    "generate_probe.py",
-    "group_supervisor.py",
-    "start_rank.py",
-)
+IN_EVERY_POD = ("all_reduce_bandwidth.py", "generate_probe.py", "start_rank.py")
 
 
 class ActionModule(ControllerAction):
@@ -67,9 +63,9 @@ class ActionModule(ControllerAction):
             {name: _text(SCRIPTS / name) for name in IN_EVERY_POD},
             {name: _text(path) for name, path in hooks.items()},
             from_options(Access, options),
-            _program(PROGRAM),
+            _programs(SIDECAR, SUPERVISOR),
             fallback,
-            _program(SWITCH_PROGRAM) if fallback else {},
+            _programs(SWITCH, SUPERVISOR) if fallback else {},
         )
         return {"changed": False, "objects": objects, "cache_key": key}
 
@@ -79,8 +75,8 @@ def _as_wanted(plan: Plan, options: Mapping[str, Any]) -> Plan:
     return plan if options["patches"] else replace(plan, patches=())
 
 
-def _program(name: str) -> dict[str, str]:
-    return {str(path): source for path, source in package_files(name, Path()).items()}
+def _programs(*names: str) -> dict[str, str]:
+    return {str(path): source for name in names for path, source in package_files(name, Path()).items()}
 
 
 def _text(path: Path) -> str:

@@ -198,7 +198,7 @@ def test_the_sidecar_may_patch_the_status_of_its_group_and_nothing_else(cluster:
         ("GET", f"{space}/events", None),
         ("POST", f"/api/v1/namespaces/default/events{dry}", event),
         ("GET", f"{space}/secrets", None),
-        ("GET", f"{space}/configmaps/{GROUP}-transport", None),
+        ("GET", f"{space}/configmaps/{GROUP}-programs", None),
         ("POST", f"{space}/serviceaccounts/{GROUP}/token{dry}", {}),
         ("GET", "/api/v1/nodes", None),
         ("GET", "/api/v1/namespaces/kube-system/pods", None),

@@ -16,7 +16,7 @@ import pytest
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("module_utils._common",),
     ("module_utils._host",),
-    ("module_utils._sriov", "module_utils._kube", "module_utils._models"),
+    ("module_utils._sriov", "module_utils._kube", "module_utils._models", "module_utils._in_pod"),
     ("module_utils._rdma", "module_utils._nccl", "module_utils._k3s"),
     (
         "module_utils._netplan",
@@ -24,6 +24,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "module_utils._preflight",
         "module_utils._transport_gate",
         "module_utils._fallback",
+        "module_utils._supervisor",
         "module_utils._support",
     ),
     ("plugin_utils._paths", "plugin_utils._output"),

@@ -86,12 +86,12 @@ def files(directory: Path) -> dict[str, str]:
         check=True, capture_output=True,
     )  # fmt: skip
     units = "etc/systemd/system"
-    supervisor = "/usr/bin/python3 /opt/group_supervisor.py --namespace s --pods g-0-0,g-1-0 --port 30000"
+    supervisor = "/usr/bin/python3 -m gb10._supervisor.supervise --namespace s --pods g-0-0,g-1-0 --port 30000"
+    programs = ("_transport_gate.sidecar", "_supervisor.supervise")
     return {
         "opt/simulated_node.py": (ROOT / "tests/vm/simulated_node.py").read_text(),
         "opt/start_rank.py": (ROOT / "roles/sglang/files/start_rank.py").read_text(),
-        "opt/group_supervisor.py": (ROOT / "roles/sglang/files/group_supervisor.py").read_text(),
-        **{str(path): text for path, text in package_files("_transport_gate.sidecar", Path("opt")).items()},
+        **{str(path): text for name in programs for path, text in package_files(name, Path("opt")).items()},
         **{f"{place}/ca.crt": pem.read_text() for place in SECRETS},
         **{f"{place}/token": "t" for place in SECRETS},
         "opt/api.pem": pem.read_text() + key.read_text(),
@@ -101,7 +101,7 @@ def files(directory: Path) -> dict[str, str]:
         f"{units}/sidecar.service": sidecar(LIMITS),
         f"{units}/supervisor.service": unit(
             f"{supervisor} --logs /run/gb10-test/logs",
-            "Environment=KUBERNETES_SERVICE_HOST=127.0.0.1 KUBERNETES_SERVICE_PORT=6443",
+            "Environment=PYTHONPATH=/opt KUBERNETES_SERVICE_HOST=127.0.0.1 KUBERNETES_SERVICE_PORT=6443",
             "Slice=pods.slice",
         ),
     }

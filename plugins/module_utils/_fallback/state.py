@@ -56,7 +56,7 @@ class Settings:
         return self.choices[0]
 
     def choice(self, name: str) -> Choice:
-        """Return the choice of this name; the planned one if there is no such choice any more."""
+        """Return the choice of this name, or the planned one if a later deployment has removed the name."""
         return next((one for one in self.choices if one.name == name), self.main)
 
 

@@ -8,31 +8,20 @@ from __future__ import annotations
 
 import argparse
 import signal
-import sys
-import threading
 import time
 import urllib.error
 from http import HTTPStatus
 from http.client import HTTPException
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
-from typing import Any
 
+from .._in_pod.pages import say, serve_pages
 from .api import SwitchApi
 from .state import MAIN, Seen, Settings, Status, decide, read_node, steps
 
-_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _HOST = "kubernetes.io/hostname"
 # Seconds that a rank may take to stop. The group does not serve any more, and its successor waits for the device.
 _GRACE = 10
 # Seconds without an answer of the API after which the metrics fail.
 _STALE = 60
-
-
-def say(text: str) -> None:
-    """Write a line to the log."""
-    sys.stdout.write(f"[{time.strftime('%Y-%m-%d %H:%M:%S')}] {text}\n")
-    sys.stdout.flush()
 
 
 def look(settings: Settings, api: SwitchApi) -> Seen:
@@ -93,31 +82,10 @@ class Page:
         """Replace the text."""
         self._text, self._written = text, time.monotonic()
 
-    def read(self) -> str:
-        """Return the text, or nothing if it is too old."""
-        return self._text if time.monotonic() - self._written < _STALE else ""
-
-
-def serve_metrics(page: Page, port: int) -> ThreadingHTTPServer:
-    """Answer Prometheus in a thread of its own."""
-
-    class Metrics(BaseHTTPRequestHandler):
-        # Every connection is a thread: many idle ones would take the container's memory.
-        timeout = 10
-
-        def do_GET(self) -> None:
-            text = page.read() if self.path == "/metrics" else ""
-            self.send_response(200 if text else 503)
-            self.send_header("Content-Type", "text/plain; version=0.0.4")
-            self.end_headers()
-            self.wfile.write(text.encode())
-
-        def log_message(self, format: str, *args: Any) -> None:
-            """Log nothing: Prometheus asks every few seconds."""
-
-    server = ThreadingHTTPServer(("", port), Metrics)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    return server
+    def read(self, path: str) -> tuple[int, str]:
+        """Return status and text of a path; the metrics fail if they are too old."""
+        fresh = path == "/metrics" and time.monotonic() - self._written < _STALE
+        return (200, self._text) if fresh else (503, "")
 
 
 def _stop(*_signal: object) -> None:
@@ -133,8 +101,8 @@ def main() -> None:
     # Process 1 of a container ignores SIGTERM unless it has a handler.
     signal.signal(signal.SIGTERM, _stop)
     settings: Settings = options.settings
-    api, page = SwitchApi(_ACCOUNT, settings.namespace, settings.instance), Page()
-    serve_metrics(page, settings.metrics_port)
+    api, page = SwitchApi(settings.namespace, settings.instance), Page()
+    serve_pages(settings.metrics_port, page.read)
     say(f"watching {', '.join(settings.main.nodes)} for group {settings.instance}")
     while True:
         try:

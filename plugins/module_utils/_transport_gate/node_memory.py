@@ -8,12 +8,12 @@ delete pods.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from pathlib import Path
 
 from .._common.memory import Limits, Memory, Reading, Step, ladder
 from .._host.memory_guard import read
+from .._in_pod.api import timestamp
 from .._kube.labels import MEMORY, MEMORY_OUT
 from .api import PodApi
 from .state import Condition
@@ -61,15 +61,14 @@ class NodeMemory:
         )
 
     def _publish(self, before: Condition | None, condition: Condition, now: float) -> None:
-        stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         same = before is not None and before.proven == condition.proven
-        since = self._since if same else stamp
+        since = self._since if same else timestamp()
         # Also the first one: the sidecar before this one may have left another condition.
         self._api.set_condition(condition, since, MEMORY)
         self._published, self._since = condition, since
         if condition.reason == MEMORY_OUT or (now >= self._event_after and not (before is None and condition.proven)):
             self._event_after = now + _EVENT_EVERY
-            self._api.add_event(condition, stamp, "")
+            self._api.add_event(condition, "")
 
     def _render(self, seen: Reading, step: Step) -> str:
         pairs = ",".join(f'{key}="{value}"' for key, value in self._labels.items())

@@ -14,7 +14,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 import urllib.error
 import urllib.request
@@ -22,11 +21,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from http.client import HTTPException
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 from .._common.memory import Limits
+from .._in_pod import pages
+from .._in_pod.api import timestamp
 from .._nccl.overall import expectation, nothing_read
 from .._nccl.sources import SourceError, Sources, judge_sources
 from .._rdma.counters import SCRIPT, parse_counters
@@ -90,8 +91,7 @@ class Gate:
 
 def say(text: str) -> None:
     """Write a line that is not NCCL's."""
-    sys.stdout.write(f"[{time.strftime('%Y-%m-%d %H:%M:%S')}] gb10.cluster transport: {text}\n")
-    sys.stdout.flush()
+    pages.say(f"gb10.cluster transport: {text}")
 
 
 def _has_carrier(interface: str) -> bool:
@@ -264,15 +264,14 @@ class Watch:
         last_start, last = before or ("", Condition(False, "", ""))
         same = before is not None and (last_start, last.proven) == (start, condition.proven)
         since = self._since if same else now
-        stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(since))
-        self.api.set_condition(condition, stamp)
+        self.api.set_condition(condition, timestamp(since))
         # A start that has not connected yet is no event; a proof that is lost without a start is one.
         lost = last.proven and last_start == start
         if condition.reason != last.reason and (lost or condition.reason not in ("NotStarted", "NotProven")):
             self._events = [when for when in self._events if now - when < _EVENTS_IN]
             if len(self._events) < _EVENTS:
                 self._events.append(now)
-                self.api.add_event(condition, time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(now)))
+                self.api.add_event(condition)
         # Only now: if one of the requests failed, both are sent again.
         self._since, self._published, self._written = since, (start, condition), now
         if not known:
@@ -282,27 +281,16 @@ class Watch:
 def serve_metrics(watch: Watch, memory: NodeMemory | None = None) -> ThreadingHTTPServer:
     """Answer Prometheus and the kubelet's probes in a thread of its own."""
 
-    class Metrics(BaseHTTPRequestHandler):
-        # Every connection is a thread: many idle ones would take the container's memory.
-        timeout = 10
+    def page(path: str) -> tuple[int, str]:
+        lives = time.monotonic() - watch.judged_at < _HUNG
+        # Without the API server, only the kubelet can take the pod out of the Service.
+        answers = {"/metrics": lives, "/live": lives, "/ready": lives and not watch.unsaid}
+        if path not in answers:
+            return 404, ""
+        text = watch.text + (memory.text if memory else "")
+        return 200 if answers[path] else 503, text if answers[path] and path == "/metrics" else ""
 
-        def do_GET(self) -> None:
-            lives = time.monotonic() - watch.judged_at < _HUNG
-            # Without the API server, only the kubelet can take the pod out of the Service.
-            answers = {"/metrics": lives, "/live": lives, "/ready": lives and not watch.unsaid}
-            found = answers.get(self.path)
-            self.send_response(404 if found is None else 200 if found else 503)
-            self.send_header("Content-Type", "text/plain; version=0.0.4")
-            self.end_headers()
-            if found and self.path == "/metrics":
-                self.wfile.write((watch.text + (memory.text if memory else "")).encode())
-
-        def log_message(self, format: str, *args: Any) -> None:
-            """Log nothing: Prometheus and the kubelet ask every few seconds."""
-
-    server = ThreadingHTTPServer(("", watch.gate.metrics_port), Metrics)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    return server
+    return pages.serve_pages(watch.gate.metrics_port, page)
 
 
 def _stop(*_signal: object) -> None:

@@ -27,7 +27,8 @@ from .access import Access, around, service
 from .fallback import Fallback
 from .model import Plan, RankPlan, Rendezvous
 from .pods import NETWORKS, PodOptions, networks_annotation, pod_spec
-from .sidecar import gated, key_of, rights, with_sidecar
+from .programs import code_volume, key_of
+from .sidecar import gated, programs_of, rights, with_sidecar
 from .supervisor import supervisor, supervisor_labels
 from .switch import switch
 from .volumes import claimed
@@ -148,22 +149,22 @@ def render(
     files: Mapping[str, str],
     patches: Mapping[str, str],
     access: Access | None = None,
-    sidecar: Mapping[str, str] | None = None,
+    programs: Mapping[str, str] | None = None,
     fallback: Fallback | None = None,
     switching: Mapping[str, str] | None = None,
 ) -> list[dict[str, Any]]:
     """Return all objects of a group in the order in which they can be created.
 
-    ``files`` are the scripts that run beside the server, ``patches`` the patch hooks, both by file name; ``sidecar`` is
-    the sidecar's program by path, ``switching`` that of the switch to the fallback. Secrets are not among the objects,
-    because these objects can be printed.
+    ``files`` are the scripts that run beside the server, ``patches`` the patch hooks, both by file name; ``programs``
+    are the sidecar and the supervisor by path, ``switching`` is the switch to the fallback. Secrets are not among the
+    objects, because these objects can be printed.
     """
     access = access or Access()
-    code = sidecar or {}
+    code = programs or {}
     specs = [with_sidecar(pod_spec(entry, plan, options), entry, plan, options, code) for entry in plan.ranks]
     meeting = plan.rendezvous is not None and bool(plan.rendezvous.service)
     own = access.labels | ({MEETING: "pod-network"} if meeting else {})
-    revision = revision_of(plan, specs, {"files": dict(files), "patches": dict(patches), "sidecar": dict(code), **own})
+    revision = revision_of(plan, specs, {"files": dict(files), "patches": dict(patches), "programs": dict(code), **own})
     objects: list[dict[str, Any]] = [
         {
             "apiVersion": "v1",
@@ -173,7 +174,7 @@ def render(
         },
         _config_map(plan, f"{plan.instance}-files", files),
     ]
-    objects.append(_config_map(plan, f"{plan.instance}-transport", {key_of(path): text for path, text in code.items()}))
+    objects.append(_config_map(plan, programs_of(plan), {key_of(path): text for path, text in code.items()}))
     if gated(plan, options):
         others = list(fallback.plans.values()) if fallback else []
         objects += rights(plan, labels(plan), [rank.pod for one in others for rank in one.ranks])
@@ -188,9 +189,10 @@ def render(
     objects += around(plan, meta, {INSTANCE: plan.instance}, head, supervisor_labels(plan), access)
     objects += workloads(plan, specs, revision, own)
     if options.supervisor and len(plan.ranks) > 1:
-        objects += supervisor(plan, options, labels(plan), {REVISION: revision})
+        volume = code_volume("code", programs_of(plan), code)
+        objects += supervisor(plan, options, labels(plan), {REVISION: revision}, volume)
     if fallback:
-        material = {"files": dict(files), "patches": dict(patches), "sidecar": code, **own}
+        material = {"files": dict(files), "patches": dict(patches), "programs": code, **own}
         for name, other in fallback.plans.items():
             objects += _waiting(name, other, options, material, access.labels)
         objects += switch(plan, fallback, options, labels(plan), switching or {})
@@ -202,7 +204,7 @@ def _waiting(
 ) -> list[dict[str, Any]]:
     """Return the workloads of one set of nodes of the fallback; they have no pods until the switch scales them."""
     specs = [
-        with_sidecar(pod_spec(entry, plan, options), entry, plan, options, material["sidecar"]) for entry in plan.ranks
+        with_sidecar(pod_spec(entry, plan, options), entry, plan, options, material["programs"]) for entry in plan.ranks
     ]
     meet, own = plan.rendezvous, {FALLBACK: name, **access}
     objects = []

@@ -23,7 +23,7 @@ EXEC = ("create", "get")
 
 # Objects without a namespace.
 WIDE = ("PersistentVolume", "ClusterRole", "ClusterRoleBinding")
-# The service account that gets the rights if nobody else is named.
+# The service account that gets the rights unless the owner names other subjects.
 DEPLOYER = "gb10-deployer"
 _RBAC = "rbac.authorization.k8s.io"
 _NETWORKS = "networking.k8s.io"

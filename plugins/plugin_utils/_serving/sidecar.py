@@ -12,11 +12,17 @@ from ansible_collections.gb10.cluster.plugins.module_utils._kube.labels import S
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.live import LOG_DIR
 
 from .model import Plan, RankPlan
-from .pods import SECURITY, PodOptions
+from .pods import PodOptions
+from .programs import code_volume, container, role
 from .volumes import FILES
 
 PROGRAM = "_transport_gate.sidecar"
-_CODE, _ACCOUNT = "/opt/gb10-transport", "/var/run/secrets/gb10"
+_CODE, _ACCOUNT = "transport-code", "/var/run/secrets/gb10"
+
+
+def programs_of(plan: Plan) -> str:
+    """Return the name of the ConfigMap with the programs of a group: the sidecar and the supervisor."""
+    return f"{plan.instance}-programs"
 
 
 def gated(plan: Plan, options: PodOptions) -> bool:
@@ -78,29 +84,17 @@ def with_sidecar(
     NCCL's files are read here and not in the server's container, because a server that fails at its start can't be
     asked for the reason. The sidecar needs no privilege in any RDMA mode, and only it has a token of the API.
     """
-    command = ["python3", "-m", f"gb10.{PROGRAM}", "--nccl-logs", LOG_DIR]
-    # NVIDIA's container runtime gives an image's container all GPUs unless this variable forbids it.
-    env: list[dict[str, Any]] = [
-        {"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"},
-        {"name": "PYTHONPATH", "value": _CODE},
-    ]
+    arguments = ["--nccl-logs", LOG_DIR]
+    env: list[dict[str, Any]] = []
     mounted = [
         {"name": "files", "mountPath": FILES, "readOnly": True},
         {"name": "nccl", "mountPath": LOG_DIR, "readOnly": True},
-        {"name": "transport-code", "mountPath": _CODE, "readOnly": True},
     ]
-    items = [{"key": key_of(path), "path": path} for path in code]
-    volumes = [{"name": "transport-code", "configMap": {"name": f"{plan.instance}-transport", "items": items}}]
-    container: dict[str, Any] = {
-        "name": SIDECAR,
-        "image": plan.image,
-        "imagePullPolicy": options.pull_policy,
-        "resources": {"requests": {"cpu": "10m", "memory": "64Mi"}, "limits": {"memory": "256Mi"}},
-        "securityContext": SECURITY["restricted"] | {"readOnlyRootFilesystem": True},
-    }
+    volumes = [code_volume(_CODE, programs_of(plan), code)]
+    more: dict[str, Any] = {"resources": {"requests": {"cpu": "10m", "memory": "64Mi"}, "limits": {"memory": "256Mi"}}}
     gates: dict[str, Any] = {}
     if gated(plan, options):
-        command += ["--gate", _gate(entry, plan, options)]
+        arguments += ["--gate", _gate(entry, plan, options)]
         env += [
             {"name": name, "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": path}}}
             for name, path in (("POD_NAMESPACE", "metadata.namespace"), ("POD_UID", "metadata.uid"))
@@ -110,24 +104,21 @@ def with_sidecar(
         token = {"path": "token", "expirationSeconds": 3600}
         sources = [{"serviceAccountToken": token}, {"configMap": certificate}]
         volumes.append({"name": "transport-account", "projected": {"sources": sources}})
-        container["ports"] = [{"name": "transport", "containerPort": metrics_port(plan), "protocol": "TCP"}]
+        more["ports"] = [{"name": "transport", "containerPort": metrics_port(plan), "protocol": "TCP"}]
         # A sidecar that hangs can't take its condition back, so the kubelet restarts it. It may ignore SIGTERM.
         live = _probe("/live", periodSeconds=10, failureThreshold=6, terminationGracePeriodSeconds=5)
-        container["livenessProbe"] = live
+        more["livenessProbe"] = live
         if options.transport_gate == "enforce":
-            container["readinessProbe"] = _probe("/ready", periodSeconds=5, failureThreshold=3)
+            more["readinessProbe"] = _probe("/ready", periodSeconds=5, failureThreshold=3)
             gates = {"readinessGates": [{"conditionType": TRANSPORT}]}
-    container |= {"command": command, "env": env, "volumeMounts": mounted}
+    made = container(SIDECAR, PROGRAM, arguments, plan, options, _CODE) | more
+    made["env"] += env
+    made["volumeMounts"] += mounted
     return spec | {
-        "containers": [*spec["containers"], container],
+        "containers": [*spec["containers"], made],
         "volumes": [*spec["volumes"], *volumes],
         **gates,
     }
-
-
-def key_of(path: str) -> str:
-    """Return the key of a file in the ConfigMap, whose keys can't contain slashes."""
-    return path.replace("/", "-")
 
 
 def rights(plan: Plan, labels: Mapping[str, str], others: Sequence[str] = ()) -> list[dict[str, Any]]:
@@ -135,26 +126,11 @@ def rights(plan: Plan, labels: Mapping[str, str], others: Sequence[str] = ()) ->
 
     ``others`` are the pods of the group's fallback.
     """
-    group, name = "rbac.authorization.k8s.io", f"{plan.instance}-transport"
-    meta = {"name": name, "namespace": plan.namespace, "labels": dict(labels)}
+    meta = {"name": f"{plan.instance}-transport", "namespace": plan.namespace, "labels": dict(labels)}
     pods = [*(entry.pod for entry in plan.ranks), *others]
-    subject = {"kind": "ServiceAccount", "name": plan.instance, "namespace": plan.namespace}
-    return [
-        {
-            "apiVersion": f"{group}/v1",
-            "kind": "Role",
-            "metadata": meta,
-            "rules": [
-                {"apiGroups": [""], "resources": ["pods"], "resourceNames": pods, "verbs": ["get"]},
-                {"apiGroups": [""], "resources": ["pods/status"], "resourceNames": pods, "verbs": ["patch"]},
-                {"apiGroups": [""], "resources": ["events"], "verbs": ["create"]},
-            ],
-        },
-        {
-            "apiVersion": f"{group}/v1",
-            "kind": "RoleBinding",
-            "metadata": meta,
-            "roleRef": {"apiGroup": group, "kind": "Role", "name": name},
-            "subjects": [subject],
-        },
+    rules = [
+        {"apiGroups": [""], "resources": ["pods"], "resourceNames": pods, "verbs": ["get"]},
+        {"apiGroups": [""], "resources": ["pods/status"], "resourceNames": pods, "verbs": ["patch"]},
+        {"apiGroups": [""], "resources": ["events"], "verbs": ["create"]},
     ]
+    return role(meta, rules, plan.instance, plan.namespace)

@@ -4,15 +4,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.labels import SUPERVISOR
 
 from .model import Plan
-from .pods import SECURITY, PodOptions
-from .volumes import CLAIMS, FILES
+from .pods import PodOptions
+from .programs import account, container, deployment, role
+from .volumes import CLAIMS
 
+PROGRAM = "_supervisor.supervise"
 LOGS = "/var/log/group"
 
 
@@ -32,88 +34,48 @@ def supervisor_labels(plan: Plan) -> dict[str, str]:
     return {SUPERVISOR: plan.instance}
 
 
-def supervisor(
-    plan: Plan, options: PodOptions, labels: Mapping[str, str], annotations: Mapping[str, str]
-) -> list[dict[str, Any]]:
-    """Return service account, role, binding and deployment of the supervisor of a group.
+def supervising(plan: Plan, options: PodOptions, groups: Sequence[Sequence[str]]) -> dict[str, Any]:
+    """Return the container that supervises ``groups``, each given by its pods in rank order."""
+    arguments = ["--namespace", plan.namespace]
+    arguments += [word for pods in groups for word in ("--pods", ",".join(pods))]
+    arguments += ["--port", str(plan.service.port), "--stuck-after", str(options.stuck_after)]
+    arguments += ["--first-step-timeout", str(options.first_step_timeout), "--logs", LOGS]
+    made = container("supervisor", PROGRAM, arguments, plan, options)
+    made["volumeMounts"].append({"name": "logs", "mountPath": LOGS})
+    return made
 
-    ``annotations`` change with the revision of the group, so that the supervisor restarts with it.
-    """
-    name, namespace = f"{plan.instance}-supervisor", plan.namespace
-    meta = {"name": name, "namespace": namespace, "labels": dict(labels)}
-    pods = [entry.pod for entry in plan.ranks]
-    group = "rbac.authorization.k8s.io"
+
+def pod_rules(pods: Sequence[str]) -> list[dict[str, Any]]:
+    """Return what the supervisor of these pods may do."""
     return [
-        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": meta, "automountServiceAccountToken": False},
-        {
-            "apiVersion": f"{group}/v1",
-            "kind": "Role",
-            "metadata": meta,
-            "rules": [
-                {"apiGroups": [""], "resources": ["pods"], "resourceNames": pods, "verbs": ["get", "delete"]},
-                {"apiGroups": [""], "resources": ["pods/log"], "resourceNames": pods, "verbs": ["get"]},
-            ],
-        },
-        {
-            "apiVersion": f"{group}/v1",
-            "kind": "RoleBinding",
-            "metadata": meta,
-            "roleRef": {"apiGroup": group, "kind": "Role", "name": name},
-            "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": namespace}],
-        },
-        _deployment(plan, options, meta, annotations, pods),
+        {"apiGroups": [""], "resources": ["pods"], "resourceNames": list(pods), "verbs": ["get", "delete"]},
+        {"apiGroups": [""], "resources": ["pods/log"], "resourceNames": list(pods), "verbs": ["get"]},
     ]
 
 
-def _deployment(
+def supervisor(
     plan: Plan,
     options: PodOptions,
-    meta: Mapping[str, Any],
+    labels: Mapping[str, str],
     annotations: Mapping[str, str],
-    pods: list[str],
-) -> dict[str, Any]:
-    own = supervisor_labels(plan)
-    command = ["python3", f"{FILES}/group_supervisor.py", "--namespace", plan.namespace, "--pods", ",".join(pods)]
-    command += ["--port", str(plan.service.port), "--stuck-after", str(options.stuck_after)]
-    command += ["--first-step-timeout", str(options.first_step_timeout), "--logs", LOGS]
+    code: Mapping[str, Any],
+) -> list[dict[str, Any]]:
+    """Return service account, role, binding and deployment of the supervisor of a group.
+
+    ``annotations`` change with the revision of the group, so that the supervisor restarts with it; ``code`` is the
+    volume with the programs.
+    """
+    name = f"{plan.instance}-supervisor"
+    meta = {"name": name, "namespace": plan.namespace, "labels": dict(labels)}
+    pods = [entry.pod for entry in plan.ranks]
     spec = {
         # The head's node already has the image, and without that node there is no group to supervise.
         "nodeSelector": {"kubernetes.io/hostname": plan.ranks[0].node},
-        "serviceAccountName": meta["name"],
-        "automountServiceAccountToken": True,
-        "enableServiceLinks": False,
-        "terminationGracePeriodSeconds": 1,
-        "securityContext": {"fsGroup": 1000},
-        "containers": [
-            {
-                "name": "supervisor",
-                "image": plan.image,
-                "imagePullPolicy": options.pull_policy,
-                "command": command,
-                "resources": {"requests": {"cpu": "10m", "memory": "32Mi"}, "limits": {"memory": "128Mi"}},
-                "securityContext": SECURITY["restricted"] | {"readOnlyRootFilesystem": True},
-                "volumeMounts": [
-                    {"name": "files", "mountPath": FILES, "readOnly": True},
-                    {"name": "logs", "mountPath": LOGS},
-                ],
-            }
-        ],
-        "volumes": [
-            {"name": "files", "configMap": {"name": f"{plan.instance}-files"}},
-            {"name": "logs", **logs_volume(plan, options.log_dir)},
-        ],
+        "containers": [supervising(plan, options, [pods])],
+        "volumes": [dict(code), {"name": "logs", **logs_volume(plan, options.log_dir)}],
     }
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": dict(meta),
-        "spec": {
-            "replicas": 1,
-            "strategy": {"type": "Recreate"},
-            "selector": {"matchLabels": own},
-            "template": {
-                "metadata": {"labels": {**meta["labels"], **own}, "annotations": dict(annotations)},
-                "spec": spec,
-            },
-        },
-    }
+    return [
+        account(meta),
+        *role(meta, pod_rules(pods), name, plan.namespace),
+        deployment(meta, supervisor_labels(plan), annotations, spec),
+    ]

@@ -151,7 +151,7 @@ def _left(stock: Stock, listings: Mapping[str, Listing]) -> int:
 
 
 def _paths(stocks: Sequence[Stock]) -> dict[tuple[str, str], list[tuple[str, str]]]:
-    """Return the pairs of addresses (theirs, ours) in a common network, by the names of ours and theirs."""
+    """Return for two nodes ``(a, b)`` the networks in which both have an address, each as (address of b, of a)."""
     found: dict[tuple[str, str], list[tuple[str, str]]] = {}
     for ours in stocks:
         for theirs in stocks:

@@ -75,13 +75,15 @@ def test_the_gate_is_off_if_yaml_reads_the_word_off_as_false(off: Any) -> None:
     assert "--gate" not in head(rendered(transport_gate=off))["containers"][1]["command"]
 
 
-def test_the_sidecar_s_program_is_complete() -> None:
+def test_the_programs_of_sidecar_and_supervisor_are_complete() -> None:
     objects = rendered()
-    code = objects["ConfigMap", "gemma-4-31b-it-transport"]["data"]
-    (volume,) = [one for one in head(objects)["volumes"] if one["name"] == "transport-code"]
-    paths = {item["key"]: item["path"] for item in volume["configMap"]["items"]}
-    assert set(paths) == set(code)
+    code = objects["ConfigMap", "gemma-4-31b-it-programs"]["data"]
+    for pod in (head(objects), objects["Deployment", "gemma-4-31b-it-supervisor"]["spec"]["template"]["spec"]):
+        (volume,) = [one for one in pod["volumes"] if one.get("configMap", {}).get("name") == "gemma-4-31b-it-programs"]
+        paths = {item["key"]: item["path"] for item in volume["configMap"]["items"]}
+        assert set(paths) == set(code)
     assert paths["gb10-_transport_gate-sidecar.py"] == "gb10/_transport_gate/sidecar.py"
+    assert paths["gb10-_supervisor-supervise.py"] == "gb10/_supervisor/supervise.py"
     # The API refuses larger objects.
     assert len(json.dumps(code)) < 900_000
 

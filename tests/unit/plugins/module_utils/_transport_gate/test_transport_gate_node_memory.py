@@ -31,7 +31,7 @@ class Api:
         self.conditions.append(condition)
         self.kinds.add(kind)
 
-    def add_event(self, condition: Condition, _when: str, prefix: str) -> None:
+    def add_event(self, condition: Condition, prefix: str) -> None:
         self.events.append(f"{prefix}{condition.reason}")
 
 

@@ -4,9 +4,11 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 import socket
+import ssl
 import subprocess
 import sys
 import time
@@ -65,7 +67,7 @@ class FakeApi:
         self.conditions.append(condition)
         self.times.append(since)
 
-    def add_event(self, condition: Condition, _when: str) -> None:
+    def add_event(self, condition: Condition) -> None:
         self.events.append(condition.reason)
 
 
@@ -363,30 +365,22 @@ def test_an_unreachable_api_is_asked_again(rank: Rank, monkeypatch: pytest.Monke
 def test_what_is_sent_to_the_api(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "fd00::1")
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
-    monkeypatch.setattr(api.ssl, "create_default_context", lambda **_options: None)
+    monkeypatch.setattr(ssl, "create_default_context", lambda **_options: None)
     (tmp_path / "token").write_text("t0ken\n")
     sent: list[Any] = []
 
-    class Answer:
-        def __enter__(self) -> Any:
-            return self
-
-        def __exit__(self, *_error: object) -> None:
-            return
-
-        def read(self) -> bytes:
-            return b'{"metadata": {}}'
-
     def answer(_opener: Any, request: Any, **_options: Any) -> Any:
         sent.append((request.get_method(), request.full_url, dict(request.headers), json.loads(request.data or b"{}")))
-        return Answer()
+        answered = io.BytesIO(b'{"metadata": {}}')
+        answered.headers = {"Date": "Sun, 22 Nov 2026 12:00:00 GMT"}  # type: ignore[attr-defined]
+        return answered
 
     monkeypatch.setattr(urllib.request.OpenerDirector, "open", answer)
     pods = api.PodApi(tmp_path, "ns", "g-0-0", "uid")
     condition = Condition(False, "WrongTransport", "x" * 9000)
     assert pods.pod("g-1-0") == {"metadata": {}}
     pods.set_condition(condition, LATER)
-    pods.add_event(condition, LATER)
+    pods.add_event(condition)
     base = "https://[fd00::1]:443/api/v1/namespaces/ns"
     assert [(method, url) for method, url, _headers, _body in sent] == [
         ("GET", f"{base}/pods/g-1-0"),

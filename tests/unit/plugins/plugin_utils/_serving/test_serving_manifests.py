@@ -48,7 +48,7 @@ def test_what_a_group_consists_of() -> None:
     assert [(o["kind"], o["metadata"]["name"]) for o in objects] == [
         ("ServiceAccount", "gemma-4-31b-it"),
         ("ConfigMap", "gemma-4-31b-it-files"),
-        ("ConfigMap", "gemma-4-31b-it-transport"),
+        ("ConfigMap", "gemma-4-31b-it-programs"),
         ("Role", "gemma-4-31b-it-transport"),
         ("RoleBinding", "gemma-4-31b-it-transport"),
         ("Service", "gemma-4-31b-it"),
@@ -299,7 +299,7 @@ def test_needed_patches_run_before_the_server_and_others_do_not() -> None:
     objects = sm.render(plan, pods.PodOptions(), FILES, {"sm121.py": "print()\n"})
     assert [o["metadata"]["name"] for o in objects if o["kind"] == "ConfigMap"] == [
         "gemma-4-31b-it-files",
-        "gemma-4-31b-it-transport",
+        "gemma-4-31b-it-programs",
         "gemma-4-31b-it-patches",
     ]
     mounts = {m["name"] for m in container_of(objects, 0)["volumeMounts"]}

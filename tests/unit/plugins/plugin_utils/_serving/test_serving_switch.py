@@ -110,7 +110,9 @@ def test_the_switch_gets_its_settings_and_its_program() -> None:
     assert given.choice("f2-1").sets == (f"{NAME}-f2-1-0", f"{NAME}-f2-1-1")
     assert given.choice("f2-1").preset == "fewer"
     code = objects["ConfigMap", f"{NAME}-fallback-code"]["data"]
-    assert set(code) == {f"gb10-_fallback-{name}.py" for name in ("api", "state", "switch")}
+    parts = {path.partition("-")[2].partition("-")[0] for path in code}
+    assert parts == {"_fallback", "_in_pod", "_kube", "_supervisor"}
+    assert {"gb10-_fallback-switch.py", "gb10-_supervisor-supervise.py"} < set(code)
     assert supervisor["command"].count("--pods") == 3
     assert "data" not in objects["ConfigMap", f"{NAME}-fallback"]
 
@@ -128,6 +130,6 @@ def test_another_program_restarts_the_switch(monkeypatch: Any) -> None:
         return found
 
     before = revision()
-    module = "ansible_collections.gb10.cluster.plugins.action.serving_objects._program"
-    monkeypatch.setattr(module, lambda name: {"gb10/x.py": name})
+    module = "ansible_collections.gb10.cluster.plugins.action.serving_objects._programs"
+    monkeypatch.setattr(module, lambda *names: {"gb10/x.py": " ".join(names)})
     assert revision() != before

@@ -5,36 +5,27 @@
 
 from __future__ import annotations
 
-import argparse
-import importlib.util
 import itertools
-import sys
-from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from ansible_collections.gb10.cluster.plugins.module_utils._kube import labels
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.labels import MEMORY
+from ansible_collections.gb10.cluster.plugins.module_utils._supervisor import state
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.profile import TIMEOUTS
 
-FILE = Path(__file__).resolve().parents[4] / "roles/sglang/files/group_supervisor.py"
-SPEC = importlib.util.spec_from_file_location("group_supervisor", FILE)
-assert SPEC is not None and SPEC.loader is not None
-supervisor = importlib.util.module_from_spec(SPEC)
-sys.modules["group_supervisor"] = supervisor
-SPEC.loader.exec_module(supervisor)
-
-LIMITS = supervisor.Limits(40, first_step=40, part_after=30, backoff_first=30, backoff_most=100, calm_after=600)
+COLLECTION = Path(__file__).resolve().parents[5]
+LIMITS = state.Limits(40, first_step=40, part_after=30, backoff_first=30, backoff_most=100, calm_after=600)
 
 
 def group(*incarnations: str, started: bool = True, running: bool = True) -> list[Any]:
-    return [supervisor.Seen(f"g-{n}-0", started, running, text, "10.0.0.1") for n, text in enumerate(incarnations)]
+    return [state.Seen(f"g-{n}-0", started, running, text, "10.0.0.1") for n, text in enumerate(incarnations)]
 
 
 def run(steps: list[tuple[float, list[Any], bool | None]], memory: Any = None) -> list[str]:
-    memory = memory or supervisor.Memory()
-    return [supervisor.decide(seen, healthy, memory, LIMITS, now) for now, seen, healthy in steps]
+    memory = memory or state.Memory()
+    return [state.decide(seen, healthy, memory, LIMITS, now) for now, seen, healthy in steps]
 
 
 def test_a_healthy_group_is_left_alone() -> None:
@@ -60,19 +51,19 @@ def test_a_stuck_head_ends_the_group_after_a_while() -> None:
 
 def busy(checks: int) -> tuple[Any, float]:
     """Return the memory of a supervisor after so many checks of a head that generates, and the time."""
-    memory = supervisor.Memory()
+    memory = state.Memory()
     for check in range(checks + 1):
-        work = f'{supervisor.GENERATED}{{model="m"}} {check * 60}.0'
-        supervisor.decide(group("a", "b"), True, memory, COLD, check * 5.0, work)
+        work = f'{state.GENERATED}{{model="m"}} {check * 60}.0'
+        state.decide(group("a", "b"), True, memory, COLD, check * 5.0, work)
     return memory, checks * 5.0
 
 
-COLD = supervisor.Limits()
+COLD = state.Limits()
 SIX_MINUTES = 360
 
 
 def test_every_default_limit_allows_a_first_step_of_six_minutes() -> None:
-    defaults = yaml.safe_load((FILE.parents[1] / "defaults/main.yml").read_text(encoding="utf-8"))
+    defaults = yaml.safe_load((COLLECTION / "roles/sglang/defaults/main.yml").read_text(encoding="utf-8"))
     assert (defaults["sglang_stuck_after"], defaults["sglang_first_step_timeout"]) == (
         COLD.stuck_after,
         COLD.first_step,
@@ -84,24 +75,24 @@ def test_every_default_limit_allows_a_first_step_of_six_minutes() -> None:
 
 def test_a_first_step_of_six_minutes_is_no_reason_to_restart() -> None:
     memory, now = busy(1)
-    said = [supervisor.decide(group("a", "b"), False, memory, COLD, now + t, "") for t in range(0, SIX_MINUTES, 5)]
+    said = [state.decide(group("a", "b"), False, memory, COLD, now + t, "") for t in range(0, SIX_MINUTES, 5)]
     assert set(said) == {""}
-    assert "stuck for 1800 s" in supervisor.decide(group("a", "b"), False, memory, COLD, now + 1800, "")
+    assert "stuck for 1800 s" in state.decide(group("a", "b"), False, memory, COLD, now + 1800, "")
 
 
 def test_a_head_that_generated_for_minutes_is_stuck_soon() -> None:
-    memory, now = busy(supervisor.WARM_CHECKS)
-    said = [supervisor.decide(group("a", "b"), False, memory, COLD, now + t, "") for t in (5, 124, 125)]
+    memory, now = busy(state.WARM_CHECKS)
+    said = [state.decide(group("a", "b"), False, memory, COLD, now + t, "") for t in (5, 124, 125)]
     assert said[:2] == ["", ""]
     assert "stuck for 120 s" in said[2]
 
 
 def test_health_requests_do_not_warm_a_head_and_a_restart_cools_it() -> None:
-    memory, _now = busy(supervisor.WARM_CHECKS)
-    supervisor.decide(group("c", "d"), True, memory, COLD, 999.0, f"{supervisor.GENERATED} 3.0")
+    memory, _now = busy(state.WARM_CHECKS)
+    state.decide(group("c", "d"), True, memory, COLD, 999.0, f"{state.GENERATED} 3.0")
     assert memory.warm == 0
     for check in range(200):
-        supervisor.decide(group("c", "d"), True, memory, COLD, 999.0, f"{supervisor.GENERATED} {4 + check}.0")
+        state.decide(group("c", "d"), True, memory, COLD, 999.0, f"{state.GENERATED} {4 + check}.0")
     assert memory.warm == 0
 
 
@@ -134,9 +125,9 @@ def test_a_rank_that_came_back_to_a_loading_group_ends_it() -> None:
 
 
 def test_after_a_restart_by_the_supervisor_it_sees_the_next_one_before_the_group_is_healthy() -> None:
-    memory = supervisor.Memory(incarnations=("a/0", "b/0"))
-    supervisor.acted(memory, LIMITS, 0)
-    steps = [(5.0, [supervisor.Seen("g-0-0"), supervisor.Seen("g-1-0")], None)]
+    memory = state.Memory(incarnations=("a/0", "b/0"))
+    state.acted(memory, LIMITS, 0)
+    steps = [(5.0, [state.Seen("g-0-0"), state.Seen("g-1-0")], None)]
     steps += [(float(t), group("c/0", "d/0", started=False), None) for t in range(10, 40, 5)]
     steps += [(float(t), group("c/0", "d/1", started=False), None) for t in range(40, 75, 5)]
     said = run(steps, memory)
@@ -146,17 +137,15 @@ def test_after_a_restart_by_the_supervisor_it_sees_the_next_one_before_the_group
 
 def test_restarts_for_a_worker_that_dies_in_every_load_get_rarer() -> None:
     """Restarts must get rarer: a new pod has a crash count of 0, and the waiting controller needs this count."""
-    memory, acts, born, now = supervisor.Memory(), [], 0.0, 0.0
-    limits = supervisor.Limits()
+    memory, acts, born, now = state.Memory(), [], 0.0, 0.0
+    limits = state.Limits()
     while now < 7200:
         age = now - born
         # loads for 100 s, dies, comes back after 10 s; the head waits for ever
         cycle, into = divmod(age, 110)
-        worker = supervisor.Seen("g-1-0", False, into < 100, f"b{born}/{cycle:.0f}", "")
-        if supervisor.decide(
-            [supervisor.Seen("g-0-0", False, True, f"a{born}/0", ""), worker], None, memory, limits, now
-        ):
-            supervisor.acted(memory, limits, now)
+        worker = state.Seen("g-1-0", False, into < 100, f"b{born}/{cycle:.0f}", "")
+        if state.decide([state.Seen("g-0-0", False, True, f"a{born}/0", ""), worker], None, memory, limits, now):
+            state.acted(memory, limits, now)
             acts.append(now)
             born = now
         now += 5
@@ -168,45 +157,24 @@ def test_restarts_for_a_worker_that_dies_in_every_load_get_rarer() -> None:
 
 def test_a_head_that_works_is_not_stuck_however_long_it_answers_503() -> None:
     """A long prefill: no token for minutes, yet the scheduler's counters move."""
-    memory, same = supervisor.Memory(), group("a", "b")
+    memory, same = state.Memory(), group("a", "b")
     for t in range(0, 600, 25):
-        assert supervisor.decide(same, False, memory, LIMITS, float(t), f"sglang:realtime_tokens_total {t}") == ""
-    still = [
-        supervisor.decide(same, False, memory, LIMITS, float(t), "sglang:realtime_tokens_total 9") for t in (600, 640)
-    ]
+        assert state.decide(same, False, memory, LIMITS, float(t), f"sglang:realtime_tokens_total {t}") == ""
+    still = [state.decide(same, False, memory, LIMITS, float(t), "sglang:realtime_tokens_total 9") for t in (600, 640)]
     assert still[0] == ""
     assert "stuck for 40 s" in still[1]
 
 
-METRICS = """# HELP sglang:realtime_tokens_total Total tokens
-sglang:realtime_tokens_total{mode="prefill_compute",tp_rank="0"} 8192.0
-sglang:token_usage{tp_rank="0"} 0.25
-sglang:http_requests_total{endpoint="/health"} 7.0
-sglang:num_queue_reqs{tp_rank="0"} 3.0
-"""
-
-
-def test_only_the_scheduler_s_own_lines_count_as_work(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(supervisor.urllib.request, "urlopen", lambda url, timeout: BytesIO(METRICS.encode()))
-    assert supervisor.work_done("10.0.0.1", 30000).splitlines() == METRICS.splitlines()[1:3]
-
-    def refuse(url: str, timeout: float) -> None:
-        raise OSError("404")
-
-    monkeypatch.setattr(supervisor.urllib.request, "urlopen", refuse)
-    assert supervisor.work_done("10.0.0.1", 30000) == ""
-
-
 def test_a_missing_rank_is_waited_for() -> None:
     """A drained node: the pod is pending, and deleting the others would not bring it back."""
-    gone = [*group("a/0"), supervisor.Seen("g-1-0")]
+    gone = [*group("a/0"), state.Seen("g-1-0")]
     steps = [(0.0, group("a/0", "b/0"), True), *((float(t), gone, None) for t in range(5, 900, 5))]
     assert set(run(steps)) == {""}
 
 
 def test_restarts_back_off_and_a_healthy_period_resets_the_delay() -> None:
-    memory = supervisor.Memory()
-    pauses = [supervisor.acted(memory, LIMITS, float(n)) for n in range(4)]
+    memory = state.Memory()
+    pauses = [state.acted(memory, LIMITS, float(n)) for n in range(4)]
     assert pauses == [30, 60, 100, 100]
     same = group("a", "b")
     assert run([(4, same, False), (60, same, False)], memory) == ["", ""]
@@ -215,15 +183,15 @@ def test_restarts_back_off_and_a_healthy_period_resets_the_delay() -> None:
 
 
 def test_a_node_without_memory_stops_a_healthy_group_and_never_quickly_again() -> None:
-    memory = supervisor.Memory()
-    pressed = [*group("a"), supervisor.Seen("g-1-0", True, True, "b", "10.0.0.2", "the node runs out of memory")]
+    memory = state.Memory()
+    pressed = [*group("a"), state.Seen("g-1-0", True, True, "b", "10.0.0.2", "the node runs out of memory")]
     said = run([(0, group("a", "b"), True), (5, pressed, True)], memory)
     assert said == ["", "g-1-0: the node runs out of memory"]
-    supervisor.acted(memory, LIMITS, 5)
+    state.acted(memory, LIMITS, 5)
     # It also stops a group that is still loading.
-    loading = [*group("c", started=False), supervisor.Seen("g-1-0", False, True, "d", "", "the node runs out")]
+    loading = [*group("c", started=False), state.Seen("g-1-0", False, True, "d", "", "the node runs out")]
     assert run([(34, loading, None), (35, loading, None)], memory) == ["", "g-1-0: the node runs out"]
-    assert supervisor.acted(memory, LIMITS, 35) == 60
+    assert state.acted(memory, LIMITS, 35) == 60
 
 
 @pytest.mark.parametrize(
@@ -231,10 +199,9 @@ def test_a_node_without_memory_stops_a_healthy_group_and_never_quickly_again() -
     [("False", "MemoryOut", True), ("False", "MemoryLow", False), ("True", "MemoryEnough", False)],
 )
 def test_only_the_last_step_of_the_memory_guard_stops_the_group(status: str, reason: str, stops: bool) -> None:
-    said = {"type": "gb10.cluster/memory", "status": status, "reason": reason, "message": "3 % are available"}
+    said = {"type": MEMORY, "status": status, "reason": reason, "message": "3 % are available"}
     pod = {"metadata": {"uid": "u"}, "status": {"conditions": [said]}}
-    assert supervisor.read_pod("g-0-0", pod).memory == ("3 % are available" if stops else "")
-    assert (supervisor.MEMORY, supervisor.MEMORY_OUT) == (labels.MEMORY, labels.MEMORY_OUT)
+    assert state.read_pod("g-0-0", pod).memory == ("3 % are available" if stops else "")
 
 
 @pytest.mark.parametrize("leaving", [True, False])
@@ -246,67 +213,13 @@ def test_reading_a_pod(leaving: bool) -> None:
             "containerStatuses": [{"name": "sglang", "restartCount": 2, "started": True, "state": {"running": {}}}],
         },
     }
-    seen = supervisor.read_pod("g-0-0", pod)
-    assert seen == (supervisor.Seen("g-0-0") if leaving else supervisor.Seen("g-0-0", True, True, "u/2", "10.42.0.7"))
+    seen = state.read_pod("g-0-0", pod)
+    assert seen == (state.Seen("g-0-0") if leaving else state.Seen("g-0-0", True, True, "u/2", "10.42.0.7"))
 
 
 def test_a_restart_in_place_is_counted_once_and_a_new_pod_is_not_counted() -> None:
     before: dict[str, str] = {}
     looks = [("u/0", "v/0"), ("u/0", "v/1"), ("u/0", "v/1"), ("u/0", ""), ("u/0", "w/0"), ("u/2", "w/0")]
-    said = [supervisor.crashed(group(*look), before) for look in looks]
+    said = [state.crashed(group(*look), before) for look in looks]
     assert said == [[], ["g-1-0"], [], [], [], ["g-0-0"]]
-    assert supervisor.crashed(group("x/1"), {}) == ["g-0-0"]
-
-
-class Api:
-    """Logs without a cluster."""
-
-    def log(self, name: str, lines: int, previous: bool) -> str:
-        return f"{name} {lines} {previous}\n"
-
-
-def test_logs_are_kept_but_not_for_ever(tmp_path: Path) -> None:
-    for n in range(supervisor.KEPT_SETS + 2):
-        (tmp_path / f"20260101T0000{n:02}Z-g-0-0.log").write_text("old", encoding="utf-8")
-    supervisor.keep_logs(Api(), ["g-0-0", "g-1-0"], tmp_path, 9)
-    kept = sorted(path.name for path in tmp_path.iterdir())
-    assert len({name.partition("-")[0] for name in kept}) == supervisor.KEPT_SETS
-    assert (tmp_path / kept[-1]).read_text(encoding="utf-8") == "g-1-0 9 False\n"
-
-
-def test_a_crash_keeps_the_log_of_the_process_that_died(tmp_path: Path) -> None:
-    supervisor.keep_logs(Api(), ["g-1-0"], tmp_path, 9, previous=True)
-    (kept,) = tmp_path.iterdir()
-    assert kept.read_text(encoding="utf-8") == "g-1-0 9 True\n"
-
-
-def test_a_log_that_cannot_be_kept_is_reported_and_stops_nothing(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    supervisor.keep_logs(Api(), ["g-1-0"], tmp_path / "gone", 9)
-    said = capsys.readouterr().out
-    assert "can't be saved" in said
-    assert "g-1-0 9" in said
-
-
-def test_a_failure_of_one_group_does_not_keep_it_from_the_others(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    asked = []
-
-    class Known:
-        def see(self, name: str) -> Any:
-            asked.append(name)
-            if name == "g-f2-1-0-0":
-                raise OSError("refused")
-            return supervisor.Seen(name)
-
-    def rest(_seconds: float) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(supervisor.time, "sleep", rest)
-    options = argparse.Namespace(pods=[["g-f2-1-0-0"], ["g-f2-2-0-0", "g-f2-2-1-0"]], interval=5)
-    with pytest.raises(KeyboardInterrupt):
-        supervisor.watch(Known(), options, LIMITS)
-    assert asked == ["g-f2-1-0-0", "g-f2-2-0-0", "g-f2-2-1-0"]
-    assert "trying again: refused" in capsys.readouterr().out
+    assert state.crashed(group("x/1"), {}) == ["g-0-0"]

@@ -1,0 +1,40 @@
+# Copyright: The gb10.cluster authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What a program in a pod shows: pages for Prometheus and the kubelet, and lines in its log. Standard library only."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+
+def serve_pages(port: int, page: Callable[[str], tuple[int, str]]) -> ThreadingHTTPServer:
+    """Answer Prometheus and the kubelet's probes in a thread; ``page`` returns status and text of a path."""
+
+    class Pages(BaseHTTPRequestHandler):
+        # Every connection is a thread: many idle ones would take the container's memory.
+        timeout = 10
+
+        def do_GET(self) -> None:
+            status, text = page(self.path)
+            self.send_response(status)
+            self.send_header("Content-Type", "text/plain; version=0.0.4")
+            self.end_headers()
+            self.wfile.write(text.encode())
+
+        def log_message(self, format: str, *args: Any) -> None:
+            """Log nothing: Prometheus and the kubelet ask every few seconds."""
+
+    server = ThreadingHTTPServer(("", port), Pages)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    return server
+
+
+def say(text: str) -> None:
+    """Write a line with the time to the pod's log."""
+    sys.stdout.write(f"[{time.strftime('%Y-%m-%d %H:%M:%S')}] {text}\n")
+    sys.stdout.flush()

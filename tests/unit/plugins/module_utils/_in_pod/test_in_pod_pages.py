@@ -1,0 +1,31 @@
+# Copyright: The gb10.cluster authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Test the pages and the log of a program in a pod."""
+
+from __future__ import annotations
+
+import re
+import urllib.request
+from urllib.error import HTTPError
+
+import pytest
+from ansible_collections.gb10.cluster.plugins.module_utils._in_pod.pages import say, serve_pages
+
+
+def test_a_page_answers_with_its_status_and_text_and_logs_nothing(capfd: pytest.CaptureFixture[str]) -> None:
+    server = serve_pages(0, lambda path: (200, "a 1\n") if path == "/metrics" else (503, ""))
+    url = f"http://127.0.0.1:{server.server_address[1]}"
+    try:
+        with urllib.request.urlopen(f"{url}/metrics", timeout=5) as answer:
+            assert (answer.read(), answer.headers["Content-Type"]) == (b"a 1\n", "text/plain; version=0.0.4")
+        with pytest.raises(HTTPError, match="503"):
+            urllib.request.urlopen(f"{url}/live", timeout=5)
+    finally:
+        server.shutdown()
+        server.server_close()
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_line_of_the_log_has_its_time(capsys: pytest.CaptureFixture[str]) -> None:
+    say("ready")
+    assert re.fullmatch(r"\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\] ready\n", capsys.readouterr().out)
