@@ -43,6 +43,15 @@ def _reasons() -> dict[str, str]:
     }
 
 
+def _restarts() -> str:
+    # As in alert Gb10RankRestarting: restarts by the kubelet, and pods that replaced one of the same revision.
+    pods = 'group by (namespace, pod, revision, uid) (last_over_time(up{rank!="", revision!=""}[30m]))'
+    return (
+        'sum by (namespace, pod) (increase(kube_pod_container_status_restarts_total{container="sglang"}[30m])'
+        f" or count by (namespace, pod, revision) ({pods}) - 1)"
+    )
+
+
 # Title, unit, and queries by legend.
 DASHBOARDS: dict[str, tuple[str, str, list[Panel]]] = {
     "group": (
@@ -148,11 +157,7 @@ DASHBOARDS: dict[str, tuple[str, str, list[Panel]]] = {
                 "short",
                 {"{{instance}} {{device}}": f"increase(node_network_carrier_down_changes_total{HOST}{RATE})"},
             ),
-            (
-                "Restarts of ranks",
-                "short",
-                {"{{pod}}": f'increase(kube_pod_container_status_restarts_total{{container="sglang"}}{RATE})'},
-            ),
+            ("Restarts of ranks within half an hour", "short", {"{{pod}}": _restarts()}),
         ],
     ),
 }

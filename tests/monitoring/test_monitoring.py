@@ -34,12 +34,13 @@ from ansible_collections.gb10.cluster.plugins.module_utils._fallback.state impor
 from ansible_collections.gb10.cluster.plugins.module_utils._fallback.switch import metrics
 from ansible_collections.gb10.cluster.plugins.module_utils._transport_gate.metrics import render
 from ansible_collections.gb10.cluster.plugins.module_utils._transport_gate.state import Condition, Rail, Seen
-from sglang import _http
+from sglang import _engine, _http
 
 ROOT = Path(__file__).resolve().parents[2]
 HERE = Path(__file__).parent
 FILES = ROOT / "roles/monitoring/files"
 RULES = [rule for group in yaml.safe_load((FILES / "alerts.yml").read_text())["groups"] for rule in group["rules"]]
+VARIABLES = yaml.safe_load((ROOT / "roles/monitoring/vars/main.yml").read_text())
 PANELS = [
     (path.stem, panel["title"], target["expr"])
     for path in sorted((FILES / "dashboards").glob("*.json"))
@@ -71,16 +72,9 @@ def pages() -> dict[str, str]:
     judged = {"transport_class": "rdma", "evidence": "channels"}
     seen = Seen("", judged, frozenset([rail.address]), {"net1": 9000})
     condition = Condition(**dict.fromkeys(Condition.__dataclass_fields__, "") | {"proven": True, "reason": "Proven"})
-    totals = SimpleNamespace(
-        throughput=9.5,
-        eager_passes=0,
-        requests=1,
-        prompt_tokens=2,
-        generated=3,
-        verify_calls=1,
-        graph_passes=1,
-        health_checks=1,
-    )
+    totals = _engine.Totals(requests=1, prompt_tokens=2, generated=3, verify_calls=1, throughput=9.5)
+    totals.first_token.observe(0.3)
+    totals.between_tokens.observe(0.02, 3)
     waiting = SimpleNamespace(qsize=lambda: 0)
     engine = SimpleNamespace(totals=totals, running=[], waiting=waiting, pace=SimpleNamespace(tokens=2.7))
     server: Any = SimpleNamespace(engine=engine, model="m")
@@ -111,12 +105,14 @@ def ask(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     site = ThreadingHTTPServer(("127.0.0.1", 0), Pages)
     threading.Thread(target=site.serve_forever, daemon=True).start()
     here, node, port = f"127.0.0.1:{site.server_port}", free_port(), free_port()
-    rank = {"targets": [here], "labels": {"group": "g", "rank": "0", "node": "spark1"}}
+    names = {"namespace": "s", "pod": "g-0-0", "group": "g", "rank": "0", "node": "spark1", "revision": "a", "uid": "1"}
+    rank = {"targets": [here], "labels": names}
     jobs = [
         {
             "job_name": path[1:],
             "metrics_path": path,
             "honor_labels": path in ("/transport", "/fallback"),
+            "metric_relabel_configs": VARIABLES["__monitoring_without_pod"],
             "static_configs": [rank],
         }
         for path in served
@@ -166,6 +162,12 @@ def test_every_panel_answers_with_data(ask: Any, dashboard: str, title: str, exp
     for name, value in {"$__rate_interval": "30s", "$group": ".*", "$host": ".*"}.items():
         expression = expression.replace(name, value)
     assert ask(expression), f"{dashboard}: {title}: {expression}"
+
+
+def test_only_up_names_the_pod_so_that_the_series_of_a_rank_go_on_in_the_next_one(ask: Any) -> None:
+    assert {one["metric"]["uid"] for one in ask('up{rank="0"}')} == {"1"}
+    kept = {one["metric"]["__name__"] for one in ask('{uid!="", __name__=~"(gb10|sglang).+"}')}
+    assert kept == set()
 
 
 def test_no_alert_fires_here_and_every_metric_of_an_alert_exists(ask: Any) -> None:

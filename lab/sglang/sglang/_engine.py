@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from . import _model
+from ._histogram import BETWEEN_TOKENS, FIRST_TOKEN, Histogram
 
 
 @dataclass
@@ -30,6 +31,8 @@ class Request:
     produced: int = 0
     credit: float = 0.0
     cancelled: bool = False
+    # When the request came, later when it got its newest token.
+    moment: float = field(default_factory=time.monotonic)
 
 
 @dataclass
@@ -44,6 +47,8 @@ class Totals:
     graph_passes: int = 0
     eager_passes: int = 0
     throughput: float = 0.0
+    first_token: Histogram = field(default_factory=lambda: Histogram(FIRST_TOKEN))
+    between_tokens: Histogram = field(default_factory=lambda: Histogram(BETWEEN_TOKENS))
 
 
 class Engine:
@@ -142,6 +147,7 @@ class Engine:
         request.credit -= int(request.credit)
         text: Any = request.__dict__.setdefault("_text", _model.words(request.prompt, self._collapsed))
         tokens = list(itertools.islice(text, amount))
+        self._time(request, len(tokens))
         request.produced += len(tokens)
         request.out.put(tokens)
         ends = request.produced >= max(_model.natural_length(request.prompt), request.min_tokens)
@@ -150,6 +156,15 @@ class Engine:
         elif ends and not request.ignore_eos and not self._collapsed:
             self._finish(request, "stop")
         return len(tokens)
+
+    def _time(self, request: Request, made: int) -> None:
+        """Observe the first token of a request, or the time per token of a later step, as SGLang does."""
+        now = time.monotonic()
+        if made and request.produced:
+            self.totals.between_tokens.observe((now - request.moment) / made, made)
+        elif made:
+            self.totals.first_token.observe(now - request.moment)
+        request.moment = now if made else request.moment
 
     def _finish(self, request: Request, reason: str) -> None:
         self.running.remove(request)

@@ -226,4 +226,8 @@ def metrics(server: Server) -> str:
         f'sglang:realtime_tokens_total{{{labels},mode="decode"}} {float(totals.generated)}',
         f'sglang:cuda_graph_passes_total{{{labels},mode="decode_none"}} {float(totals.eager_passes)}',
     ]
+    # SGLang observes these in its tokenizer manager, which has no rank.
+    labels = f'engine_type="unified",model_name="{server.model}"'
+    lines += totals.first_token.render("sglang:time_to_first_token_seconds", labels)
+    lines += totals.between_tokens.render("sglang:inter_token_latency_seconds", labels)
     return "\n".join(lines) + "\n"

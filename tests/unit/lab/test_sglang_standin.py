@@ -6,10 +6,12 @@
 from __future__ import annotations
 
 import importlib
+import itertools
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from io import BytesIO
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -26,6 +28,7 @@ cli = importlib.import_module("sglang._cli")
 model = importlib.import_module("sglang._model")
 ranks = importlib.import_module("sglang._ranks")
 engine = importlib.import_module("sglang._engine")
+http = importlib.import_module("sglang._http")
 
 LOUD = {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,NET,ENV"}
 NETS = [fabric.Interface("eth0", "10.42.0.5"), fabric.Interface("net1", "10.100.0.1")]
@@ -178,6 +181,29 @@ def test_a_first_step_is_slow_once_per_cache(monkeypatch: pytest.MonkeyPatch, tm
     start(watchdog_timeout=3600)
     start(watchdog_timeout=3600)
     assert slept == [300, 360]
+
+
+def test_the_times_of_tokens_are_counted_as_sglang_counts_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = itertools.count(100.0, 0.5)
+    monkeypatch.setattr(engine.time, "monotonic", lambda: next(clock))
+    server = engine.Engine({"speculative_algorithm": "NEXTN"}, "IB", lambda _batch: None, lambda _line: None)
+    request = engine.Request("a question", 6, moment=99.5)
+    server.running.append(request)
+    while server.running:
+        server._advance(request)
+    said = http.metrics(SimpleNamespace(engine=server, model="m")).splitlines()
+
+    def value(name: str, le: str = "") -> float:
+        bucket = f',le="{le}"' if le else ""
+        line = next(line for line in said if line.startswith(f'{name}{{engine_type="unified",model_name="m"{bucket}}}'))
+        return float(line.rpartition(" ")[2])
+
+    first, between = "sglang:time_to_first_token_seconds", "sglang:inter_token_latency_seconds"
+    # Half a second until the first two tokens, then half a second each for three and for one.
+    assert [value(f"{first}_bucket", le) for le in ("0.4", "0.6", "+Inf")] == [0, 1, 1]
+    assert (value(f"{first}_sum"), value(f"{first}_count")) == (0.5, 1)
+    assert [value(f"{between}_bucket", le) for le in ("0.1", "0.2", "0.6", "+Inf")] == [0, 3, 4, 4]
+    assert (value(f"{between}_sum"), value(f"{between}_count")) == (1.0, 4)
 
 
 def test_speculation_and_transport_change_the_pace() -> None:
