@@ -19,12 +19,20 @@ APPLY = ("create", "get", "patch")
 CHANGE = ("get", "patch")
 DELETE = ("delete", "get")
 DELETE_ALL = ("delete", "get", "list")
+APPLY_AND_DELETE = tuple(sorted({*APPLY, *DELETE_ALL}))
 EXEC = ("create", "get")
 
 # Objects without a namespace.
 WIDE = ("PersistentVolume", "ClusterRole", "ClusterRoleBinding")
 # The service account that gets the rights unless the owner names other subjects.
 DEPLOYER = "gb10-deployer"
+VOLUMES_COMMENT = (
+    "Required: this RDMA mode forbids hostPath. Unset sglang_cache_dir and gb10_models_dir to do without it."
+)
+FALLBACK_COMMENT = (
+    "Required: the fallback follows the state of the nodes. Unset serving_plan_fallback_preset to do without it."
+)
+NODES_COMMENT = "Optional. Without these rights, playbook serve says what it could not check."
 _RBAC = "rbac.authorization.k8s.io"
 _NETWORKS = "networking.k8s.io"
 _SETS = "leaderworkerset.x-k8s.io"
@@ -85,7 +93,7 @@ def needed(objects: Iterable[Mapping[str, Any]], namespace: str, instance: str, 
     why = "offer directories of the nodes to pods that may not mount them by path"
     return Rights(
         _merged([*found, *_granted(item for item in known if item["kind"] != "ClusterRole")]),
-        [Right("", "persistentvolumes", tuple(sorted({*APPLY, *DELETE_ALL})), why)] if volumes else [],
+        [Right("", "persistentvolumes", APPLY_AND_DELETE, why)] if volumes else [],
         _merged([*_wide(wide), *_granted(wide)]),
         [
             Right(
@@ -124,12 +132,11 @@ def _of_objects(objects: Iterable[Mapping[str, Any]]) -> Iterator[Right]:
 
 def _wide(objects: Iterable[Mapping[str, Any]]) -> Iterator[Right]:
     for kind in dict.fromkeys(item["kind"] for item in objects):
-        verbs = tuple(sorted({*APPLY, *DELETE_ALL}))
-        yield Right(*RESOURCES[kind], verbs, "let the switch of the fallback read the nodes")
+        yield Right(*RESOURCES[kind], APPLY_AND_DELETE, "let the switch of the fallback read the nodes")
 
 
 def _granted(objects: Iterable[Mapping[str, Any]]) -> Iterator[Right]:
-    """Yield the rights of the group's own Roles: Kubernetes lets nobody grant a right that he does not have."""
+    """Yield the rights of the group's own Roles, because Kubernetes lets users grant only rights that they have."""
     for item in objects:
         for rule in item.get("rules") or ():
             for group in rule["apiGroups"]:
@@ -146,17 +153,16 @@ def _merged(rights: Iterable[Right]) -> list[Right]:
     for right in listed:
         if not right.names:
             general.setdefault((right.group, right.resource), set()).update(right.verbs)
-    verbs: dict[tuple[str, str, tuple[str, ...]], set[str]] = {}
-    reasons: dict[tuple[str, str, tuple[str, ...]], list[str]] = {}
+    merged: dict[tuple[str, str, tuple[str, ...]], tuple[set[str], list[str]]] = {}
     for right in listed:
         own = set(right.verbs) - (general.get((right.group, right.resource), set()) if right.names else set())
         if own:
-            key = (right.group, right.resource, right.names)
-            verbs.setdefault(key, set()).update(own)
-            reasons.setdefault(key, []).append(right.why)
+            verbs, reasons = merged.setdefault((right.group, right.resource, right.names), (set(), []))
+            verbs.update(own)
+            reasons.append(right.why)
     return [
-        Right(group, resource, tuple(sorted(verbs[group, resource, names])), "; ".join(dict.fromkeys(why)), names)
-        for (group, resource, names), why in sorted(reasons.items())
+        Right(group, resource, tuple(sorted(verbs)), "; ".join(dict.fromkeys(reasons)), names)
+        for (group, resource, names), (verbs, reasons) in sorted(merged.items(), key=lambda item: item[0])
     ]
 
 
@@ -165,26 +171,14 @@ def manifest(rights: Rights, namespace: str, instance: str, subjects: Sequence[M
     subjects = subjects or [{"kind": "ServiceAccount", "name": DEPLOYER, "namespace": namespace}]
     name = f"gb10-serve-{instance}"
     parts = [_role("Role", name, rights.namespaced, namespace), _binding("Role", name, subjects, namespace)]
-    if rights.volumes:
-        volumes = f"gb10-{namespace}-{instance}-volumes"
-        parts += [
-            "# Required: this RDMA mode forbids hostPath. Without sglang_cache_dir and gb10_models_dir it is not.\n"
-            + _role("ClusterRole", volumes, rights.volumes),
-            _binding("ClusterRole", volumes, subjects),
-        ]
-    if rights.fallback:
-        fallback = f"gb10-{namespace}-{instance}-fallback"
-        parts += [
-            "# Required: the fallback follows the state of the nodes. Without serving_plan_fallback_preset it is not.\n"
-            + _role("ClusterRole", fallback, rights.fallback),
-            _binding("ClusterRole", fallback, subjects),
-        ]
-    nodes = f"gb10-{namespace}-{instance}-nodes"
-    parts += [
-        "# Optional. Without these rights, playbook serve says what it could not check.\n"
-        + _role("ClusterRole", nodes, rights.optional),
-        _binding("ClusterRole", nodes, subjects),
-    ]
+    for part, wide, comment in (
+        ("volumes", rights.volumes, VOLUMES_COMMENT),
+        ("fallback", rights.fallback, FALLBACK_COMMENT),
+        ("nodes", rights.optional, NODES_COMMENT),
+    ):
+        if wide:
+            name = f"gb10-{namespace}-{instance}-{part}"
+            parts += [f"# {comment}\n{_role('ClusterRole', name, wide)}", _binding("ClusterRole", name, subjects)]
     return "---\n".join(["", *parts])
 
 
