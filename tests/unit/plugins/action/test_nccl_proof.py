@@ -116,11 +116,8 @@ class Pods:
 
 
 @pytest.fixture
-def prove(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[str, Any]]:
+def prove(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, simulated_clock: None) -> Callable[..., dict[str, Any]]:
     """Run the action on pods with the given logs and answers; the clock only moves when the action waits."""
-    now = [0.0]
-    monkeypatch.setattr(nccl_proof.time, "monotonic", lambda: now[0])
-    monkeypatch.setattr(nccl_proof.time, "sleep", lambda seconds: now.__setitem__(0, now[0] + seconds))
 
     def run(
         pods: Pods | None = None,

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import pytest
@@ -80,10 +79,7 @@ class Cluster:
 
 
 @pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = [0.0]
-    monkeypatch.setattr(time, "monotonic", lambda: now[0])
-    monkeypatch.setattr(time, "sleep", lambda seconds: now.__setitem__(0, now[0] + seconds))
+def simulated(monkeypatch: pytest.MonkeyPatch, simulated_clock: None) -> None:
     monkeypatch.setattr(image_pull, "Cluster", Cluster)
     fresh: dict[str, Any] = {"secret": False, "held": {}, "record": {}, "made": {}, "deleted": []}
     for name, value in fresh.items():

@@ -23,13 +23,6 @@ TOTAL = sum(map(len, FILES.values()))
 
 
 @pytest.fixture
-def hub() -> Iterator[Hub]:
-    with Hub() as running:
-        yield running
-        running.shutdown()
-
-
-@pytest.fixture
 def port(tmp_path: Path) -> Iterator[int]:
     """Return a port; end the transfers of the test."""
     yield free_port()

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +19,6 @@ PORTS = [
     {"name": "pf-without-address", "address": None, "prefix": None},
     {"name": "pf-without-address"},
 ]
-
-
-@pytest.fixture
-def hub() -> Iterator[Hub]:
-    with Hub() as running:
-        yield running
-        running.shutdown()
 
 
 def read(capsys: pytest.CaptureFixture[str], root: Path, url: str, **more: Any) -> dict[str, Any]:

@@ -15,6 +15,8 @@ from ansible_collections.gb10.cluster.plugins.module_utils._kube.node_room impor
 from ansible_collections.gb10.cluster.plugins.modules import node_room_info
 from kube_samples import FakeApi, pod
 
+pytestmark = pytest.mark.usefixtures("simulated_clock")
+
 GPU = {"nvidia.com/gpu": 1}
 
 
@@ -30,13 +32,6 @@ class Cluster:
         self.looks += 1
         trouble = "" if self.looks > 2 else "kubelet stopped posting"
         return [Room("node-a", "spark1", trouble, False, GPU if self.looks > 4 else {}, [])]
-
-
-@pytest.fixture(autouse=True)
-def clock(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = [0.0]
-    monkeypatch.setattr(node_room_info.time, "monotonic", lambda: now[0])
-    monkeypatch.setattr(node_room_info.time, "sleep", lambda seconds: now.__setitem__(0, now[0] + seconds))
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import kubernetes
@@ -13,6 +12,8 @@ import pytest
 from ansible_collections.gb10.cluster.plugins.modules import pods_wait
 from kube_samples import FakeApi
 from module_runs import run_module
+
+pytestmark = pytest.mark.usefixtures("simulated_clock")
 
 Capture = pytest.CaptureFixture[str]
 Json = dict[str, Any]
@@ -36,13 +37,6 @@ def event(name: str, reason: str, message: str, kind: str = "Warning") -> Json:
 
 def daemon(generation: int = 1, **status: int) -> Json:
     return {"metadata": {"name": "d", "generation": generation}, "status": {"observedGeneration": 1, **status}}
-
-
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = [0.0]
-    monkeypatch.setattr(time, "monotonic", lambda: now[0])
-    monkeypatch.setattr(time, "sleep", lambda seconds: now.__setitem__(0, now[0] + seconds))
 
 
 def wait(capsys: Capture, **options: Any) -> tuple[int, Json]:

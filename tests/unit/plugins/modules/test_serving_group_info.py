@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import json
-import time
 from typing import Any
 
 import kubernetes
@@ -16,6 +15,8 @@ from ansible_collections.gb10.cluster.plugins.module_utils._kube import group_st
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.client import Cluster
 from ansible_collections.gb10.cluster.plugins.modules import serving_group_info as info
 from kube_samples import FakeApi
+
+pytestmark = pytest.mark.usefixtures("simulated_clock")
 
 # Lines of a pod whose VF has no IPv4 address, in NCCL 2.28.9's words.
 NO_GID = [
@@ -51,13 +52,6 @@ class Members:
         self.looks += 1
         pods = self.shown.pop(0) if len(self.shown) > 1 else self.shown[0]
         return status.read_group(pods, [], ranks)
-
-
-@pytest.fixture(autouse=True)
-def clock(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = [0.0]
-    monkeypatch.setattr(time, "monotonic", lambda: now[0])
-    monkeypatch.setattr(time, "sleep", lambda seconds: now.__setitem__(0, now[0] + seconds))
 
 
 def test_a_rank_whose_node_does_not_answer_is_lost_though_it_counts_as_ready() -> None:

@@ -26,13 +26,6 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def hub() -> Iterator[Hub]:
-    with Hub() as running:
-        yield running
-        running.shutdown()
-
-
-@pytest.fixture
 def make(tmp_path: Path) -> Iterator[Callable[..., Node]]:
     """Return a function that starts a node; end all nodes."""
     port, nodes = free_port(), list[Node]()

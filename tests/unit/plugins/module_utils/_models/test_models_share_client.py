@@ -14,6 +14,7 @@ import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._models import share_client, share_state
 from model_transfers import FILES, SECRET, address, model
 
+NUMBER = list(FILES).index("a.safetensors")
 FIRST, SECOND = (address(1), address(3)), (address(2), address(3))
 
 
@@ -75,20 +76,18 @@ def test_another_answer_is_an_error(peer: Peer, status: int, content: bytes) -> 
 def test_a_peer_that_ends_early_or_ignores_the_offset_keeps_the_part(
     peer: Peer, tmp_path: Path, there: bytes, status: int
 ) -> None:
-    number = list(FILES).index("a.safetensors")
-    item = share_state.items_of([model(tmp_path)])[number]
+    item = share_state.items_of([model(tmp_path)])[NUMBER]
     part = tmp_path / "a.safetensors.part"
     part.write_bytes(there)
     peer.status, peer.content = status, b"{}"
     with pytest.raises(OSError):
-        client(peer).fetch("spark1", number, item, lambda: True, lambda _count: None)
+        client(peer).fetch("spark1", NUMBER, item, lambda: True, lambda _count: None)
     assert part.read_bytes() == (there or b"{}")
 
 
 def test_an_end_of_the_run_keeps_the_part(peer: Peer, tmp_path: Path) -> None:
-    number = list(FILES).index("a.safetensors")
-    item = share_state.items_of([model(tmp_path)])[number]
+    item = share_state.items_of([model(tmp_path)])[NUMBER]
     peer.content = FILES["a.safetensors"]
     counted: list[int] = []
-    assert not client(peer).fetch("spark1", number, item, lambda: False, counted.append)
+    assert not client(peer).fetch("spark1", NUMBER, item, lambda: False, counted.append)
     assert (tmp_path / "a.safetensors.part").stat().st_size == sum(counted) > 0
