@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Test alerts with promtool, and every query with a real Prometheus.
 
-The metrics of hosts are those of a real node-exporter, those of ranks come from the sidecar's own code and from the
-lab's SGLang, and the others from samples/page.prom.
+The metrics of hosts are those of a real node-exporter, those of ranks come from the sidecar's own code and from
+a page of a real SGLang, and the others from samples/page.prom.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ import pytest
 import yaml
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "collections"))
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "lab" / "sglang"))
 
+from ansible_collections.gb10.cluster.plugins.module_utils._common.memory import Limits
 from ansible_collections.gb10.cluster.plugins.module_utils._fallback.state import MAIN, Choice, Settings, Status
 from ansible_collections.gb10.cluster.plugins.module_utils._fallback.switch import metrics
 from ansible_collections.gb10.cluster.plugins.module_utils._transport_gate.metrics import render
+from ansible_collections.gb10.cluster.plugins.module_utils._transport_gate.node_memory import NodeMemory
 from ansible_collections.gb10.cluster.plugins.module_utils._transport_gate.state import Condition, Rail, Seen
-from sglang import _engine, _http
 
 ROOT = Path(__file__).resolve().parents[2]
 HERE = Path(__file__).parent
@@ -62,7 +62,7 @@ def free_port() -> int:
 
 
 def pages() -> dict[str, str]:
-    """Return what is scraped: the sidecar of a rank, the lab's SGLang, and the samples."""
+    """Return what is scraped: the sidecar of a rank, the switch of a fallback, and the samples."""
     rail = Rail(**dict.fromkeys(Rail.__dataclass_fields__, "") | {"device": "rocep1s0f0v0", "interface": "net1"})
     counted = {
         "net": {"net1": {"tx_bytes": 1, "rx_bytes": 2}},
@@ -72,16 +72,14 @@ def pages() -> dict[str, str]:
     judged = {"transport_class": "rdma", "evidence": "channels"}
     seen = Seen("", judged, frozenset([rail.address]), {"net1": 9000})
     condition = Condition(**dict.fromkeys(Condition.__dataclass_fields__, "") | {"proven": True, "reason": "Proven"})
-    totals = _engine.Totals(requests=1, prompt_tokens=2, generated=3, verify_calls=1, throughput=9.5)
-    totals.first_token.observe(0.3)
-    totals.between_tokens.observe(0.02, 3)
-    waiting = SimpleNamespace(qsize=lambda: 0)
-    engine = SimpleNamespace(totals=totals, running=[], waiting=waiting, pace=SimpleNamespace(tokens=2.7))
-    server: Any = SimpleNamespace(engine=engine, model="m")
+    kept: Any = SimpleNamespace(set_condition=lambda *_: None, add_event=lambda *_: None)
+    memory = NodeMemory(Limits(warn=5, stop=4, full=20, hold=10), kept, {"instance": "g", "rank": "0"})
+    memory.step(time.monotonic())
     return {
-        "/transport": render({"instance": "g", "rank": "0"}, condition, seen, 5.0, [rail], counted, links),
+        "/transport": render({"instance": "g", "rank": "0"}, condition, seen, 5.0, [rail], counted, links)
+        + memory.text,
         "/fallback": metrics(Settings("g", "s", (Choice(MAIN, "p", (), ()),), 1, 1), Status()),
-        "/sglang": _http.metrics(server),
+        "/sglang": (HERE / "samples/sglang-0.5.16.prom").read_text(),
         "/samples": (HERE / "samples/page.prom").read_text(),
     }
 
