@@ -30,7 +30,7 @@ class Image:
 
 
 def layer(path: Path, files: Iterable[tuple[str, Path]], links: Iterable[tuple[str, str]] = ()) -> Path:
-    """Write a layer of files, all owned by root and dated 1970, so that the same input is the same image."""
+    """Write a layer of files, all owned by root and dated 1970, so that the same input gives the same image."""
     with tarfile.open(path, "w", format=tarfile.PAX_FORMAT) as tar:
         made: set[str] = set()
         for name, source in sorted(files):
@@ -56,7 +56,7 @@ def _entry(name: str, kind: bytes, mode: int) -> tarfile.TarInfo:
 
 
 def archive(path: Path, images: Iterable[Image], arch: str) -> None:
-    """Write a docker archive; layers that images share are in it once."""
+    """Write a Docker archive. A layer that several images share is stored once."""
     manifest = []
     stored: dict[Path, str] = {}
     with tarfile.open(path, "w", format=tarfile.PAX_FORMAT) as tar:

@@ -34,7 +34,7 @@ _UNITS = {
 
 
 def start(lab: Lab, podman: Podman, hosts: Sequence[Host], image: str, *, everybody: Sequence[Host], kind: str) -> None:
-    """Start hosts and wait until each runs and answers ssh. Their /etc/hosts names ``everybody``."""
+    """Start hosts and wait until each runs and answers ssh. Their /etc/hosts contains ``everybody``."""
     (lab.run / "cp").mkdir(exist_ok=True)
     with concurrent.futures.ThreadPoolExecutor(max_workers=4) as pool:
         _all(pool, lambda host: _start_one(lab, podman, host, everybody, image, kind), hosts)
@@ -137,7 +137,7 @@ def _netplan(host: Host, kind: str) -> dict[str, str]:
         ),
     }
     if host.is_node:
-        # what NVIDIA's playbook for two connected Sparks leaves: static addresses on one host, DHCP on the next
+        # the result of NVIDIA's playbook for two connected Sparks: static addresses on one host, DHCP on the next
         ports = "".join(
             f"    {port.pf}: "
             + (

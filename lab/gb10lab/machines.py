@@ -65,7 +65,7 @@ def _spark(number: int, cages: dict[int, str]) -> Host:
 
 
 def _switch(nodes: int) -> list[Host]:
-    # as in the example with four nodes: the cable of the fourth is in the other cage
+    # as in the example with four nodes, the fourth node's cable is in the other cage
     return [_spark(number, {1 if number == 4 else 0: "rail"}) for number in range(1, nodes + 1)]
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 _PROC = Path("/proc/sys")
 _BEFORE = Path("/run/gb10-lab/settings-before.json")
 _INSTANCES = "fs/inotify/max_user_instances"
-# measured: every systemd and containerd needs dozens of them; four hosts use up the default of 128
+# measured: every systemd and containerd needs dozens of instances; four hosts use up the default of 128
 _NEEDED = 8192
 # settings of the whole machine that every kubelet and kube-proxy writes
 _KUBERNETES = (

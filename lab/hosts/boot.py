@@ -47,7 +47,7 @@ def _show_hidden_mount() -> None:
 
 
 def _make_login() -> None:
-    """At the first boot, set the user's sudo password, and the owner of its home, which ``podman cp`` made root's."""
+    """At the first boot, set the user's sudo password and give the user its home, which ``podman cp`` gave to root."""
     user, _colon, _password = LOGIN.read_text().partition(":")
     hashes = dict(line.split(":")[:2] for line in Path("/etc/shadow").read_text().splitlines())
     if hashes[user].startswith("!"):

@@ -32,7 +32,7 @@ SWITCH = "/opt/gb10-lab/switch.netns"
 ROOT = Path("/run/gb10-lab/sys")
 DEVICES = Path("/dev/infiniband")
 TICK_S = 0.08
-AWAY_S = 0.25  # searching every namespace costs too much to do it in every tick
+AWAY_S = 0.25  # a search of every namespace in every tick would cost too much
 REFRESH_S = 1.0
 SWITCH_MTU = 9216
 VERBS_MAJOR = 231
@@ -58,7 +58,7 @@ class Standin:
         self.pfs = [self._function(slot, None) for slot in range(len(self.slots))]
         self.vfs: dict[str, Function] = {}
         self.ports: dict[str, Link] = {}
-        # path of the namespace in which the interface of a VF was seen last
+        # VF's port -> path of the namespace in which its interface was seen last
         self.places: dict[str, str] = {}
         DEVICES.mkdir(mode=0o755, exist_ok=True)
         self._node("rdma_cm", 255)
@@ -165,7 +165,7 @@ class Standin:
     # ---- find interfaces
 
     def _find(self, vf: Function, own: list[Link]) -> tuple[Link | None, list[Address], bool]:
-        """Return the VF's interface, its addresses, and whether it is in the host."""
+        """Return the VF's interface, its addresses, and whether it is in the host's namespace."""
         port = self.ports[vf.port]
 
         def match(links: list[Link]) -> Link | None:
@@ -196,7 +196,7 @@ class Standin:
     # ---- the tree
 
     def refresh(self) -> bool:
-        """Update the tree from the kernel; return True if a VF is outside the host, where no event shows changes."""
+        """Update the tree from the kernel; return True if a VF is in another namespace, which sends no events."""
         self._follow_ports()
         own = netlink.links()
         here_addresses = netlink.addresses()
@@ -237,7 +237,7 @@ class Standin:
     def run(self) -> None:
         """Run until the service is stopped."""
         away = self.refresh()
-        _notify("READY=1")
+        _notify_ready()
         log(f"simulating the NIC of {self.host['name']} at {ROOT}")
         last = time.monotonic()
         while True:
@@ -260,12 +260,12 @@ def _namespaces() -> list[str]:
     return list(found.values())
 
 
-def _notify(message: str) -> None:
+def _notify_ready() -> None:
     address = os.environ.get("NOTIFY_SOCKET")
     if address:
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as to_systemd:
             to_systemd.connect(address.replace("@", "\0", 1) if address.startswith("@") else address)
-            to_systemd.send(message.encode())
+            to_systemd.send(b"READY=1")
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Run two virtual machines with one SR-IOV network card each, a ring of more, or one with a memory of its own.
+"""Run virtual machines: two with one SR-IOV network card each, a ring of more, or a single one without a card.
 
-Containers cannot have SR-IOV, and they share the memory of this machine.
+Containers cannot do this: they have no SR-IOV, and they share the memory of this machine.
 
 Real: SR-IOV (QEMU's igb), the kernel's GID tables, netplan, reboots, RDMA verbs and perftest. Simulated: soft-RoCE
 instead of a ConnectX, so bandwidth figures mean nothing. Without KVM a boot takes almost a minute.
@@ -59,7 +59,7 @@ class Vms:
 
     def __init__(self, state: Path, count: int = 2, memory: int = 1024) -> None:
         self.state, self.memory = state, memory
-        # A single machine runs more at once than the others do.
+        # The test of a single machine runs several programs at once.
         self.cpus = 2 if count == 1 else 1
         state.mkdir(parents=True, exist_ok=True)
         self.image = Path(subprocess.run([BUILD], check=True, text=True, stdout=subprocess.PIPE).stdout.strip())
@@ -120,7 +120,7 @@ class Vms:
         self.wait(boot_ids=before)
 
     def ssh(self, vm: Vm, script: str, ok: bool = True, timeout: float = 120) -> str:
-        """Run a script in a machine and return its output; with ``ok`` False, return an empty text if there is none."""
+        """Run a script in a machine and return its output; with ``ok`` False, a failure is not an error."""
         argv = ["ssh", *self.ssh_options(), "-p", str(vm.port), "root@127.0.0.1", script]
         try:
             done = subprocess.run(argv, capture_output=True, text=True, timeout=timeout, check=False)
@@ -133,7 +133,7 @@ class Vms:
         return done.stdout.strip()
 
     def ssh_options(self) -> list[str]:
-        """Return ssh's options: the key from the cache, host keys of machines that exist for minutes not kept."""
+        """Return ssh's options: use the key from the cache; keep no host keys, as the machines exist for minutes."""
         key = self.image.parent / "vm-ssh-key"
         return ["-i", str(key), "-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null",
                 "-o", "LogLevel=ERROR", "-o", "ConnectTimeout=20"]  # fmt: skip

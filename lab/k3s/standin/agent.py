@@ -6,8 +6,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
-import subprocess
 import time
 from pathlib import Path
 
@@ -18,8 +16,6 @@ from .children import Children, log
 from .server import extra, kubeconfig
 from .settings import API_PORT, REGISTRIES, Settings, StandInError, component, node_programs, release
 
-SOCKET = "/run/k3s/containerd/containerd.sock"
-MIRRORED = "/run/gb10-lab/sys"
 _NVIDIA_RUNTIMES = (
     Path("/usr/local/nvidia/toolkit/nvidia-container-runtime"),
     Path("/usr/bin/nvidia-container-runtime"),
@@ -27,7 +23,7 @@ _NVIDIA_RUNTIMES = (
 
 
 class Agent:
-    """One node of the cluster; on a server too."""
+    """One node of the cluster. A server is a node too."""
 
     def __init__(self, settings: Settings, children: Children) -> None:
         self._settings = settings
@@ -55,7 +51,7 @@ class Agent:
             component("kube-proxy"), f"--kubeconfig={self._settings.agent}/kubeproxy.kubeconfig",
             "--proxy-mode=iptables",
             f"--cluster-cidr={self._settings.cluster_cidr}", f"--hostname-override={self._settings.node_name}",
-            # the machine's own limits stand: a lab has no right to them
+            # keep the limits of the machine, which a lab may not change
             "--conntrack-max-per-core=0", "--conntrack-tcp-timeout-established=0s",
             "--conntrack-tcp-timeout-close-wait=0s",
             "--healthz-bind-address=127.0.0.1:10256", *extra(self._settings, "kube-proxy-arg"),
@@ -128,7 +124,7 @@ class Agent:
     def _containerd_config(self) -> None:
         agent = self._settings.agent
         spec = agent / "etc" / "containerd" / "base-spec.json"
-        spec.write_text(images.base_spec(MIRRORED))
+        spec.write_text(images.base_spec())
         owned = str(self._settings.flag("nonroot-devices")).lower()
         programs = {"runc": None, "nvidia": nvidia_runtime()}
         runtimes = "".join(
@@ -156,11 +152,11 @@ root = "{agent}/containerd"
 state = "/run/k3s/containerd"
 
 [grpc]
-  address = "{SOCKET}"
+  address = "{images.SOCKET}"
 
 [plugins."io.containerd.grpc.v1.cri"]
   sandbox_image = "{images.PAUSE}"
-  # without CAP_SYS_RESOURCE nobody may lower an oom_score_adj
+  # lowering an oom_score_adj needs CAP_SYS_RESOURCE, which a lab may lack
   restrict_oom_score_adj = true
   device_ownership_from_security_context = {owned}
   enable_unprivileged_ports = true
@@ -188,9 +184,9 @@ state = "/run/k3s/containerd"
             "authentication": {"anonymous": {"enabled": False}, "webhook": {"enabled": True},
                                "x509": {"clientCAFile": f"{agent}/client-ca.crt"}},
             "authorization": {"mode": "Webhook"}, "cgroupDriver": "cgroupfs",
-            "clusterDNS": [self._settings.service(10)], "clusterDomain": "cluster.local", "containerRuntimeEndpoint": f"unix://{SOCKET}",
+            "clusterDNS": [self._settings.service(10)], "clusterDomain": "cluster.local", "containerRuntimeEndpoint": f"unix://{images.SOCKET}",
             "evictionHard": {"imagefs.available": "1%", "nodefs.available": "1%"},
-            # K3s's own defaults are in force, these two are the lab's: no CAP_SYS_RESOURCE, often cgroup v1
+            # K3s's defaults, except these: the lab may lack CAP_SYS_RESOURCE and may run on cgroup v1
             "oomScoreAdj": 0, "failCgroupV1": False, "failSwapOn": False,
             "protectKernelDefaults": self._settings.flag("protect-kernel-defaults"),
             "imageGCHighThresholdPercent": 100, "healthzBindAddress": "127.0.0.1",
@@ -204,14 +200,5 @@ state = "/run/k3s/containerd"
 
 
 def nvidia_runtime() -> Path | None:
-    """Return the program of NVIDIA's runtime. Like K3s: it is configured only if it exists when K3s starts."""
+    """Return the program of NVIDIA's runtime. As with K3s, it is configured only if it exists at the start."""
     return next(filter(Path.exists, _NVIDIA_RUNTIMES), None)
-
-
-def reap_leftovers() -> None:
-    """End the containerd of a killed process, because two would write to one database."""
-    done = subprocess.run(
-        ["pgrep", "-f", "containerd --config=.*/rancher/k3s/"], capture_output=True, text=True, check=False
-    )
-    for pid in done.stdout.split():
-        os.kill(int(pid), 15)

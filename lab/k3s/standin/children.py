@@ -26,17 +26,17 @@ def log(text: str) -> None:
     print(f"k3s stand-in: {text}", file=sys.stderr, flush=True)
 
 
-def notify(state: str) -> None:
-    """Notify systemd if it expects it."""
+def notify_ready() -> None:
+    """Tell systemd that the service is ready, if systemd waits for that."""
     address = os.environ.get("NOTIFY_SOCKET")
     if address:
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
             sock.connect("\0" + address[1:] if address.startswith("@") else address)
-            sock.send(state.encode())
+            sock.send(b"READY=1")
 
 
 def wait_for(what: str, check: Callable[[], bool], timeout: float, interval: float = 0.1) -> None:
-    """Poll until ``check`` is true; StandInError after ``timeout`` seconds."""
+    """Poll until ``check`` is true; raise StandInError after ``timeout`` seconds."""
     end = time.monotonic() + timeout
     told = time.monotonic()
     while not check():

@@ -56,8 +56,8 @@ def main(arguments: list[str]) -> int:
             return run(arguments[0], arguments[1:])
         if arguments and arguments[0] in _COMMANDS:
             return _COMMANDS[arguments[0]](arguments[1:])
-        played = ", ".join(["server", "agent", *_COMMANDS, "--version"])
-        raise StandInError(f"`k3s {' '.join(arguments[:1])}` is not played; these are: {played}")
+        simulated = ", ".join(["server", "agent", *_COMMANDS, "--version"])
+        raise StandInError(f"`k3s {' '.join(arguments[:1])}` is not simulated; these are: {simulated}")
     except (StandInError, Refused, OSError) as error:
         print(f"FATA k3s stand-in: {error}", file=sys.stderr)
         return 1

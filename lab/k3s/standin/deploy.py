@@ -43,7 +43,7 @@ def _write_own(settings: Settings) -> None:
 
 
 def _controller_rights() -> list[dict[str, object]]:
-    """What the controller of NetworkPolicies may read, by K3s's name of its user."""
+    """Return what the controller of NetworkPolicies may read, for the user name that K3s gives it."""
     group, name = "rbac.authorization.k8s.io", "system:k3s-controller"
     reading = {"verbs": ["get", "list", "watch"]}
     rules = [

@@ -15,7 +15,10 @@ from .children import log
 from .settings import StandInError
 
 PAUSE = "docker.io/rancher/mirrored-pause:3.10.2"
-_CTR = ["ctr", "--address=/run/k3s/containerd/containerd.sock", "--namespace=k8s.io"]
+SOCKET = "/run/k3s/containerd/containerd.sock"
+_CTR = ["ctr", f"--address={SOCKET}", "--namespace=k8s.io"]
+# Directories that all containers see: the simulated sysfs, and the one in which programs record their RDMA traffic.
+_MOUNTS = {"/run/gb10-lab/sys": "ro", "/run/gb10-lab/rdma-traffic": "rw"}
 _UNPACKERS = {".zst": "zstd", ".gz": "gzip", ".tgz": "gzip", ".tzst": "zstd"}
 
 
@@ -27,7 +30,7 @@ def ctr(*arguments: str) -> subprocess.CompletedProcess[str]:
 def import_all(agent: Path) -> None:
     """Import every archive of agent/images that is new or changed.
 
-    K3s also pins each image; here the kubelet is told to collect none, which costs the disk nothing.
+    K3s also pins each image. That is not needed here, because the kubelet is configured to delete no images.
     """
     stamps = agent / "containerd" / "imported.json"
     known: dict[str, list[float]] = json.loads(stamps.read_text()) if stamps.exists() else {}
@@ -56,19 +59,14 @@ def _import(path: Path) -> None:
         raise StandInError(f"{path} could not be imported: {done.stderr.decode(errors='replace').strip()}")
 
 
-def base_spec(shared: str, client: Sequence[str] = ("ctr",)) -> str:
-    """Return the base OCI spec of all containers: containerd's default, plus the lab's sysfs read-only.
-
-    It also mounts the directory in which programs record the bytes that real hardware would have moved by RDMA.
-    """
+def base_spec(client: Sequence[str] = ("ctr",)) -> str:
+    """Return the base OCI spec of all containers: containerd's default, plus the directories in ``_MOUNTS``."""
     spec: dict[str, Any] = json.loads(
         subprocess.run([*client, "oci", "spec"], capture_output=True, text=True, check=True).stdout
     )
-    if Path(shared).is_dir():
-        spec["mounts"].append({"destination": shared, "type": "bind", "source": shared, "options": ["rbind", "ro"]})
-    traffic = str(Path(shared).with_name("rdma-traffic"))
-    if Path(traffic).is_dir():
-        spec["mounts"].append({"destination": traffic, "type": "bind", "source": traffic, "options": ["rbind", "rw"]})
+    for path, mode in _MOUNTS.items():
+        if Path(path).is_dir():
+            spec["mounts"].append({"destination": path, "type": "bind", "source": path, "options": ["rbind", mode]})
     return json.dumps(spec)
 
 

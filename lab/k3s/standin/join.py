@@ -26,7 +26,7 @@ Handler = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 
 
 class Refused(Exception):
-    """The server refused; trying again does not help."""
+    """The server refused; a retry does not help."""
 
 
 def serve(
@@ -62,7 +62,7 @@ def serve(
                 user, _, password = base64.b64decode(encoded).decode().partition(":")
             except ValueError:
                 return ""
-            # an agent that was given the server's token is welcome too, as with K3s
+            # as with K3s, an agent may also join with the server's token
             known = [
                 name for name, wanted in passwords.items() if hmac.compare_digest(wanted.encode(), password.encode())
             ]
@@ -81,7 +81,7 @@ def serve(
     context.load_cert_chain(serving.cert, serving.key)
     server = http.server.ThreadingHTTPServer((address, JOIN_PORT), Service)
     server.daemon_threads = True
-    # the handshake belongs to the request's thread: a client that never speaks must not hold up the others
+    # do the handshake in the request's thread, so that a client that sends nothing does not block the others
     server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
     threading.Thread(target=server.serve_forever, name="join", daemon=True).start()
 

@@ -91,7 +91,7 @@ class Passwords:
             patch = {"metadata": {"finalizers": wanted, "resourceVersion": meta["resourceVersion"]}}
             self._ask("PATCH", f"/api/v1/nodes/{meta['name']}", patch)
         except urllib.error.HTTPError as error:
-            # another server, or the node itself, was quicker: the next round sees the new object
+            # another server or the node changed the object first; the next round reads it again
             if error.code not in {_NOT_FOUND, _CONFLICT}:
                 raise
 

@@ -13,7 +13,7 @@ import os
 from collections.abc import Sequence
 
 from . import images, pki
-from .agent import MIRRORED, nvidia_runtime
+from .agent import nvidia_runtime
 from .settings import CACHE, load, release
 
 _DROP_IN = """version = 3
@@ -31,7 +31,7 @@ def prepare(role: str, arguments: Sequence[str], binary: str) -> None:
     """Write the drop-in file and the containers' base settings into K3s's data directory."""
     directory = load(role, arguments).agent / "etc" / "containerd"
     spec = directory / "base-spec.json"
-    pki.write_private(spec, images.base_spec(MIRRORED, (binary, "ctr")), 0o644)
+    pki.write_private(spec, images.base_spec((binary, "ctr")), 0o644)
     names = ["runc", *(["nvidia"] if nvidia_runtime() else [])]
     text = _DROP_IN + "".join(_RUNTIME.format(name=name, spec=spec) for name in names)
     pki.write_private(directory / "config-v3.toml.d" / "gb10-lab.toml", text, 0o644)

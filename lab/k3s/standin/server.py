@@ -20,7 +20,7 @@ from typing import Any
 import yaml
 
 from . import deploy, join, passwords, pki, tokens
-from .children import Children, log, notify
+from .children import Children, log, notify_ready
 from .settings import API_PORT, KUBECONFIG, Settings, StandInError, component
 
 _SHARED = ("server-ca", "client-ca", "request-header-ca", "etcd/server-ca")
@@ -73,7 +73,7 @@ class Server:
             "/v1-k3s/member": ({"server"}, self._add_member),
         })  # fmt: skip
         deploy.start(self._settings)
-        notify("READY=1")
+        notify_ready()
 
     @property
     def _nodes(self) -> passwords.Passwords:
@@ -85,7 +85,7 @@ class Server:
 
     @property
     def _datastore(self) -> Path:
-        # K3s without cluster-init keeps SQLite here; a directory of another name tells that this is none
+        # K3s without cluster-init keeps SQLite here; the name shows that etcd replaces it
         return self._settings.server / "db" / ("etcd" if self._settings.embedded_etcd else "sqlite-played-by-etcd")
 
     def _bootstrap(self) -> None:
@@ -103,7 +103,7 @@ class Server:
                 self._initial_cluster = client.post("/v1-k3s/member", member)["initial_cluster"]
                 break
             except OSError as error:
-                # etcd takes one new member at a time, and none while an earlier one has not caught up
+                # etcd accepts one new member at a time, and none before the previous one has caught up
                 log(f"{self._settings.text('server')} does not take this server yet: {error}")
                 time.sleep(2)
         for name, text in files.items():
@@ -135,7 +135,7 @@ class Server:
 
     @staticmethod
     def etcd_client_flags(settings: Settings) -> list[str]:
-        """How `etcd-snapshot` reaches this server's etcd."""
+        """Return the options with which `etcd-snapshot` connects to this server's etcd."""
         tls = settings.server / "tls" / "etcd"
         return ["-endpoint", "https://127.0.0.1:2379", "-cert", f"{tls}/client.crt", "-key", f"{tls}/client.key",
                 "-cacert", f"{tls}/server-ca.crt"]  # fmt: skip
@@ -198,7 +198,7 @@ class Server:
             f"--trusted-ca-file={tls}/server-ca.crt", "--client-cert-auth=true",
             f"--peer-cert-file={tls}/peer-server-client.crt", f"--peer-key-file={tls}/peer-server-client.key",
             f"--peer-trusted-ca-file={tls}/server-ca.crt", "--peer-client-cert-auth=true",
-            # a lab may lose its data when the machine loses power; slow disks then cost nothing
+            # without fsync slow disks do not delay the lab, which need not survive a power failure
             "--log-level=warn", "--unsafe-no-fsync=true", *extra(self._settings, "etcd-arg"),
         ]  # fmt: skip
 
@@ -257,7 +257,7 @@ class Server:
             return False
 
     def _node_certificates(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Sign a node's certificates: of the node, its port, kube-proxy and the controller of network policies."""
+        """Sign a node's certificates, for its kubelet, kube-proxy and controller of network policies."""
         name, addresses = str(body["name"]), [str(address) for address in body["addresses"]]
         self._nodes.require(name, str(body["password"]))
         client, server = self._ca("client-ca"), self._ca("server-ca")
@@ -273,19 +273,19 @@ class Server:
 
 
 def extra(settings: Settings, key: str) -> list[str]:
-    """Return the user's arguments for a component; later ones have precedence."""
+    """Return the user's arguments for a component. They follow the lab's, so they have precedence."""
     return [f"--{argument.lstrip('-')}" for argument in settings.items(key)]
 
 
 def api_context(ca: Path, pair: pki.Pair) -> Any:
-    """TLS for a client of the API server."""
+    """Return the TLS settings of a client of the API server."""
     context = ssl.create_default_context(cafile=str(ca))
     context.load_cert_chain(pair.cert, pair.key)
     return context
 
 
 def kubeconfig(url: str, ca: Path, pair: pki.Pair, *, embed: bool = False) -> str:
-    """A kubeconfig by K3s's names; with the keys inside, or with their paths."""
+    """Return a kubeconfig with K3s's names, which contains the keys (``embed``) or their paths."""
 
     def entry(key: str, path: Path) -> dict[str, str]:
         return {f"{key}-data": base64.b64encode(path.read_bytes()).decode()} if embed else {key: str(path)}

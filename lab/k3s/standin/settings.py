@@ -23,7 +23,7 @@ KUBECONFIG = Path("/etc/rancher/k3s/k3s.yaml")
 REGISTRIES = Path("/etc/rancher/k3s/registries.yaml")
 CACHE = Path("/opt/gb10-lab-cache")  # the lab's cache, as its hosts see it
 API_PORT = 6443
-# K3s serves joins and the API on one port; here they are two programs, so joins have the port that RKE2 gives them
+# K3s serves joins and the API on one port; here two programs serve them, so joins use the port that RKE2 uses
 JOIN_PORT = 9345
 _LISTS = {
     "disable", "kubelet-arg", "kube-apiserver-arg", "kube-controller-manager-arg", "kube-scheduler-arg",
@@ -40,9 +40,9 @@ class StandInError(Exception):
 
 
 def release() -> dict[str, Any]:
-    """What this file was packed as: ``{version, components, node}``, the last two as directories of the cache.
+    """Return what was packed into this program: ``{version, components, node}``; the last two are paths in the cache.
 
-    For a real K3s: ``{version, k3s, disable}``, its path in the cache and the components that it has no images for.
+    For a real K3s it is ``{version, k3s, disable}``: its path in the cache, and components for which it has no images.
     """
     return dict(json.loads(pkgutil.get_data("standin", "release.json") or b"{}"))
 

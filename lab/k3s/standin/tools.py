@@ -14,6 +14,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from . import images
 from .server import Server
 from .settings import KUBECONFIG, Settings, StandInError, component, load, release
 
@@ -33,21 +34,21 @@ def kubectl(arguments: Sequence[str]) -> int:
 def ctr(arguments: Sequence[str]) -> int:
     """`k3s ctr …`."""
     os.environ.setdefault("CONTAINERD_NAMESPACE", "k8s.io")
-    os.environ.setdefault("CONTAINERD_ADDRESS", "/run/k3s/containerd/containerd.sock")
+    os.environ.setdefault("CONTAINERD_ADDRESS", images.SOCKET)
     os.execvp("ctr", ["ctr", *arguments])
 
 
 def token(arguments: Sequence[str]) -> int:
     """`k3s token`: only report that it is not simulated."""
     raise StandInError(
-        f"`k3s token {' '.join(arguments)}` is not played: the tokens are in server/token and server/agent-token"
+        f"`k3s token {' '.join(arguments)}` is not simulated: the tokens are in server/token and server/agent-token"
     )
 
 
 def secrets_encrypt(arguments: Sequence[str]) -> int:
     """`k3s secrets-encrypt status`."""
     if list(arguments[:1]) != ["status"]:
-        raise StandInError("of `k3s secrets-encrypt` only `status` is played")
+        raise StandInError("of `k3s secrets-encrypt` only `status` is simulated")
     enabled = (load("server", arguments[1:]).server / "cred" / "encryption-config.json").exists()
     print(f"Encryption Status: {'Enabled' if enabled else 'Disabled'}")
     if enabled:
@@ -94,7 +95,7 @@ def cluster_reset(settings: Settings) -> int:
     """`k3s server --cluster-reset --cluster-reset-restore-path=FILE`: a datastore of one member from a snapshot."""
     snapshot = settings.text("cluster-reset-restore-path")
     if not snapshot:
-        raise StandInError("--cluster-reset is played only with --cluster-reset-restore-path=FILE")
+        raise StandInError("--cluster-reset is simulated only with --cluster-reset-restore-path=FILE")
     name, address = settings.node_name, settings.node_ip
     datastore = settings.server / "db" / "etcd"
     made = datastore.with_name("etcd-restored")
@@ -104,7 +105,7 @@ def cluster_reset(settings: Settings) -> int:
     if subprocess.run(argv, check=False).returncode:
         raise StandInError(f"{snapshot} could not be restored, see above; the datastore is as it was")
     if datastore.exists():
-        # K3s keeps the old one too, under this name
+        # K3s also keeps the old datastore under this name
         datastore.rename(datastore.with_name(f"etcd-old-{int(time.time())}"))
     made.rename(datastore)
     print("Managed etcd cluster membership has been reset, restart without --cluster-reset flag now.", file=sys.stderr)

@@ -89,7 +89,7 @@ def _gids(port: Path) -> tuple[Gid, ...]:
 def can_open(node: Path) -> bool:
     """Tell whether the device cgroup and the file's mode let this process open a verbs node.
 
-    Behind the lab's node there is no driver: ENXIO says that everything up to the driver allowed it.
+    The lab's node has no driver, so ENXIO means that the cgroup and the mode allowed the access.
     """
     try:
         os.close(os.open(node, os.O_RDWR))

@@ -20,7 +20,7 @@ from ._fabric import Device, Gid, Interface
 VERSION = "2.28.9+cuda13.0"
 _DEFAULT_MASK = "INIT,BOOTSTRAP,ENV"
 CHANNELS = 2
-# What a socket says first about its kind: ncclSocketTypeNetSocket and ncclSocketTypeNetIb of NCCL's socket.h.
+# The type that a socket sends first: ncclSocketTypeNetSocket or ncclSocketTypeNetIb of NCCL's socket.h.
 _SOCKET_TYPES = {"Socket": 3, "IB": 4}
 
 

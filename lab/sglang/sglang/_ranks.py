@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 _TRAFFIC = Path(os.environ.get("GB10_LAB_TRAFFIC", "/run/gb10-lab/rdma-traffic"))
-# What one rank really sends on one rail for one decode step over the simulated RDMA, cheap on a small machine.
+# Bytes that one rank really sends per rail and decode step over the simulated RDMA; few, for small machines.
 STEP_BYTES = 65536
 RING_PORT = 23456
 
@@ -139,18 +139,18 @@ class Group:
     def __init__(self, rank: int, size: int) -> None:
         self.rank, self.size = rank, size
         self._channels: dict[int, Channel] = {}
-        # by rank: the addresses of the rails, and the network
+        # indexed by rank: the addresses of the rails; the network
         self.peers: list[list[str]] = []
         self.networks: list[str] = []
 
     def meet(self, address: str, port: int, source: str, rails: list[str], network: str, timeout: float) -> None:
         """Wait until all ranks have joined. The head listens on the rendezvous address, which must be its own."""
         if self.rank == 0:
-            # the name of a Service, which has no address yet: torch's store listens on all interfaces
+            # the name of a Service has no address yet; like torch's store, listen on all interfaces
             self._gather(_listen("" if address.endswith(".svc") else address, port), rails, network, timeout)
         else:
             connection = _connect(address, port, source, time.monotonic() + timeout)
-            # An idle group says nothing for hours.
+            # An idle group sends nothing for hours.
             connection.settimeout(None)
             link = Channel(connection)
             link.send(rank=self.rank, size=self.size, rails=rails, network=network)
