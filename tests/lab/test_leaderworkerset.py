@@ -30,7 +30,7 @@ def cluster(make_lab: Callable[[], LabCommand]) -> Iterator[Site]:
 
 def test_without_its_controller_it_is_refused_before_anything_changes(cluster: Site) -> None:
     said = " ".join(cluster.play("serve", check=False, **VALUES).split())
-    assert "LeaderWorkerSets are unknown here: install their controller" in said
+    assert "The cluster has no LeaderWorkerSets: install their controller" in said
     assert cluster.kubectl("get", "all,cm,sa", "-l", f"gb10.cluster/instance={GROUP}", "-o", "name") == ""
 
 
