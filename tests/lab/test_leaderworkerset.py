@@ -28,10 +28,16 @@ def cluster(make_lab: Callable[[], LabCommand]) -> Iterator[Site]:
     yield Site.deployed(make_lab(), nodes=len(NODES))
 
 
-def test_without_its_controller_it_is_refused_before_anything_changes(cluster: Site) -> None:
-    said = " ".join(cluster.play("serve", check=False, **VALUES).split())
-    assert "The cluster has no LeaderWorkerSets: install their controller" in said
+def refused(cluster: Site) -> None:
+    """Check that the group is refused before anything changes, because the kind of its workload is unknown."""
+    output = cluster.play("serve", check=False, **VALUES)
+    assert "The cluster has no LeaderWorkerSets: install their controller" in " ".join(output.split())
+    assert changed(output) == 0
     assert cluster.kubectl("get", "all,cm,sa", "-l", f"gb10.cluster/instance={GROUP}", "-o", "name") == ""
+
+
+def test_without_its_controller_it_is_refused_before_anything_changes(cluster: Site) -> None:
+    refused(cluster)
 
 
 def test_the_controller_is_installed_by_its_own_manifests(cluster: Site) -> None:
@@ -83,3 +89,9 @@ def test_back_to_stateful_sets_and_away(cluster: Site) -> None:
     cluster.play("serve_stop", instance=GROUP)
     left = cluster.kubectl("get", "all,cm,sa,lws", "-l", f"gb10.cluster/instance={GROUP}", "-o", "name")
     assert left == ""
+
+
+def test_it_is_refused_again_when_the_kind_has_been_removed(cluster: Site) -> None:
+    # The client keeps the list of kinds in a file; the runs before have written it.
+    cluster.kubectl("delete", "crd", "leaderworkersets.leaderworkerset.x-k8s.io")
+    refused(cluster)
