@@ -84,7 +84,7 @@ class ActionModule(ControllerAction):
             )
             cell = self._measure(client, target, workload, known, f"[{i}/{len(workloads)}] {traffic(workload.name)}: ")
             result["cells"].append(cell)
-            if cell["status"] != "ok" and options["stop_at_garbage"]:
+            if cell["status"] != "ok":
                 break
         return result | _conclusion(result["cells"], len(workloads), options["strict"])
 

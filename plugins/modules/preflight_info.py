@@ -30,26 +30,6 @@ options:
     description: Path at which an installed K3s is expected.
     type: path
     default: /usr/local/bin/k3s
-  proc_root:
-    description: Where procfs is mounted.
-    type: path
-    default: /proc
-  etc_root:
-    description: Directory of the system's configuration.
-    type: path
-    default: /etc
-  dev_root:
-    description: Directory of the device nodes.
-    type: path
-    default: /dev
-  netns_root:
-    description: Directory of the named network namespaces.
-    type: path
-    default: /run/netns
-  cgroup_root:
-    description: Where the cgroup hierarchy is mounted.
-    type: path
-    default: /sys/fs/cgroup
 """
 
 EXAMPLES = r"""
@@ -72,32 +52,25 @@ msg:
   type: str
 """
 
-from typing import Any
-
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gb10.cluster.plugins.module_utils._preflight.commands import runner
 from ansible_collections.gb10.cluster.plugins.module_utils._preflight.facts import Roots, read_host
 from ansible_collections.gb10.cluster.plugins.module_utils._sriov.physical_functions import pf_facts, read_pfs
 
-ROOTS = {
-    "sysfs": "/sys",
-    "proc": "/proc",
-    "etc": "/etc",
-    "dev": "/dev",
-    "netns": "/run/netns",
-    "cgroup": "/sys/fs/cgroup",
-}
-
 
 def main() -> None:
     """Read the facts and report them."""
-    spec: dict[str, Any] = {f"{name}_root": {"type": "path", "default": path} for name, path in ROOTS.items()}
-    spec["paths"] = {"type": "list", "elements": "str", "default": ["/var/lib"]}
-    spec["controller_time"] = {"type": "float"}
-    spec["k3s_binary"] = {"type": "path", "default": "/usr/local/bin/k3s"}
-    module = AnsibleModule(argument_spec=spec, supports_check_mode=True)
+    module = AnsibleModule(
+        argument_spec={
+            "sysfs_root": {"type": "path", "default": "/sys"},
+            "paths": {"type": "list", "elements": "str", "default": ["/var/lib"]},
+            "controller_time": {"type": "float"},
+            "k3s_binary": {"type": "path", "default": "/usr/local/bin/k3s"},
+        },
+        supports_check_mode=True,
+    )
     params, run = module.params, runner(module)
-    roots = Roots(**{name: params[f"{name}_root"] for name in ROOTS})
+    roots = Roots(sysfs=params["sysfs_root"])
     facts = read_host(roots, params["paths"], run, params["controller_time"], params["k3s_binary"])
     ports = pf_facts(read_pfs(roots.sysfs, run(["ip", "-d", "-j", "link", "show"]).output))
     module.exit_json(

@@ -27,12 +27,6 @@ options:
   mtu:
     description: The smallest MTU, in bytes, that the netdevs of the expected devices may have.
     type: int
-  timeout:
-    description:
-      - Seconds to wait for the expected GIDs.
-      - A GID appears within a second after its address; after a link comes up it takes longer.
-    type: int
-    default: 0
 """
 
 EXAMPLES = r"""
@@ -93,7 +87,6 @@ msg:
   type: str
 """
 
-import time
 from dataclasses import asdict
 from typing import Any
 
@@ -101,27 +94,19 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import format_findings
 from ansible_collections.gb10.cluster.plugins.module_utils._rdma.gids import check_expected, read_devices
 
-INTERVAL = 0.5
-
 
 def main() -> None:
-    """Read until all expected GIDs exist or the time is over, then report."""
+    """Read and check the GIDs, and report them."""
     module = AnsibleModule(
         argument_spec={
             "sysfs_root": {"type": "path", "default": "/sys"},
             "expect": {"type": "list", "elements": "dict", "default": []},
             "mtu": {"type": "int"},
-            "timeout": {"type": "int", "default": 0},
         },
         supports_check_mode=True,
     )
-    deadline = time.monotonic() + module.params["timeout"]
-    while True:
-        devices = read_devices(module.params["sysfs_root"])
-        expected, findings = check_expected(devices, module.params["expect"], module.params["mtu"])
-        if not findings or time.monotonic() >= deadline:
-            break
-        time.sleep(INTERVAL)
+    devices = read_devices(module.params["sysfs_root"])
+    expected, findings = check_expected(devices, module.params["expect"], module.params["mtu"])
     result: dict[str, Any] = {
         "changed": False,
         "devices": [device.as_dict() for device in devices],

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from .labels import MANAGED_BY, OWNER
+
 Json = dict[str, Any]
 _DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
 _ENFORCE = "pod-security.kubernetes.io/enforce"
@@ -39,7 +41,7 @@ def daemon_set(item: Mapping[str, Any]) -> Json:
         "directories": sorted(path for path in paths if path),
         "wanted": status.get("desiredNumberScheduled", 0),
         "ready": status.get("numberReady", 0),
-        "ours": (item["metadata"].get("labels") or {}).get("app.kubernetes.io/managed-by") == "gb10.cluster",
+        "ours": (item["metadata"].get("labels") or {}).get(MANAGED_BY) == OWNER,
     }
 
 

@@ -103,12 +103,12 @@ def session_address(proc: Path = Path("/proc")) -> str:
     return ""
 
 
-def answering_gateways(timeout: int = 1) -> tuple[str, ...]:
+def answering_gateways() -> tuple[str, ...]:
     """Return the default gateways that answer a ping."""
 
     def answers(device: str, address: str) -> bool:
-        argv = ["ping", "-n", "-q", "-c", "2", "-i", "0.2", "-W", str(timeout), "-I", device, address]
-        return system.run(argv, check=False, timeout=timeout + 10).returncode == 0
+        argv = ["ping", "-n", "-q", "-c", "2", "-i", "0.2", "-W", "1", "-I", device, address]
+        return system.run(argv, check=False, timeout=11).returncode == 0
 
     known = [(str(route["dev"]), str(route["gateway"])) for route in default_routes() if route.get("gateway")]
     return tuple(gateway for device, gateway in known if answers(device, gateway))

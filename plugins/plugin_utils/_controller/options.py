@@ -38,10 +38,10 @@ def _spec(options: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]
     return spec
 
 
-def role_spec(role: str, entry_point: str = "main") -> dict[str, dict[str, Any]]:
-    """Return the options that the argument specs of a role of the collection declare, by their full names."""
+def role_spec(role: str) -> dict[str, dict[str, Any]]:
+    """Return the options of a role of the collection, by their full names."""
     specs = yaml.safe_load((ROLES / role / "meta" / "argument_specs.yml").read_text(encoding="utf-8"))
-    options: dict[str, dict[str, Any]] = specs["argument_specs"][entry_point].get("options") or {}
+    options: dict[str, dict[str, Any]] = specs["argument_specs"]["main"].get("options") or {}
     return options
 
 

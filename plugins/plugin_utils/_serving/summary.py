@@ -14,15 +14,15 @@ from typing import Any
 from ansible_collections.gb10.cluster.plugins.module_utils._common.tables import align
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.labels import RANK
 
+from .._fabric.attachments import NETWORK_STATUS
 from .model import Plan
 
-STATUS = "k8s.v1.cni.cncf.io/network-status"
 HEADINGS = ("rank", "node", "pod", "rail", "VF", "pod interface", "address", "MTU", "GID", "transport")
 UNKNOWN = "-"
 
 
 def _attached(pod: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    text = (pod.get("metadata", {}).get("annotations") or {}).get(STATUS, "[]")
+    text = (pod.get("metadata", {}).get("annotations") or {}).get(NETWORK_STATUS, "[]")
     return {str(entry.get("interface", "")): entry for entry in json.loads(text)}
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -138,9 +139,10 @@ def test_preflight_reads_a_host_below_its_roots(
 ) -> None:
     commands_answer(monkeypatch, 1, "", "no")
     monkeypatch.setattr(preflight_facts.os, "geteuid", lambda: 1000)
-    roots = {f"{name}_root": str(tmp_path / name) for name in preflight_info.ROOTS}
+    roots = {name: str(tmp_path / name) for name in ("proc", "etc", "dev", "netns", "cgroup")}
+    monkeypatch.setattr(preflight_info, "Roots", partial(preflight_facts.Roots, **roots))
     status, result = run_module(
-        preflight_info, capsys, paths=[str(tmp_path)], controller_time=time.time() - 100, **roots
+        preflight_info, capsys, paths=[str(tmp_path)], controller_time=time.time() - 100, sysfs_root=str(tmp_path)
     )
     facts = result["ansible_facts"]["gb10_preflight"]
     assert (status, result["changed"], facts["user"]["uid"], facts["pfs"]) == (0, False, 1000, [])

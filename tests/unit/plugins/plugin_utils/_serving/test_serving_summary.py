@@ -22,7 +22,7 @@ def pods() -> list[dict[str, Any]]:
                 "name": f"{entry.name}-0",
                 "labels": {summary.RANK: str(entry.rank)},
                 "annotations": {
-                    summary.STATUS: json.dumps(
+                    summary.NETWORK_STATUS: json.dumps(
                         [{"interface": "eth0", "ips": ["10.42.0.9"]}]
                         + [{"interface": n.interface, "ips": [n.ip]} for n in entry.networks]
                     )
