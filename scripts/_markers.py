@@ -4,8 +4,9 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from _collection import ROOT
@@ -28,10 +29,13 @@ def with_parts(page: str, parts: Mapping[str, str], where: str) -> str:
     return page
 
 
-def update_files(pages: Mapping[Path, Mapping[str, str]], *, check: bool) -> int:
-    """Update all pages, or with ``check`` only list the outdated ones; return the exit status."""
+def main(description: str | None, pages: Callable[[], Mapping[Path, Mapping[str, str]]]) -> int:
+    """Update the pages that differ, or with ``--check`` only list them; return the exit status."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--check", action="store_true", help="only report which pages are out of date")
+    check = parser.parse_args().check
     stale = []
-    for path, parts in pages.items():
+    for path, parts in pages().items():
         now = path.read_text(encoding="utf-8")
         wanted = with_parts(now, parts, str(path.relative_to(ROOT)))
         if wanted != now:

@@ -5,13 +5,12 @@
 
 from __future__ import annotations
 
-import argparse
 import ast
 from collections.abc import Iterator
 from pathlib import Path
 
 from _collection import ROOT, run
-from _markers import update_files
+from _markers import main
 
 PLUGINS = ROOT / "plugins"
 PREFIX = "ansible_collections.gb10.cluster.plugins."
@@ -111,11 +110,5 @@ def picture() -> str:
     return "\n".join([*lines, "```"])
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true", help="only report whether the picture is up to date")
-    return update_files({PAGE: {"layers": picture()}}, check=parser.parse_args().check)
-
-
 if __name__ == "__main__":
-    run(main)
+    run(lambda: main(__doc__, lambda: {PAGE: {"layers": picture()}}))

@@ -9,7 +9,6 @@ disk space is generated from the profiles.
 
 from __future__ import annotations
 
-import argparse
 import json
 import re
 from collections.abc import Iterable, Mapping
@@ -18,7 +17,7 @@ from typing import Any
 
 import yaml
 from _collection import ROOT, run
-from _markers import update_files
+from _markers import main
 
 SHARED = ROOT / "meta" / "shared_variables.yml"
 # Longer defaults are not readable in a table.
@@ -154,11 +153,5 @@ def pages() -> dict[Path, dict[str, str]]:
     return result
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true", help="only report which pages are out of date")
-    return update_files(pages(), check=parser.parse_args().check)
-
-
 if __name__ == "__main__":
-    run(main)
+    run(lambda: main(__doc__, pages))

@@ -8,7 +8,6 @@ The tables are generated from what prints the messages: NCCL's causes, the rules
 
 from __future__ import annotations
 
-import argparse
 import json
 import re
 import sys
@@ -16,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from _collection import IMPORT_ROOT, ROOT, run
-from _markers import update_files
+from _markers import main
 
 sys.path.insert(0, IMPORT_ROOT)
 
@@ -67,11 +66,5 @@ def pages() -> dict[Path, dict[str, str]]:
     return {PAGE: {"causes": causes(), "preflight": preflight(), "launches": launches()}}
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true", help="only report whether the page is out of date")
-    return update_files(pages(), check=parser.parse_args().check)
-
-
 if __name__ == "__main__":
-    run(main)
+    run(lambda: main(__doc__, pages))

@@ -73,9 +73,7 @@ def communicator_verdict(comm: Communicator, process: Process) -> Verdict:
             return UNKNOWN
         names, level = Counter([comm.network]), "selection"
     classes = {transport_class(network, process) for network in names}
-    if len(classes) > 1:
-        return Verdict("mixed", "mixed", level)
-    return Verdict(name_verdict(names.most_common(1)[0][0]), classes.pop(), level)
+    return _used(names, classes, level)
 
 
 def _kinds(process: Process) -> set[str]:
@@ -111,6 +109,11 @@ def decide(processes: list[Process]) -> Verdict:
         classes.add(transport_class(network, process))
     if not names:
         return UNKNOWN
+    return _used(names, classes, level)
+
+
+def _used(names: Counter[str], classes: set[TransportClass], level: Evidence) -> Verdict:
+    """Return the verdict on these networks, of which the most frequent one gives the name."""
     if len(classes) > 1:
         return Verdict("mixed", "mixed", level)
     return Verdict(name_verdict(names.most_common(1)[0][0]), classes.pop(), level)
