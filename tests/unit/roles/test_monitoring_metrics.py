@@ -82,3 +82,13 @@ def test_the_state_of_pods_is_what_kube_state_metrics_may_read() -> None:
     arguments = VARIABLES["__monitoring_deployments"]["kube-state-metrics"]["args"]
     assert "--resources=pods" in arguments
     assert all(name.startswith("kube_pod_") for name in asked("kube_"))
+
+
+def test_whatever_scrapes_ranks_drops_the_labels_of_the_pod_from_their_metrics() -> None:
+    (monitor,) = (
+        one for one in VARIABLES["__monitoring_operator_objects"] if one["metadata"]["name"] == "gb10-serving"
+    )
+    dropped = [one.get("metricRelabelings") for one in monitor["spec"]["podMetricsEndpoints"]]
+    jobs = VARIABLES["__monitoring_prometheus"]["scrape_configs"]
+    dropped += [one.get("metric_relabel_configs") for one in jobs if "__monitoring_ranks" in one["relabel_configs"]]
+    assert dropped == ["{{ __monitoring_without_pod }}"] * 4

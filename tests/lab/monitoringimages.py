@@ -1,0 +1,85 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Build images of the monitoring stack: Debian's Prometheus, Alertmanager and node-exporter, and kube-state-metrics."""
+
+from __future__ import annotations
+
+import importlib.machinery
+import importlib.util
+import platform
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+from gb10lab import deps
+from gb10lab.docker_archive import Image, archive, layer
+from labcommand import CHECKOUT
+from sitecommand import CACHE
+
+# The suite of the lab's Debian layer. Prometheus of the suite before it cannot find pods through the Kubernetes API.
+SUITE = "trixie"
+# What the images need of Debian's packages. Grafana and DCGM's exporter are no Debian packages.
+PACKAGES = {
+    "prometheus": ["usr/bin/prometheus"],
+    "prometheus-alertmanager": [
+        "usr/bin/prometheus-alertmanager",
+        "usr/share/prometheus/alertmanager/default.tmpl",
+        "usr/share/prometheus/alertmanager/email.tmpl",
+    ],
+    "prometheus-node-exporter": ["usr/bin/prometheus-node-exporter"],
+}
+# The package of each part of the stack.
+PARTS = {name.removeprefix("prometheus-"): name for name in (*PACKAGES, "kube-state-metrics")}
+IMAGES = {part: f"localhost/gb10/{part}:lab" for part in PARTS}
+
+
+def state_metrics() -> Path:
+    """Return kube-state-metrics, built from its Go module."""
+    program = CHECKOUT / "lab" / "kubernetes" / "build"
+    subprocess.run([program, "--node-only", "--state-metrics"], check=True, timeout=900)
+    loader = importlib.machinery.SourceFileLoader("lab_build", str(program))
+    spec = importlib.util.spec_from_loader(loader.name, loader)
+    assert spec
+    build = importlib.util.module_from_spec(spec)
+    loader.exec_module(build)
+    return Path(build.state_metrics_directory() / "bin" / "kube-state-metrics")
+
+
+def debian_files() -> Path:
+    """Return the directory with the files of the packages, in their places; they are fetched once."""
+    final = CACHE / f"monitoring-{SUITE}"
+    if not final.exists():
+        with tempfile.TemporaryDirectory(dir=CACHE) as scratch:
+            words = ["mmdebstrap", "--variant=extract", "--mode=root", "--quiet", f"--keyring={deps.KEYRING}"]
+            source = f"deb {deps.mirror()} {SUITE} main"
+            root, kept = Path(scratch) / "root", Path(scratch) / "kept"
+            subprocess.run([*words, f"--include={','.join(PACKAGES)}", SUITE, root, source], check=True)
+            for name in (name for names in PACKAGES.values() for name in names):
+                (kept / name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(root / name, kept / name)
+            kept.rename(final)
+    return final
+
+
+def monitoring_images(scratch: Path) -> Path:
+    """Return the archive of the images; their base is the lab's Debian with Python."""
+    debian = debian_files()
+    files = {package: [(name, debian / name) for name in names] for package, names in PACKAGES.items()}
+    files["kube-state-metrics"] = [("usr/bin/kube-state-metrics", state_metrics())]
+    (base,) = CACHE.glob("python-*.tar")
+    images = [
+        Image(
+            IMAGES[part],
+            [base, layer(scratch / f"{part}.tar", files[package])],
+            [f"/usr/bin/{package}"],
+            env=["PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"],
+            user="65534:65534",
+            origin="a program of Debian or of its project's Go module, packed here",
+        )
+        for part, package in PARTS.items()
+    ]
+    made = scratch / "monitoring.tar"
+    archive(made, images, {"x86_64": "amd64", "aarch64": "arm64"}[platform.machine()])
+    return made
