@@ -74,6 +74,24 @@ def test_a_dead_end_is_named_once() -> None:
     assert "0/1 link" in found["table"][1]
 
 
+def test_the_matrix_of_more_hosts_than_fit_on_a_screen_is_left_out_of_the_message() -> None:
+    many = "abcdefghijklmnopqrstuvwxyz"
+    found = matrix.ping_verdict(every(many, broken="c"), many)
+    assert len(found["table"]) == 27
+    assert found["msg"].splitlines() == [
+        "50 of 650 directions fail",
+        "c rail0 VF 0: no pair with it works (link): because of link",
+    ]
+
+
+def test_an_end_that_never_sent_is_blamed_direction_by_direction() -> None:
+    results = every("abcd", broken="d") | {"d": []}
+    found = matrix.ping_verdict(results, "abcd")
+    assert [line.partition(" (")[0] for line in found["msg"].splitlines() if "because of" in line] == [
+        f"{one} → d rail0 VF 0" for one in "abc"
+    ]
+
+
 def test_a_single_direction_is_named_with_its_layer() -> None:
     results = every("abc")
     results["a"][0] = result("a", "b", "mtu")
