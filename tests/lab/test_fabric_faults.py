@@ -67,9 +67,9 @@ class Fabric:
         assert left == "", f"{host}: left behind: {left}"
         return found.pop()
 
-    def eventually_undone(self, patience: float = 25) -> None:
+    def eventually_undone(self) -> None:
         """Wait until the host has rolled back the change by itself."""
-        end = time.monotonic() + patience
+        end = time.monotonic() + 25
         while self.lab.shell(HOST, "ls /var/lib/gb10/netplan/pending.json 2>/dev/null || true"):
             assert time.monotonic() < end, f"{HOST} still waits: {self.lab.shell(HOST, 'systemctl list-timers')}"
             time.sleep(0.5)

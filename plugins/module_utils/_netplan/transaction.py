@@ -113,7 +113,7 @@ def execute(state: State, change: Change, differences: Callable[[], list[str]], 
     """Make the change and check it; return the id for confirm(). On failure restore the old state, raise HostError."""
     answering = others.answering_gateways()
     manifest = record(change)
-    staged = stage_all(state, change, manifest)
+    staged = stage_all(change)
     try:
         arm(state, manifest)
     except (system.HostError, OSError) as error:
@@ -151,7 +151,7 @@ def record(change: Change) -> Manifest:
     )  # fmt: skip
 
 
-def stage_all(state: State, change: Change, manifest: Manifest) -> dict[Path, Path]:
+def stage_all(change: Change) -> dict[Path, Path]:
     """Write all new files beside their targets; on failure (for example a full disk) remove them again."""
     staged: dict[Path, Path] = {}
     try:

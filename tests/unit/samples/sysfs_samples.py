@@ -34,16 +34,14 @@ def pci_function(root: Path, netdev: str, bdf: str, *, mtu: int = 9000, total_vf
     return device
 
 
-def rdma_port(
-    device: Path, gids: dict[int, tuple[str, str, str]], *, slots: int = 8, state: str = "4: ACTIVE", rate: str = ""
-) -> None:
+def rdma_port(device: Path, gids: dict[int, tuple[str, str, str]], *, state: str = "4: ACTIVE", rate: str = "") -> None:
     """Fill port 1; ``gids`` is ``{index: (address, type, netdev)}``."""
     port = device / "ports/1"
     write(port / "state", state)
     write(port / "phys_state", "5: LinkUp" if state == "4: ACTIVE" else "3: Disabled")
     write(port / "rate", rate or "200 Gb/sec (4X HDR)")
     write(port / "link_layer", "Ethernet")
-    for index in range(slots):
+    for index in range(8):
         address, kind, netdev = gids.get(index, ("::", "", ""))
         write(port / "gids" / str(index), IPv6Address(address).exploded)
         if kind:
@@ -74,12 +72,13 @@ def mlx5_vf(root: Path, *, address: str | None = "10.100.0.1", mtu: int = 9000, 
     (root / "class/infiniband/rocep1s0f0v0").symlink_to(device)
 
 
-def rxe(root: Path, *, address: str | None = "192.168.100.11") -> None:
+def rxe(root: Path) -> None:
     """Make rxe0 on enp1s0v0: no PCI function, RoCE v2 only, rate 2.5 Gb/s."""
     pci_function(root, "enp1s0v0", "0000:02:10.0")
     device = root / "class/infiniband/rxe0"
-    gids = {0: ("fe80::5054:ff:feaa:1", "RoCE v2", "enp1s0v0")}
-    if address:
-        gids[1] = (f"::ffff:{address}", "RoCE v2", "enp1s0v0")
+    gids = {
+        0: ("fe80::5054:ff:feaa:1", "RoCE v2", "enp1s0v0"),
+        1: ("::ffff:192.168.100.11", "RoCE v2", "enp1s0v0"),
+    }
     rdma_port(device, gids, rate="2.5 Gb/sec (1X SDR)")
     write(device / "parent", "enp1s0v0")
