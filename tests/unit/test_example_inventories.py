@@ -119,3 +119,25 @@ def test_the_readme_lists_the_tag_of_every_stage() -> None:
     tags = {tag for stage in stages for tag in stage.get("tags", [])}
     table = (ROOT / "README.md").read_text(encoding="utf-8").partition("| tag | runs |")[2].partition("\n\n")[0]
     assert set(re.findall(r"^\| `(\w+)`", table, re.MULTILINE)) == tags | {"plan"}
+
+
+def test_a_fact_cache_does_not_stand_for_the_hosts_as_they_are_now(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ANSIBLE_CACHE_PLUGIN", "jsonfile")
+    monkeypatch.setenv("ANSIBLE_CACHE_PLUGIN_CONNECTION", str(tmp_path / "facts"))
+    book = tmp_path / "book.yml"
+    book.write_text(
+        yaml.safe_dump([{"hosts": "gb10_nodes", "gather_facts": False, "roles": ["gb10.cluster.fabric_plan"]}])
+    )
+    local = {"ansible_connection": "local", "ansible_become": False, "ansible_python_interpreter": sys.executable}
+    for _run in range(2):
+        said = play(book, "-i", "inventory/1x-b300", "-e", json.dumps(local)).stdout
+        (ports,) = [text for text in said.split("TASK [") if "Read the ports" in text]
+        assert "ok: [" in ports
+    assert list((tmp_path / "facts").iterdir())
+
+
+def test_the_playbook_that_verifies_decides_by_this_run_which_plans_are_made() -> None:
+    (play_of_it,) = [one for one in yaml.safe_load((ROOT / "playbooks/verify.yml").read_text()) if "roles" in one]
+    assert {role["when"] for role in play_of_it["roles"]} == {"serving_plan_result is not defined"}
