@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import http.client
-import sys
 import time
 import urllib.request
 from pathlib import Path
@@ -25,6 +24,7 @@ from .state import WORK, Limits, Memory, Seen, acted, crashed, decide, read_pod
 # After one rank crashes the others follow one by one, so one failure can leave a set of logs per rank.
 KEPT_SETS = 30
 SHOWN_LINES = 20
+_HTTP = urllib.request.build_opener()
 
 
 class SupervisorApi(InPodApi):
@@ -55,7 +55,7 @@ class SupervisorApi(InPodApi):
 def head_is_healthy(address: str, port: int, timeout: float) -> bool:
     """Request /health: 200 after about a second if all ranks produced a token, 503 after 20 s if not."""
     try:
-        with urllib.request.urlopen(f"http://{address}:{port}/health", timeout=timeout) as answer:
+        with _HTTP.open(f"http://{address}:{port}/health", timeout=timeout) as answer:
             return bool(answer.status == 200)
     except OSError:
         return False
@@ -64,7 +64,7 @@ def head_is_healthy(address: str, port: int, timeout: float) -> bool:
 def work_done(address: str, port: int) -> str:
     """Return the head's metrics about its work, empty if there are none (no ``--enable-metrics``, no answer)."""
     try:
-        with urllib.request.urlopen(f"http://{address}:{port}/metrics", timeout=10) as answer:
+        with _HTTP.open(f"http://{address}:{port}/metrics", timeout=10) as answer:
             text = answer.read().decode(errors="replace")
     except (OSError, http.client.HTTPException):
         return ""
@@ -156,7 +156,7 @@ def main() -> None:
         limits = Limits(stuck_after=options.stuck_after, first_step=options.first_step_timeout)
         watch(SupervisorApi(options.namespace, timeout=15), options, limits)
     except KeyboardInterrupt:
-        sys.exit(0)
+        return
 
 
 if __name__ == "__main__":

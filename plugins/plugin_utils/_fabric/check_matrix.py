@@ -108,7 +108,7 @@ def blame(results: Sequence[PingResult]) -> list[str]:
     # By end, in one pass: 254 hosts have 1,500 ends and 385,000 directions.
     touching: dict[tuple[str, str, int], list[int]] = {}
     for number, result in enumerate(results):
-        for host in {result["host"], result["peer"]}:
+        for host in (result["host"], result["peer"]):
             touching.setdefault((host, result["rail"], result["vf_index"]), []).append(number)
     for end, numbers in sorted(touching.items()):
         own = next((results[number] for number in numbers if results[number]["host"] == end[0]), None)

@@ -24,13 +24,14 @@ class Server:
 
     def __init__(self) -> None:
         self.asked: list[urllib.request.Request] = []
-        self.answer: bytes | Exception = b"{}"
+        self.answer = b"{}"
+        self.refusal: HTTPError | None = None
 
     def open(self, request: urllib.request.Request, timeout: float) -> Any:
         assert timeout == 7
         self.asked.append(request)
-        if isinstance(self.answer, Exception):
-            raise self.answer
+        if self.refusal:
+            raise self.refusal
         body = io.BytesIO(self.answer)
         body.headers = {"Date": DATE}  # type: ignore[attr-defined]
         return body
@@ -80,7 +81,7 @@ def test_the_clock_is_the_api_server_s(client: InPodApi) -> None:
 def test_only_a_missing_object_is_an_absence(
     code: int, answer: type[HTTPError] | None, server: Server, client: InPodApi
 ) -> None:
-    server.answer = HTTPError("https://api", code, "refused", Message(), None)
+    server.refusal = HTTPError("https://api", code, "refused", Message(), None)
     if answer is None:
         assert client.find("GET", "/x") is None
     else:

@@ -29,13 +29,13 @@ sglang:num_queue_reqs{tp_rank="0"} 3.0
 
 
 def test_only_the_scheduler_s_own_lines_count_as_work(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(supervise.urllib.request, "urlopen", lambda url, timeout: BytesIO(METRICS.encode()))
+    monkeypatch.setattr(supervise._HTTP, "open", lambda url, timeout: BytesIO(METRICS.encode()))
     assert supervise.work_done("10.0.0.1", 30000).splitlines() == METRICS.splitlines()[1:3]
 
     def refuse(url: str, timeout: float) -> None:
         raise OSError("404")
 
-    monkeypatch.setattr(supervise.urllib.request, "urlopen", refuse)
+    monkeypatch.setattr(supervise._HTTP, "open", refuse)
     assert supervise.work_done("10.0.0.1", 30000) == ""
 
 
