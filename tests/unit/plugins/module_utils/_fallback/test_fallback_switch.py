@@ -7,7 +7,6 @@ from __future__ import annotations
 import io
 import json
 import ssl
-import subprocess
 import sys
 import urllib.request
 from email.message import Message
@@ -18,7 +17,6 @@ from urllib.error import HTTPError
 import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._fallback import api, switch
 from ansible_collections.gb10.cluster.plugins.module_utils._fallback.state import Settings, Status
-from ansible_collections.gb10.cluster.plugins.module_utils._host.system import package_files
 
 SETTINGS = {
     "instance": "g",
@@ -245,12 +243,3 @@ def test_the_program_survives_every_failure_of_the_api_and_ends_when_told(
     said = capsys.readouterr().out
     for text in ("watching a, b", "another switch has written", "HTTP Error 403", "no route", "no JSON"):
         assert text in said
-
-
-def test_the_program_starts_with_what_it_ships(tmp_path: Path) -> None:
-    for path, source in package_files("_fallback.switch", tmp_path).items():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(source)
-    command = [sys.executable, "-m", "gb10._fallback.switch", "--help"]
-    done = subprocess.run(command, env={"PYTHONPATH": str(tmp_path)}, capture_output=True, text=True, check=True)
-    assert "--settings" in done.stdout

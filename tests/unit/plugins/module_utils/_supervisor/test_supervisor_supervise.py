@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import argparse
 import ssl
-import subprocess
-import sys
 import urllib.request
 from email.message import Message
 from io import BytesIO
@@ -17,7 +15,6 @@ from typing import Any
 from urllib.error import HTTPError
 
 import pytest
-from ansible_collections.gb10.cluster.plugins.module_utils._host.system import package_files
 from ansible_collections.gb10.cluster.plugins.module_utils._supervisor import state, supervise
 
 METRICS = """# HELP sglang:realtime_tokens_total Total tokens
@@ -131,12 +128,3 @@ def test_a_pod_and_a_log_that_do_not_exist_are_no_failure(opener: Opener, tmp_pa
     assert api.log("g-0-0", 5, True).endswith("last line\n")
     assert "no log: HTTP Error 404" in api.log("g-0-0", 5, True)
     assert opener.asked[-1][1] == "g-0-0/log?container=sglang&tailLines=5&previous=true"
-
-
-def test_the_program_starts_with_what_it_ships(tmp_path: Path) -> None:
-    for path, source in package_files("_supervisor.supervise", tmp_path).items():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(source)
-    command = [sys.executable, "-m", "gb10._supervisor.supervise", "--help"]
-    done = subprocess.run(command, env={"PYTHONPATH": str(tmp_path)}, capture_output=True, text=True, check=True)
-    assert "--first-step-timeout" in done.stdout
