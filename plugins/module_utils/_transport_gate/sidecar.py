@@ -37,7 +37,7 @@ from .api import PodApi
 from .metrics import render
 from .nccl_files import NcclFiles, Signature, open_file
 from .node_memory import NodeMemory
-from .state import Condition, Memory, Rail, Seen, decide, unproven
+from .state import Condition, Memory, Rail, Seen, decide, server_started, unproven
 
 _ACCOUNT = Path("/var/run/secrets/gb10")
 _PROBE = "/opt/gb10/generate_probe.py"
@@ -264,7 +264,11 @@ class Watch:
         last_start, last = before or ("", Condition(False, "", ""))
         same = before is not None and (last_start, last.proven) == (start, condition.proven)
         since = self._since if same else now
-        self.api.set_condition(condition, timestamp(since))
+        stamp = timestamp(since)
+        if condition.proven:
+            # If the node's clock was set back after the server's start, the proof would seem older than that start.
+            stamp = max(stamp, server_started(self.api.pod(self.gate.pod)))
+        self.api.set_condition(condition, stamp)
         # A start that has not connected yet is no event; a proof that is lost without a start is one.
         lost = last.proven and last_start == start
         if condition.reason != last.reason and (lost or condition.reason not in ("NotStarted", "NotProven")):

@@ -214,13 +214,20 @@ def _silent(memory: Memory) -> Condition | None:
     )
 
 
+def server_started(pod: Mapping[str, Any]) -> str:
+    """Return when the server of a pod (an API object) started, empty if it does not run."""
+    containers = pod.get("status", {}).get("containerStatuses") or []
+    states = [each.get("state", {}) for each in containers if each["name"] == "sglang"]
+    return next((str(state["running"].get("startedAt") or "") for state in states if state.get("running")), "")
+
+
 def unproven(pod: Mapping[str, Any]) -> str:
     """Return why a pod (an API object) has not proven its transport since the last start of its server, or nothing."""
     status = pod.get("status", {})
     if pod["metadata"].get("deletionTimestamp"):
         return "it is being deleted"
     containers = {each["name"]: each for each in status.get("containerStatuses") or []}
-    running = containers.get("sglang", {}).get("state", {}).get("running")
+    running = server_started(pod)
     nothing = {"message": "its sidecar has said nothing yet"}
     condition: Mapping[str, Any] = next((c for c in status.get("conditions") or [] if c["type"] == TRANSPORT), nothing)
     said = str(condition.get("message") or "no reason is known") if condition.get("status") != "True" else ""
@@ -232,6 +239,6 @@ def unproven(pod: Mapping[str, Any]) -> str:
     if said:
         return said
     # Both times are of the clock of that pod's node, in UTC and in the same format.
-    if (condition.get("lastTransitionTime") or "") < (running.get("startedAt") or ""):
+    if (condition.get("lastTransitionTime") or "") < running:
         return "it has proven nothing since its last start"
     return ""

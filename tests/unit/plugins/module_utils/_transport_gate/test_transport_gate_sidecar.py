@@ -25,7 +25,7 @@ import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._host.system import package_files
 from ansible_collections.gb10.cluster.plugins.module_utils._transport_gate import api, sidecar
 from ansible_collections.gb10.cluster.plugins.module_utils._transport_gate.nccl_files import NcclFiles
-from ansible_collections.gb10.cluster.plugins.module_utils._transport_gate.state import Condition
+from ansible_collections.gb10.cluster.plugins.module_utils._transport_gate.state import Condition, unproven
 
 LINES = (
     "NCCL version 2.28.9+cuda13.0",
@@ -57,10 +57,12 @@ class FakeApi:
         self.times: list[str] = []
         self.events: list[str] = []
         self.proven = "True"
+        self.started = {"g-1-0": STARTED}
 
-    def pod(self, _name: str) -> dict[str, Any]:
+    def pod(self, name: str) -> dict[str, Any]:
         said = {"type": "gb10.cluster/transport", "status": self.proven, "lastTransitionTime": LATER, "message": "TCP"}
-        server = {"name": "sglang", "state": {"running": {"startedAt": STARTED}}}
+        state = {"running": {"startedAt": self.started[name]}} if name in self.started else {}
+        server = {"name": "sglang", "state": state}
         return {"metadata": {}, "status": {"containerStatuses": [server, SIDECAR], "conditions": [said]}}
 
     def set_condition(self, condition: Condition, since: str) -> None:
@@ -123,6 +125,21 @@ def test_a_head_is_proven_after_a_generation_and_reports_it_once(rank: Rank) -> 
     assert (rank.api.events, rank.asked) == (["Proven"], 1)
     assert 'gb10_transport_proven{instance="g",rank="0"} 1' in rank.watch.text
     assert 'device="mlx0",interface="lo",direction="sent"} 100' in rank.watch.text
+
+
+def test_a_proof_is_not_older_than_its_server_if_the_clock_was_set_back(
+    rank: Rank, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hour_before = 1795348800.0 - 3600
+    rank.api.started["g-0-0"] = STARTED
+    monkeypatch.setattr(sidecar.time, "time", lambda: hour_before)
+    rank.step()
+    rank.nccl("1")
+    assert rank.step() == "Proven"
+    assert rank.api.times == ["2026-11-22T11:00:00Z", STARTED]
+    pod = rank.api.pod("g-1-0")
+    pod["status"]["conditions"][0]["lastTransitionTime"] = rank.api.times[-1]
+    assert unproven(pod) == ""
 
 
 def test_the_metrics_name_the_cause_while_a_server_fails_at_every_start(rank: Rank) -> None:
