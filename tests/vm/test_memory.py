@@ -1,11 +1,11 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Test a host with 4 GiB whose page cache is full, and whose memory then runs out, with the guard.
+"""Test a host with 4 GiB whose page cache is full, and whose memory then runs out, with the guard and without it.
 
 Real: role node_tuning with its unit, earlyoom and slices, the kernel, sshd, the start of a rank, its sidecar and the
 supervisor. Simulated by simulated_node.py: the API server, the kubelet, and a server that takes memory as CUDA does.
-The tests build on each other, in the order of this file.
+The tests build on each other, in the order of this file; the last one needs none of the others.
 """
 
 from __future__ import annotations
@@ -34,6 +34,8 @@ SERVER, HOG, SLOW_BELOW = 2100, 1700, 210
 # Seconds: how soon sshd must answer, and what stands for no answer. On two busy cores without KVM the slowest of 92
 # answers took 5.4 s, while the machine also freed, filled and started everything; at rest it was 0.5 s.
 SOON, SILENT = 10, 20
+# Seconds within which the hog takes the last memory of a host without the guard.
+UNGUARDED = 400
 GATE = {
     "instance": "g",
     "rank": 1,
@@ -66,7 +68,7 @@ def rank(number: int, size: int, memory: str) -> str:
     )
 
 
-def sidecar(limits: dict[str, int]) -> str:
+def sidecar(limits: dict[str, int] | None) -> str:
     gate = json.dumps(GATE | {"memory": limits}).replace('"', '\\"')
     program = "/usr/bin/python3 -m gb10._transport_gate.sidecar"
     api = "KUBERNETES_SERVICE_HOST=127.0.0.1 KUBERNETES_SERVICE_PORT=6443"
@@ -176,6 +178,10 @@ class Host:
         )
         return self.do(f"free -m; cat /proc/pressure/memory /run/gb10-test/events; journalctl -n 60 {units}", ok=False)
 
+    def console(self) -> str:
+        """Return what the kernel wrote last; it needs no answer of the machine."""
+        return (self.machines.state / f"{self.vm.name}.console").read_text(errors="replace")[-1500:]
+
     def fill_the_page_cache(self) -> None:
         # The holes of a file fill the cache too, and faster than the emulated disk.
         self.do("truncate -s 4200M /var/weights; dd if=/var/weights of=/dev/null bs=1M status=none")
@@ -224,3 +230,22 @@ def test_the_group_is_stopped_and_comes_back_while_ssh_answers(host: Host) -> No
     assert "restarting the group: g-1-0: the node runs out of memory" in said
     assert "the next restart not before 30 s" in said
     assert max(ssh.seconds) < SOON
+
+
+def test_without_the_guard_the_same_hog_silences_the_host(host: Host) -> None:
+    host.do("systemctl stop hog; systemctl stop supervisor sidecar api 'rank@*'; rm -f /run/gb10-test/rank@*", ok=False)
+    play(host.machines, playbook=TUNE)
+    host.put(
+        {"etc/systemd/system/rank@1.service": rank(1, SERVER, ""), "etc/systemd/system/sidecar.service": sidecar(None)}
+    )
+    assert "active" not in host.do("systemctl is-active gb10-memory earlyoom", ok=False).split()
+    assert host.do("cat /sys/fs/cgroup/system.slice/memory.min") == "0"
+    host.do("echo 3 > /proc/sys/vm/drop_caches")
+    start_the_group(host)
+    with Ssh(host.vm.port) as ssh:
+        host.start_the_hog()
+        begun = time.monotonic()
+        while SILENT not in ssh.seconds and time.monotonic() - begun < UNGUARDED:
+            time.sleep(1)
+        print(f"after {time.monotonic() - begun:.0f} s: {host.console()}")
+    assert SILENT in ssh.seconds
