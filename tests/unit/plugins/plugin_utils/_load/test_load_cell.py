@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+import time
 from typing import Any
 
 import pytest
@@ -223,11 +224,14 @@ class Foreign(Stub):
 
 
 def test_a_duration_keeps_every_stream_busy_and_cuts_what_still_runs() -> None:
+    begun = time.monotonic()
     cell = run(Talkative(), Workload(concurrency=2, max_tokens=100_000, duration_s=0.6))
+    assert time.monotonic() - begun >= 0.6
     (repetition,) = cell["runs"]
     assert cell["status"] == "ok"
     assert {r["finish_reason"] for r in repetition["requests"]} == {"budget"}
-    assert 0.4 < repetition["figures"]["wall_s"] < 1.0
+    # It ends with the last token. A busy machine may have sent none for a while.
+    assert repetition["figures"]["wall_s"] > 0
     short = run(Stub(), Workload(concurrency=2, max_tokens=12, duration_s=0.5))
     assert len(short["runs"][0]["requests"]) > 4
 
