@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import random
 import socket
 import threading
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import ExitStack
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -94,15 +96,25 @@ class _Hub(BaseHTTPRequestHandler):
         self.wfile.write(data[:cut] if cut else data)
 
 
-def free_port() -> int:
-    """Return a TCP port that nothing uses on the loopback interface."""
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
-
-
 def address(number: int) -> str:
     return f"127.0.7.{number}"
+
+
+def free_port() -> int:
+    """Return a TCP port that nothing uses on the addresses of the nodes.
+
+    It is below 32768, where Linux begins with the ports of clients: also those of tests that run at the same time.
+    """
+    chance = random.Random()
+    while True:
+        port = chance.randrange(20000, 32768)
+        with ExitStack() as stack:
+            try:
+                for number in range(1, 10):
+                    stack.enter_context(socket.socket()).bind((address(number), port))
+            except OSError:
+                continue
+        return port
 
 
 def model(directory: Path) -> dict[str, Any]:
