@@ -81,7 +81,7 @@ class Limits:
 
 
 @dataclass
-class Memory:
+class History:
     """What the ladder remembers between two readings."""
 
     warned: bool = False
@@ -103,22 +103,22 @@ def descending(percent: Sequence[float]) -> bool:
     return len(percent) == 2 and 0 < percent[1] < percent[0] < 50
 
 
-def ladder(seen: Reading, limits: Limits, memory: Memory, now: float) -> Verdict:
-    """Return the step that is due; update ``memory``.
+def ladder(seen: Reading, limits: Limits, history: History, now: float) -> Verdict:
+    """Return the step that is due; update ``history``.
 
     ``stop_group`` stays due until there is clearly more memory again, because the program that stops the group may have
     to wait before it may do so once more.
     """
     available, free = seen.percent(seen.available), seen.percent(seen.free)
-    memory.warned = available < limits.warn + (_CLEAR if memory.warned else 0)
+    history.warned = available < limits.warn + (_CLEAR if history.warned else 0)
     waits = 0 < limits.full <= seen.full
     low = available < limits.stop or (waits and available < limits.warn)
-    memory.low_since = (now if memory.low_since is None else memory.low_since) if low else None
-    held = memory.low_since is not None and now - memory.low_since >= limits.hold
-    memory.stopping = held or (memory.stopping and memory.warned)
-    if memory.stopping:
+    history.low_since = (now if history.low_since is None else history.low_since) if low else None
+    held = history.low_since is not None and now - history.low_since >= limits.hold
+    history.stopping = held or (history.stopping and history.warned)
+    if history.stopping:
         return Verdict("stop_group", str(seen))
-    if free < limits.free <= available - free and now >= memory.drop_after:
-        memory.drop_after = now + limits.pause
+    if free < limits.free <= available - free and now >= history.drop_after:
+        history.drop_after = now + limits.pause
         return Verdict("drop_caches", str(seen))
-    return Verdict("warn" if memory.warned else "none", str(seen))
+    return Verdict("warn" if history.warned else "none", str(seen))

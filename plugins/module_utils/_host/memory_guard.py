@@ -14,7 +14,7 @@ import sys
 import time
 from pathlib import Path
 
-from .._common.memory import Limits, Memory, Reading, ladder
+from .._common.memory import History, Limits, Reading, ladder
 
 
 def read(proc: Path) -> Reading:
@@ -26,18 +26,18 @@ def read(proc: Path) -> Reading:
     return Reading.parse((proc / "meminfo").read_text(encoding="ascii"), pressure)
 
 
-def look(proc: Path, limits: Limits, memory: Memory, now: float) -> str:
+def look(proc: Path, limits: Limits, history: History, now: float) -> str:
     """Drop caches and compact free memory if that is due; return a line for the journal or nothing."""
-    warned = memory.warned
-    verdict = ladder(read(proc), limits, memory, now)
+    warned = history.warned
+    verdict = ladder(read(proc), limits, history, now)
     if verdict.step == "drop_caches":
         # 3: page cache, inodes and entries of directories. Compaction turns the freed pages into large ones.
         (proc / "sys/vm/drop_caches").write_text("3\n", encoding="ascii")
         (proc / "sys/vm/compact_memory").write_text("1\n", encoding="ascii")
         after = read(proc)
         return f"dropped caches and compacted memory: {verdict.reason}. Now {after.free / 2**20:.1f} GiB are free"
-    if memory.warned != warned:
-        return f"{'low memory' if memory.warned else 'enough memory again'}: {verdict.reason}"
+    if history.warned != warned:
+        return f"{'low memory' if history.warned else 'enough memory again'}: {verdict.reason}"
     return ""
 
 
@@ -48,9 +48,9 @@ def main() -> None:
     parser.add_argument("--interval", type=float, default=1)
     parser.add_argument("--proc", type=Path, default=Path("/proc"))
     options = parser.parse_args()
-    limits, memory = Limits(free=options.free), Memory()
+    limits, history = Limits(free=options.free), History()
     while True:
-        if said := look(options.proc, limits, memory, time.monotonic()):
+        if said := look(options.proc, limits, history, time.monotonic()):
             sys.stdout.write(f"{said}\n")
             sys.stdout.flush()
         time.sleep(options.interval)

@@ -62,7 +62,7 @@ class Limits:
 
 
 @dataclass
-class Memory:
+class History:
     """What the supervisor remembers between two checks."""
 
     incarnations: tuple[str, ...] = ()
@@ -77,8 +77,8 @@ class Memory:
     notes: list[str] = field(default_factory=list)
 
 
-def decide(seen: list[Seen], healthy: bool | None, memory: Memory, limits: Limits, now: float, work: str = "") -> str:
-    """Return why the whole group must restart now, or an empty string; update ``memory``.
+def decide(seen: list[Seen], healthy: bool | None, history: History, limits: Limits, now: float, work: str = "") -> str:
+    """Return why the whole group must restart now, or an empty string; update ``history``.
 
     ``healthy`` is the head's answer, None if it was not asked because some rank has not started yet; ``work`` are its
     metrics, empty if they are unknown.
@@ -86,36 +86,36 @@ def decide(seen: list[Seen], healthy: bool | None, memory: Memory, limits: Limit
     incarnations = tuple(pod.incarnation for pod in seen)
     if work:
         tokens = generated(work)
-        memory.warm = memory.warm + (tokens - memory.tokens >= BUSY_TOKENS) if tokens >= memory.tokens else 0
-        memory.tokens = tokens
+        history.warm = history.warm + (tokens - history.tokens >= BUSY_TOKENS) if tokens >= history.tokens else 0
+        history.tokens = tokens
     for pod in seen:
-        if pod.memory and now >= memory.not_before:
+        if pod.memory and now >= history.not_before:
             return f"{pod.name}: {pod.memory}"
     if all(pod.started for pod in seen) and healthy:
-        memory.incarnations = incarnations
-        memory.stuck_since = memory.part_since = None
-        memory.healthy_since = memory.healthy_since or now
-        if now - memory.healthy_since >= limits.calm_after:
-            memory.restarts = 0
+        history.incarnations = incarnations
+        history.stuck_since = history.part_since = None
+        history.healthy_since = history.healthy_since or now
+        if now - history.healthy_since >= limits.calm_after:
+            history.restarts = 0
         return ""
-    memory.healthy_since = None
+    history.healthy_since = None
     running = all(pod.running for pod in seen)
     stuck = healthy is False and running and all(pod.started for pod in seen)
-    working = bool(work) and work != memory.work
-    memory.work = work or memory.work
-    memory.stuck_since = (now if working else memory.stuck_since or now) if stuck else None
-    changed = [now_is != was for now_is, was in zip(incarnations, memory.incarnations, strict=False)]
+    working = bool(work) and work != history.work
+    history.work = work or history.work
+    history.stuck_since = (now if working else history.stuck_since or now) if stuck else None
+    changed = [now_is != was for now_is, was in zip(incarnations, history.incarnations, strict=False)]
     part = running and any(changed) and not all(changed)
     if running and not part:
         # Running ranks that all restarted, or none of which did, are one group, even while they are still loading.
-        memory.incarnations = incarnations
-    memory.part_since = (memory.part_since or now) if part else None
-    if now < memory.not_before:
+        history.incarnations = incarnations
+    history.part_since = (history.part_since or now) if part else None
+    if now < history.not_before:
         return ""
-    patience = limits.stuck_after if memory.warm >= WARM_CHECKS else max(limits.first_step, limits.stuck_after)
-    if memory.stuck_since is not None and now - memory.stuck_since >= patience:
-        return f"the head has been stuck for {now - memory.stuck_since:.0f} s"
-    if memory.part_since is not None and now - memory.part_since >= limits.part_after:
+    patience = limits.stuck_after if history.warm >= WARM_CHECKS else max(limits.first_step, limits.stuck_after)
+    if history.stuck_since is not None and now - history.stuck_since >= patience:
+        return f"the head has been stuck for {now - history.stuck_since:.0f} s"
+    if history.part_since is not None and now - history.part_since >= limits.part_after:
         old = [pod.name for pod, new in zip(seen, changed, strict=False) if not new]
         return f"some ranks are new while {', '.join(old)} still belong to the old group"
     return ""
@@ -126,14 +126,14 @@ def generated(work: str) -> float:
     return sum(float(line.rpartition(" ")[2]) for line in work.splitlines() if line.startswith(GENERATED))
 
 
-def acted(memory: Memory, limits: Limits, now: float) -> float:
+def acted(history: History, limits: Limits, now: float) -> float:
     """Record a restart; return the least number of seconds until the next one."""
-    pause: float = min(limits.backoff_first * 2**memory.restarts, limits.backoff_most)
-    memory.restarts += 1
-    memory.not_before = now + pause
-    memory.incarnations = ()
-    memory.stuck_since = memory.part_since = memory.healthy_since = None
-    memory.warm, memory.tokens = 0, 0.0
+    pause: float = min(limits.backoff_first * 2**history.restarts, limits.backoff_most)
+    history.restarts += 1
+    history.not_before = now + pause
+    history.incarnations = ()
+    history.stuck_since = history.part_since = history.healthy_since = None
+    history.warm, history.tokens = 0, 0.0
     return pause
 
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from .._in_pod.api import InPodApi
 from .._in_pod.pages import say
 from .._kube.labels import SIDECAR
-from .state import WORK, Limits, Memory, Seen, acted, crashed, decide, read_pod
+from .state import WORK, History, Limits, Seen, acted, crashed, decide, read_pod
 
 # After one rank crashes the others follow one by one, so one failure can leave a set of logs per rank.
 KEPT_SETS = 30
@@ -94,7 +94,7 @@ def keep_logs(api: SupervisorApi, pods: list[str], directory: Path, lines: int, 
 def check(
     api: SupervisorApi,
     pods: list[str],
-    memory: Memory,
+    history: History,
     before: dict[str, str],
     options: argparse.Namespace,
     limits: Limits,
@@ -108,24 +108,24 @@ def check(
     if all(pod.started for pod in seen):
         healthy = head_is_healthy(seen[0].address, options.port, options.health_timeout)
     work = work_done(seen[0].address, options.port) if healthy is not None else ""
-    why = decide(seen, healthy, memory, limits, time.monotonic(), work)
+    why = decide(seen, healthy, history, limits, time.monotonic(), work)
     if why:
         say(f"restarting the group: {why}")
         keep_logs(api, pods, options.logs, options.log_lines)
         # Rank 0 first: from SGLang 0.5.21 on a worker ignores SIGTERM until the head is gone.
         for name in pods:
             api.delete(name, options.grace)
-        pause = acted(memory, limits, time.monotonic())
+        pause = acted(history, limits, time.monotonic())
         say(f"all {len(pods)} ranks deleted; the next restart not before {pause:.0f} s")
 
 
 def watch(api: SupervisorApi, options: argparse.Namespace, limits: Limits) -> None:
     """Check every group, and repeat; keep trying while the API does not answer."""
-    groups: list[tuple[list[str], Memory, dict[str, str]]] = [(pods, Memory(), {}) for pods in options.pods]
+    groups: list[tuple[list[str], History, dict[str, str]]] = [(pods, History(), {}) for pods in options.pods]
     while True:
-        for pods, memory, before in groups:
+        for pods, history, before in groups:
             try:
-                check(api, pods, memory, before, options, limits)
+                check(api, pods, history, before, options, limits)
             except (OSError, http.client.HTTPException, ValueError) as error:
                 say(f"the API gave no answer, trying again: {error}")
         time.sleep(options.interval)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from .._common.memory import Limits, Memory, Reading, Step, ladder
+from .._common.memory import History, Limits, Reading, Step, ladder
 from .._host.memory_guard import read
 from .._in_pod.api import timestamp
 from .._kube.labels import MEMORY, MEMORY_OUT
@@ -34,7 +34,7 @@ class NodeMemory:
     def __init__(self, limits: Limits, api: PodApi, labels: Mapping[str, str], proc: Path = Path("/proc")) -> None:
         self.text = ""
         self._limits, self._api, self._labels, self._proc = limits, api, labels, proc
-        self._memory = Memory()
+        self._history = History()
         self._published: Condition | None = None
         self._since = ""
         self._event_after = 0.0
@@ -42,7 +42,7 @@ class NodeMemory:
     def step(self, now: float) -> Condition:
         """Look once, and publish what changed; raise OSError, HTTPException or ValueError."""
         seen = read(self._proc)
-        verdict = ladder(seen, self._limits, self._memory, now)
+        verdict = ladder(seen, self._limits, self._history, now)
         self.text = self._render(seen, verdict.step)
         condition = Condition(verdict.step == "none", _REASONS[verdict.step], self._say(verdict.step, verdict.reason))
         before = self._published

@@ -37,7 +37,7 @@ from .api import PodApi
 from .metrics import render
 from .nccl_files import NcclFiles, Signature, open_file
 from .node_memory import NodeMemory
-from .state import Condition, Memory, Rail, Seen, decide, server_started, unproven
+from .state import Condition, History, Rail, Seen, decide, server_started, unproven
 
 _ACCOUNT = Path("/var/run/secrets/gb10")
 _PROBE = "/opt/gb10/generate_probe.py"
@@ -129,7 +129,7 @@ class Watch:
     gate: Gate
     files: NcclFiles
     api: PodApi
-    memory: Memory = field(default_factory=Memory)
+    history: History = field(default_factory=History)
     text: str = ""
     # When this rank was judged last, and whether the API server does not know yet that it is unproven.
     judged_at: float = field(default_factory=time.monotonic)
@@ -160,7 +160,7 @@ class Watch:
             # What this rank sees itself must reach the metrics also while the API is away.
             failed = error
         seen = self._look(now)
-        condition = decide(seen, self.memory, self.gate.rails, self.gate.rdma, now)
+        condition = decide(seen, self.history, self.gate.rails, self.gate.rdma, now)
         self.judged_at = now
         if condition.reason in ("NotProven", "OtherRanks", "CountersSilent") and self.gate.rank == 0:
             self._prober.run(now)
@@ -175,11 +175,11 @@ class Watch:
             raise failed
 
     def _look(self, now: float) -> Seen:
-        start = self.memory.start
+        start = self.history.start
         try:
             signature = self.files.signature()
             start, files = self.files.current()
-            if signature != self._signature and (now >= self._judge_after or start != self.memory.start):
+            if signature != self._signature and (now >= self._judge_after or start != self.history.start):
                 begun = time.monotonic()
                 self._judged, self._signature = self._judge(files), signature
                 # Very long files must not take the server's processor time.

@@ -66,7 +66,7 @@ class Condition:
 
 
 @dataclass
-class Memory:
+class History:
     """What the sidecar remembers between two observations.
 
     ``last_failure`` is the start that failed last, with its message and its cause; empty after a proof.
@@ -82,9 +82,9 @@ class Memory:
     sent_before: int | None = None
 
 
-def decide(seen: Seen, memory: Memory, rails: tuple[Rail, ...], rdma: bool, now: float) -> Condition:
-    """Return the condition of a rank; update ``memory``. ``rdma`` tells whether the plan wants RDMA."""
-    own = _decide_own(seen, memory, rails, rdma, now)
+def decide(seen: Seen, history: History, rails: tuple[Rail, ...], rdma: bool, now: float) -> Condition:
+    """Return the condition of a rank; update ``history``. ``rdma`` tells whether the plan wants RDMA."""
+    own = _decide_own(seen, history, rails, rdma, now)
     others = "; ".join(f"{pod}: {why}" for pod, why in seen.others.items() if why)
     if not others:
         return own
@@ -94,49 +94,49 @@ def decide(seen: Seen, memory: Memory, rails: tuple[Rail, ...], rdma: bool, now:
     return replace(own, message=f"{own.message}. Other ranks: {others}")
 
 
-def _decide_own(seen: Seen, memory: Memory, rails: tuple[Rail, ...], rdma: bool, now: float) -> Condition:
+def _decide_own(seen: Seen, history: History, rails: tuple[Rail, ...], rdma: bool, now: float) -> Condition:
     """Return the condition of a rank, regardless of the others."""
-    if seen.start != memory.start:
-        memory.start, memory.window, memory.silent, memory.proven_at = seen.start, None, 0, None
-        memory.sent_before = None
-    _count(seen, memory, now)
+    if seen.start != history.start:
+        history.start, history.window, history.silent, history.proven_at = seen.start, None, 0, None
+        history.sent_before = None
+    _count(seen, history, now)
     # A server that starts again has no directory for a moment.
-    if not seen.start and not memory.last_failure[0]:
+    if not seen.start and not history.last_failure[0]:
         return Condition(False, "NotStarted", "the server has not started yet, so NCCL has written nothing")
     # NCCL also fails or falls back to TCP because of the link, so the link is named first.
     if seen.down:
-        memory.sent_before = seen.rdma_bytes
+        history.sent_before = seen.rdma_bytes
         return Condition(
             False,
             "LinkDown",
             f"{'; '.join(seen.down)}. NCCL can send nothing over such a rail, and it does not move connections to "
             "another one by itself. Plug in or replace the cable, and check the switch port and `ip link` on the host",
         )
-    doubted = memory.proven_at is not None and now - memory.proven_at < _DOUBT_SECONDS
+    doubted = history.proven_at is not None and now - history.proven_at < _DOUBT_SECONDS
     if seen.judged["satisfied"]:
-        memory.proven_at, memory.msg, memory.last_failure = now, str(seen.judged["msg"]), ("", "", "")
+        history.proven_at, history.msg, history.last_failure = now, str(seen.judged["msg"]), ("", "", "")
     elif is_final(seen.judged) or not doubted:
-        return _unsatisfied(seen, memory)
-    found = _fell(seen, rails) or (rdma and (_vanished(seen, rails) or _unused(seen, memory) or _silent(memory)))
-    return found or Condition(True, "Proven", memory.msg)
+        return _unsatisfied(seen, history)
+    found = _fell(seen, rails) or (rdma and (_vanished(seen, rails) or _unused(seen, history) or _silent(history)))
+    return found or Condition(True, "Proven", history.msg)
 
 
-def _unsatisfied(seen: Seen, memory: Memory) -> Condition:
+def _unsatisfied(seen: Seen, history: History) -> Condition:
     """Return the condition of a rank whose files do not prove the planned transport."""
     judged, final = seen.judged, is_final(seen.judged)
     cause = next((cause["id"] for cause in judged["causes"] if cause["confidence"] >= 0.3), "")
     if final or cause:
-        memory.last_failure = seen.start, judged["msg"], cause
+        history.last_failure = seen.start, judged["msg"], cause
     elif judged["evidence"] != "none":
-        memory.last_failure = "", "", ""
+        history.last_failure = "", "", ""
     reason, more = "NotProven", ""
     if final:
         # A restart of the server may repair a failure, but not a wrong transport.
         reason = "Failed" if judged["verdict"] == "error" else "WrongTransport"
         more = "" if cause else ". Run playbook verify, and restart the group"
-    elif memory.last_failure[0] not in ("", seen.start):
+    elif history.last_failure[0] not in ("", seen.start):
         # A server that fails at every start says nothing for a while after each of them.
-        _start, before, cause = memory.last_failure
+        _start, before, cause = history.last_failure
         more = f". The start before this one: {before}"
     elif judged["evidence"] == "channels" and not cause:
         # For example a start while one of two rails had no link.
@@ -171,40 +171,40 @@ def _fell(seen: Seen, rails: tuple[Rail, ...]) -> Condition | None:
     return None
 
 
-def _unused(seen: Seen, memory: Memory) -> Condition | None:
+def _unused(seen: Seen, history: History) -> Condition | None:
     """Return a condition if RDMA has not been used since a link came back.
 
     Connections survive a short loss of the link, and NCCL notices a longer one only when it sends. A small all-reduce
     uses one rail only, so any rail of the rank counts.
     """
-    if memory.sent_before is None or seen.rdma_bytes is None:
+    if history.sent_before is None or seen.rdma_bytes is None:
         return None
     # A driver that was loaded again counts from zero.
-    memory.sent_before = min(memory.sent_before, seen.rdma_bytes)
-    if seen.rdma_bytes - memory.sent_before >= _TOKENS * _BYTES_PER_TOKEN:
-        memory.sent_before = None
+    history.sent_before = min(history.sent_before, seen.rdma_bytes)
+    if seen.rdma_bytes - history.sent_before >= _TOKENS * _BYTES_PER_TOKEN:
+        history.sent_before = None
         return None
     said = "a rail had no link. It is back, but this rank has sent nothing by RDMA since. Wait for the next generation"
     return Condition(False, "NotProven", said)
 
 
-def _count(seen: Seen, memory: Memory, now: float) -> None:
+def _count(seen: Seen, history: History, now: float) -> None:
     """Close the window of the counters when it is long enough."""
     if seen.tokens is None or seen.rdma_bytes is None:
         return
-    if memory.window is None or seen.tokens < memory.window[1] or seen.rdma_bytes < memory.window[2]:
-        memory.window = (now, seen.tokens, seen.rdma_bytes)
+    if history.window is None or seen.tokens < history.window[1] or seen.rdma_bytes < history.window[2]:
+        history.window = (now, seen.tokens, seen.rdma_bytes)
         return
-    begun, tokens, moved = memory.window
+    begun, tokens, moved = history.window
     made = seen.tokens - tokens
     if made < _TOKENS or now - begun < _SECONDS:
         return
-    memory.silent = memory.silent + 1 if seen.rdma_bytes - moved < made * _BYTES_PER_TOKEN else 0
-    memory.window = (now, seen.tokens, seen.rdma_bytes)
+    history.silent = history.silent + 1 if seen.rdma_bytes - moved < made * _BYTES_PER_TOKEN else 0
+    history.window = (now, seen.tokens, seen.rdma_bytes)
 
 
-def _silent(memory: Memory) -> Condition | None:
-    if memory.silent < _WINDOWS:
+def _silent(history: History) -> Condition | None:
+    if history.silent < _WINDOWS:
         return None
     return Condition(
         False,

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.gb10.cluster.plugins.module_utils._common.memory import Limits, Memory, Reading, ladder
+from ansible_collections.gb10.cluster.plugins.module_utils._common.memory import History, Limits, Reading, ladder
 
 GIB = 2**20
 MEMINFO = "MemTotal:       125829120 kB\nMemFree:         2097152 kB\nMemAvailable:   62914560 kB\nCached: 1 kB\n"
@@ -21,8 +21,8 @@ def node(available: float, free: float | None = None, full: float = 0) -> Readin
 
 
 def steps(limits: Limits, *seen: tuple[float, Reading]) -> list[str]:
-    memory = Memory()
-    return [ladder(reading, limits, memory, now).step for now, reading in seen]
+    history = History()
+    return [ladder(reading, limits, history, now).step for now, reading in seen]
 
 
 def test_the_files_of_the_kernel_are_read() -> None:

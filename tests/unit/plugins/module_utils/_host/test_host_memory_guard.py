@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from ansible_collections.gb10.cluster.plugins.module_utils._common.memory import Limits, Memory
+from ansible_collections.gb10.cluster.plugins.module_utils._common.memory import History, Limits
 from ansible_collections.gb10.cluster.plugins.module_utils._host import memory_guard
 
 LIMITS = Limits(free=10)
@@ -34,22 +34,22 @@ def dropped(proc: Path) -> tuple[str, str]:
 
 def test_a_full_page_cache_is_dropped_and_the_figures_are_told(proc: Path) -> None:
     show(proc, 2, 60)
-    said = memory_guard.look(proc, LIMITS, Memory(), 0)
+    said = memory_guard.look(proc, LIMITS, History(), 0)
     assert dropped(proc) == ("3\n", "1\n")
     assert "dropped caches" in said and "2.0 GiB are free" in said
 
 
 def test_enough_free_memory_is_left_alone_in_silence(proc: Path) -> None:
     show(proc, 50, 60)
-    assert memory_guard.look(proc, LIMITS, Memory(), 0) == ""
+    assert memory_guard.look(proc, LIMITS, History(), 0) == ""
     assert dropped(proc) == ("", "")
 
 
 def test_low_memory_is_told_once_and_its_end_too(proc: Path) -> None:
-    memory, said = Memory(), []
+    history, said = History(), []
     for now, available in enumerate((3, 3, 50, 50)):
         show(proc, available, available)
-        said.append(memory_guard.look(proc, LIMITS, memory, now).partition(":")[0])
+        said.append(memory_guard.look(proc, LIMITS, history, now).partition(":")[0])
     assert said == ["low memory", "", "enough memory again", ""]
 
 

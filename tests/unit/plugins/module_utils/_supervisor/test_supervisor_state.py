@@ -23,9 +23,9 @@ def group(*incarnations: str, started: bool = True, running: bool = True) -> lis
     return [state.Seen(f"g-{n}-0", started, running, text, "10.0.0.1") for n, text in enumerate(incarnations)]
 
 
-def run(steps: list[tuple[float, list[Any], bool | None]], memory: Any = None) -> list[str]:
-    memory = memory or state.Memory()
-    return [state.decide(seen, healthy, memory, LIMITS, now) for now, seen, healthy in steps]
+def run(steps: list[tuple[float, list[Any], bool | None]], history: Any = None) -> list[str]:
+    history = history or state.History()
+    return [state.decide(seen, healthy, history, LIMITS, now) for now, seen, healthy in steps]
 
 
 def test_a_healthy_group_is_left_alone() -> None:
@@ -51,11 +51,11 @@ def test_a_stuck_head_ends_the_group_after_a_while() -> None:
 
 def busy(checks: int) -> tuple[Any, float]:
     """Return the memory of a supervisor after so many checks of a head that generates, and the time."""
-    memory = state.Memory()
+    history = state.History()
     for check in range(checks + 1):
         work = f'{state.GENERATED}{{model="m"}} {check * 60}.0'
-        state.decide(group("a", "b"), True, memory, COLD, check * 5.0, work)
-    return memory, checks * 5.0
+        state.decide(group("a", "b"), True, history, COLD, check * 5.0, work)
+    return history, checks * 5.0
 
 
 COLD = state.Limits()
@@ -74,26 +74,26 @@ def test_every_default_limit_allows_a_first_step_of_six_minutes() -> None:
 
 
 def test_a_first_step_of_six_minutes_is_no_reason_to_restart() -> None:
-    memory, now = busy(1)
-    said = [state.decide(group("a", "b"), False, memory, COLD, now + t, "") for t in range(0, SIX_MINUTES, 5)]
+    history, now = busy(1)
+    said = [state.decide(group("a", "b"), False, history, COLD, now + t, "") for t in range(0, SIX_MINUTES, 5)]
     assert set(said) == {""}
-    assert "stuck for 1800 s" in state.decide(group("a", "b"), False, memory, COLD, now + 1800, "")
+    assert "stuck for 1800 s" in state.decide(group("a", "b"), False, history, COLD, now + 1800, "")
 
 
 def test_a_head_that_generated_for_minutes_is_stuck_soon() -> None:
-    memory, now = busy(state.WARM_CHECKS)
-    said = [state.decide(group("a", "b"), False, memory, COLD, now + t, "") for t in (5, 124, 125)]
+    history, now = busy(state.WARM_CHECKS)
+    said = [state.decide(group("a", "b"), False, history, COLD, now + t, "") for t in (5, 124, 125)]
     assert said[:2] == ["", ""]
     assert "stuck for 120 s" in said[2]
 
 
 def test_health_requests_do_not_warm_a_head_and_a_restart_cools_it() -> None:
-    memory, _now = busy(state.WARM_CHECKS)
-    state.decide(group("c", "d"), True, memory, COLD, 999.0, f"{state.GENERATED} 3.0")
-    assert memory.warm == 0
+    history, _now = busy(state.WARM_CHECKS)
+    state.decide(group("c", "d"), True, history, COLD, 999.0, f"{state.GENERATED} 3.0")
+    assert history.warm == 0
     for check in range(200):
-        state.decide(group("c", "d"), True, memory, COLD, 999.0, f"{state.GENERATED} {4 + check}.0")
-    assert memory.warm == 0
+        state.decide(group("c", "d"), True, history, COLD, 999.0, f"{state.GENERATED} {4 + check}.0")
+    assert history.warm == 0
 
 
 def test_one_healthy_answer_resets_the_time() -> None:
@@ -125,27 +125,27 @@ def test_a_rank_that_came_back_to_a_loading_group_ends_it() -> None:
 
 
 def test_after_a_restart_by_the_supervisor_it_sees_the_next_one_before_the_group_is_healthy() -> None:
-    memory = state.Memory(incarnations=("a/0", "b/0"))
-    state.acted(memory, LIMITS, 0)
+    history = state.History(incarnations=("a/0", "b/0"))
+    state.acted(history, LIMITS, 0)
     steps = [(5.0, [state.Seen("g-0-0"), state.Seen("g-1-0")], None)]
     steps += [(float(t), group("c/0", "d/0", started=False), None) for t in range(10, 40, 5)]
     steps += [(float(t), group("c/0", "d/1", started=False), None) for t in range(40, 75, 5)]
-    said = run(steps, memory)
+    said = run(steps, history)
     assert set(said[:-1]) == {""}
     assert "g-0-0 still belong to the old group" in said[-1]
 
 
 def test_restarts_for_a_worker_that_dies_in_every_load_get_rarer() -> None:
     """Restarts must get rarer: a new pod has a crash count of 0, and the waiting controller needs this count."""
-    memory, acts, born, now = state.Memory(), [], 0.0, 0.0
+    history, acts, born, now = state.History(), [], 0.0, 0.0
     limits = state.Limits()
     while now < 7200:
         age = now - born
         # loads for 100 s, dies, comes back after 10 s; the head waits for ever
         cycle, into = divmod(age, 110)
         worker = state.Seen("g-1-0", False, into < 100, f"b{born}/{cycle:.0f}", "")
-        if state.decide([state.Seen("g-0-0", False, True, f"a{born}/0", ""), worker], None, memory, limits, now):
-            state.acted(memory, limits, now)
+        if state.decide([state.Seen("g-0-0", False, True, f"a{born}/0", ""), worker], None, history, limits, now):
+            state.acted(history, limits, now)
             acts.append(now)
             born = now
         now += 5
@@ -157,10 +157,10 @@ def test_restarts_for_a_worker_that_dies_in_every_load_get_rarer() -> None:
 
 def test_a_head_that_works_is_not_stuck_however_long_it_answers_503() -> None:
     """A long prefill: no token for minutes, yet the scheduler's counters move."""
-    memory, same = state.Memory(), group("a", "b")
+    history, same = state.History(), group("a", "b")
     for t in range(0, 600, 25):
-        assert state.decide(same, False, memory, LIMITS, float(t), f"sglang:realtime_tokens_total {t}") == ""
-    still = [state.decide(same, False, memory, LIMITS, float(t), "sglang:realtime_tokens_total 9") for t in (600, 640)]
+        assert state.decide(same, False, history, LIMITS, float(t), f"sglang:realtime_tokens_total {t}") == ""
+    still = [state.decide(same, False, history, LIMITS, float(t), "sglang:realtime_tokens_total 9") for t in (600, 640)]
     assert still[0] == ""
     assert "stuck for 40 s" in still[1]
 
@@ -173,25 +173,25 @@ def test_a_missing_rank_is_waited_for() -> None:
 
 
 def test_restarts_back_off_and_a_healthy_period_resets_the_delay() -> None:
-    memory = state.Memory()
-    pauses = [state.acted(memory, LIMITS, float(n)) for n in range(4)]
+    history = state.History()
+    pauses = [state.acted(history, LIMITS, float(n)) for n in range(4)]
     assert pauses == [30, 60, 100, 100]
     same = group("a", "b")
-    assert run([(4, same, False), (60, same, False)], memory) == ["", ""]
-    run([(200, same, True), (800, same, True)], memory)
-    assert memory.restarts == 0
+    assert run([(4, same, False), (60, same, False)], history) == ["", ""]
+    run([(200, same, True), (800, same, True)], history)
+    assert history.restarts == 0
 
 
 def test_a_node_without_memory_stops_a_healthy_group_and_never_quickly_again() -> None:
-    memory = state.Memory()
+    history = state.History()
     pressed = [*group("a"), state.Seen("g-1-0", True, True, "b", "10.0.0.2", "the node runs out of memory")]
-    said = run([(0, group("a", "b"), True), (5, pressed, True)], memory)
+    said = run([(0, group("a", "b"), True), (5, pressed, True)], history)
     assert said == ["", "g-1-0: the node runs out of memory"]
-    state.acted(memory, LIMITS, 5)
+    state.acted(history, LIMITS, 5)
     # It also stops a group that is still loading.
     loading = [*group("c", started=False), state.Seen("g-1-0", False, True, "d", "", "the node runs out")]
-    assert run([(34, loading, None), (35, loading, None)], memory) == ["", "g-1-0: the node runs out"]
-    assert state.acted(memory, LIMITS, 35) == 60
+    assert run([(34, loading, None), (35, loading, None)], history) == ["", "g-1-0: the node runs out"]
+    assert state.acted(history, LIMITS, 35) == 60
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._transport_gate import metrics
 from ansible_collections.gb10.cluster.plugins.module_utils._transport_gate.state import (
     Condition,
-    Memory,
+    History,
     Rail,
     Seen,
     decide,
@@ -43,8 +43,8 @@ SOUND: dict[str, Any] = {
 }
 
 
-def look(memory: Memory | None = None, now: float = 0, rdma: bool = True, **changes: Any) -> Condition:
-    return decide(Seen(**(SOUND | changes)), memory or Memory(), RAILS, rdma, now)
+def look(history: History | None = None, now: float = 0, rdma: bool = True, **changes: Any) -> Condition:
+    return decide(Seen(**(SOUND | changes)), history or History(), RAILS, rdma, now)
 
 
 def test_a_healthy_rank_is_proven() -> None:
@@ -70,15 +70,15 @@ def test_every_other_state_says_why(changes: dict[str, Any], reason: str, words:
 
 
 def test_a_communicator_that_is_made_while_serving_is_given_time_and_tcp_is_not() -> None:
-    memory = Memory()
+    history = History()
     unfinished = GOOD | {"satisfied": False, "msg": "1 of 3 communicators never finished their set-up"}
     seen = [(0, GOOD), (3, unfinished), (6, GOOD), (15, unfinished), (20, unfinished), (22, unfinished), (23, GOOD)]
-    found = [look(memory, now, judged=judged) for now, judged in seen]
+    found = [look(history, now, judged=judged) for now, judged in seen]
     assert [each.reason for each in found] == ["Proven"] * 5 + ["NotProven", "Proven"]
     assert found[1] == found[0]
-    assert look(memory, 24, judged=TCP).reason == "WrongTransport"
+    assert look(history, 24, judged=TCP).reason == "WrongTransport"
     # A proof of the start before does not count for a new start.
-    assert look(memory, 25, judged=unfinished, start="2").reason == "NotProven"
+    assert look(history, 25, judged=unfinished, start="2").reason == "NotProven"
 
 
 def test_a_group_that_is_meant_to_use_tcp_needs_no_gids() -> None:
@@ -103,10 +103,10 @@ def test_the_message_of_the_head_names_other_ranks_beside_its_own_failure() -> N
 
 
 def test_a_rank_that_fails_at_every_start_keeps_its_cause_until_nccl_says_more() -> None:
-    memory = Memory()
+    history = History()
     again = EARLY | {"msg": "nothing"}
     starts = [("1", TCP), ("1", TCP), ("", again), ("2", again), ("2", TCP), ("3", again)]
-    found = [look(memory, judged=judged, start=start) for start, judged in starts]
+    found = [look(history, judged=judged, start=start) for start, judged in starts]
     assert {each.cause for each in found} == {"no_rdma_device"}
     assert [each.reason for each in found] == [
         *("WrongTransport", "WrongTransport", "NotProven", "NotProven", "WrongTransport", "NotProven")
@@ -115,22 +115,22 @@ def test_a_rank_that_fails_at_every_start_keeps_its_cause_until_nccl_says_more()
     # The next start got RDMA, but is not connected yet.
     selected = GOOD | {"satisfied": False, "evidence": "selection", "msg": "not connected"}
     for start, judged in (("3", selected), ("4", again)):
-        assert look(memory, judged=judged, start=start) == Condition(False, "NotProven", judged["msg"])
+        assert look(history, judged=judged, start=start) == Condition(False, "NotProven", judged["msg"])
 
 
 def test_the_cause_of_an_earlier_start_never_outlives_a_proof() -> None:
-    memory = Memory()
-    look(memory, judged=TCP)
-    assert look(memory, start="2").proven
-    assert look(memory, start="3", judged=EARLY) == Condition(False, "NotProven", "?")
-    assert look(memory, start="").reason == "NotStarted"
+    history = History()
+    look(history, judged=TCP)
+    assert look(history, start="2").proven
+    assert look(history, start="3", judged=EARLY) == Condition(False, "NotProven", "?")
+    assert look(history, start="").reason == "NotStarted"
 
 
 def test_a_failure_without_a_known_cause_replaces_the_cause_of_an_earlier_start() -> None:
-    memory = Memory()
-    look(memory, judged=TCP)
-    assert (look(memory, start="2", judged=DEAD).reason, memory.last_failure) == ("Failed", ("2", "failed", ""))
-    found = look(memory, start="3", judged=EARLY)
+    history = History()
+    look(history, judged=TCP)
+    assert (look(history, start="2", judged=DEAD).reason, history.last_failure) == ("Failed", ("2", "failed", ""))
+    found = look(history, start="3", judged=EARLY)
     assert (found.message, found.cause) == ("?. The start before this one: failed", "")
 
 
@@ -144,7 +144,7 @@ def test_a_start_on_fewer_rails_names_the_restart_that_it_needs() -> None:
 
 
 def test_an_mtu_below_the_plan_is_found_by_a_sidecar_that_has_just_started() -> None:
-    fallen = look(Memory(), mtus={"net1": 9000, "net2": 1500})
+    fallen = look(History(), mtus={"net1": 9000, "net2": 1500})
     assert (fallen.reason, fallen.message[:35]) == ("MtuFell", "net2 has MTU 1500, planned 9000, so")
     assert look(mtus={"net1": 9216, "net2": 9000}).proven
     # An interface whose MTU cannot be read says nothing.
@@ -178,46 +178,46 @@ def test_a_link_that_is_down_is_named_even_if_nccl_failed_because_of_it() -> Non
     ],
 )
 def test_a_link_that_is_back_counts_after_bytes_were_sent(counted: tuple[int | None, ...], reasons: list[str]) -> None:
-    memory = Memory()
-    assert look(memory, rdma_bytes=1_000).proven
+    history = History()
+    assert look(history, rdma_bytes=1_000).proven
     for sent in (1_000, counted[0]):
-        assert look(memory, rdma_bytes=sent, down=DOWN).reason == "LinkDown"
-    found = [look(memory, rdma_bytes=each) for each in counted[1:]]
+        assert look(history, rdma_bytes=sent, down=DOWN).reason == "LinkDown"
+    found = [look(history, rdma_bytes=each) for each in counted[1:]]
     assert [each.reason for each in found] == reasons
     # Over TCP, the connections themselves notice the loss.
-    memory = Memory()
-    look(memory, rdma=False, rdma_bytes=5, down=DOWN)
-    assert look(memory, rdma=False, rdma_bytes=5).proven
+    history = History()
+    look(history, rdma=False, rdma_bytes=5, down=DOWN)
+    assert look(history, rdma=False, rdma_bytes=5).proven
 
 
 def test_a_start_after_the_link_came_back_is_a_new_proof() -> None:
-    memory = Memory()
-    look(memory, rdma_bytes=5, down=DOWN)
-    assert look(memory, rdma_bytes=5).reason == "NotProven"
-    assert look(memory, rdma_bytes=5, start="2").proven
+    history = History()
+    look(history, rdma_bytes=5, down=DOWN)
+    assert look(history, rdma_bytes=5).reason == "NotProven"
+    assert look(history, rdma_bytes=5, start="2").proven
 
 
-def count(memory: Memory, steps: list[tuple[float, float | None, int | None]]) -> list[str]:
-    return [look(memory, now, tokens=tokens, rdma_bytes=moved).reason for now, tokens, moved in steps]
+def count(history: History, steps: list[tuple[float, float | None, int | None]]) -> list[str]:
+    return [look(history, now, tokens=tokens, rdma_bytes=moved).reason for now, tokens, moved in steps]
 
 
 def test_counters_that_stand_still_while_tokens_flow_are_found_and_recover() -> None:
     steps = [(0, 0, 0), (21, 100, 10_000_000), (42, 200, 10_000_000), (63, 300, 10_000_010), (84, 400, 20_000_000)]
-    assert count(Memory(), list(steps)) == ["Proven", "Proven", "Proven", "CountersSilent", "Proven"]
+    assert count(History(), list(steps)) == ["Proven", "Proven", "Proven", "CountersSilent", "Proven"]
 
 
 def test_counters_prove_nothing_against_an_idle_unmeasured_or_restarted_server() -> None:
     still = [(20.0 * step, 5.0, 7) for step in range(10)]
-    assert set(count(Memory(), list(still))) == {"Proven"}
-    assert set(count(Memory(), [(20.0 * step, None, 7) for step in range(10)])) == {"Proven"}
-    assert set(count(Memory(), [(20.0 * step, 100.0 * step, None) for step in range(10)])) == {"Proven"}
+    assert set(count(History(), list(still))) == {"Proven"}
+    assert set(count(History(), [(20.0 * step, None, 7) for step in range(10)])) == {"Proven"}
+    assert set(count(History(), [(20.0 * step, 100.0 * step, None) for step in range(10)])) == {"Proven"}
     # The server and its counters started again.
-    assert set(count(Memory(), [(0, 900, 9_000_000), (21, 0, 9_000_000), (42, 20, 9_000_000)])) == {"Proven"}
+    assert set(count(History(), [(0, 900, 9_000_000), (21, 0, 9_000_000), (42, 20, 9_000_000)])) == {"Proven"}
 
 
 def test_tokens_that_are_counted_only_when_a_long_request_ends_are_no_alarm() -> None:
     steps = [(0, 0, 0), (60, 0, 60_000_000), (61, 4000, 60_000_100), (120, 4000, 120_000_000), (121, 8000, 120_000_100)]
-    assert set(count(Memory(), list(steps))) == {"Proven"}
+    assert set(count(History(), list(steps))) == {"Proven"}
 
 
 SIDECAR = {"name": "transport", "ready": True, "state": {"running": {"startedAt": "2026-11-22T12:00:00Z"}}}
