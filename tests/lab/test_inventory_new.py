@@ -68,7 +68,7 @@ def test_a_ring_is_served_by_two_neighbours_with_what_was_written_and_then_by_al
         "preset": "default",
         "serving_plan_nodes": [f"spark{number + 1}" for number in range(nodes)],
     }
-    site.play("serve_stop")
+    site.play("serve_stop", profile=site.group)
     told = " ".join(site.play("site", "--tags", "serve,verify", **whole).split())
     latest = max(lab.results.glob("**/transport.json"), key=lambda path: path.stat().st_mtime)
     verdict = json.loads(latest.read_text(encoding="utf-8"))
