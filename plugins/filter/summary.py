@@ -17,7 +17,6 @@ def summary_lines(
     plan: dict[str, Any],
     pods: list[dict[str, Any]],
     hostvars: Mapping[str, Mapping[str, Any]],
-    mtus: dict[str, Any],
     verdict: dict[str, Any],
     generation: dict[str, Any],
     context: str,
@@ -29,7 +28,11 @@ def summary_lines(
         for rank in group.ranks
         if rank.node in hostvars
     }
-    sizes = {one["item"]["rank"]: one.get("stdout", "").split() for one in mtus.get("results", [])}
+    sizes = {
+        rank.rank: str(hostvars[rank.node].get("summary_mtu", {}).get("stdout", "")).split()
+        for rank in group.ranks
+        if rank.node in hostvars
+    }
     measured = verdict.get("measured") or [json.loads(generation.get("stdout") or "{}")]
     return summary.summary(group, pods, summary.gids(devices), sizes, verdict, measured[0], context)
 

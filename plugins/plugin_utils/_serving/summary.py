@@ -19,6 +19,7 @@ from .model import Plan
 
 HEADINGS = ("rank", "node", "pod", "rail", "VF", "pod interface", "address", "MTU", "GID", "transport")
 UNKNOWN = "-"
+_CHAT = {"messages": [{"role": "user", "content": "Hello"}], "max_tokens": 64}
 
 
 def _attached(pod: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
@@ -101,6 +102,19 @@ def conclusion(plan: Plan, verdict: Mapping[str, Any], generation: Mapping[str, 
     return lines
 
 
+def next_steps(plan: Plan, context: str) -> list[str]:
+    """Return the commands that send a first request. A model that only embeds has no chat."""
+    api = f"curl http://127.0.0.1:{plan.service.port}/v1"
+    chat = "/chat/completions -H 'Content-Type: application/json' -d '" + json.dumps(_CHAT) + "'"
+    embeds = bool(plan.ranks) and "--is-embedding" in plan.ranks[0].argv
+    forward = f"kubectl --context {context} -n {plan.namespace} port-forward service/{plan.service.name}"
+    return [
+        "Next, in two terminals (docs/serving.md says what a key or TLS changes):",
+        f"  {forward} {plan.service.port}",
+        f"  {api}{'/models' if embeds else chat}",
+    ]
+
+
 def summary(
     plan: Plan,
     pods: Sequence[Mapping[str, Any]],
@@ -116,6 +130,4 @@ def summary(
         f" {len(plan.ranks)} rank(s), RDMA mode {plan.rdma_mode}"
     )
     table = align([HEADINGS, *rows(plan, pods, found, mtus, verdict)])
-    forward = f"kubectl --context {context} -n {plan.namespace} port-forward service/{plan.service.name}"
-    next_step = f"Next: {forward} {plan.service.port}, then send a request (docs/serving.md has an example)"
-    return [title, "", *table, "", *conclusion(plan, verdict, generation), next_step]
+    return [title, "", *table, "", *conclusion(plan, verdict, generation), *next_steps(plan, context)]

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from dataclasses import replace
 from typing import Any
 
@@ -70,23 +71,32 @@ def test_the_whole_screen() -> None:
     assert first[:5] == ["0", "spark1", "gemma-4-31b-it-0-0", "0", "rocep1s0f0v0"]
     assert first[5:] == ["net1", "10.100.0.1", "9000", "3", "NET/IB", "0:4", "1:4"]
     assert second == ["1", "roceP2p1s0f0v0", "net2", "10.101.0.1", "9000", "4"]
-    assert len(lines) == 3 + 8 + 4
-    assert lines[-3] == "Transport: ib (rdma), by channels evidence, as expected"
-    assert lines[-2] == "Speed: 21.9 tokens/s in one stream of 64 tokens, the first after 0.10 s"
-    assert "kubectl --context gb10 -n gb10-serving port-forward service/gemma-4-31b-it 30000," in lines[-1]
+    assert len(lines) == 3 + 8 + 6
+    assert lines[-5] == "Transport: ib (rdma), by channels evidence, as expected"
+    assert lines[-4] == "Speed: 21.9 tokens/s in one stream of 64 tokens, the first after 0.10 s"
+    assert lines[-2] == "  kubectl --context gb10 -n gb10-serving port-forward service/gemma-4-31b-it 30000"
+
+
+def test_the_request_is_one_that_a_shell_accepts_and_the_model_answers() -> None:
+    *_, chat = summary.next_steps(PLAN, "gb10")
+    program, address, *options = shlex.split(chat)
+    assert (program, address) == ("curl", "http://127.0.0.1:30000/v1/chat/completions")
+    assert json.loads(options[-1])["messages"][0]["role"] == "user"
+    ranks = (replace(PLAN.ranks[0], argv=("--is-embedding",)), *PLAN.ranks[1:])
+    assert summary.next_steps(replace(PLAN, ranks=ranks), "gb10")[-1].endswith("/v1/models")
 
 
 def test_the_bytes_on_every_cable_are_shown() -> None:
     verdict = {**VERDICT, "counters": {"cables": {"g-0-0 to g-1-0 (rocep1s0f0v0)": 12_345_678}}}
     lines = summary.summary(PLAN, pods(), FOUND, MTUS, verdict, SPEED, "gb10")
-    assert lines[-3] == "Cable g-0-0 to g-1-0 (rocep1s0f0v0): 12.3 MB by RDMA"
+    assert lines[-5] == "Cable g-0-0 to g-1-0 (rocep1s0f0v0): 12.3 MB by RDMA"
 
 
 def test_values_that_were_not_read_are_dashes() -> None:
     lines = summary.summary(PLAN, [], {}, {}, {}, {}, "gb10")
     assert lines[3].split()[:4] == ["0", "spark1", "no", "pod"]
     assert lines[3].split()[-4:] == ["-", "-", "-", "-"]
-    assert lines[-2].startswith("Transport: not verified")
+    assert lines[-4].startswith("Transport: not verified")
 
 
 def test_one_gpu_needs_no_transport() -> None:
@@ -96,7 +106,7 @@ def test_one_gpu_needs_no_transport() -> None:
 
 def test_a_wrong_transport_is_not_hidden() -> None:
     verdict = {"verdict": "socket", "transport_class": "tcp", "evidence": "channels", "satisfied": False, "ranks": []}
-    assert "NOT as expected" in summary.summary(PLAN, pods(), FOUND, MTUS, verdict, {}, "gb10")[-2]
+    assert "NOT as expected" in summary.summary(PLAN, pods(), FOUND, MTUS, verdict, {}, "gb10")[-4]
 
 
 def test_one_node_has_a_row_without_a_fabric() -> None:
