@@ -26,10 +26,16 @@ def written(lab: LabCommand, path: Path, *addresses: str) -> Site:
 
 @pytest.mark.parametrize(
     ("layout", "nodes", "kind", "topology", "ranks"),
-    [("switch", 2, "spark", "direct", 2), ("b300", 1, "kind", "single", 1), ("switch", 4, "spark", "switch", 4)],
-    ids=["2x-gb10-direct", "1x-b300", "4x-gb10-switch"],
+    [
+        ("switch", 2, "spark", "direct", 2),
+        ("b300", 1, "kind", "single", 1),
+        ("switch", 4, "spark", "switch", 4),
+        ("rings", 6, "spark", "mixed", 2),
+        ("switches", 6, "spark", "mixed", 2),
+    ],
+    ids=["2x-gb10-direct", "1x-b300", "4x-gb10-switch", "two rings", "two switches"],
 )
-def test_site_serves_the_hosts_of_an_example_with_the_inventory_that_was_written(
+def test_site_serves_the_hosts_of_a_layout_with_the_inventory_that_was_written(
     make_lab: Callable[..., LabCommand], tmp_path: Path, layout: str, nodes: int, kind: str, topology: str, ranks: int
 ) -> None:
     lab = make_lab()

@@ -28,6 +28,13 @@ HINTS = (
         "The node was installed again and the cluster knows its old password. Run"
         " kubectl -n kube-system delete secret NODE.node-password.k3s.",
     ),
+    (
+        # Multus 4.3 asks its cache, then the API server for at most 50 ms (GetPod in its pkg/multus/multus.go).
+        r"Multus: .*error waiting for pod.*deadline exceeded",
+        "Multus on that node does not see the pod: its connection to the API server hangs, or the server is slower than"
+        " the 50 ms that Multus allows. Delete the Multus pod of that node, which connects again, and run the playbook"
+        " again: kubectl get pods -A -o wide -l app.kubernetes.io/name=multus shows it.",
+    ),
 )
 
 
