@@ -57,7 +57,7 @@ def head_is_healthy(address: str, port: int, timeout: float) -> bool:
     try:
         with _HTTP.open(f"http://{address}:{port}/health", timeout=timeout) as answer:
             return bool(answer.status == 200)
-    except OSError:
+    except (OSError, http.client.HTTPException):
         return False
 
 
@@ -120,14 +120,14 @@ def check(
 
 
 def watch(api: SupervisorApi, options: argparse.Namespace, limits: Limits) -> None:
-    """Check every group, and repeat; keep trying while the API does not answer."""
+    """Check every group, and repeat; a check that fails is tried again."""
     groups: list[tuple[list[str], History, dict[str, str]]] = [(pods, History(), {}) for pods in options.pods]
     while True:
         for pods, history, before in groups:
             try:
                 check(api, pods, history, before, options, limits)
             except (OSError, http.client.HTTPException, ValueError) as error:
-                say(f"the API gave no answer, trying again: {error}")
+                say(f"{pods[0]} and its group could not be checked, trying again: {error!r}")
         time.sleep(options.interval)
 
 

@@ -9,6 +9,7 @@ import argparse
 import ssl
 import urllib.request
 from email.message import Message
+from http.client import BadStatusLine
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,15 @@ def test_only_the_scheduler_s_own_lines_count_as_work(monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(supervise._HTTP, "open", refuse)
     assert supervise.work_done("10.0.0.1", 30000) == ""
+
+
+@pytest.mark.parametrize("error", [ConnectionRefusedError("refused"), BadStatusLine("garbage")])
+def test_a_head_whose_answer_is_no_http_is_not_healthy(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    def answer(url: str, timeout: float) -> None:
+        raise error
+
+    monkeypatch.setattr(supervise._HTTP, "open", answer)
+    assert supervise.head_is_healthy("10.0.0.1", 30000, 25) is False
 
 
 class Api:
@@ -87,7 +97,7 @@ def test_a_failure_of_one_group_does_not_keep_it_from_the_others(
     with pytest.raises(KeyboardInterrupt):
         supervise.watch(Known(), options, state.Limits())
     assert asked == ["g-f2-1-0-0", "g-f2-2-0-0", "g-f2-2-1-0"]
-    assert "trying again: refused" in capsys.readouterr().out
+    assert "g-f2-1-0-0 and its group could not be checked, trying again: OSError('refused')" in capsys.readouterr().out
 
 
 class Opener:
