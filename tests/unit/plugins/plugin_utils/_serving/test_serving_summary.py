@@ -78,7 +78,7 @@ def test_the_whole_screen() -> None:
 
 
 def test_the_request_is_one_that_a_shell_accepts_and_the_model_answers() -> None:
-    *_, chat = summary.next_steps(PLAN, "gb10")
+    chat = summary.next_steps(PLAN, "gb10")[-1]
     program, address, *options = shlex.split(chat)
     assert (program, address) == ("curl", "http://127.0.0.1:30000/v1/chat/completions")
     assert json.loads(options[-1])["messages"][0]["role"] == "user"
