@@ -141,3 +141,17 @@ def test_a_fact_cache_does_not_stand_for_the_hosts_as_they_are_now(
 def test_the_playbook_that_verifies_decides_by_this_run_which_plans_are_made() -> None:
     (play_of_it,) = [one for one in yaml.safe_load((ROOT / "playbooks/verify.yml").read_text()) if "roles" in one]
     assert {role["when"] for role in play_of_it["roles"]} == {"serving_plan_result is not defined"}
+
+
+@pytest.mark.parametrize("lost", ["fail", "nothing"])
+def test_no_stage_runs_without_a_host_that_failed_in_an_earlier_one(lost: str, tmp_path: Path) -> None:
+    failing = {"ansible.builtin.fail": {"msg": "no"}, "when": f"inventory_hostname == 'spark2' and '{lost}' == 'fail'"}
+    stage = {"hosts": "gb10_nodes", "gather_facts": False, "tasks": [failing]}
+    check = {"ansible.builtin.import_playbook": str(ROOT / "playbooks" / "check.yml")}
+    work = {"name": "Work of a later stage", "ansible.builtin.assert": {"that": "true"}}
+    book = [check, stage, check, stage | {"tasks": [work]}]
+    (tmp_path / "book.yml").write_text(yaml.safe_dump(book), encoding="utf-8")
+    done = play(tmp_path / "book.yml", "-i", "inventory/4x-gb10-switch")
+    assert (done.returncode == 0) is (lost == "nothing"), done.stdout + done.stderr
+    assert ("Work of a later stage" in done.stdout) is (lost == "nothing")
+    assert ("spark2 failed in an earlier stage" in " ".join(done.stdout.split())) is (lost == "fail")

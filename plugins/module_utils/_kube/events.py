@@ -29,11 +29,10 @@ HINTS = (
         " kubectl -n kube-system delete secret NODE.node-password.k3s.",
     ),
     (
-        # Multus 4.3 asks its cache, then the API server for at most 50 ms (GetPod in its pkg/multus/multus.go).
+        # GetPod in pkg/multus/multus.go of Multus 4.3: 250 ms for each of two requests, each with a new TLS connection.
         r"Multus: .*error waiting for pod.*deadline exceeded",
-        "Multus on that node does not see the pod: its connection to the API server hangs, or the server is slower than"
-        " the 50 ms that Multus allows. Delete the Multus pod of that node, which connects again, and run the playbook"
-        " again: kubectl get pods -A -o wide -l app.kubernetes.io/name=multus shows it.",
+        "Multus on that node got no answer from the API server within the 250 ms that it allows: the node or the server"
+        " is busy, or the network between them is slow. Look at the load of both (top), then run the playbook again.",
     ),
 )
 
