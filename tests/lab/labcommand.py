@@ -16,6 +16,8 @@ from typing import Any
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 LABCTL = CHECKOUT / "lab" / "labctl"
+# the slowest playbook of the tests takes 8 minutes beside other work; a command that hangs must not use up a CI run
+RUN_LIMIT_S = 1200
 FINGERPRINT = ("python3", "-B", "/opt/gb10-lab/hosts/fingerprint.py")
 
 
@@ -62,11 +64,21 @@ class LabCommand:
         return subprocess.Popen([LABCTL, *words], env=self.environment, stderr=subprocess.DEVNULL)
 
     def run(self, *command: str | Path, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
-        """Run a command on this machine, in the lab's network."""
-        return subprocess.run(
-            [LABCTL, "run", "--", *command],
-            cwd=CHECKOUT, env=self.environment, input=stdin, capture_output=True, text=True, timeout=1800, check=False,
-        )  # fmt: skip
+        """Run a command on this machine, in the lab's network. After 20 minutes end it and fail with its output."""
+        words = [LABCTL, "run", "--", *command]
+        with subprocess.Popen(
+            words, cwd=CHECKOUT, env=self.environment, text=True, start_new_session=True,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        ) as process:  # fmt: skip
+            try:
+                stdout, stderr = process.communicate(stdin, timeout=RUN_LIMIT_S)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+                stdout, stderr = process.communicate()
+                raise AssertionError(
+                    f"{command} did not end within {RUN_LIMIT_S} s:\n{stdout[-8000:]}{stderr[-2000:]}"
+                ) from None
+        return subprocess.CompletedProcess(words, process.returncode, stdout, stderr)
 
     def playbook(self, playbook: str, *words: str | Path, **values: Any) -> list[str | Path]:
         """Return the command that runs a playbook, given by its name or by its path in the repository."""
