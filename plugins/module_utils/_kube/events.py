@@ -29,10 +29,13 @@ HINTS = (
         " kubectl -n kube-system delete secret NODE.node-password.k3s.",
     ),
     (
-        # GetPod in pkg/multus/multus.go of Multus 4.3: 250 ms for each of two requests, each with a new TLS connection.
+        # GetPod in pkg/multus/multus.go of Multus 4.3: requests of 250 ms each for 2.5 s, then one more. Seen on one
+        # node of four for three minutes, so load alone does not explain it.
         r"Multus: .*error waiting for pod.*deadline exceeded",
-        "Multus on that node got no answer from the API server within the 250 ms that it allows: the node or the server"
-        " is busy, or the network between them is slow. Look at the load of both (top), then run the playbook again.",
+        "Multus on that node gets no answer from the API server at its service address. Run on the node: iptables-save"
+        " -t nat | grep default/kubernetes. Without a line, kube-proxy has no rule for that address: restart k3s or"
+        " k3s-agent. With lines, the node or the server is too busy: look at the load of both (top). Then run the"
+        " playbook again.",
     ),
 )
 

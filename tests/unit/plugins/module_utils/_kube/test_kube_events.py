@@ -36,11 +36,12 @@ def test_a_missing_runtime_is_named_with_its_remedy() -> None:
     assert events.hints(["Pod x: BackOff: back-off restarting failed container"]) == []
 
 
-def test_an_api_server_too_slow_for_multus_is_named_with_its_remedy() -> None:
+def test_an_api_server_that_multus_does_not_reach_is_named_with_both_causes() -> None:
     where = 'plugin type="multus" failed (add): Multus: [gb10-serving/gb10-probe-spark4/28f3]: error waiting for pod: '
     seen = f'{where}Get "https://10.43.0.1:443/api/v1/namespaces/x/pods/y?timeout=1m0s": context deadline exceeded'
     (hint,) = events.hints([f"Pod y: FailedCreatePodSandBox: {seen}"])
-    assert "Look at the load of both" in hint
+    assert "restart k3s or k3s-agent" in hint
+    assert "look at the load of both" in hint
     assert events.hints([f"Pod y: FailedCreatePodSandBox: {where}pods is forbidden"]) == []
 
 
