@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import dataclasses
+import subprocess
 import time
 from pathlib import Path
 
@@ -59,6 +60,10 @@ class Agent:
         network.start(self._settings, self._url)
         dns.start(self._settings, self._url)
         if not self._settings.flag("disable-network-policy"):
+            # Both write the table filter. kube-router restores it as it read it before, and so deletes a chain that
+            # kube-proxy made meanwhile. Then the first sync of kube-proxy 1.36 fails, and OnServiceSynced in
+            # pkg/proxy/iptables/proxier.go does not retry it: no Service works on the node for the next hour.
+            self._children.wait_for("kube-proxy has its rules", _services_have_rules)
             self._children.start("network-policies", [
                 f"{node_programs()}/network-policies", f"--kubeconfig={self._settings.agent}/k3scontroller.kubeconfig",
                 f"--node={self._settings.node_name}", f"--service-cidr={self._settings.service_cidr}",
@@ -197,6 +202,12 @@ state = "/run/k3s/containerd"
         if cgroup_v1:
             log("cgroup v1: real K3s of this release would want kubelet-arg fail-cgroupv1=false")
         (agent / "etc" / "kubelet.yaml").write_text(yaml.safe_dump(config))
+
+
+def _services_have_rules() -> bool:
+    """Return whether kube-proxy has written the rules of all Services. The jump to KUBE-NODEPORTS is the last one."""
+    argv = ["iptables", "-w", "-t", "nat", "-S", "KUBE-SERVICES"]
+    return "-j KUBE-NODEPORTS" in subprocess.run(argv, capture_output=True, text=True, check=False).stdout
 
 
 def nvidia_runtime() -> Path | None:

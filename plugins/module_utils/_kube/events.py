@@ -29,8 +29,8 @@ HINTS = (
         " kubectl -n kube-system delete secret NODE.node-password.k3s.",
     ),
     (
-        # GetPod in pkg/multus/multus.go of Multus 4.3: requests of 250 ms each for 2.5 s, then one more. Seen on one
-        # node of four for three minutes, so load alone does not explain it.
+        # GetPod in pkg/multus/multus.go of Multus 4.3: requests of 250 ms each for 2.5 s, then one more. Seen where
+        # kube-proxy 1.36 had failed in its first sync, which it does not retry (OnServiceSynced in its proxier.go).
         r"Multus: .*error waiting for pod.*deadline exceeded",
         "Multus on that node gets no answer from the API server at its service address. Run on the node: iptables-save"
         " -t nat | grep default/kubernetes. Without a line, kube-proxy has no rule for that address: restart k3s or"
