@@ -85,7 +85,8 @@ class Vms:
                 "-append", f"{BOOT} systemd.hostname={vm.name}",
                 "-drive", f"file={disk},if=virtio,cache=unsafe",
                 "-netdev", f"user,id=m,restrict=on,hostfwd=tcp:127.0.0.1:{vm.port}-:22",
-                "-device", "virtio-net-pci,netdev=m,romfile=",
+                # lldpd names its host after this MAC, and QEMU's own one is the same in every machine.
+                "-device", f"virtio-net-pci,netdev=m,mac=52:54:00:bb:00:0{vm.number},romfile=",
                 *cards, "-display", "none", "-nodefaults", "-serial", f"file:{self.state / vm.name}.console",
                 "-daemonize", "-pidfile", vm.pidfile,
             )  # fmt: skip

@@ -61,8 +61,8 @@ def test_discovery_finds_every_cable_by_ping_and_a_switch_by_lldp(ring: Vms) -> 
     left = [ring.ssh(vm, "systemctl is-active lldpd; ls -d /run/gb10-lldp*", ok=False) for vm in (vm1, vm3)]
     ring.ssh(vm2, "systemctl stop lldpd; ip link delete br0")
     ring.ssh(vm3, "systemctl stop lldpd")
-    assert "vm1 enp1s0: sees vm2 port enp2s0" in said
-    assert "vm3 enp2s0: sees vm2 port enp1s0" in said
+    assert "vm1 enp1s0: sees vm2 port enp2s0" in said, said
+    assert "vm3 enp2s0: sees vm2 port enp1s0" in said, said
     assert left == ["inactive", "active"]
     assert ring.ssh(vm1, "pgrep lldpd", ok=False) == ""
 

@@ -142,7 +142,8 @@ def parse_lldp(text: str, own: Collection[str] = ()) -> dict[str, dict[str, Any]
     """Return what each interface hears, from ``lldpctl -f json0``: the switch and its port, and MACs of other ports.
 
     json0 makes every element a list. A port announces its name or its MAC. The capability Bridge distinguishes a switch
-    from a host. A running lldpd also announces on the VFs of a port, with MACs in ``own``, and the port hears them.
+    from a host. A running lldpd also announces on the VFs of a port, after the port itself: the first one is kept. The
+    port hears those of its own VFs as well, with MACs in ``own``.
     """
     found: dict[str, dict[str, Any]] = {}
     for lldp_list in json.loads(text or "{}").get("lldp", []):
@@ -154,7 +155,7 @@ def parse_lldp(text: str, own: Collection[str] = ()) -> dict[str, dict[str, Any]
                 continue
             heard = found.setdefault(str(interface.get("name")), {"macs": []})
             heard["macs"] += macs
-            if "Bridge" in kinds:
+            if "Bridge" in kinds and "switch" not in heard:
                 heard |= {"switch": _value(chassis, "name", "id"), "switch_port": _value(port, "descr", "id")}
     return found
 

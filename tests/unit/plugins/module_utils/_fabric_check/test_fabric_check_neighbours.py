@@ -50,6 +50,13 @@ def test_announcements_of_own_vfs_are_left_out() -> None:
     assert parse_lldp(text, {"02:00:00:00:01:00"}) == {}
 
 
+def test_the_port_is_named_and_not_the_vf_that_announces_after_it() -> None:
+    port, vf = interface("enp2s0", "Bridge"), interface("enp2s0", "Bridge")
+    vf["port"] = [{"id": [{"type": "mac", "value": "02:00:00:00:01:01"}], "descr": [{"value": "enp1s0v1"}]}]
+    heard = parse_lldp(json.dumps({"lldp": [{"interface": [port, vf]}]}))
+    assert heard == {"enp2s0": {"macs": ["02:00:00:00:01:01"], "switch": "crs812", "switch_port": "uplink 1"}}
+
+
 @pytest.mark.parametrize("text", ["", "{}", '{"lldp": []}', '{"lldp": [{}]}'])
 def test_a_host_without_announcements_hears_nothing(text: str) -> None:
     assert parse_lldp(text) == {}
