@@ -23,15 +23,12 @@ def summary_lines(
 ) -> list[str]:
     """Return the summary as lines from the registered results of role summary; a task may have been skipped."""
     group = Plan.from_dict(plan)
-    devices = {
-        rank.node: hostvars[rank.node].get("summary_gids", {}).get("devices", [])
-        for rank in group.ranks
-        if rank.node in hostvars
-    }
+    read = {rank.node: hostvars[rank.node].get("summary_gids", {}) for rank in group.ranks if rank.node in hostvars}
+    devices = {node: found.get("devices", []) for node, found in read.items()}
     sizes = {
-        rank.rank: str(hostvars[rank.node].get("summary_mtu", {}).get("stdout", "")).split()
+        rank.rank: read[rank.node].get("pod_mtus", {}).get(f"{group.namespace}/{rank.pod}", {})
         for rank in group.ranks
-        if rank.node in hostvars
+        if rank.node in read
     }
     measured = verdict.get("measured") or [json.loads(generation.get("stdout") or "{}")]
     return summary.summary(group, pods, summary.gids(devices), sizes, verdict, measured[0], context)

@@ -27,6 +27,10 @@ options:
   mtu:
     description: The smallest MTU, in bytes, that the netdevs of the expected devices may have.
     type: int
+  pods:
+    description: Whether to read the MTUs inside the pods of this host as well, for which the user must be root.
+    type: bool
+    default: false
 """
 
 EXAMPLES = r"""
@@ -72,6 +76,11 @@ expected:
   type: list
   elements: dict
   sample: [{rdma_device: rocep1s0f0v0, address: 10.100.0.1, found: true, index: 3}]
+pod_mtus:
+  description: MTU in bytes of every interface in the pods, by C(namespace/pod) and interface; empty without O(pods).
+  returned: always
+  type: dict
+  sample: {gb10-serving/gemma-0-0: {lo: 65536, net1: 9000}}
 satisfied:
   description: Whether all expected GIDs exist.
   returned: always
@@ -92,7 +101,17 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import format_findings
+from ansible_collections.gb10.cluster.plugins.module_utils._host import netns, system
 from ansible_collections.gb10.cluster.plugins.module_utils._rdma.gids import check_expected, read_devices
+
+
+def pod_mtus() -> dict[str, dict[str, int]]:
+    """Return the MTU of every interface inside the pods of this host, by pod. Raise HostError."""
+    return {
+        holder.pod: {name: int(link["mtu"]) for name, link in holder.links.items()}
+        for holder in netns.holders()
+        if holder.pod
+    }
 
 
 def main() -> None:
@@ -102,6 +121,7 @@ def main() -> None:
             "sysfs_root": {"type": "path", "default": "/sys"},
             "expect": {"type": "list", "elements": "dict", "default": []},
             "mtu": {"type": "int"},
+            "pods": {"type": "bool", "default": False},
         },
         supports_check_mode=True,
     )
@@ -111,9 +131,14 @@ def main() -> None:
         "changed": False,
         "devices": [device.as_dict() for device in devices],
         "expected": [asdict(item) for item in expected],
+        "pod_mtus": {},
         "satisfied": not findings,
         "findings": [finding.as_dict() for finding in findings],
     }
+    try:
+        result["pod_mtus"] = pod_mtus() if module.params["pods"] else {}
+    except system.HostError as error:
+        module.fail_json(msg=str(error), **result)
     if findings:
         module.fail_json(msg=f"RoCE is not ready on this host:\n{format_findings(findings)}", **result)
     module.exit_json(msg=f"{len(devices)} RDMA devices, {len(expected)} planned addresses with a RoCE v2 GID", **result)

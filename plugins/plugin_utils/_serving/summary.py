@@ -55,10 +55,10 @@ def rows(
     plan: Plan,
     pods: Sequence[Mapping[str, Any]],
     found: Mapping[tuple[str, str, str], str],
-    mtus: Mapping[int, Sequence[str]],
+    mtus: Mapping[int, Mapping[str, int]],
     verdict: Mapping[str, Any],
 ) -> list[list[str]]:
-    """Return a row for every network of every rank; ``found`` comes from :func:`gids`, ``mtus`` has a list per rank."""
+    """Return a row per network of every rank; ``found`` comes from :func:`gids`, ``mtus`` has a rank's interfaces."""
     by_rank = {int(pod["metadata"]["labels"][RANK]): pod for pod in pods}
     table = []
     for entry in plan.ranks:
@@ -73,7 +73,7 @@ def rows(
                 table.append([*first, *[UNKNOWN] * 6, last])
                 continue
             address = next(iter(attached.get(network.interface, {}).get("ips") or []), UNKNOWN)
-            mtu = dict(enumerate(mtus.get(entry.rank, ()))).get(place, UNKNOWN)
+            mtu = str(mtus.get(entry.rank, {}).get(network.interface, UNKNOWN))
             gid = found.get((entry.node, network.rdma_device, address), UNKNOWN)
             table.append([*first, str(place), network.rdma_device, network.interface, address, mtu, gid, last])
     return table
@@ -119,7 +119,7 @@ def summary(
     plan: Plan,
     pods: Sequence[Mapping[str, Any]],
     found: Mapping[tuple[str, str, str], str],
-    mtus: Mapping[int, Sequence[str]],
+    mtus: Mapping[int, Mapping[str, int]],
     verdict: Mapping[str, Any],
     generation: Mapping[str, Any],
     context: str,

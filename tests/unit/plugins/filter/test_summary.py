@@ -33,9 +33,12 @@ def pod(rank: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_registered_results_become_lines() -> None:
-    read = {"summary_gids": {"devices": [gids(network, 3) for network in RANK["networks"]]}}
-    read["summary_mtu"] = {"stdout": "9000\n1500"}
-    hosts = {RANK["node"]: read, PLAN["ranks"][1]["node"]: {"summary_mtu": {"skipped": True}}}
+    mtus = {network["interface"]: mtu for network, mtu in zip(RANK["networks"], (9000, 1500), strict=True)}
+    read = {
+        "devices": [gids(network, 3) for network in RANK["networks"]],
+        "pod_mtus": {f"{PLAN['namespace']}/{RANK['pod']}": mtus},
+    }
+    hosts = {RANK["node"]: {"summary_gids": read}, PLAN["ranks"][1]["node"]: {"summary_gids": {"skipped": True}}}
     stream = {"stdout": json.dumps(STREAM)}
     lines = summary_lines(PLAN, [pod(RANK)], hosts, VERDICT, stream, "gb10")
     first, second = lines[3].split(), lines[4].split()

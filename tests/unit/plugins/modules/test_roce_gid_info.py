@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.gb10.cluster.plugins.module_utils._host import netns, system
 from ansible_collections.gb10.cluster.plugins.modules import pf_info, roce_gid_info
 from module_runs import run_module
 from sysfs_samples import mlx5_vf, pci_function
@@ -29,6 +30,24 @@ def test_without_expectation_it_only_lists(tmp_path: Path, capsys: pytest.Captur
     mlx5_vf(tmp_path, address=None)
     status, result = run_module(roce_gid_info, capsys, sysfs_root=str(tmp_path))
     assert (status, result["satisfied"], len(result["devices"])) == (0, True, 1)
+
+
+def test_the_mtus_inside_pods_are_read_on_request(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inside = {"lo": {"mtu": 65536}, "net1": {"mtu": 9000}}
+    pod = netns.Holder(Path("/run/netns/cni-1"), "cni-1", (7,), "gb10-serving/gemma-0-0", inside)
+    monkeypatch.setattr(netns, "holders", lambda: [pod, netns.Holder(Path("/run/netns/x"), "x", (8,), "", inside)])
+    assert run_module(roce_gid_info, capsys, sysfs_root=str(tmp_path))[1]["pod_mtus"] == {}
+    status, result = run_module(roce_gid_info, capsys, sysfs_root=str(tmp_path), pods=True)
+    assert (status, result["pod_mtus"]) == (0, {"gb10-serving/gemma-0-0": {"lo": 65536, "net1": 9000}})
+
+    def refused() -> list[netns.Holder]:
+        raise system.HostError("/proc/7/ns/net: Permission denied. The task ran as user a, but needs root")
+
+    monkeypatch.setattr(netns, "holders", refused)
+    status, result = run_module(roce_gid_info, capsys, sysfs_root=str(tmp_path), pods=True)
+    assert (status, "needs root" in result["msg"], result["pod_mtus"]) == (1, True, {})
 
 
 def test_pf_info_sets_the_planner_s_facts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

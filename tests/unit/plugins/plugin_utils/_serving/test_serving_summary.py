@@ -53,7 +53,7 @@ DEVICES = {
     for entry in PLAN.ranks
 }
 FOUND = summary.gids(DEVICES)
-MTUS = {rank: ["9000", "9000"] for rank in range(4)}
+MTUS = {rank: {"net1": 9000, "net2": 9000} for rank in range(4)}
 VERDICT = {
     "verdict": "ib",
     "transport_class": "rdma",
