@@ -44,6 +44,10 @@ images:
   returned: always
   type: list
   elements: str
+sums:
+  description: The sha256 of the binary and of the image archives, by file name.
+  returned: always
+  type: dict
 findings:
   description: Missing and damaged files, each with C(rule), C(key), C(reason) and C(remedy).
   returned: always
@@ -71,11 +75,12 @@ def main() -> None:
         found = airgap.read_airgap(Path(module.params["path"]), module.params["arch"])
     except OSError as error:
         advice = "Make it readable for the user who runs Ansible"
-        module.fail_json(msg=f"{error}. {advice}.", changed=False, binary="", images=[], findings=[])
+        module.fail_json(msg=f"{error}. {advice}.", changed=False, binary="", images=[], sums={}, findings=[])
     result: dict[str, Any] = {
         "changed": False,
         "binary": found.binary,
         "images": list(found.images),
+        "sums": found.sums,
         "findings": [finding.as_dict() for finding in found.findings],
         "msg": findings.format_findings(found.findings) or f"{1 + len(found.images)} files match their checksums.",
     }

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from .._common.findings import Finding
@@ -21,6 +21,8 @@ class Airgap:
     binary: str
     images: tuple[str, ...]
     findings: tuple[Finding, ...]
+    sums: dict[str, str] = field(default_factory=dict)
+    """The sha256 of the binary and the images, by name."""
 
 
 def binary_name(arch: str) -> str:
@@ -100,4 +102,5 @@ def read_airgap(directory: Path, arch: str) -> Airgap:
                 reason="the file does not match its checksum, so it is damaged or was replaced",
                 remedy="Download it again; do not use it",
             )
-    return Airgap(str(binary) if binary.is_file() else "", tuple(map(str, images)), tuple(findings))
+    used = {path.name: sums[path.name] for path in [binary, *images] if path.name in sums}
+    return Airgap(str(binary) if binary.is_file() else "", tuple(map(str, images)), tuple(findings), used)

@@ -46,6 +46,7 @@ def test_airgap_files_with_their_checksums(tmp_path: Path, capsys: Capture) -> N
     (tmp_path / "sha256sum-arm64.txt").write_text(f"{digest}  k3s-arm64\n")
     status, result = run_module(k3s_airgap_info, capsys, path=str(tmp_path), arch="arm64")
     assert (status, result["binary"], result["images"]) == (0, str(tmp_path / "k3s-arm64"), [])
+    assert result["sums"] == {"k3s-arm64": digest}
 
 
 def test_an_airgap_directory_without_its_binary_fails(tmp_path: Path, capsys: Capture) -> None:
