@@ -49,7 +49,7 @@ class ActionModule(ControllerAction):
         if options["plan"].get("fallback"):
             fallback = Fallback.from_dict(options["plan"]["fallback"])
             fallback = replace(fallback, plans={n: _as_wanted(p, options) for n, p in fallback.plans.items()})
-        key = cache_key(plan, options["arch"]) if options["cache_dir"] else ""
+        key = cache_key(plan, options["arch"], options["digest"]) if options["cache_dir"] else ""
         cache = f"{options['cache_dir']}/{key}" if key else ""
         secrets = {"HF_TOKEN": (f"{options['instance']}-secrets", "hf-token")} if options["hf_token"] else {}
         # A patch of the user has an absolute path. The hooks import gb10_patch, which is not a hook itself.

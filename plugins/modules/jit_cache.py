@@ -149,8 +149,9 @@ def main() -> None:
         advice = f"Set ansible_become: true, or choose another sglang_cache_dir than {root}"
         module.fail_json(msg=f"The directory for compiled kernels can't be prepared: {error}. {advice}.", **result)
     result |= {"changed": new or bool(doomed), "removed": [path.name for path in doomed], "bytes": left}
+    over = "" if left <= options["limit_gb"] * 1e9 else f", more than limit_gb = {options['limit_gb']:g}: all is in use"
     deleted = f", {len(doomed)} old one(s) deleted" if doomed else ""
-    module.exit_json(msg=f"{own} is ready{deleted}; {left / 1e9:.1f} GB in {root}.", **result)
+    module.exit_json(msg=f"{own} is ready{deleted}; {left / 1e9:.1f} GB in {root}{over}.", **result)
 
 
 if __name__ == "__main__":

@@ -3,13 +3,16 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Serve with a first step that compiles kernels for as long as on a GB10: six minutes, here six times faster.
 
-Every limit is a sixth of its default, so the first step has the same share of each as on hardware.
+Every limit is a sixth of its default, so the first step has the same share of each as on hardware. The tests build on
+each other: later starts find the kernels of the first one, unless they run another image.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 from labcommand import LabCommand
@@ -17,14 +20,29 @@ from sitecommand import Site, incarnations, is_ready
 
 NODES = ("spark1", "spark2")
 FIRST_STEP = 60
-LIMITS = {
+LIMITS: dict[str, Any] = {
     "sglang_startup_timeout": 600,
     "sglang_wait_timeout": 600,
     "sglang_first_step_timeout": 300,
     "sglang_stuck_after": 20,
     "serving_plan_env": {"SGLANG_STANDIN_FIRST_STEP_SECONDS": str(FIRST_STEP)},
 }
+SERVED = {
+    **LIMITS,
+    "serving_plan_overrides": {"topology": {"nodes": 2, "tp": 2}, "server_args": {"watchdog_timeout": 600}},
+}
 CACHE = "/srv/models/.jit-cache"
+OTHER = "localhost/gb10/another-sglang:lab"
+
+
+def with_env(**more: str) -> dict[str, Any]:
+    return SERVED | {"serving_plan_env": {**LIMITS["serving_plan_env"], **more}}
+
+
+def keys(site: Site) -> set[str]:
+    """Return the directories of compiled kernels on the head's node that hold any."""
+    found = site.lab.shell(NODES[0], f"ls -d {CACHE}/*/triton/standin-kernels")
+    return {Path(path).parts[-3] for path in found.split()}
 
 
 @pytest.fixture(scope="module")
@@ -35,8 +53,7 @@ def site(make_lab: Callable[..., LabCommand]) -> Site:
 def test_a_first_step_restarts_nothing_and_the_wait_for_it_is_not_silent(site: Site) -> None:
     for node in NODES:
         site.lab.shell(node, f"rm -rf {CACHE} /var/lib/gb10-jit-cache")
-    overrides = {"topology": {"nodes": 2, "tp": 2}, "server_args": {"watchdog_timeout": 600}}
-    said = site.play("serve", serving_plan_overrides=overrides, **LIMITS)
+    said = site.play("serve", **SERVED)
     shown = [float(seconds) for seconds in re.findall(r"waiting for the group for (\d+) s", said)]
     assert shown
     assert all(later - earlier <= 30 for earlier, later in zip([0.0, *shown], shown, strict=False))
@@ -48,3 +65,20 @@ def test_a_first_step_restarts_nothing_and_the_wait_for_it_is_not_silent(site: S
     assert f"Compiling kernels for {FIRST_STEP} s" in log
     supervisor = site.kubectl("logs", f"deployment/{site.group}-supervisor")
     assert "restarting the group" not in supervisor
+
+
+def test_a_second_start_finds_the_kernels(site: Site) -> None:
+    site.play("serve", **with_env(SECOND="1"))
+    assert "Compiling kernels" not in site.kubectl("logs", f"{site.group}-0-0", "-c", "sglang")
+    assert len(keys(site)) == 1
+
+
+def test_another_image_does_not_use_the_kernels_of_the_first_one(site: Site) -> None:
+    first = keys(site)
+    image = site.pods()[0]["spec"]["containers"][0]["image"]
+    for node in NODES:
+        site.lab("exec", node, "--", "k3s", "ctr", "images", "tag", image, OTHER)
+    site.play("serve", sglang_image=OTHER, **with_env(SECOND="1"))
+    assert f"Compiling kernels for {FIRST_STEP} s" in site.kubectl("logs", f"{site.group}-0-0", "-c", "sglang")
+    assert len(keys(site)) == 2
+    assert first < keys(site)

@@ -29,10 +29,13 @@ def cache_env() -> dict[str, str]:
     return {variable: f"{CACHE}/{name}" for variable, name in _VARIABLES.items()}
 
 
-def cache_key(plan: Plan, arch: str) -> str:
+def cache_key(plan: Plan, arch: str, digest: str) -> str:
     """Return the name of a group's directory: compiled kernels fit only one image, release and architecture.
 
-    A server that runs as an ordinary user cannot write files of root, so it gets a directory of its own.
+    ``digest`` is what the nodes report for the image. The name of an imported image has none, and its tag may stand for
+    another image tomorrow. A server that runs as an ordinary user cannot write files of root, so it gets a directory of
+    its own.
     """
-    material = f"{plan.image} {plan.sglang_version} {arch} {plan.rdma_mode == 'restricted'}"
+    image = plan.image if "@" in plan.image else f"{plan.image} {digest}"
+    material = f"{image} {plan.sglang_version} {arch} {plan.rdma_mode == 'restricted'}"
     return f"{plan.sglang_version}-{arch or 'any'}-{hashlib.sha256(material.encode()).hexdigest()[:12]}"

@@ -29,6 +29,10 @@ from pathlib import Path
 # Memory that becomes free at this rate is still being given back.
 LOOK_EVERY = 2
 GROWS_GIB = 0.25
+# The driver gives a killed server's memory back in parts, with pauses. A node with this share of the planned memory has
+# no such part left; on any other one, memory that did not grow for these seconds is all that will come.
+WHOLE = 0.95
+PAUSE = 30
 SAY_EVERY = 20
 # Seconds in which the unit of node_tuning_drop_caches, which looks every second, has emptied a full page cache.
 CACHES_DROPPED = 10
@@ -100,10 +104,12 @@ def wait_for_caches(meminfo: Path, buddyinfo: Path) -> str:
 def wait_for_memory(weights: float, fraction: float, total: float, timeout: float, meminfo: Path) -> str:
     """Return the figures when the weights fit and no more memory becomes free, or after the timeout.
 
+    Memory below the planned size that stopped growing may grow again, so the start waits a while longer for it.
+
     Raise MemoryError if the weights do not fit then. Sizes are in GiB: ``total`` is what the plan's estimate takes as
     available, ``fraction`` SGLang's share of it.
     """
-    started = said = time.monotonic()
+    started = said = grew = time.monotonic()
     before = 0.0
     while True:
         now = available(meminfo)
@@ -113,7 +119,10 @@ def wait_for_memory(weights: float, fraction: float, total: float, timeout: floa
             f" {left:.1f} GiB for caches, and the plan expects {total * fraction - weights:.1f}"
         )
         over = time.monotonic() - started >= timeout
-        if left > 0 and (over or now - before < GROWS_GIB):
+        if now - before >= GROWS_GIB:
+            grew = time.monotonic()
+        settled = before > 0 and now - before < GROWS_GIB and now >= total * WHOLE
+        if left > 0 and (over or settled or time.monotonic() - grew >= PAUSE):
             return text
         if over:
             raise MemoryError(text)

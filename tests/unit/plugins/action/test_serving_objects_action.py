@@ -24,7 +24,7 @@ PATCHED = {"patches": (Patch("sm121-jit-arch", "x", needed=True), Patch("sm121-a
 def rendered(of_profile: dict[str, Any] | None = None, **options: Any) -> dict[tuple[str, str], dict[str, Any]]:
     """Return the objects by kind and name, for options of the role."""
     values = role_values("sglang", plan=plan(of_profile).as_dict(), **options)
-    result = ActionModule.act(None, {"arch": "arm64", "image": ""} | values, {})
+    result = ActionModule.act(None, {"arch": "arm64", "digest": "", "image": ""} | values, {})
     assert result["changed"] is False
     return {(item["kind"], item["metadata"]["name"]): item for item in result["objects"]}
 

@@ -49,13 +49,16 @@ def test_the_oldest_goes_first_and_foreign_directories_stay(capsys: Capture, roo
     assert run(capsys, root, 0.0015)[1]["removed"] == [OLDER]
     assert run(capsys, root, 0)[1]["removed"] == [OLD]
     assert {path.name for path in root.iterdir()} == {OWN, "models"}
+    assert "all is in use" not in run(capsys, root, 1)[1]["msg"]
 
 
 def test_a_directory_that_a_pod_uses_stays(capsys: Capture, root: Path, tmp_path: Path) -> None:
     (tmp_path / "proc" / "7").mkdir(parents=True)
     line = f"1 2 259:2 /var/lib/{OLDER} /opt/gb10-cache rw - ext4 /dev/nvme0n1p2 rw\n"
     (tmp_path / "proc" / "7" / "mountinfo").write_text(line)
-    assert run(capsys, root, 0)[1]["removed"] == [OLD]
+    result = run(capsys, root, 0.0001)[1]
+    assert result["removed"] == [OLD]
+    assert result["msg"].endswith("more than limit_gb = 0.0001: all is in use.")
 
 
 def test_a_link_is_not_followed(capsys: Capture, root: Path) -> None:

@@ -104,10 +104,10 @@ def memory(started: Any, monkeypatch: pytest.MonkeyPatch, *gib: float, timeout: 
 def test_a_node_with_stable_memory_starts_after_the_second_reading(
     started: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    text, readings = memory(started, monkeypatch, 110.0)
+    text, readings = memory(started, monkeypatch, 115.0)
     assert readings == 2
     assert text == (
-        "memory: 110.0 GiB are available; 0.80 of that without 14.6 GiB of weights leave 73.4 GiB for caches, and the"
+        "memory: 115.0 GiB are available; 0.80 of that without 14.6 GiB of weights leave 77.4 GiB for caches, and the"
         " plan expects 80.6"
     )
 
@@ -115,10 +115,26 @@ def test_a_node_with_stable_memory_starts_after_the_second_reading(
 def test_memory_that_an_earlier_server_still_holds_is_awaited(
     started: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    text, readings = memory(started, monkeypatch, *[float(gib) for gib in range(10, 110, 5)], 110.0)
-    assert text.startswith("memory: 110.0 GiB")
-    assert readings == 22
+    text, readings = memory(started, monkeypatch, *[float(gib) for gib in range(10, 115, 5)], 115.0)
+    assert text.startswith("memory: 115.0 GiB")
+    assert readings == 23
     assert capsys.readouterr().out.count("waiting for more") == 2
+
+
+def test_a_pause_while_an_earlier_server_gives_its_memory_back_does_not_end_the_wait(
+    started: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text, _readings = memory(started, monkeypatch, 88.0, 88.0, 88.0, 118.0)
+    assert text.startswith("memory: 118.0 GiB")
+
+
+def test_a_node_that_never_has_the_planned_memory_starts_when_nothing_has_grown_for_a_while(
+    started: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun = started.time.monotonic()
+    text, _readings = memory(started, monkeypatch, 88.0, timeout=300)
+    assert text.startswith("memory: 88.0 GiB")
+    assert started.time.monotonic() - begun == started.PAUSE
 
 
 def test_weights_that_do_not_fit_are_refused_after_the_timeout(started: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,7 +27,7 @@ def rendered(nodes: int = 2, with_fallback: bool = True, **options: Any) -> Obje
         own = settings(models_dir="")
         fact["fallback"] = plan_fallback(fabric(), fewer, profile(), own, 600, 300)[0].as_dict()
     values = role_values("sglang", plan=fact, **options)
-    made = ActionModule.act(None, {"arch": "arm64", "image": ""} | values, {})
+    made = ActionModule.act(None, {"arch": "arm64", "digest": "", "image": ""} | values, {})
     return {(item["kind"], item["metadata"]["name"]): item for item in made["objects"]}
 
 
