@@ -75,6 +75,11 @@ def _sound(report: Report, expect: Expectation) -> list[str]:
         return []
     if verdict.evidence == "channels" and verdict.verdict != "intra":
         failures += _sound_channels(report)
+    elif not any(p.pid and p.has_finished for p in report.processes):
+        failures.append(
+            "no process with a name (host:pid) is seen to finish the set-up of a communicator, so these lines may be "
+            "quoted; read the log from the start of the server"
+        )
     started = begun(report.processes)
     unfinished = sum(not comm.finished for comm in started) + sum(p.abandoned for p in report.processes)
     if unfinished:
@@ -92,7 +97,9 @@ def _sound(report: Report, expect: Expectation) -> list[str]:
     broken = {h for h in report.troubles if BY_ID[h].kind != "failure"} - {"gid_changed"}
     if broken:
         failures.append(f"the transport failed later ({', '.join(sorted(broken))})")
-    if verdict.transport_class == "rdma" and any(
+    if verdict.verdict == "intra" and any(process.torn for process in report.others):
+        failures.append("a torn channel line may hide a network; read the log again")
+    if verdict.transport_class not in ("tcp", "mixed", "intra") and any(
         _may_hide_tcp(name) for p in (*report.processes, *report.others) for name in p.torn
     ):
         failures.append("a torn channel line may hide TCP; read the log again")

@@ -70,8 +70,12 @@ class Communicator:
 
     @property
     def finished(self) -> bool:
-        """Tell whether the communicator finished its set-up."""
-        return self.complete or self.connected
+        """Tell whether the communicator finished its set-up.
+
+        Old releases print no COMPLETE, and no START either. "Connected all rings" may name no communicator, so it does
+        not finish one that was begun.
+        """
+        return self.complete or (self.connected and not self.started)
 
     def as_dict(self) -> dict[str, Any]:
         """Return the communicator as plain data."""

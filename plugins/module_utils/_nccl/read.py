@@ -45,6 +45,8 @@ NOTHING = Reading()
 def read_via(text: str) -> Via:
     """Read the text after ``via``."""
     if found := says.NET.match(text):
+        # If two lines ran into each other, the worse of them counts.
+        found = says.TCP_NAME.search(text, found.end()) or found
         rccl = says.RCCL_COMM.search(text) if " comm " in text else None
         return Via(found[1], found[2], "/GDRDMA" in text, rccl[1] if rccl else "")
     if found := says.INTRA.match(text):

@@ -83,7 +83,9 @@ def candidate_lines(read: Callable[[int], bytes], size: int = CHUNK) -> Iterator
             # Copy only the line that spans two chunks.
             seam = rest + chunk[:start]
             if not start:
-                cut = rest.rfind(b"\\n") if b"\\n" in rest else len(rest)
+                cut = rest.rfind(b"\\n")
+                # What stays must get shorter, or the line would be copied again for every chunk.
+                cut = cut if cut > len(rest) // 2 else len(rest)
                 seam, chunk = rest[:cut], rest[cut:] + chunk
             if lines := _hits(seam, 0, len(seam)):
                 yield lines

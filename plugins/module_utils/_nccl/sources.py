@@ -46,13 +46,15 @@ def unpacked(stream: BinaryIO) -> BinaryIO:
     magic = stream.peek(6)[:6]  # type: ignore[attr-defined]
     for start, open_packed in _PACKED:
         if magic.startswith(start):
-            return cast(BinaryIO, open_packed(stream))
+            return unpacked(cast(BinaryIO, open_packed(stream)))
     if magic.startswith(_ZSTD):
         raise OSError("it is compressed with zstd, which Python before 3.14 can't read. Unpack it: zstd -dc FILE > LOG")
     if magic.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return cast(BinaryIO, codecs.EncodedFile(stream, "utf-8", "utf-16"))
-    if magic[1:4:2] == b"\0\0":
-        return cast(BinaryIO, codecs.EncodedFile(stream, "utf-8", "utf-16-le"))
+    # A log that was cut off while it was open (copytruncate) begins with zeros only.
+    for first, name in ((0, "utf-16-le"), (1, "utf-16-be")):
+        if magic[1 - first : 4 : 2] == b"\0\0" and magic[first]:
+            return cast(BinaryIO, codecs.EncodedFile(stream, "utf-8", name))
     if magic.startswith(codecs.BOM_UTF8):
         # Otherwise the mark would become a part of the first host's name.
         stream.read(len(codecs.BOM_UTF8))

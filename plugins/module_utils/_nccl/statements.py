@@ -19,6 +19,8 @@ CHANNEL = re.compile(
 NET = re.compile(r"NET/([A-Za-z][^/:\n\"\\]{0,40})/(\d{1,4})")
 COLLNET = re.compile(r"via COLLNET/([A-Za-z][^/:\n\"\\]{0,40})/\d")
 TCP_FRAGMENT = re.compile(rf"via NET/({'|'.join(SOCKETS)})/(\d{{1,4}})")
+# Without its start, and anywhere: in the end of a torn line, or in a line that ran into another one.
+TCP_NAME = re.compile(rf"NET/({'|'.join(SOCKETS)})/(\d{{1,4}})")
 TORN = re.compile(
     r"(?:via )NET/([A-Za-z]?[^/\s]*)$|via(?: N(?:E(?:T)?)?)?$|(?:\[send\]|\[receive\])(?: v(?:i)?)?$|"
     r"Channel \d[^>]*->[^v]*$"

@@ -242,16 +242,20 @@ def make_report(log: NcclLog, source: str) -> Report:
 
 def absent_ranks(processes: Iterable[Process]) -> list[str]:
     """Return the missing ranks of jobs on several hosts; the log of one host need not contain other hosts' ranks."""
-    groups: dict[tuple[str, int], tuple[set[str], set[int]]] = {}
+    groups: dict[tuple[str, int], dict[str, set[int]]] = {}
+    # Nodes of the same name (docker --hostname), or without one, have more ranks than one node has.
+    shared: set[tuple[str, int]] = set()
     for process in processes:
-        if (main := process.main) and process.host:
-            hosts, ranks = groups.setdefault((main.shared_id, main.nranks), (set(), set()))
-            hosts.add(process.host)
+        if main := process.main:
+            job = (main.shared_id, main.nranks)
+            ranks = groups.setdefault(job, {}).setdefault(process.host, set())
             ranks |= {c.rank for c in process.communicators.values() if c.nranks == main.nranks}
+            if 0 < main.local_ranks < len(ranks):
+                shared.add(job)
     return [
-        f"{len(ranks)} of {nranks} ranks of a communicator were seen"
-        for (_shared_id, nranks), (hosts, ranks) in groups.items()
-        if len(hosts) > 1 and len(ranks) < nranks
+        f"{seen} of {job[1]} ranks of a communicator were seen"
+        for job, hosts in groups.items()
+        if (seen := len(set().union(*hosts.values()))) < job[1] and (len(hosts.keys() - {""}) > 1 or job in shared)
     ]
 
 

@@ -39,6 +39,8 @@ SECURITY: dict[RdmaMode, dict[str, Any]] = {
 }
 
 _READY_SINCE = "0.5.20"
+# 18 MB/s: slower than a hard disk or a link of 1 Gb/s, so a load that goes on is not ended.
+LOAD_SECONDS_PER_GIB = 60
 
 
 @dataclass(frozen=True)
@@ -80,12 +82,13 @@ def networks_annotation(entry: RankPlan) -> str:
 def probes(entry: RankPlan, plan: Plan, options: PodOptions) -> dict[str, Any]:
     """Return startup and readiness probe of a rank; there is no liveness probe, the group supervisor acts instead.
 
-    A healthy head's /health takes 1.00 s and a stuck one answers 503 after 20.0 s (measured with SGLang 0.5.20), so
-    a probe must wait longer than that to hear the answer. A worker's /health is a dummy that starts when its
-    scheduler is up: it shows a successful start but no later failure.
+    A rank that loads more may take longer to start. A healthy head's /health takes 1.00 s and a stuck one answers 503
+    after 20.0 s (measured with SGLang 0.5.20), so a probe must wait longer than that to hear the answer. A worker's
+    /health is a dummy that starts when its scheduler is up: it shows a successful start but no later failure.
     """
     health = {"httpGet": {"path": "/health", "port": "http"}, "timeoutSeconds": 25, "periodSeconds": 10}
-    startup = health | {"failureThreshold": max(1, options.startup_timeout // 10)}
+    load = plan.load.weights * LOAD_SECONDS_PER_GIB if plan.load else 0
+    startup = health | {"failureThreshold": max(1, int(options.startup_timeout + load) // 10)}
     if entry.role == "worker":
         return {"startupProbe": startup, "readinessProbe": health | {"failureThreshold": 3}}
     kind = options.readiness

@@ -45,7 +45,7 @@ def test_an_expectation_that_the_log_does_not_meet_is_named(
 def test_an_expectation_that_the_log_meets_passes() -> None:
     both = log(DONE, *BOTH)
     assert judge(both, "x", Expectation(min_devices=2, balance=1.0, gdr=False, networks=("IB",))).satisfied
-    assert judge(log("Using network IB"), "x", Expectation(evidence="selection")).satisfied
+    assert judge(log("Using network IB", DONE), "x", Expectation(evidence="selection")).satisfied
     assert judge(log(), "x", Expectation(allow_unknown=True)).satisfied
 
 

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -120,6 +121,12 @@ def test_no_probe_kills_a_long_load_and_none_gives_up_before_the_server_answers(
         assert startup["failureThreshold"] * startup["periodSeconds"] == 1800
         # a stuck head answers 503 after 20 s
         assert startup["timeoutSeconds"] > 20
+
+
+def test_a_rank_that_loads_more_may_take_longer_to_start() -> None:
+    large = replace(sample_plan(), load=Load(weights=59.4, fraction=0.8, total=119.0))
+    startup = pods.probes(large.ranks[0], large, pods.PodOptions(startup_timeout=1800))["startupProbe"]
+    assert startup["failureThreshold"] * startup["periodSeconds"] == 1800 + 3560
 
 
 DIRECTORIES = pods.PodOptions(cache_dir="/srv/cache")

@@ -1,0 +1,129 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Test logs in which something is missing that a pass needs: a communicator's end, a rank, the start of a line."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import io
+import time
+import tracemalloc
+from contextlib import nullcontext
+from itertools import islice
+from pathlib import Path
+
+import pytest
+from ansible_collections.gb10.cluster.plugins.module_utils._nccl.expectation import Expectation
+from ansible_collections.gb10.cluster.plugins.module_utils._nccl.log import NcclLog
+from ansible_collections.gb10.cluster.plugins.module_utils._nccl.sources import judge_sources, open_log
+from test_nccl_soundness import DONE, INTRA, P2P, SOUND, channel, init, judge, nodes, said
+
+CONNECTED = "Connected all rings, use ring PXN 0 GDR 0"
+HUNG = said(init("START", "0x2", shared="0x8"))
+
+
+@pytest.mark.parametrize("line", [CONNECTED, CONNECTED.replace("rings", "trees")])
+@pytest.mark.parametrize("one_start", [False, True])
+def test_a_line_that_names_no_communicator_does_not_finish_one_that_was_begun(line: str, one_start: bool) -> None:
+    text = SOUND + HUNG + said(line)
+    report, _log = judge_sources({"pod": [nullcontext(io.BytesIO(text.encode()).read)]}, Expectation(), {}, one_start)
+    assert not report["satisfied"]
+    assert "1 of 2 communicators never finished their set-up" in report["msg"]
+
+
+def test_a_release_that_prints_neither_start_nor_complete_finishes_with_connected() -> None:
+    old = said("comm 0x1 rank 0 nRanks 2 nNodes 2 localRanks 1 localRank 0 MNNVL 0", channel(), CONNECTED)
+    assert judge(old).satisfied
+
+
+@pytest.mark.parametrize("host", ["worker", ""])
+def test_a_missing_rank_is_found_also_if_all_nodes_have_the_same_name(host: str) -> None:
+    ranks = [
+        said(
+            init("START", rank=rank, nranks=3),
+            nodes(3, rank=rank, nranks=3),
+            init("COMPLETE", rank=rank, nranks=3),
+            channel(),
+            host=host,
+            pid=rank + 1,
+        )
+        for rank in range(3)
+    ]
+    assert judge("".join(ranks)).satisfied
+    assert judge("".join(ranks[:2])).failures == ["2 of 3 ranks of a communicator were seen"]
+    # The log of one node need not contain the ranks of the others.
+    assert judge(ranks[0]).satisfied
+
+
+@pytest.mark.parametrize(
+    ("evidence", "line"),
+    [("selection", "Using network IB"), ("banner", "NET/IB : Using [0]mlx5_0:1/RoCE [RO]; OOB e:1")],
+)
+def test_a_promise_without_a_finished_communicator_proves_nothing(evidence: str, line: str) -> None:
+    expect = Expectation(evidence=evidence)  # type: ignore[arg-type]
+    assert not judge(said(line), expect).satisfied
+    assert not judge(f"user said: NCCL INFO {line}\n", expect).satisfied
+    assert judge(said(line, *DONE), expect).satisfied
+
+
+INSIDE = said(init("START"), nodes(1), init("COMPLETE"), P2P)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [INSIDE + "via NET/So\n", said(P2P), f"NCCL INFO {P2P}\n", INSIDE + HUNG],
+    ids=["a torn line without a prefix", "no communicator", "no process", "an unfinished communicator"],
+)
+def test_paths_inside_a_node_need_a_sound_log_too(text: str) -> None:
+    assert judge(INSIDE, INTRA).satisfied
+    assert not judge(text, INTRA).satisfied
+
+
+@pytest.mark.parametrize("network", ["UCX", "AWS Libfabric"])
+def test_a_torn_line_takes_the_pass_of_any_network_away(network: str) -> None:
+    sound = said(*DONE, channel(network))
+    expect = Expectation(networks=(network,))
+    assert judge(sound, expect).satisfied
+    assert "a torn channel line may hide TCP" in judge(sound + said(f"{channel()[:-4]}So", pid=2), expect).msg
+
+
+def test_a_tcp_line_that_ran_into_another_one_counts() -> None:
+    joined = said(*DONE, f"{channel()}Channel 01/0 : 1[0] -> 0[0] via NET/Socket/0")
+    assert judge(joined).verdict.transport_class in ("tcp", "mixed")
+    assert judge(SOUND + joined).verdict.transport_class == "mixed"
+
+
+def test_a_long_line_with_an_early_line_end_costs_what_it_is_long() -> None:
+    def piece(size: int) -> bytes:
+        return b"x" * size
+
+    def run(pieces: int) -> tuple[float, int]:
+        stream = iter([b"NCCL INFO \\n", *islice(iter(lambda: piece(1 << 18), b""), pieces)])
+        tracemalloc.start()
+        begun = time.process_time()
+        NcclLog().read(lambda _size: next(stream, b""))
+        used, peak = time.process_time() - begun, tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        return used, peak
+
+    _short, small = run(16)
+    _long, large = run(128)
+    assert large < 2 * small
+
+
+@pytest.mark.parametrize("coding", ["utf-16", "utf-16-le", "utf-16-be"])
+@pytest.mark.parametrize("pack", [bytes, gzip.compress, lambda data: gzip.compress(bz2.compress(data))])
+def test_a_log_is_read_in_every_coding_and_packed_twice(tmp_path: Path, coding: str, pack: object) -> None:
+    path = tmp_path / "log"
+    path.write_bytes(pack(SOUND.encode(coding)))  # type: ignore[operator]
+    with open_log(path) as stream:
+        assert NcclLog().read(stream.read).processes[0].channels == {"IB": {"0": 1}}
+
+
+def test_a_log_that_was_cut_off_while_it_was_open_is_not_taken_for_another_coding(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    path.write_bytes(bytes(4096) + b"\n" + SOUND.encode())
+    with open_log(path) as stream:
+        assert NcclLog().read(stream.read).processes[0].channels == {"IB": {"0": 1}}
