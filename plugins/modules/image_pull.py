@@ -10,8 +10,9 @@ module: image_pull
 short_description: Pull an image on nodes of a cluster, and pin its digest on first use
 version_added: 0.1.0
 description:
-  - Makes every node pull the image, all nodes at once, before a workload with a time limit uses it. A short pod per
-    node pulls it, so the registries and credentials of the nodes apply. Nodes that report the image already get no pod.
+  - Makes every node pull the image, before a workload with a time limit uses it. All nodes pull at once, unless
+    O(one_first) is set. A short pod per node pulls it, so the registries and credentials of the nodes apply. Nodes that
+    report the image already get no pod.
   - Shows at least every 30 seconds what each node waits for.
   - An image name without a digest is pinned on first use. The digest that the first node has is recorded in the
     ConfigMap C(gb10-images) of O(namespace). It is required of all other nodes and of every later run.
@@ -57,6 +58,14 @@ options:
     type: str
     choices: [Always, IfNotPresent, Never]
     default: IfNotPresent
+  one_first:
+    description:
+      - If no node of the cluster has the image, pull it on the first node, and on the others once that node has it.
+      - For nodes that fetch images from each other, for example with K3s's embedded registry mirror. If they all start
+        at once, none can offer the image to the others, so each may download it from the registry.
+      - If the kubeconfig may not list nodes, a node counts as one that has the image only after its pod has started.
+    type: bool
+    default: false
   command:
     description: A command of the image that ends at once.
     type: list
@@ -99,6 +108,7 @@ msg:
 """
 
 import json
+from collections.abc import Container
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
@@ -128,9 +138,11 @@ class Pull:
         self.pinned = images.digest_in(self.image) or recorded
         self.name = images.reference(self.image, self.pinned)
         nodes = {images.host_of(node): node for node in self._known_nodes()}
+        self._offered = any(self._wanted(images.held(node, self.image, self.pinned)) for node in nodes.values())
         self.absent = [host for host in options["nodes"] if host not in nodes]
         self.nodes = {host: nodes[host] for host in options["nodes"] or sorted(nodes) if host in nodes}
         self.found: dict[str, str] = {}
+        self.later: list[str] = []
 
     def _known_nodes(self) -> list[dict[str, Any]]:
         """Return the nodes; only their names if the cluster may not be asked and the options name them."""
@@ -144,21 +156,41 @@ class Pull:
         found = self._cluster.pods(self._namespace, images.selector(self.name))
         return {pod["spec"]["nodeSelector"][images.HOSTNAME]: pod for pod in found}
 
+    def _wanted(self, digest: str) -> bool:
+        """Return whether a node with this digest has the image that the others need."""
+        return bool(digest) and digest == (self.pinned or digest)
+
     def look(self) -> bool:
         """Return whether all nodes have the image; a node without it gets a pod that pulls it."""
         pods = self.pods()
         for host, node in self.nodes.items():
             if digest := images.held(node, self.image, self.pinned) or images.pulled(pods.get(host, {})):
                 self.found[host] = digest
-            elif host not in pods:
+        missing = [host for host in self.nodes if host not in self.found]
+        self.later = self._later(missing, pods)
+        for host in missing:
+            if host not in pods and host not in self.later:
                 words = (self._options[key] for key in ("pull_policy", "command", "host_network"))
                 self._cluster.create_pod(self._namespace, images.pull_pod(self.name, host, *words))
-        return len(self.found) == len(self.nodes)
+        return not missing
+
+    def _later(self, missing: list[str], pods: Container[str]) -> list[str]:
+        """Return the nodes that get no pod until another node has the image."""
+        if not self._options["one_first"] or self._offered or any(map(self._wanted, self.found.values())):
+            return []
+        # An interrupted run may have left a pod on any node.
+        pulling = [host for host in missing if host in pods] or missing[:1]
+        return [host for host in missing if host not in pulling]
 
     def waiting(self) -> list[str]:
         """Return what each node without the image waits for."""
         pods, events = self.pods(), self._cluster.events(self._namespace)
-        return [f"  {pod_line(pod, events)}" for host, pod in pods.items() if host not in self.found]
+        lines = [f"  {pod_line(pod, events)}" for host, pod in pods.items() if host not in self.found]
+        if self.later:
+            first = [host for host in self.nodes if host not in (*self.found, *self.later)]
+            verb = "waits" if len(self.later) == 1 else "wait"
+            lines.append(f"  {_series(self.later, 'and')} {verb} until {_series(first, 'or')} has the image")
+        return lines
 
     def warnings(self) -> list[str]:
         """Return the newest Warning events of the pods that pull."""
@@ -201,6 +233,11 @@ class Pull:
         return True
 
 
+def _series(names: list[str], word: str) -> str:
+    """Return names as a sentence lists them: ``spark2, spark3 and spark4``."""
+    return f" {word} ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
+
+
 def main() -> None:
     module = AnsibleModule(
         argument_spec={
@@ -210,6 +247,7 @@ def main() -> None:
             "image": {"type": "str", "required": True},
             "nodes": {"type": "list", "elements": "str", "default": []},
             "pull_policy": {"type": "str", "choices": ["Always", "IfNotPresent", "Never"], "default": "IfNotPresent"},
+            "one_first": {"type": "bool", "default": False},
             "command": {"type": "list", "elements": "str", "default": ["true"]},
             "timeout": {"type": "int", "default": 14400},
             "progress": PROGRESS_SPEC,

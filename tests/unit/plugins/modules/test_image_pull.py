@@ -19,8 +19,10 @@ OLD, NEW = "sha256:0ld", "sha256:4e3"
 
 
 class Cluster:
-    """Two nodes. ``registry`` has the image id that a pod gets on each node, or None during the pull."""
+    """Nodes, at first two. ``registry`` has the image id that a pod gets on each node, or None during the pull."""
 
+    hosts: list[str]
+    created: list[str]
     registry: dict[str, str | None]
     held: dict[str, list[str]]
     record: dict[str, str]
@@ -35,7 +37,7 @@ class Cluster:
     def nodes(self) -> list[Json]:
         if self.secret:
             raise image_pull.ClusterError("can't list the nodes (403: Forbidden)", 403)
-        names = {host: self.held.get(host, []) for host in ("spark1", "spark2")}
+        names = {host: self.held.get(host, []) for host in self.hosts}
         return [{"metadata": {"name": host}, "status": {"images": [{"names": held}]}} for host, held in names.items()]
 
     def config_map(self, _namespace: str, _name: str) -> dict[str, str]:
@@ -58,6 +60,7 @@ class Cluster:
 
     def create_pod(self, _namespace: str, pod: Json) -> None:
         self.made[pod["metadata"]["name"]] = pod
+        self.created.append(pod["spec"]["nodeSelector"]["kubernetes.io/hostname"])
 
     def delete_pod(self, _namespace: str, name: str) -> None:
         self.deleted.append(name)
@@ -81,7 +84,8 @@ class Cluster:
 @pytest.fixture(autouse=True)
 def simulated(monkeypatch: pytest.MonkeyPatch, simulated_clock: None) -> None:
     monkeypatch.setattr(image_pull, "Cluster", Cluster)
-    fresh: dict[str, Any] = {"secret": False, "held": {}, "record": {}, "made": {}, "deleted": []}
+    fresh: dict[str, Any] = {"secret": False, "held": {}, "record": {}, "made": {}, "deleted": [], "created": []}
+    fresh["hosts"] = ["spark1", "spark2"]
     for name, value in fresh.items():
         monkeypatch.setattr(Cluster, name, value, raising=False)
     pulled = dict.fromkeys(("spark1", "spark2"), f"{REPO}@{OLD}")
@@ -188,3 +192,88 @@ def test_named_nodes_need_no_right_to_list_them(capsys: Capture) -> None:
     assert (status, result["image"]) == (0, f"{TAG}@{OLD}")
     status, result = pull(capsys)
     assert (status, "403: Forbidden" in result["msg"]) == (1, True)
+
+
+@pytest.fixture
+def four(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Four nodes that pull for longer than a slice."""
+    hosts = ["spark1", "spark2", "spark3", "spark4"]
+    monkeypatch.setattr(Cluster, "hosts", hosts)
+    monkeypatch.setattr(Cluster, "registry", dict.fromkeys(hosts))
+    return hosts
+
+
+def test_by_default_all_nodes_pull_at_once(capsys: Capture, four: list[str]) -> None:
+    result = pull(capsys)[1]
+    assert Cluster.created == four
+    assert "until" not in result["msg"]
+
+
+def test_with_one_first_the_others_pull_once_the_first_node_has_the_image(capsys: Capture, four: list[str]) -> None:
+    for _slice in range(2):
+        status, result = pull(capsys, one_first=True)
+        assert (status, result["done"], Cluster.created) == (0, False, ["spark1"])
+        assert result["msg"].splitlines()[0] == f"{TAG} is on 0 of 4 nodes after 20 s"
+        assert result["msg"].splitlines()[-1] == "  spark2, spark3 and spark4 wait until spark1 has the image"
+    Cluster.registry["spark1"] = f"{REPO}@{OLD}"
+    status, result = pull(capsys, one_first=True)
+    assert (status, result["done"], Cluster.created) == (0, False, four)
+    assert "until" not in result["msg"]
+    Cluster.registry.update(dict.fromkeys(four, f"{REPO}@{OLD}"))
+    status, result = pull(capsys, one_first=True)
+    assert (status, result["done"], Cluster.created, Cluster.made) == (0, True, four, {})
+
+
+def test_the_first_of_the_named_nodes_pulls_first(capsys: Capture, four: list[str]) -> None:
+    result = pull(capsys, one_first=True, nodes=["spark3", "spark2"])[1]
+    assert Cluster.created == ["spark3"]
+    assert result["msg"].splitlines()[-1] == "  spark2 waits until spark3 has the image"
+
+
+@pytest.mark.parametrize("named", [["spark1", "spark2", "spark3"], ["spark1", "spark2"]])
+def test_no_node_waits_if_any_node_of_the_cluster_has_the_image(
+    capsys: Capture, four: list[str], named: list[str]
+) -> None:
+    Cluster.held["spark3"] = [f"{REPO}@{OLD}", TAG]
+    pull(capsys, one_first=True, nodes=named)
+    assert Cluster.created == ["spark1", "spark2"]
+
+
+def test_a_node_with_another_digest_than_the_recorded_one_cannot_give_it(capsys: Capture, four: list[str]) -> None:
+    Cluster.record["docker.io_lmsysorg_sglang_v0.5.14"] = OLD
+    Cluster.held["spark1"] = [f"{REPO}@{NEW}", TAG]
+    result = pull(capsys, one_first=True)[1]
+    assert Cluster.created == ["spark2"]
+    assert "spark3 and spark4 wait until spark2 has the image" in result["msg"]
+
+
+def test_the_pods_of_an_interrupted_run_pull_first(capsys: Capture, four: list[str]) -> None:
+    pull(capsys, nodes=["spark2", "spark4"])
+    result = pull(capsys, one_first=True)[1]
+    assert Cluster.created == ["spark2", "spark4"]
+    assert "spark1 and spark3 wait until spark2 or spark4 has the image" in result["msg"]
+
+
+def test_without_the_right_to_list_nodes_the_pod_of_the_first_tells_that_it_has_the_image(
+    capsys: Capture, four: list[str]
+) -> None:
+    Cluster.secret = True
+    pull(capsys, one_first=True, nodes=four)
+    assert Cluster.created == ["spark1"]
+    Cluster.registry["spark1"] = f"{REPO}@{OLD}"
+    pull(capsys, one_first=True, nodes=four)
+    assert Cluster.created == four
+
+
+def test_a_first_node_that_cannot_pull_ends_the_wait_with_its_reason(capsys: Capture, four: list[str]) -> None:
+    status, result = pull(capsys, one_first=True, timeout=10)
+    assert (status, Cluster.created, Cluster.made) == (1, ["spark1"], {})
+    assert f"{TAG} is on 0 of 4 nodes after 10 s" in result["msg"]
+    assert result["msg"].count("manifest unknown") == 1
+    assert "spark2, spark3 and spark4 wait until spark1 has the image" in result["msg"]
+    assert "reaches the registry" in result["msg"]
+
+
+def test_check_mode_with_one_first_pulls_nothing(capsys: Capture, four: list[str]) -> None:
+    status, result = pull(capsys, one_first=True, check=True)
+    assert (status, result["changed"], result["image"], Cluster.created) == (0, False, TAG, [])
