@@ -31,7 +31,7 @@ SERVED = {
     **LIMITS,
     "serving_plan_overrides": {"topology": {"nodes": 2, "tp": 2}, "server_args": {"watchdog_timeout": 600}},
 }
-CACHE = "/srv/models/.jit-cache"
+CACHE = "/var/lib/gb10-jit-cache"
 OTHER = "localhost/gb10/another-sglang:lab"
 
 
@@ -52,7 +52,7 @@ def site(make_lab: Callable[..., LabCommand]) -> Site:
 
 def test_a_first_step_restarts_nothing_and_the_wait_for_it_is_not_silent(site: Site) -> None:
     for node in NODES:
-        site.lab.shell(node, f"rm -rf {CACHE} /var/lib/gb10-jit-cache")
+        site.lab.shell(node, f"rm -rf {CACHE}")
     said = site.play("serve", **SERVED)
     shown = [float(seconds) for seconds in re.findall(r"waiting for the group for (\d+) s", said)]
     assert shown
