@@ -63,6 +63,10 @@ def test_the_bundle_of_a_broken_group_has_the_cause_and_no_secret(site: Site) ->
     keys = site.kubectl("config", "view", "--raw", "-o", "jsonpath={.users[*].user.client-key-data}").split()
     for secret in (token, API_KEY, HF_TOKEN, WIFI, *keys):
         assert secret and secret not in whole
+    # The planted files were read: without this, a bundle without them would pass.
+    for name, planted in (("netplan", "99-wifi.yaml"), ("group_logs", "gb10/a/b/c.log")):
+        text = files[f"hosts/spark1/{name}.txt"]
+        assert planted in text and "<removed>" in text.partition(planted)[2][:200]
     assert "NCCL_NET" in files["cluster/pods.txt"] and "Missing" in files["cluster/pods.txt"]
     assert "gb10.cluster/transport" in files["cluster/pods.txt"]
     assert {"plans/fabric.json", "plans/serving.json", "hosts/spark2/netplan.txt"} < set(files)

@@ -16,51 +16,125 @@ REMOVED = "<removed>"
 SHORTEST = 4
 """A known value that is shorter than this would remove ordinary words."""
 
-_NAMES = r"passw(?:or)?d|passphrase|psk|secret|token|api[-_]?key|key-data|private(?:[-_]?key)?|credentials?|cookie"
+# "bypass", "compass" and the like are no passwords.
+_PASS = r"(?<!by)(?<!com)(?<!over)(?<!sur)(?<!tres)pass"
+_WORDY = rf"passw(?:or)?d|passphrase|psk|{_PASS}|pwd|cookie"
+_KEYS = r"api[-_]?key|access[-_]?key|(?:pre)?shared[-_]?key|key-data|private(?:[-_]?key)?"
+_NAMES = rf"{_WORDY}|secret|token|{_KEYS}|credentials?"
 _NAME = rf"[\w.-]*(?:{_NAMES})|(?:\w+_)?auth|(?:[\w.-]*[-_.])?key"
+# A quote that may be escaped, because JSON is in a string of JSON.
+_Q = r"(?:\\{0,3}[\"'])?"
+_QUOTED = r"\\{1,3}\"[^\"\n]*\"|\"(?:[^\"\\\n]|\\.)*+(?:\"|$)|'(?:[^'\\\n]|\\.|'')*+(?:'|$)"
+# The words of an HTTP header; only parameters have quotes.
+_PARAMETER = r"=(?:\"[^\"\n]*\"|[^\s,\"'}\]\\=]*)"
+_WORD = rf"(?:[^\s,\"'}}\]\\=]|{_PARAMETER})+"
+# An end is optional where a long text without it would be read again from each of its lines or words.
 _SHAPES = (
     re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)", re.S),
-    re.compile(r"(?:^[A-Za-z0-9+/=]{16,}\n)+-----END [A-Z ]*PRIVATE KEY-----", re.M),
+    re.compile(r"(?:^[A-Za-z0-9+/=]{16,}\n)++(?P<end>-----END [A-Z ]*PRIVATE KEY-----)?", re.M),
     re.compile(r"LS0tLS1[A-Za-z0-9+/]{20,}={0,2}"),
     re.compile(r"\bK10[0-9a-f]{32,}::\S+"),
-    re.compile(r"\b(?:hf_|gh[opsu]_|glpat-|sk-)[\w-]{8,}"),
-    re.compile(r"\beyJ[\w-]{8,}\.[\w-]+\.[\w-]*"),
+    # "hf_chat_template_name" is an argument of SGLang.
+    re.compile(r"\b(?:hf_(?![a-z]+(?:_[a-z]+)*\b)|gh[oprsu]_|github_pat_|glpat-|nvapi-|sk-|xox[a-z]-)[\w-]{8,}"),
+    re.compile(r"\beyJ[\w-]{8,}+(?P<end>\.[\w-]+\.[\w-]*)?"),
+    re.compile(
+        rf"(?P<name>authorization)(?P<gap>{_Q}\s*[:=]\s*{_Q}"
+        r"(?P<scheme>(?:ApiKey|Basic|Bearer|Digest|Negotiate|Token)[ \t]+)?+)"
+        rf"(?!<removed>){_WORD}(?(scheme)|(?:[ \t]+{_WORD})?)(?:,[ \t]*[\w-]+{_PARAMETER}+)*",
+        re.I,
+    ),
     re.compile(r"(?<=Bearer )[^\s\"',]+|(?<=Basic )[A-Za-z0-9+/=]{8,}", re.I),
-    re.compile(r"(?<=://)[^/\s:@]+:[^/\s@]+(?=@)"),
-    re.compile(rf"(?<=--)(?P<name>[\w-]*(?:{_NAMES}|key))(?P<gap>[\"']?\s*[,=\s]\s*[\"']?)(?!-)[^\s\"',]+", re.I),
+    re.compile(r"(?<=://)[^/\s:@]*:[^/\s@]+(?=@)"),
+    re.compile(r"(?P<name>hooks\.slack\.com/\w+|discord(?:app)?\.com/api/webhooks)(?P<gap>/)[^\s\"'<>,)}\]]+", re.I),
+    # The signature of a signed URL is all that its user needs.
+    re.compile(
+        r"(?P<name>\bX-(?:Amz|Goog)-Signature|(?:[?&]|u0026)(?:signature|sig))"
+        rf"(?P<gap>{_Q}\s*(?:[:=]|%3D)\s*{_Q})[^\s\"'<>&\\,]+",
+        re.I,
+    ),
+    re.compile(rf"(?P<name>(?<![\w-])--[\w-]*(?:{_NAMES}|key))(?P<gap>[\"']?\s*[,=\s]\s*[\"']?)(?!-)[^\s\"',]+", re.I),
 )
-_LINE = re.compile(rf"(?P<head>(?P<indent>\s*)(?:- )?[\"']?(?:{_NAME})[\"']?\s*:)(?P<value>\s.*|)$", re.I)
-_INLINE = re.compile(
-    rf"(?<![\w.-])(?P<head>[\"']?(?:{_NAME})[\"']?\s*[:=]\s*)(?P<value>\"[^\"\n]*\"|'[^'\n]*'|[^\s,}}\]]+)", re.I
-)
-# "#new-token: 12" of SGLang's log is a count.
-_PLAIN = re.compile(r"[\"']?(?:\d{1,7}(?:\.\d+)?|true|false|null|none|~|<removed>)?[\"']?,?", re.I)
+_LINE = re.compile(rf"(?P<head>(?P<indent>\s*(?:- )?)[\"']?(?:{_NAME})[\"']?\s*:)(?P<value>\s.*|)$", re.I)
+# What is within a mapping is found by its own names, unless it is short and has no quotes.
+_MAPPING = r"(?<!=)\{\s*(?:\}|$|[\"'\\]|[\w.-]+\s*:\s)"
+_LIST = r"(?<!=)(?:\{(?![^{}\n]*<removed>)[^{}\"'\n]+\}|\[[^\[\]\n]*\]?)"
+
+
+def _inline(words: str) -> re.Pattern[str]:
+    """Return what finds names with their values within a line; a value after ``words`` and a colon may have spaces."""
+    return re.compile(
+        rf"(?<![\w.-])(?P<head>(?:#(?:\w+ )?)?{_Q}(?:(?P<wordy>{words})|{_NAME}){_Q}\s*[:=]\s*+)"
+        rf"(?P<value>{_QUOTED}|{_LIST}|(?!{_MAPPING})(?:(?(wordy)(?<!=)(?<!= )[^,}}\]]+|(?!))|[^\s,}}\]]+))",
+        re.I,
+    )
+
+
+_INLINE = _inline(rf"[\w.-]*(?:{_WORDY})")
+# YAML in one line: every unquoted value goes up to the next comma or bracket.
+_FLOW = _inline(_NAME)
+# WireGuard of netplan: "keys: {public: …, shared: …}", in one line or in several.
+_SHARED_BELOW = re.compile(r"(?P<indent>\s*(?:- )?)[\"']?keys[\"']?\s*:\s*\{?\s*$")
+_SHARED = re.compile(r"(?P<head>(?:^|[\s{,\-])[\"']?shared[\"']?\s*:\s+)(?P<value>[^\s,}]+)")
+_SHARED_FLOW = re.compile(r"(?<=keys)[\"']?\s*:\s*\{[^{}\n]*")
+
+# Short numbers and these words are settings, counts and results, also "pass: 3 of 4 checks".
+_RESULT = r"\d{1,3}(?:\.\d{1,4})?(?: of \d{1,3}(?: [a-z]+)?)?|true|false|yes|no|ok|null|none|~|<removed>"
+_PLAIN = re.compile(rf"{_Q}(?:{_RESULT})?{_Q},?", re.I)
+_NUMBER = re.compile(r"\d+(?:\.\d+)?")
+# "#new-token: 1234" of SGLang's log is a count.
+_COUNT = re.compile(r"#|(?<![a-z])(?:max|min|num|per|total)[-_]token", re.I)
+# The working directory in the environment and in sudo's log.
+_DIRECTORY = re.compile(r"(?:OLD)?PWD=/")
 
 
 def _shaped(match: re.Match[str]) -> str:
-    named = match.groupdict().get("name")
-    return f"{named}{match['gap']}{REMOVED}" if named else REMOVED
+    parts = match.groupdict()
+    if "end" in parts and not parts["end"]:
+        return match[0]
+    return f"{parts['name']}{parts['gap']}{REMOVED}" if "name" in parts else REMOVED
+
+
+def _harmless(head: str, value: str) -> bool:
+    if re.search("passw|psk|passphrase", head, re.I):
+        return False
+    if _COUNT.search(head) and _NUMBER.fullmatch(value):
+        return True
+    return bool(_PLAIN.fullmatch(value) or _DIRECTORY.match(head + value))
 
 
 def _named(match: re.Match[str]) -> str:
-    plain = _PLAIN.fullmatch(match["value"].strip()) and not re.search("passw|psk|passphrase", match["head"], re.I)
-    return match[0] if plain else f"{match['head']}{'' if match['head'][-1] in ' =' else ' '}{REMOVED}"
+    if _harmless(match["head"], match["value"].strip()):
+        return match[0]
+    return f"{match['head']}{'' if match['head'][-1] in ' =' else ' '}{REMOVED}"
+
+
+def _within(line: str) -> str:
+    """Return a line without the values of the secret names in it."""
+    line = _SHARED_FLOW.sub(lambda match: _SHARED.sub(_named, match[0]), line)
+    return (_FLOW if "{" in line else _INLINE).sub(_named, line)
 
 
 def _lines(text: str) -> Iterable[str]:
     """Yield the lines without the values of secret names, and without the lines that continue such a value."""
     below: int | None = None
+    keys: int | None = None
     for line in text.split("\n"):
         indent = len(line) - len(line.lstrip())
         if below is not None and (indent > below or not line.strip()):
             continue
-        below = None
+        if keys is not None and indent <= keys and line.strip():
+            keys = None
         match = _LINE.match(line)
-        if match and match["value"].strip().rstrip("+-") in ("", "|", ">"):
-            below = len(match["indent"])
-            yield f"{match['head']} {REMOVED}"
-        else:
-            yield _named(match) if match and "{" not in match["value"] else _INLINE.sub(_named, line)
+        if match and not match["value"].lstrip().startswith("{"):
+            opened = match["value"].strip().rstrip("+-") in ("", "|", ">")
+            shown = f"{match['head']} {REMOVED}" if opened else _named(match)
+            below = len(match["indent"]) if REMOVED in shown else None
+            yield shown
+            continue
+        below = None
+        yield _within(line if keys is None else _SHARED.sub(_named, line))
+        if scope := _SHARED_BELOW.match(line):
+            keys = len(scope["indent"])
 
 
 def redact(text: str, known: Collection[str] = ()) -> str:

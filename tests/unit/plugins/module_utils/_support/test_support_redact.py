@@ -6,11 +6,16 @@
 from __future__ import annotations
 
 import base64
+import time
+from pathlib import Path
 
 import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._support.redact import redact
 
 HIDDEN = "hunter2zwei"
+SLOW = ["-", "token: ", 'token: "a ', "token_", "key: {", "keys: {shared: a, ", "#a ", "authorization: a,a=", "&sig"]
+SLOW += ["://:a", "eyJaaaaaaaaa-", "A" * 20 + "\n", "\\", "--token ", " ", "{'token': '"]
+LOGS = Path(__file__).resolve().parents[3] / "fixtures/nccl/real"
 
 
 @pytest.mark.parametrize(
@@ -33,6 +38,39 @@ HIDDEN = "hunter2zwei"
         f"-----BEGIN EC PRIVATE KEY-----\n{HIDDEN}\n-----END EC PRIVATE KEY-----",
         f"-----BEGIN PRIVATE KEY-----\n{HIDDEN} (cut off)",
         f"{HIDDEN}{'A' * 20}\nABCDEFGHABCDEFGH\n-----END PRIVATE KEY-----",
+        f"{{password: correct {HIDDEN} staple}}",
+        f"w: {{access-points: {{Home: {{password: correct {HIDDEN} staple}}}}, mtu: 9000}}",
+        f"{{auth: {{key-management: psk, password: two {HIDDEN} words}}, x: {{mtu: 9000}}}}",
+        f'{{auth: {{password: "a, {HIDDEN} b"}}}}',
+        f"password: ab{{c {HIDDEN}",
+        f"password: correct\n  {HIDDEN} staple\nmtu: 9000",
+        f"the login password: correct {HIDDEN} staple",
+        f'"password": "a\\"{HIDDEN}", "x": 1',
+        f"{{password: 'it''s {HIDDEN}', x: 1}}",
+        f'{{"msg": "{{\\"password\\": \\"{HIDDEN} b\\", \\"x\\": 1}}"}}',
+        f'{{"token": ["a", "{HIDDEN}"]}}',
+        f"pass: {HIDDEN}",
+        f"DB_PASS={HIDDEN}",
+        f"MYSQL_PWD={HIDDEN} pwd={HIDDEN} dbpass={HIDDEN}",
+        f"ansible_become_pass={HIDDEN}",
+        f'{{"ansible_ssh_pass":"{HIDDEN}"}}',
+        f"sshpass --ssh-pass {HIDDEN}",
+        f"Authorization: Token {HIDDEN}",
+        f"Authorization: {HIDDEN}",
+        f'curl -H "Authorization: Custom {HIDDEN}" http://spark1',
+        f"{{'Authorization': 'Token {HIDDEN}', 'x': 1}}",
+        f'Authorization: Token token="{HIDDEN}", nonce="{HIDDEN}"',
+        f"authorization: AWS4-HMAC-SHA256 Credential=A/{HIDDEN}, SignedHeaders=host, Signature={HIDDEN}",
+        f"GET / Cookie: a=1; b={HIDDEN}",
+        f"nvapi-{HIDDEN} github_pat_{HIDDEN}",
+        f"https://s3.example/x?X-Amz-Credential={HIDDEN}&X-Amz-Signature={HIDDEN}",
+        f"https://s3.example/x?X-Amz-Expires=60&X-Amz-Signature={HIDDEN}&a=1",
+        f"https://blob.example/x?sv=1\\u0026sig={HIDDEN}",
+        f"https://hooks.slack.com/services/T0000/B0000/{HIDDEN}",
+        f"redis://:{HIDDEN}@spark1:6379",
+        f"peers:\n  - keys:\n      public: abc=\n      shared: {HIDDEN}\nmtu: 9000",
+        f"peers: [{{keys: {{public: abc=, shared: {HIDDEN}}}, mtu: 9000}}]",
+        f"keys: {{\n  public: abc=, shared: {HIDDEN},\n  x: 1, private: {HIDDEN}}}\nmtu: 9000",
         f"the value is known: {HIDDEN} {base64.b64encode(HIDDEN.encode()).decode()}",
     ],
 )
@@ -47,13 +85,63 @@ def test_secrets_are_removed(text: str) -> None:
 
 @pytest.mark.parametrize(
     "text",
+    ["api_key: 4711471", "token=1234567", '{"api_key": "4711", "x": 1}', "DB_PASS=4711", "pass: 4711", "psk: 12"],
+)
+def test_a_secret_may_be_a_number(text: str) -> None:
+    assert "<removed>" in redact(text) and "4711" not in redact(text) and "12" not in redact(text)
+
+
+@pytest.mark.parametrize(
+    "text",
     [
         "Prefill batch, #new-token: 12, #cached-token: 0, token usage: 0.31, max_total_num_tokens=1234",
         "api_key=None, hf_token=None, disable_cuda_graph=False",
         "NCCL INFO Channel 00/0 : 0[0] -> 1[0] [send] via NET/IB/0/GDRDMA",
         "network: {ethernets: {enp1s0f0np0: {mtu: 9000, virtual-function-count: 2}}}",
+        "#token: 12, #full token: 123456, full token usage: 0.42, #new-token: 8192, num_token=4096",
+        "tokens: 64",
+        "max_tokens=128 token_count: 1234567",
+        "4096 new tokens: 12",
+        "token usage: 0.42",
+        "pass: 3 of 4 checks",
+        'pass=3 fail=0 {"pass": true}',
+        "passed: 12",
+        "pass-through: on",
+        "bypass: true bypass=/dev/x compass: north",
+        "keys: [a, b]",
+        "keys:\n  - a\n  - b",
+        "shared: 12 MiB",
+        "root@spark1:~# pwd\n/root",
+        "user : TTY=pts/0 ; PWD=/home/user ; USER=root ; COMMAND=/usr/bin/id",
+        "keys:\n  public: abc=\nshared: gb10",
+        "the signature: ok sig=11 authorization-mode=Node,RBAC",
+        '{"key": {"a": 1}}',
+        "NCCL INFO NET/IB: qpn=263 mtu=5 fifoRkey=0x1 fifoLkey=0x2 LID=0",
+        "NCCL INFO ncclCommInitRank comm 0x1 rank 0 nranks 2 cudaDev 0 commId 0x2 - Init START",
         "NVRM: Xid (PCI:000f:01:00): 79, GPU has fallen off the bus.",
     ],
 )
 def test_what_explains_a_fault_is_kept(text: str) -> None:
     assert redact(text) == text
+
+
+def test_a_secret_in_a_list_does_not_hide_the_next_item() -> None:
+    said = redact("- password: one\n    two\n  mtu: 9000\n- Authorization: Bearer three status=401")
+    assert said == "- password: <removed>\n  mtu: 9000\n- Authorization: Bearer <removed> status=401"
+
+
+@pytest.mark.parametrize("name", sorted(path.name for path in LOGS.glob("*.log")))
+def test_a_real_log_keeps_all_but_the_password_of_a_key_file(name: str) -> None:
+    text = (LOGS / name).read_text(encoding="utf-8")
+    assert redact(text) == text.replace("ssl_keyfile_password=None", "ssl_keyfile_password=<removed>")
+
+
+@pytest.mark.parametrize("part", SLOW)
+def test_the_time_grows_with_the_length_and_not_faster(part: str) -> None:
+    def took(length: int) -> float:
+        start = time.process_time()
+        redact(part * (length // len(part)))
+        return time.process_time() - start
+
+    # A quadratic search takes 64 times as long.
+    assert took(160_000) < 25 * max(took(20_000), 0.01)
