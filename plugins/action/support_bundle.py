@@ -8,6 +8,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import platform
 import tarfile
 import time
 from collections.abc import Iterator, Mapping
@@ -15,8 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from ansible.errors import AnsibleError
+from ansible.release import __version__ as ansible_version
 from ansible_collections.gb10.cluster.plugins.module_utils._support.redact import redact
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import ControllerAction
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sweep.origin import collection_version
 from ansible_collections.gb10.cluster.plugins.plugin_utils._variables.known import load_known
 
 CONNECTION = ("password", "become_password", "become_pass", "ssh_pass", "ssh_password", "sudo_pass")
@@ -54,7 +57,7 @@ def _collected(options: Mapping[str, Any], task_vars: Mapping[str, Any]) -> tupl
     answers = {"cluster": options["cluster"]}
     for host in task_vars["ansible_play_hosts_all"]:
         answers[f"hosts/{host}"] = task_vars["hostvars"][host].get(options["register"]) or {}
-    texts: dict[str, str] = {}
+    texts = {"controller/versions.txt": _versions()}
     missing: dict[str, str] = {}
     for place, answer in answers.items():
         if "texts" not in answer:
@@ -73,6 +76,12 @@ def _collected(options: Mapping[str, Any], task_vars: Mapping[str, Any]) -> tupl
     if not verdicts:
         missing["verdicts"] = f"{results} has no transport-*/transport.json; playbook verify writes it"
     return texts, missing
+
+
+def _versions() -> str:
+    """Return what made the archive: the first question of a support request."""
+    found = {"gb10.cluster": collection_version(), "ansible-core": ansible_version, "python": platform.python_version()}
+    return "\n".join(f"{name}: {version}" for name, version in found.items())
 
 
 def _secrets(hostvars: Any) -> tuple[set[str], dict[str, str]]:

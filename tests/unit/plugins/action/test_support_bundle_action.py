@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 import yaml
 from ansible.module_utils.testing import patch_module_args
+from ansible.release import __version__ as ansible_version
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.client import ClusterError
 from ansible_collections.gb10.cluster.plugins.modules import support_cluster_info, support_info
 
@@ -242,6 +243,9 @@ def test_the_archive_has_all_parts_and_none_of_the_secrets(
     assert leaked(json.dumps(files)) == []
     assert {"hosts/spark1/netplan.txt", "cluster/pods.txt", "cluster/log/gb10-serving/gemma-0/sglang.txt"} < set(files)
     assert {"plans/fabric.json", "verdicts/transport-gemma/transport.json"} < set(files)
+    release = yaml.safe_load((ROOT / "galaxy.yml").read_text())["version"]
+    versions = files["controller/versions.txt"].splitlines()
+    assert {f"gb10.cluster: {release}", f"ansible-core: {ansible_version}"} < set(versions)
     index = files["INDEX.md"]
     assert "- hosts/spark2: no route; tried <removed>" in index
     assert "- hosts/spark1: gpu: nvidia-smi is not installed" in index
