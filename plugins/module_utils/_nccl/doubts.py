@@ -7,7 +7,7 @@ A server prints prompts, and a prompt may quote NCCL. Such lines can take a pass
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from .catalogue import BY_ID
 from .model import Channels, Process
@@ -33,7 +33,7 @@ def _is_seen(process: Process) -> bool:
     return bool(process.communicators or process.selections or process.marks)
 
 
-def find_doubts(known: Sequence[Process], others: Iterable[Process]) -> list[str]:
+def find_doubts(known: Sequence[Process], others: Sequence[Process]) -> list[str]:
     """Return what lines that may be quotations say about other networks than the known processes, or about failures."""
     named = {network for process in known for network in process.channels}
     found = [
@@ -43,16 +43,17 @@ def find_doubts(known: Sequence[Process], others: Iterable[Process]) -> list[str
     ]
     for process in others:
         why = (
-            "has no prefix of NCCL" if process.unsigned else f"names {process.host}:{process.pid}, which set up no NCCL"
+            "has no prefix of NCCL, or another one than the process that it names"
+            if process.unsigned
+            else f"names {process.host}:{process.pid}, which set up no NCCL"
         )
         found += [(path, why) for path in _paths(process.channels | process.odd, named)]
         hits = (hit for hit in process.hits.values() if BY_ID[hit.cause].kind in ("init", "fatal"))
         found += [(hit.line[:200], why) for hit in hits]
-    return [
-        f'the line with "{text}" {why}, so it may be a quotation, and text alone can\'t tell. Let NCCL write to files '
-        "of its own (NCCL_DEBUG_FILE), and judge those files"
-        for text, why in found
-    ]
+    texts = [process.doubt for process in (*known, *others) if process.doubt]
+    texts += [f'the line with "{text}" {why}, so it may be a quotation' for text, why in found]
+    remedy = "Let NCCL write to files of its own (NCCL_DEBUG_FILE), and judge those files"
+    return [f"{text}, and text alone can't tell. {remedy}" for text in texts]
 
 
 def _paths(channels: Channels, named: set[str]) -> Iterator[str]:

@@ -13,12 +13,15 @@ from .model import Process
 from .read import NOTHING, Reading, Via, read_statement, read_via
 from .recorders import Recorders, is_odd, record_channel, record_torn
 from .scan import CHUNK, NOBODY, Origin
-from .starts import find_unready, infer_nodes, set_aside
+from .starts import doubt_restart, find_unready, infer_nodes, set_aside
 
 # The process number can't occur in a log.
 _UNSIGNED = NOBODY._replace(device="-")
 # Kinds of statements that also count where they may be a quotation, because they can take a pass away.
 _QUOTABLE = frozenset({"channel", "torn"})
+# Kinds of statements that the log itself looks at.
+_TOLD = frozenset({"init", "mtu"})
+_LEVELS = (b"NCCL INFO", b"NCCL WARN", b"NCCL ATTN")
 
 
 class NcclLog:
@@ -39,6 +42,10 @@ class NcclLog:
         self.crowded = False
         # The name of a process that replaces the others and is not ready yet.
         self.unready = ""
+        # {pod: when NCCL printed its version there as it does with a log level below INFO}
+        self._silent: dict[str, int] = {}
+        # {pod: what precedes the writer in the lines that set communicators up}
+        self._leads: dict[str, set[str]] = {}
         self._by_key: dict[tuple[str, str, str], Process] = {}
         self._by_pid: dict[tuple[str, str], list[Process]] = {}
         self._heads: dict[bytes, tuple[Process, Origin]] = {}
@@ -73,15 +80,17 @@ class NcclLog:
                     self._pieces(line)
                     writer = None
                 continue
-            reading = known(raw) or self._new(head, raw)
+            reading = known(raw)
+            if reading is None:
+                # The statement may have started a new record for a restarted process.
+                reading, writer = self._new(head, raw), None
             if reading is not NOTHING:
                 if head != writer:
                     process, origin = self._of_head(head)
                     writer = head
                 kind, values, once, cause = reading
-                if once or cause or kind == "mtu":
+                if once or cause or kind in _TOLD:
                     self._said(process, origin, reading, line)
-                    # The statement may have started a new record for a restarted process.
                     writer = None
                 elif kind in _QUOTABLE or not is_odd(process, origin):
                     record[kind](process, origin, values)
@@ -127,8 +136,34 @@ class NcclLog:
             self._heads[head] = known
         self._clock += 1
         known[0].last = self._clock
-        self.silent_start = False
+        if self._silent:
+            self._heard(*known)
         return known
+
+    def _heard(self, process: Process, origin: Origin, sets_up: bool = False) -> None:
+        """Note that a process logs at INFO while it sets itself up, so the version before was its own.
+
+        Lines of other processes, and those that begin otherwise than all before, say nothing about the new start.
+        """
+        if sets_up or not (process.settled or process.has_finished):
+            own = True
+        else:
+            own = process.first > max(self._silent.get(pod, 0) for pod in (process.pod, ""))
+        leads = self._leads.get(process.pod)
+        if own and (not leads or origin.lead in leads):
+            for pod in (process.pod, ""):
+                self._silent.pop(pod, None)
+
+    def _set_up(self, process: Process, origin: Origin) -> None:
+        """Note that a process sets a communicator up."""
+        process.set_up = self._clock
+        if self._silent:
+            # Also a second copy of the library in a known process, which has printed the version.
+            self._heard(process, origin, sets_up=True)
+        elif origin.lead != scan.JOINED and len(self._leads) < says.CACHE:
+            leads = self._leads.setdefault(process.pod, set())
+            if len(leads) < says.NAMES:
+                leads.add(origin.lead)
 
     def _process(self, origin: Origin) -> Process:
         key = (origin.pod, origin.host, origin.pid or f"dev{origin.device}")
@@ -166,17 +201,25 @@ class NcclLog:
         if scan.is_quotation(line):
             self.quotations += 1
             return
-        for origin, level, text in scan.split_line(line):
+        # Time stamps must not make the start of a line differ from that of the lines that _of_head reads.
+        whole = scan.without_time(line) if any(level in line for level in _LEVELS) else line
+        for origin, level, text in scan.split_line(whole):
             if not level and origin == NOBODY:
                 self._without_prefix(text)
                 continue
             # Only for lines that ran into each other: in whole lines, two hosts may use the same process number.
             process = self._torn_host(origin) or self._process(origin)
             if level == "INFO":
-                self.silent_start = False
+                if self._silent:
+                    self._heard(process, origin)
                 self._said(process, origin, read_statement(text), line)
             elif cause := causes.find_cause(text):
-                process.hit(cause, scan.quoted(line))
+                self._hit(process, origin, cause, line)
+
+    def _hit(self, process: Process, origin: Origin, cause: str, line: bytes) -> None:
+        """Record a line that shows a cause; one that may be a quotation is not held against its process."""
+        odd = is_odd(process, origin) and origin.lead != scan.JOINED
+        (self._unsigned() if odd else process).hit(cause, scan.quoted(line))
 
     def _said(self, process: Process, origin: Origin, reading: Reading, line: bytes) -> None:
         """Record one INFO statement of a process."""
@@ -187,7 +230,9 @@ class NcclLog:
         if once:
             process = self._restarted(process, origin, once, values if kind == "version" else "")
         if cause:
-            process.hit(cause, scan.quoted(line))
+            self._hit(process, origin, cause, line)
+        if kind == "init":
+            self._set_up(process, origin)
         if kind == "mtu":
             process.mtus.setdefault(values, scan.quoted(line))
         elif kind:
@@ -196,9 +241,9 @@ class NcclLog:
     def _without_prefix(self, text: str) -> None:
         """Record what a line without ``NCCL INFO`` still proves: versions, errors, and channel statements."""
         if found := says.VERSION.search(text) or says.NAMED_VERSION.search(text):
-            # With NCCL_DEBUG=VERSION or WARN, NCCL prints this line at its start, alone and without a prefix.
-            if text.lstrip().startswith("NCCL version"):
-                self.silent_start = True
+            if bare := says.BARE_VERSION.search(text):
+                pod = scan.parse_origin(text[: bare.start()]).pod
+                self._silent[pod if len(self._silent) < says.CACHE else ""] = self._clock
             self.version = self.version or found[1]
         end = text[-says.LONGEST :]
         if found := says.CHANNEL.search(end):
@@ -220,11 +265,13 @@ class NcclLog:
 
     def _restarted(self, process: Process, origin: Origin, mark: str, version: str) -> Process:
         """Set the process aside when a process of the same name starts again in the same log."""
+        if process.leads and origin.lead not in process.leads:
+            return process
         process.marks[mark] += 1
         # Another version in the same process means a second copy of the library, not a restart.
         again = process.version == version if mark == "NCCL version" else not process.version
         started = bool(process.hits) or any(comm.started for comm in process.communicators.values())
-        if process.marks[mark] < 2 or not again or not started:
+        if self.one_start or process.marks[mark] < 2 or not again or not started:
             return process
         self.processes.remove(process)
         self.earlier.append(process)
@@ -240,9 +287,13 @@ class NcclLog:
 
     def finish(self) -> NcclLog:
         """Set earlier starts aside and fill in the values that require the whole log; return self."""
-        self.silent_start = self.silent_start and any(process.has_finished for process in self.processes)
+        self.silent_start = bool(self._silent) and any(
+            process.first <= max(self._silent.get(pod, 0) for pod in (process.pod, "")) and process.has_finished
+            for process in self.processes
+        )
         if not self.one_start:
             self.processes, self.earlier = set_aside(self.processes, self.earlier)
             self.unready = find_unready(self.processes)
+            doubt_restart(self.processes, self.earlier)
         infer_nodes(self.processes)
         return self

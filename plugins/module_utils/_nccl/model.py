@@ -131,6 +131,10 @@ class Process:
     abandoned: int = 0
     dropped_tcp: str = ""
     replaced: bool = False
+    # When it last wrote that a communicator starts or is complete, in the log's count of lines.
+    set_up: int = 0
+    # Why text alone can't tell whether it is running.
+    doubt: str = ""
     # {MTU in the numbering of verbs: the first line that contains it}
     mtus: dict[int, str] = field(default_factory=dict)
 
@@ -183,6 +187,11 @@ class Process:
     def has_finished(self) -> bool:
         """Tell whether a communicator of several ranks finished its set-up."""
         return any(comm.finished and comm.nranks > 1 for comm in self.communicators.values())
+
+    @property
+    def begins(self) -> bool:
+        """Tell whether it is seen to start: it has printed its version, or has begun to set up a communicator."""
+        return bool(self.marks) or any(comm.started for comm in self.communicators.values())
 
     @property
     def proves(self) -> bool:

@@ -8,22 +8,27 @@ Private to the collection.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import product
 
 from .model import Communicator, Process
+from .networks import TCP_PROVIDERS, is_tcp
 
 
 def set_aside(processes: Sequence[Process], earlier: Sequence[Process]) -> tuple[list[Process], list[Process]]:
-    """Return the current processes, and those that a later one on the same GPU replaced, with all their ranks."""
-    last: dict[tuple[str, str, str], Process] = {}
+    """Return the current processes, and those that a later one on the same GPU replaced, with all their ranks.
+
+    The later one must be seen to start, in lines that begin like those of the earlier one. Quotations replace none.
+    """
+    last: dict[tuple[str, str, str, str], Process] = {}
     over: dict[str, int] = {}
     for process in sorted(processes, key=lambda p: p.first):
-        for gpu in process.gpus if process.host or process.pod else ():
-            before = last.get((process.pod, process.host, gpu))
+        for gpu, lead in product(process.gpus if process.host or process.pod else (), process.leads):
+            before = last.get((process.pod, process.host, gpu, lead))
             # Ranks of one communicator run at the same time, regardless of how their logs were concatenated.
-            if before and before.last < process.first and not before.groups & process.groups:
+            if before and before.last < process.first and process.begins and not before.groups & process.groups:
                 before.replaced = True
                 over |= dict.fromkeys(before.groups, process.first)
-            last[process.pod, process.host, gpu] = process
+            last[process.pod, process.host, gpu, lead] = process
     kept: list[Process] = []
     gone: list[Process] = []
     for process in processes:
@@ -36,9 +41,34 @@ def set_aside(processes: Sequence[Process], earlier: Sequence[Process]) -> tuple
     return kept, [process for process in earlier if not process.groups & groups] + gone
 
 
+def doubt_restart(processes: Sequence[Process], earlier: Iterable[Process]) -> None:
+    """Note that text can't tell a restart from a quotation, if processes over TCP are set aside for others."""
+    infer_nodes(earlier := list(earlier))
+    before = next((f"{process.host}:{process.pid}" for process in earlier if _talked_tcp(process)), "")
+    after = (p for p in processes if p.channels or p.intra or p.collnet or p.selections or p.ib_devices or p.provider)
+    if before and (process := next(after, None)):
+        process.doubt = (
+            f"{before} used TCP, and {process.host}:{process.pid} later says something else: it may be a restart or a "
+            "quotation"
+        )
+
+
+def _talked_tcp(process: Process) -> bool:
+    """Tell whether a process had connections over TCP, or has chosen TCP between nodes."""
+    if process.dropped_tcp or any(is_tcp(network) for network in process.channels):
+        return True
+    if process.provider.partition(";")[0] in TCP_PROVIDERS:
+        return True
+    comms = process.communicators.values()
+    chosen = {comm.network for comm in comms if comm.crosses_nodes is not False and not comm.channels}
+    if not process.stays_on_node and not process.channels:
+        chosen |= process.selections.keys()
+    return not process.inside and any(is_tcp(network) for network in chosen)
+
+
 def find_unready(processes: Sequence[Process]) -> str:
-    """Return the name of a process that started after the last line of all finished ones, and is not ready itself."""
-    end = max((process.last for process in processes if process.has_finished), default=None)
+    """Return the name of a process that started after the set-up of all finished ones, and is not ready itself."""
+    end = max((process.set_up or process.last for process in processes if process.has_finished), default=None)
     late = (p for p in processes if end is not None and p.first > end and p.marks and not p.communicators)
     return next((f"{process.host}:{process.pid}" for process in late), "")
 

@@ -49,6 +49,11 @@ INIT = re.compile(
 CONNECTED = re.compile(r"Connected all (rings|trees)(?:.* comm (\w+))?")
 RCCL_COMM = re.compile(r" comm (0x\w+) nRanks (\d+)")
 VERSION = re.compile(r"[NR]CCL version ?:? ?v?(\d+\.\d+(?:\.\d+)?[^\s\"\\,;)]*)")
+# NCCL's first line with NCCL_DEBUG=VERSION or WARN: alone, without a prefix of NCCL, after whatever a collector writes.
+# PyTorch's errors end with "NCCL version 2.20.5", without the version of CUDA.
+BARE_VERSION = re.compile(
+    r"(?:^\s*|(?=NCCL version \d+(?:\.\d+)+\+(?:cuda|hip)[\d.]+(?:\\[nr]|[\"'},\s])*(?:$|\")))NCCL version"
+)
 NAMED_VERSION = re.compile(r"\bnccl==(\d+\.\d+\.\d+)")
 # A process prints each of these once. A second one means that a process of the same name has started again.
 ONCE = ("NCCL version", "cudaDriverVersion")

@@ -60,6 +60,7 @@ HALF = "Channel 00/0 : 0[0] -> 1[0] [send] via NET/"
 START = ("NCCL version 2.28.9+cuda13.0", "cudaDriverVersion 13000")
 P2P = "Channel 00/0 : 0[0] -> 1[0] via P2P/CUMEM"
 DONE = (init("START"), nodes(2), init("COMPLETE"))
+AGAIN = (init("START", shared="0x8"), nodes(2), init("COMPLETE", shared="0x8"))
 SOUND = said(*DONE, channel())
 
 
@@ -222,22 +223,108 @@ def test_no_pass(name: str) -> None:
     assert any(why in text for text in report.failures), report.failures
 
 
-@pytest.mark.parametrize(
-    "form",
-    [
-        "[pod/g-0-0/sglang] 2026-11-22T10:00:0{0}.1{0}Z {1}",
-        "Nov  9 10:00:0{0} spark-1 docker[1{0}]: {1}",
-        "[1,0]<stdout>:{1}",
-        "\x1b[36m(RayWorker pid={0})\x1b[0m {1}",
-        '{{"stream": "stdout", "time": "2026-11-22T10:00:0{0}.1Z", "log": "{1}\\n"}}',
-        "11/22/2026 10:00:0{0} AM {1}",
-        "worker-1  | {1}",
-    ],
-)
+COLLECTED = [
+    "[pod/g-0-0/sglang] 2026-11-22T10:00:0{0}.1{0}Z {1}",
+    "Nov  9 10:00:0{0} spark-1 docker[1{0}]: {1}",
+    "[1,0]<stdout>:{1}",
+    "\x1b[36m(RayWorker pid={0})\x1b[0m {1}",
+    '{{"stream": "stdout", "time": "2026-11-22T10:00:0{0}.1Z", "log": "{1}\\n"}}',
+    "11/22/2026 10:00:0{0} AM {1}",
+    "worker-1  | {1}",
+]
+
+
+@pytest.mark.parametrize("form", COLLECTED)
 def test_text_that_a_collector_puts_before_every_line_changes_nothing(form: str) -> None:
     lines = [form.format(number, line) for number, line in enumerate(SOUND.splitlines())]
     assert judge("\n".join(lines) + "\n").satisfied
     assert judge("Loading: 50%|###  | 1/2\r" + SOUND).satisfied
+
+
+def collected(form: str, log: str) -> str:
+    return "".join(form.format(number % 10, line) + "\n" for number, line in enumerate(log.splitlines()))
+
+
+@pytest.mark.parametrize("form", COLLECTED)
+@pytest.mark.parametrize("name", [name for name, case in NO_PASS.items() if len(case[0]) < 5000])
+def test_no_pass_with_text_of_a_collector_either(name: str, form: str) -> None:
+    log, expect, _why = NO_PASS[name]
+    assert not judge(collected(form, log), expect).satisfied
+
+
+BARE = "NCCL version 2.28.9+cuda13.0"
+SILENT = "NCCL was started again and says nothing since"
+
+
+@pytest.mark.parametrize("form", ["{1}", "2026-11-22T10:00:00.1Z stdout F {1}", "(RayWorker pid=3) {1}", *COLLECTED])
+def test_a_silent_start_is_found_after_the_text_of_a_collector(form: str) -> None:
+    report = judge(collected(form, f"{SOUND}{BARE}\n"))
+    assert any(SILENT in text for text in report.failures), report.failures
+    # Another rank, which was not started again, goes on.
+    two = said(*START, *DONE, channel()) + said(init("START", rank=1), init("COMPLETE", rank=1), channel(), host="s2")
+    assert judge(collected(form, two)).satisfied
+    later = said(channel(), "Connected all trees", "comm 0x1 destroyed", host="s2")
+    report = judge(collected(form, f"{two}{BARE}\n{later}"))
+    assert any(SILENT in text for text in report.failures), report.failures
+    # NCCL before 2.21 prints this line at INFO too, after the first line of rank 0.
+    log = said("Bootstrap : Using eth0:10.0.0.1<0>") + f"{BARE}\n{SOUND}"
+    assert judge(collected(form, log)).satisfied
+    log += said("Bootstrap : Using eth0:10.0.0.1<0>", pid=2) + f"{BARE}\n" + said(*AGAIN, channel(), pid=2)
+    assert judge(collected(form, log)).satisfied
+    # And so does a second copy of the library, in the same process.
+    assert judge(collected(form, f"{SOUND}{BARE}\n" + said(*other(1), channel()))).satisfied
+
+
+@pytest.mark.parametrize("start", ["\x1b[36m(RayWorker pid=3)\x1b[0m ", "Loading: 100%\r", "INFO ready"])
+def test_a_silent_start_is_found_after_other_text(start: str) -> None:
+    assert any(SILENT in text for text in judge(f"{SOUND}{start}{BARE}\n").failures)
+
+
+def test_only_the_version_as_nccl_prints_it_is_a_silent_start() -> None:
+    for line in (
+        "NCCL error in: ProcessGroupNCCL.cpp:77, unhandled system error, NCCL version 2.28.9",
+        "why does it say NCCL version 2.28.9+cuda13.0 and nothing else?",
+    ):
+        assert not any(SILENT in text for text in judge(f"{SOUND}{line}\n").failures)
+
+
+def test_a_silent_start_of_one_pod_is_not_taken_back_by_another() -> None:
+    def pod(name: str, log: str) -> str:
+        return collected(f"[pod/{name}/s] {{1}}", log)
+
+    log = pod("a", SOUND) + pod("b", said(init("START", rank=1), init("COMPLETE", rank=1), channel(), host="s2"))
+    assert judge(log).satisfied
+    again = pod("b", said(*START, *AGAIN, channel(), host="s2", pid=2))
+    assert any(SILENT in text for text in judge(f"{log}{pod('a', BARE)}{again}").failures)
+    # A process that a prompt quotes takes nothing back either.
+    quoted = pod("a", collected("> {1}", said(*START, *AGAIN, channel(), pid=2)))
+    assert any(SILENT in text for text in judge(f"{log}{pod('a', BARE)}{quoted}").failures)
+
+
+def test_a_later_process_is_unready_while_others_go_on() -> None:
+    log = said(*START) + SOUND + said(*START, pid=2) + said("Connected all trees")
+    assert any("process s1:2 has started NCCL later" in text for text in judge(log).failures)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "plugin/net.cc:379 NCCL WARN Failed to initialize any NET plugin",
+        "NCCL WARN NET/IB : Got completion from peer 10.0.0.2<1> with error 12, opcode 1",
+        "NCCL INFO NET/IB : Got completion from peer 10.0.0.2<1> with error 12, opcode 1",
+    ],
+)
+def test_a_quoted_failure_of_the_process_itself_makes_nothing_fail_for_sure(text: str) -> None:
+    line = f"s1:1:9 [0] {text}"
+    for quoted in (json.dumps({"p": line}), f"> {line}", f"why do I see {line}"):
+        report = judge(f"{SOUND}{quoted}\n")
+        assert (report.verdict.verdict, report.satisfied, report.troubles) == ("unknown", False, [])
+        assert all("so it may be a quotation" in failure for failure in report.failures)
+    # In a line of the process, and in one that another line ran into, it counts.
+    for real in (f"{line}\n", said("Connected all trees").rstrip("\n") + f"{line}\n"):
+        for form in ("{1}", "2026-11-22T10:00:00.1Z {1}", "[2026-11-22 10:00:0{0}] {1}"):
+            report = judge(collected(form, f"{SOUND}{real}"))
+            assert (report.verdict.verdict, report.satisfied, bool(report.troubles)) == ("ib", False, True)
 
 
 @pytest.mark.parametrize(
@@ -359,21 +446,62 @@ def test_containers_with_one_name_are_ranks_and_no_restart() -> None:
     assert report.channels == {"IB": {"0": 1}, "Socket": {"0": 1}}
 
 
+def test_each_of_many_containers_with_one_name_has_a_record_of_its_own() -> None:
+    log = "".join(
+        said(*START, init("START", rank=rank, nranks=9), init("COMPLETE", rank=rank, nranks=9), channel())
+        for rank in range(9)
+    )
+    report = judge(log)
+    assert sorted(process.rank for process in report.processes) == list(range(9))
+    assert report.satisfied, report.failures
+
+
 def test_two_processes_of_one_start_on_one_gpu_both_count() -> None:
-    log = said(*DONE, channel("Socket"))
-    log += said(init("START", shared="0x8"), init("COMPLETE", shared="0x8"), channel(), pid=2)
-    assert judge(log).satisfied
+    log = said(*DONE, channel("Socket")) + said(*AGAIN, channel(), pid=2)
     files = {"pod": [nullcontext(io.BytesIO(log.encode()).read)]}
-    assert judge_sources(files, Expectation(), {})[0]["satisfied"]
+    # Text that a server prints may also be a quotation of another log, so a restart from TCP to RDMA is not believed.
+    assert judge_sources(files, Expectation(), {})[0]["verdict"] == "unknown"
     files = {"pod": [nullcontext(io.BytesIO(log.encode()).read)]}
+    assert judge_sources(files, Expectation(), {}, one_start=True)[0]["verdict"] == "mixed"
+    twice = said(*START, *DONE, channel("Socket"), *START, *AGAIN, channel())
+    files = {"pod": [nullcontext(io.BytesIO(twice.encode()).read)]}
     assert judge_sources(files, Expectation(), {}, one_start=True)[0]["verdict"] == "mixed"
 
 
-def test_a_start_with_another_commid_is_a_restart() -> None:
-    log = said(*START, *DONE, channel("Socket"))
-    log += said(*START, init("START", shared="0x8"), init("COMPLETE", shared="0x8"), channel())
-    report = judge(log)
-    assert (report.satisfied, len(report.earlier)) == (True, 1)
+@pytest.mark.parametrize("pid", [1, 2], ids=["same process number", "another"])
+@pytest.mark.parametrize(
+    "before",
+    [(*DONE, channel("Socket")), ("Using network Socket", *DONE), (*DONE, channel("FastSocket"))],
+    ids=["channels", "only selected", "plugin"],
+)
+def test_a_restart_from_tcp_to_rdma_may_be_a_quotation(before: tuple[str, ...], pid: int) -> None:
+    report = judge(said(*START, *before) + said(*START, *AGAIN, channel(), pid=pid))
+    assert (report.verdict.verdict, report.satisfied, len(report.earlier)) == ("unknown", False, 1)
+    assert "s1:1 used TCP" in report.failures[0]
+    assert "it may be a restart or a quotation, and text alone can't tell" in report.failures[0]
+
+
+@pytest.mark.parametrize("pid", [1, 2], ids=["same process number", "another"])
+def test_a_start_with_another_commid_is_a_restart(pid: int) -> None:
+    for before in ((*DONE, channel()), (*DONE, P2P), (init("START"),)):
+        report = judge(said(*START, *before) + said(*START, *AGAIN, channel(), pid=pid))
+        assert (report.satisfied, len(report.earlier)) == (True, 1), report.failures
+    # The other way round there is no doubt.
+    report = judge(said(*START, *DONE, channel()) + said(*START, *AGAIN, channel("Socket"), pid=pid))
+    assert (report.verdict.verdict, len(report.earlier)) == ("socket", 1)
+
+
+@pytest.mark.parametrize("collector", ["{}", "[pod/g-0/s] {}", "2026-11-22T10:00:00.1Z stdout F {}"])
+@pytest.mark.parametrize(
+    "quote", ["> {}", "    {}", "| {}", '{{"content": "{}"}}', "2026-11-22 10:00:00.1 | INFO     | m:f:12 - {}"]
+)
+def test_a_quoted_log_of_another_process_replaces_nothing(quote: str, collector: str) -> None:
+    real = said(*START, *DONE, channel("Socket"))
+    for lines in ((init("COMPLETE", shared="0x8"), channel()), (*START, *AGAIN, channel())):
+        quoted = [quote.format(line) for line in said(*lines, pid=8).splitlines()]
+        log = "".join(collector.format(line) + "\n" for line in [*real.splitlines(), *quoted])
+        report = judge(log, Expectation(networks=("IB", "IBext*"), nodes=2))
+        assert (report.verdict.verdict, report.satisfied) == ("mixed", False)
 
 
 def test_one_rank_of_a_job_may_have_a_log_of_its_own() -> None:
