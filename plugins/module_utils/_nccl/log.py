@@ -13,7 +13,7 @@ from .model import Process
 from .read import NOTHING, Reading, Via, read_statement, read_via
 from .recorders import Recorders, is_odd, record_channel, record_torn
 from .scan import CHUNK, NOBODY, Origin
-from .starts import doubt_restart, find_unready, infer_nodes, set_aside
+from .starts import doubt_restart, doubt_whole, find_unready, infer_nodes, set_aside
 
 # The process number can't occur in a log.
 _UNSIGNED = NOBODY._replace(device="-")
@@ -44,6 +44,8 @@ class NcclLog:
         self.unready = ""
         # {pod: when NCCL printed its version there as it does with a log level below INFO}
         self._silent: dict[str, int] = {}
+        # What precedes such versions.
+        self._bare: set[str] = set()
         # {pod: what precedes the writer in the lines that set communicators up}
         self._leads: dict[str, set[str]] = {}
         self._by_key: dict[tuple[str, str, str], Process] = {}
@@ -242,7 +244,11 @@ class NcclLog:
         """Record what a line without ``NCCL INFO`` still proves: versions, errors, and channel statements."""
         if found := says.VERSION.search(text) or says.NAMED_VERSION.search(text):
             if bare := says.BARE_VERSION.search(text):
-                pod = scan.parse_origin(text[: bare.start()]).pod
+                before = text[: bare.start()]
+                pod = scan.parse_origin(before).pod
+                # A progress bar or an unfinished line may precede it, which says nothing about its writer.
+                if not before[-1:].isalnum() and "\r" not in before and len(self._bare) < says.NAMES:
+                    self._bare.add(_lead(before))
                 self._silent[pod if len(self._silent) < says.CACHE else ""] = self._clock
             self.version = self.version or found[1]
         end = text[-says.LONGEST :]
@@ -295,5 +301,12 @@ class NcclLog:
             self.processes, self.earlier = set_aside(self.processes, self.earlier)
             self.unready = find_unready(self.processes)
             doubt_restart(self.processes, self.earlier)
+            if not self.silent_start:
+                doubt_whole(self.processes, self._bare)
         infer_nodes(self.processes)
         return self
+
+
+def _lead(before: str) -> str:
+    """Return the spaces and punctuation before a text without a writer, like ``Origin.lead``."""
+    return scan.parse_origin(scan.plain(scan.without_time(before.encode())) + "a:1:1").lead

@@ -53,6 +53,16 @@ def doubt_restart(processes: Sequence[Process], earlier: Iterable[Process]) -> N
         )
 
 
+def doubt_whole(processes: Iterable[Process], bare: set[str]) -> None:
+    """Note that the only log may be a quotation: NCCL says its version below INFO, in a line that begins otherwise."""
+    seen = [process for process in processes if process.leads]
+    if seen and bare.difference(*(process.leads for process in seen)) and not seen[0].doubt:
+        seen[0].doubt = (
+            f"NCCL prints its version as it does below INFO, and {seen[0].host}:{seen[0].pid} begins its lines "
+            "differently: they may be a quotation"
+        )
+
+
 def _talked_tcp(process: Process) -> bool:
     """Tell whether a process had connections over TCP, or has chosen TCP between nodes."""
     if process.dropped_tcp or any(is_tcp(network) for network in process.channels):

@@ -446,6 +446,15 @@ def test_containers_with_one_name_are_ranks_and_no_restart() -> None:
     assert report.channels == {"IB": {"0": 1}, "Socket": {"0": 1}}
 
 
+@pytest.mark.parametrize("collector", ["{1}", "[pod/g-0/s] {1}", "2026-11-22T10:00:00.1Z stdout F {1}"])
+@pytest.mark.parametrize("quote", ["> {1}", "    {1}", "| {1}", 'level=info msg="{1}', '{{"content": "{1}"}}'])
+def test_a_log_that_a_server_below_info_quotes_proves_nothing(quote: str, collector: str) -> None:
+    report = judge(collected(collector, f"{BARE}\n" + collected(quote, said(*START) + SOUND)))
+    assert (report.verdict.verdict, report.satisfied) == ("unknown", False)
+    assert "they may be a quotation, and text alone can't tell" in report.failures[0]
+    assert judge(collected(collector, f"{BARE}\n{SOUND}")).satisfied
+
+
 def test_each_of_many_containers_with_one_name_has_a_record_of_its_own() -> None:
     log = "".join(
         said(*START, init("START", rank=rank, nranks=9), init("COMPLETE", rank=rank, nranks=9), channel())
