@@ -254,7 +254,8 @@ class NcclLog:
         end = text[-says.LONGEST :]
         if found := says.CHANNEL.search(end):
             record_channel(self._unsigned(), NOBODY, read_via(found[1]))
-        elif (found := says.TCP_FRAGMENT.search(text)) and self.processes:
+        # A prompt may name Socket in a sentence; in files of its own, NCCL alone can have written the name.
+        elif (found := (says.TCP_NAME if self.one_start else says.TCP_FRAGMENT).search(text)) and self.processes:
             # A torn line may only make the verdict worse, never better.
             self._unsigned().add_channel(found[1], found[2], 1)
         elif self.processes and says.TORN.search(end):

@@ -127,3 +127,19 @@ def test_a_log_that_was_cut_off_while_it_was_open_is_not_taken_for_another_codin
     path.write_bytes(bytes(4096) + b"\n" + SOUND.encode())
     with open_log(path) as stream:
         assert NcclLog().read(stream.read).processes[0].channels == {"IB": {"0": 1}}
+
+
+@pytest.mark.parametrize("fragment", ["ia NET/Socket/0", "NET/Socket/0", "d] via NET/FastSocket/1"])
+def test_the_end_of_a_tcp_line_counts_in_nccl_s_own_files(fragment: str) -> None:
+    stream = io.BytesIO(f"{SOUND}{fragment}\n".encode())
+    report, _log = judge_sources({"pod": [nullcontext(stream.read)]}, Expectation(networks=("IB",)), {}, True)
+    assert not report["satisfied"]
+
+
+@pytest.mark.parametrize("fragment", ["ia NET/Socket/0", "NET/Socket/0", "a NET/FastSocket/1"])
+def test_the_end_of_a_tcp_line_alone_in_a_line_takes_the_pass_away(fragment: str) -> None:
+    assert not judge(f"{SOUND}{fragment}\n").satisfied
+
+
+def test_a_sentence_that_names_socket_fails_no_sound_log() -> None:
+    assert judge(f"{SOUND}why does NCCL print NET/Socket/0 here?\n").satisfied
