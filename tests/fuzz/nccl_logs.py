@@ -53,14 +53,21 @@ def main() -> int:
     options = parser.parse_args()
     helpers = importlib.import_module("nccl_mutations")
     logs, started, found, done, slowest = helpers.seeds(), time.monotonic(), 0, 0, 0.0
+    tcp = helpers.tcp_seeds()
     for done in range(1, options.count + 1):
         chance = Random(options.seed + done)
-        data = helpers.mutate(chance.choice(logs), chance.choice(logs), chance)
+        quoting = done % 4 == 0
+        if quoting:
+            data = helpers.with_quotation(chance.choice(tcp), chance)
+        else:
+            data = helpers.mutate(chance.choice(logs), chance.choice(logs), chance)
         large = done % 1000 == 0
         data = repeated(data) if large else data
         begun = time.process_time()
         try:
-            trouble = helpers.broken_promise(data, helpers.read(data))
+            report = helpers.read(data)
+            trouble = helpers.broken_promise(data, report)
+            trouble = "TCP passes because RDMA is quoted" if quoting and report.satisfied else trouble
         except Exception as error:
             trouble = f"{type(error).__name__}: {error}"
         took = time.process_time() - begun
