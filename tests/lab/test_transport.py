@@ -437,7 +437,7 @@ FAULTS = {
         "error",
         "no_socket_interface",
         "Bootstrap : no socket interface found",
-        "NetworkAttachmentDefinition is in the pod's namespace",
+        "that the NetworkAttachmentDefinition is in the pod",
     ),
     # NCCL does not compare the networks. The ranks print their channels, and then fail to connect.
     "one rank different": Fault(

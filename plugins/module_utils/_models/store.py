@@ -94,9 +94,14 @@ def needed_bytes(directory: Path, files: Iterable[File]) -> int:
 
 
 def partial_size(directory: Path, file: File) -> int:
-    """Return how many bytes of a file an earlier run downloaded."""
-    part = directory / (file.name + PART)
-    return part.stat().st_size if part.is_file() else 0
+    """Return how many bytes of a file an earlier run downloaded.
+
+    The download may give the file its final name at any time, so it is not asked first whether it is there.
+    """
+    try:
+        return (directory / (file.name + PART)).stat().st_size
+    except FileNotFoundError:
+        return 0
 
 
 def read_marker(directory: Path) -> dict[str, Any]:

@@ -220,7 +220,9 @@ class NcclLog:
 
     def _hit(self, process: Process, origin: Origin, cause: str, line: bytes) -> None:
         """Record a line that shows a cause; one that may be a quotation is not held against its process."""
-        odd = is_odd(process, origin) and origin.lead != scan.JOINED
+        # NCCL writes the time in brackets before a warning, but not before its other lines.
+        alike = origin._replace(lead=origin.lead.removesuffix("[] "))
+        odd = is_odd(process, origin) and is_odd(process, alike) and origin.lead != scan.JOINED
         (self._unsigned() if odd else process).hit(cause, scan.quoted(line))
 
     def _said(self, process: Process, origin: Origin, reading: Reading, line: bytes) -> None:

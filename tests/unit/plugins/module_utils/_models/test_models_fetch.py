@@ -199,3 +199,11 @@ def test_what_was_verified_is_remembered(tmp_path: Path, files: list[store.File]
 )
 def test_sizes_for_people(size: float, text: str) -> None:
     assert store.human(size) == text
+
+
+def test_a_partial_file_that_gets_its_final_name_meanwhile_has_no_size(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # As if the file had been there a moment ago.
+    monkeypatch.setattr(Path, "is_file", lambda _path: True)
+    assert store.partial_size(tmp_path, store.File("gone.bin", 4, "0" * 64, "sha256")) == 0

@@ -143,3 +143,13 @@ def test_the_end_of_a_tcp_line_alone_in_a_line_takes_the_pass_away(fragment: str
 
 def test_a_sentence_that_names_socket_fails_no_sound_log() -> None:
     assert judge(f"{SOUND}why does NCCL print NET/Socket/0 here?\n").satisfied
+
+
+@pytest.mark.parametrize("collector", ["", "2026-11-22T10:00:00.1Z stdout F "])
+@pytest.mark.parametrize("time_before", ["", "[2026-11-22 10:00:00] "])
+def test_a_warning_counts_with_the_time_that_nccl_writes_before_it(collector: str, time_before: str) -> None:
+    failed = "transport/net_ib.cc:9 NCCL WARN NET/IB : Got completion from peer 10.0.0.2<1> with error 12, opcode 1"
+    sound = "".join(f"{collector}{line}\n" for line in SOUND.splitlines())
+    report = judge(f"{sound}{collector}{time_before}s1:1:1 [0] {failed}\n")
+    assert "the transport failed later (completion_retry)" in report.failures
+    assert judge(f"{sound}{collector}> {time_before}s1:1:1 [0] {failed}\n").verdict.verdict == "unknown"
