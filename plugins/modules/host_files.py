@@ -14,15 +14,10 @@ description:
   - A role that used one task per file would start Python on the host once or twice for every file.
   - A file is replaced as a whole, so a reader never sees half of it, and a secret is never readable by others.
 author: The gb10.cluster authors (@gb10)
+extends_documentation_fragment: [gb10.cluster.converging]
 attributes:
-  check_mode:
-    description: Changes nothing, and reports what would change.
-    support: full
   diff_mode:
     description: Shows the files that were given as O(files[].content).
-    support: full
-  idempotent:
-    description: Nothing changes while all paths are as given.
     support: full
 options:
   directories:

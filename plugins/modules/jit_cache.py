@@ -15,16 +15,11 @@ description:
     not deployed for the longest time.
   - Never deletes the directory O(key), a directory that a running pod uses, or anything whose name is not such a key.
 author: The gb10.cluster authors (@gb10)
+extends_documentation_fragment: [gb10.cluster.converging]
 attributes:
-  check_mode:
-    description: Changes nothing, and reports what would change.
-    support: full
   diff_mode:
     description: The module has no diff output.
     support: none
-  idempotent:
-    description: Nothing changes while the directory exists and the size is below the limit.
-    support: full
 options:
   path:
     description: Directory that contains one directory per key.

@@ -8,17 +8,14 @@ from __future__ import annotations
 import bz2
 import gzip
 import io
-import time
-import tracemalloc
 from contextlib import nullcontext
-from itertools import islice
 from pathlib import Path
 
 import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.expectation import Expectation
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.log import NcclLog
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.sources import judge_sources, open_log
-from test_nccl_soundness import DONE, INTRA, P2P, SOUND, channel, init, judge, nodes, said
+from nccl_lines import DONE, INTRA, P2P, SOUND, channel, init, judge, nodes, said
 
 CONNECTED = "Connected all rings, use ring PXN 0 GDR 0"
 HUNG = said(init("START", "0x2", shared="0x8"))
@@ -93,24 +90,6 @@ def test_a_tcp_line_that_ran_into_another_one_counts() -> None:
     joined = said(*DONE, f"{channel()}Channel 01/0 : 1[0] -> 0[0] via NET/Socket/0")
     assert judge(joined).verdict.transport_class in ("tcp", "mixed")
     assert judge(SOUND + joined).verdict.transport_class == "mixed"
-
-
-def test_a_long_line_with_an_early_line_end_costs_what_it_is_long() -> None:
-    def piece(size: int) -> bytes:
-        return b"x" * size
-
-    def run(pieces: int) -> tuple[float, int]:
-        stream = iter([b"NCCL INFO \\n", *islice(iter(lambda: piece(1 << 18), b""), pieces)])
-        tracemalloc.start()
-        begun = time.process_time()
-        NcclLog().read(lambda _size: next(stream, b""))
-        used, peak = time.process_time() - begun, tracemalloc.get_traced_memory()[1]
-        tracemalloc.stop()
-        return used, peak
-
-    _short, small = run(16)
-    _long, large = run(128)
-    assert large < 2 * small
 
 
 @pytest.mark.parametrize("coding", ["utf-16", "utf-16-le", "utf-16-be"])

@@ -1,0 +1,95 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Test that the reader takes time by the length of a log, and little memory, whatever the log is."""
+
+from __future__ import annotations
+
+import io
+import time
+import tracemalloc
+from itertools import islice, repeat
+
+import pytest
+from ansible_collections.gb10.cluster.plugins.module_utils._nccl.expectation import judge_log
+from ansible_collections.gb10.cluster.plugins.module_utils._nccl.log import NcclLog
+from nccl_lines import SOUND, judge, said
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "s1:1:1 [0] NCCL INFO comm 0x{0:x} rank 0 nranks 2 cudaDev 0 busId f commId 0x{0:x} - Init START\n",
+        "s{0}:1:1 [0] NCCL INFO Using network Sockets{0}:2:2 [0] NCCL INFO Using network Socket\n",
+        "s1:{0}:1 [0] NCCL INFO NCCL version 2.28.9\n",
+        "s1:1:1 [0] NCCL INFO comm 0x1 rank 0 nranks 2 - Init START\ns1:1:1 [0] NCCL INFO NCCL version 2.28.9+{0}\n",
+        "s1:1:1 [0] NCCL INFO Got completion {0} ibv error found set to WARN\n",
+        "s1:{0}:1 [0] NCCL INFO Using network IB\nNCCL version 2.28.9+cuda13.0\n",
+    ],
+    ids=["unfinished communicators", "hosts", "processes", "restarts", "causes", "silent starts"],
+)
+def test_cost_grows_with_the_log_and_no_faster(line: str) -> None:
+    def cost(count: int) -> float:
+        data = "".join(line.format(number) for number in range(count)).encode()
+        started = time.process_time()
+        judge_log(NcclLog().read(io.BytesIO(data).read), "log")
+        return time.process_time() - started
+
+    # Eight times the lines may cost 32 times as much, which leaves room for a busy machine; a scan of everything before
+    # each line costs 64 times as much.
+    assert min(cost(16_000) for _run in range(2)) < 32 * max(min(cost(2_000) for _run in range(3)), 0.02)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"comm 0x1 rank {'1' * 5000} nranks 2 cudaDev 0 busId f commId 0x7 - Init START",
+        f"comm 0x1 rank 0 nRanks 2 nNodes {'1' * 5000} localRanks 1 localRank 0 MNNVL 0",
+        f"Channel 00/0 : 0[0] -> 1[0] [send] via NET/IB/{'1' * 5000}",
+        "comm 0x1 rank 0 nranks 2" + " busId a" * 4000 + " commId b" * 4000 + " Init X",
+        "comm 0x1 rank 0 nranks 2 " * 9000 + " Init X",
+        "NET/IB : Using " + "a" * 200_000,
+        "NET/IB :" + " qp 1 " * 30_000 + " mtu x",
+        "NET/OFI regMr " * 15_000,
+    ],
+)
+def test_no_line_stops_the_reader(text: str) -> None:
+    """NCCL cuts its lines at 1024 bytes; a server may print longer ones."""
+    wrong = "Channel 1" * 20_000 + " -> NET/x\n" + "1" * 200_000 + " NET/x\n"
+    started = time.process_time()
+    report = judge(SOUND + said(text) + f"s1:1:1 [0] NCCL WARN {text}\nNET/x {text}\n" + wrong)
+    assert report.verdict.verdict == "ib"
+    assert time.process_time() - started < 2
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "s1:{0}:1 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[0] [send] via NET/IB/0\n",
+        "s1:1:1 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[0] [send] via NET/N{0}/0\n",
+        "s1:1:1 [0] NCCL INFO Using network N{0}\n",
+        "s1:1:1 [0] NCCL INFO NET/IB : Using [0]m{0}:1/RoCE ; OOB eth0:10.0.0.1<0>\n",
+        "s1:1:{0} [0] NCCL INFO comm 0x{0} rank 0 nranks 2 cudaDev 0 busId f commId 0x{0} - Init START\n",
+        "s1:1:1 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[0] [send] via NET/{0}\n",
+    ],
+    ids=["processes", "networks", "selections", "devices", "threads", "torn lines"],
+)
+def test_memory_does_not_grow_with_the_log(line: str) -> None:
+    lines = (line.format(number).encode() for number in range(25_000))
+    tracemalloc.start()
+    judge_log(NcclLog().read(lambda _size: b"".join(islice(lines, 2500))), "log")
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 20 << 20
+
+
+def test_a_long_line_with_an_early_line_end_is_not_kept() -> None:
+    def peak(pieces: int) -> int:
+        stream = iter([b"NCCL INFO \\n", *repeat(b"x" * (1 << 18), pieces)])
+        tracemalloc.start()
+        NcclLog().read(lambda _size: next(stream, b""))
+        most = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        return most
+
+    assert peak(128) < 2 * peak(16)

@@ -1,0 +1,147 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Test that text which quotes NCCL neither makes a log pass nor makes a sound one fail."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import pytest
+from ansible_collections.gb10.cluster.plugins.module_utils._nccl.expectation import Expectation
+from nccl_lines import AGAIN, BARE, DONE, SOUND, START, TCP_LINE, channel, collected, init, judge, said
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "plugin/net.cc:379 NCCL WARN Failed to initialize any NET plugin",
+        "NCCL WARN NET/IB : Got completion from peer 10.0.0.2<1> with error 12, opcode 1",
+        "NCCL INFO NET/IB : Got completion from peer 10.0.0.2<1> with error 12, opcode 1",
+    ],
+)
+def test_a_quoted_failure_of_the_process_itself_makes_nothing_fail_for_sure(text: str) -> None:
+    line = f"s1:1:9 [0] {text}"
+    for quoted in (json.dumps({"p": line}), f"> {line}", f"why do I see {line}"):
+        report = judge(f"{SOUND}{quoted}\n")
+        assert (report.verdict.verdict, report.satisfied, report.troubles) == ("unknown", False, [])
+        assert all("so it may be a quotation" in failure for failure in report.failures)
+    # In a line of the process, and in one that another line ran into, it counts.
+    for real in (f"{line}\n", said("Connected all trees").rstrip("\n") + f"{line}\n"):
+        for form in ("{1}", "2026-11-22T10:00:00.1Z {1}", "[2026-11-22 10:00:0{0}] {1}"):
+            report = judge(collected(form, f"{SOUND}{real}"))
+            assert (report.verdict.verdict, report.satisfied, bool(report.troubles)) == ("ib", False, True)
+
+
+def test_a_server_that_prints_its_earlier_log_as_a_string_proves_nothing() -> None:
+    quoted = json.dumps({"prompt": SOUND}) + "\n"
+    assert judge(quoted).verdict.verdict == "unknown"
+    assert "lines quote several statements and prove nothing" in judge(quoted).failures[0]
+    tcp = said(*DONE, channel("Socket"))
+    assert judge(tcp + quoted).as_dict()["verdict"] == "socket"
+    assert judge(SOUND + json.dumps({"prompt": tcp}) + "\n").satisfied
+
+
+# Lines that a server may print because a prompt quotes them, without a line of their own for a known process.
+QUOTED = {
+    "without a prefix": "Channel 00/0 : 0[0] -> 1[0] [send] via NET/Socket/0",
+    "only the path": "via NET/Socket/0",
+    "in a sentence": f"why do I see {TCP_LINE}",
+    "in quotation marks": f'"{TCP_LINE}"',
+    "as JSON": json.dumps({"prompt": TCP_LINE}),
+    "coloured": f"\x1b[33muser>\x1b[0m {TCP_LINE}",
+    "of a process that never started": said(channel("Socket"), pid=8).strip(),
+    "a failure of such a process": "s9:8:8 [0] plugin/net.cc:379 NCCL WARN Failed to initialize any NET plugin",
+    "an error without a prefix": "NCCL error: NET/IB : Got completion from peer 10.0.0.2<1> with error 12, opcode 1",
+}
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"], ids=["lf", "crlf"])
+@pytest.mark.parametrize(
+    "form", ["{}", "[pod/g-0-0/sglang] {}", "Nov  9 10:00:00 spark-1 docker[1]: {}", "2026-11-22 {}"]
+)
+@pytest.mark.parametrize("name", QUOTED)
+def test_a_line_that_may_be_a_quotation_takes_a_pass_away_and_decides_no_transport(
+    name: str, form: str, end: str
+) -> None:
+    def log(text: str) -> str:
+        return "".join(form.format(line) + end for line in [*text.splitlines(), QUOTED[name]])
+
+    for expect in (Expectation(), Expectation(allow_unknown=True), Expectation(evidence="banner")):
+        report = judge(log(SOUND), expect)
+        assert (report.verdict.verdict, report.satisfied) == ("unknown", False)
+        assert all("so it may be a quotation, and text alone can't tell" in text for text in report.failures)
+    assert judge(log(said(*DONE, channel("Socket")))).verdict.verdict == "socket"
+    # Before the connection, it proves no TCP either.
+    assert judge(log(said(*START, *DONE))).verdict.verdict == "unknown"
+
+
+# What a server may make of a whole log that a prompt quotes.
+WHOLE: dict[str, Callable[[str], str]] = {
+    "JSON": lambda log: json.dumps({"prompt": log}),
+    "JSON in JSON": lambda log: json.dumps({"log": json.dumps({"prompt": log})}),
+    "Python": repr,
+    **{
+        f"one line, {end!r}": lambda log, end=end: log.replace("\n", end)
+        for end in ("\u2028", "\r", "\v", "\0", "\\r", "\\r\\n", "\\u000A", "\t", "; ", "\x1b[0m ", "%0A", "<br>")
+    },
+    **{
+        f"lines after {start!r}": lambda log, start=start: "".join(f"{start}{line}\n" for line in log.splitlines())
+        for start in ("> ", "    ", 'level=info msg="', "| ")
+    },
+}
+
+
+@pytest.mark.parametrize("form", WHOLE)
+def test_a_quoted_log_of_a_running_process_proves_nothing(form: str) -> None:
+    quoted = WHOLE[form](said(*START, *DONE, channel())) + "\n"
+    assert judge(said(*START, *DONE, channel("Socket")) + quoted).verdict.verdict == "socket"
+    assert judge(said(*START, *DONE) + quoted).verdict.verdict == "unknown"
+    over_tcp = WHOLE[form](said(*START, *DONE, channel("Socket"))) + "\n"
+    report = judge(said(*START, *DONE, channel()) + over_tcp)
+    assert report.verdict.verdict == "unknown" or report.satisfied
+    assert "mixed" not in report.msg
+
+
+@pytest.mark.parametrize("form", [form for form in WHOLE if not form.startswith("lines")])
+def test_one_line_proves_nothing(form: str) -> None:
+    assert judge("Started\n" + WHOLE[form](said(*START, *DONE, channel())) + "\n").verdict.verdict == "unknown"
+
+
+@pytest.mark.parametrize("name", QUOTED)
+def test_a_quoted_line_over_rdma_does_not_change_the_verdict_of_a_group_on_tcp(name: str) -> None:
+    tcp = said(*DONE, channel("Socket"))
+    quoted = QUOTED[name].replace("Socket", "IB")
+    assert judge(f"{tcp}{quoted}\n").verdict.verdict == "socket"
+    assert not judge(f"{tcp}{quoted}\n").satisfied
+    if "Channel" in quoted or "via" in quoted:
+        # A sound log says the same.
+        assert judge(f"{SOUND}{quoted}\n").satisfied
+
+
+def test_docker_writes_one_statement_per_string() -> None:
+    lines = [json.dumps({"log": f"{line}\n", "stream": "stdout"}) + "\n" for line in SOUND.splitlines()]
+    assert judge("".join(lines)).satisfied
+
+
+@pytest.mark.parametrize("collector", ["{1}", "[pod/g-0/s] {1}", "2026-11-22T10:00:00.1Z stdout F {1}"])
+@pytest.mark.parametrize("quote", ["> {1}", "    {1}", "| {1}", 'level=info msg="{1}', '{{"content": "{1}"}}'])
+def test_a_log_that_a_server_below_info_quotes_proves_nothing(quote: str, collector: str) -> None:
+    report = judge(collected(collector, f"{BARE}\n" + collected(quote, said(*START) + SOUND)))
+    assert (report.verdict.verdict, report.satisfied) == ("unknown", False)
+    assert "they may be a quotation, and text alone can't tell" in report.failures[0]
+    assert judge(collected(collector, f"{BARE}\n{SOUND}")).satisfied
+
+
+@pytest.mark.parametrize("collector", ["{}", "[pod/g-0/s] {}", "2026-11-22T10:00:00.1Z stdout F {}"])
+@pytest.mark.parametrize(
+    "quote", ["> {}", "    {}", "| {}", '{{"content": "{}"}}', "2026-11-22 10:00:00.1 | INFO     | m:f:12 - {}"]
+)
+def test_a_quoted_log_of_another_process_replaces_nothing(quote: str, collector: str) -> None:
+    real = said(*START, *DONE, channel("Socket"))
+    for lines in ((init("COMPLETE", shared="0x8"), channel()), (*START, *AGAIN, channel())):
+        quoted = [quote.format(line) for line in said(*lines, pid=8).splitlines()]
+        log = "".join(collector.format(line) + "\n" for line in [*real.splitlines(), *quoted])
+        report = judge(log, Expectation(networks=("IB", "IBext*"), nodes=2))
+        assert (report.verdict.verdict, report.satisfied) == ("mixed", False)

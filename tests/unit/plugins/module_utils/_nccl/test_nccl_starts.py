@@ -1,0 +1,134 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Test that a process that started again is told from other ranks, and that old lines prove nothing."""
+
+from __future__ import annotations
+
+import io
+from contextlib import nullcontext
+
+import pytest
+from ansible_collections.gb10.cluster.plugins.module_utils._nccl.expectation import Expectation
+from ansible_collections.gb10.cluster.plugins.module_utils._nccl.sources import judge_sources
+from nccl_lines import (
+    AGAIN,
+    BARE,
+    COLLECTED,
+    DONE,
+    P2P,
+    SOUND,
+    START,
+    channel,
+    collected,
+    init,
+    judge,
+    other,
+    said,
+)
+
+SILENT = "NCCL was started again and says nothing since"
+
+
+@pytest.mark.parametrize("form", ["{1}", "2026-11-22T10:00:00.1Z stdout F {1}", "(RayWorker pid=3) {1}", *COLLECTED])
+def test_a_silent_start_is_found_after_the_text_of_a_collector(form: str) -> None:
+    report = judge(collected(form, f"{SOUND}{BARE}\n"))
+    assert any(SILENT in text for text in report.failures), report.failures
+    # Another rank, which was not started again, goes on.
+    two = said(*START, *DONE, channel()) + said(init("START", rank=1), init("COMPLETE", rank=1), channel(), host="s2")
+    assert judge(collected(form, two)).satisfied
+    later = said(channel(), "Connected all trees", "comm 0x1 destroyed", host="s2")
+    report = judge(collected(form, f"{two}{BARE}\n{later}"))
+    assert any(SILENT in text for text in report.failures), report.failures
+    # NCCL before 2.21 prints this line at INFO too, after the first line of rank 0.
+    log = said("Bootstrap : Using eth0:10.0.0.1<0>") + f"{BARE}\n{SOUND}"
+    assert judge(collected(form, log)).satisfied
+    log += said("Bootstrap : Using eth0:10.0.0.1<0>", pid=2) + f"{BARE}\n" + said(*AGAIN, channel(), pid=2)
+    assert judge(collected(form, log)).satisfied
+    # And so does a second copy of the library, in the same process.
+    assert judge(collected(form, f"{SOUND}{BARE}\n" + said(*other(1), channel()))).satisfied
+
+
+@pytest.mark.parametrize("start", ["\x1b[36m(RayWorker pid=3)\x1b[0m ", "Loading: 100%\r", "INFO ready"])
+def test_a_silent_start_is_found_after_other_text(start: str) -> None:
+    assert any(SILENT in text for text in judge(f"{SOUND}{start}{BARE}\n").failures)
+
+
+def test_only_the_version_as_nccl_prints_it_is_a_silent_start() -> None:
+    for line in (
+        "NCCL error in: ProcessGroupNCCL.cpp:77, unhandled system error, NCCL version 2.28.9",
+        "why does it say NCCL version 2.28.9+cuda13.0 and nothing else?",
+    ):
+        assert not any(SILENT in text for text in judge(f"{SOUND}{line}\n").failures)
+
+
+def test_a_silent_start_of_one_pod_is_not_taken_back_by_another() -> None:
+    def pod(name: str, log: str) -> str:
+        return collected(f"[pod/{name}/s] {{1}}", log)
+
+    log = pod("a", SOUND) + pod("b", said(init("START", rank=1), init("COMPLETE", rank=1), channel(), host="s2"))
+    assert judge(log).satisfied
+    again = pod("b", said(*START, *AGAIN, channel(), host="s2", pid=2))
+    assert any(SILENT in text for text in judge(f"{log}{pod('a', BARE)}{again}").failures)
+    # A process that a prompt quotes takes nothing back either.
+    quoted = pod("a", collected("> {1}", said(*START, *AGAIN, channel(), pid=2)))
+    assert any(SILENT in text for text in judge(f"{log}{pod('a', BARE)}{quoted}").failures)
+
+
+def test_a_later_process_is_unready_while_others_go_on() -> None:
+    log = said(*START) + SOUND + said(*START, pid=2) + said("Connected all trees")
+    assert any("process s1:2 has started NCCL later" in text for text in judge(log).failures)
+
+
+def test_containers_with_one_name_are_ranks_and_no_restart() -> None:
+    """``docker run --hostname worker``: every container has host worker and process 1."""
+    log = said(*START, init("START", rank=0), channel("Socket"), host="worker")
+    log += said(*START, init("START", rank=1), init("COMPLETE", rank=1), channel(), host="worker")
+    report = judge(log)
+    assert (report.verdict.verdict, len(report.earlier), report.satisfied) == ("mixed", 0, False)
+    assert report.channels == {"IB": {"0": 1}, "Socket": {"0": 1}}
+
+
+def test_each_of_many_containers_with_one_name_has_a_record_of_its_own() -> None:
+    log = "".join(
+        said(*START, init("START", rank=rank, nranks=9), init("COMPLETE", rank=rank, nranks=9), channel())
+        for rank in range(9)
+    )
+    report = judge(log)
+    assert sorted(process.rank for process in report.processes) == list(range(9))
+    assert report.satisfied, report.failures
+
+
+def test_two_processes_of_one_start_on_one_gpu_both_count() -> None:
+    log = said(*DONE, channel("Socket")) + said(*AGAIN, channel(), pid=2)
+    files = {"pod": [nullcontext(io.BytesIO(log.encode()).read)]}
+    # Text that a server prints may also be a quotation of another log, so a restart from TCP to RDMA is not believed.
+    assert judge_sources(files, Expectation(), {})[0]["verdict"] == "unknown"
+    files = {"pod": [nullcontext(io.BytesIO(log.encode()).read)]}
+    assert judge_sources(files, Expectation(), {}, one_start=True)[0]["verdict"] == "mixed"
+    twice = said(*START, *DONE, channel("Socket"), *START, *AGAIN, channel())
+    files = {"pod": [nullcontext(io.BytesIO(twice.encode()).read)]}
+    assert judge_sources(files, Expectation(), {}, one_start=True)[0]["verdict"] == "mixed"
+
+
+@pytest.mark.parametrize("pid", [1, 2], ids=["same process number", "another"])
+@pytest.mark.parametrize(
+    "before",
+    [(*DONE, channel("Socket")), ("Using network Socket", *DONE), (*DONE, channel("FastSocket"))],
+    ids=["channels", "only selected", "plugin"],
+)
+def test_a_restart_from_tcp_to_rdma_may_be_a_quotation(before: tuple[str, ...], pid: int) -> None:
+    report = judge(said(*START, *before) + said(*START, *AGAIN, channel(), pid=pid))
+    assert (report.verdict.verdict, report.satisfied, len(report.earlier)) == ("unknown", False, 1)
+    assert "s1:1 used TCP" in report.failures[0]
+    assert "it may be a restart or a quotation, and text alone can't tell" in report.failures[0]
+
+
+@pytest.mark.parametrize("pid", [1, 2], ids=["same process number", "another"])
+def test_a_start_with_another_commid_is_a_restart(pid: int) -> None:
+    for before in ((*DONE, channel()), (*DONE, P2P), (init("START"),)):
+        report = judge(said(*START, *before) + said(*START, *AGAIN, channel(), pid=pid))
+        assert (report.satisfied, len(report.earlier)) == (True, 1), report.failures
+    # The other way round there is no doubt.
+    report = judge(said(*START, *DONE, channel()) + said(*START, *AGAIN, channel("Socket"), pid=pid))
+    assert (report.verdict.verdict, len(report.earlier)) == ("socket", 1)
