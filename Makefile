@@ -57,7 +57,7 @@ test-sglang-cpu: $(DEV) deps ## Real SGLang as two ranks on the CPUs of two simu
 	$(BIN)/pytest -s -p no:cacheprovider tests/lab/test_sglang_cpu.py
 
 .PHONY: test-vm
-test-vm: $(DEV) ## The fabric with real SR-IOV and soft-RoCE, and memory that runs out, on virtual machines (root; about 35 minutes)
+test-vm: $(DEV) ## The fabric with real SR-IOV and soft-RoCE, and memory that runs out, on virtual machines (root; about 45 minutes)
 	$(BIN)/pytest -p no:cacheprovider -v --durations=0 tests/vm
 
 .PHONY: test-report
