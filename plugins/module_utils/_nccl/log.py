@@ -10,10 +10,11 @@ from . import causes, scan
 from . import statements as says
 from .bulk import ChannelBlocks
 from .model import Process
+from .networks import is_tcp
 from .read import NOTHING, Reading, Via, read_statement, read_via
 from .recorders import Recorders, is_odd, record_channel, record_torn
 from .scan import CHUNK, NOBODY, Origin
-from .starts import doubt_restart, doubt_whole, find_unready, infer_nodes, set_aside
+from .starts import doubt_order, doubt_restart, doubt_whole, find_unready, infer_nodes, set_aside
 
 # The process number can't occur in a log.
 _UNSIGNED = NOBODY._replace(device="-")
@@ -46,6 +47,10 @@ class NcclLog:
         self._silent: dict[str, int] = {}
         # What precedes such versions.
         self._bare: set[str] = set()
+        # A version that NCCL printed alone where a log level of INFO would not print it.
+        self._early = ""
+        # What precedes the first INFO lines of the log.
+        self._first: set[bytes] = set()
         # {pod: what precedes the writer in the lines that set communicators up}
         self._leads: dict[str, set[str]] = {}
         self._by_key: dict[tuple[str, str, str], Process] = {}
@@ -78,7 +83,7 @@ class NcclLog:
         for line in lines:
             head, level, raw = line.partition(b" NCCL INFO ")
             if not level:
-                if b"CCL" in line or b"NET" in line:
+                if b"CCL" in line or b"NET" in line or b"ocket/" in line:
                     self._pieces(line)
                     writer = None
                 continue
@@ -99,6 +104,8 @@ class NcclLog:
 
     def _new(self, head: bytes, raw: bytes) -> Reading:
         """Read a statement whose text has not been read before."""
+        if len(self._first) < says.NAMES:
+            self._first.add(head)
         if b"NCCL" in raw:
             self._pieces(head + b" NCCL INFO " + raw)
             return NOTHING
@@ -230,7 +237,8 @@ class NcclLog:
         kind, values, once, cause = reading
         if is_odd(process, origin):
             # A quotation starts no process again and sets up no communicator. But ranks' lines may run into each other.
-            once, kind = "", kind if kind in _QUOTABLE or origin.lead == scan.JOINED else ""
+            joined = origin.lead == scan.JOINED and (kind != "selected" or is_tcp(values))
+            once, kind = "", kind if kind in _QUOTABLE or joined else ""
         if once:
             process = self._restarted(process, origin, once, values if kind == "version" else "")
         if cause:
@@ -252,6 +260,10 @@ class NcclLog:
                 if not before[-1:].isalnum() and "\r" not in before and len(self._bare) < says.NAMES:
                     self._bare.add(_lead(before))
                 self._silent[pod if len(self._silent) < says.CACHE else ""] = self._clock
+                # Up to 2.22, rank 0 also prints it at INFO, but after it has said which interface it uses.
+                recent = tuple(map(int, found[1].split("+")[0].split(".")[:2])) > (2, 22)
+                if recent or not any(scan.parse_origin(scan.plain(head)).pod in (pod, "") for head in self._first):
+                    self._early = self._early or found[1]
             self.version = self.version or found[1]
         end = text[-says.LONGEST :]
         if found := says.CHANNEL.search(end):
@@ -304,8 +316,9 @@ class NcclLog:
             self.processes, self.earlier = set_aside(self.processes, self.earlier)
             self.unready = find_unready(self.processes)
             doubt_restart(self.processes, self.earlier)
+            doubt_order(self.processes)
             if not self.silent_start:
-                doubt_whole(self.processes, self._bare)
+                doubt_whole(self.processes, self._bare, self._early)
         infer_nodes(self.processes)
         return self
 

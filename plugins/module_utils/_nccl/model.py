@@ -8,6 +8,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from .networks import is_tcp
 from .statements import NAMES, bounded
 
 # {network: {device: channels}}
@@ -131,6 +132,8 @@ class Process:
     abandoned: int = 0
     dropped_tcp: str = ""
     replaced: bool = False
+    # Whether a communicator was complete before any line named a network. NCCL always names one first.
+    unselected: bool = False
     # When it last wrote that a communicator starts or is complete, in the log's count of lines.
     set_up: int = 0
     # Why text alone can't tell whether it is running.
@@ -207,6 +210,22 @@ class Process:
     def rank(self) -> int:
         """Return the rank in the widest communicator, -1 when unknown."""
         return self.main.rank if self.main else -1
+
+    @property
+    def says_nothing(self) -> bool:
+        """Tell whether it set up a communicator of several nodes, and no line says by which path it reaches them."""
+        path = self.channels or self.intra or self.collnet or self.odd
+        return self.has_finished and not self.stays_on_node and not (path or self.has_network)
+
+    @property
+    def has_network(self) -> bool:
+        """Tell whether it named the network that it takes, or at least devices, as every NCCL does at its start."""
+        return bool(self.selections or self.ib_devices or self.socket_devices or self.provider)
+
+    @property
+    def claims(self) -> bool:
+        """Tell whether it names a network that is not known to be TCP."""
+        return bool(self.ib_devices or self.provider) or not all(map(is_tcp, self.channels | self.selections))
 
     @property
     def stays_on_node(self) -> bool:

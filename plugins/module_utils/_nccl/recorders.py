@@ -68,6 +68,7 @@ class Recorders:
             comm.started = True
         else:
             comm.complete = process.settled = True
+            process.unselected |= nranks > 1 and comm.nodes != 1 and not process.selections
         if device:
             comm.device = device
         if shared:

@@ -45,17 +45,44 @@ def doubt_restart(processes: Sequence[Process], earlier: Iterable[Process]) -> N
     """Note that text can't tell a restart from a quotation, if processes over TCP are set aside for others."""
     infer_nodes(earlier := list(earlier))
     before = next((f"{process.host}:{process.pid}" for process in earlier if _talked_tcp(process)), "")
-    after = (p for p in processes if p.channels or p.intra or p.collnet or p.selections or p.ib_devices or p.provider)
-    if before and (process := next(after, None)):
+    after = [p for p in processes if p.channels or p.intra or p.collnet or p.selections or p.ib_devices or p.provider]
+    if before and after:
+        after[0].doubt = (
+            f"{before} used TCP, and {after[0].host}:{after[0].pid} later says something else: it may be a restart or "
+            "a quotation"
+        )
+    mute = next((f"{p.host}:{p.pid}" for p in (*earlier, *processes) if p.says_nothing and not p.unsigned), "")
+    if mute and (process := next((p for p in after if p.claims and not p.doubt), None)):
         process.doubt = (
-            f"{before} used TCP, and {process.host}:{process.pid} later says something else: it may be a restart or a "
-            "quotation"
+            f"{mute} set up a communicator and never says over which network, and {process.host}:{process.pid} does: "
+            "its lines may be a quotation"
         )
 
 
-def doubt_whole(processes: Iterable[Process], bare: set[str]) -> None:
-    """Note that the only log may be a quotation: NCCL says its version below INFO, in a line that begins otherwise."""
+def doubt_order(processes: Iterable[Process]) -> None:
+    """Note that text can't tell whether NCCL named a network, if it names it too late or beside another one."""
+    for process in processes:
+        who, tcp = f"{process.host}:{process.pid}", [name for name in process.selections if is_tcp(name)]
+        used = [name for name in process.channels if not is_tcp(name)]
+        if process.doubt or process.stays_on_node:
+            continue
+        if process.unselected and process.selections:
+            process.doubt = f"{who} names its network only after its communicator was complete: it may be a quotation"
+        elif tcp and used:
+            process.doubt = f"{who} takes network {tcp[0]}, and its channel lines name {used[0]}: one is a quotation"
+
+
+def doubt_whole(processes: Iterable[Process], bare: set[str], early: str) -> None:
+    """Note that the only log may be a quotation: NCCL says its version below INFO, in a line that begins otherwise.
+
+    ``early`` is a version that NCCL printed alone where a log level of INFO would not print it.
+    """
     seen = [process for process in processes if process.leads]
+    if early and any(process.claims for process in seen) and not seen[0].doubt:
+        seen[0].doubt = (
+            f"NCCL {early} prints its version as it does below INFO, and lines of {seen[0].host}:{seen[0].pid} at INFO "
+            "follow: they may be a quotation"
+        )
     if seen and bare.difference(*(process.leads for process in seen)) and not seen[0].doubt:
         seen[0].doubt = (
             f"NCCL prints its version as it does below INFO, and {seen[0].host}:{seen[0].pid} begins its lines "

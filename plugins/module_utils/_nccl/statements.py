@@ -18,8 +18,10 @@ CHANNEL = re.compile(
 )
 NET = re.compile(r"NET/([A-Za-z][^/:\n\"\\]{0,40})/(\d{1,4})")
 COLLNET = re.compile(r"via COLLNET/([A-Za-z][^/:\n\"\\]{0,40})/\d")
-# After "via", or alone in a line, which is then the end of a torn one
-TCP_FRAGMENT = re.compile(rf"(?:via |^(?:i?a )?(?=NET/\w+/\d+\s*$))NET/({'|'.join(SOCKETS)})/(\d{{1,4}})")
+# After "via", or alone in a line, which is then the end of a torn one: "a NET/Socket/0", "T/Socket/0", "Socket/0"
+TCP_FRAGMENT = re.compile(
+    rf"(?:via NET/|^(?:(?:(?:i?a )?N)?E)?T?/?(?=\w+/\d+(?:/\w+)*\s*$))({'|'.join(SOCKETS)})/(\d{{1,4}})"
+)
 # Without its start, and anywhere: in the end of a torn line, or in a line that ran into another one.
 TCP_NAME = re.compile(rf"NET/({'|'.join(SOCKETS)})/(\d{{1,4}})")
 TORN = re.compile(

@@ -62,7 +62,10 @@ DONE = (init("START"), nodes(2), init("COMPLETE"))
 AGAIN = (init("START", shared="0x8"), nodes(2), init("COMPLETE", shared="0x8"))
 
 
-SOUND = said(*DONE, channel())
+IB = "Using network IB"
+
+
+SOUND = said(IB, *DONE, channel())
 
 
 COLLECTED = [
@@ -81,6 +84,10 @@ def collected(form: str, log: str) -> str:
 
 
 BARE = "NCCL version 2.28.9+cuda13.0"
+
+
+# Up to 2.22, NCCL prints its version in this form at every log level.
+OLD_BARE = "NCCL version 2.20.5+cuda12.4"
 
 
 TCP_LINE = said(channel("Socket")).strip()

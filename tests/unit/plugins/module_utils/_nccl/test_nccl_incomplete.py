@@ -15,7 +15,7 @@ import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.expectation import Expectation
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.log import NcclLog
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.sources import judge_sources, open_log
-from nccl_lines import DONE, INTRA, P2P, SOUND, channel, init, judge, nodes, said
+from nccl_lines import DONE, IB, INTRA, P2P, SOUND, channel, init, judge, nodes, said
 
 CONNECTED = "Connected all rings, use ring PXN 0 GDR 0"
 HUNG = said(init("START", "0x2", shared="0x8"))
@@ -65,7 +65,7 @@ def test_a_promise_without_a_finished_communicator_proves_nothing(evidence: str,
     assert judge(said(line, *DONE), expect).satisfied
 
 
-INSIDE = said(init("START"), nodes(1), init("COMPLETE"), P2P)
+INSIDE = said(IB, init("START"), nodes(1), init("COMPLETE"), P2P)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,22 @@ from collections.abc import Callable
 
 import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.expectation import Expectation
-from nccl_lines import AGAIN, BARE, DONE, SOUND, START, TCP_LINE, channel, collected, init, judge, said
+from nccl_lines import (
+    AGAIN,
+    BARE,
+    DONE,
+    IB,
+    OLD_BARE,
+    SOUND,
+    START,
+    TCP_LINE,
+    channel,
+    collected,
+    init,
+    judge,
+    nodes,
+    said,
+)
 
 
 @pytest.mark.parametrize(
@@ -95,18 +110,18 @@ WHOLE: dict[str, Callable[[str], str]] = {
 
 @pytest.mark.parametrize("form", WHOLE)
 def test_a_quoted_log_of_a_running_process_proves_nothing(form: str) -> None:
-    quoted = WHOLE[form](said(*START, *DONE, channel())) + "\n"
+    quoted = WHOLE[form](said(*START, IB, *DONE, channel())) + "\n"
     assert judge(said(*START, *DONE, channel("Socket")) + quoted).verdict.verdict == "socket"
     assert judge(said(*START, *DONE) + quoted).verdict.verdict == "unknown"
     over_tcp = WHOLE[form](said(*START, *DONE, channel("Socket"))) + "\n"
-    report = judge(said(*START, *DONE, channel()) + over_tcp)
+    report = judge(said(*START, IB, *DONE, channel()) + over_tcp)
     assert report.verdict.verdict == "unknown" or report.satisfied
     assert "mixed" not in report.msg
 
 
 @pytest.mark.parametrize("form", [form for form in WHOLE if not form.startswith("lines")])
 def test_one_line_proves_nothing(form: str) -> None:
-    assert judge("Started\n" + WHOLE[form](said(*START, *DONE, channel())) + "\n").verdict.verdict == "unknown"
+    assert judge("Started\n" + WHOLE[form](said(*START, IB, *DONE, channel())) + "\n").verdict.verdict == "unknown"
 
 
 @pytest.mark.parametrize("name", QUOTED)
@@ -131,7 +146,64 @@ def test_a_log_that_a_server_below_info_quotes_proves_nothing(quote: str, collec
     report = judge(collected(collector, f"{BARE}\n" + collected(quote, said(*START) + SOUND)))
     assert (report.verdict.verdict, report.satisfied) == ("unknown", False)
     assert "they may be a quotation, and text alone can't tell" in report.failures[0]
-    assert judge(collected(collector, f"{BARE}\n{SOUND}")).satisfied
+    first = said("Bootstrap : Using eth0:10.0.0.1<0>")
+    assert judge(collected(collector, f"{first}{OLD_BARE}\n{SOUND}")).satisfied
+
+
+@pytest.mark.parametrize("collector", ["{1}", "[pod/g-0/s] {1}"])
+@pytest.mark.parametrize(
+    ("version", "before"),
+    [(BARE, ()), (BARE, ("Bootstrap : Using eth0:10.0.0.1<0>",)), (OLD_BARE, ())],
+    ids=["new", "new, among other lines", "old"],
+)
+@pytest.mark.parametrize(
+    "quoted", [SOUND, said(*START) + SOUND, f"{OLD_BARE}\n{SOUND}"], ids=["set-up", "start", "old"]
+)
+def test_a_log_that_a_server_below_info_prints_as_it_is_proves_nothing(
+    quoted: str, version: str, before: tuple[str, ...], collector: str
+) -> None:
+    for expect in (Expectation(), Expectation(evidence="selection")):
+        report = judge(collected(collector, said(*before) + f"{version}\n{quoted}"), expect)
+        assert (report.verdict.verdict, report.satisfied) == ("unknown", False)
+        assert "prints its version as it does below INFO" in report.failures[0]
+
+
+def whole(network: str, selects: bool = True, bus: bool = True, shared: str = "0x7", address: str = "0x1") -> list[str]:
+    """Return the lines of a process that sets a communicator up, without busId and commId if ``bus`` is false."""
+    lines = [f"Using network {network}"] * selects
+    lines += [init("START", address, shared=shared), nodes(2, address), init("COMPLETE", address, shared=shared)]
+    return [line if bus else line.replace(f" busId f000 commId {shared}", "") for line in lines]
+
+
+@pytest.mark.parametrize(("pid", "host"), [(1, "s1"), (8, "s1"), (1, "s2")], ids=["same", "process", "host"])
+@pytest.mark.parametrize("address", ["0x1", "0x2"])
+@pytest.mark.parametrize("bus", [True, False], ids=["busid", "no busid"])
+@pytest.mark.parametrize("missing", ["nothing", "selection", "channels", "both", "start"])
+def test_a_log_over_rdma_that_a_server_over_tcp_prints_as_it_is_does_not_pass(
+    missing: str, bus: bool, address: str, pid: int, host: str
+) -> None:
+    real = whole("Socket", selects=missing not in ("selection", "both"))
+    real = real[:1] + real[2:] if missing == "start" else real
+    real += [] if missing in ("channels", "both") else [channel("Socket")]
+    quoted = whole("IB", bus=bus, shared="0x8", address=address)
+    for start in ((), START):
+        for lines in (quoted, quoted[1:], [quoted[0], *quoted[2:]], quoted[:-1], [quoted[-1]]):
+            text = said(*start, *lines, channel(), pid=pid, host=host)
+            # Without a line of the server that names a network, such a quotation lacks it as well.
+            if missing == "both" and lines[0] != quoted[0]:
+                continue
+            report = judge(said(*START, *real) + text)
+            assert not report.satisfied, text
+            assert report.verdict.verdict in ("unknown", "mixed", "socket")
+
+
+@pytest.mark.parametrize(
+    "end", ["NET/Socket/0", "a NET/Socket/1", "ET/Socket/0", "/Socket/0", "Socket/0", "Socket/0/Shared"]
+)
+def test_the_end_of_a_torn_tcp_line_takes_the_pass_away(end: str) -> None:
+    report = judge(f"{SOUND}{end}\n" + said("Connected all rings"))
+    assert (report.verdict.verdict, report.satisfied) == ("unknown", False)
+    assert judge(f"{SOUND}why is Socket/0 slow\n" + said("Connected all rings")).satisfied
 
 
 @pytest.mark.parametrize("collector", ["{}", "[pod/g-0/s] {}", "2026-11-22T10:00:00.1Z stdout F {}"])
@@ -140,7 +212,7 @@ def test_a_log_that_a_server_below_info_quotes_proves_nothing(quote: str, collec
 )
 def test_a_quoted_log_of_another_process_replaces_nothing(quote: str, collector: str) -> None:
     real = said(*START, *DONE, channel("Socket"))
-    for lines in ((init("COMPLETE", shared="0x8"), channel()), (*START, *AGAIN, channel())):
+    for lines in ((init("COMPLETE", shared="0x8"), channel()), (*START, IB, *AGAIN, channel())):
         quoted = [quote.format(line) for line in said(*lines, pid=8).splitlines()]
         log = "".join(collector.format(line) + "\n" for line in [*real.splitlines(), *quoted])
         report = judge(log, Expectation(networks=("IB", "IBext*"), nodes=2))

@@ -14,6 +14,7 @@ from nccl_lines import (
     COLLECTED,
     DONE,
     HALF,
+    IB,
     INTRA,
     P2P,
     SOUND,
@@ -77,7 +78,7 @@ NO_PASS = {
         "completion_retry",
     ),
     "an unfinished communicator beside a finished one": (
-        said(*DONE, channel(), init("START", comm="0x2", shared="0x8")),
+        said(IB, *DONE, channel(), init("START", comm="0x2", shared="0x8")),
         Expectation(),
         "1 of 2 communicators never finished",
     ),
@@ -168,7 +169,7 @@ NO_PASS = {
         "too many processes",
     ),
     "TCP in the first of very many containers of one name": (
-        said(*START, *DONE, channel("Socket")) + said(*START, *DONE, channel()) * 5000,
+        said(*START, *DONE, channel("Socket")) + said(*START, IB, *DONE, channel()) * 5000,
         Expectation(),
         "too many processes",
     ),

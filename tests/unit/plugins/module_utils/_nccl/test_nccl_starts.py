@@ -16,6 +16,8 @@ from nccl_lines import (
     BARE,
     COLLECTED,
     DONE,
+    IB,
+    OLD_BARE,
     P2P,
     SOUND,
     START,
@@ -35,18 +37,20 @@ def test_a_silent_start_is_found_after_the_text_of_a_collector(form: str) -> Non
     report = judge(collected(form, f"{SOUND}{BARE}\n"))
     assert any(SILENT in text for text in report.failures), report.failures
     # Another rank, which was not started again, goes on.
-    two = said(*START, *DONE, channel()) + said(init("START", rank=1), init("COMPLETE", rank=1), channel(), host="s2")
+    two = said(*START, IB, *DONE, channel()) + said(
+        IB, init("START", rank=1), init("COMPLETE", rank=1), channel(), host="s2"
+    )
     assert judge(collected(form, two)).satisfied
     later = said(channel(), "Connected all trees", "comm 0x1 destroyed", host="s2")
     report = judge(collected(form, f"{two}{BARE}\n{later}"))
     assert any(SILENT in text for text in report.failures), report.failures
-    # NCCL before 2.21 prints this line at INFO too, after the first line of rank 0.
-    log = said("Bootstrap : Using eth0:10.0.0.1<0>") + f"{BARE}\n{SOUND}"
+    # Up to 2.22, NCCL prints this line at INFO too, after the first line of rank 0.
+    log = said("Bootstrap : Using eth0:10.0.0.1<0>") + f"{OLD_BARE}\n{SOUND}"
     assert judge(collected(form, log)).satisfied
-    log += said("Bootstrap : Using eth0:10.0.0.1<0>", pid=2) + f"{BARE}\n" + said(*AGAIN, channel(), pid=2)
+    log += said("Bootstrap : Using eth0:10.0.0.1<0>", pid=2) + f"{OLD_BARE}\n" + said(IB, *AGAIN, channel(), pid=2)
     assert judge(collected(form, log)).satisfied
     # And so does a second copy of the library, in the same process.
-    assert judge(collected(form, f"{SOUND}{BARE}\n" + said(*other(1), channel()))).satisfied
+    assert judge(collected(form, f"{SOUND}{OLD_BARE}\n" + said(*other(1), channel()))).satisfied
 
 
 @pytest.mark.parametrize("start", ["\x1b[36m(RayWorker pid=3)\x1b[0m ", "Loading: 100%\r", "INFO ready"])
@@ -66,12 +70,12 @@ def test_a_silent_start_of_one_pod_is_not_taken_back_by_another() -> None:
     def pod(name: str, log: str) -> str:
         return collected(f"[pod/{name}/s] {{1}}", log)
 
-    log = pod("a", SOUND) + pod("b", said(init("START", rank=1), init("COMPLETE", rank=1), channel(), host="s2"))
+    log = pod("a", SOUND) + pod("b", said(IB, init("START", rank=1), init("COMPLETE", rank=1), channel(), host="s2"))
     assert judge(log).satisfied
-    again = pod("b", said(*START, *AGAIN, channel(), host="s2", pid=2))
+    again = pod("b", said(*START, IB, *AGAIN, channel(), host="s2", pid=2))
     assert any(SILENT in text for text in judge(f"{log}{pod('a', BARE)}{again}").failures)
     # A process that a prompt quotes takes nothing back either.
-    quoted = pod("a", collected("> {1}", said(*START, *AGAIN, channel(), pid=2)))
+    quoted = pod("a", collected("> {1}", said(*START, IB, *AGAIN, channel(), pid=2)))
     assert any(SILENT in text for text in judge(f"{log}{pod('a', BARE)}{quoted}").failures)
 
 
@@ -100,13 +104,13 @@ def test_each_of_many_containers_with_one_name_has_a_record_of_its_own() -> None
 
 
 def test_two_processes_of_one_start_on_one_gpu_both_count() -> None:
-    log = said(*DONE, channel("Socket")) + said(*AGAIN, channel(), pid=2)
+    log = said(*DONE, channel("Socket")) + said(IB, *AGAIN, channel(), pid=2)
     files = {"pod": [nullcontext(io.BytesIO(log.encode()).read)]}
     # Text that a server prints may also be a quotation of another log, so a restart from TCP to RDMA is not believed.
     assert judge_sources(files, Expectation(), {})[0]["verdict"] == "unknown"
     files = {"pod": [nullcontext(io.BytesIO(log.encode()).read)]}
     assert judge_sources(files, Expectation(), {}, one_start=True)[0]["verdict"] == "mixed"
-    twice = said(*START, *DONE, channel("Socket"), *START, *AGAIN, channel())
+    twice = said(*START, *DONE, channel("Socket"), *START, IB, *AGAIN, channel())
     files = {"pod": [nullcontext(io.BytesIO(twice.encode()).read)]}
     assert judge_sources(files, Expectation(), {}, one_start=True)[0]["verdict"] == "mixed"
 
@@ -118,7 +122,7 @@ def test_two_processes_of_one_start_on_one_gpu_both_count() -> None:
     ids=["channels", "only selected", "plugin"],
 )
 def test_a_restart_from_tcp_to_rdma_may_be_a_quotation(before: tuple[str, ...], pid: int) -> None:
-    report = judge(said(*START, *before) + said(*START, *AGAIN, channel(), pid=pid))
+    report = judge(said(*START, *before) + said(*START, IB, *AGAIN, channel(), pid=pid))
     assert (report.verdict.verdict, report.satisfied, len(report.earlier)) == ("unknown", False, 1)
     assert "s1:1 used TCP" in report.failures[0]
     assert "it may be a restart or a quotation, and text alone can't tell" in report.failures[0]
@@ -127,8 +131,8 @@ def test_a_restart_from_tcp_to_rdma_may_be_a_quotation(before: tuple[str, ...], 
 @pytest.mark.parametrize("pid", [1, 2], ids=["same process number", "another"])
 def test_a_start_with_another_commid_is_a_restart(pid: int) -> None:
     for before in ((*DONE, channel()), (*DONE, P2P), (init("START"),)):
-        report = judge(said(*START, *before) + said(*START, *AGAIN, channel(), pid=pid))
+        report = judge(said(*START, *before) + said(*START, IB, *AGAIN, channel(), pid=pid))
         assert (report.satisfied, len(report.earlier)) == (True, 1), report.failures
     # The other way round there is no doubt.
-    report = judge(said(*START, *DONE, channel()) + said(*START, *AGAIN, channel("Socket"), pid=pid))
+    report = judge(said(*START, IB, *DONE, channel()) + said(*START, *AGAIN, channel("Socket"), pid=pid))
     assert (report.verdict.verdict, len(report.earlier)) == ("socket", 1)
