@@ -22,6 +22,9 @@ WIDTH = 2
 _LEAST, _USUAL, _MOST = 100, 190, 250
 # NCCL 2.28.9 chose LL, which doubles every byte, for 16 KiB and less, and Simple from 48 KiB on (two ranks, Socket).
 _LL_UP_TO = 32768
+# Other networks and numbers of ranks may choose LL for larger messages, but not beyond this size: it halves the
+# bandwidth to save some microseconds per step. The measured choice changed at a 20th of this size.
+_LL_AT_MOST = 1 << 20
 # One value of these switches to collectives that are not NCCL's all-reduce, or splits the batch between the ranks.
 _OTHER = {
     "--moe-a2a-backend": "none",
@@ -176,7 +179,9 @@ def exchanged(group: Iterable[Collective], split: Split) -> Bytes:
             continue
         messages = (ranks - 1) * (2 if kind == "reduce" else 1)
         share = messages / ranks * size
-        most = max(2 * share, (ranks - 1) * size) if kind == "reduce" else 2 * share
+        # A tree of more than two ranks also doubles the bytes of its inner ranks, for messages of any size.
+        doubled = 2 if size <= _LL_AT_MOST or (kind == "reduce" and ranks > 2) else 1
+        most = max(doubled * share, (ranks - 1) * size) if kind == "reduce" else doubled * share
         # Only the last stage of a pipeline gathers logits.
         low += 0 if kind == "gather" and split.pp > 1 else 2 * number * (share + messages * _LEAST)
         usual += 2 * number * (share * (2 if size <= _LL_UP_TO else 1) + messages * _USUAL)

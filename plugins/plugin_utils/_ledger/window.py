@@ -5,11 +5,12 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.pod_logs import PodContainer
-from ansible_collections.gb10.cluster.plugins.module_utils._rdma.counters import Counters, bytes_by_path
+from ansible_collections.gb10.cluster.plugins.module_utils._rdma.counters import Counters, bytes_by_path, moved_bytes
 
 from .._sglang.metrics import Scrape, parse_metrics
 from .exchange import Shape, Split, fabric_seconds, predict
@@ -31,6 +32,7 @@ class Window:
     def __init__(self, head: PodContainer, plan: Mapping[str, Any]) -> None:
         self._head, self._plan = head, plan
         self._before = Scrape()
+        self._opened = 0.0
         self._shape: tuple[Shape, Split] | None = None
         self._tokens_per_pass = 1.0
         self.why_not = "the traffic of the group was not counted"
@@ -44,6 +46,7 @@ class Window:
                 raise ValueError("no group of ranks spans nodes")
             self._shape = Shape.read(self._config()), split
             self._before = self._metrics()
+            self._opened = time.monotonic()
         except ValueError as error:
             self.why_not = str(error)
 
@@ -59,13 +62,16 @@ class Window:
             return
         then, now = (page.counters.get("generation_tokens_total", 0.0) for page in (self._before, after))
         self._tokens_per_pass = max(1.0, (now - then) / work.rows)
-        needed = predict(*self._shape, work)
+        needed, seconds = predict(*self._shape, work), time.monotonic() - self._opened
         for rank in self._plan["ranks"]:
             rdma, tcp = (
                 {network[key] for network in rank["networks"] if network.get(key)}
                 for key in ("rdma_device", "interface")
             )
-            self.entries[rank["pod"]] = judge(needed, *bytes_by_path(moved[rank["pod"]], rdma, tcp))
+            own = moved[rank["pod"]]
+            by_rail = {device: moved_bytes(own["rdma"], [device]) for device in sorted(rdma)}
+            silent = tuple(device for device, count in by_rail.items() if not count and any(by_rail.values()))
+            self.entries[rank["pod"]] = judge(needed, *bytes_by_path(own, rdma, tcp), seconds, silent)
 
     def doubt(self, transport_class: str, source: Literal["log", "plan"] = "log") -> str:
         """Return why the bytes contradict the verdict of logs or plan; empty if they agree or nothing was predicted."""

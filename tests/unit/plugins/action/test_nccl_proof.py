@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -170,6 +170,14 @@ def test_a_healthy_group_is_proved_by_log_and_counters(prove: Any, tmp_path: Pat
     assert proved["evidence_files"][-1] == str(tmp_path / "transport-g-roce" / "proof.json")
 
 
+GROUP = Pods()
+
+
+def second_rank_over_tcp(name: str, command: list[str]) -> Ran:
+    """Answer like a group whose second rank exchanges its bytes by TCP."""
+    return (replace(GROUP, rdma=2_000_000, tcp=90_000_000) if name == "g-1-0" else GROUP)(name, command)
+
+
 FAILURES = {
     "environment": (
         {"pods": Pods(env="NCCL_DEBUG=INFO\nNCCL_IB_DISABLE=1")},
@@ -189,6 +197,14 @@ FAILURES = {
     "ledger says TCP": (
         {"pods": Pods(rdma=2_000_000, tcp=90_000_000)},
         ["the log says rdma, the bytes of g-0-0 say tcp: ", "Doubt the log: a library without a log line"],
+    ),
+    "ledger says that another rank used TCP": (
+        {"pods": second_rank_over_tcp},
+        ["the log says rdma, the bytes of g-1-0 say tcp: ", "Doubt the log: a library without a log line"],
+    ),
+    "ledger finds a considerable share of TCP": (
+        {"pods": Pods(rdma=90_000_000, tcp=45_000_000)},
+        ["the bytes of g-0-0 say mixed: "],
     ),
     "ledger says both": ({"pods": Pods(rdma=45_000_000, tcp=45_000_000)}, ["say mixed: ", "Doubt the log"]),
     "ledger misses bytes": (
@@ -248,6 +264,15 @@ def test_every_failing_step_gives_its_reason_and_the_same_keys(prove: Any, name:
 def test_bytes_prove_a_library_that_leaves_no_line_of_nccl(prove: Any) -> None:
     proved = prove(logs={"g-0-0": [SILENT], "g-1-0": [SILENT]}, expect=BY_BYTES)["proof"]
     assert (proved["satisfied"], proved["verdict"], proved["ledger"]["verdict"]) == (True, "unknown", "rdma")
+
+
+def test_a_rail_that_moves_nothing_is_named(prove: Any) -> None:
+    second = {"rdma_device": "roceP2p1s0f0v0", "interface": "net2"}
+    ranks = [{**rank, "networks": [NETWORK, second]} for rank in PLAN["ranks"]]
+    ledger = prove(plan={**PLAN, "ranks": ranks})["proof"]["ledger"]
+    assert ledger["verdict"] == "rdma"
+    assert [rank["silent_rails"] for rank in ledger["ranks"].values()] == [["roceP2p1s0f0v0"]] * 2
+    assert "MB by TCP counted, none of them by roceP2p1s0f0v0" in ledger["msg"]
 
 
 def test_a_cable_without_traffic_fails_the_proof_of_a_ring(prove: Any) -> None:

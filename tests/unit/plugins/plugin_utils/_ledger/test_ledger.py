@@ -45,7 +45,8 @@ def test_an_all_reduce_exchanges_what_was_measured(size: int) -> None:
     predicted = exchanged([Collective("reduce", 1, size)], TP2).times(0.5)
     assert predicted.usual == pytest.approx(usual, rel=0.03)
     assert predicted.low == pytest.approx(simple, rel=0.03)
-    assert predicted.high == pytest.approx(double, rel=0.03)
+    if size <= 1 << 20:
+        assert predicted.high == pytest.approx(double, rel=0.03)
 
 
 @pytest.mark.parametrize(
@@ -157,8 +158,16 @@ NEEDED = Bytes(100e6, 150e6, 200e6)
     ("rdma", "tcp", "verdict"),
     [
         (150e6, 0, "rdma"),
-        (100e6, 45e6, "rdma"),
-        (70e6, 30e6, "unexplained"),
+        (91e6, 0, "rdma"),
+        (219e6, 0, "rdma"),
+        (88e6, 0, "unexplained"),
+        (222e6, 0, "unexplained"),
+        (100e6, 19e6, "rdma"),
+        (100e6, 21e6, "mixed"),
+        (100e6, 45e6, "mixed"),
+        (70e6, 30e6, "mixed"),
+        (30e6, 150e6, "mixed"),
+        (60e6, 25e6, "unexplained"),
         (0, 150e6, "tcp"),
         (10e6, 900e6, "tcp"),
         (80e6, 70e6, "mixed"),
@@ -191,7 +200,11 @@ def test_a_contradiction_says_which_of_the_two_to_doubt(said: str, rdma: float, 
 
 
 @given(
-    low=st.floats(1e6, 1e12), spread=st.floats(1, 3), share=st.floats(0, 1), noise=st.floats(0, 0.2), rdma=st.booleans()
+    low=st.floats(1e6, 1e12),
+    spread=st.floats(1, 3),
+    share=st.floats(0, 1),
+    noise=st.floats(0, 0.19),
+    rdma=st.booleans(),
 )
 def test_the_predicted_bytes_on_one_path_always_name_it(
     low: float, spread: float, share: float, noise: float, rdma: bool
@@ -206,6 +219,22 @@ def test_the_predicted_bytes_on_one_path_always_name_it(
 def test_too_few_bytes_never_name_a_path(moved: float) -> None:
     assert judge(NEEDED, int(NEEDED.low * moved), int(NEEDED.low * moved)).verdict == "unexplained"
     assert TOLERANCE < 0.2
+
+
+def test_what_the_scheduler_sends_while_a_window_is_open_is_no_second_path() -> None:
+    """Gloo moves 1.5 MB per second, which is more than a small model exchanges in a long window."""
+    assert judge(NEEDED, int(100e6), int(30e6), seconds=10).verdict == "rdma"
+    assert judge(NEEDED, int(100e6), int(60e6), seconds=10).verdict == "mixed"
+    assert judge(NEEDED, 0, int(150e6), seconds=100).verdict == "tcp"
+
+
+def test_ll_is_not_assumed_where_it_would_only_cost_bandwidth() -> None:
+    large = exchanged([Collective("reduce", 1, 8 << 20)], TP2)
+    assert large.high == pytest.approx(large.low, rel=0.01)
+    assert exchanged([Collective("reduce", 1, 1 << 20)], TP2).high > 1.9 * large.low / 8
+    # A tree of four ranks may still double the bytes.
+    four = exchanged([Collective("reduce", 1, 8 << 20)], Split(nodes=4, tp=4, pp=1))
+    assert four.high > 1.9 * four.low
 
 
 def test_the_time_of_the_fabric_is_interpolated() -> None:
