@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Test the verdict on recorded output of NCCL 2.28.9 on two GPUs, and of SGLang 0.5.16 on the same machine."""
+"""Test the verdict on recorded output of NCCL 2.28.9 and SGLang 0.5.16 on two GPUs, and of NCCL 2.32.3 on one."""
 
 from __future__ import annotations
 
@@ -26,6 +26,12 @@ EXPECTED = {
     "twohosts-warn-only": ("unknown", "unknown", "none"),
     "sglang-0.5.16-tp2-base": ("socket", "tcp", "channels"),
     "sglang-0.5.16-tp2-eagle": ("socket", "tcp", "channels"),
+    # Two ranks on one GPU: two hosts by NCCL_HOSTID, except for p2p.
+    "nccl-2.32.3-groups": ("socket", "tcp", "channels"),
+    "nccl-2.32.3-time-stamps": ("socket", "tcp", "channels"),
+    "nccl-2.32.3-net-ib-forced": ("error", "unknown", "failure"),
+    "nccl-2.32.3-p2p": ("intra", "intra", "channels"),
+    "nccl-2.32.3-warn-only": ("unknown", "unknown", "none"),
 }
 
 
@@ -41,7 +47,7 @@ def test_verdict_of_a_real_log(path: Path) -> None:
     assert (verdict.verdict, verdict.transport_class, verdict.evidence) == EXPECTED[path.name.split(".rank")[0]]
     assert not report.satisfied
     if "warn-only.rank1" not in path.name:
-        assert report.version == "2.28.9+cuda13.0"
+        assert report.version == ("2.32.3+cuda13.4" if "2.32.3" in path.name else "2.28.9+cuda13.0")
 
 
 @pytest.mark.parametrize("path", sorted(REAL.glob("*.log")), ids=lambda p: p.name)
@@ -68,6 +74,11 @@ def test_the_causes_lead_to_the_remedy() -> None:
     forced = read("twohosts-netib-forced.rank0.log").causes
     assert forced[0]["id"] == "net_forced_missing"
     assert "Failed to initialize any NET plugin" in forced[0]["line"]
+    forced = read("nccl-2.32.3-net-ib-forced.rank0.log").causes
+    assert forced[0]["id"] == "net_forced_missing"
+    assert "NCCL ATTN" in (REAL / "nccl-2.32.3-groups.rank0.log").read_text()
+    assert read("nccl-2.32.3-groups.rank0.log").causes[0]["id"] == "no_rdma_device"
+    assert read("nccl-2.32.3-groups.rank0.log").troubles == []
     socket = read("twohosts-socket.rank0.log").causes
     assert [cause["id"] for cause in socket] == ["no_rdma_device"]
     assert "privileged" in socket[0]["remedy"]
