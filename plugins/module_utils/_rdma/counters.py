@@ -110,8 +110,14 @@ def moved_since(
 
 
 def agreement(transport_class: str, moved: Moved, least: int) -> tuple[bool | None, str]:
-    """Return whether the counters agree with a verdict (None: too little moved to tell), and the reason if not."""
+    """Return whether the counters agree with a verdict (None: too little moved to tell), and the reason if not.
+
+    The bytes are those of all sources, and with RDMA every source must have moved some: each rank exchanges bytes.
+    """
     against = contradiction(transport_class, moved.rdma_bytes, moved.tcp_bytes, least)
+    silent = [name for name, own in moved.sources.items() if not moved_bytes(own["rdma"])]
+    if transport_class == "rdma" and silent and not against:
+        against = f"the log says RDMA, but the RDMA devices of {', '.join(silent)} moved 0 bytes and others some"
     return None if max(moved.rdma_bytes, moved.tcp_bytes) < least else not against, against
 
 

@@ -81,7 +81,8 @@ class Window:
         self, latency: Iterable[Mapping[str, float]], runs: Iterable[Mapping[str, float]]
     ) -> dict[str, Any] | None:
         """Return the milliseconds that collectives take per token of one stream, and their share of the fastest run."""
-        times = {int(each["bytes"]): each["p50"] / 1e6 for each in latency}
+        measured = list(latency)
+        times = {int(each["bytes"]): each["p50"] / 1e6 for each in measured}
         fastest = max(runs, key=lambda run: run["tokens_per_second"], default=None)
         if self._shape is None or not times or fastest is None:
             return None
@@ -92,7 +93,8 @@ class Window:
             "fabric_ms": round(fabric, 2),
             "itl_ms": round(between, 2),
             "share": round(fabric / between, 3),
-            "msg": f"the fabric takes {fabric:.2f} of {between:.2f} ms between tokens ({fabric / between:.0%})",
+            "msg": f"the fabric takes {fabric:.2f} of {between:.2f} ms between tokens ({fabric / between:.0%}), an "
+            f"all-reduce of {measured[0]['bytes']} bytes {measured[0]['p50']} microseconds (p99 {measured[0]['p99']})",
         }
 
     def as_dict(self) -> dict[str, Any]:

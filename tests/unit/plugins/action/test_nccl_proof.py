@@ -154,6 +154,7 @@ def test_a_healthy_group_is_proved_by_log_and_counters(prove: Any, tmp_path: Pat
     proved = result["proof"]
     assert (result["failed"], proved["satisfied"], proved["verdict"]) == (False, True, "ib")
     assert result["msg"].startswith("2 ranks talk over NET/IB/0, proved by channels; the fabric takes 2.68 of 46.38 ms")
+    assert "ms between tokens (6%), an all-reduce of 8192 bytes 40.0 microseconds (p99 99.0)" in result["msg"]
     moved = 4 * pods.rdma
     expected = {"agrees": True, "rdma_bytes": moved, "tcp_bytes": 0, "cables": {}, "msg": ""}
     assert proved["counters"] | {"msg": ""} == expected
@@ -170,12 +171,14 @@ def test_a_healthy_group_is_proved_by_log_and_counters(prove: Any, tmp_path: Pat
     assert proved["evidence_files"][-1] == str(tmp_path / "transport-g-roce" / "proof.json")
 
 
-GROUP = Pods()
+def second_rank_over_tcp(rdma: int, config: str = json.dumps(MODEL)) -> Callable[[str, list[str]], Ran]:
+    """Return a group whose second rank exchanges its bytes by TCP and ``rdma`` bytes by RDMA."""
+    group = Pods(config=config)
 
+    def answer(name: str, command: list[str]) -> Ran:
+        return (replace(group, rdma=rdma, tcp=90_000_000) if name == "g-1-0" else group)(name, command)
 
-def second_rank_over_tcp(name: str, command: list[str]) -> Ran:
-    """Answer like a group whose second rank exchanges its bytes by TCP."""
-    return (replace(GROUP, rdma=2_000_000, tcp=90_000_000) if name == "g-1-0" else GROUP)(name, command)
+    return answer
 
 
 FAILURES = {
@@ -199,8 +202,12 @@ FAILURES = {
         ["the log says rdma, the bytes of g-0-0 say tcp: ", "Doubt the log: a library without a log line"],
     ),
     "ledger says that another rank used TCP": (
-        {"pods": second_rank_over_tcp},
+        {"pods": second_rank_over_tcp(2_000_000)},
         ["the log says rdma, the bytes of g-1-0 say tcp: ", "Doubt the log: a library without a log line"],
+    ),
+    "another rank moved nothing by RDMA, and nothing can be predicted": (
+        {"pods": second_rank_over_tcp(0, config="")},
+        ["the RDMA devices of g-1-0 moved 0 bytes and others some", "Trust the counters"],
     ),
     "ledger finds a considerable share of TCP": (
         {"pods": Pods(rdma=90_000_000, tcp=45_000_000)},
