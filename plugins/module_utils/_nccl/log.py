@@ -261,8 +261,9 @@ class NcclLog:
                     self._bare.add(_lead(before))
                 self._silent[pod if len(self._silent) < says.CACHE else ""] = self._clock
                 # Up to 2.22, rank 0 also prints it at INFO, but after it has said which interface it uses.
-                recent = tuple(map(int, found[1].split("+")[0].split(".")[:2])) > (2, 22)
-                if recent or not any(scan.parse_origin(scan.plain(head)).pod in (pod, "") for head in self._first):
+                if says.AFTER_2_22.match(found[1]) or not any(
+                    scan.parse_origin(scan.plain(head)).pod in (pod, "") for head in self._first
+                ):
                     self._early = self._early or found[1]
             self.version = self.version or found[1]
         end = text[-says.LONGEST :]

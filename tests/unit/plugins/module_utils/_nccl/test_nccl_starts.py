@@ -58,6 +58,11 @@ def test_a_silent_start_is_found_after_other_text(start: str) -> None:
     assert any(SILENT in text for text in judge(f"{SOUND}{start}{BARE}\n").failures)
 
 
+def test_a_torn_version_is_read() -> None:
+    for version in ("2.28or(", "2.2000]", "2.2ocessGroupNCCL", f"2.{'9' * 5000}"):
+        assert not judge(f"NCCL version {version}\n{SOUND}").satisfied
+
+
 def test_only_the_version_as_nccl_prints_it_is_a_silent_start() -> None:
     for line in (
         "NCCL error in: ProcessGroupNCCL.cpp:77, unhandled system error, NCCL version 2.28.9",
