@@ -5,8 +5,7 @@
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal
 
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.pod_logs import PodContainer
@@ -29,8 +28,8 @@ class Window:
     ``why_not`` says why nothing can be predicted; ``entries`` has one entry per pod otherwise.
     """
 
-    def __init__(self, head: PodContainer, plan: Mapping[str, Any]) -> None:
-        self._head, self._plan = head, plan
+    def __init__(self, head: PodContainer, plan: Mapping[str, Any], now: Callable[[], float]) -> None:
+        self._head, self._plan, self._now = head, plan, now
         self._before = Scrape()
         self._opened = 0.0
         self._shape: tuple[Shape, Split] | None = None
@@ -46,7 +45,7 @@ class Window:
                 raise ValueError("no group of ranks spans nodes")
             self._shape = Shape.read(self._config()), split
             self._before = self._metrics()
-            self._opened = time.monotonic()
+            self._opened = self._now()
         except ValueError as error:
             self.why_not = str(error)
 
@@ -62,7 +61,7 @@ class Window:
             return
         then, now = (page.counters.get("generation_tokens_total", 0.0) for page in (self._before, after))
         self._tokens_per_pass = max(1.0, (now - then) / work.rows)
-        needed, seconds = predict(*self._shape, work), time.monotonic() - self._opened
+        needed, seconds = predict(*self._shape, work), self._now() - self._opened
         for rank in self._plan["ranks"]:
             rdma, tcp = (
                 {network[key] for network in rank["networks"] if network.get(key)}

@@ -97,7 +97,7 @@ class Proof:
 
     def __post_init__(self) -> None:
         self._head = next((c for c in self.containers if c.pod == self.plan["ranks"][0]["pod"]), self.containers[0])
-        self._ledger = Window(self._head, self.plan)
+        self._ledger = Window(self._head, self.plan, self.progress.now)
 
     def prove(self) -> Json:
         """Run all steps and return all results; the keys are the same whether the proof succeeds or fails."""
