@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import Any
 
 _TRAFFIC = Path(os.environ.get("GB10_LAB_TRAFFIC", "/run/gb10-lab/rdma-traffic"))
-# Bytes that one rank really sends per rail and decode step over the simulated RDMA; few, for small machines.
-STEP_BYTES = 65536
+# Bytes that one rank really sends per rail and decode step over the simulated RDMA: few, for small machines, and fewer
+# than the byte ledger takes for a second path.
+STEP_BYTES = 32768
 RING_PORT = 23456
 
 
