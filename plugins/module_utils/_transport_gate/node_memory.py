@@ -8,6 +8,7 @@ delete pods.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -32,7 +33,7 @@ class NodeMemory:
     """Publishes every change of the step that is due."""
 
     def __init__(self, limits: Limits, api: PodApi, labels: Mapping[str, str], proc: Path = Path("/proc")) -> None:
-        self.text = ""
+        self.text, self.judged_at = "", time.monotonic()
         self._limits, self._api, self._labels, self._proc = limits, api, labels, proc
         self._history = History()
         self._published: Condition | None = None
@@ -43,7 +44,7 @@ class NodeMemory:
         """Look once, and publish what changed; raise OSError, HTTPException or ValueError."""
         seen = read(self._proc)
         verdict = ladder(seen, self._limits, self._history, now)
-        self.text = self._render(seen, verdict.step)
+        self.text, self.judged_at = self._render(seen, verdict.step), now
         condition = Condition(verdict.step == "none", _REASONS[verdict.step], self._say(verdict.step, verdict.reason))
         before = self._published
         if before is None or before.reason != condition.reason:

@@ -56,14 +56,15 @@ _EVENTS, _EVENTS_IN = 10, 600
 class Gate:
     """The settings of the gate. ``pods`` are the group's pods in the order of the ranks.
 
-    ``memory`` are the limits of the node's memory; without them it is not watched.
+    Without ``expect`` there is no transport to prove: the group has one node, or the gate is off. ``memory`` are the
+    limits of the node's memory; without them it is not watched.
     """
 
     instance: str
     rank: int
     pods: tuple[str, ...]
     rails: tuple[Rail, ...]
-    expect: dict[str, Any]
+    expect: dict[str, Any] | None
     rdma: bool
     port: int
     metrics_port: int
@@ -202,7 +203,7 @@ class Watch:
         opened: Sources = {self.gate.pod: [open_file(path) for path in files]}
         try:
             places = {self.gate.pod: self.gate.rank}
-            return judge_sources(opened, expectation(self.gate.expect), places, one_start=True)[0]
+            return judge_sources(opened, expectation(self.gate.expect or {}), places, one_start=True)[0]
         except SourceError as error:
             return nothing_read(str(error))
 
@@ -282,19 +283,20 @@ class Watch:
             say(f"{condition.reason}: {condition.message}")
 
 
-def serve_metrics(watch: Watch, memory: NodeMemory | None = None) -> ThreadingHTTPServer:
+def serve_metrics(gate: Gate, watch: Watch | None, memory: NodeMemory | None = None) -> ThreadingHTTPServer:
     """Answer Prometheus and the kubelet's probes in a thread of its own."""
 
     def page(path: str) -> tuple[int, str]:
-        lives = time.monotonic() - watch.judged_at < _HUNG
+        watched = [part for part in (watch, memory) if part]
+        lives = time.monotonic() - watched[0].judged_at < _HUNG
         # Without the API server, only the kubelet can take the pod out of the Service.
-        answers = {"/metrics": lives, "/live": lives, "/ready": lives and not watch.unsaid}
+        answers = {"/metrics": lives, "/live": lives, "/ready": lives and not (watch and watch.unsaid)}
         if path not in answers:
             return 404, ""
-        text = watch.text + (memory.text if memory else "")
+        text = "".join(part.text for part in watched)
         return 200 if answers[path] else 503, text if answers[path] and path == "/metrics" else ""
 
-    return pages.serve_pages(watch.gate.metrics_port, page)
+    return pages.serve_pages(gate.metrics_port, page)
 
 
 def _stop(*_signal: object) -> None:
@@ -330,9 +332,9 @@ def main() -> None:
     watch = memory = None
     if gate := options.gate:
         api = PodApi(_ACCOUNT, os.environ["POD_NAMESPACE"], gate.pod, os.environ["POD_UID"])
-        watch = Watch(gate, NcclFiles(options.nccl_logs), api)
+        watch = Watch(gate, NcclFiles(options.nccl_logs), api) if gate.expect else None
         memory = NodeMemory(gate.memory, api, gate.labels) if gate.memory else None
-        serve_metrics(watch, memory)
+        serve_metrics(gate, watch, memory)
     while True:
         if memory:
             # First, because the other steps wait for processes and for other pods.

@@ -28,7 +28,7 @@ from .fallback import Fallback
 from .model import Plan, RankPlan, Rendezvous
 from .pods import NETWORKS, PodOptions, networks_annotation, pod_spec
 from .programs import code_volume, key_of
-from .sidecar import gated, programs_of, rights, with_sidecar
+from .sidecar import programs_of, rights, watched, with_sidecar
 from .supervisor import supervisor, supervisor_labels
 from .switch import switch
 from .volumes import claimed
@@ -175,7 +175,7 @@ def render(
         _config_map(plan, f"{plan.instance}-files", files),
     ]
     objects.append(_config_map(plan, programs_of(plan), {key_of(path): text for path, text in code.items()}))
-    if gated(plan, options):
+    if watched(plan, options):
         others = list(fallback.plans.values()) if fallback else []
         objects += rights(plan, labels(plan), [rank.pod for one in others for rank in one.ranks])
     if patches:
@@ -188,7 +188,7 @@ def render(
         objects.append(_meeting(plan, plan.rendezvous, head))
     objects += around(plan, meta, {INSTANCE: plan.instance}, head, supervisor_labels(plan), access)
     objects += workloads(plan, specs, revision, own)
-    if options.supervisor and len(plan.ranks) > 1:
+    if options.supervisor:
         volume = code_volume("code", programs_of(plan), code)
         objects += supervisor(plan, options, labels(plan), {REVISION: revision}, volume)
     if fallback:

@@ -30,6 +30,11 @@ def gated(plan: Plan, options: PodOptions) -> bool:
     return options.transport_gate != "off" and len(plan.ranks) > 1
 
 
+def watched(plan: Plan, options: PodOptions) -> bool:
+    """Tell whether the sidecars of a group have something to report: the transport, or the memory of their nodes."""
+    return gated(plan, options) or bool(_memory(options))
+
+
 def metrics_port(plan: Plan) -> int:
     """Return the port of the sidecar's metrics in each pod: the second one after the server's."""
     return plan.service.port + 2
@@ -54,7 +59,9 @@ def _gate(entry: RankPlan, plan: Plan, options: PodOptions) -> str:
                 "min_devices": expect.min_devices,
                 "complete": True,
                 "gdr": expect.gdr or None,
-            },
+            }
+            if gated(plan, options)
+            else None,
             "rdma": plan.transport == "roce",
             "port": plan.service.port,
             "metrics_port": metrics_port(plan),
@@ -93,7 +100,7 @@ def with_sidecar(
     volumes = [code_volume(_CODE, programs_of(plan), code)]
     more: dict[str, Any] = {"resources": {"requests": {"cpu": "10m", "memory": "64Mi"}, "limits": {"memory": "256Mi"}}}
     gates: dict[str, Any] = {}
-    if gated(plan, options):
+    if watched(plan, options):
         arguments += ["--gate", _gate(entry, plan, options)]
         env += [
             {"name": name, "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": path}}}
@@ -108,7 +115,7 @@ def with_sidecar(
         # A sidecar that hangs can't take its condition back, so the kubelet restarts it. It may ignore SIGTERM.
         live = _probe("/live", periodSeconds=10, failureThreshold=6, terminationGracePeriodSeconds=5)
         more["livenessProbe"] = live
-        if options.transport_gate == "enforce":
+        if gated(plan, options) and options.transport_gate == "enforce":
             more["readinessProbe"] = _probe("/ready", periodSeconds=5, failureThreshold=3)
             gates = {"readinessGates": [{"conditionType": TRANSPORT}]}
     made = container(SIDECAR, PROGRAM, arguments, plan, options, _CODE) | more

@@ -72,7 +72,7 @@ def gate_of(objects: dict[tuple[str, str], dict[str, Any]]) -> str:
 @pytest.mark.parametrize("off", ["off", False])
 def test_the_gate_is_off_if_yaml_reads_the_word_off_as_false(off: Any) -> None:
     assert "readinessGates" in head(rendered())
-    assert "--gate" not in head(rendered(transport_gate=off))["containers"][1]["command"]
+    assert json.loads(gate_of(rendered(transport_gate=off)))["expect"] is None
 
 
 def test_the_programs_of_sidecar_and_supervisor_are_complete() -> None:

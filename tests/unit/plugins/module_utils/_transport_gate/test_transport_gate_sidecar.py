@@ -14,6 +14,7 @@ import sys
 import time
 import urllib.request
 from contextlib import nullcontext
+from dataclasses import replace
 from email.message import Message
 from http.client import IncompleteRead
 from pathlib import Path
@@ -417,7 +418,7 @@ def test_probes_and_metrics_fail_while_the_sidecar_hangs_or_the_api_does_not_kno
     clock = [0.0]
     monkeypatch.setattr(sidecar.time, "monotonic", lambda: clock[0])
     rank.watch.judged_at = 0.0
-    server = sidecar.serve_metrics(rank.watch)
+    server = sidecar.serve_metrics(rank.watch.gate, rank.watch)
 
     def asked() -> list[int]:
         codes = []
@@ -463,7 +464,7 @@ def test_prometheus_gets_the_metrics_and_nothing_else(rank: Rank, monkeypatch: p
     rank.step()
     memory = sidecar.NodeMemory(sidecar.Limits(), rank.api, rank.watch.gate.labels)  # type: ignore[arg-type]
     memory.text = "gb10_memory_step 0"
-    server = sidecar.serve_metrics(rank.watch, memory)
+    server = sidecar.serve_metrics(rank.watch.gate, rank.watch, memory)
     try:
         url = f"http://127.0.0.1:{server.server_address[1]}"
         with urllib.request.urlopen(f"{url}/metrics", timeout=5) as answer:
@@ -525,6 +526,32 @@ def test_memory_that_cannot_be_reported_does_not_stop_the_gate(
         sidecar.main()
     assert "trying again: no route to host" in capsys.readouterr().out
     assert [one.reason for one in rank.api.conditions] == ["Proven"]
+
+
+def test_without_a_transport_to_prove_only_the_memory_is_watched(rank: Rank, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [0.0]
+    monkeypatch.setattr(sidecar.time, "monotonic", lambda: clock[0])
+    gate = replace(rank.watch.gate, expect=None)
+    memory = sidecar.NodeMemory(sidecar.Limits(stop=4), rank.api, gate.labels)  # type: ignore[arg-type]
+    server = sidecar.serve_metrics(gate, None, memory)
+
+    def asked(path: str) -> int:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{server.server_address[1]}/{path}", timeout=5) as answer:
+                return int(answer.status)
+        except HTTPError as error:
+            return error.code
+
+    monkeypatch.setattr(rank.api, "set_condition", lambda *_words: None)
+    try:
+        memory.step(0)
+        clock[0] = 34.0
+        assert (asked("live"), asked("metrics")) == (503, 503)
+        memory.step(34.0)
+        assert (asked("live"), asked("metrics")) == (200, 200)
+    finally:
+        server.shutdown()
+        server.server_close()
 
 
 def test_a_generation_is_not_started_while_one_runs_or_a_moment_after(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -192,7 +192,9 @@ def sidecar_settings(objects: list[dict[str, Any]], rank: int) -> Any:
     return Gate.parse(command[command.index("--gate") + 1])
 
 
-@pytest.mark.parametrize(("gate", "probes"), [("enforce", {"/live", "/ready"}), ("warn", {"/live"}), ("off", set())])
+@pytest.mark.parametrize(
+    ("gate", "probes"), [("enforce", {"/live", "/ready"}), ("warn", {"/live"}), ("off", {"/live"})]
+)
 def test_the_kubelet_finds_a_sidecar_that_hangs(gate: Any, probes: set[str]) -> None:
     sidecar = pod_of(rendered(pods.PodOptions(transport_gate=gate)), 1)["spec"]["containers"][1]
     found = [sidecar[kind] for kind in ("livenessProbe", "readinessProbe") if kind in sidecar]
@@ -228,9 +230,14 @@ def test_the_sidecars_may_write_the_status_of_their_group_s_pods_and_events_and_
     ]
 
 
+def test_a_gate_that_is_off_leaves_the_memory_watched() -> None:
+    gate = sidecar_settings(rendered(pods.PodOptions(transport_gate="off")), 1)
+    assert gate.expect is None and gate.memory == Limits(warn=5, stop=3.5, full=20)
+
+
 @pytest.mark.parametrize(("gate", "gates", "asks"), [("warn", False, True), ("off", False, False)])
 def test_the_gate_can_only_warn_or_be_off(gate: Any, gates: bool, asks: bool) -> None:
-    objects = rendered(pods.PodOptions(transport_gate=gate))
+    objects = rendered(pods.PodOptions(transport_gate=gate, memory_guard=False))
     spec = pod_of(objects, 0)["spec"]
     assert ("readinessGates" in spec) is gates
     assert ("--gate" in spec["containers"][-1]["command"]) is asks
@@ -272,9 +279,29 @@ def test_last_logs_outlive_the_supervisor_where_a_node_s_directory_is_allowed(
     assert all(volume["name"] != "logs" for rank in range(4) for volume in pod_of(objects, rank)["spec"]["volumes"])
 
 
-def test_one_rank_needs_no_supervisor() -> None:
+def test_a_group_of_one_node_is_watched_and_supervised_but_has_no_transport_to_prove() -> None:
     plan = sample_plan({"nodes": 1, "tp": 1}, nodes=("b300",))
-    assert not {"Deployment", "Role"} & {o["kind"] for o in sm.render(plan, pods.PodOptions(), FILES, {})}
+    objects = sm.render(plan, pods.PodOptions(), FILES, {})
+    gate = sidecar_settings(objects, 0)
+    assert gate.expect is None and gate.memory == Limits(warn=5, stop=3.5, full=20)
+    spec = pod_of(objects, 0)["spec"]
+    sidecar = spec["containers"][-1]
+    assert "readinessGates" not in spec and "readinessProbe" not in sidecar
+    assert sidecar["livenessProbe"]["httpGet"]["path"] == "/live"
+    (deployment,) = [o for o in objects if o["kind"] == "Deployment"]
+    (supervisor,) = deployment["spec"]["template"]["spec"]["containers"]
+    assert "gemma-4-31b-it-0-0" in supervisor["command"]
+    assert {o["metadata"]["name"] for o in objects if o["kind"] == "Role"} == {
+        "gemma-4-31b-it-transport",
+        "gemma-4-31b-it-supervisor",
+    }
+
+
+def test_without_guard_and_supervisor_nothing_watches_a_group_of_one_node() -> None:
+    plan = sample_plan({"nodes": 1, "tp": 1}, nodes=("b300",))
+    objects = sm.render(plan, pods.PodOptions(supervisor=False), FILES, {})
+    assert not {"Deployment", "Role"} & {o["kind"] for o in objects}
+    assert "--gate" not in pod_of(objects, 0)["spec"]["containers"][-1]["command"]
 
 
 @pytest.mark.parametrize(

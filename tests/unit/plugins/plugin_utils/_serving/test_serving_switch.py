@@ -117,8 +117,10 @@ def test_the_switch_gets_its_settings_and_its_program() -> None:
     assert "data" not in objects["ConfigMap", f"{NAME}-fallback"]
 
 
-def test_ranks_without_peers_need_no_supervisor() -> None:
-    assert [one["name"] for one in switch_containers(rendered(nodes=1))] == ["switch"]
+def test_a_fallback_of_one_node_is_supervised_too() -> None:
+    switch, supervisor = switch_containers(rendered(nodes=1))
+    assert switch["name"] == "switch"
+    assert supervisor["command"].count("--pods") == 2
     assert [one["name"] for one in switch_containers(rendered(supervisor=False))] == ["switch"]
 
 
