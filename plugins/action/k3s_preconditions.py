@@ -32,6 +32,7 @@ class ActionModule(ControllerAction):
             return {"failed": True, **read}
         facts = read["ansible_facts"]["gb10_preflight"]
         host = Host(
+            embedded_registry=options["embedded_registry"],
             name=task_vars["inventory_hostname"],
             facts=facts,
             server=options["role"] == "server",

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ansible.module_utils.parsing.convert_bool import boolean
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import has_errors
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import ControllerAction
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.options import from_options
@@ -50,6 +51,7 @@ def _host(name: str, task_vars: Mapping[str, Any], plan: Plan, servers: Sequence
         facts=None if facts is None else plain(facts),
         server=name in servers,
         embedded_etcd=name in servers and len(servers) > 1,
+        embedded_registry=boolean(mine.get("k3s_embedded_registry") or False),
         version=mine.get("k3s_version") or "",
         kubelet_args=tuple(mine.get("k3s_kubelet_args") or ()),
         # The same default as in role k3s: its option, otherwise the address of the first server.

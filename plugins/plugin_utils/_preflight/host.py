@@ -34,6 +34,7 @@ class Host:
     facts: Facts | None
     server: bool = False
     embedded_etcd: bool = False
+    embedded_registry: bool = False
     version: str = ""
     upgrading: bool = False
     kubelet_args: tuple[str, ...] = ()

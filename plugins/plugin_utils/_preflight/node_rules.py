@@ -24,8 +24,11 @@ TESTED_SYSTEMS = {("ubuntu", "24.04"), ("debian", "13")}
 NODE_PORTS = {6444: "K3s's load balancer", 10250: "the kubelet", 10256: "kube-proxy", 10010: "containerd's streams"}
 SERVER_PORTS = {6443: "the Kubernetes API"}
 ETCD_PORTS = {2379: "etcd", 2380: "etcd"}
+# Of every node with the embedded registry (docs.k3s.io/installation/registry-mirror).
+REGISTRY_PORTS = {5001: "K3s's embedded registry", 6443: "K3s's embedded registry"}
 FIREWALL_PORTS = {"8472/udp": "the pod network (VXLAN)", "10250/tcp": "the kubelet"}
 FIREWALL_SERVER_PORTS = {"6443/tcp": "the Kubernetes API"}
+FIREWALL_REGISTRY_PORTS = {f"{port}/tcp": user for port, user in REGISTRY_PORTS.items()}
 FIREWALL_FABRIC_PORTS = {"4791/udp": "RoCE"}
 SWAP_AS_DELIVERED = ("/swap.img", 16 * 2**20)  # DGX OS creates this file, 16 GiB
 
@@ -67,7 +70,8 @@ def _skew(host: Host) -> Sequence[Fault]:
 
 
 def _ports(host: Host) -> Iterator[Fault]:
-    needed = NODE_PORTS | (SERVER_PORTS if host.server else {}) | (ETCD_PORTS if host.embedded_etcd else {})
+    needed = NODE_PORTS | (REGISTRY_PORTS if host.embedded_registry else {})
+    needed |= (SERVER_PORTS if host.server else {}) | (ETCD_PORTS if host.embedded_etcd else {})
     for listener in host.known["listeners"]:
         port, process = listener["port"], listener["process"]
         if port in needed and not _PORT_OWNERS.match(process or ""):
@@ -108,9 +112,8 @@ def _swap(host: Host) -> Iterator[Fault]:
 
 def _firewall(host: Host) -> Sequence[Fault]:
     firewall = host.known["firewall"]
-    needed = (
-        FIREWALL_PORTS | (FIREWALL_SERVER_PORTS if host.server else {}) | (FIREWALL_FABRIC_PORTS if host.pfs else {})
-    )
+    needed = FIREWALL_PORTS | (FIREWALL_REGISTRY_PORTS if host.embedded_registry else {})
+    needed |= (FIREWALL_SERVER_PORTS if host.server else {}) | (FIREWALL_FABRIC_PORTS if host.pfs else {})
     # ufw lists a port that is open for both protocols as 6443, and lists Anywhere if all ports are open
     allowed = set(firewall["allowed"])
     closed = [p for p in needed if not allowed & {p, p.partition("/")[0], "Anywhere"}]

@@ -14,7 +14,7 @@ from ansible.parsing.dataloader import DataLoader
 from ansible.template import Templar
 
 ROLES = Path(__file__).resolve().parents[3] / "roles"
-TASKS = {"sglang": "images.yml", "multus": "networks.yml"}
+TASKS = {"sglang": "images.yml", "multus": "networks.yml", "gateway": "present.yml"}
 
 
 def flat(tasks: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -18,6 +18,7 @@ OPTIONS: dict[str, Any] = {
     "kubelet_args": [],
     "data_dir": "/var/lib/rancher/k3s",
     "embedded_etcd": False,
+    "embedded_registry": False,
     "api_host": "192.168.10.1",
     "controller_time": 1000.0,
     "upgrading": False,
@@ -58,6 +59,7 @@ def test_a_host_may_get_k3s() -> None:
         ({}, {"api_host": "spark1.local"}, "preflight.kubernetes.api_name"),
         ({}, {"version": "latest"}, "preflight.kubernetes.version_invalid"),
         ({"listeners": [{"port": 2379, "process": "x"}]}, {"embedded_etcd": True}, "preflight.port.in_use"),
+        ({"listeners": [{"port": 5001, "process": "x"}]}, {"embedded_registry": True}, "preflight.port.in_use"),
     ],
 )
 def test_a_host_may_not_get_k3s(changed: dict[str, Any], options: dict[str, Any], rule: str) -> None:

@@ -65,6 +65,12 @@ def test_the_kubelet_s_arguments_of_the_host_count() -> None:
     assert rules(reported({"k3s_kubelet_args": ["fail-cgroupv1=false"]}, cgroup_version=1)) == []
 
 
+@pytest.mark.parametrize(("registry", "found"), [("yes", ["preflight.port.in_use"]), ("no", [])])
+def test_the_embedded_registry_needs_its_port(registry: str, found: list[str]) -> None:
+    taken = [{"port": 5001, "process": "registry"}]
+    assert rules(reported({"k3s_embedded_registry": registry}, listeners=taken)) == found
+
+
 def test_rules_about_k3s_do_not_apply_to_an_existing_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
     variables = {"ansible_host": "control.local"}
     assert rules(reported(variables)) == ["preflight.kubernetes.api_name"]

@@ -178,6 +178,17 @@ RULE_CASES: list[tuple[str, Change, Change]] = [
     ("preflight.port.in_use", listens(6443, "haproxy"), both(listens(6443, "haproxy"), host_with(server=False))),
     ("preflight.port.in_use", listens(10250, None), listens(10250, "k3s-agent")),
     ("preflight.port.in_use", both(listens(2379, "x"), host_with(embedded_etcd=True)), listens(2379, "x")),
+    ("preflight.port.in_use", both(listens(5001, "x"), host_with(embedded_registry=True)), listens(5001, "x")),
+    (
+        "preflight.port.in_use",
+        both(both(listens(6443, "haproxy"), host_with(server=False)), host_with(embedded_registry=True)),
+        both(both(listens(6443, "k3s-agent"), host_with(server=False)), host_with(embedded_registry=True)),
+    ),
+    (
+        "preflight.firewall.closed",
+        both(ufw("4791/udp", "10250/tcp", "8472/udp", "6443"), host_with(embedded_registry=True)),
+        both(ufw("4791/udp", "10250/tcp", "8472/udp", "6443", "5001/tcp"), host_with(embedded_registry=True)),
+    ),
     ("preflight.rdma.exclusive", with_facts(rdma={**GOOD["rdma"], "shared_mode": False}), as_it_is),
     ("preflight.rdma.no_device_nodes", with_facts(rdma={**GOOD["rdma"], "device_nodes": 0}), as_it_is),
     ("preflight.runtime.memlock", with_facts(runtime_memlock={"k3s-agent.service": 8388608}), as_it_is),
