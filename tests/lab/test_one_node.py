@@ -1,13 +1,15 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Test faults of one GPU node in the order of this file: no nvidia runtime, and a full disk."""
+"""Test one GPU node in the order of this file: no nvidia runtime, thresholds of its disk, a stuck group, a full disk."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 
 import pytest
+from ansible_collections.gb10.cluster.plugins.module_utils._k3s.eviction import eviction_threshold
 from labcommand import LabCommand
 from sitecommand import Site
 
@@ -35,6 +37,33 @@ def test_a_missing_nvidia_runtime_is_named(site: Site) -> None:
     assert "apiVersion" not in output
     site.lab.shell("spark1", f"mv {RUNTIME}.away {RUNTIME}; systemctl restart k3s-agent")
     site.play("kubernetes")
+
+
+def test_the_kubelet_runs_with_the_thresholds_of_its_disk(site: Site) -> None:
+    disk = int(site.lab.shell("spark1", "stat -f -c '%b * %S' /var/lib/rancher | xargs expr"))
+    seen = json.loads(site.kubectl("get", "--raw", "/api/v1/nodes/spark1/proxy/configz"))["kubeletconfig"]
+    # 3 GB is so small that 5 % is the limit, which is below the least of 4 GiB.
+    threshold = f"{eviction_threshold(disk) // 2**20}Mi"
+    for kind in ("evictionHard", "evictionMinimumReclaim"):
+        assert {name: seen[kind][name] for name in ("imagefs.available", "nodefs.available")} == {
+            "imagefs.available": threshold,
+            "nodefs.available": threshold,
+        }
+    assert (seen["imageGCHighThresholdPercent"], seen["imageGCLowThresholdPercent"]) == (90, 88)
+
+
+def test_a_stuck_group_of_one_node_is_restarted_once(site: Site) -> None:
+    site.play("serve", **ONE, sglang_stuck_after=20, sglang_first_step_timeout=20)
+    (before,) = site.pods()
+    conditions = {one["type"]: one for one in before["status"]["conditions"]}
+    assert conditions["gb10.cluster/memory"]["reason"] in ("MemoryEnough", "MemoryLow")
+    assert "gb10.cluster/transport" not in conditions
+    old = site.incarnations()
+    site.signal("spark1", 0, "STOP")
+    print(f"ready again after {site.wait_ready(old, 1):.0f} s")
+    said = site.kubectl("logs", f"deploy/{site.group}-supervisor", "-n", site.namespace)
+    assert said.count("restarting the group: the head has been stuck for") == 1
+    site.play("serve_stop", instance=site.group)
 
 
 def test_a_node_under_disk_pressure_is_refused_with_the_reason(site: Site) -> None:
