@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Test one GPU node in the order of this file: no nvidia runtime, thresholds of its disk, a stuck group, a full disk."""
+"""Test one GPU node in this order: no nvidia runtime, thresholds of its disk, a stuck group, a full disk."""
 
 from __future__ import annotations
 
@@ -59,9 +59,10 @@ def test_a_stuck_group_of_one_node_is_restarted_once(site: Site) -> None:
     assert conditions["gb10.cluster/memory"]["reason"] in ("MemoryEnough", "MemoryLow")
     assert "gb10.cluster/transport" not in conditions
     old = site.incarnations()
-    site.signal("spark1", 0, "STOP")
+    # The bracket keeps pkill from finding its own command line.
+    site.lab("exec", "spark1", "--", "pkill", "-STOP", "-f", "[s]glang.launch_server")
     print(f"ready again after {site.wait_ready(old, 1):.0f} s")
-    said = site.kubectl("logs", f"deploy/{site.group}-supervisor", "-n", site.namespace)
+    said = site.kubectl("logs", f"deploy/{site.group}-supervisor")
     assert said.count("restarting the group: the head has been stuck for") == 1
     site.play("serve_stop", instance=site.group)
 
