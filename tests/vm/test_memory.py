@@ -205,6 +205,20 @@ def start_the_group(host: Host) -> None:
     print(f"the group is up after {host.wait('test -e /run/gb10-test/rank@1', 200):.0f} s")
 
 
+def test_a_rank_drops_its_own_files_from_a_full_page_cache_and_refuses_that_of_others(host: Host) -> None:
+    start = "/usr/bin/python3 /opt/start_rank.py --nccl-logs /run/gb10-test/nccl-1 --memory 0.1 0.95 3.5 16"
+    host.fill_the_page_cache()
+    refused = host.do(f"{start} -- /bin/true 2>&1", ok=False)
+    print(refused)
+    assert "GiB are free" in refused and "Let the node drop its caches (node_tuning_drop_caches: true" in refused
+    # As a user without any privilege, who may only read the model.
+    host.do("mkdir /var/model; mv /var/weights /var/model/; chmod 777 /run/gb10-test/nccl-1")
+    said = host.do(f"setpriv --reuid=65534 --clear-groups {start} --model /var/model -- /bin/echo started 2>&1")
+    print(said)
+    assert said.endswith("started")
+    host.do("rm -rf /var/model; chmod 755 /run/gb10-test/nccl-1; chown root /run/gb10-test/nccl-1/*")
+
+
 def test_a_load_with_a_full_page_cache(host: Host) -> None:
     assert "earlyoom ends the server" in play(host.machines, *GUARDED, "-v", playbook=TUNE)
     assert host.do("systemctl is-active gb10-memory earlyoom").split() == ["active", "active"]

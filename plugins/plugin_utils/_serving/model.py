@@ -36,7 +36,7 @@ class Patch:
 
 @dataclass(frozen=True)
 class Load:
-    """What a rank's weights need of the memory that GPU and CPU share, in GiB.
+    """What a rank's weights need of the memory that GPU and CPU share, in GiB; 0 if the rank has to measure them.
 
     ``fraction`` is SGLang's share for weights and caches of what is available at its start, ``total`` what the plan's
     estimate takes as available.

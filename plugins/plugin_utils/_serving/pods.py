@@ -15,6 +15,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._nccl.live import LOG
 
 from .caches import cache_env
 from .model import Plan, RankPlan
+from .profile import staged_path
 from .volumes import FILES, HOME, PATCHES, home_of, mounts
 
 NETWORKS = "k8s.v1.cni.cncf.io/networks"
@@ -107,7 +108,9 @@ def command(entry: RankPlan, plan: Plan, memory_timeout: int) -> list[str]:
     steps = [word for name in plan.needed_patches() for word in ("--patch", f"{PATCHES}/{name}.py")]
     if plan.load and memory_timeout:
         figures = (plan.load.weights, plan.load.fraction, plan.load.total, memory_timeout)
-        steps += ["--memory", *map(str, figures)]
+        steps += ["--memory", *map(str, figures), "--shares", str(plan.expect.ranks)]
+        local = [*plan.paths, *(staged_path(name, plan.models_dir) for name in plan.models if plan.models_dir)]
+        steps += [word for path in local for word in ("--model", path)]
     return ["python3", f"{FILES}/start_rank.py", "--nccl-logs", LOG_DIR, *steps, "--", *entry.argv]
 
 

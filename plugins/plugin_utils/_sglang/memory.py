@@ -41,7 +41,7 @@ class Estimate:
     ``cache_gib`` is the memory that the weights leave for caches, ``mamba_gib`` the part of it that Mamba states use,
     ``requests`` the number of concurrent requests that the states allow, and ``outside_gib`` the memory that stays free
     for graphs, activations and the system. ``load_gib`` is what the weights need on a GPU that shares the memory of the
-    CPU, None on others.
+    CPU, 0 if that is not known, None on others.
     """
 
     total_gib: float
@@ -80,6 +80,10 @@ def estimate(
     result.lines.append(f"weights and caches may take {total:.1f} GiB x {named} = {result.static_gib:.1f} GiB")
     if model is None or model.weights_gb is None:
         result.lines.append("the size of the weights is not known")
+        reason = "the size of the weights is not known, so nobody can tell before the start whether they fit"
+        remedy = "Give model.weights_gb in the profile: the sum of the weight files in GB"
+        result.findings.append(Finding("warning", "memory.unknown", "model.weights_gb", None, reason, remedy, where))
+        result.load_gib = 0.0 if unified else None
         return result
     result.weights_gib = model.weights_gb * 1e9 / GIB / (share.tp * share.pp)
     result.lines.append(

@@ -18,12 +18,14 @@ unpatched one.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import re
 import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 # Memory that becomes free at this rate is still being given back.
@@ -37,6 +39,11 @@ SAY_EVERY = 20
 # Seconds in which the unit of node_tuning_drop_caches, which looks every second, has emptied a full page cache.
 CACHES_DROPPED = 10
 LARGE = 2 << 20
+INDEX = "model.safetensors.index.json"
+
+
+class RefusedError(Exception):
+    """The node has too little memory; the text has the figures and the remedy."""
 
 
 def fresh_directory(base: Path) -> Path:
@@ -76,18 +83,48 @@ def in_large_blocks(buddyinfo: str, page: int) -> float:
     return free / 2**30
 
 
-def wait_for_caches(meminfo: Path, buddyinfo: Path) -> str:
-    """Return how much memory CUDA can take, at the latest when the unit that drops caches must have acted.
+def size_of_weights(models: Sequence[Path], shares: int) -> float:
+    """Return the GiB of one of so many shares of the models' weights, 0 if they are not there or can't be read."""
+    size = 0
+    for model in models:
+        try:
+            if (model / INDEX).exists():
+                index = json.loads((model / INDEX).read_text(encoding="utf-8"))
+                files = [model / name for name in set(index["weight_map"].values())]
+            else:
+                files = list(model.glob("*.safetensors"))
+            size += sum(file.stat().st_size for file in files)
+        except (OSError, ValueError, LookupError, TypeError, AttributeError):
+            return 0
+    return size / shares / 2**30
 
-    Raise OSError or ValueError.
+
+def drop_from_cache(models: Sequence[Path]) -> None:
+    """Drop the models' own files from the page cache. A reader of a file may do that; raise OSError."""
+    for file in (file for model in models for file in model.rglob("*") if file.is_file()):
+        descriptor = os.open(file, os.O_RDONLY)
+        try:
+            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+        finally:
+            os.close(descriptor)
+
+
+def wait_for_caches(models: Sequence[Path], timeout: float, meminfo: Path, buddyinfo: Path) -> str:
+    """Return how much memory CUDA can take.
+
+    A full page cache is first left to the unit of the node. After that, the files that the server will read are
+    dropped: right after a download, they are the page cache. Raise RefusedError if it is still full after the timeout,
+    OSError or ValueError.
     """
-    end = time.monotonic() + CACHES_DROPPED
+    begun = time.monotonic()
     while True:
         total, free = size_of(meminfo, "MemTotal"), size_of(meminfo, "MemFree")
         cached = available(meminfo) - free
         full = free < total / 10 <= cached
-        if not full or time.monotonic() >= end:
+        if not full or time.monotonic() - begun >= timeout:
             break
+        if time.monotonic() - begun >= CACHES_DROPPED:
+            drop_from_cache(models)
         time.sleep(LOOK_EVERY)
     large = ""
     if os.access(buddyinfo, os.R_OK):
@@ -95,8 +132,11 @@ def wait_for_caches(meminfo: Path, buddyinfo: Path) -> str:
         large = f", {gib:.1f} of them in blocks of 2 MiB and more"
     text = f"memory: {free:.1f} GiB are free{large}, and caches hold {cached:.1f}"
     if full:
-        text += (
-            ". CUDA takes only free memory, so the load may fail or stall the node: set node_tuning_drop_caches: true"
+        raise RefusedError(
+            f"{text}. The server is not started, because CUDA takes only free memory, so the load would fail or stall"
+            " the node. Let the node drop its caches (node_tuning_drop_caches: true, playbooks/tune.yml), drop them"
+            " once as root on the node (sync; echo 3 > /proc/sys/vm/drop_caches), or start anyway with"
+            " sglang_memory_timeout: 0."
         )
     return text
 
@@ -106,7 +146,7 @@ def wait_for_memory(weights: float, fraction: float, total: float, timeout: floa
 
     Memory below the planned size that stopped growing may grow again, so the start waits a while longer for it.
 
-    Raise MemoryError if the weights do not fit then. Sizes are in GiB: ``total`` is what the plan's estimate takes as
+    Raise RefusedError if the weights do not fit then. Sizes are in GiB: ``total`` is what the plan's estimate takes as
     available, ``fraction`` SGLang's share of it.
     """
     started = said = grew = time.monotonic()
@@ -125,7 +165,10 @@ def wait_for_memory(weights: float, fraction: float, total: float, timeout: floa
         if left > 0 and (over or settled or time.monotonic() - grew >= PAUSE):
             return text
         if over:
-            raise MemoryError(text)
+            raise RefusedError(
+                f"{text}. The server is not started, because it would run out of memory. Look for what else uses this"
+                " node's memory (ps, nvidia-smi), or start anyway with sglang_memory_timeout: 0."
+            )
         if before and time.monotonic() - said >= SAY_EVERY:
             print(f"{text}; waiting for more", flush=True)
             said = time.monotonic()
@@ -138,6 +181,8 @@ def main() -> None:
     parser.add_argument("--nccl-logs", required=True, type=Path, metavar="DIRECTORY")
     figures = ("WEIGHTS_GIB", "FRACTION", "TOTAL_GIB", "TIMEOUT")
     parser.add_argument("--memory", nargs=4, type=float, metavar=figures, help="wait until the weights fit")
+    parser.add_argument("--model", action="append", default=[], type=Path, metavar="DIRECTORY")
+    parser.add_argument("--shares", type=int, default=1, help="GPUs that share the weights")
     parser.add_argument("--meminfo", type=Path, default=Path("/proc/meminfo"), help="file with the node's memory")
     parser.add_argument("--patch", action="append", default=[], type=Path, metavar="FILE")
     parser.add_argument("command", nargs=argparse.REMAINDER)
@@ -150,15 +195,14 @@ def main() -> None:
         sys.exit(f"no new directory for NCCL's logs can be made, so the server is not started: {error}")
     if options.memory:
         try:
-            print(wait_for_memory(*options.memory, options.meminfo), flush=True)
-            print(wait_for_caches(options.meminfo, Path("/proc/buddyinfo")), flush=True)
+            weights, fraction, total, timeout = options.memory
+            weights = weights or size_of_weights(options.model, options.shares)
+            print(wait_for_memory(weights, fraction, total, timeout, options.meminfo), flush=True)
+            print(wait_for_caches(options.model, timeout, options.meminfo, Path("/proc/buddyinfo")), flush=True)
         except (OSError, ValueError) as error:
             sys.exit(f"the node's memory can't be read, so the server is not started: {error}")
-        except MemoryError as error:
-            sys.exit(
-                f"{error}. The server is not started, because it would run out of memory. Look for what else uses this"
-                " node's memory (ps, nvidia-smi), or start anyway with sglang_memory_timeout: 0."
-            )
+        except RefusedError as error:
+            sys.exit(str(error))
     for patch in options.patch:
         print(f"patch {patch.stem}: running", flush=True)
         done = subprocess.run([sys.executable, str(patch)], check=False)

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -138,7 +139,7 @@ def test_a_node_that_never_has_the_planned_memory_starts_when_nothing_has_grown_
 
 
 def test_weights_that_do_not_fit_are_refused_after_the_timeout(started: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(MemoryError, match=r"memory: 18\.0 GiB are available.* leave -0\.2 GiB"):
+    with pytest.raises(started.RefusedError, match=r"memory: 18\.0 GiB are available.* leave -0\.2 GiB"):
         memory(started, monkeypatch, 18.0)
 
 
@@ -155,14 +156,17 @@ Node 0, zone   Normal   4616      1      1      1      1      1      1      1   
 """
 
 
-def caches(started: Any, monkeypatch: pytest.MonkeyPatch, path: Path, *free: int) -> tuple[str, float]:
+def caches(
+    started: Any, monkeypatch: pytest.MonkeyPatch, path: Path, *free: int, models: tuple[Path, ...] = ()
+) -> tuple[str, float]:
     """Return the text and the seconds that it took, if these GiB of 100 are free one after the other, 80 available."""
     (path / "buddyinfo").write_text(BUDDYINFO)
     readings = iter([*free, *[free[-1]] * 100])
     sizes: dict[str, float] = {"MemTotal": 100, "MemAvailable": 80}
     monkeypatch.setattr(started, "size_of", lambda _path, name: sizes[name] if name in sizes else float(next(readings)))
     begun = started.time.monotonic()
-    return started.wait_for_caches(path / "meminfo", path / "buddyinfo"), started.time.monotonic() - begun
+    text = started.wait_for_caches(models, 60, path / "meminfo", path / "buddyinfo")
+    return text, started.time.monotonic() - begun
 
 
 def test_free_memory_and_its_fragmentation_are_told(
@@ -186,12 +190,66 @@ def test_a_full_page_cache_is_awaited_until_the_node_has_dropped_it(
     assert seconds == 2 * started.LOOK_EVERY
 
 
-def test_a_page_cache_that_stays_full_is_named_and_does_not_stop_the_start(
+def test_a_page_cache_that_stays_full_is_refused_with_figures_and_remedies(
     started: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    text, seconds = caches(started, monkeypatch, tmp_path, 2)
-    assert text.endswith("set node_tuning_drop_caches: true") and "caches hold 78.0" in text
-    assert seconds == started.CACHES_DROPPED
+    begun = started.time.monotonic()
+    with pytest.raises(started.RefusedError, match=r"2\.0 GiB are free.* caches hold 78\.0") as refused:
+        caches(started, monkeypatch, tmp_path, 2)
+    assert started.time.monotonic() - begun == 60
+    for remedy in ("node_tuning_drop_caches: true", "/proc/sys/vm/drop_caches", "sglang_memory_timeout: 0"):
+        assert remedy in str(refused.value)
+
+
+def test_a_model_that_was_just_downloaded_is_dropped_from_the_page_cache_without_any_privilege(
+    started: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    dropped: list[str] = []
+
+    def advise(descriptor: int, offset: int, length: int, advice: int) -> None:
+        assert (offset, length, advice) == (0, 0, os.POSIX_FADV_DONTNEED)
+        dropped.append(Path(f"/proc/self/fd/{descriptor}").resolve().name)
+
+    monkeypatch.setattr(started.os, "posix_fadvise", advise)
+    model = tmp_path / "model"
+    (model / "deeper").mkdir(parents=True)
+    (model / "a.safetensors").touch()
+    (model / "deeper" / "b.safetensors").touch()
+    os.mkfifo(model / "pipe")
+    text, seconds = caches(started, monkeypatch, tmp_path, *[2] * 6, 60, models=(model, tmp_path / "missing"))
+    assert sorted(dropped) == ["a.safetensors", "b.safetensors"]
+    assert text.startswith("memory: 60.0 GiB are free") and seconds == started.CACHES_DROPPED + started.LOOK_EVERY
+
+
+def test_weights_of_unknown_size_are_measured_where_the_model_is(started: Any, tmp_path: Path) -> None:
+    assert started.size_of_weights([], 2) == 0
+    model, draft = tmp_path / "model", tmp_path / "draft"
+    for place, name, mib in ((model, "a", 512), (model, "b", 512), (model, "consolidated", 1024), (draft, "d", 1024)):
+        place.mkdir(exist_ok=True)
+        with (place / f"{name}.safetensors").open("wb") as file:
+            file.truncate(mib << 20)
+    index = {"weight_map": {"x": "a.safetensors", "y": "b.safetensors", "z": "b.safetensors"}}
+    (model / "model.safetensors.index.json").write_text(json.dumps(index))
+    # A file that is not in the index is not loaded.
+    assert started.size_of_weights([model, draft, tmp_path / "missing"], 2) == 1.0
+
+
+def test_a_damaged_index_is_no_size(started: Any, tmp_path: Path) -> None:
+    for text in ("[]", "{", '{"weight_map": {"x": "gone.safetensors"}}'):
+        (tmp_path / "model.safetensors.index.json").write_text(text)
+        assert started.size_of_weights([tmp_path], 1) == 0
+
+
+def test_a_start_measures_weights_that_the_plan_does_not_know(tmp_path: Path) -> None:
+    meminfo, logs, model = tmp_path / "meminfo", tmp_path / "logs", tmp_path / "model"
+    meminfo.write_text("MemTotal: 10485760 kB\nMemAvailable: 10485760 kB\nMemFree: 10485760 kB\n")
+    logs.mkdir()
+    model.mkdir()
+    with (model / "model.safetensors").open("wb") as file:
+        file.truncate(9 << 30)
+    words = ["--memory", "0", "0.8", "10", "0", "--meminfo", str(meminfo), "--model", str(model)]
+    assert "without 9.0 GiB of weights leave -1.0 GiB" in start(logs, *words).stderr
+    assert start(logs, *words, "--shares", "2").returncode == 0
 
 
 def test_a_refused_start_names_the_figures_and_the_remedy(tmp_path: Path) -> None:

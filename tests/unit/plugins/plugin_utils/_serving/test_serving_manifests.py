@@ -343,8 +343,11 @@ def test_needed_patches_run_before_the_server_and_others_do_not() -> None:
 def test_a_rank_compares_its_weights_with_the_memory_that_gpu_and_cpu_share() -> None:
     plan = sample_plan({"load": Load(weights=14.6, fraction=0.8, total=119.0)})
     assert Plan.from_dict(plan.as_dict()) == plan
-    assert pods.command(plan.ranks[0], plan, 300)[4:10] == ["--memory", "14.6", "0.8", "119.0", "300", "--"]
+    assert pods.command(plan.ranks[0], plan, 300)[4:10] == ["--memory", "14.6", "0.8", "119.0", "300", "--shares"]
     assert "--memory" not in pods.command(plan.ranks[0], plan, 0)
+    staged = replace(plan, models=("org/a",), models_dir="/srv/models", paths=("/srv/models/own",))
+    words = pods.command(staged.ranks[0], staged, 300)
+    assert words[9:16] == ["--shares", "4", "--model", "/srv/models/own", "--model", "/srv/models/org--a", "--"]
     assert "--memory" not in pods.command(plan.ranks[0], sample_plan(), 300)
 
 

@@ -194,7 +194,13 @@ def test_unknown_values_are_reported() -> None:
         "Mamba pool",
         "tokens in the cache",
     ]
-    assert estimate(None, GIVEN, None, "gb10").lines[-1] == "the size of the weights is not known"
+    unknown = estimate(None, GIVEN, None, "gb10")
+    assert unknown.lines[-1] == "the size of the weights is not known"
+    (finding,) = [one for one in unknown.findings if one.rule == "memory.unknown"]
+    assert (finding.severity, finding.key) == ("warning", "model.weights_gb")
+    assert "weights_gb" in finding.remedy
+    assert unknown.load_gib == 0
+    assert estimate(None, GIVEN, None, "b300").load_gib is None
 
 
 @pytest.mark.parametrize(
