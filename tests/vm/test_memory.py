@@ -26,7 +26,8 @@ from vms import Vms
 
 ROOT = Path(__file__).resolve().parents[2]
 TUNE = ROOT / "playbooks" / "tune.yml"
-GUARDED = ("-e", '{"node_tuning_memory_guard": true, "node_tuning_drop_caches": true}')
+OFF = {"headless": False, "memory_guard": False, "drop_caches": False, "swappiness": ""}
+UNGUARDED = ("-e", json.dumps({f"node_tuning_{part}": value for part, value in OFF.items()}))
 PROGRAM = "/usr/bin/python3 /opt/simulated_node.py"
 SECRETS = ("var/run/secrets/gb10", "var/run/secrets/kubernetes.io/serviceaccount")
 # MiB that the server of rank 1 and the hog take. Together with the system they need more than there is.
@@ -35,7 +36,7 @@ SERVER, HOG, SLOW_BELOW = 2100, 1700, 210
 # answers took 5.4 s, while the machine also freed, filled and started everything; at rest it was 0.5 s.
 SOON, SILENT = 10, 20
 # Seconds within which the hog takes the last memory of a host without the guard.
-UNGUARDED = 400
+LAST = 400
 GATE = {
     "instance": "g",
     "rank": 1,
@@ -220,7 +221,9 @@ def test_a_rank_drops_its_own_files_from_a_full_page_cache_and_refuses_that_of_o
 
 
 def test_a_load_with_a_full_page_cache(host: Host) -> None:
-    assert "earlyoom ends the server" in play(host.machines, *GUARDED, "-v", playbook=TUNE)
+    # Everything that is on by default.
+    assert "earlyoom ends the server" in play(host.machines, "-v", playbook=TUNE)
+    assert host.do("cat /proc/sys/vm/swappiness; systemctl get-default").split() == ["1", "multi-user.target"]
     assert host.do("systemctl is-active gb10-memory earlyoom").split() == ["active", "active"]
     assert host.do("cat /sys/fs/cgroup/system.slice/memory.min") == str(1536 << 20)
     host.fill_the_page_cache()
@@ -248,7 +251,7 @@ def test_the_group_is_stopped_and_comes_back_while_ssh_answers(host: Host) -> No
 
 def test_without_the_guard_the_same_hog_silences_the_host(host: Host) -> None:
     host.do("systemctl stop hog; systemctl stop supervisor sidecar api 'rank@*'; rm -f /run/gb10-test/rank@*", ok=False)
-    play(host.machines, playbook=TUNE)
+    play(host.machines, *UNGUARDED, playbook=TUNE)
     host.put(
         {"etc/systemd/system/rank@1.service": rank(1, SERVER, ""), "etc/systemd/system/sidecar.service": sidecar(None)}
     )
@@ -259,7 +262,7 @@ def test_without_the_guard_the_same_hog_silences_the_host(host: Host) -> None:
     with Ssh(host.vm.port) as ssh:
         host.start_the_hog()
         begun = time.monotonic()
-        while SILENT not in ssh.seconds and time.monotonic() - begun < UNGUARDED:
+        while SILENT not in ssh.seconds and time.monotonic() - begun < LAST:
             time.sleep(1)
         print(f"after {time.monotonic() - begun:.0f} s: {host.console()}")
     assert SILENT in ssh.seconds
