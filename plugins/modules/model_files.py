@@ -14,7 +14,7 @@ description:
   - Compares the files with the digests that M(gb10.cluster.model_stage) recorded. A damaged file is removed from that
     record, so that the next download fetches it again. Models that were copied have no digests; their files must have
     the sizes that their headers state.
-  - Removes one model, unless a program on the node was started with it.
+  - Removes one model, unless a program on the node was started with it, or models are being fetched.
 author: The gb10.cluster authors (@gb10)
 attributes:
   check_mode:
@@ -93,7 +93,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gb10.cluster.plugins.module_utils._models import staged, store
+from ansible_collections.gb10.cluster.plugins.module_utils._models import control, staged, store
 
 PROC = Path("/proc")
 SLICE_SECONDS = 20
@@ -141,10 +141,15 @@ def verify(models: list[staged.Staged], progress: dict[str, Any], check_mode: bo
     return result | {"failed": True, "msg": f"{'. '.join(wrong)}. {remedy}."}
 
 
-def remove(root: Path, models: list[staged.Staged], repo: str, check_mode: bool) -> dict[str, Any]:
-    """Return the result of removing one model; refuse one that a program uses."""
+def remove(root: Path, models: list[staged.Staged], repo: str, there: str, check_mode: bool) -> dict[str, Any]:
+    """Return the result of removing one model; refuse one that a program uses. ``there`` names all models."""
     if not models:
-        return {"changed": False, "msg": f"{repo} is not in {root}."}
+        return {"changed": False, "msg": f"{repo} is not in {root}. There: {there}."}
+    if control.Control(root / control.DIRECTORY).is_locked():
+        message = (
+            f"A transfer of models runs on this node, and may write {repo}. Wait until it has ended, and run again."
+        )
+        return {"changed": False, "failed": True, "msg": message}
     (model,) = models
     using = staged.users(model, commands())
     if using:
@@ -188,10 +193,10 @@ def main() -> None:
         disk = shutil.disk_usage(root)
         models = [model for model in found if repo in ("", model.repo)]
         result |= {"models": [model.as_dict() for model in models], "free_bytes": disk.free}
+        there = ", ".join(model.repo for model in found) or "no models"
         if state == "absent":
-            result |= remove(root, models, repo, module.check_mode)
+            result |= remove(root, models, repo, there, module.check_mode)
         elif repo and not models:
-            there = ", ".join(model.repo for model in found) or "no models"
             result |= {"failed": True, "msg": f"{repo} is not in {root}. There: {there}."}
         elif state == "verified":
             result |= verify(models, options["progress"], module.check_mode)

@@ -77,7 +77,8 @@ options:
     type: int
     default: 7420
   secret:
-    description: Token of this transfer, the same on all nodes.
+    description:
+      - Token of this transfer, the same on all nodes. V(absent) with a token does not end the transfer of another run.
     type: str
     default: ""
   streams:
@@ -151,6 +152,7 @@ def start(options: dict[str, Any], at: control.Control) -> dict[str, Any]:
             "failed": True,
             "msg": f"Another transfer of models runs {where}. Wait until it has ended, and run again.",
         }
+    at.own(options["secret"])
     order = share.order_of(options, items)
 
     def work(report: Callable[[str], None]) -> None:
@@ -279,6 +281,9 @@ def main() -> None:
             result |= start(options, at)
         elif options["state"] == "watched":
             result |= watch(options, at)
+        elif options["secret"] and at.is_of_another(options["secret"]):
+            # The end of a run that was refused because of it.
+            result["msg"] = "Another run's transfer of models goes on on this node."
         else:
             ended = at.stop()
             result["msg"] = "The transfer has ended." if ended else "No transfer runs on this node."

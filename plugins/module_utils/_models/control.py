@@ -3,12 +3,14 @@
 """Start, watch and stop a transfer's process on a node. Private to the collection; standard library only.
 
 The process and the modules share a directory: ``lock`` is locked while the process lives, ``status`` is what it did,
-``contact`` is touched by the modules, and ``stop`` ends it. None of the files contains a token.
+``contact`` is touched by the modules, ``owner`` is a digest of the run's secret, and ``stop`` ends it. None of the
+files contains a token.
 """
 
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import json
 import os
 import shutil
@@ -19,6 +21,8 @@ from pathlib import Path
 from typing import Any
 
 STATUS = "status"
+# The name of the directory beside the models, which role models gives.
+DIRECTORY = ".gb10-share"
 # Seconds within which a process ends by itself after it was asked to.
 _PATIENCE = 10
 
@@ -77,6 +81,17 @@ class Control:
         """Remove the directory."""
         shutil.rmtree(self.directory, ignore_errors=True)
 
+    def own(self, secret: str) -> None:
+        """Record the run that started the process."""
+        (self.directory / "owner").write_text(_digest(secret), encoding="ascii")
+
+    def is_of_another(self, secret: str) -> bool:
+        """Return whether a process lives that a run with another secret started."""
+        try:
+            return self.is_locked() and (self.directory / "owner").read_text(encoding="ascii") != _digest(secret)
+        except FileNotFoundError:
+            return False
+
     def touch(self) -> None:
         """Tell the process that the controller is there."""
         (self.directory / "contact").touch()
@@ -125,6 +140,10 @@ class Control:
                 return False
             time.sleep(0.1)
         return True
+
+
+def _digest(secret: str) -> str:
+    return hashlib.sha256(secret.encode()).hexdigest()
 
 
 def detach(work: Callable[[Callable[[str], None]], None]) -> str:

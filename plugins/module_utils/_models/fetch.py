@@ -5,18 +5,20 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterable
-from http.client import HTTPMessage
+from http.client import HTTPException, HTTPMessage
 from pathlib import Path
 from typing import IO, Any
 
 from .store import PART, File, digest, partial_size
 
 _BLOCK = 1 << 20
+_REPO = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?", re.A)
 _HINTS = {
     401: "the token is missing or wrong",
     403: "the token's owner has not accepted the model's licence, or may not read it",
@@ -73,8 +75,13 @@ class Hub:
 
     def listing(self, repo: str, revision: str) -> bytes:
         """Return the listing of a model; raise FetchError or OSError."""
-        with self._open(f"api/models/{repo}/revision/{urllib.parse.quote(revision, safe='')}?blobs=true") as answer:
-            content: bytes = answer.read()
+        if not _REPO.fullmatch(repo):
+            raise FetchError(f"{repo!r} is not the name of a model, such as google/gemma-4-31B-it")
+        try:
+            with self._open(f"api/models/{repo}/revision/{urllib.parse.quote(revision, safe='')}?blobs=true") as answer:
+                content: bytes = answer.read()
+        except HTTPException as error:
+            raise FetchError(f"{self._url} ended its answer about {repo}: {error!r}") from error
         return content
 
     def fetch(

@@ -43,19 +43,19 @@ class Staged:
 
 
 def read_models(root: Path) -> list[Staged]:
-    """Return the models in ``root``, by name. Directories without a model's files are left out. Raise OSError."""
+    """Return the models in ``root``, by name, also what a stopped download or removal left of one. Raise OSError."""
     return [_read(path) for path in sorted(root.iterdir()) if path.is_dir() and _is_model(path)]
 
 
 def _is_model(path: Path) -> bool:
-    return (path / store.MARKER).is_file() or (path / "config.json").is_file()
+    return "--" in path.name or (path / store.MARKER).is_file() or (path / "config.json").is_file()
 
 
 def _read(directory: Path) -> Staged:
     marker = store.read_marker(directory)
     files = [path for path in directory.rglob("*") if path.is_file()]
     recorded = dict(marker.get("files") or {})
-    repo = str(marker.get("repo") or directory.name.replace("--", "/"))
+    repo = str(marker.get("repo") or directory.name.replace("--", "/", 1))
     size = sum(path.stat().st_size for path in files)
     if not recorded:
         fault = "; ".join(weights.faults(directory))

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.gb10.cluster.plugins.module_utils._models import store
+from ansible_collections.gb10.cluster.plugins.module_utils._models import control, store
 from ansible_collections.gb10.cluster.plugins.modules import model_files
 from module_runs import run_module
 
@@ -134,6 +134,49 @@ def test_a_model_is_removed_once_and_check_mode_keeps_it(tmp_path: Path, capsys:
     assert (status, result["changed"]) == (0, True) and not directory.exists()
     status, result = run(capsys, tmp_path / "models", **options)
     assert (status, result["changed"]) == (0, False)
+
+
+def test_what_a_stopped_removal_or_a_first_download_left_is_listed_and_removed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = tmp_path / "models"
+    half = download(root)
+    for name in (store.MARKER, "config.json"):
+        (half / name).unlink()
+    (root / "org--begun").mkdir()
+    (root / "org--begun/model.safetensors.part").write_bytes(b"x" * 1000)
+    _status, listed = run(capsys, root)
+    assert {one["repo"]: one["bytes"] for one in listed["models"]} == {
+        "org/begun": 1000,
+        "org/tiny": sum(len(content) for name, content in FILES.items() if name != "config.json"),
+    }
+    assert all("config.json is missing" in one["fault"] for one in listed["models"])
+    for repo in ("org/begun", "org/tiny"):
+        assert run(capsys, root, state="absent", repo=repo)[1]["changed"] is True
+    assert list(root.iterdir()) == []
+
+
+def test_nothing_is_removed_while_models_are_fetched(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    root = tmp_path / "models"
+    download(root)
+    at = control.Control(root / ".gb10-share")
+    assert at.acquire()
+    status, result = run(capsys, root, state="absent", repo="org/tiny")
+    assert (status, result["changed"]) == (1, False)
+    assert "A transfer of models runs on this node" in result["msg"]
+    at.release()
+    assert run(capsys, root, state="absent", repo="org/tiny")[1]["changed"] is True
+
+
+def test_a_wrong_name_is_removed_nowhere_and_the_right_ones_are_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = tmp_path / "models"
+    download(root)
+    for name in ("org/tyni", "../models", "org--tiny", "."):
+        status, result = run(capsys, root, state="absent", repo=name)
+        assert (status, result["changed"]) == (0, False)
+        assert result["msg"] == f"{name} is not in {root}. There: org/tiny."
 
 
 def test_a_link_is_removed_and_not_what_it_points_to(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -125,6 +125,22 @@ def test_a_second_run_is_refused_and_an_abandoned_one_replaced(
     assert run_module(model_share, capsys, **given)[0] == 0
 
 
+def test_a_run_that_was_refused_does_not_end_the_transfer_of_the_first_one(
+    tmp_path: Path, port: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(model_share, "PATIENCE", 0)
+    given = order(tmp_path, 1, [2], port)
+    run_module(model_share, capsys, **given)
+    other = {**given, "secret": "of another run"}
+    assert run_module(model_share, capsys, **other)[0] == 1
+    status, result = run_module(model_share, capsys, **{**other, "state": "absent"})
+    assert status == 0 and "Another run's transfer of models goes on on this node" in result["msg"]
+    at = control.Control(Path(given["control"]))
+    assert at.is_locked()
+    assert run_module(model_share, capsys, **{**given, "state": "absent"})[1]["msg"] == "The transfer has ended."
+    assert not at.is_locked()
+
+
 def test_a_failed_download_fails_the_task_with_its_reason(
     tmp_path: Path, hub: Hub, port: int, capsys: pytest.CaptureFixture[str]
 ) -> None:

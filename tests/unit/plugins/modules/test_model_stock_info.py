@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from http.client import HTTPResponse, IncompleteRead
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +61,28 @@ def test_the_reason_is_told_if_the_hub_refuses(tmp_path: Path, hub: Hub, capsys:
     (model,) = read(capsys, tmp_path, hub.url, token="hf_secret")["models"].values()
     assert model["listing"] is None and "the token is missing or wrong" in model["error"]
     assert "hf_secret" not in model["error"]
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "../..", "google/gemma 4", "https://huggingface.co/org/tiny", "a/b/c"])
+def test_a_name_that_is_no_model_is_told_before_the_hub_is_asked(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], hub: Hub, name: str
+) -> None:
+    wanted = [{"repo": name, "revision": "main"}]
+    status, result = run_module(model_stock_info, capsys, path=str(tmp_path), models=wanted, url=hub.url)
+    assert status == 0
+    (model,) = result["stock"]["models"].values()
+    assert model["listing"] is None and "is not the name of a model, such as google/gemma-4-31B-it" in model["error"]
+
+
+def test_a_hub_that_ends_in_the_middle_of_its_answer_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def ended(*_words: Any) -> None:
+        raise IncompleteRead(b"{")
+
+    monkeypatch.setattr(HTTPResponse, "read", ended)
+    (model,) = read(capsys, tmp_path, hub.url)["models"].values()
+    assert model["listing"] is None and "IncompleteRead" in model["error"]
 
 
 def test_only_addresses_of_this_host_are_told(tmp_path: Path, hub: Hub, capsys: pytest.CaptureFixture[str]) -> None:
