@@ -33,6 +33,8 @@ VALUES = {
     "sglang_model_source": "local",
     # On CPUs SGLang uses Gloo.
     "sglang_transport_gate": "off",
+    # The hosts share the memory of this machine, and real SGLang takes much of it.
+    "sglang_memory_guard": False,
     "sglang_shm_size": "1Gi",
     "sglang_startup_timeout": 900,
     "sglang_wait_timeout": 900,
