@@ -6,13 +6,14 @@
 from __future__ import annotations
 
 import argparse
+import string
 from pathlib import Path
 
 from _collection import run
 from grafana_foundation_sdk.builders import common, dashboard, prometheus, timeseries
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.models.common import LegendDisplayMode, LegendPlacement, TooltipDisplayMode
-from grafana_foundation_sdk.models.dashboard import DataSourceRef, VariableRefresh
+from grafana_foundation_sdk.models.dashboard import DataSourceRef, VariableOption, VariableRefresh
 
 DIRECTORY = Path(__file__).resolve().parents[1] / "roles" / "monitoring" / "files" / "dashboards"
 SOURCE = DataSourceRef(type_val="prometheus", uid="${datasource}")
@@ -51,6 +52,15 @@ def _restarts() -> str:
         f" or count by (namespace, pod, revision) ({pods}) - 1)"
     )
 
+
+DESCRIPTIONS = {
+    "Class and evidence": "The line is always 1; its name is the class that was found, what proves it, and the reason.",
+    "Reasons for a lower GPU clock": (
+        "1 while the reason holds. DCGM's exporter reports no DCGM_FI_DEV_CLOCKS_EVENT_REASONS of a GB10, so the panel "
+        "is empty there: a GPU that is used much at a low clock is throttled (alert Gb10GpuThrottled)."
+    ),
+    "Restarts of ranks within half an hour": "Restarts by the kubelet, and pods that replaced one of their revision.",
+}
 
 # Title, unit, and queries by legend.
 DASHBOARDS: dict[str, tuple[str, str, list[Panel]]] = {
@@ -139,6 +149,7 @@ DASHBOARDS: dict[str, tuple[str, str, list[Panel]]] = {
                 {"{{instance}}": f"rate(node_pressure_memory_stalled_seconds_total{HOST}{RATE})"},
             ),
             ("GPU temperature", "celsius", {"{{Hostname}} GPU {{gpu}}": "DCGM_FI_DEV_GPU_TEMP"}),
+            ("GPU use", "percentunit", {"{{Hostname}} GPU {{gpu}}": "DCGM_FI_DEV_GPU_UTIL / 100"}),
             ("GPU clock", "hertz", {"{{Hostname}} GPU {{gpu}}": "1e6 * DCGM_FI_DEV_SM_CLOCK"}),
             ("GPU power", "watt", {"{{Hostname}} GPU {{gpu}}": "DCGM_FI_DEV_POWER_USAGE"}),
             ("Reasons for a lower GPU clock", "short", _reasons()),
@@ -164,11 +175,18 @@ DASHBOARDS: dict[str, tuple[str, str, list[Panel]]] = {
 
 
 def _panel(title: str, unit: str, queries: dict[str, str]) -> timeseries.Panel:
-    legend = common.VizLegendOptions().display_mode(LegendDisplayMode.LIST).placement(LegendPlacement.BOTTOM)
-    panel = timeseries.Panel().title(title).unit(unit).datasource(SOURCE).span(12).height(8).legend(legend)
+    # The builder hides the legend unless it is asked for.
+    legend = common.VizLegendOptions().show_legend(True).display_mode(LegendDisplayMode.LIST)
+    panel = timeseries.Panel().title(title).unit(unit).datasource(SOURCE).span(12).height(8).min(0)
+    panel = panel.legend(legend.placement(LegendPlacement.BOTTOM))
     panel = panel.tooltip(common.VizTooltipOptions().mode(TooltipDisplayMode.MULTI))
-    for shown, expression in queries.items():
-        panel = panel.with_target(prometheus.Dataquery().expr(expression).legend_format(shown).datasource(SOURCE))
+    if unit == "percentunit" or "1 =" in title:
+        panel = panel.max(1)
+    if title in DESCRIPTIONS:
+        panel = panel.description(DESCRIPTIONS[title])
+    for letter, (shown, expression) in zip(string.ascii_uppercase, queries.items(), strict=False):
+        query = prometheus.Dataquery().ref_id(letter).expr(expression).legend_format(shown)
+        panel = panel.with_target(query.datasource(SOURCE))
     return panel
 
 
@@ -181,6 +199,7 @@ def render(name: str) -> str:
         dashboard.Dashboard(title).uid(f"gb10-{name}").tags(["gb10"]).refresh("30s").time("now-3h", "now").readonly()
     )
     built = built.with_variable(dashboard.DatasourceVariable("datasource").type("prometheus").label("Prometheus"))
+    chosen = chosen.current(VariableOption(selected=True, text=["All"], value=["$__all"]))
     built = built.with_variable(chosen.refresh(VariableRefresh.ON_TIME_RANGE_CHANGED).label(variable))
     for panel in panels:
         built = built.with_panel(_panel(*panel))

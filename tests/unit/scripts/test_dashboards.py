@@ -46,6 +46,22 @@ def test_panels_have_titles_units_and_places_of_their_own() -> None:
         assert all(panel["fieldConfig"]["defaults"]["unit"] and panel["targets"] for panel in panels)
 
 
+def test_panels_show_their_legends_and_every_query_has_a_letter() -> None:
+    for name in dashboards.DASHBOARDS:
+        written = json.loads((FILES / f"dashboards/{name}.json").read_text())
+        for panel in written["panels"]:
+            assert panel["options"]["legend"]["showLegend"] is True
+            letters = [target["refId"] for target in panel["targets"]]
+            assert "" not in letters and len(set(letters)) == len(letters)
+        (chosen,) = (one for one in written["templating"]["list"] if one["type"] == "query")
+        assert chosen["current"]["value"] == ["$__all"]
+
+
+def test_every_description_belongs_to_a_panel() -> None:
+    titles = {title for _title, _values, panels in dashboards.DASHBOARDS.values() for title, *_rest in panels}
+    assert set(dashboards.DESCRIPTIONS) <= titles
+
+
 def test_every_alert_has_its_section_of_the_runbook_and_no_section_is_left_over() -> None:
     runbook = (ROOT / "docs/runbook.md").read_text()
     sections = re.findall(r"^## (\w+)$", runbook, re.MULTILINE)
