@@ -157,16 +157,22 @@ DASHBOARDS: dict[str, tuple[str, str, list[Panel]]] = {
                 "Disk used",
                 "percentunit",
                 {
-                    "{{instance}} {{mountpoint}}": (
-                        '1 - node_filesystem_avail_bytes{instance=~"$host", fstype=~"ext4|xfs|btrfs|zfs"}'
-                        f" / node_filesystem_size_bytes{HOST}"
+                    # By device: the kubelet mounts parts of the same file system again for its pods.
+                    "{{instance}} {{device}}": (
+                        '1 - min by (instance, device) (node_filesystem_avail_bytes{instance=~"$host", '
+                        'fstype=~"ext4|xfs|btrfs|zfs"} / node_filesystem_size_bytes)'
                     )
                 },
             ),
             (
                 "Links that went down",
                 "short",
-                {"{{instance}} {{device}}": f"increase(node_network_carrier_down_changes_total{HOST}{RATE})"},
+                {
+                    "{{instance}} {{device}}": (
+                        'increase(node_network_carrier_down_changes_total{instance=~"$host", device=~"en.*|eth.*|ib.*"}'
+                        f"{RATE})"
+                    )
+                },
             ),
             ("Restarts of ranks within half an hour", "short", {"{{pod}}": _restarts()}),
         ],
