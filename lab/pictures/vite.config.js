@@ -1,0 +1,1 @@
+export default {esbuild: {jsx: "automatic"}, define: {global: "globalThis"}, build: {target: "esnext"}};
