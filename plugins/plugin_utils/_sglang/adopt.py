@@ -19,10 +19,11 @@ from ansible_collections.gb10.cluster.plugins.module_utils._common.findings impo
 from ansible_collections.gb10.cluster.plugins.module_utils._common.versions import Version
 
 from .argv import parse_flags
-from .check import Knowledge
+from .check import Knowledge, check
 from .items import key_of
 from .owned import OWNERS, TOPOLOGY_FLAGS
 from .profile_checks import SAMPLING
+from .rules import Facts, Setting
 
 RUNNERS = frozenset({"docker", "podman", "nerdctl"})
 SWITCH = re.compile(
@@ -32,7 +33,7 @@ SWITCH = re.compile(
 """Options of ``docker run`` and ``podman run`` without a value; all others take the next word as their value."""
 
 MANIFEST = re.compile(r"^\s*-?\s*(services|containers|image|command|entrypoint|args)\s*:(\s|$)", re.MULTILINE)
-ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
+ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=(?!=)")
 SECRET = re.compile(r"TOKEN|SECRET|PASSW|KEY$", re.IGNORECASE)
 SECRET_FLAGS = ("api_key", "admin_api_key", "ssl_keyfile_password")
 
@@ -160,6 +161,9 @@ def _container(found: Source, rest: list[str]) -> None:
             value = rest.pop(0)
         if name in ("-e", "--env"):
             _variable(found, value)
+        elif name == "--env-file":
+            reason = "has variables that were not read"
+            found.note("warning", name, value, reason, "Add those that the server needs under env")
         else:
             left_out.append(f"{name} {value}".strip())
     if left_out:
@@ -227,10 +231,13 @@ def to_profile(
     catalogue = knowledge.history.nearest(Version.parse(version))[0]
     parsed = parse_flags(catalogue, knowledge.history, found.argv)
     counterparts = counterparts_of(knowledge)
+    told = check(knowledge, version, found.argv, Facts(), Setting()).findings
+    named = {finding.key: finding for finding in told if finding.rule == "name.quantization"}
     for finding in parsed.findings:
         known = counterparts.get(finding.key) if finding.rule == "flag.unknown" else None
         if finding.rule != "argparse.abbrev":
-            found.findings.append(replace(finding, remedy=f"SGLang has {known}") if known else finding)
+            other = replace(finding, remedy=f"SGLang has {known}") if known else finding
+            found.findings.append(named.get(finding.key, other))
     given: dict[str, Any] = {}
     for item in parsed.items:
         if item.flag is None:

@@ -255,7 +255,8 @@ class _Reader:
     def require(self) -> None:
         given = {item.flag.name for item in self.result.items if item.flag is not None}
         for flag in self.catalogue.flags:
-            if flag.required and flag.name not in given:
+            # A file given with --config may have the flag.
+            if flag.required and not given & {flag.name, "--config"}:
                 self.report("error", "flag.required", flag.name, None, "is required", f"Add {flag.name} VALUE")
 
     def deprecations(self) -> None:

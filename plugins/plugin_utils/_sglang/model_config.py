@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 NAMES: dict[str, tuple[str, ...]] = {
-    "max_context": ("max_position_embeddings",),
+    "max_context": ("max_position_embeddings", "model_max_length"),
     "layers": ("num_hidden_layers",),
     "experts": ("n_routed_experts", "num_experts", "num_local_experts"),
     "draft_layers": ("num_nextn_predict_layers", "mtp_num_hidden_layers"),
@@ -22,6 +22,9 @@ NAMES: dict[str, tuple[str, ...]] = {
     "mamba_conv": ("linear_conv_kernel_dim", "conv_kernel"),
 }
 """Facts and the names that architectures give them: Qwen's linear attention first, Nemotron's Mamba second."""
+
+KINDS = {"mamba": "linear_attention", "attention": "full_attention"}
+"""Kinds of layers that Nemotron names otherwise than Qwen and Gemma."""
 
 MODELOPT = {"NVFP4": "modelopt_fp4", "FP8": "modelopt_fp8", "MIXED_PRECISION": "modelopt_mixed"}
 """Quantizations of ModelOpt and SGLang's names for them (model_config.py, _parse_modelopt_quant_config)."""
@@ -34,7 +37,8 @@ def facts_of(config: Mapping[str, Any], repo: str, source: str) -> dict[str, Any
         raise ValueError(f"{source}: it names no architecture. Give the config.json of the model's repository")
     text = config.get("text_config")
     text = text if isinstance(text, Mapping) else config
-    facts: dict[str, Any] = {"repo": repo, "architecture": str(architectures[0]), "source": source}
+    about = {"repo": repo, "architecture": str(architectures[0]), "evidence": "measured", "source": source}
+    facts: dict[str, Any] = dict(about)
     for fact, names in NAMES.items():
         found = next((text[name] for name in names if isinstance(text.get(name), int)), None)
         if found:
@@ -61,7 +65,9 @@ def _attention(text: Mapping[str, Any]) -> dict[str, Any]:
     facts: dict[str, Any] = {}
     kv_heads, heads = text.get("num_key_value_heads"), text.get("num_attention_heads")
     head_dim = text.get("head_dim") or (text.get("hidden_size", 0) // heads if heads else None)
-    kinds = list(text.get("layer_types") or [])
+    kinds = [KINDS.get(kind, kind) for kind in text.get("layer_types") or text.get("layers_block_type") or []]
+    if (local := text.get("local_layer_ids")) is not None:
+        kinds = ["sliding_attention" if n in local else "full_attention" for n in range(text["num_hidden_layers"])]
     pattern = str(text.get("hybrid_override_pattern") or "")
     full, linear = kinds.count("full_attention"), kinds.count("linear_attention")
     if pattern:
@@ -70,9 +76,12 @@ def _attention(text: Mapping[str, Any]) -> dict[str, Any]:
         full = text["num_hidden_layers"] // text["full_attention_interval"]
         linear = text["num_hidden_layers"] - full
     if sliding := kinds.count("sliding_attention"):
-        facts |= {"sliding_layers": sliding, "sliding_kv_heads": kv_heads, "sliding_head_dim": head_dim}
-        facts["sliding_window"] = text.get("sliding_window")
+        facts |= {"sliding_layers": sliding, "sliding_kv_heads": text.get("swa_num_key_value_heads") or kv_heads}
+        facts["sliding_head_dim"] = text.get("swa_head_dim") or head_dim
+        facts["sliding_window"] = text.get("sliding_window") or text.get("sliding_window_size")
         kv_heads, head_dim = text.get("num_global_key_value_heads") or kv_heads, text.get("global_head_dim") or head_dim
+    if text.get("layers_block_type"):
+        facts["layers"] = len(kinds)
     if latent := _latent(text):
         facts |= latent
         kv_heads = head_dim = None

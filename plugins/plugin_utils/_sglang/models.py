@@ -29,7 +29,7 @@ class Model:
     separate fields. With latent attention all heads share ``latent_dim`` numbers and ``rope_dim`` numbers of the
     position, and ``index_dim`` more if an indexer selects tokens; ``compressed`` has the number of layers by the tokens
     that one cached row stands for (DeepSeek-V4). ``draft_*`` describes the MTP layer of the checkpoint, if
-    ``weights_gb`` does not include it.
+    ``weights_gb`` does not include it. ``evidence`` says with what the facts were compared.
     """
 
     repo: str
@@ -63,6 +63,7 @@ class Model:
     draft_layers: int | None = None
     draft_gb: float | None = None
     draft_note: str = ""
+    evidence: str = ""
 
 
 @lru_cache(maxsize=4)
@@ -118,6 +119,7 @@ def facts_for(models: Mapping[str, Model], argv: Iterable[str], given: Facts) ->
             "quantization": model.quantization,
             "moe": model.moe,
             "max_context": model.max_context,
+            "kv_heads": model.kv_heads,
         }
         if given.arch is not None and given.arch != model.architecture:
             filled = {}

@@ -250,6 +250,7 @@ def _model(
         quantization=given.get("quantization") or (known.quantization if known else None),
         moe=given.get("moe", known.moe if known else None),
         max_context=given.get("max_context") or (known.max_context if known else None),
+        kv_heads=known.kv_heads if known else None,
     )
     model = {
         **given,

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Mapping
 from copy import deepcopy
 from difflib import get_close_matches
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,14 @@ class ProfileError(ValueError):
 
 
 class _Loader(yaml.SafeLoader):
-    """Rejects duplicate keys in a mapping, of which YAML would silently keep the last."""
+    """Rejects duplicate keys in a mapping, of which YAML would silently keep the last, and infinite numbers."""
+
+    def construct_yaml_float(self, node: yaml.ScalarNode) -> float:
+        number = super().construct_yaml_float(node)
+        if not isfinite(number):
+            reason = f"{node.value!r} is not a finite number"
+            raise yaml.constructor.ConstructorError(None, None, reason, node.start_mark)
+        return number
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         seen: set[Any] = set()
@@ -44,6 +52,9 @@ class _Loader(yaml.SafeLoader):
                 raise yaml.constructor.ConstructorError(None, None, f"duplicate key {key!r}", key_node.start_mark)
             seen.add(key)
         return super().construct_mapping(node, deep)
+
+
+_Loader.add_constructor("tag:yaml.org,2002:float", _Loader.construct_yaml_float)
 
 
 def find_profiles(search_path: Iterable[Path | str] = ()) -> dict[str, Path]:

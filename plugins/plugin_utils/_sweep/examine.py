@@ -108,6 +108,9 @@ def examine(sweep: Any, directories: Sequence[Path | str] = (), version: str = "
     only = {key: sweep[key] for key in CELLS if key in sweep} | {"workloads": [{"concurrency": 1}]}
     planned = plan(only if wrong else sweep, cells)
     findings += cells.wrong.values()
+    if not findings and not planned.cells:
+        reason = "no cell is left: these entries exclude every combination"
+        findings.append(Finding("error", "sweep.exclude", "exclude", None, reason, "Remove one of them"))
     if not findings and not planned.count("run"):
         reasons = [Finding(**reason) for cell in planned.cells for reason in cell.reasons]
         findings += {str(f): f for f in reasons if f.severity == "error"}.values()

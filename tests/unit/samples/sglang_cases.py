@@ -15,7 +15,7 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.rules import 
 ROOT = Path(__file__).resolve().parents[3]
 PROFILES = ROOT / "profiles"
 KNOWLEDGE = Knowledge.load(PROFILES)
-FACTS = ("arch", "draft_arch", "quantization", "moe", "max_context")
+FACTS = ("arch", "draft_arch", "quantization", "moe", "max_context", "kv_heads")
 
 
 def ask(version: str, line: str, **about: Any) -> Report:

@@ -102,6 +102,11 @@ def test_a_recipe_becomes_a_profile(tmp_path: Path, with_command: bool) -> None:
             "docker exec box bash -c 'apt install x\nsglang serve --model-path m'",
             ("apt install x", "0.5.23 is assumed"),
         ),
+        ("bash -c 'pip install a==5.8 && sglang serve --model-path m'", ("pip install a==5.8", "step before")),
+        ("docker run --env-file .env x:v0.5.20 sglang serve --model-path m", ("--env-file = '.env'", "under env")),
+        ("sglang serve --config /cfg.yaml", ("config = '/cfg.yaml'", "are not checked")),
+        ("sglang serve --model-path m --quantization nvfp4", ("--quantization modelopt_fp4",)),
+        ("sglang serve --model-path m --max-loras-per-batch 0", ("value.range",)),
     ],
 )
 def test_settings_that_are_not_carried_over_are_reported(command: str, words: tuple[str, ...]) -> None:
@@ -188,6 +193,29 @@ CONFIGS: list[tuple[dict[str, Any], dict[str, Any]]] = [
     ),
     (
         {
+            "architectures": ["NemotronHForCausalLM"],
+            "layers_block_type": ["mamba", "moe", "mamba", "attention", "moe"],
+            "num_attention_heads": 64, "num_key_value_heads": 2, "hidden_size": 8192, "head_dim": 128,
+            "n_routed_experts": 512,
+        },
+        {"layers": 5, "mamba_layers": 2, "attention_layers": 1, "head_dim": 128, "moe": True},
+    ),
+    (
+        {
+            "architectures": ["InklingForConditionalGeneration"],
+            "text_config": {
+                "model_max_length": 1048576, "num_hidden_layers": 6, "local_layer_ids": [0, 1, 2, 3, 4],
+                "num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 128, "swa_head_dim": 64,
+                "swa_num_key_value_heads": 16, "sliding_window_size": 512, "n_routed_experts": 256,
+            },
+        },
+        {
+            "layers": 6, "attention_layers": 1, "kv_heads": 8, "head_dim": 128, "sliding_layers": 5, "experts": 256,
+            "sliding_kv_heads": 16, "sliding_head_dim": 64, "sliding_window": 512, "max_context": 1048576,
+        },
+    ),
+    (
+        {
             "architectures": ["Gemma4ForConditionalGeneration"],
             "text_config": {
                 "num_hidden_layers": 6, "layer_types": ["sliding_attention"] * 5 + ["full_attention"],
@@ -203,7 +231,7 @@ CONFIGS: list[tuple[dict[str, Any], dict[str, Any]]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("config", "expected"), CONFIGS, ids=[case[0]["architectures"][0] for case in CONFIGS])
+@pytest.mark.parametrize(("config", "expected"), CONFIGS, ids=range(len(CONFIGS)))
 def test_an_older_modelopt_checkpoint_has_its_quantization_beside(
     tmp_path: Path, config: dict[str, Any], expected: object
 ) -> None:
@@ -213,7 +241,7 @@ def test_an_older_modelopt_checkpoint_has_its_quantization_beside(
     assert draft(config=str(tmp_path), repo="org/Mine")[0]["model"]["quantization"] == "modelopt_fp4"
 
 
-@pytest.mark.parametrize(("config", "expected"), CONFIGS, ids=[case[0]["architectures"][0] for case in CONFIGS])
+@pytest.mark.parametrize(("config", "expected"), CONFIGS, ids=range(len(CONFIGS)))
 def test_facts_come_from_the_configuration(tmp_path: Path, config: dict[str, Any], expected: dict[str, Any]) -> None:
     (tmp_path / "config.json").write_text(json.dumps(config))
     index = {"metadata": {"total_size": 61_400_000_000}}
