@@ -15,6 +15,10 @@ ANY_IMAGE = "any@sha256:any"
 """Replaces the image if a profile lists none: the flags are checked, not the list of images."""
 
 
+SAID = ("version.nearest", "profile.image.unpinned")
+"""Findings of severity info that are shown too: which release judged, and images without a digest."""
+
+
 @dataclass(frozen=True)
 class Cell:
     """One preset on one version; ``state`` is accepted, translated or refused."""
@@ -52,7 +56,7 @@ def judge_cell(profile: Mapping[str, Any], preset: str, sglang: str, library: Li
 
 
 def _cell(resolved: ResolvedProfile) -> Cell:
-    said = tuple(f for f in resolved.findings if f.severity != "info" or f.rule == "version.nearest")
+    said = tuple(f for f in resolved.findings if f.severity != "info" or f.rule in SAID)
     moved = [f"{f.key}: {f.reason}" for f in resolved.findings if f.rule == "translate.changed"]
     return Cell(
         profile=resolved.name,

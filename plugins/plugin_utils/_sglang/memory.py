@@ -34,6 +34,13 @@ SLIDING_TO_COMPRESSED = 0.1
 """The same default for DeepSeek-V4 (DSV4_DEFAULT_SWA_FULL_TOKENS_RATIO)."""
 
 
+UNCOMPARED = {
+    "derived": "compared with the config.json of a sibling or with a release's source code, not with its own",
+    "reported": "no config.json was at hand to compare them with",
+}
+"""Evidence of facts that were not compared with the config.json of their repository."""
+
+
 @dataclass
 class Estimate:
     """An estimate per GPU; values that are not published for a model are None and are left out of the sum.
@@ -78,6 +85,8 @@ def estimate(
     result = Estimate(total, total * static, outside_gib=total * (1 - static))
     named = f"{static:.2f}" + ("" if fraction is not None else " (approximately SGLang's own choice)")
     result.lines.append(f"weights and caches may take {total:.1f} GiB x {named} = {result.static_gib:.1f} GiB")
+    if model is not None and model.evidence in UNCOMPARED:
+        result.lines.append(f"facts of the model: {model.evidence}, {UNCOMPARED[model.evidence]}")
     if model is None or model.weights_gb is None:
         result.lines.append("the size of the weights is not known")
         reason = "the size of the weights is not known, so nobody can tell before the start whether they fit"

@@ -37,7 +37,8 @@ def image_findings(chosen: Mapping[str, Any] | None, image: str, version: Versio
         return [note("error", "profile.image.missing", reason, "Give image, or add one under images")]
     found = []
     if "@sha256:" not in image:
-        reason = "a tag can be moved, so the digest that the first node pulls is recorded and required from then on"
+        why = "a tag can be moved, so the digest that the first node pulls is recorded and required from then on"
+        reason = f"it names no digest; {why}"
         found.append(note("info", "profile.image.unpinned", reason, "Nothing to do"))
     if chosen is not None and Version.parse(str(chosen["sglang"])) != version:
         reason = f"the image contains SGLang {chosen['sglang']}, but {version} was requested"

@@ -65,6 +65,13 @@ def test_reasons_name_remedy_and_source_once_with_warnings_and_versions() -> Non
     assert "(source: measured: " in found[0]
 
 
+def test_an_image_without_a_digest_and_facts_without_a_configuration_are_said() -> None:
+    said = run("mistral-large-3", "--reasons", "--sglang", "0.5.21").stdout
+    assert "sm121': it names no digest; a tag can be moved" in said
+    assert "facts of the model: reported, no config.json was at hand" in run("mistral-large-3", "--memory").stdout
+    assert "facts of the model" not in run("gpt-oss-120b", "--memory").stdout
+
+
 def test_mistakes_against_the_schema_and_of_flags_are_shown_together(tmp_path: Path) -> None:
     head = 'name: mine\nmodel: {repo: google/gemma-4-31B-it}\nsglang_version: "0.5.23"\nimage: i\nstatus: untested\n'
     text = head + "topology: {nodes: 1}\nserver_args: {attention_backend: flashinfer}\nsampling: {temprature: 1}\n"

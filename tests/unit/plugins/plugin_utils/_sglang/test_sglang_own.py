@@ -57,7 +57,9 @@ def test_everything_in_an_own_directory_is_used(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("path", sorted((PROFILES / "models").glob("*.json")), ids=lambda path: path.stem)
 def test_shipped_facts_follow_the_schema(path: Path) -> None:
-    assert list(violations(json.loads(path.read_text(encoding="utf-8")), load_schema("model"))) == []
+    facts = json.loads(path.read_text(encoding="utf-8"))
+    assert list(violations(facts, load_schema("model"))) == []
+    assert facts["evidence"], "shipped facts say with what they were compared"
 
 
 def test_the_facts_of_the_first_directory_win(tmp_path: Path) -> None:
