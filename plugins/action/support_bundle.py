@@ -9,6 +9,7 @@ import io
 import json
 import os
 import platform
+import re
 import tarfile
 import time
 from collections.abc import Iterator, Mapping
@@ -23,6 +24,11 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._sweep.origin import 
 from ansible_collections.gb10.cluster.plugins.plugin_utils._variables.known import load_known
 
 CONNECTION = ("password", "become_password", "become_pass", "ssh_pass", "ssh_password", "sudo_pass")
+# Variables that no role declares: those of a vault, and those that are named like a secret.
+OWN_SECRET = re.compile(r"vault|(?:.*_)?(?:password|passwd|passphrase|psk|token|api_key)$", re.I)
+# Options with the configuration of another program, and the keys in it that have secrets. The URL of a webhook is one.
+CONFIGURATIONS = ("k3s_registries", "monitoring_alertmanager")
+SECRET_KEY = re.compile(r"(?:password|token|secret|key|credentials|auth|url)$", re.I)
 VERDICTS = 10
 PREFACE = """# Support bundle
 
@@ -92,12 +98,24 @@ def _secrets(hostvars: Any) -> tuple[set[str], dict[str, str]]:
     found: set[str] = set()
     unknown: dict[str, str] = {}
     for host in hostvars:
-        for name in names:
+        values = hostvars[host]
+        own = [name for name in values if name not in specs and OWN_SECRET.match(name)]
+        for name in [*names, *own, *CONFIGURATIONS]:
             try:
-                found |= set(_strings(hostvars[host].get(name)))
+                found |= set((_keyed if name in CONFIGURATIONS else _strings)(values.get(name)))
             except AnsibleError as error:
                 unknown[name] = type(error).__name__
     return found, unknown
+
+
+def _keyed(value: Any) -> Iterator[str]:
+    """Yield the strings of a configuration whose keys are those of secrets."""
+    if isinstance(value, Mapping):
+        for key, each in value.items():
+            yield from _strings(each) if isinstance(each, str) and SECRET_KEY.search(str(key)) else _keyed(each)
+    elif isinstance(value, (list, tuple)):
+        for each in value:
+            yield from _keyed(each)
 
 
 def _strings(value: Any) -> Iterator[str]:

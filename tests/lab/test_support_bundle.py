@@ -5,8 +5,11 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import subprocess
 import tarfile
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,9 +19,22 @@ from sitecommand import Site
 
 TWO = {"topology": {"nodes": 2, "tp": 2}}
 HF_TOKEN = "hf_AbCdEfGhIjKlMnOpQrStUvWx"
-API_KEY = "sk-of-the-lab-4711"
+API_KEY = "plain words of the gateway"
 WIFI = "correct horse battery"
+REGISTRY = "registry-pass-0815"
+PROXY = "proxy-pass-0816"
+WEBHOOK = "https://chat.example/hooks/9q7opaque4711"
+VAULT = "seven words that only the vault has"
 NETPLAN = f'network: {{wifis: {{wlP9s9: {{access-points: {{Home: {{password: "{WIFI}"}}}}}}}}}}'
+VALUES = {
+    "gateway_api_key": API_KEY,
+    "sglang_hf_token": HF_TOKEN,
+    "vault_chat_words": VAULT,
+    "k3s_registries": {"configs": {"r.lan": {"auth": {"username": "robot", "password": REGISTRY}}}},
+    "monitoring_alertmanager": {"receivers": [{"name": "chat", "webhook_configs": [{"url": WEBHOOK}]}]},
+}
+# Writes its input to the log of its container.
+TO_LOG = "import sys; open('/proc/1/fd/1', 'w').write(sys.stdin.read())"
 
 
 def read(path: Path) -> dict[str, str]:
@@ -38,35 +54,101 @@ def newest(site: Site) -> Path:
 
 @pytest.fixture(scope="module")
 def site(make_lab: Callable[[], LabCommand]) -> Site:
-    made = Site.deployed(
-        make_lab(), nodes=2, serving_plan_overrides=TWO, gateway_api_key=API_KEY, sglang_hf_token=HF_TOKEN
-    )
+    made = Site.deployed(make_lab(), nodes=2, serving_plan_overrides=TWO, **VALUES)
     made.play("serve")
     return made
 
 
-def test_the_bundle_of_a_broken_group_has_the_cause_and_no_secret(site: Site) -> None:
-    token = site.lab.shell("spark1", "cat /etc/rancher/k3s/agent-token").strip()
+@pytest.fixture(scope="module")
+def planted(site: Site, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Return the secrets by kind. Each is where a cluster keeps it; ``test`` writes some of them to logs, too."""
+    key = tmp_path_factory.mktemp("tls") / "key"
+    openssl = ("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=gb10")
+    subprocess.run([*openssl, "-keyout", key, "-out", key.with_name("crt")], check=True, capture_output=True)
+    site.kubectl("create", "secret", "tls", "front", f"--cert={key.with_name('crt')}", f"--key={key}")
+    site.kubectl("create", "secret", "generic", "gb10-gateway", f"--from-literal=api-key={API_KEY}")
+    site.kubectl("create", "namespace", "monitoring")
+    receivers = json.dumps(VALUES["monitoring_alertmanager"])
+    secret = ("create", "secret", "generic", "monitoring", f"--from-literal=alertmanager.yml={receivers}")
+    site.kubectl("--namespace=monitoring", *secret)
     site.lab.shell("spark1", f"umask 077; echo '{NETPLAN}' > /etc/netplan/99-wifi.yaml")
-    lines = f"token {token}\nAuthorization: Bearer {API_KEY}"
-    site.lab.shell("spark1", f"mkdir -p /var/log/gb10/a/b; echo '{lines}' > /var/log/gb10/a/b/c.log")
+    config = ("config", "view", "--raw", "-o", "jsonpath={.users[*].user.client-key-data}")
+    account = (f"{site.group}-0-0", "-c", "transport", "--", "cat", "/var/run/secrets/gb10/token")
+    return {
+        "API key of the gateway": API_KEY,
+        "token of Hugging Face": HF_TOKEN,
+        "password of the Wi-Fi": WIFI,
+        "password of a registry": REGISTRY,
+        "token of K3s": site.lab.shell("spark1", "cat /etc/rancher/k3s/agent-token"),
+        "private key of TLS": key.read_text(),
+        "client key of the kubeconfig": site.kubectl(*config).split()[0],
+        "URL of a webhook": WEBHOOK,
+        "password of a proxy": PROXY,
+        "variable of a vault": VAULT,
+        "token of a service account": site.kubectl("exec", *account),
+        "password of sudo": (site.lab.state / "become-password").read_text().strip(),
+    }  # fmt: skip
+
+
+def said_by_a_program(planted: dict[str, str]) -> str:
+    """Return lines of a log with all secrets, as programs write them."""
+    return f"""Authorization: Bearer {planted["API key of the gateway"]}
+hf_hub_download(token='{HF_TOKEN}') failed
+wpa_supplicant: psk={WIFI}
+pull https://robot:{REGISTRY}@r.lan/v2 failed: 401; tried {REGISTRY}
+joining with {planted["token of K3s"]}
+{planted["private key of TLS"]}
+client-key-data: {planted["client key of the kubeconfig"]}
+notify: Post "{WEBHOOK}": timeout
+HTTPS_PROXY=http://user:{PROXY}@proxy.lan:3128
+the bot said {VAULT}
+GET /api Bearer {planted["token of a service account"]}
+[sudo] password for user: {planted["password of sudo"]}
+the last line
+"""
+
+
+def parts(secret: str) -> set[str]:
+    """Return what must not be in an archive: a secret, its lines, and its base64."""
+    lines = {line for line in secret.splitlines() if len(line) > 3 and "PRIVATE KEY" not in line}
+    return lines | {base64.b64encode(one.encode()).decode().rstrip("=") for one in (secret, secret.strip())}
+
+
+def test_the_bundle_of_a_broken_group_has_the_cause_and_no_secret(site: Site, planted: dict[str, str]) -> None:
+    text = said_by_a_program(planted)
+    site.lab.shell("spark1", f"mkdir -p /var/log/gb10/a/b; cat > /var/log/gb10/a/b/c.log <<'EOT'\n{text}EOT")
+    journal = "".join(f"MESSAGE={line}\nOBJECT_SYSTEMD_UNIT=k3s.service\n\n" for line in text.splitlines())
+    site.lab.shell("spark1", f"logger --journald <<'EOT'\n{journal}EOT")
     head, worker = (f"statefulset/{site.group}-{rank}" for rank in (0, 1))
-    site.kubectl("set", "env", head, worker, "-c", "sglang", "NCCL_NET=Missing", f"MY_TOKEN={HF_TOKEN}")
+    unsafe = (f"MY_TOKEN={HF_TOKEN}", f"HTTPS_PROXY=http://user:{PROXY}@proxy.lan:3128")
+    site.kubectl("set", "env", head, worker, "-c", "sglang", "NCCL_NET=Missing", *unsafe)
     site.kubectl("delete", "pod", "-l", f"gb10.cluster/instance={site.group},gb10.cluster/rank")
+    write = ("exec", "-i", f"{site.group}-0-0", "-c", "transport", "--", "python3", "-c", TO_LOG)
+    deadline = time.monotonic() + 120
+    while (done := site.ask(*write, stdin=text)).returncode:
+        assert time.monotonic() < deadline, done.stderr
+        time.sleep(2)
     said = site.play("support_bundle")
     assert changed(said) == 1
     path = newest(site)
     assert path.stat().st_mode & 0o777 == 0o600
     files = read(path)
     print(files["INDEX.md"])
-    whole = json.dumps(files)
-    keys = site.kubectl("config", "view", "--raw", "-o", "jsonpath={.users[*].user.client-key-data}").split()
-    for secret in (token, API_KEY, HF_TOKEN, WIFI, *keys):
-        assert secret and secret not in whole
-    # The planted files were read: without this, a bundle without them would pass.
-    for name, planted in (("netplan", "99-wifi.yaml"), ("group_logs", "gb10/a/b/c.log")):
-        text = files[f"hosts/spark1/{name}.txt"]
-        assert planted in text and "<removed>" in text.partition(planted)[2][:200]
+    assert len(planted) >= 10 and all(map(parts, planted.values()))
+    leaks = [
+        (kind, name) for kind, secret in planted.items() for name, text in files.items()
+        if any(part in text for part in parts(secret))
+    ]  # fmt: skip
+    assert leaks == []
+    # The planted texts were read: without this, a bundle without them would pass.
+    for name, marker in (
+        ("hosts/spark1/netplan.txt", "99-wifi.yaml"),
+        ("hosts/spark1/group_logs.txt", "gb10/a/b/c.log"),
+        ("hosts/spark1/log_k3s.txt", "Authorization: "),
+        (f"cluster/log/{site.namespace}/{site.group}-0-0/transport.txt", "Authorization: "),
+    ):
+        assert "<removed>" in files[name].partition(marker)[2][:200], name
+        assert "netplan" in name or "the last line" in files[name], name
     assert "NCCL_NET" in files["cluster/pods.txt"] and "Missing" in files["cluster/pods.txt"]
     assert "gb10.cluster/transport" in files["cluster/pods.txt"]
     assert {"plans/fabric.json", "plans/serving.json", "hosts/spark2/netplan.txt"} < set(files)

@@ -48,6 +48,19 @@ def described_node(node: dict[str, Any]) -> dict[str, Any]:
     return {"name": about["name"], "labels": about.get("labels"), "taints": taints} | {k: status.get(k) for k in kept}
 
 
+def _shown(value: Any) -> Any:
+    """Return a value without the secrets in its strings, which JSON would put into one line each."""
+    if isinstance(value, dict):
+        return {key: _shown(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_shown(each) for each in value]
+    return redact(value) if isinstance(value, str) else value
+
+
+def _json(value: Any) -> str:
+    return json.dumps(_shown(value), indent=1)
+
+
 def gather(cluster: Cluster, limit: int) -> tuple[dict[str, str], dict[str, str]]:
     """Return the texts by name, without secrets, and the reasons why others are missing."""
     found: dict[str, str] = {}
@@ -65,13 +78,13 @@ def gather(cluster: Cluster, limit: int) -> tuple[dict[str, str], dict[str, str]
 
     def listed_pods() -> str:
         pods.extend(cluster.all_pods())
-        return json.dumps([described_pod(pod) for pod in pods], indent=1)
+        return _json([described_pod(pod) for pod in pods])
 
-    keep("nodes", lambda: json.dumps([described_node(node) for node in cluster.nodes()], indent=1))
+    keep("nodes", lambda: _json([described_node(node) for node in cluster.nodes()]))
     keep("pods", listed_pods)
     groups = [pod for pod in pods if INSTANCE in (pod["metadata"].get("labels") or {})]
     for space in sorted({SYSTEM, *(pod["metadata"]["namespace"] for pod in groups)}) if pods else ():
-        keep(f"events {space}", lambda space=space: json.dumps(cluster.events(space), indent=1))
+        keep(f"events {space}", lambda space=space: _json(cluster.events(space)))
     for pod in [*groups, *(p for p in pods if p["metadata"]["namespace"] == SYSTEM)]:
         space, name = pod["metadata"]["namespace"], pod["metadata"]["name"]
         for state in (pod.get("status") or {}).get("containerStatuses") or []:

@@ -50,6 +50,8 @@ ERRORS = re.compile(r"NVRM|Xid|AER|pcieport|mlx5_core.*(?:err|fail|warn)|Out of 
 SECRET_FILES = {"lib": "rancher/k3s/server/*token", "etc": "rancher/k3s/*token"}
 """Files that are read only to remove their content from everything else. The tokens of role k3s have no known shape."""
 REGISTRIES = "rancher/k3s/registries.yaml"
+# The value is in the line of its key: "auth:" alone opens a mapping, and its first key is no secret.
+_OF_REGISTRY = re.compile(r"(?:password|token|auth)[\"']?:[ \t]+(?:\"([^\"\n]+)\"|'([^'\n]+)'|([^\s\"'{},]+))")
 
 
 def _tail(text: str, limit: int) -> str:
@@ -89,7 +91,7 @@ def known_secrets(roots: Mapping[str, Path]) -> set[str]:
                 found.update((token, token.rpartition(":")[2]))
     with suppress(OSError):
         registries = (roots["etc"] / REGISTRIES).read_text(encoding="utf-8")
-        found.update(re.findall(r"(?:password|token|auth):\s*[\"']?([^\s\"']+)", registries))
+        found.update("".join(match) for match in _OF_REGISTRY.findall(registries))
     return found
 
 

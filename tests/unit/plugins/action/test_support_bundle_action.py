@@ -37,7 +37,12 @@ SECRETS = {
     "registry": "registry-pass-0815",
     "vault": "the words of the vault file",
     "bearer": "abcdef.opaque-bearer-123",
+    "webhook": "https://chat.example/hooks/9q7opaque",
+    "mirror": "mirror-pass-4712",
+    "own": "three words of an owner",
 }
+# SGLang's last lines in the status of its pod begin anywhere, here within a key.
+LAST_LINES = f"{SECRETS['tls_key']}\nMIIEvQIBADANBgkq\n-----END PRIVATE KEY-----\ntoken:\n  {SECRETS['own']}"
 LOG = f"""[18:00:00] server_args=ServerArgs(model_path='x', api_key='{SECRETS["server_key"]}', tp_size=4)
 Prefill batch, #new-seq: 1, #new-token: 12, #cached-token: 0, token usage: 0.31
 GET /v1/models Authorization: Bearer {SECRETS["bearer"]}
@@ -63,6 +68,14 @@ NETPLAN = f"""network:
   ethernets:
     enp1s0f0np0: {{mtu: 9000}}
 """
+# As role k3s writes it, and as an owner may.
+REGISTRIES = f"""configs:
+  r.lan:
+    auth:
+      password: {SECRETS["registry"]}
+      username: robot
+  other.lan: {{"auth": {{"username": "robot", "password": "{SECRETS["mirror"]}"}}}}
+"""
 KERNEL = "2026-11-22T18:00:00 kernel: NVRM: Xid (PCI:000f:01:00): 79\n2026-11-22T18:00:01 kernel: usb 1-1: new device\n"
 
 
@@ -77,6 +90,7 @@ class Cluster:
         names = {"name": "gemma-0", "namespace": "gb10-serving", "labels": {"gb10.cluster/instance": "gemma"}}
         notes = {"kubectl.kubernetes.io/last-applied-configuration": json.dumps(env)}
         states = [{"name": "sglang", "restartCount": 1, "state": {"waiting": {"reason": "CrashLoopBackOff"}}}]
+        states[0]["lastState"] = {"terminated": {"exitCode": 1, "message": LAST_LINES}}
         conditions = [{"type": "gb10.cluster/transport", "status": "False", "reason": "WrongTransport"}]
         status = {"containerStatuses": states, "conditions": conditions}
         self.pod = {"metadata": names | {"annotations": notes}, "spec": {"containers": [container]}, "status": status}
@@ -108,12 +122,12 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
     files = {
         "etc/netplan/90-NM-wifi.yaml": NETPLAN,
         "etc/rancher/k3s/config.yaml": f"token: {SECRETS['k3s_token']}\n",
-        "etc/rancher/k3s/registries.yaml": f"password: {SECRETS['registry']}\n",
+        "etc/rancher/k3s/registries.yaml": REGISTRIES,
         "etc/rancher/k3s/k3s.yaml": f"client-key-data: {SECRETS['kubeconfig_key']}\n",
         "etc/os-release": "NAME=DGX OS\n",
         "var/lib/rancher/k3s/server/token": f"{SECRETS['k3s_token']}\n",
         "var/log/gb10/gb10-serving/gemma/2026-11-22/rank0.log": LOG
-        + "\nthe last word was k3s-join-words or plainagenttoken4711\n",
+        + f"\nwords: k3s-join-words plainagenttoken4711 {SECRETS['registry']} {SECRETS['mirror']}\n",
         "etc/rancher/k3s/agent-token": "plainagenttoken4711\n",
         "root/.vault_pass": SECRETS["vault"],
         "sys/bus/pci/devices/000f:01:00.0/aer_dev_correctable": "RxErr 3\nTOTAL_ERR_COR 3\n",
@@ -189,6 +203,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
 def test_a_cluster_tells_conditions_events_and_logs_and_no_secret(cluster: dict[str, Any]) -> None:
     texts = cluster["texts"]
     assert leaked(json.dumps(texts)) == []
+    assert '"exitCode": 1' in texts["pods"]
     assert "WrongTransport" in texts["pods"] and "CrashLoopBackOff" in texts["pods"] and '"INFO"' in texts["pods"]
     assert texts["log gb10-serving gemma-0 sglang before"].endswith("before the restart")
     assert "Back-off pulling" in texts["events gb10-serving"]
@@ -208,11 +223,18 @@ def bundled(tmp_path: Path, host: dict[str, Any], cluster: dict[str, Any], *word
             "support_host": host,
             "gateway_api_key": SECRETS["server_key"],
             "ansible_password": SECRETS["vault"],
+            "vault_chat": {"words": [SECRETS["own"]]},
+            "k3s_registries": {"configs": {"r.lan": {"auth": {"username": "robot", "password": SECRETS["mirror"]}}}},
+            "monitoring_alertmanager": {
+                "route": {"receiver": "chat"},
+                "receivers": [{"name": "chat", "webhook_configs": [{"url": SECRETS["webhook"]}]}],
+            },
         },
         "spark2": {"support_host": {"unreachable": True, "msg": f"no route; tried {SECRETS['vault']}"}},
     }
     options = {"dest": str(tmp_path / "out"), "results": str(tmp_path), "register": "support_host", "cluster": cluster}
-    options["plans"] = {"fabric": {"mtu": 9000, "note": SECRETS["vault"]}, "serving": {}}
+    note = ", ".join(SECRETS[name] for name in ("vault", "own", "mirror", "webhook"))
+    options["plans"] = {"fabric": {"mtu": 9000, "note": f"robot in a chat has {note}"}, "serving": {}}
     kept = {"content": "{{ written | to_json }}", "dest": str(tmp_path / "written.json")}
     here = {"run_once": True, "delegate_to": "localhost"}
     tasks = [
@@ -246,6 +268,7 @@ def test_the_archive_has_all_parts_and_none_of_the_secrets(
     release = yaml.safe_load((ROOT / "galaxy.yml").read_text())["version"]
     versions = files["controller/versions.txt"].splitlines()
     assert {f"gb10.cluster: {release}", f"ansible-core: {ansible_version}"} < set(versions)
+    assert "robot in a chat has <removed>" in files["plans/fabric.json"]
     index = files["INDEX.md"]
     assert "- hosts/spark2: no route; tried <removed>" in index
     assert "- hosts/spark1: gpu: nvidia-smi is not installed" in index
