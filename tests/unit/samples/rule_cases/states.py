@@ -8,6 +8,7 @@ from __future__ import annotations
 from .words import DFLASH, EAGLE, GLM, NEMOTRON, QWEN
 
 CASES = [
+    ("cache.chunk_page", "error", "0.5.10", "--page-size 48", {}, "0.5.10", "--page-size 64", {}),
     ("cache.chunk_page", "error", "0.5.16", "--chunked-prefill-size 1000 --page-size 64", {},
      "0.5.16", "--chunked-prefill-size 1000", {}),
     ("cache.hierarchical", "error", "0.5.16", "--enable-hierarchical-cache --disable-radix-cache", {},
