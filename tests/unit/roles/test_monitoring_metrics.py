@@ -92,3 +92,15 @@ def test_whatever_scrapes_ranks_drops_the_labels_of_the_pod_from_their_metrics()
     jobs = VARIABLES["__monitoring_prometheus"]["scrape_configs"]
     dropped += [one.get("metric_relabel_configs") for one in jobs if "__monitoring_ranks" in one["relabel_configs"]]
     assert dropped == ["{{ __monitoring_without_pod }}"] * 4
+
+
+def test_a_scrape_keeps_labels_that_the_operator_would_replace() -> None:
+    """The sidecar reports group and rank, and the gateway (sglang_router 0.3.2) an endpoint."""
+    kept = {
+        (one["metadata"]["name"], endpoint["port"])
+        for one in VARIABLES["__monitoring_operator_objects"]
+        if one["kind"] == "PodMonitor"
+        for endpoint in one["spec"]["podMetricsEndpoints"]
+        if endpoint.get("honorLabels")
+    }
+    assert kept == {("gb10-serving", "transport"), ("gb10-gateway", "metrics")}
