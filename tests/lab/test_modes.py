@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from labcommand import LabCommand, changed
-from sitecommand import Site, time_to_ready
+from sitecommand import Site, is_ready, time_to_ready
 
 MODELS = ("google--gemma-4-31B-it", "google--gemma-4-31B-it-assistant")
 LEVELS = {"privileged": "privileged", "ipc_lock": "privileged", "restricted": "restricted"}
@@ -92,6 +92,38 @@ def test_each_mode_is_deployed_by_the_same_play_with_its_own_privileges(site: Si
     words = ("create", "--dry-run=server", "-f", "-")
     answer = site.ask(*words, stdin=json.dumps(loud)).stderr
     assert ('violates PodSecurity "restricted' in answer) is (mode == "restricted"), answer
+    # The next mode replaces the group.
+    refuse_without_devices(site, "WrongTransport")
+
+
+def refuse_without_devices(site: Site, reason: str) -> None:
+    """Replace rank 1 by a pod without device nodes, which must not become ready; its condition has this reason."""
+    place, worker = "/spec/template/spec/containers/0", site.get(f"statefulset/{site.group}-1")
+    container = worker["spec"]["template"]["spec"]["containers"][0]
+    if container.get("securityContext", {}).get("privileged"):
+        change = {"op": "replace", "path": f"{place}/securityContext/privileged", "value": False}
+    else:
+        own = {
+            kind: {name: of for name, of in amounts.items() if not name.startswith(("rdma/", "gb10.cluster/"))}
+            for kind, amounts in container["resources"].items()
+        }
+        assert own != container["resources"]
+        change = {"op": "replace", "path": f"{place}/resources", "value": own}
+    old = site.pods()[1]["metadata"]["uid"]
+    site.kubectl("patch", f"statefulset/{site.group}-1", "--type=json", "-p", json.dumps([change]))
+    site.kubectl("delete", "pod", f"{site.group}-1-0", "--grace-period=0", "--force")
+    seen: set[str] = set()
+    until = time.monotonic() + (120 if reason else 30)
+    while time.monotonic() < until and not (reason and reason in seen):
+        time.sleep(2)
+        pods = site.pods()
+        if len(pods) == 2 and pods[1]["metadata"]["uid"] != old:
+            assert not is_ready(pods[1])
+            conditions = pods[1]["status"].get("conditions", [])
+            seen |= {c.get("reason", "") for c in conditions if c["type"] == "gb10.cluster/transport"}
+            seen.add("")
+    assert reason in seen, seen
+    assert not any(map(is_ready, site.pods()))
 
 
 def test_the_sriov_device_plugin_hands_out_vfs_with_their_own_device_nodes_and_planned_addresses(site: Site) -> None:
@@ -173,6 +205,11 @@ def bare(item: dict[str, Any]) -> dict[str, Any]:
     for key in [key for key in meta.get("annotations", {}) if key.startswith("pv.kubernetes.io/")]:
         meta["annotations"].pop(key)
     return {**kept, "metadata": meta}
+
+
+def test_a_rank_without_its_sriov_devices_does_not_become_ready(site: Site) -> None:
+    # The CNI plugin refuses a pod without the VFs that its networks name, so no server and no sidecar starts.
+    refuse_without_devices(site, "")
 
 
 def test_stopping_deletes_the_volumes_from_the_cluster_and_leaves_the_models(site: Site) -> None:

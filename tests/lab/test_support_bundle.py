@@ -117,8 +117,9 @@ def parts(secret: str) -> set[str]:
 def test_the_bundle_of_a_broken_group_has_the_cause_and_no_secret(site: Site, planted: dict[str, str]) -> None:
     text = said_by_a_program(planted)
     site.lab.shell("spark1", f"mkdir -p /var/log/gb10/a/b; cat > /var/log/gb10/a/b/c.log <<'EOT'\n{text}EOT")
-    journal = "".join(f"MESSAGE={line}\nOBJECT_SYSTEMD_UNIT=k3s.service\n\n" for line in text.splitlines())
-    site.lab.shell("spark1", f"logger --journald <<'EOT'\n{journal}EOT")
+    # logger writes one entry per call.
+    entry = "printf 'MESSAGE=%s\\nOBJECT_SYSTEMD_UNIT=k3s.service\\n' \"$line\" | logger --journald"
+    site.lab.shell("spark1", f"while IFS= read -r line; do {entry}; done <<'EOT'\n{text}EOT")
     head, worker = (f"statefulset/{site.group}-{rank}" for rank in (0, 1))
     unsafe = (f"MY_TOKEN={HF_TOKEN}", f"HTTPS_PROXY=http://user:{PROXY}@proxy.lan:3128")
     site.kubectl("set", "env", head, worker, "-c", "sglang", "NCCL_NET=Missing", *unsafe)

@@ -12,9 +12,11 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -269,6 +271,67 @@ def test_a_log_that_the_counters_contradict_fails_with_both_shown(cluster: Clust
     cluster.wait(cluster.in_service)
 
 
+# Sends bytes to the other rank over the first rail's interface until it is killed; the other rank reads them.
+STREAM = {
+    0: "import socket as s\nc = s.create_connection(('10.100.0.2', 29999))\nwhile True: c.sendall(bytes(1 << 20))",
+    1: "import socket as s\nc = s.create_server(('', 29999)).accept()[0]\nwhile c.recv(1 << 20): pass",
+}
+
+
+def test_bytes_over_tcp_beside_a_log_of_rdma_fail_the_run_and_say_which_to_doubt(cluster: Cluster) -> None:
+    """The RDMA counters move a little, so they alone contradict nothing; the ledger misses the model's bytes there."""
+    cluster.restart((0, 1), ready=True, GB10_LAB_TRAFFIC="/nowhere")
+    over = threading.Event()
+
+    def trickle() -> None:
+        while not over.wait(1):
+            for node in ("spark1", "spark2"):
+                cluster.lab.shell(node, "echo 2000000 2000000 >> /run/gb10-lab/rdma-traffic/rocep1s0f0v0")
+
+    def stream(rank: int) -> None:
+        words = ("exec", f"{GROUP}-{rank}-0", "-c", "sglang", "--", "timeout", "-s", "KILL", "100", "python3", "-c")
+        # Ends with the signal, and the client before the server listens.
+        while not over.is_set():
+            cluster.ask(*words, STREAM[rank])
+
+    threads = [threading.Thread(target=stream, args=(rank,)) for rank in (1, 0)] + [threading.Thread(target=trickle)]
+    for thread in threads:
+        thread.start()
+    try:
+        message = cluster.refused("verify", nccl_verify_tokens=64)
+    finally:
+        over.set()
+        # Only this test runs a program that names the port.
+        for node in ("spark1", "spark2"):
+            cluster.lab.shell(node, "pkill -KILL -f '[2]9999' || true")
+        for thread in threads:
+            thread.join(120)
+    assert cluster.judged()["verdict"] == "ib"
+    assert "the log says rdma, the bytes of gemma-4-31b-it-0-0 say tcp: " in message
+    assert "Doubt the log: a library without a log line, or a second communicator, used another path" in message
+    cluster.restart((0, 1), ready=True, GB10_LAB_TRAFFIC="-")
+    cluster.wait(cluster.in_service)
+
+
+def test_a_gate_that_warns_names_the_cause_and_leaves_the_head_in_the_service(cluster: Cluster) -> None:
+    cluster.play("serve", sglang_transport_gate="warn")
+    cluster.wait(cluster.in_service)
+    assert all("readinessGates" not in pod["spec"] for pod in cluster.pods())
+    cluster.ip(1, "link set net1 mtu 1500")
+    cluster.wait(lambda: cluster.transport(1)["reason"] == "MtuFell", 30)
+    cluster.wait(lambda: cluster.transport(0)["status"] == "False", 30)
+    assert "net1 has MTU 1500, planned 9000" in cluster.transport(0)["message"]
+    cluster.check_announced(1, "MtuFell")
+    # Longer than a gate that enforces takes to remove the head.
+    time.sleep(20)
+    assert cluster.in_service()
+    cluster.incarnations()
+    cluster.ip(1, "link set net1 mtu 9000")
+    cluster.wait(lambda: cluster.transport(0)["status"] == "True")
+    cluster.play("serve")
+    cluster.wait(cluster.in_service)
+
+
 def test_an_mtu_that_fell_in_all_pods_is_found_by_pings_from_inside_the_pods(cluster: Cluster) -> None:
     def set_mtu(mtu: int) -> None:
         for rank in (0, 1):
@@ -518,3 +581,24 @@ def test_both_transports_are_proved_measured_and_compared(cluster: Cluster) -> N
 def test_a_bandwidth_that_cannot_be_measured_fails_the_run(cluster: Cluster) -> None:
     # The image of the simulated SGLang has no PyTorch.
     assert "no PyTorch" in cluster.refused("verify", nccl_verify_bandwidth_bytes=1000000)
+
+
+def test_latency_is_measured_and_the_share_of_the_fabric_stated(cluster: Cluster) -> None:
+    simulated = (Path(__file__).resolve().parents[2] / "lab/sglang/torch_simulated.py").read_text()
+    place = 'd=$(python3 -m site --user-site) && mkdir -p "$d" && cat > "$d/torch.py"'
+    for rank in (0, 1):
+        words = ("exec", "-i", f"{GROUP}-{rank}-0", "-c", "sglang", "--", "sh", "-c", place)
+        cluster.kubectl(*words, stdin=simulated)
+    said = " ".join(cluster.play("latency", nccl_verify_bandwidth_bytes=1000000).split())
+    share = (
+        r"the fabric takes [\d.]+ of [\d.]+ ms between tokens \(\d+%\), an all-reduce of 8192 bytes [\d.]+ microseconds"
+    )
+    assert re.search(share + r" \(p99 [\d.]+\)", said), said[-3000:]
+    (kept,) = cluster.lab.results.glob(f"transport-{GROUP}-roce/proof.json")
+    measured = json.loads(kept.read_text())["bandwidth"]
+    assert [each["bytes"] for each in measured["latency"]] == [8192 << power for power in range(8)]
+    assert all(0 < each["p50"] <= each["p99"] for each in measured["latency"])
+    assert measured["decode"]["fabric_ms"] > 0
+    limit = {"rdma": 0.1, "tcp": 0}
+    message = cluster.refused("verify", nccl_verify_bandwidth_bytes=1000000, nccl_verify_max_latency=limit)
+    assert "an all-reduce of 8192 bytes over ib takes" in message
