@@ -5,48 +5,6 @@
 
 from __future__ import annotations
 
-DOCUMENTATION = r"""
-module: api_info
-short_description: Report whether a cluster's API can be reached
-version_added: 0.1.0
-description:
-  - Reads the address of a cluster from a kubeconfig and opens a connection to it.
-  - In check mode on hosts where nothing is installed yet, there is no API. A role uses this module to detect that case.
-author: The gb10.cluster authors (@gb10)
-requirements:
-  - PyYAML
-extends_documentation_fragment: [gb10.cluster.cluster, gb10.cluster.readonly]
-options:
-  required:
-    description: Fail when the API can't be reached.
-    type: bool
-    default: true
-  timeout:
-    description: Seconds to wait for the connection.
-    type: float
-    default: 5
-"""
-
-EXAMPLES = r"""
-- name: Check whether the API is reachable
-  gb10.cluster.api_info:
-    kubeconfig: ~/.kube/config
-    context: gb10
-    required: "{{ not ansible_check_mode }}"
-  delegate_to: localhost
-"""
-
-RETURN = r"""
-reachable:
-  description: Whether a connection could be opened.
-  returned: always
-  type: bool
-server:
-  description: The API's address in the kubeconfig, or an empty string.
-  returned: always
-  type: str
-"""
-
 import socket
 import traceback
 from pathlib import Path

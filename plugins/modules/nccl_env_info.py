@@ -5,68 +5,6 @@
 
 from __future__ import annotations
 
-DOCUMENTATION = r"""
-module: nccl_env_info
-short_description: Check the environment that NCCL sees
-version_added: 0.1.0
-description:
-  - Reads the NCCL variables of running pods, their C(~/.nccl.conf) and C(/etc/nccl.conf), and the RDMA devices and
-    interfaces that the pods see; or checks an environment that is given as an option.
-  - Reports variables that no NCCL release reads, values without effect, contradictions, and names of the wrong kind of
-    device.
-  - Does not read the variables of other programs.
-author: The gb10.cluster authors (@gb10)
-requirements:
-  - kubernetes (only to read pods)
-extends_documentation_fragment:
-  - gb10.cluster.pods
-  - gb10.cluster.readonly
-options:
-  sysfs_root:
-    description: Where the RDMA part of sysfs is mounted in the pods.
-    type: path
-    default: /sys
-  env:
-    description: An environment to check without a pod.
-    type: dict
-  expect_rdma:
-    description: Whether NCCL is expected to use RDMA. If false, it is expected to use TCP.
-    type: bool
-    default: true
-  nccl_version:
-    description: The NCCL release that will read the environment, such as V(2.28.9).
-    type: str
-"""
-
-EXAMPLES = r"""
-- name: Judge an environment before it is used
-  gb10.cluster.nccl_env_info:
-    env:
-      NCCL_DEBUG: INFO
-      NCCL_IB_HCA: "=rocep1s0f0v0"
-    nccl_version: 2.28.9
-
-- name: Judge what the ranks really run with
-  gb10.cluster.nccl_env_info:
-    kubeconfig: ~/.kube/config
-    pods:
-      namespace: gb10-serving
-      label_selector: gb10.cluster/instance=gemma-4-31b-it,gb10.cluster/rank
-  delegate_to: localhost
-"""
-
-RETURN = r"""
-findings:
-  description: Everything that is wrong or worth knowing, with severity, key, value, reason, remedy and pod.
-  returned: always
-  type: list
-  elements: dict
-environments:
-  description: The variables that NCCL uses in each pod, including those from conf files.
-  returned: always
-  type: dict
-"""
-
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule

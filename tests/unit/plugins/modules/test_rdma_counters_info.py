@@ -75,8 +75,13 @@ def test_environment_is_judged_without_a_pod(capsys: pytest.CaptureFixture[str])
     assert {finding["rule"] for finding in result["findings"]} == {"nccl.env.contradiction", "nccl.env.disabled"}
 
 
+def documentation(module: Any) -> dict[str, Any]:
+    return dict(yaml.safe_load(Path(module.__file__).with_suffix(".yml").read_text(encoding="utf-8")))
+
+
 def examples(module: Any) -> list[dict[str, Any]]:
-    return [next(value or {} for key, value in task.items() if "." in key) for task in yaml.safe_load(module.EXAMPLES)]
+    tasks = yaml.safe_load(documentation(module)["EXAMPLES"])
+    return [next(value or {} for key, value in task.items() if "." in key) for task in tasks]
 
 
 def test_the_examples_of_the_counters_run_as_they_are_written(capsys: pytest.CaptureFixture[str]) -> None:
@@ -127,4 +132,4 @@ def test_pods_that_cannot_be_read_fail_with_the_usual_keys(
     status, result = run(module, capsys, pods={"namespace": "gb10-serving", "label_selector": "x=y"})
     assert status == 1
     assert result["msg"].startswith("no pod of namespace gb10-serving matches x=y")
-    assert set(yaml.safe_load(module.RETURN)) <= set(result)
+    assert set(documentation(module)["RETURN"]) <= set(result)
