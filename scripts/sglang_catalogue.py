@@ -32,7 +32,6 @@ ROOT = Path(__file__).resolve().parents[1]
 CATALOGUE = ROOT / "profiles" / "catalogue"
 CACHE = ROOT / ".cache" / "sglang"
 RUNNER = Path(__file__).with_name("_sglang_release.py")
-HANDLERS = Path(__file__).with_name("_sglang_handlers.py")
 VERSION = re.compile(r"\d+\.\d+\.\d+(\.post\d+|rc\d+)?")
 PINNED = re.compile(r"Requires-Dist: ([A-Za-z0-9_.-]+)(?:\[[^]]*\])?==([^\s;]+)\s*$")
 RENAMED = re.compile(r'get\("architectures"\) == \["(\w+)"\]')
@@ -81,26 +80,19 @@ def unpack(version: str, cache: Path = CACHE) -> Path:
     return target
 
 
-def ask_handlers(version: str, questions: Sequence[dict[str, Any]], cache: Path = CACHE) -> list[dict[str, Any]]:
-    """Check arguments with a release's own code; see ``_sglang_handlers.py`` for questions and answers."""
-    lines = "".join(json.dumps(question) + "\n" for question in questions)
-    printed = _run([str(HANDLERS), str(unpack(version, cache))], version, lines)
-    return [json.loads(line) for line in printed.splitlines()]
-
-
 def run_release(directory: Path, command: str, lines: str = "") -> str:
     """Run one command of ``_sglang_release.py`` in a separate process and return its output."""
-    return _run([str(RUNNER), str(directory), command], directory.name, lines)
+    return run_script(RUNNER, directory, lines, command)
 
 
-def _run(command: list[str], version: str, lines: str) -> str:
+def run_script(script: Path, directory: Path, lines: str, *words: str) -> str:
     """Run a script on a release, without environment variables that would change the release's behaviour."""
     clean = {key: value for key, value in os.environ.items() if not key.startswith("SGLANG_")}
     done = subprocess.run(
-        [sys.executable, *command], check=False, capture_output=True, text=True, input=lines, env=clean
+        [sys.executable, script, directory, *words], check=False, capture_output=True, text=True, input=lines, env=clean
     )
     if done.returncode:
-        raise ReleaseError(f"{version}: the release did not load: {done.stderr.strip().splitlines()[-1]}")
+        raise ReleaseError(f"{directory.name}: the release did not load: {done.stderr.strip().splitlines()[-1]}")
     return done.stdout
 
 

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.check import 
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.rules import Facts, Setting
 
 ROOT = Path(__file__).resolve().parents[2]
+HANDLERS = Path(__file__).with_name("handlers.py")
 KNOWLEDGE = Knowledge.load(ROOT / "profiles")
 RELEASES = ["0.5.10", "0.5.11", "0.5.12.post1", "0.5.13.post1", "0.5.14", "0.5.16", "0.5.18"]
 
@@ -100,7 +102,9 @@ def theirs(version: str) -> list[dict[str, Any]]:
         }
         for arch, line, draft in CASES
     ]
-    return sglang_catalogue.ask_handlers(version, questions)
+    lines = "".join(json.dumps(question) + "\n" for question in questions)
+    printed = sglang_catalogue.run_script(HANDLERS, sglang_catalogue.unpack(version), lines)
+    return [json.loads(line) for line in printed.splitlines()]
 
 
 @pytest.mark.parametrize("version", RELEASES)

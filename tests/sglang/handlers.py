@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Run an unpacked SGLang release's own argument handling as on a GB10, without torch or a GPU.
 
-``python _sglang_handlers.py DIRECTORY`` reads questions from standard input, one JSON object per line (``argv``,
+``python handlers.py DIRECTORY`` reads questions from standard input, one JSON object per line (``argv``,
 ``arch``, ``draft_arch``, ``multimodal``, ``hybrid``, ``extra_buffer``, ``no_prefill_graph``), and answers each with
 ``{"accepted": …, "message": …, "values": {…}}``. It runs the release's code for speculation, the prefill graph, the
 Mamba cache and the final checks on arguments that the release's own parser read. It works for releases up to 0.5.18,
@@ -22,6 +22,8 @@ import types
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
 
 from _sglang_release import build_parser
 
