@@ -18,7 +18,7 @@ from typing import Any
 
 from ansible.errors import AnsibleError
 from ansible.release import __version__ as ansible_version
-from ansible_collections.gb10.cluster.plugins.module_utils._support.redact import redact
+from ansible_collections.gb10.cluster.plugins.module_utils._support.redact import REMOVED, SHOWN_ENVIRONMENT, redact
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import ControllerAction
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sweep.origin import collection_version
 from ansible_collections.gb10.cluster.plugins.plugin_utils._variables.known import load_known
@@ -72,7 +72,7 @@ def _collected(options: Mapping[str, Any], task_vars: Mapping[str, Any]) -> tupl
         missing |= {f"{place}: {name}": str(why) for name, why in answer.get("missing", {}).items()}
     for name, plan in options["plans"].items():
         if plan:
-            texts[f"plans/{name}.json"] = json.dumps(plan, indent=1, default=str)
+            texts[f"plans/{name}.json"] = json.dumps(_planned(plan), indent=1, default=str)
         else:
             missing[f"plans/{name}"] = "it could not be made; run playbook plan, which says why"
     results = Path(options["results"])
@@ -82,6 +82,19 @@ def _collected(options: Mapping[str, Any], task_vars: Mapping[str, Any]) -> tupl
     if not verdicts:
         missing["verdicts"] = f"{results} has no transport-*/transport.json; playbook verify writes it"
     return texts, missing
+
+
+def _planned(value: Any) -> Any:
+    """Return a part of a plan with only those values of an environment that are also shown of the pods."""
+    if isinstance(value, (list, tuple)):
+        return [_planned(each) for each in value]
+    if not isinstance(value, Mapping):
+        return value
+    found = {key: _planned(each) for key, each in value.items()}
+    if isinstance(environment := found.get("env"), dict):
+        shown = {k: v if str(k).startswith(SHOWN_ENVIRONMENT) else REMOVED for k, v in environment.items()}
+        found["env"] = shown
+    return found
 
 
 def _versions() -> str:

@@ -11,10 +11,8 @@ from typing import Any
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.client import Cluster, ClusterError
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.labels import INSTANCE
 
-from .redact import REMOVED, redact
+from .redact import REMOVED, SHOWN_ENVIRONMENT, redact
 
-SHOWN_ENVIRONMENT = ("NCCL_", "GLOO_", "UCX_", "CUDA_", "NVIDIA_", "TORCH_", "SGLANG_HOST_IP", "MAX_JOBS")
-"""The beginnings of the names of variables whose values are shown. All other values are removed."""
 SHOWN_ANNOTATIONS = "k8s.v1.cni.cncf.io/"
 SYSTEM = "kube-system"
 LINES = 3000

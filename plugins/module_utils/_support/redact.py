@@ -13,29 +13,38 @@ import re
 from collections.abc import Collection, Iterable
 
 REMOVED = "<removed>"
+SHOWN_ENVIRONMENT = ("NCCL_", "GLOO_", "UCX_", "CUDA_", "NVIDIA_", "TORCH_", "SGLANG_HOST_IP", "MAX_JOBS")
+"""The beginnings of the names of variables whose values are shown. All other values are removed."""
 SHORTEST = 4
 """A known value that is shorter than this would remove ordinary words."""
 
 # "bypass", "compass" and the like are no passwords.
 _PASS = r"(?<!by)(?<!com)(?<!over)(?<!sur)(?<!tres)pass"
-_WORDY = rf"passw(?:or)?d|passphrase|psk|{_PASS}|pwd|cookie"
-_KEYS = r"api[-_]?key|access[-_]?key|(?:pre)?shared[-_]?key|key-data|private(?:[-_]?key)?"
-_NAMES = rf"{_WORDY}|secret|token|{_KEYS}|credentials?"
-_NAME = rf"[\w.-]*(?:{_NAMES})|(?:\w+_)?auth|(?:[\w.-]*[-_.])?key"
+_WORDY = rf"passw(?:or)?ds?|passphrase|psk|{_PASS}|pwd|(?:bind|root)pw|cookie"
+_KEYS = r"(?:api|access|account)[-_]?keys?|(?:pre)?shared[-_]?key|key-data|private(?:[-_]?key)?"
+_NAMES = rf"{_WORDY}|secrets?|token|{_KEYS}|credentials?|dockerc(?:fg|onfigjson)"
+_NAME = rf"[\w.-]*(?:{_NAMES})|(?:\w+_)?auth|(?:[\w.-]*[-_.])?key|wep-key\d|\w+_pat|(?:sim-)?pin"
 # A quote that may be escaped, because JSON is in a string of JSON.
 _Q = r"(?:\\{0,3}[\"'])?"
 _QUOTED = r"\\{1,3}\"[^\"\n]*\"|\"(?:[^\"\\\n]|\\.)*+(?:\"|$)|'(?:[^'\\\n]|\\.|'')*+(?:'|$)"
 # The words of an HTTP header; only parameters have quotes.
 _PARAMETER = r"=(?:\"[^\"\n]*\"|[^\s,\"'}\]\\=]*)"
 _WORD = rf"(?:[^\s,\"'}}\]\\=]|{_PARAMETER})+"
+_PRIVATE = r"[\w ]*(?:PRIVATE KEY|Static key)[^\n-]*-{4,5}"
+_HOOKS = r"hooks\.slack\.com/\w+|discord(?:app)?\.com/api/webhooks|webhook\.office\.com/\w+"
 # An end is optional where a long text without it would be read again from each of its lines or words.
 _SHAPES = (
-    re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)", re.S),
-    re.compile(r"(?:^[A-Za-z0-9+/=]{16,}\n)++(?P<end>-----END [A-Z ]*PRIVATE KEY-----)?", re.M),
+    re.compile(rf"-{{4,5}} ?BEGIN {_PRIVATE}.*?(?:-{{4,5}} ?END {_PRIVATE}|\Z)", re.S),
+    re.compile(rf"(?:^[A-Za-z0-9+/=]{{16,}}\n)++(?:=\S{{4}}\n)?(?P<end>-{{4,5}} ?END {_PRIVATE})?", re.M),
+    # A password that is hashed as in /etc/shadow or by htpasswd.
+    re.compile(r"\$(?:[1567y]|2[abxy]?|gy|apr1|argon2\w*)\$[^\s:\"',]{8,}"),
     re.compile(r"LS0tLS1[A-Za-z0-9+/]{20,}={0,2}"),
     re.compile(r"\bK10[0-9a-f]{32,}::\S+"),
     # "hf_chat_template_name" is an argument of SGLang.
-    re.compile(r"\b(?:hf_(?![a-z]+(?:_[a-z]+)*\b)|gh[oprsu]_|github_pat_|glpat-|nvapi-|sk-|xox[a-z]-)[\w-]{8,}"),
+    re.compile(
+        r"\b(?:hf_(?![a-z]+(?:_[a-z]+)*\b)|gh[oprsu]_|github_pat_|glpat-|nvapi-|sk-|xox[a-z]-|xapp-|npm_|pypi-|dckr_pat_|hvs\."
+        r"|ya29\.|AIza|AGE-SECRET-KEY-1)[\w-]{8,}"
+    ),
     re.compile(r"\beyJ[\w-]{8,}+(?P<end>\.[\w-]+\.[\w-]*)?"),
     re.compile(
         rf"(?P<name>authorization)(?P<gap>{_Q}\s*[:=]\s*{_Q}"
@@ -44,15 +53,42 @@ _SHAPES = (
         re.I,
     ),
     re.compile(r"(?<=Bearer )[^\s\"',]+|(?<=Basic )[A-Za-z0-9+/=]{8,}", re.I),
-    re.compile(r"(?<=://)[^/\s:@]*:[^/\s@]+(?=@)"),
-    re.compile(r"(?P<name>hooks\.slack\.com/\w+|discord(?:app)?\.com/api/webhooks)(?P<gap>/)[^\s\"'<>,)}\]]+", re.I),
+    re.compile(r"(?<=://)(?:[^/\s:@]*:[^/\s@]+|[^/\s:@]{20,})(?=@)"),
+    re.compile(rf"(?P<name>{_HOOKS})(?P<gap>/)[^\s\"'<>,)}}\]]+", re.I),
+    re.compile(r"(?<=/bot)\d{6,}:[\w-]{20,}"),
     # The signature of a signed URL is all that its user needs.
     re.compile(
         r"(?P<name>\bX-(?:Amz|Goog)-Signature|(?:[?&]|u0026)(?:signature|sig))"
         rf"(?P<gap>{_Q}\s*(?:[:=]|%3D)\s*{_Q})[^\s\"'<>&\\,]+",
         re.I,
     ),
-    re.compile(rf"(?P<name>(?<![\w-])--[\w-]*(?:{_NAMES}|key))(?P<gap>[\"']?\s*[,=\s]\s*[\"']?)(?!-)[^\s\"',]+", re.I),
+    re.compile(
+        rf"(?P<name>(?<![\w-])--[\w-]*(?:{_NAMES}|key))(?P<gap>[\"']?\s*[,=\s]\s*(?:- +)?[\"']?)(?!-)[^\s\"',]+", re.I
+    ),
+    re.compile(r"(?P<name>\bsshpass)(?P<gap>\s+-p\s*)(?!<removed>)\S+"),
+    re.compile(r"(?P<name>\s-u|\s--user)(?P<gap>[= ]\s*[^\s:]+:)(?!<removed>|\d+\b)\S+"),
+    re.compile(rf"(?P<name><[\w:.-]*(?:{_NAMES})>)(?P<gap>)[^<\n]+", re.I),
+    # In a sentence or a command. A word without a digit is rather a part of the sentence.
+    re.compile(
+        r"(?P<name>\bwpa_passphrase\s+\S+|\b(?:(?:password|passphrase|psk)(?:\s+is)?|(?:using|with) token"
+        r"|API key(?: provided:)?))(?P<gap>\s+[\"']?)(?=[^\s\"',]*\d)[^\s\"',]{4,}",
+        re.I,
+    ),
+    # The environment of a container in a manifest.
+    re.compile(
+        rf"(?P<name>{_Q}name{_Q}\s*[:=]\s*{_Q}(?:{_NAME}){_Q}\s*,\s*{_Q}value{_Q})"
+        rf"(?P<gap>\s*[:=]\s*)(?!<removed>)(?:{_QUOTED}|[^\s,}}\]]+)",
+        re.I,
+    ),
+)
+_ENTRY = re.compile(rf"\s*(?:- )?{_Q}name{_Q}\s*:\s*{_Q}(?:{_NAME}){_Q},?\s*$", re.I)
+_VALUE = re.compile(r"(?P<head>(?P<indent>\s*)[\"']?value[\"']?\s*:)(?P<value>\s.*|)$", re.I)
+# All values of a Secret of Kubernetes, in one line or in several.
+_SECRET = re.compile(rf"\bkind{_Q}\s*:\s*{_Q}Secret\b")
+_DATA = re.compile(rf"(?P<name>\b(?:stringData|data){_Q}\s*:\s*\{{)(?P<gap>)[^{{}}]+(?=\}})")
+_DATA_BELOW = re.compile(
+    r"^(?P<name>(?P<indent> *)(?:- )?(?:stringData|data):)(?P<gap>)[ \t]*\n(?:(?:(?P=indent) +.*|[ \t]*)(?:\n|\Z))++",
+    re.M,
 )
 _LINE = re.compile(rf"(?P<head>(?P<indent>\s*(?:- )?)[\"']?(?:{_NAME})[\"']?\s*:)(?P<value>\s.*|)$", re.I)
 # What is within a mapping is found by its own names, unless it is short and has no quotes.
@@ -91,7 +127,9 @@ def _shaped(match: re.Match[str]) -> str:
     parts = match.groupdict()
     if "end" in parts and not parts["end"]:
         return match[0]
-    return f"{parts['name']}{parts['gap']}{REMOVED}" if "name" in parts else REMOVED
+    if "name" not in parts:
+        return REMOVED
+    return f"{parts['name']}{parts['gap']}{REMOVED}"
 
 
 def _harmless(head: str, value: str) -> bool:
@@ -118,15 +156,19 @@ def _lines(text: str) -> Iterable[str]:
     """Yield the lines without the values of secret names, and without the lines that continue such a value."""
     below: int | None = None
     keys: int | None = None
+    opened = entry = False
     for line in text.split("\n"):
         indent = len(line) - len(line.lstrip())
-        if below is not None and (indent > below or not line.strip()):
+        if below is not None and (
+            indent > below or not line.strip() or (opened and indent == below and line.lstrip().startswith("- "))
+        ):
             continue
         if keys is not None and indent <= keys and line.strip():
             keys = None
-        match = _LINE.match(line)
+        match = _LINE.match(line) or (_VALUE.match(line) if entry else None)
+        entry = bool(_ENTRY.match(line))
         if match and not match["value"].lstrip().startswith("{"):
-            opened = match["value"].strip().rstrip("+-") in ("", "|", ">")
+            opened = match["value"].strip().rstrip("+-") in ("", "|", ">", "[")
             shown = f"{match['head']} {REMOVED}" if opened else _named(match)
             below = len(match["indent"]) if REMOVED in shown else None
             yield shown
@@ -141,6 +183,7 @@ def redact(text: str, known: Collection[str] = ()) -> str:
     """Return the text without private keys, tokens, passwords, and the ``known`` secrets, plain or in base64."""
     for secret in sorted({s.strip() for s in known if len(s.strip()) >= SHORTEST}, key=len, reverse=True):
         text = text.replace(secret, REMOVED).replace(base64.b64encode(secret.encode()).decode(), REMOVED)
-    for shape in _SHAPES:
+    shapes = (_DATA, _DATA_BELOW, *_SHAPES) if _SECRET.search(text) else _SHAPES
+    for shape in shapes:
         text = shape.sub(_shaped, text)
     return "\n".join(_lines(text))

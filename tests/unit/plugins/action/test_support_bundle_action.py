@@ -235,6 +235,8 @@ def bundled(tmp_path: Path, host: dict[str, Any], cluster: dict[str, Any], *word
     options = {"dest": str(tmp_path / "out"), "results": str(tmp_path), "register": "support_host", "cluster": cluster}
     note = ", ".join(SECRETS[name] for name in ("vault", "own", "mirror", "webhook"))
     options["plans"] = {"fabric": {"mtu": 9000, "note": f"robot in a chat has {note}"}, "serving": {}}
+    environment = {"NCCL_DEBUG": "INFO", "MY_SETTING": SECRETS["pod_env"]}
+    options["plans"]["fabric"]["ranks"] = [{"env": environment}]
     kept = {"content": "{{ written | to_json }}", "dest": str(tmp_path / "written.json")}
     here = {"run_once": True, "delegate_to": "localhost"}
     tasks = [
@@ -269,6 +271,8 @@ def test_the_archive_has_all_parts_and_none_of_the_secrets(
     versions = files["controller/versions.txt"].splitlines()
     assert {f"gb10.cluster: {release}", f"ansible-core: {ansible_version}"} < set(versions)
     assert "robot in a chat has <removed>" in files["plans/fabric.json"]
+    assert '"NCCL_DEBUG": "INFO"' in files["plans/fabric.json"]
+    assert '"MY_SETTING": "<removed>"' in files["plans/fabric.json"]
     index = files["INDEX.md"]
     assert "- hosts/spark2: no route; tried <removed>" in index
     assert "- hosts/spark1: gpu: nvidia-smi is not installed" in index

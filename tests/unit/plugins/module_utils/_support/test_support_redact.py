@@ -14,6 +14,23 @@ from ansible_collections.gb10.cluster.plugins.module_utils._support.redact impor
 
 HIDDEN = "hunter2zwei"
 SLOW = ["-", "token: ", 'token: "a ', "token_", "key: {", "keys: {shared: a, ", "#a ", "authorization: a,a=", "&sig"]
+SLOW += [
+    "password 1 ",
+    " -u a",
+    "$6$",
+    '{"name": "token", "value": ',
+    "- name: token\n",
+    "<token>",
+    "https://a",
+    "a: 1\n\n",
+]
+SLOW += [
+    "-----BEGIN PRIVATE KEY-----",
+    "kind: Secret\ndata:\n a\n",
+    "kind: Secret data: {",
+    "wpa_passphrase ",
+    "--token - ",
+]
 SLOW += ["://:a", "eyJaaaaaaaaa-", "A" * 20 + "\n", "\\", "--token ", " ", "{'token': '"]
 LOGS = Path(__file__).resolve().parents[3] / "fixtures/nccl/real"
 
@@ -71,6 +88,31 @@ LOGS = Path(__file__).resolve().parents[3] / "fixtures/nccl/real"
         f"peers:\n  - keys:\n      public: abc=\n      shared: {HIDDEN}\nmtu: 9000",
         f"peers: [{{keys: {{public: abc=, shared: {HIDDEN}}}, mtu: 9000}}]",
         f"keys: {{\n  public: abc=, shared: {HIDDEN},\n  x: 1, private: {HIDDEN}}}\nmtu: 9000",
+        f"env:\n- name: HF_TOKEN\n  value: {HIDDEN}\n- name: A_PASS\n  value: |\n    a\n    {HIDDEN}\nmtu: 9000",
+        f'{{"name":"HF_TOKEN","value":"{HIDDEN}"}}, {{\\"name\\": \\"A_KEY\\", \\"value\\": \\"a {HIDDEN}\\"}}',
+        f"apiVersion: v1\ndata:\n  words: {HIDDEN}\n\n  more: |\n    {HIDDEN}\nkind: Secret\nmtu: 9000",
+        f'{{"data":{{"words":"{HIDDEN}"}},"kind":"Secret"}}',
+        f'{{\\"kind\\": \\"Secret\\", \\"stringData\\": {{\\"words\\": \\"{HIDDEN}\\"}}}}',
+        f".dockerconfigjson: {HIDDEN}",
+        f"args:\n  - --hf-token\n  - {HIDDEN}\n  - --tp",
+        f"passwords:\n- {HIDDEN}\n- {HIDDEN}\nmtu: 9000",
+        f'"api_keys": [\n "a",\n "{HIDDEN}"\n]',
+        f"-----BEGIN PGP PRIVATE KEY BLOCK-----\n\n{HIDDEN}\n=abcd\n-----END PGP PRIVATE KEY BLOCK-----",
+        f"{HIDDEN}{'A' * 20}\n=abcd\n-----END PGP PRIVATE KEY BLOCK-----",
+        f"-----BEGIN OpenVPN Static key V1-----\n{HIDDEN}\n-----END OpenVPN Static key V1-----",
+        f"---- BEGIN SSH2 ENCRYPTED PRIVATE KEY ----\n{HIDDEN}\n---- END SSH2 ENCRYPTED PRIVATE KEY ----",
+        f"root:$6$salt${HIDDEN}:19000:0:99999:7::: robot:$apr1$abc${HIDDEN} $2y$10${HIDDEN}",
+        f"dckr_pat_{HIDDEN} npm_{HIDDEN} hvs.{HIDDEN} AIza{HIDDEN} AGE-SECRET-KEY-1{HIDDEN}",
+        f"AccountName=a;AccountKey={HIDDEN}==;EndpointSuffix=x GH_PAT={HIDDEN}",
+        f"https://{HIDDEN}{HIDDEN}@git.lan/x https://api.telegram.org/bot123456:{HIDDEN}{HIDDEN}/send",
+        f"https://a.webhook.office.com/webhookb2/1@2/IncomingWebhook/{HIDDEN}",
+        f"sshpass -p {HIDDEN} ssh a; curl -u user:{HIDDEN} https://r.lan; wpa_passphrase Home {HIDDEN}",
+        f"nmcli dev wifi connect Home password {HIDDEN}",
+        f"machine r.lan login robot password {HIDDEN}",
+        f"wrong password {HIDDEN} for user; Incorrect API key provided: {HIDDEN}.",
+        f"<password>{HIDDEN}</password>",
+        f"wep-key0={HIDDEN} bindpw: {HIDDEN}",
+        f"modems:\n  wwan0:\n    pin: {HIDDEN}\nmtu: 9000",
         f"the value is known: {HIDDEN} {base64.b64encode(HIDDEN.encode()).decode()}",
     ],
 )
@@ -100,6 +142,12 @@ def test_a_secret_may_be_a_number(text: str) -> None:
         "network: {ethernets: {enp1s0f0np0: {mtu: 9000, virtual-function-count: 2}}}",
         "#token: 12, #full token: 123456, full token usage: 0.42, #new-token: 8192, num_token=4096",
         "tokens: 64",
+        "docker run --user 1000:1000 -u 0:0 x",
+        "a password for user is wrong; password authentication failed; with token bucket",
+        'failed to sync secret cache: secret "gb10-1" not found',
+        "kind: ConfigMap\ndata:\n  a: b",
+        "- name: NCCL_DEBUG\n  value: INFO",
+        '{"name": "key", "values": ["a"]}',
         "max_tokens=128 token_count: 1234567",
         "4096 new tokens: 12",
         "token usage: 0.42",
