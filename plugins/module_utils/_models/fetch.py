@@ -24,6 +24,8 @@ _HINTS = {
     403: "the token's owner has not accepted the model's licence, or may not read it",
     404: "the repository, revision or file does not exist",
 }
+# Request time-out and too many requests: a later request may succeed, as after any error of the server.
+_LATER = {408, 429}
 
 HUB_SPEC: dict[str, Any] = {
     "url": {"type": "str", "default": "https://huggingface.co"},
@@ -70,6 +72,8 @@ class Hub:
         try:
             return self._opener.open(request, timeout=self._timeout)
         except urllib.error.HTTPError as error:
+            if error.code in _LATER or error.code >= 500:
+                raise ConnectionError(f"{self._url}/{path}: HTTP {error.code}, {error.reason}") from error
             hint = _HINTS.get(error.code, "the server refused")
             raise FetchError(f"{self._url}/{path}: HTTP {error.code}, {hint}") from error
 

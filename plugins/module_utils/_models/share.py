@@ -26,7 +26,10 @@ from .share_state import Item, State
 STALLED = 180.0
 STALLED_AFTER_FAILURE = 10.0
 POLL = 1.0
-HUB_TRIES = 5
+# Requests without a byte after which a download fails: five minutes with the pauses, so that a router may restart.
+HUB_TRIES = 10
+LONGEST_PAUSE = 60.0
+HUB = "the hub"
 
 
 @dataclass(frozen=True)
@@ -67,6 +70,8 @@ class Share:
         self._loads: dict[str, int] = {}
         self._received = {peer.name: 0 for peer in order.peers}
         self._silent: dict[str, str] = {}
+        # A node that tries again is not stalled, so the nodes that wait for it count its tries.
+        self._tries = 0
         self._moved, self._moved_at = -1, now
         self._error = ""
 
@@ -172,7 +177,7 @@ class Share:
             "held": state.held_numbers(),
             "load": state.active,
             "contacts": dict(self._contacts),
-            "received": state.from_hub + state.from_peers,
+            "received": state.from_hub + state.from_peers + self._tries,
             "failed": dict(state.failed),
         }
 
@@ -225,21 +230,30 @@ class Share:
             if number is None:
                 return
             item, before = self.state.items[number], self.state.from_hub
+            begun = item.begun()
             try:
                 if self._hub.fetch(
-                    item.repo, item.commit, item.file, item.directory, self._alive, lambda n: self.state.count(hub=n)
+                    item.repo, item.commit, item.file, item.directory, self._alive, self._count_downloaded
                 ):
                     self.state.hold(number)
                     tries = 0
             except FetchError as error:
-                self._fail(str(error))
+                # A file that was begun earlier may be damaged there, as by a power cut. It is fetched again as a whole.
+                if not begun or item.begun():
+                    self._fail(str(error))
             except (OSError, http.client.HTTPException) as error:
                 tries = 1 if self.state.from_hub > before else tries + 1
+                self._tries += 1
+                self._silent[HUB] = f"{item.name}: {error}"
                 if tries >= HUB_TRIES or getattr(error, "errno", None) in _OF_THE_DISK:
-                    self._fail(f"{item.name}: {error}")
-                self._end.wait(2**tries)
+                    self._fail(self._silent[HUB])
+                self._end.wait(min(2**tries, LONGEST_PAUSE))
             finally:
                 self.state.release(number)
+
+    def _count_downloaded(self, count: int) -> None:
+        self.state.count(hub=count)
+        self._silent.pop(HUB, None)
 
     def _copy(self) -> None:
         while self._alive() and not self._error:
@@ -259,11 +273,13 @@ class Share:
     def _copy_one(self, number: int, peer: str) -> None:
         self._loads[peer] = self._loads.get(peer, 0) + 1
         item = self.state.items[number]
+        begun = item.begun()
         try:
             if self._client.fetch(peer, number, item, self._alive, lambda n: self.state.count(peers=n)):
                 self.state.hold(number)
         except FetchError:
-            self.state.distrust(peer, number)
+            if not begun or item.begun():
+                self.state.distrust(peer, number)
         except OSError as error:
             if error.errno in _OF_THE_DISK:
                 self._fail(f"{item.name}: {error}")
@@ -273,6 +289,8 @@ class Share:
 
 
 _OF_THE_DISK = {28, 30, 122, 13, 5}  # ENOSPC, EROFS, EDQUOT, EACCES, EIO
+
+
 
 
 def order_of(options: Mapping[str, Any], items: Sequence[Item]) -> Order:

@@ -29,6 +29,10 @@ class Item:
         """Return ``organisation/name/file``."""
         return f"{self.repo}/{self.file.name}"
 
+    def begun(self) -> int:
+        """Return the bytes of this file that an earlier attempt left."""
+        return store.partial_size(self.directory, self.file)
+
 
 def items_of(models: Iterable[Mapping[str, Any]]) -> list[Item]:
     """Return the files of models ``{repo, commit, dest, files: [{name, size, digest, algorithm}]}``."""
@@ -167,5 +171,5 @@ class State:
             held = set(self.held)
         total = 0
         for number, item in enumerate(self.items):
-            total += item.file.size if number in held else store.partial_size(item.directory, item.file)
+            total += item.file.size if number in held else item.begun()
         return total

@@ -51,7 +51,7 @@ def files() -> list[store.File]:
 class Hub(ThreadingHTTPServer):
     """``sent`` counts the bytes of files; ``refuse`` is the status of each answer, ``cut`` ends each file early.
 
-    With ``deny`` only the listing is sent.
+    With ``deny`` only the listing is sent. ``busy`` is the number of requests that are answered with 503 first.
     """
 
     daemon_threads = True
@@ -59,6 +59,7 @@ class Hub(ThreadingHTTPServer):
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Hub)
         self.sent, self.asked, self.refuse, self.cut, self.deny = 0, list[str](), 0, 0, False
+        self.busy = 0
         threading.Thread(target=self.serve_forever, args=(0.05,), daemon=True).start()
 
     @property
@@ -73,6 +74,10 @@ class _Hub(BaseHTTPRequestHandler):
         """Stay silent."""
 
     def do_GET(self) -> None:
+        if self.server.busy:
+            self.server.busy -= 1
+            self.send_error(503)
+            return
         if self.server.refuse:
             self.send_error(self.server.refuse)
             return

@@ -154,13 +154,20 @@ def test_the_token_is_sent_only_to_the_hub(server: Server, files: list[store.Fil
 
 
 @pytest.mark.parametrize(
-    ("code", "hint"), [(401, "token"), (403, "licence"), (404, "does not exist"), (500, "refused")]
+    ("code", "hint"), [(401, "token"), (403, "licence"), (404, "does not exist"), (410, "refused")]
 )
 def test_a_refusal_has_its_reason_and_not_the_token(server: Server, code: int, hint: str) -> None:
     server.refuse = code
     with pytest.raises(fetch.FetchError, match=hint) as caught:
         fetch.Hub(server.url, "hf_secret").listing("org/tiny", "main")
     assert "hf_secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("code", [408, 429, 500, 502, 503, 504])
+def test_a_busy_hub_may_be_asked_again(server: Server, code: int) -> None:
+    server.refuse = code
+    with pytest.raises(ConnectionError, match=f"HTTP {code}, "):
+        fetch.Hub(server.url, "hf_secret").listing("org/tiny", "main")
 
 
 @pytest.mark.parametrize(

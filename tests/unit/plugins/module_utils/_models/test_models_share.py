@@ -137,6 +137,35 @@ def test_a_download_that_is_cut_goes_on_and_gives_up_without_progress(make: Call
     assert "config.json" in lost.share.status()["error"]
 
 
+def test_a_busy_hub_is_asked_again_and_the_waiting_nodes_do_not_give_up(
+    make: Callable[..., Node], hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(share, "HUB_TRIES", 10)
+    monkeypatch.setattr(share, "LONGEST_PAUSE", 0.4)
+    monkeypatch.setattr(share, "STALLED", 1.2)
+    hub.busy = 7
+    nodes = [make(1, [2], hub=hub.url, downloads=list(FILES), streams=1), make(2, [1])]
+    wait(lambda: nodes[0].share.status()["silent"])
+    assert "HTTP 503, Service Unavailable" in nodes[0].share.status()["silent"]["the hub"]
+    wait(done(*nodes))
+    assert not any(node.share.status()["error"] or node.share.status()["silent"] for node in nodes)
+
+
+@pytest.mark.parametrize("source", ["hub", "node"])
+def test_a_damaged_part_of_an_earlier_run_is_fetched_again(
+    make: Callable[..., Node], hub: Hub, tmp_path: Path, source: str
+) -> None:
+    (tmp_path / "spark2/org--tiny").mkdir(parents=True)
+    (tmp_path / "spark2/org--tiny" / (BIG + store.PART)).write_bytes(bytes(1_000_000))
+    put(tmp_path / "spark1/org--tiny", FILES)
+    more = {"hub": hub.url, "downloads": list(FILES)} if source == "hub" else {}
+    second = make(2, [] if source == "hub" else [1], **more)
+    make(1, [2])
+    wait(lambda: second.share.status()["done"] or second.share.status()["error"])
+    assert second.share.status()["error"] == ""
+    assert second.is_whole() and second.share.state.distrusted() == []
+
+
 def test_without_a_controller_all_nodes_end_and_peers_do_not_keep_each_other_alive(make: Callable[..., Node]) -> None:
     nodes = [make(n, [m for m in (1, 2, 3) if m != n], orphan_seconds=1.5) for n in (1, 2, 3)]
     for node in nodes:
