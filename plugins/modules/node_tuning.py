@@ -92,6 +92,7 @@ def converge(module: AnsibleModule, result: dict[str, Any]) -> None:
     now = {path: system.read_text(path) for path in files}
     present = frozenset(path for path, text in now.items() if text is not None)
     stale = frozenset(path for path, text in files.items() if text and system.differs(path, text, 0o644))
+    stale |= tuning.stopped(files)
     todo = list(tuning.steps(wanted, host, origin, stale, present))
     result["changes"] = [step.what for step in todo]
     result["changed"] = bool(todo)

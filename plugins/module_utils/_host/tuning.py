@@ -71,6 +71,8 @@ _PROGRAM = ".".join(memory_guard.__name__.split(".")[-2:])
 _CLOCKS = """\
 [Unit]
 Description=Highest clock of the GPUs
+# Without this daemon the driver forgets the limit when nvidia-smi ends.
+After=nvidia-persistenced.service
 
 [Service]
 Type=oneshot
@@ -147,16 +149,17 @@ class Step:
 def steps(wanted: Wanted, host: Host, origin: Host, stale: frozenset[Path], present: frozenset[Path]) -> Iterator[Step]:
     """Yield the changes from ``host`` to ``wanted``.
 
-    ``origin`` is the host before the first change; ``stale`` are the wanted files with other content, ``present`` those
-    of this collection that exist.
+    ``origin`` is the host before the first change. ``stale`` are the wanted files with other content, or whose unit is
+    stopped; ``present`` are those of this collection that exist.
     """
     target = CONSOLE if wanted.headless else origin.target
     if target != host.target:
         yield Step(f"default target {target} from the next boot", commands=(("systemctl", "set-default", target),))
     yield from _swappiness(wanted.swappiness, host.swappiness, origin.swappiness, stale, present)
-    yield from _clocks(wanted.clock_mhz, stale, present)
-    yield from _guard(wanted.guard, host.guard, origin.guard, stale, present)
     yield from _caches(wanted.caches, stale, present)
+    yield from _guard(wanted.guard, host.guard, origin.guard, stale, present)
+    # Last, because a GPU may refuse it, and the host has to be guarded in any case.
+    yield from _clocks(wanted.clock_mhz, stale, present)
 
 
 def _caches(wanted: int | None, stale: frozenset[Path], present: frozenset[Path]) -> Iterator[Step]:
@@ -221,6 +224,17 @@ def observe() -> Host:
         swappiness=system.read_text(Path("/proc/sys/vm/swappiness")) or "",
         guard=Package(installed=enabled not in ("", "not-found"), enabled=enabled == "enabled"),
     )
+
+
+def stopped(files: Mapping[Path, str]) -> frozenset[Path]:
+    """Return the wanted files whose unit is disabled or does not run: somebody stopped it, or its start failed."""
+    units = {CLOCKS: CLOCKS.name, CACHES: CACHES.name, GUARD: EARLYOOM}
+    return frozenset(path for path, unit in units.items() if files[path] and not _runs(unit))
+
+
+def _runs(unit: str) -> bool:
+    questions = (["systemctl", question, unit] for question in ("is-enabled", "is-active"))
+    return not any(system.run(question, check=False).returncode for question in questions)
 
 
 def from_dict(data: Mapping[str, object]) -> Host:

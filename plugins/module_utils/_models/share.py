@@ -291,8 +291,6 @@ class Share:
 _OF_THE_DISK = {28, 30, 122, 13, 5}  # ENOSPC, EROFS, EDQUOT, EACCES, EIO
 
 
-
-
 def order_of(options: Mapping[str, Any], items: Sequence[Item]) -> Order:
     """Return the order that a module was given."""
     return Order(

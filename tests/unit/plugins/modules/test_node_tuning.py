@@ -23,36 +23,50 @@ class Machine:
         self.root, self.capsys = root, capsys
         self.target, self.swappiness, self.guard = "graphical.target", "60", "not-found"
         self.commands: list[str] = []
-        self.without_lists, self.offline = False, False
+        self.running: set[str] = set()
+        self.without_lists, self.offline, self.without_gpu = False, False, False
 
     def run(self, argv: Sequence[str], *, check: bool = True, **_options: object) -> subprocess.CompletedProcess[str]:
         words = [word for word in argv if word not in ("env", "DEBIAN_FRONTEND=noninteractive")]
         said, status = "", 0
         match words:
-            case ["systemctl", "is-enabled", _]:
+            case ["systemctl", "is-enabled", "earlyoom"]:
                 said, status = self.guard, int(self.guard != "enabled")
+            case ["systemctl", "is-enabled" | "is-active", unit]:
+                status = int(unit not in self.running)
+            case ["systemctl", "restart", unit]:
+                status = int(self.without_gpu and "clocks" in unit)
+                self.running |= set() if status else {unit}
             case ["systemctl", "get-default"]:
                 said = self.target
             case ["systemctl", "set-default", target]:
                 self.target = target
             case ["sysctl", *_, setting]:
                 self.swappiness = setting.rpartition("=")[2]
-            case ["apt-get", *_, "update"]:
-                self.without_lists, status = False, 100 if self.offline else 0
-            case ["apt-get", *_, "install", _]:
-                status = 100 if self.without_lists or self.offline else 0
-                self.guard = self.guard if status else "enabled"
-            case ["apt-get", *_, "purge", _]:
-                self.guard = "not-found"
+            case ["apt-get", *_]:
+                status = self.apt(words)
             case ["systemctl", "enable", *_, "earlyoom"]:
                 self.guard = "enabled"
             case ["systemctl", "disable", *_, "earlyoom"]:
                 self.guard = "disabled"
-        if words[1] not in ("is-enabled", "get-default"):
+        if words[1] not in ("is-enabled", "is-active", "get-default"):
             self.commands.append(" ".join(words))
         if status and check:
             raise system.HostError(f"{' '.join(words)}: exit status {status}")
         return subprocess.CompletedProcess(words, status, said + "\n", "")
+
+    def apt(self, words: list[str]) -> int:
+        """Install or remove earlyoom; return the exit status."""
+        if "purge" in words:
+            self.guard = "not-found"
+            return 0
+        if self.offline or (self.without_lists and "install" in words):
+            return 100
+        if "update" in words:
+            self.without_lists = False
+        else:
+            self.guard = "enabled"
+        return 0
 
     def call(self, status: int = 0, check: bool = False, **options: Any) -> dict[str, Any]:
         self.commands.clear()
@@ -132,6 +146,24 @@ def test_one_part_is_restored_alone(machine: Machine) -> None:
         "systemctl daemon-reload",
     ]
     assert machine.guard == "enabled" and "tuning.json" in machine.files()
+
+
+@pytest.mark.parametrize("unit", ["earlyoom", "gb10-memory.service", "gb10-gpu-clocks.service"])
+def test_a_unit_that_somebody_stopped_is_started_again(machine: Machine, unit: str) -> None:
+    machine.call(**EVERYTHING)
+    machine.running.remove(unit)
+    assert machine.call(check=True, **EVERYTHING)["changed"]
+    assert len(machine.call(**EVERYTHING)["changes"]) == 1
+    assert machine.running == {"earlyoom", "gb10-memory.service", "gb10-gpu-clocks.service"}
+    assert not machine.call(**EVERYTHING)["changed"]
+
+
+def test_a_clock_that_can_not_be_set_fails_every_run(machine: Machine) -> None:
+    machine.without_gpu = True
+    for _run in range(2):
+        machine.call(1, gpu_clock_mhz=2200)
+    machine.without_gpu = False
+    assert machine.call(gpu_clock_mhz=2200)["changed"]
 
 
 def test_the_program_that_drops_caches_goes_with_its_unit(machine: Machine) -> None:
