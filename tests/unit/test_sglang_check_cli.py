@@ -116,9 +116,9 @@ def test_options_reach_the_rules() -> None:
     spec = ["--speculative-algorithm", "NEXTN", "--speculative-draft-model-path", "d", "--speculative-eagle-topk", "1"]
     spec += ["--speculative-num-steps", "4", "--speculative-num-draft-tokens", "5"]
     gemma = ["--arch", "Gemma4ForCausalLM", "--draft-arch", "Gemma4AssistantForCausalLM"]
-    assert answer("--sglang", "0.5.11", *gemma, "--", *GOOD, *spec)["accepted"] is False
+    assert answer("--sglang", "0.5.12", *gemma, "--", *GOOD, *spec)["accepted"] is False
     carried = ["--carries", "sglang#24436", "--carries", "transformers>=5.8"]
-    assert answer("--sglang", "0.5.11", *gemma, *carried, "--", *GOOD, *spec)["accepted"] is True
+    assert answer("--sglang", "0.5.12", *gemma, *carried, "--", *GOOD, *spec)["accepted"] is True
     v2 = ["--env", "SGLANG_ENABLE_SPEC_V2=1"]
     retired = answer("--sglang", "0.5.14", *gemma, *v2, "--", *GOOD, *spec)
     assert retired["accepted"]

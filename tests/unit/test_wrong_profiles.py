@@ -57,7 +57,7 @@ WRONG: list[tuple[str, str, str | None, dict[str, Any], str, str]] = [
     (NEMOTRON, "ep4-mtp-3-4", None, {"topology": {"ep": 2}}, "moe.fi_cutlass.ep", "ep_size"),
     # startup traps of Qwen3.5-397B and GLM-4.7
     (QWEN, "ep4-eager", None, {}, "graph.eager_regime", "CUDA graphs"),
-    (QWEN, "ep4-flashinfer-cutlass", None, {}, "moe.nvfp4.fi_cutlass.ep", "triton"),
+    (QWEN, "ep4-flashinfer-cutlass", None, {}, "moe.nvfp4.fi_cutlass", "triton"),
     (QWEN, "winner", None, {"patches": ["sm121-jit-arch"]}, "sm121.admissible_archs", "sm121-admissible-archs"),
     (QWEN, "winner", "0.5.9", {**STOCK, "patches": []}, "sm121.admissible_archs", "sm121-admissible-archs"),
     (QWEN, "ep4", None, {"patches": ["sm121-admissible-archs", "sm121-jit-arch"]},
@@ -72,7 +72,6 @@ WRONG: list[tuple[str, str, str | None, dict[str, Any], str, str]] = [
     (QWEN, "mtp", None, args(speculative_eagle_topk=4), "spec.v2.topk", "SGLANG_ENABLE_SPEC_V2"),
     (GLM, "winner", "0.5.13", STOCK, "moe.nvfp4.runner", "flashinfer_cutlass"),
     (GLM, "piecewise", None, {}, "graph.piecewise.nvfp4", "disable_piecewise_cuda_graph"),
-    (GLM, "flashinfer-cutlass-flashinfer", None, {}, "moe.nvfp4.fi_cutlass.attn", "triton"),
     (GLM, "mtp-triton", None, args(speculative_eagle_topk=None), "spec.topk.required", "speculative_eagle_topk"),
     (GLM, "mtp-triton", None, args(speculative_num_steps=None), "spec.steps.required", "speculative_num_steps"),
     # parallel sizes
@@ -136,6 +135,7 @@ SILENT: list[tuple[str, str, str | None, dict[str, Any], str, str]] = [
     (QWEN, "winner", None, args(max_running_requests=32), "graph.eager_regime", "max_running_requests"),
     (NEMOTRON, "no-spec", None, args(fp4_gemm_backend="flashinfer_cudnn"), "fp4gemm.cudnn", "flashinfer_cutlass"),
     (QWEN, "winner", None, args(moe_runner_backend="triton"), "moe.nvfp4.runner", "cutlass"),
+    (GLM, "flashinfer-cutlass-flashinfer", None, {}, "moe.nvfp4.fi_cutlass", "0.5.12"),
 ]  # fmt: skip
 
 

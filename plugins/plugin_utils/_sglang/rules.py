@@ -67,7 +67,8 @@ class Rule:
     """One rule; several rules may share an id, for ranges of releases that behave differently.
 
     ``flags`` are the spellings that trigger it, each with its counterpart in SGLang if there is one; ``tried`` counts
-    the published launches to which it applied: those that worked and those that failed.
+    the published launches to which it applied: those that worked and those that failed. ``lifted_by`` names what an
+    image has to carry, all of it, so that the rule does not apply; where the image is unknown, an error is a warning.
     """
 
     id: str
@@ -84,6 +85,7 @@ class Rule:
     keys: tuple[str, ...] = ()
     sglang: str = ""
     tried: tuple[int, int] = (0, 0)
+    lifted_by: tuple[str, ...] | None = None
 
     @classmethod
     def from_dict(cls, raw: Mapping[str, Any]) -> Rule:
@@ -103,6 +105,7 @@ class Rule:
             flags=flags if isinstance(flags, dict) else dict.fromkeys(flags, ""),
             tried=(tried.get("works", 0), tried.get("fails", 0)),
             keys=tuple(raw.get("keys", ())),
+            lifted_by=tuple(raw["lifted_by"]) if "lifted_by" in raw else None,
             **{name: raw[name] for name in names if name in raw},
         )
 
@@ -164,8 +167,10 @@ def _defaults(catalogue: Catalogue, history: History) -> dict[str, Any]:
 def _facts(context: dict[str, Any], facts: Facts, setting: Setting, book: RuleBook) -> None:
     arch = facts.arch
     context.update({group: arch in members for group, members in book.groups.items()})
-    moe = facts.moe if facts.moe is not None else (arch in book.groups["moe"] or "Moe" in (arch or "") or None)
+    moe = facts.moe if facts.moe is not None else (arch in book.groups["moe"] or "moe" in (arch or "").lower() or None)
     quantization = context["quantization"] or facts.quantization
+    if quantization == "modelopt":  # SGLang reads the method from the checkpoint
+        quantization = facts.quantization or quantization
     override = _override(context["json_model_override_args"])
     capability, unified, memory = GPUS[setting.gpu]
     env = setting.env
@@ -279,8 +284,9 @@ class _Words(dict[str, Any]):
 def _finding(rule: Rule, context: Mapping[str, Any], extra: Mapping[str, Any]) -> Finding:
     words = _Words({**context, **extra})
     key = rule.key.format_map(words)
+    unsure = rule.lifted_by is not None and rule.severity == "error" and context["patches"] is None
     return Finding(
-        rule.severity,
+        "warning" if unsure else rule.severity,
         rule.id,
         key,
         extra.get("value", context.get(key)),
@@ -325,6 +331,9 @@ def judge_flags(
 def conditions_met(rule: Rule, context: Mapping[str, Any], version: Version) -> list[dict[str, Any]]:
     """Return message words for every match of a rule's condition: one per key of the rule, or a single one."""
     if rule.when is None or not version.within(rule.first, rule.last):
+        return []
+    has = {*context["carries"], *(context["patches"] or ())}
+    if rule.lifted_by and has.issuperset(name.format_map(context) for name in rule.lifted_by):
         return []
     cases = [{"name": key, "value": context[key]} for key in rule.keys] or [{}]
     return [case for case in cases if evaluate(rule.when, {**context, **case})]

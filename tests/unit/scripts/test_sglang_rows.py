@@ -34,11 +34,12 @@ def test_no_launch_that_worked_is_refused_except_for_a_fork(outcomes: list[Outco
 def test_launches_that_failed_are_refused_or_warned_of(outcomes: list[Outcome]) -> None:
     score = summarize(outcomes)
     assert score["fails_silent"] == []
-    assert score["fails"]["refused"] >= 109
+    assert score["fails"]["refused"] >= 84
 
 
 def test_an_error_never_contradicts_a_launch_that_worked() -> None:
-    assert [rule.id for rule in KNOWLEDGE.rules.rules if rule.severity == "error" and rule.tried[0]] == []
+    certain = [rule for rule in KNOWLEDGE.rules.rules if rule.severity == "error" and rule.lifted_by is None]
+    assert [rule.id for rule in certain if rule.tried[0]] == []
 
 
 def test_the_rules_say_on_how_many_launches_they_were_tried(outcomes: list[Outcome]) -> None:
