@@ -32,8 +32,10 @@ from ansible_collections.gb10.cluster.plugins.module_utils._common.findings impo
 from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.parse import VARIABLES
 from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.plan import plan_fabric
 from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.tables import format_plan
+from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import Rules
 
 GROUP = "gb10_nodes"
+INVENTORY = Rules("_fabric", "inventory")
 STRICT = {
     # With "error", ansible-core 2.21 does not say in which of the group's and hosts' files the key is.
     "ANSIBLE_DUPLICATE_YAML_DICT_KEY": "warn",
@@ -93,11 +95,7 @@ def needed(hosts: Mapping[str, Mapping[str, Any]]) -> tuple[dict[str, dict[str, 
         for key in VARIABLES:
             value = variables.get(key)
             if any(mark in str(value) for mark in ("{{", "{%", "__ansible_vault")):
-                reason = "a template or an encrypted value, which is evaluated by Ansible only"
-                remedy = "Write the value itself, or run the playbook with --tags plan."
-                findings.append(
-                    Finding("error", "fabric.value.template", key, value, reason, remedy, host, "inventory")
-                )
+                findings.append(INVENTORY.finding("fabric.value.template/outside", value, host, key=key))
             elif value is not None:
                 chosen[host][key] = value
     return chosen, findings

@@ -3,7 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Write the tables of docs/troubleshooting.md; with ``--check`` only compare.
 
-The tables are generated from what prints the messages: NCCL's causes, the rules of preflight and the rules of launches.
+The tables are generated from what prints the messages: NCCL's causes, the rules of the packages of checks, and the
+rules of launches.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from _markers import main
 sys.path.insert(0, IMPORT_ROOT)
 
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.catalogue import CATALOGUE
-from ansible_collections.gb10.cluster.plugins.plugin_utils._preflight.rules import load_rules
+from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import Rules
 from role_docs import table
 
 PAGE = ROOT / "docs" / "troubleshooting.md"
@@ -33,21 +34,21 @@ def causes() -> str:
     return table(["cause", "log line (a regular expression)", "what it means", "what to do"], rows)
 
 
-def preflight() -> str:
-    """Return the rules of preflight, sorted by their names."""
+def rules(package: str) -> str:
+    """Return the rules of a package of checks, sorted by their names."""
     rows = (
-        [f"`{name}`", rule.severity, _plain(rule.reason), _plain(rule.remedy)]
-        for name, rule in sorted(load_rules().items())
+        [f"`{name.partition('/')[0]}`", rule.severity, _plain(rule.reason), _plain(rule.remedy)]
+        for name, rule in sorted(Rules(package).all.items())
     )
     return table(["rule", "severity", "what it means", "what to do"], rows)
 
 
 def launches() -> str:
     """Return the rules of SGLang's command lines, by the part of the server that they concern."""
-    rules = sorted(json.loads(RULES.read_text(encoding="utf-8"))["rules"], key=lambda rule: str(rule["id"]))
+    every = sorted(json.loads(RULES.read_text(encoding="utf-8"))["rules"], key=lambda rule: str(rule["id"]))
     rows = (
         [f"`{rule['id']}`", rule["severity"], _keys(rule), _plain(rule["reason"]), _plain(rule["remedy"])]
-        for rule in rules
+        for rule in every
     )
     return table(["rule", "severity", "setting", "what it means", "what to do"], rows)
 
@@ -58,12 +59,14 @@ def _keys(rule: dict[str, Any]) -> str:
 
 def _plain(text: str) -> str:
     """Return a message on one line, with its placeholders in italics."""
-    return re.sub(r"\{(\w+)\}", r"*\1*", " ".join(text.split()).replace("<", "&lt;"))
+    line = " ".join(text.split()).replace("<", "&lt;")
+    return re.sub(r"\{\{|\}\}|\{(\w+)[^}]*\}", lambda found: f"*{found[1]}*" if found[1] else found[0][0], line)
 
 
 def pages() -> dict[Path, dict[str, str]]:
     """Return the page's generated parts."""
-    return {PAGE: {"causes": causes(), "preflight": preflight(), "launches": launches()}}
+    checks = {name: rules(f"_{name}") for name in ("preflight", "fabric")}
+    return {PAGE: {"causes": causes(), **checks, "launches": launches()}}
 
 
 if __name__ == "__main__":

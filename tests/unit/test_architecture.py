@@ -27,7 +27,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "module_utils._supervisor",
         "module_utils._support",
     ),
-    ("plugin_utils._paths", "plugin_utils._output"),
+    ("plugin_utils._paths", "plugin_utils._rules", "plugin_utils._output"),
     (
         "plugin_utils._controller",
         "plugin_utils._variables",
@@ -74,7 +74,6 @@ READ_FILES = {
     "plugin_utils._sglang.profile_files",
     "plugin_utils._sglang.rules",
     "plugin_utils._sglang.schema",
-    "plugin_utils._preflight.rules",
     "plugin_utils._report.html",
     "plugin_utils._sweep.action",
     "plugin_utils._sweep.failure",

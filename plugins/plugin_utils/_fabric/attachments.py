@@ -11,6 +11,9 @@ from typing import Any
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.labels import MANAGED_BY, NAME, OWNER, RAIL
 
+from .._rules import Rules
+
+_RULES = Rules("_fabric")
 NETWORKS = "k8s.v1.cni.cncf.io/networks"
 NETWORK_STATUS = "k8s.v1.cni.cncf.io/network-status"
 RESOURCE_NAME = "k8s.v1.cni.cncf.io/resourceName"
@@ -184,14 +187,14 @@ def compare_status(pod: Mapping[str, Any]) -> list[Finding]:
         has = set(status.get("ips", [])) if status else set()
         if not addresses <= has:
             findings.append(
-                Finding(
-                    "error",
+                _RULES.finding(
                     "multus.attachment.wrong" if status else "multus.attachment.missing",
-                    f"{entry['interface']} ({entry['name']})",
                     ", ".join(sorted(has)) or None,
-                    f"the pod was to get {', '.join(sorted(addresses))} there",
-                    f"Look at the events of pod {name}: `Link not found` means that another pod holds the VF",
-                    where=name,
+                    name,
+                    pod=name,
+                    interface=entry["interface"],
+                    nad=entry["name"],
+                    addresses=", ".join(sorted(addresses)),
                 )
             )
     return findings

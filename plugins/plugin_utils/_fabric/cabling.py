@@ -14,9 +14,11 @@ from typing import Any
 
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding, Severity
 
+from .._rules import Rules
 from .model import Plan, Topology
 
 SVG_MARGIN, SVG_BOX, SVG_GAP, SVG_ROW = 40, 260, 280, 40  # pixels
+_finding = Rules("_fabric", "ports").finding
 # enp1s0f1np1: no PCI domain is the first half; f1 is cage 1
 _NAME = re.compile(r"en(?P<domain>P\d+)?p\d+s\d+f(?P<cage>\d+)")
 
@@ -138,12 +140,6 @@ def draw(ports: Sequence[Port]) -> list[str]:
     return lines
 
 
-def _finding(
-    rule: str, key: str, value: object, reason: str, remedy: str, where: str = "", severity: Severity = "warning"
-) -> Finding:
-    return Finding(severity, f"cabling.{rule}", key, value, reason, remedy, where, "ports")
-
-
 def judge(ports: Sequence[Port], plan: Plan) -> list[Finding]:
     """Return the mistakes of the cabling by itself, and its differences from the plan."""
     found = segments(ports)
@@ -158,48 +154,35 @@ def _check_cables(cables: Mapping[tuple[str, str], Sequence[Segment]], topology:
         if first.host == second.host:
             # Both halves of one cage see each other through a switch.
             if one != two:
-                reason = f"two ports of {first.host} see each other: a cable joins them, or one switch has both"
-                yield _finding("loop", key, first.name, reason, "Connect each cage to another host.", first.host)
+                yield _finding("cabling.loop", first.name, first.host, key=key, host=first.host)
             continue
         between[first.host, second.host].append(key)
         if first.cage is None or second.cage is None:
             continue
         if first.cage == second.cage:
-            reason = "the cable joins the same cage of both hosts; NCCL cannot serve a ring with such a cable"
-            remedy = "Two hosts alone can use it. In a ring connect cage 0 of each host to cage 1 of the next."
             severity: Severity = "warning" if topology == "ring" else "info"
-            yield _finding("same_cage", key, f"cage {first.cage}", reason, remedy, severity=severity)
+            yield _finding("cabling.same_cage", f"cage {first.cage}", severity=severity, key=key)
         if any(near.half != far.half for near, far in halves):
             names = ", ".join(" - ".join(port.name for port in half) for half in halves)
-            reason = "the halves are crossed: the first half of one cage meets the second half of the other"
-            yield _finding("halves", key, names, reason, "Use a straight cable, or name the PFs in gb10_fabric_pfs.")
+            yield _finding("cabling.halves", names, key=key)
         if len(halves) == 1:
-            reason = "only one PCIe half sees the other host, so the cable has half of its bandwidth"
-            remedy = "Set both PFs of the cage up (`ip link set PF up`), reseat the cable, and look at `ethtool PF`."
-            yield _finding("half_missing", key, first.name, reason, remedy)
+            yield _finding("cabling.half_missing", first.name, key=key)
     for hosts, keys in between.items():
         if len(keys) > 1:
-            reason = f"{len(keys)} cables join {' and '.join(hosts)}; a second one needs its own rails"
-            remedy = "Declare rails for both, or use the second cable for another host."
-            yield _finding("double", "cables", "; ".join(keys), reason, remedy, severity="info")
+            yield _finding("cabling.double", "; ".join(keys), count=len(keys), hosts=" and ".join(hosts))
 
 
 def _check_ports(ports: Sequence[Port]) -> Iterator[Finding]:
     fastest = max((port.speed_gbps for port in ports if port.speed_gbps), default=0.0)
     for port in ports:
         if port.speed_gbps and port.speed_gbps < fastest:
-            reason = f"slower than other ports, which have {fastest:g} Gb/s"
-            remedy = "Reseat or replace the cable; set the switch port to the speed of the others."
-            yield _finding("slow", port.name, f"{port.speed_gbps:g} Gb/s", reason, remedy, port.host)
+            yield _finding("cabling.slow", f"{port.speed_gbps:g} Gb/s", port.host, key=port.name, fastest=fastest)
         if port.pcie_width and port.pcie_max_width and port.pcie_width < port.pcie_max_width:
-            reason = f"the PCIe link has {port.pcie_width} lanes of {port.pcie_max_width}"
-            remedy = "Unplug the power of the host for a minute, and update its firmware."
-            yield _finding("pcie", port.name, f"x{port.pcie_width}", reason, remedy, port.host)
+            lanes = {"lanes": port.pcie_width, "most": port.pcie_max_width}
+            yield _finding("cabling.pcie", f"x{port.pcie_width}", port.host, key=port.name, **lanes)
         if port.mtu and port.mtu_passes is not None and port.mtu_passes < port.mtu:
             passes = f"only {port.mtu_passes} passes" if port.mtu_passes else "no large packet passes"
-            reason = f"the port has MTU {port.mtu}, but {passes} to the first neighbour"
-            remedy = "Set the same MTU on the neighbour's port (playbook fabric), and an L2 MTU of 9216 on a switch."
-            yield _finding("mtu", port.name, port.mtu, reason, remedy, port.host)
+            yield _finding("cabling.mtu", port.mtu, port.host, key=port.name, passes=passes)
 
 
 def _compare(ports: Sequence[Port], found: Sequence[Segment], plan: Plan) -> Iterator[Finding]:
@@ -216,16 +199,11 @@ def _compare(ports: Sequence[Port], found: Sequence[Segment], plan: Plan) -> Ite
         used |= set(present)
         for one, two in combinations(present, 2):
             if two not in where.get(one, ()):
-                reason = (
-                    f"the plan joins {one.label} and {two.label}, but {_sight(one, where)}, and {_sight(two, where)}"
-                )
-                remedy = "Move the cable, or correct hosts and gb10_fabric_pfs of the rail."
-                yield _finding("inventory", f"rail {rail}", one.name, reason, remedy, one.host, "error")
+                words = {"one": one.label, "two": two.label, "first": _sight(one, where), "second": _sight(two, where)}
+                yield _finding("cabling.inventory", one.name, one.host, rail=rail, **words)
     for segment in found if rails else ():
         if not used & set(segment):
-            labels = " and ".join(port.label for port in segment)
-            reason = f"no rail uses the link between {labels}"
-            yield _finding("unplanned", "link", labels, reason, "Declare a rail for it.", severity="info")
+            yield _finding("cabling.unplanned", " and ".join(port.label for port in segment))
 
 
 def _sight(port: Port, where: Mapping[Port, Segment]) -> str:

@@ -27,17 +27,13 @@ RDMA_DEVICE = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,59}")  # IB_DEVICE_NAME_MAX is
 def read_pf_name(reader: Reader, key: str, value: Any, where: str) -> str | None:
     name = str(value)
     if not is_interface_name(name):
-        reason = f"not the name of a network interface ({NETDEV_MAX} characters at most)"
-        remedy = "Take the PF's name from `ip link`, for example enp1s0f0np0."
-        reader.add("pf.name", key, value, reason, remedy, where)
+        reader.add("fabric.pf.name", value, where, key=key, limit=NETDEV_MAX)
         return None
     if is_vlan_name(name):
-        reason = "the name of a VLAN interface, which has no VFs"
-        remedy = "Name the PF that carries the VLAN; give the fabric a VLAN by the access VLAN of its switch ports."
-        reader.add("pf.is_vlan", key, name, reason, remedy, where)
+        reader.add("fabric.pf.is_vlan", name, where, key=key)
         return None
     if is_vf_name(name):
-        reader.add("pf.is_vf", key, name, "the name of a VF", "Name the PF that the VF belongs to.", where)
+        reader.add("fabric.pf.is_vf", name, where, key=key)
         return None
     return name
 
@@ -46,15 +42,14 @@ def read_host(reader: Reader, name: str, values: Mapping[str, Any], rails: tuple
     node_id = _node_id(reader, name, values.get("gb10_node_id"))
     chosen = values.get("gb10_fabric_pfs") or {}
     if not isinstance(chosen, Mapping):
-        reader.add("pfs.invalid", "gb10_fabric_pfs", chosen, "not a mapping", "Write {rail name: PF name}.", name)
+        reader.add("fabric.pfs.invalid", chosen, name)
         chosen = {}
     # A rail with an error has its own finding.
     declared = {str(item.get("name")) for item in listed(values.get("gb10_fabric_rails")) if isinstance(item, Mapping)}
     for rail_name in chosen:
         if rail_name not in declared:
-            reason = "no rail of this name is declared"
-            remedy = f"Declared rails: {', '.join(rail.name for rail in rails) or 'none'}."
-            reader.add("rail.unknown", f"gb10_fabric_pfs.{rail_name}", chosen[rail_name], reason, remedy, name)
+            known = ", ".join(rail.name for rail in rails) or "none"
+            reader.add("fabric.rail.unknown", chosen[rail_name], name, rail=rail_name, known=known)
     ports = tuple(p for rail in rails if (p := _port(reader, name, values, rail, chosen)) is not None)
     if node_id is None:
         return None
@@ -70,17 +65,13 @@ def read_host(reader: Reader, name: str, values: Mapping[str, Any], rails: tuple
 
 def _node_id(reader: Reader, name: str, value: Any) -> int | None:
     if value is None:
-        reader.add(
-            "node_id.missing", "gb10_node_id", None, "not declared", "Give the host a number of its own, from 1.", name
-        )
+        reader.add("fabric.node_id.missing", None, name)
         return None
     number = reader.integer(value)
     if number is None:
-        reader.add(
-            "node_id.invalid", "gb10_node_id", value, "not a whole number", "Use a whole number such as 1.", name
-        )
+        reader.add("fabric.node_id.invalid", value, name)
     elif not 0 < number < NODE_ID_LIMIT:
-        reader.add("node_id.range", "gb10_node_id", number, "not a host's number", "Use 1 … 254.", name)
+        reader.add("fabric.node_id.range/number", number, name)
         number = None
     return number
 
@@ -91,9 +82,7 @@ def _port(reader: Reader, host: str, values: Mapping[str, Any], rail: Rail, chos
     key = f"gb10_fabric_pfs.{rail.name}"
     wanted: Any = chosen.get(rail.name, rail.pf)
     if wanted is None:
-        reason = "the host is declared without this rail, so it has part of the others' bandwidth"
-        remedy = "Ignore this if it is intended; otherwise name its PF."
-        reader.add("rail.absent", key, None, reason, remedy, host, "warning")
+        reader.add("fabric.rail.absent", None, host, key=key)
         return None
     # the rail's own RDMA name belongs to its default PF
     rdma = rail.pf_rdma if wanted == rail.pf else None
@@ -105,21 +94,15 @@ def _port(reader: Reader, host: str, values: Mapping[str, Any], rail: Rail, chos
         return None
     device = str(rdma) if rdma else rdma_name(pf)
     if device is None or not RDMA_DEVICE.fullmatch(device):
-        reason = "the RDMA device's name doesn't follow from the PF's"
-        remedy = f"Write {{name: {pf}, rdma_device: …}}; `rdma link` shows it."
-        reader.add("rdma.unknown", key, pf, reason, remedy, host)
+        reader.add("fabric.rdma.unknown", pf, host, key=key)
         return None
     reported = _facts(values, "gb10_pf_rdma").get(pf)
     if reported is not None and reported != device:
-        reason = f"the host calls the RDMA device beside {pf} {reported}"
-        remedy = f"Write {{name: {pf}, rdma_device: {reported}}} to keep this name."
-        reader.add("rdma.differs", key, device, reason, remedy, host, "warning")
+        reader.add("fabric.rdma.differs", device, host, key=key, pf=pf, reported=reported)
     total = reader.integer(_facts(values, "gb10_pf_totalvfs").get(pf))
     if _asked(values) and total is None:
-        reported = ", ".join(sorted(values["gb10_pf_totalvfs"])) or "none"
-        reason = f"the host does not have this PF (it has: {reported})"
-        remedy = f"Set gb10_fabric_pfs of the host to {{{rail.name}: PF name}}."
-        reader.add("pf.unknown", key, pf, reason, remedy, host)
+        present = ", ".join(sorted(values["gb10_pf_totalvfs"])) or "none"
+        reader.add("fabric.pf.unknown", pf, host, key=key, rail=rail.name, present=present)
     return Port(
         rail=rail,
         name=pf,
@@ -155,14 +138,10 @@ def _vf_count(reader: Reader, host: str, values: Mapping[str, Any], pf: str, tot
             reader.assumed.setdefault(assumed, {})[host] = None
             return assumed
         if not _asked(values):
-            reason = f"the number of VFs that {pf} can have is unknown"
-            remedy = "Run role fabric_plan on the host, or set a number."
-            reader.add("vf_count.unknown", "gb10_fabric_vf_count", "auto", reason, remedy, host)
+            reader.add("fabric.vf_count.unknown", "auto", host, pf=pf)
         return 0
     number = reader.integer(wanted)
     if number is None or not 0 < number <= VF_MAX:
-        reason = f"neither auto nor 1 … {VF_MAX}"
-        remedy = "Set auto for as many as the PF offers."
-        reader.add("vf_count.invalid", "gb10_fabric_vf_count", wanted, reason, remedy, host)
+        reader.add("fabric.vf_count.invalid", wanted, host, most=VF_MAX)
         return 0
     return number

@@ -56,14 +56,12 @@ def parse_fabric(variables: Mapping[str, Mapping[str, Any]]) -> tuple[Fabric, li
     """Convert ``{host: {variable: value}}`` to a fabric, and return it with the findings about single values."""
     reader = Reader()
     if not variables:
-        reader.add("hosts.none", "gb10_nodes", [], "no host to plan for", "Put the GPU nodes into group gb10_nodes.")
+        reader.add("fabric.hosts.none", [])
     group = _group_values(reader, variables)
     rails = _rails(reader, group.get("gb10_fabric_rails"), set(variables))
     hosts = tuple(h for name in sorted(variables) if (h := read_host(reader, name, variables[name], rails)) is not None)
     for count, unasked in reader.assumed.items():
-        reason = f"{count} VFs per PF are assumed for hosts that this run did not ask: {some_of(unasked)}"
-        remedy = "Nothing to do in a run with --limit; declare gb10_pf_totalvfs to plan without asking."
-        reader.add("vf_count.assumed", "gb10_fabric_vf_count", "auto", reason, remedy, severity="info")
+        reader.add("fabric.vf_count.assumed", "auto", count=count, hosts=some_of(unasked))
     management: dict[IPv4Network | IPv6Network, None] = {}
     for name in sorted(variables):
         for item in listed(variables[name].get("gb10_management_networks")):
@@ -73,11 +71,11 @@ def parse_fabric(variables: Mapping[str, Mapping[str, Any]]) -> tuple[Fabric, li
     fabric = Fabric(
         hosts=hosts,
         rails=rails,
-        mtu=_number(reader, group, "gb10_fabric_mtu", DEFAULT_MTU, "mtu.invalid", 68, 65535),
-        scheme=_choice(reader, group, "gb10_fabric_scheme", SCHEMES, "scheme.unknown"),
-        topology=_choice(reader, group, "gb10_fabric_topology", TOPOLOGIES, "topology.unknown"),
-        transit=_switch(reader, group, "gb10_fabric_transit", "transit.invalid"),
-        subnet_prefix=_number(reader, group, "gb10_fabric_subnet_prefix", 24, "subnet_prefix.invalid", 16, 29),
+        mtu=_number(reader, group, "gb10_fabric_mtu", DEFAULT_MTU, "fabric.mtu.invalid", 68, 65535),
+        scheme=_choice(reader, group, "gb10_fabric_scheme", SCHEMES, "fabric.scheme.unknown"),
+        topology=_choice(reader, group, "gb10_fabric_topology", TOPOLOGIES, "fabric.topology.unknown"),
+        transit=_switch(reader, group, "gb10_fabric_transit", "fabric.transit.invalid"),
+        subnet_prefix=_number(reader, group, "gb10_fabric_subnet_prefix", 24, "fabric.subnet_prefix.invalid", 16, 29),
         mac_seed=_seed(reader, group),
         management_networks=tuple(management),
         cluster_networks=_cluster_networks(reader, group),
@@ -98,9 +96,7 @@ def _group_values(reader: Reader, variables: Mapping[str, Mapping[str, Any]]) ->
                 values.setdefault(key, value)
         if len(said) > 1:
             shown = "; ".join(f"{some_of(names)}: {value}" for value, names in said.items())
-            reason = "hosts of one fabric have different values"
-            remedy = f"Set {key} once, in group_vars of the whole cluster."
-            reader.add("group_value.differs", key, shown, reason, remedy)
+            reader.add("fabric.group_value.differs", shown, key=key)
     return values
 
 
@@ -108,7 +104,7 @@ def _number(reader: Reader, group: Mapping[str, Any], key: str, default: int, ru
     value = group.get(key, default)
     number = reader.integer(value)
     if number is None or not low <= number <= high:
-        reader.add(rule, key, value, f"not a whole number from {low} to {high}", f"Leave it out for {default}.")
+        reader.add(rule, value, key=key, low=low, high=high, default=default)
         return default
     return number
 
@@ -118,21 +114,21 @@ def _choice(reader: Reader, group: Mapping[str, Any], key: str, choices: tuple[C
     for choice in choices:
         if value == choice:
             return choice
-    reader.add(rule, key, value, "not a valid choice", f"Use one of {', '.join(choices)}.")
+    reader.add(rule, value, key=key, choices=", ".join(choices))
     return choices[0]
 
 
 def _switch(reader: Reader, group: Mapping[str, Any], key: str, rule: str) -> bool:
     value = str(group.get(key, False)).lower()  # -e gives text
     if value not in ("true", "false"):
-        reader.add(rule, key, group[key], "neither true nor false", "Write true or false.")
+        reader.add(rule, group[key], key=key)
     return value == "true"
 
 
 def _seed(reader: Reader, group: Mapping[str, Any]) -> str:
     value = group.get("gb10_fabric_mac_seed", "gb10")
     if not isinstance(value, str) or not value:
-        reader.add("mac_seed.invalid", "gb10_fabric_mac_seed", value, "not a text", "Give the cluster's name, quoted.")
+        reader.add("fabric.mac_seed.invalid", value)
         return "gb10"
     return str(value)
 
@@ -150,9 +146,7 @@ def _cluster_networks(reader: Reader, group: Mapping[str, Any]) -> tuple[IPv4Net
 
 def _rails(reader: Reader, declared: Any, known_hosts: set[str]) -> tuple[Rail, ...]:
     if not isinstance(declared, (list, tuple)) or not declared:
-        reason = "no rail is declared"
-        remedy = "Give a list of {name, pf, network}, one per rail; see docs/fabric.md."
-        reader.add("rails.none", "gb10_fabric_rails", declared, reason, remedy)
+        reader.add("fabric.rails.none", declared)
         return ()
     rails: dict[str, Rail] = {}
     for index, item in enumerate(declared):
@@ -160,9 +154,7 @@ def _rails(reader: Reader, declared: Any, known_hosts: set[str]) -> tuple[Rail, 
         if rail is None:
             continue
         if rail.name in rails:
-            reason = "a rail of this name was declared before"
-            remedy = "Give each rail a name of its own."
-            reader.add("rail.duplicate", f"gb10_fabric_rails[{index}].name", rail.name, reason, remedy)
+            reader.add("fabric.rail.duplicate", rail.name, index=index)
             continue
         rails[rail.name] = rail
     return tuple(rails.values())
@@ -171,22 +163,18 @@ def _rails(reader: Reader, declared: Any, known_hosts: set[str]) -> tuple[Rail, 
 def _rail(reader: Reader, index: int, item: Any, known_hosts: set[str]) -> Rail | None:
     key = f"gb10_fabric_rails[{index}]"
     if not isinstance(item, Mapping):
-        reader.add("rail.invalid", key, item, "not a mapping", "Write {name: rail0, pf: …, network: …}.")
+        reader.add("fabric.rail.invalid", item, key=key)
         return None
     for extra in sorted(str(k) for k in set(item) - RAIL_KEYS):
-        reader.add(
-            "rail.unknown_key", f"{key}.{extra}", item[extra], "unknown key", f"Known: {', '.join(sorted(RAIL_KEYS))}."
-        )
+        reader.add("fabric.rail.unknown_key", item[extra], key=f"{key}.{extra}", known=", ".join(sorted(RAIL_KEYS)))
     missing = [k for k in ("name", "pf", "network") if item.get(k) in (None, "")]
     for k in missing:
-        reader.add("rail.incomplete", f"{key}.{k}", None, "missing", f"A rail needs {k}.")
+        reader.add("fabric.rail.incomplete", None, key=f"{key}.{k}", part=k)
     if missing:
         return None
     name = str(item["name"])
     if not _RAIL_NAME.fullmatch(name):
-        reason = "not usable in the name of a Kubernetes object"
-        remedy = "Use lower-case letters, digits and dashes, 42 at most, for example rail0."
-        reader.add("rail.name", f"{key}.name", name, reason, remedy)
+        reader.add("fabric.rail.name", name, key=f"{key}.name")
     network = reader.network(f"{key}.network", item["network"])
     network6 = (
         None
@@ -194,25 +182,19 @@ def _rail(reader: Reader, index: int, item: Any, known_hosts: set[str]) -> Rail 
         else reader.network(f"{key}.network6", item["network6"], rule="network6")
     )
     if isinstance(network, IPv6Network):
-        reason = "IPv6, but the GIDs that NCCL picks come from IPv4"
-        remedy = "Put an IPv4 block here and the IPv6 block into network6."
-        reader.add("network.family", f"{key}.network", str(network), reason, remedy)
+        reader.add("fabric.network.family", str(network), key=f"{key}.network")
     if isinstance(network6, IPv4Network):
-        reader.add(
-            "network6.family", f"{key}.network6", str(network6), "IPv4", "Use an IPv6 ULA block: fd00:10:100::/48."
-        )
+        reader.add("fabric.network6.family", str(network6), key=f"{key}.network6")
     pf = read_pf_name(reader, f"{key}.pf", item["pf"], "")
     members = None if item.get("hosts") is None else tuple(str(host) for host in listed(item["hosts"]))
     for host in members or ():
         if host not in known_hosts:
-            reader.add(
-                "rail.unknown_host", f"{key}.hosts", host, "not a host of the fabric", "Use inventory host names."
-            )
+            reader.add("fabric.rail.unknown_host", host, key=f"{key}.hosts")
     if not isinstance(network, IPv4Network) or pf is None:
         return None
     rdma = item.get("pf_rdma")
     if rdma is not None and not RDMA_DEVICE.fullmatch(str(rdma)):
-        reader.add("rdma.name", f"{key}.pf_rdma", rdma, "not an RDMA device's name", "Take it from `rdma link`.")
+        reader.add("fabric.rdma.name", rdma, key=f"{key}.pf_rdma")
         rdma = None
     return Rail(
         name=name,

@@ -10,10 +10,13 @@ from dataclasses import dataclass, field
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from typing import Any
 
-from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding, Severity
+from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding
+
+from .._rules import Rules
 
 _LEADING_ZERO = re.compile(r"(^|\.)0\d")
 _INTEGER = re.compile(r"-?(0|[1-9]\d*)")
+_RULES = Rules("_fabric", "inventory")
 
 
 @dataclass
@@ -24,11 +27,9 @@ class Reader:
     # {assumed VF count: its hosts}, so that one finding can name all of them
     assumed: dict[int, dict[str, None]] = field(default_factory=dict)
 
-    def add(
-        self, rule: str, key: str, value: Any, reason: str, remedy: str, where: str = "", severity: Severity = "error"
-    ) -> None:
-        """Add one finding; ``rule`` has no ``fabric.`` prefix."""
-        self.findings.append(Finding(severity, f"fabric.{rule}", key, value, reason, remedy, where, "inventory"))
+    def add(self, rule: str, value: Any, where: str = "", **words: Any) -> None:
+        """Add the finding of a rule; ``words`` are the values for its key and sentences."""
+        self.findings.append(_RULES.finding(rule, value, where, **words))
 
     def integer(self, value: Any) -> int | None:
         """Return a whole number, also from text (as ``-e`` and INI inventories give it), or None; reject booleans."""
@@ -42,14 +43,10 @@ class Reader:
         """Return the network in ``value``, or None after adding a finding about it."""
         text = str(value)
         if _LEADING_ZERO.search(text):
-            reason = "an octet with a leading zero is octal to some parsers, decimal to others"
-            remedy = "Write the octets without leading zeros, 10.100.1.0 for 10.100.01.0."
-            self.add(f"{rule}.leading_zero", key, value, reason, remedy, where)
+            self.add(f"fabric.{rule}.leading_zero", value, where, key=key)
             return None
         if "/" not in text:
-            reason = "no prefix length"
-            remedy = "Write address/prefix, for example 10.100.0.0/16."
-            self.add(f"{rule}.invalid", key, value, reason, remedy, where)
+            self.add(f"fabric.{rule}.invalid", value, where, key=key, problem="no prefix length")
             return None
         try:
             return ip_network(text)
@@ -57,12 +54,9 @@ class Reader:
             try:
                 wanted = ip_network(text, strict=False)
             except ValueError:
-                self.add(
-                    f"{rule}.invalid", key, value, str(error), "Write address/prefix, for example 10.100.0.0/16.", where
-                )
+                self.add(f"fabric.{rule}.invalid", value, where, key=key, problem=error)
             else:
-                reason = "an address inside a network, not a network"
-                self.add(f"{rule}.host_bits", key, value, reason, f"Write {wanted}.", where)
+                self.add(f"fabric.{rule}.host_bits", value, where, key=key, network=wanted)
         return None
 
 

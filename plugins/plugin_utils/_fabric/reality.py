@@ -7,9 +7,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding, Severity
+from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding
 
+from .._rules import Rules
 from .model import HostPlan, Plan
+
+_RULES = Rules("_fabric", "host")
 
 Addresses = Mapping[str, Sequence[str]]
 """The addresses with prefix of every interface of a host."""
@@ -41,10 +44,10 @@ def _check_management(host: str, variables: Mapping[str, Any], known: Addresses)
     holders = [name for name, own in known.items() if address in {one.split("/")[0] for one in own}]
     if not declared or declared in holders or (declared in known and not holders):
         return
-    where = f"{address} is the address of {holders[0]}" if holders else "`ip -br address` lists its interfaces"
+    place = f"{address} is the address of {holders[0]}" if holders else "`ip -br address` lists its interfaces"
     what = "Ansible reaches the host elsewhere" if declared in known else "the host has no such interface"
-    remedy = f"Set gb10_management_interface of {host} to {holders[0] if holders else 'the one that Ansible uses'}."
-    yield _finding("management", "gb10_management_interface", declared, f"{what}; {where}", remedy, host, "error")
+    wanted = holders[0] if holders else "the one that Ansible uses"
+    yield _RULES.finding("cabling.management", declared, host, host=host, what=what, place=place, wanted=wanted)
 
 
 def _check_addresses(host: str, planned: HostPlan, known: Addresses) -> Iterator[Finding]:
@@ -56,15 +59,16 @@ def _check_addresses(host: str, planned: HostPlan, known: Addresses) -> Iterator
     if wrong:
         vf, has = wrong[0]
         ids = {one.split("/")[0].rpartition(".")[2] for _vf, own in wrong for one in own}
-        count = f"{len(wrong)} of {len(planned.vfs)} VFs"
-        reason = f"{count} have other addresses; planned for this one is {vf.address}/{vf.prefix}"
+        cause = ""
         if len(ids) == 1 and ids != {str(planned.node_id)}:
-            reason += f", so the host was set up as gb10_node_id {ids.pop()}, not {planned.node_id}"
-        remedy = (
-            "Correct gb10_node_id or the rails' networks, or run playbook fabric to give the host the planned ones."
+            cause = f", so the host was set up as gb10_node_id {ids.pop()}, not {planned.node_id}"
+        yield _RULES.finding(
+            "cabling.address",
+            ", ".join(has) or None,
+            host,
+            key=vf.netdev,
+            wrong=len(wrong),
+            count=len(planned.vfs),
+            planned=f"{vf.address}/{vf.prefix}",
+            cause=cause,
         )
-        yield _finding("address", vf.netdev, ", ".join(has) or None, reason, remedy, host, "warning")
-
-
-def _finding(rule: str, key: str, value: object, reason: str, remedy: str, where: str, severity: Severity) -> Finding:
-    return Finding(severity, f"cabling.{rule}", key, value, reason, remedy, where, "host")

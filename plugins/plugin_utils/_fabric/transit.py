@@ -11,12 +11,14 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from ipaddress import IPv4Address, IPv4Network
 
-from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding, Severity
+from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding
 
+from .._rules import Rules
 from .links import neighbours, shared_rails, unlinked
 from .model import Fabric, Rail, Route
 
 Rails = Mapping[str, tuple[str, ...]]
+_RULES = Rules("_fabric", "plan")
 
 
 def pf_subnet(fabric: Fabric, rail: Rail) -> IPv4Network:
@@ -83,25 +85,13 @@ def check_transit(fabric: Fabric) -> Iterator[Finding]:
     """Return why the hosts cannot forward for each other, or need not."""
     if not fabric.transit:
         return
-    key = "gb10_fabric_transit"
     if fabric.scheme == "subnet-per-rail":
-        reason = (
-            "with the scheme subnet-per-rail the VFs use the whole block of a rail, and PFs need a subnet of their own"
-        )
-        yield _finding("transit.scheme", key, True, reason, "Use the scheme subnet-per-vf, or set it to false.")
+        yield _RULES.finding("fabric.transit.scheme", True)
         return
     for rail in fabric.rails:
         if not has_room(fabric, rail):
-            reason = f"{_most_vfs(fabric, rail)} VFs per PF use all subnets of the block, and the PFs need one more"
-            remedy = "Use a larger block, fewer VFs or a longer gb10_fabric_subnet_prefix."
-            yield _finding(
-                "transit.too_small", f"gb10_fabric_rails.{rail.name}.network", str(rail.network), reason, remedy
-            )
+            vfs = _most_vfs(fabric, rail)
+            yield _RULES.finding("fabric.transit.too_small", str(rail.network), rail=rail.name, vfs=vfs)
     rails = {host.name: tuple(port.rail.name for port in host.ports) for host in fabric.hosts}
     if not unlinked(rails, list(rails)):
-        reason = "all hosts have common rails, so no host has to forward for others"
-        yield _finding("transit.unneeded", key, True, reason, "Set it to false.", "info")
-
-
-def _finding(rule: str, key: str, value: object, reason: str, remedy: str, severity: Severity = "error") -> Finding:
-    return Finding(severity, f"fabric.{rule}", key, value, reason, remedy, "", "plan")
+        yield _RULES.finding("fabric.transit.unneeded", True)

@@ -10,7 +10,10 @@ from typing import Any
 from ansible.errors import AnsibleError
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding
 
+from .._rules import Rules
 from .parse import FACT_VARIABLES, VARIABLES
+
+_RULES = Rules("_fabric")
 
 
 def fabric_variables(
@@ -23,8 +26,7 @@ def fabric_variables(
         if host in task_vars["hostvars"]:
             variables[host] = _variables(host, task_vars["hostvars"][host], findings)
         else:
-            remedy = "Correct fabric_plan_hosts."
-            findings.append(Finding("error", "fabric.host.unknown", "hosts", host, "not in the inventory", remedy))
+            findings.append(_RULES.finding("fabric.host.unknown", host))
     _assume_for_absent(variables, task_vars.get("ansible_play_hosts_all", []))
     return variables, findings
 
@@ -39,8 +41,7 @@ def _variables(host: str, hostvars: Mapping[str, Any], findings: list[Finding]) 
             value = facts.get(key) if key in FACT_VARIABLES else None
             values[key] = plain(hostvars.get(key) if value is None else value)
         except AnsibleError as error:
-            remedy = "Correct the template, or write the value itself."
-            findings.append(Finding("error", "fabric.value.template", key, None, str(error), remedy, host))
+            findings.append(_RULES.finding("fabric.value.template/unreadable", None, host, key=key, error=error))
     return {key: value for key, value in values.items() if value is not None}
 
 

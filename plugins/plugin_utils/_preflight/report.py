@@ -14,7 +14,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._preflight.facts impo
 
 from .host import Host
 from .node_rules import PRIVILEGES
-from .rules import SEVERITIES, check_host, load_rules, make_finding, weigh_findings
+from .rules import RULES, SEVERITIES, check_host, make_finding, weigh_findings
 
 # Ranks on different kernels, drivers or firmware hang in ways that are hard to diagnose.
 KERNEL, DRIVER, FIRMWARE = "preflight.os.kernel_differs", "preflight.gpu.driver_differs", "preflight.firmware.differs"
@@ -33,7 +33,7 @@ def check_hosts(hosts: Sequence[Host], severities: Mapping[str, str], others: It
 
 def _check_severities(severities: Mapping[str, str]) -> Iterator[Finding]:
     for name, severity in severities.items():
-        if name not in load_rules():
+        if name not in RULES.all:
             fault = {"value": name, "what": "rule", "known": "the rules in docs/fabric.md"}
         elif severity not in SEVERITIES:
             known = ", ".join(SEVERITIES)

@@ -8,52 +8,30 @@ An unknown fact never counts as good.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
-from functools import cache
-from pathlib import Path
+from dataclasses import replace
 from typing import cast
 
-import yaml
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding, Severity
 
+from .._rules import Rules
 from .gpu_rules import GPU_NODE_RULES
 from .host import Fault, Find, Host
 from .node_rules import NODE_RULES, PRIVILEGES
 from .port_rules import PORT_RULES
 
 SEVERITIES = ("error", "warning", "info", "off")
-
-
-@dataclass(frozen=True)
-class Rule:
-    """The usual severity and the sentences of a rule; ``provider`` is the only one that it is about, if not empty."""
-
-    severity: Severity
-    key: str
-    reason: str
-    remedy: str
-    provider: str = ""
-
-
-@cache
-def load_rules() -> dict[str, Rule]:
-    """Return all rules by name."""
-    text = Path(__file__).with_name("rules.yml").read_text(encoding="utf-8")
-    return {name: Rule(**entry) for name, entry in yaml.safe_load(text).items()}
+RULES = Rules("_preflight", "preflight")
 
 
 def severities_for(provider: str, severities: Mapping[str, str]) -> dict[str, str]:
     """Return the user's severities, and ``off`` for all rules that are only about other providers of Kubernetes."""
-    others = {name: "off" for name, rule in load_rules().items() if rule.provider not in ("", provider)}
+    others = {name: "off" for name, rule in RULES.all.items() if rule.provider not in ("", provider)}
     return {**others, **severities}
 
 
 def make_finding(name: str, where: str, fault: Fault) -> Finding:
     """Return the finding of a rule for one fault."""
-    rule = load_rules()[name]
-    severity, key = fault.get("severity", rule.severity), fault.get("key", rule.key)
-    reason, remedy = rule.reason.format(**fault), rule.remedy.format(**fault)
-    return Finding(severity, name, key, fault["value"], reason, remedy, where, "preflight")
+    return RULES.finding(name, fault["value"], where, **{key: word for key, word in fault.items() if key != "value"})
 
 
 def _apply(rules: Mapping[str, Find], host: Host) -> list[Finding]:

@@ -16,7 +16,7 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._preflight.host impor
 from ansible_collections.gb10.cluster.plugins.plugin_utils._preflight.node_rules import NODE_RULES, PRIVILEGES
 from ansible_collections.gb10.cluster.plugins.plugin_utils._preflight.port_rules import PORT_RULES
 from ansible_collections.gb10.cluster.plugins.plugin_utils._preflight.report import check_hosts, format_report
-from ansible_collections.gb10.cluster.plugins.plugin_utils._preflight.rules import check_node, load_rules
+from ansible_collections.gb10.cluster.plugins.plugin_utils._preflight.rules import RULES, check_node
 from preflight_samples import GOOD, PF
 
 VFS = {"enp1s0f0v0": "02:95:2a:00:01:00"}
@@ -213,19 +213,17 @@ def test_a_good_host_has_no_finding() -> None:
 def test_a_fault_is_found_by_its_rule_alone(rule: str, fault: Change, near: Change) -> None:
     findings = found(fault(HOST))
     assert [finding.rule for finding in findings] == [rule]
-    usual = load_rules()[rule].severity
+    usual = RULES.all[rule].severity
     assert findings[0].severity == usual
     assert findings[0].where == "spark1"
     assert findings[0].remedy.endswith(".")
     assert "{" not in str(findings[0])
-    assert rule not in {
-        finding.rule for finding in found(near(HOST)) if finding.severity == load_rules()[rule].severity
-    }
+    assert rule not in {finding.rule for finding in found(near(HOST)) if finding.severity == RULES.all[rule].severity}
 
 
 def test_every_rule_has_a_case() -> None:
     cases = {case[0] for case in RULE_CASES}
-    assert cases | BETWEEN | {"preflight.settings.unknown_rule"} == set(load_rules())
+    assert cases | BETWEEN | {"preflight.settings.unknown_rule"} == set(RULES.all)
     assert cases - {"preflight.host.unread"} == {*PRIVILEGES, *NODE_RULES, *GPU_NODE_RULES, *PORT_RULES}
 
 
