@@ -4,15 +4,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 from . import causes, scan
 from . import statements as says
-from .bulk import ChannelBlocks
-from .model import Process
+from .model import Process, Via, Writer
 from .networks import is_tcp
-from .read import NOTHING, Reading, Via, read_statement, read_via
-from .recorders import Recorders, is_odd, record_channel, record_torn
+from .read import NOTHING, Reading, find_path, read_statement, read_via
+from .recorders import Recorders, is_odd, record_channel, record_pending, record_torn
 from .scan import CHUNK, NOBODY, Origin
 from .starts import doubt_order, doubt_restart, doubt_whole, find_unready, infer_nodes, set_aside
 
@@ -55,9 +54,10 @@ class NcclLog:
         self._leads: dict[str, set[str]] = {}
         self._by_key: dict[tuple[str, str, str], Process] = {}
         self._by_pid: dict[tuple[str, str], list[Process]] = {}
-        self._heads: dict[bytes, tuple[Process, Origin]] = {}
-        self._channels = ChannelBlocks(self._lines, self._counted)
-        self._readings: dict[bytes, Reading] = {}
+        # {text before "NCCL INFO", without time stamps: who wrote it}
+        self._writers: dict[bytes, Writer] = {}
+        # {text after "NCCL INFO": what it says}; the path of a channel line, which is the most frequent one
+        self._readings: dict[bytes, Reading | Via] = {}
         self._vias: dict[bytes, Via] = {}
         self._clock = 0
         self._recorders = Recorders()
@@ -73,81 +73,109 @@ class NcclLog:
         return self.finish()
 
     def add_lines(self, blocks: list[bytes]) -> None:
-        """Add lines, or blocks of whole lines, that may contain statements, in the order of the log."""
-        for block in blocks:
-            self._channels.take(block)
+        """Add lines, or blocks of whole lines, that may contain statements, in the order of the log.
 
-    def _lines(self, lines: list[bytes]) -> None:
-        """Record lines that are not channel lines of the usual form."""
-        known, record, writer = self._readings.get, self._recorders.by_kind, None
-        for line in lines:
-            head, level, raw = line.partition(b" NCCL INFO ")
-            if not level:
-                if b"CCL" in line or b"NET" in line or b"ocket/" in line:
-                    self._pieces(line)
-                    writer = None
-                continue
-            reading = known(raw)
-            if reading is None:
-                # The statement may have started a new record for a restarted process.
-                reading, writer = self._new(head, raw), None
-            if reading is not NOTHING:
-                if head != writer:
-                    process, origin = self._of_head(head)
-                    writer = head
+        Nine of ten lines of an NCCL log are channel lines, so they are counted for now, and recorded before the next
+        statement of another kind.
+        """
+        known, record = self._readings.get, self._recorders.by_kind
+        for block in blocks:
+            before = None
+            for line in block.split(b"\n"):
+                head, level, raw = line.partition(b" NCCL INFO ")
+                reading = known(raw)
+                if reading is None:
+                    # The line may have started a new record for a restarted process.
+                    before = None
+                    if not level:
+                        if b"CCL" in line or b"NET" in line or b"ocket/" in line:
+                            self._pieces(line)
+                        continue
+                    reading = self._new(head, raw)
+                if reading is NOTHING:
+                    continue
+                if head != before:
+                    writer, before = self._writer(head), head
+                    channels = writer.channels
+                if isinstance(reading, Via):
+                    channels[reading] += 1
+                    continue
+                record_pending(writer.process)
                 kind, values, once, cause = reading
                 if once or cause or kind in _TOLD:
-                    self._said(process, origin, reading, line)
-                    writer = None
-                elif kind in _QUOTABLE or not is_odd(process, origin):
-                    record[kind](process, origin, values)
+                    self._said(writer.process, writer.origin, reading, line)
+                    before = None
+                elif kind in _QUOTABLE or not is_odd(writer.process, writer.origin):
+                    record[kind](writer.process, writer.origin, values)
 
-    def _new(self, head: bytes, raw: bytes) -> Reading:
+    def _new(self, head: bytes, raw: bytes) -> Reading | Via:
         """Read a statement whose text has not been read before."""
-        if len(self._first) < says.NAMES:
-            self._first.add(head)
-        if b"NCCL" in raw:
+        # The meaning of a statement that names NCCL depends on its writer: two lines may have run into each other.
+        named = b"NCCL" in raw
+        if named and (b"NCCL" in head or any(level in raw for level in _LEVELS) or not self._knows(head)):
+            self._note_first(head)
             self._pieces(head + b" NCCL INFO " + raw)
             return NOTHING
-        if raw.startswith(b"Channel "):
-            via = raw.rfind(b" via ") + 5
-            if raw[via : via + 4] in says.FAST and (b"-> " in raw or b"u003e" in raw):
-                self._counted(head, [(raw[via:], 1)])
-                return NOTHING
-        if len(self._readings) >= says.CACHE:
+        long = len(raw) > says.LONGEST
+        reading: Reading | Via
+        if not named and (end := find_path(raw)):
+            reading = self._vias.get(end) or read_via(scan.plain(end))
+            if long:
+                return Reading("channel", reading)
+            self._vias[end] = reading
+        else:
+            self._note_first(head)
+            boring = raw.startswith(says.BORING) and not named
+            reading = NOTHING if boring else read_statement(scan.plain(raw))
+        if raw and not (named or long):
+            self._readings[raw] = reading
+        if len(self._readings) > says.READINGS or len(self._vias) > says.CACHE:
+            self._record_pending()
             self._readings.clear()
-        reading = NOTHING if raw[:6] in says.BORING else read_statement(scan.plain(raw))
-        self._readings[raw] = reading
+            self._vias.clear()
         return reading
 
-    def _counted(self, head: bytes, counts: Iterable[tuple[bytes, int]]) -> None:
-        """Record the channel lines of one writer; ``counts`` has each text after ``via`` and how often it occurs."""
-        process, origin = self._of_head(head)
-        for raw, count in counts:
-            via = self._vias.get(raw)
-            if via is None:
-                if len(self._vias) >= says.CACHE:
-                    self._vias.clear()
-                via = self._vias[raw] = read_via(scan.plain(raw))
-            record_channel(process, origin, via, count)
+    def _knows(self, head: bytes) -> bool:
+        return head in self._writers or scan.without_time(head) in self._writers
 
-    def _of_head(self, head: bytes) -> tuple[Process, Origin]:
-        """Return the process that wrote a line, from all text before ``NCCL INFO``."""
-        known = self._heads.get(head) or self._heads.get(head := scan.without_time(head))
-        if known is None:
-            origin = scan.parse_origin(scan.plain(head[-200:]))
-            known = (self._process(origin), origin)
-            if b"NET/" in head:
+    def _note_first(self, head: bytes) -> None:
+        if len(self._first) < says.NAMES:
+            self._first.add(head[-says.LONGEST :])
+
+    def _writer(self, head: bytes) -> Writer:
+        """Return the writer of a line, from all text before ``NCCL INFO``."""
+        writer = self._writers.get(head)
+        if writer is None:
+            head = scan.without_time(head)
+            known = self._writers.get(head[-says.LONGEST :])
+            writer = known or self._new_writer(head[-says.LONGEST :])
+            if (known is None or len(head) > says.LONGEST) and b"NET/" in head:
                 # The end of another rank's line precedes this line.
                 self._without_prefix(scan.plain(head))
-            if len(self._heads) >= says.CACHE:
-                self._heads.clear()
-            self._heads[head] = known
         self._clock += 1
-        known[0].last = self._clock
+        writer.process.last = self._clock
         if self._silent:
-            self._heard(*known)
-        return known
+            self._heard(writer.process, writer.origin)
+        return writer
+
+    def _new_writer(self, head: bytes) -> Writer:
+        origin = scan.parse_origin(scan.plain(head[-200:]))
+        process = self._process(origin)
+        if len(self._writers) >= says.CACHE or len(process.writers) >= says.NAMES:
+            self._forget_writers()
+        writer = self._writers[head] = Writer(process, origin)
+        process.writers.append(writer)
+        return writer
+
+    def _record_pending(self) -> None:
+        for writer in self._writers.values():
+            record_pending(writer.process)
+
+    def _forget_writers(self) -> None:
+        self._record_pending()
+        for writer in self._writers.values():
+            writer.process.writers.clear()
+        self._writers.clear()
 
     def _heard(self, process: Process, origin: Origin, sets_up: bool = False) -> None:
         """Note that a process logs at INFO while it sets itself up, so the version before was its own.
@@ -210,7 +238,7 @@ class NcclLog:
         if scan.is_quotation(line):
             self.quotations += 1
             return
-        # Time stamps must not make the start of a line differ from that of the lines that _of_head reads.
+        # Time stamps must not make the start of a line differ from that of the lines that _writer reads.
         whole = scan.without_time(line) if any(level in line for level in _LEVELS) else line
         for origin, level, text in scan.split_line(whole):
             if not level and origin == NOBODY:
@@ -234,6 +262,7 @@ class NcclLog:
 
     def _said(self, process: Process, origin: Origin, reading: Reading, line: bytes) -> None:
         """Record one INFO statement of a process."""
+        record_pending(process)
         kind, values, once, cause = reading
         if is_odd(process, origin):
             # A quotation starts no process again and sets up no communicator. But ranks' lines may run into each other.
@@ -267,7 +296,7 @@ class NcclLog:
                     self._early = self._early or found[1]
             self.version = self.version or found[1]
         end = text[-says.LONGEST :]
-        if found := says.CHANNEL.search(end):
+        if "->" in end and (found := says.CHANNEL.search(end)):
             record_channel(self._unsigned(), NOBODY, read_via(found[1]))
         # A prompt may name Socket in a sentence; in files of its own, NCCL alone can have written the name.
         elif (found := (says.TCP_NAME if self.one_start else says.TCP_FRAGMENT).search(text)) and self.processes:
@@ -302,13 +331,14 @@ class NcclLog:
         # The writer of a torn line is stored under a key that differs from the key of the torn text.
         origin = origin._replace(pod=process.pod, host=process.host)
         self._by_key.pop((process.pod, process.host, process.pid or f"dev{origin.device}"), None)
-        self._heads.clear()
+        self._forget_writers()
         fresh = self._process(origin)
         fresh.marks[mark] = 1
         return fresh
 
     def finish(self) -> NcclLog:
         """Set earlier starts aside and fill in the values that require the whole log; return self."""
+        self._record_pending()
         self.silent_start = bool(self._silent) and any(
             process.first <= max(self._silent.get(pod, 0) for pod in (process.pod, "")) and process.has_finished
             for process in self.processes

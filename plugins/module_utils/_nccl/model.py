@@ -4,11 +4,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from .networks import is_tcp
+from .scan import Origin
 from .statements import NAMES, bounded
 
 # {network: {device: channels}}
@@ -40,6 +41,27 @@ class Hit:
     cause: str
     line: str
     count: int = 1
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Via:
+    """The path of a connection: a network with its device, a path inside the node, or an unreadable rest."""
+
+    network: str = ""
+    device: str = ""
+    gdr: bool = False
+    communicator: str = ""
+    intra: str = ""
+    torn: str = ""
+
+
+@dataclass(slots=True, eq=False)
+class Writer:
+    """A thread of a process that writes statements; ``channels`` counts its channel lines that are not recorded yet."""
+
+    process: Process
+    origin: Origin
+    channels: defaultdict[Via, int] = field(default_factory=lambda: defaultdict(int))
 
 
 # Compared by identity, because two ranks may have equal values.
@@ -140,6 +162,8 @@ class Process:
     doubt: str = ""
     # {MTU in the numbering of verbs: the first line that contains it}
     mtus: dict[int, str] = field(default_factory=dict)
+    # Its threads, which may have channel lines that are not recorded yet.
+    writers: list[Writer] = field(default_factory=list)
 
     def add_channel(
         self, network: str, device: str, count: int, tid: str = "", communicator: str = "", gdr: bool = False

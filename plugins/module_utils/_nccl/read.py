@@ -13,18 +13,8 @@ from typing import Any, NamedTuple
 
 from . import causes
 from . import statements as says
+from .model import Via
 from .networks import SOCKETS
-
-
-class Via(NamedTuple):
-    """The path of a connection: a network with its device, a path inside the node, or an unreadable rest."""
-
-    network: str = ""
-    device: str = ""
-    gdr: bool = False
-    communicator: str = ""
-    intra: str = ""
-    torn: str = ""
 
 
 class Reading(NamedTuple):
@@ -42,11 +32,25 @@ class Reading(NamedTuple):
 NOTHING = Reading()
 
 
+# A channel line of the usual form up to "via". No part may contain a line end: otherwise the statement "Channel 00/02 :
+# 0 1" and a prompt that says "] -> b] via NET/IB/0" would make one channel.
+_USUAL = re.compile(rb"Channel [ -Z]*+\[[^\]\n]*+\] -> [ -Z]*+\[[^\]\n]*+\] (?:\[\w++\] )?+via ")
+
+
+def find_path(raw: bytes) -> bytes:
+    """Return the text after ``via`` in a channel line that needs no closer look, or nothing."""
+    if found := _USUAL.match(raw):
+        return raw[found.end() :]
+    end = raw[raw.rfind(b" via ") + 5 :]
+    usual = raw.startswith(b"Channel ") and end[:4] in (b"NET/", b"P2P/") and (b"-> " in raw or b"u003e" in raw)
+    return end if usual else b""
+
+
 def read_via(text: str) -> Via:
-    """Read the text after ``via``."""
-    if found := says.NET.match(text):
-        # If two lines ran into each other, the worse of them counts.
-        found = says.TCP_NAME.search(text, found.end()) or found
+    """Read the text after ``via``. If two lines ran into each other, the worse of them counts."""
+    if " via " in text and says.TORN.search(text):
+        return Via(torn=text[text.rindex("via ") :])
+    if found := says.TCP_NAME.search(text) or says.NET.match(text):
         rccl = says.RCCL_COMM.search(text) if " comm " in text else None
         return Via(found[1], found[2], "/GDRDMA" in text, rccl[1] if rccl else "")
     if found := says.INTRA.match(text):
@@ -57,7 +61,7 @@ def read_via(text: str) -> Via:
 def read_statement(text: str) -> Reading:
     """Read the text after ``NCCL INFO``."""
     text = text[: says.LONGEST]
-    once = next((words for words in says.ONCE if text.startswith(words)), "")
+    once = next(filter(text.startswith, says.ONCE), "")
     for hint, pattern, kind, values in _FORMS:
         if hint in text and (found := pattern.search(text)):
             return Reading(kind, values(found), once)

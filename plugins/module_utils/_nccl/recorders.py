@@ -10,9 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from .model import Communicator, Process
+from .model import Communicator, Process, Via
 from .networks import is_tcp
-from .read import Via
 from .scan import JOINED, Origin
 from .statements import (
     COMMUNICATORS,
@@ -139,6 +138,14 @@ def record_channel(process: Process, origin: Origin, via: Via, count: int = 1) -
         process.intra[bounded(via.intra, process.intra)] += count
     else:
         record_torn(process, origin, via.torn)
+
+
+def record_pending(process: Process) -> None:
+    """Record the channel lines of a process that were only counted."""
+    for writer in process.writers:
+        for via, count in writer.channels.items():
+            record_channel(process, writer.origin, via, count)
+        writer.channels.clear()
 
 
 def _collnet(process: Process, _origin: Origin, network: str) -> None:

@@ -58,17 +58,28 @@ BARE_VERSION = re.compile(
     r"(?:^\s*|(?=NCCL version \d+(?:\.\d+)+\+(?:cuda|hip)[\d.]+(?:\\[nr]|[\"'},\s])*(?:$|\")))NCCL version"
 )
 AFTER_2_22 = re.compile(r"2\.(?:2[3-9]|[3-9]\d)|[3-9]\.|\d\d")
-NAMED_VERSION = re.compile(r"\bnccl==(\d+\.\d+\.\d+)")
+NAMED_VERSION = re.compile(r"nccl==(?<!\wnccl==)(\d+\.\d+\.\d+)")
 # A process prints each of these once. A second one means that a process of the same name has started again.
 ONCE = ("NCCL version", "cudaDriverVersion")
 KNOWN_NAMES = frozenset({*SOCKETS, "IB", "gIB", "AWS Libfabric", "Libfabric", "UCX", "SPCX", "IB-CAST"})
 IBEXT = re.compile(r"IBext(?:_v\d+)?")
-# First letters of frequent statements that say nothing about the transport, so they are skipped.
-BORING = frozenset({b"Trees ", b"P2P Ch", b"thread", b"Could ", b"Check ", b"[Proxy", b"Init t", b"New pr", b"CC Off"})
-FAST = frozenset({b"NET/", b"P2P/"})
+# The start of frequent statements that say nothing about the transport, so they are skipped.
+BORING = (
+    b"CC Off",
+    b"Check ",
+    b"Could ",
+    b"Init t",
+    b"New pr",
+    b"P2P Ch",
+    b"[Proxy",
+    b"thread",
+    b"Trees ",
+)
 # Words that may show a cause in a line without NCCL's prefix.
 TROUBLE = ("NCCL error", "NCCL WARN", "NCCL.cpp:", "NET plugin", "Error: network")
 CACHE = 4096
+# Different texts of statements that are remembered; a job of 256 ranks has about 13,000.
+READINGS = 1 << 14
 NEIGHBOURS = 16
 # Limits the memory for a program that creates and destroys communicators for days.
 COMMUNICATORS = 256

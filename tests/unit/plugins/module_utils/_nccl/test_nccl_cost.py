@@ -71,8 +71,9 @@ def test_no_line_stops_the_reader(text: str) -> None:
         "s1:1:1 [0] NCCL INFO NET/IB : Using [0]m{0}:1/RoCE ; OOB eth0:10.0.0.1<0>\n",
         "s1:1:{0} [0] NCCL INFO comm 0x{0} rank 0 nranks 2 cudaDev 0 busId f commId 0x{0} - Init START\n",
         "s1:1:1 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[0] [send] via NET/{0}\n",
+        "s1:1:{0} [0] NCCL INFO Channel 00/0 : 0[0] -> 1[0] [send] via NET/IB/0\n",
     ],
-    ids=["processes", "networks", "selections", "devices", "threads", "torn lines"],
+    ids=["processes", "networks", "selections", "devices", "threads", "torn lines", "threads with channels"],
 )
 def test_memory_does_not_grow_with_the_log(line: str) -> None:
     lines = (line.format(number).encode() for number in range(25_000))
@@ -81,6 +82,24 @@ def test_memory_does_not_grow_with_the_log(line: str) -> None:
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 20 << 20
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "s1:1:1 [0] NCCL INFO {0}\n",
+        "s1:1:1 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[0] [send] via NET/IB/0/{0}\n",
+        "{0} s1:1:1 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[0] [send] via NET/IB/0\n",
+    ],
+    ids=["statements", "paths", "before the writer"],
+)
+def test_long_lines_are_not_kept(line: str) -> None:
+    lines = (line.format(f"{number} " + "x" * 100_000).encode() for number in range(300))
+    tracemalloc.start()
+    judge_log(NcclLog().read(lambda _size: next(lines, b"")), "log")
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 10 << 20
 
 
 def test_a_long_line_with_an_early_line_end_is_not_kept() -> None:

@@ -132,3 +132,11 @@ def test_a_warning_counts_with_the_time_that_nccl_writes_before_it(collector: st
     report = judge(f"{sound}{collector}{time_before}s1:1:1 [0] {failed}\n")
     assert "the transport failed later (completion_retry)" in report.failures
     assert judge(f"{sound}{collector}> {time_before}s1:1:1 [0] {failed}\n").verdict.verdict == "unknown"
+
+
+@pytest.mark.parametrize("first", [channel(), P2P])
+@pytest.mark.parametrize("rest", ["NET/Socke", "NET/", "N", "NET/Socket/0"])
+def test_the_end_of_a_line_that_another_one_ran_into_takes_the_pass_away(first: str, rest: str) -> None:
+    joined = f"{first}0[0] -> 1[0] [send] via "
+    assert not judge(said(IB, *DONE, channel(), joined + rest)).satisfied
+    assert judge(said(IB, *DONE, channel(), f"{joined}NET/IB/1")).satisfied

@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Test that channel lines of large logs are counted exactly, whatever precedes them and however they vary."""
+"""Test that channel lines of large logs are counted exactly, regardless of what precedes them and how they vary."""
 
 from __future__ import annotations
 
@@ -53,3 +53,10 @@ def test_other_lines_between_channel_lines_change_no_count() -> None:
 
 def test_the_order_of_a_ring_alone_names_no_process() -> None:
     assert channels(["s1:1:1 [0] NCCL INFO Channel 00/02 :    0   1"] * 100) == {}
+
+
+def test_channel_lines_of_the_threads_of_one_process_are_added_up() -> None:
+    lines = [
+        f"s1:1:{2 + n % 700} [0] NCCL INFO Channel 00/0 : 0[0] -> 1[0] [send] via NET/IB/{n % 2}" for n in range(7000)
+    ]
+    assert channels(lines) == {"1": {"IB": {"0": 3500, "1": 3500}}}
