@@ -17,7 +17,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._common.findings impo
 class Rule:
     """What a finding says: the key, why it is a problem and what to do, with the values of a case in braces.
 
-    ``provider`` is the only provider of Kubernetes that the rule is about, empty for any.
+    ``provider`` is the only provider of Kubernetes that the rule is about, empty for any; ``source`` says who saw it.
     """
 
     reason: str
@@ -25,6 +25,7 @@ class Rule:
     key: str = ""
     severity: Severity = "error"
     provider: str = ""
+    source: str = ""
 
 
 @cache
@@ -55,4 +56,5 @@ class Rules:
         words = {"value": value, "severity": rule.severity, **words}
         key = words.setdefault("key", rule.key.format(**words))
         reason, remedy = rule.reason.format(**words), rule.remedy.format(**words)
-        return Finding(words["severity"], name.partition("/")[0], key, value, reason, remedy, where, self.source)
+        source = rule.source or self.source
+        return Finding(words["severity"], name.partition("/")[0], key, value, reason, remedy, where, source)

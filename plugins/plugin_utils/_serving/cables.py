@@ -14,10 +14,11 @@ from dataclasses import dataclass
 from itertools import combinations, pairwise
 from typing import Any
 
-from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding, Severity
+from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding
 from ansible_collections.gb10.cluster.plugins.module_utils._common.versions import Version
 
 from .._fabric.links import plan_rails, ring_order, shared_rails, unlinked
+from .._rules import Rules
 from .model import Cable, NetworkAttachment, Profile, Settings
 
 # The first tag that reads NCCL_IB_SUBNET_AWARE_ROUTING.
@@ -25,6 +26,7 @@ NCCL_MINIMUM = "2.30.7"
 # The interface that every CRI runtime gives a pod for the cluster's network.
 POD_INTERFACE = "eth0"
 _WHERE = "the cables between the group's nodes"
+_finding = Rules("_serving").finding
 
 
 @dataclass(frozen=True)
@@ -111,48 +113,21 @@ def check_cables(fabric: Mapping[str, Any], profile: Profile, settings: Settings
         yield from missing or _devices(fabric, cabling, settings)
         yield from _release(profile)
         yield from _owned(cabling, profile, settings)
-    yield _finding(
-        "serving.rendezvous.pod_network",
-        "rendezvous",
-        POD_INTERFACE,
-        "no rail reaches every rank, so the ranks meet, and Gloo and NCCL's bootstrap run, over the pod network",
-        "Nothing to do: the pod network uses the management interface, and NCCL's data uses the cables",
-        "info",
-    )
-
-
-def _finding(
-    rule: str, key: str, value: Any, reason: str, remedy: str, severity: Severity = "error", where: str = _WHERE
-) -> Finding:
-    return Finding(severity, rule, key, value, reason, remedy, where)
+    yield _finding("serving.rendezvous.pod_network", POD_INTERFACE, _WHERE)
 
 
 def _paths(cabling: Cabling, profile: Profile, nodes: Sequence[str]) -> Iterator[Finding]:
     gaps = [pair for pair in cabling.pairs(nodes) if not shared_rails(cabling.rails, *pair)]
-    socket = "or set serving_plan_transport to socket"
     if not cabling.every_pair and profile.tp > 1 and profile.pp > 1:
         first = unlinked(cabling.rails, nodes)[0]
-        yield _finding(
-            "serving.cable.groups",
-            "topology",
-            {"tp": profile.tp, "pp": profile.pp},
-            f"with tp and pp above 1 NCCL also joins ranks that are not neighbours, and {' and '.join(first)} share no"
-            " cable; RoCE does not cross a third host",
-            f"Use tp {profile.tp * profile.pp} and pp 1, or tp 1 and pp {profile.tp * profile.pp}, {socket}",
-        )
+        asked, world = {"tp": profile.tp, "pp": profile.pp}, profile.tp * profile.pp
+        yield _finding("serving.cable.groups", asked, _WHERE, pair=" and ".join(first), world=world)
     elif gaps:
         order = ring_order(cabling.rails, nodes)
         fix = (
             f"Set serving_plan_nodes to [{', '.join(order)}]" if order else "Close the ring with a cable, use a switch"
         )
-        yield _finding(
-            "serving.cable.path",
-            "serving_plan_nodes",
-            list(nodes),
-            f"NCCL joins the ranks in a ring in this order, but {' and '.join(gaps[0])} share no cable; RoCE does not"
-            " cross a third host",
-            f"{fix}, {socket}",
-        )
+        yield _finding("serving.cable.path", list(nodes), _WHERE, pair=" and ".join(gaps[0]), fix=fix)
 
 
 def _devices(fabric: Mapping[str, Any], cabling: Cabling, settings: Settings) -> Iterator[Finding]:
@@ -164,26 +139,13 @@ def _devices(fabric: Mapping[str, Any], cabling: Cabling, settings: Settings) ->
     """
     counts = {node: len(rails) for node, rails in cabling.rails.items()}
     if len(set(counts.values())) > 1:
-        yield _finding(
-            "serving.cable.devices",
-            "gb10_fabric_rails",
-            counts,
-            "the nodes use different numbers of RDMA devices, and NCCL 2.30.3 and later refuses to start such ranks",
-            "Cable both halves of every cage, or serve on nodes with the same number of cables",
-        )
+        yield _finding("serving.cable.devices", counts, _WHERE)
         return
     ordered = {node: _by_device(fabric, node, cabling.rails[node], settings.vf_index) for node in cabling.rails}
     for one, two in cabling.pairs(settings.nodes):
         shared = shared_rails(cabling.rails, one, two)
         if any(not {first, second} & set(shared) for first, second in zip(ordered[one], ordered[two], strict=True)):
-            yield _finding(
-                "serving.cable.cage",
-                f"{one} and {two}",
-                ", ".join(shared),
-                "the cable joins the same cage of both nodes; NCCL pairs devices with the same number, and those of"
-                " their other cages then have no common subnet",
-                f"Move the cable of one of them to the other cage, so that cage 0 of {one} meets cage 1 of {two}",
-            )
+            yield _finding("serving.cable.cage", ", ".join(shared), _WHERE, one=one, two=two)
 
 
 def _order(fabric: Mapping[str, Any], cabling: Cabling, settings: Settings) -> Iterator[Finding]:
@@ -193,14 +155,8 @@ def _order(fabric: Mapping[str, Any], cabling: Cabling, settings: Settings) -> I
     first = next(iter(orders), "")
     for node, order in orders.items():
         if order != orders[first]:
-            yield _finding(
-                "serving.cable.order",
-                f"{first} and {node}",
-                ", ".join(order),
-                f"NCCL joins devices with the same number, and by their names the rails of {first} are in the order"
-                f" {', '.join(orders[first])}, so it joins devices of different rails",
-                "Connect the same cages, and the same halves, of both nodes, or declare the rails of one cable only",
-            )
+            words = {"one": first, "two": node, "order": ", ".join(orders[first])}
+            yield _finding("serving.cable.order", ", ".join(order), _WHERE, **words)
 
 
 def _by_device(fabric: Mapping[str, Any], node: str, rails: Sequence[str], vf_index: int) -> list[str]:
@@ -210,20 +166,12 @@ def _by_device(fabric: Mapping[str, Any], node: str, rails: Sequence[str], vf_in
 
 def _release(profile: Profile) -> Iterator[Finding]:
     if not Version.parse(profile.nccl).within(NCCL_MINIMUM, None):
-        yield _finding(
-            "serving.cable.nccl",
-            "sglang_version",
-            profile.sglang_version,
-            f"this release comes with NCCL {profile.nccl}, and only {NCCL_MINIMUM} and later choose the device by the"
-            " peer's subnet, which a ring needs",
-            f"Use SGLang 0.5.22 or later, or an image that the profile lists with carries: [nccl>={NCCL_MINIMUM}]",
-            where=f"profile {profile.name}/{profile.preset}",
-        )
+        where, words = f"profile {profile.name}/{profile.preset}", {"nccl": profile.nccl, "least": NCCL_MINIMUM}
+        yield _finding("serving.cable.nccl", profile.sglang_version, where, **words)
 
 
 def _owned(cabling: Cabling, profile: Profile, settings: Settings) -> Iterator[Finding]:
     owned = {**cable_env(cabling, 24), "NCCL_IB_MERGE_NICS": "0"}
     for env, where in ((profile.env, f"profile {profile.name}/{profile.preset}"), (settings.env, "serving_plan_env")):
         for key in sorted(owned.keys() & env.keys()):
-            reason = "a group on cables without a switch needs the value that the serving plan sets"
-            yield _finding("serving.env.cable", key, env[key], reason, "Remove it", where=where)
+            yield _finding("serving.env.cable", env[key], where, key=key)

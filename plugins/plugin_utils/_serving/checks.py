@@ -12,6 +12,7 @@ from typing import Any
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding
 from ansible_collections.gb10.cluster.plugins.module_utils._common.versions import Version
 
+from .._rules import Rules
 from .._sglang.owned import OWNED_FLAGS
 from .cables import Cabling, check_cables
 from .env import check_profile_env
@@ -21,6 +22,7 @@ from .model import Profile, Settings
 INSTANCE_LENGTH = 45
 # Older releases leak proxy operations on ARM.
 NCCL_ON_ARM = "2.29.3"
+_finding = Rules("_serving").finding
 _INSTANCE = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 
 SECRET_FLAGS = frozenset({"--api-key", "--admin-api-key", "--ssl-keyfile-password"})
@@ -41,7 +43,7 @@ def check(fabric: Mapping[str, Any], profile: Profile, settings: Settings) -> li
         *_topology(profile, settings),
         *_flags(profile),
         *_nccl(profile, settings),
-        *check_profile_env(profile.env, f"profile {profile.name}/{profile.preset}"),
+        *check_profile_env(profile.env, _place(profile)),
         *check_profile_env(settings.env, "serving_plan_env"),
         *_models(profile, settings),
         *_ports(settings),
@@ -54,31 +56,16 @@ def check(fabric: Mapping[str, Any], profile: Profile, settings: Settings) -> li
 def _nccl(profile: Profile, settings: Settings) -> Iterator[Finding]:
     arm = settings.platform == "gb10" and len(settings.nodes) > 1
     if arm and not Version.parse(profile.nccl).within(NCCL_ON_ARM, None):
-        yield Finding(
-            "warning",
-            "serving.nccl.arm",
-            "image",
-            profile.image,
-            f"it comes with NCCL {profile.nccl}; before {NCCL_ON_ARM} ranks on ARM can hang without a message",
-            f"Use an image with a newer NCCL, and list it in the profile with carries: [nccl>={NCCL_ON_ARM}]",
-            f"profile {profile.name}/{profile.preset}",
-            "sglang#33289, nccl#2353",
-        )
+        yield _finding("serving.nccl.arm", profile.image, _place(profile), nccl=profile.nccl, least=NCCL_ON_ARM)
 
 
-def _error(rule: str, key: str, value: Any, reason: str, remedy: str, *, where: str = "") -> Finding:
-    return Finding("error", rule, key, value, reason, remedy, where)
+def _place(profile: Profile) -> str:
+    return f"profile {profile.name}/{profile.preset}"
 
 
 def _instance(settings: Settings) -> Iterator[Finding]:
     if not _INSTANCE.fullmatch(settings.instance) or len(settings.instance) > INSTANCE_LENGTH:
-        yield _error(
-            "serving.instance.name",
-            "serving_plan_instance",
-            settings.instance,
-            "it is not a valid name, and Kubernetes builds object and DNS names from it",
-            f"Use lower-case letters, digits and dashes only, at most {INSTANCE_LENGTH} characters",
-        )
+        yield _finding("serving.instance.name", settings.instance, most=INSTANCE_LENGTH)
 
 
 def _modes(settings: Settings) -> Iterator[Finding]:
@@ -86,137 +73,56 @@ def _modes(settings: Settings) -> Iterator[Finding]:
     if settings.transport != "roce" or len(settings.nodes) < 2:
         return
     if mode in ("ipc_lock", "restricted") and not (settings.rdma_resources or settings.sriov_prefix):
-        yield _error(
-            "serving.rdma.resource",
-            "serving_plan_rdma_resources",
-            [],
-            f"in mode {mode} a pod gets /dev/infiniband only from a device plugin, by the name of its resource",
-            "Set the names of the plugin's resources, or use gb10_rdma_mode privileged",
-        )
+        yield _finding("serving.rdma.resource", [], mode=mode)
     if mode == "none":
-        yield Finding(
-            "warning",
-            "serving.rdma.none",
-            "gb10_rdma_mode",
-            mode,
-            "the pods get no RDMA device, so NCCL falls back to Socket without an error and the verification fails",
-            "Use gb10_rdma_mode privileged, ipc_lock or restricted, or serving_plan_transport socket",
-        )
+        yield _finding("serving.rdma.none", mode)
 
 
 def _workload(settings: Settings) -> Iterator[Finding]:
     if settings.workload == "leaderworkerset" and len(settings.nodes) != 2:
-        yield _error(
-            "serving.workload.ranks",
-            "serving_plan_workload",
-            settings.workload,
-            f"a LeaderWorkerSet has one template for all workers, while each of {len(settings.nodes)} ranks has a node "
-            "and addresses of its own",
-            "Use it for groups of two nodes, and statefulset for all others",
-        )
+        yield _finding("serving.workload.ranks", settings.workload, count=len(settings.nodes))
 
 
 def _topology(profile: Profile, settings: Settings) -> Iterator[Finding]:
-    nodes, where = len(settings.nodes), f"profile {profile.name}/{profile.preset}"
+    nodes, where = len(settings.nodes), _place(profile)
     if nodes != profile.nodes:
-        yield _error(
-            "serving.nodes.count",
-            "serving_plan_nodes",
-            list(settings.nodes),
-            f"{nodes} node(s) are given, but the profile is for {profile.nodes}",
-            f"Give {profile.nodes} node(s) in rank order, or use another preset",
-            where=where,
-        )
+        yield _finding("serving.nodes.count", list(settings.nodes), where, count=nodes, wanted=profile.nodes)
     twice = sorted({node for node in settings.nodes if settings.nodes.count(node) > 1})
     if twice:
-        yield _error(
-            "serving.nodes.duplicate",
-            "serving_plan_nodes",
-            twice,
-            "each rank uses the addresses of its node, so a node can run only one rank of a group",
-            "Name each node once",
-        )
+        yield _finding("serving.nodes.duplicate", twice)
     world, gpus = profile.tp * profile.pp, profile.nodes * settings.gpus_per_node
     if world != gpus:
-        yield _error(
-            "serving.topology.world",
-            "topology",
-            {"tp": profile.tp, "pp": profile.pp, "nodes": profile.nodes},
-            f"tp x pp = {world} ranks, but {profile.nodes} node(s) with {settings.gpus_per_node} GPU(s) have {gpus}",
-            "Choose tp and pp so that tp x pp is the number of GPUs",
-            where=where,
-        )
+        asked = {"tp": profile.tp, "pp": profile.pp, "nodes": profile.nodes}
+        words = {"world": world, "nodes": profile.nodes, "each": settings.gpus_per_node, "gpus": gpus}
+        yield _finding("serving.topology.world", asked, where, **words)
     if profile.ep < 1 or profile.tp % profile.ep:
-        yield _error(
-            "serving.topology.ep",
-            "topology.ep",
-            profile.ep,
-            f"SGLang spreads the experts over a tensor-parallel group of {profile.tp}, which ep has to divide",
-            "Use a divisor of tp",
-            where=where,
-        )
+        yield _finding("serving.topology.ep", profile.ep, where, tp=profile.tp)
 
 
 def _flags(profile: Profile) -> Iterator[Finding]:
-    where = f"profile {profile.name}/{profile.preset}"
     given = {word.partition("=")[0] for word in profile.argv if word.startswith("--")}
     for flag in sorted(given & OWNED_FLAGS):
-        yield _error(
-            "serving.args.owned",
-            flag,
-            None,
-            "the serving plan writes this flag from topology, addresses and model",
-            "Remove it from server_args",
-            where=where,
-        )
+        yield _finding("serving.args.owned", None, _place(profile), key=flag)
     for flag in sorted(given & SECRET_FLAGS):
-        yield _error(
-            "serving.args.secret",
-            flag,
-            None,
-            "everybody on the node can read the arguments of a process, and SGLang writes them to its log",
-            "Remove it from server_args and set gateway_api_key or gateway_tls_secret of role gateway",
-            where=where,
-        )
+        yield _finding("serving.args.secret", None, _place(profile), key=flag)
 
 
 def _models(profile: Profile, settings: Settings) -> Iterator[Finding]:
-    where = f"profile {profile.name}/{profile.preset}"
+    where = _place(profile)
     directory = PurePosixPath(settings.models_dir) if settings.models_dir else None
     for path in profile.paths:
         if directory is None or directory not in PurePosixPath(path).parents:
-            yield _error(
-                "serving.model.path",
-                "model.path",
-                path,
-                f"pods see only the directory serving_plan_models_dir of the node ({settings.models_dir or 'none'})",
-                "Put the model below that directory on every node, or set serving_plan_models_dir to its parent",
-                where=where,
-            )
+            yield _finding("serving.model.path", path, where, directory=settings.models_dir or "none")
     if not settings.models_dir and len(settings.nodes) > 1:
-        yield Finding(
-            "warning",
-            "serving.model.unstaged",
-            "serving_plan_models_dir",
-            "",
-            "every rank downloads the model itself, so a slow or full node is noticed only when the other ranks wait",
-            "Set gb10_models_dir, a directory of every node; all nodes then have the model before any rank starts",
-            where,
-        )
+        yield _finding("serving.model.unstaged", "", where)
 
 
 def _ports(settings: Settings) -> Iterator[Finding]:
     for key, port in (("serving_plan_port", settings.port), ("serving_plan_rendezvous_port", settings.rendezvous_port)):
         if not 1024 <= port <= 65535:
-            yield _error("serving.port.range", key, port, "a server cannot listen on this port", "Use 1024 to 65535")
+            yield _finding("serving.port.range", port, key=key)
     if settings.port == settings.rendezvous_port:
-        yield _error(
-            "serving.port.clash",
-            "serving_plan_rendezvous_port",
-            settings.rendezvous_port,
-            "the head already listens for requests there (serving_plan_port)",
-            "Use a different port for the rendezvous of the ranks",
-        )
+        yield _finding("serving.port.clash", settings.rendezvous_port)
 
 
 def _fabric(fabric: Mapping[str, Any], settings: Settings) -> Iterator[Finding]:
@@ -227,42 +133,22 @@ def _fabric(fabric: Mapping[str, Any], settings: Settings) -> Iterator[Finding]:
             yield Finding(**finding)
     for node in sorted(set(settings.nodes)):
         if node not in hosts:
-            yield _error(
-                "serving.nodes.unknown",
-                "serving_plan_nodes",
-                node,
-                "the fabric plan does not contain this host",
-                f"Use hosts of the group gb10_nodes: {', '.join(sorted(hosts)) or 'none is planned'}",
-            )
+            yield _finding("serving.nodes.unknown", node, known=", ".join(sorted(hosts)) or "none is planned")
             continue
         vfs = {vf["rail"]: vf for vf in select_vfs(hosts[node], settings.vf_index)}
         for rail in cabling.rails[node]:
             if rail not in vfs:
                 yield _missing_vf(hosts[node], rail, settings.vf_index, node)
                 continue
-            for key in ("nad", "address", "rdma_device"):
-                if not vfs[rail].get(key):
-                    yield _error(
-                        f"serving.vf.{key}",
-                        f"{rail} VF {settings.vf_index}",
-                        vfs[rail].get(key),
-                        f"the fabric plan gives this VF no {key}",
-                        "Run playbooks/fabric.yml and correct its findings",
-                        where=node,
-                    )
+            for part in ("nad", "address", "rdma_device"):
+                if not vfs[rail].get(part):
+                    words = {"rail": rail, "index": settings.vf_index, "part": part}
+                    yield _finding(f"serving.vf.{part}", vfs[rail].get(part), node, **words)
 
 
 def _missing_vf(host: Mapping[str, Any], rail: str, vf_index: int, node: str) -> Finding:
     have = sorted(vf["vf_index"] for vf in host.get("vfs", []) if vf["rail"] == rail)
-    shown = ", ".join(map(str, have)) or "none"
-    return _error(
-        "serving.vf.index",
-        "serving_plan_vf_index",
-        vf_index,
-        f"{rail} has no VF of this index; planned are: {shown}",
-        "Use a planned index, or raise gb10_fabric_vf_count",
-        where=node,
-    )
+    return _finding("serving.vf.index", vf_index, node, rail=rail, planned=", ".join(map(str, have)) or "none")
 
 
 def _taken(settings: Settings) -> Iterator[Finding]:
@@ -270,12 +156,4 @@ def _taken(settings: Settings) -> Iterator[Finding]:
     for other in settings.taken:
         same_vf = other["node"] in settings.nodes and int(other["vf_index"]) == settings.vf_index
         if same_vf and other["instance"] != settings.instance:
-            yield _error(
-                "serving.vf.taken",
-                "serving_plan_vf_index",
-                settings.vf_index,
-                f"instance {other['instance']} holds the VFs of this index, and a pod waits forever for them",
-                "Use another serving_plan_vf_index or other nodes, or stop that instance: playbooks/serve_stop.yml"
-                f" -e instance={other['instance']}",
-                where=str(other["node"]),
-            )
+            yield _finding("serving.vf.taken", settings.vf_index, str(other["node"]), other=other["instance"])

@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding
 from ansible_collections.gb10.cluster.plugins.module_utils._common.terms import Transport
 
+from .._rules import Rules
+
 # The plan sets these from the addresses and devices of the fabric plan; another value would be wrong.
 OWNED = frozenset(
     {"GLOO_SOCKET_IFNAME", "NCCL_IB_DISABLE", "NCCL_IB_HCA", "NCCL_NET", "NCCL_SOCKET_IFNAME", "SGLANG_HOST_IP"}
@@ -17,6 +19,7 @@ OWNED = frozenset(
 _EVIDENCE = "NCCL_DEBUG_FILE"
 # The transport verdict is read from NCCL's log, so a profile may raise NCCL's log level but not lower it.
 _LOUD = {"NCCL_DEBUG": frozenset({"INFO", "TRACE"})}
+_finding = Rules("_serving").finding
 
 
 def fabric_env(
@@ -60,53 +63,12 @@ def platform_env(platform: str) -> dict[str, str]:
 
 def check_profile_env(env: Mapping[str, str], where: str) -> list[Finding]:
     """Return the findings about variables that a profile or the user sets; ``where`` names their origin."""
-    found = [
-        Finding(
-            "error",
-            "serving.env.owned",
-            key,
-            env[key],
-            "the serving plan sets this variable from the addresses and devices of the fabric plan",
-            "Remove it from the profile's env; choose the transport with serving_plan_transport",
-            where,
-        )
-        for key in sorted(OWNED & env.keys())
-    ]
-    if "NCCL_IB_GID_INDEX" in env:
-        found.append(
-            Finding(
-                "error",
-                "serving.env.gid_index",
-                "NCCL_IB_GID_INDEX",
-                env["NCCL_IB_GID_INDEX"],
-                "the index of a RoCE v2 GID changes when the link goes down and up, and NCCL ignores an empty value",
-                "Remove it: NCCL 2.21 and later find the RoCE v2 GID of each device themselves",
-                where,
-            )
-        )
-    if _EVIDENCE in env:
-        found.append(
-            Finding(
-                "error",
-                "serving.env.evidence",
-                _EVIDENCE,
-                env[_EVIDENCE],
-                "each start of a rank gets its own directory for NCCL's files, from which the transport is proved",
-                "Remove it; kubectl logs POD -c transport shows what NCCL wrote",
-                where,
-            )
-        )
-    found += [
-        Finding(
-            "warning",
-            "serving.env.silent",
-            key,
-            env[key],
-            "NCCL then does not log its transport, and the verification fails without that evidence",
-            f"Use one of {', '.join(sorted(loud))}, or remove it",
-            where,
-        )
+    found = [_finding("serving.env.owned", env[key], where, key=key) for key in sorted(OWNED & env.keys())]
+    for key, rule in (("NCCL_IB_GID_INDEX", "serving.env.gid_index"), (_EVIDENCE, "serving.env.evidence")):
+        if key in env:
+            found.append(_finding(rule, env[key], where, key=key))
+    return found + [
+        _finding("serving.env.silent", env[key], where, key=key, loud=", ".join(sorted(loud)))
         for key, loud in _LOUD.items()
         if key in env and env[key] not in loud
     ]
-    return found

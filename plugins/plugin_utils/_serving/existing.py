@@ -11,8 +11,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding, Severity
+from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding
 from ansible_collections.gb10.cluster.plugins.module_utils._common.terms import RdmaMode
+
+from .._rules import Rules
 
 MULTUS, PROMETHEUS, GPU_OPERATOR = "k8s.cni.cncf.io", "monitoring.coreos.com", "nvidia.com"
 NETWORK_OPERATORS = ("mellanox.com", "sriovnetwork.openshift.io")
@@ -23,6 +25,7 @@ LEVELS: dict[RdmaMode, str] = {
     "restricted": "restricted",
     "none": "baseline",
 }
+_finding = Rules("_serving").finding
 _STRICTNESS = ("privileged", "baseline", "restricted")
 _GPU_PLUGINS = ("k8s-device-plugin", "nvidia-device-plugin")
 _POLICIES = ("calico", "cilium", "antrea", "kube-router", "weave", "ovn")
@@ -64,12 +67,6 @@ def judge(found: Mapping[str, Any], wanted: Wanted) -> Report:
     return Report(list(_used(found)), unknown, findings)
 
 
-def _finding(
-    rule: str, key: str, value: Any, reason: str, remedy: str, where: str = "", of: Severity = "error"
-) -> Finding:
-    return Finding(of, f"existing.{rule}", key, value, reason, remedy, where)
-
-
 def _nodes(found: Mapping[str, Any], wanted: Wanted) -> Iterator[Finding]:
     if "nodes" in found["unread"]:
         return
@@ -77,63 +74,33 @@ def _nodes(found: Mapping[str, Any], wanted: Wanted) -> Iterator[Finding]:
     for host in wanted.nodes:
         room = rooms.get(host)
         if room is None:
-            reason = "the cluster has no node with this label kubernetes.io/hostname, so no rank could start there"
-            remedy = f"Ask its owner to join the host, or rename it in the inventory; the cluster has {_list(rooms)}"
-            yield _finding("node.absent", host, None, reason, remedy)
+            yield _finding("existing.node.absent", None, key=host, present=_list(rooms))
             continue
         if room["trouble"]:
-            reason = f"the node is not ready: {room['trouble']}"
-            yield _finding(
-                "node.not-ready",
-                host,
-                None,
-                reason,
-                f"Ask the owner of the cluster to repair it: kubectl describe node {room['node']}",
-            )
+            yield _finding("existing.node.not-ready", None, key=host, trouble=room["trouble"], node=room["node"])
         for resource, count in wanted.resources.get(host, {}).items():
             if room["offers"].get(resource, 0) < count:
-                yield _resource(resource, host, room["offers"], count)
-
-
-def _resource(resource: str, host: str, offers: Mapping[str, int], count: int) -> Finding:
-    if resource.startswith("nvidia.com/"):
-        remedy = "Ask the owner of the cluster for NVIDIA's GPU operator or its device plugin (0.17.4 or later on GB10)"
-    else:
-        remedy = (
-            "Ask the owner of the cluster for a device plugin that offers it, or name the resource that the node offers"
-        )
-    reason = f"the node offers {offers.get(resource, 0)} and a rank needs {count}; it offers {_list(offers)}"
-    return _finding("resource.missing", resource, None, reason, remedy, host)
+                gpu = resource.startswith("nvidia.com/")
+                rule = "existing.resource.missing/gpu" if gpu else "existing.resource.missing/other"
+                offered = room["offers"].get(resource, 0)
+                words = {"offered": offered, "count": count, "present": _list(room["offers"])}
+                yield _finding(rule, None, host, key=resource, **words)
 
 
 def _runtime(found: Mapping[str, Any], wanted: Wanted) -> Iterator[Finding]:
     names = found["runtime_classes"]
     if wanted.runtime_class and "runtime_classes" not in found["unread"] and wanted.runtime_class not in names:
-        reason = f"the cluster has no RuntimeClass of this name, so its API refuses the pods; it has {_list(names)}"
-        remedy = (
-            "Set sglang_runtime_class to the name of NVIDIA's class, or to '' where NVIDIA's runtime is the default one"
-        )
-        yield _finding("runtime.missing", "sglang_runtime_class", wanted.runtime_class, reason, remedy)
+        yield _finding("existing.runtime.missing", wanted.runtime_class, present=_list(names))
 
 
 def _multus(found: Mapping[str, Any], wanted: Wanted) -> Iterator[Finding]:
     if MULTUS not in found["groups"]:
-        reason = "the cluster does not know network attachments, so pods can't get VFs"
-        remedy = "Ask the owner of the cluster for Multus (thin or thick, 4.0 or later), or set gb10_rdma_mode to none"
-        yield _finding("multus.missing", MULTUS, None, reason, remedy)
+        yield _finding("existing.multus.missing", None)
     elif "daemon_sets" not in found["unread"] and not _named(found, ("multus",)):
-        reason = "the cluster knows network attachments, but no DaemonSet of Multus creates them"
-        yield _finding(
-            "multus.stopped", MULTUS, None, reason, "Ask the owner of the cluster to run Multus", of="warning"
-        )
+        yield _finding("existing.multus.stopped", None)
     for host, plugins in wanted.cni.items():
         if plugins:
-            reason = f"the host lacks the CNI plugins {', '.join(plugins)}, which put a VF into a pod"
-            remedy = (
-                "Ask the owner of the cluster to install them (project containernetworking/plugins) where the container"
-                " runtime looks for them, and name that directory in existing_cluster_cni_dirs"
-            )
-            yield _finding("cni.missing", "existing_cluster_cni_dirs", None, reason, remedy, host)
+            yield _finding("existing.cni.missing", None, host, plugins=", ".join(plugins))
 
 
 def _namespace(found: Mapping[str, Any], wanted: Wanted) -> Iterator[Finding]:
@@ -142,26 +109,16 @@ def _namespace(found: Mapping[str, Any], wanted: Wanted) -> Iterator[Finding]:
     level, name = found["namespace"]["level"], wanted.namespace
     needed = LEVELS[wanted.rdma_mode]
     if not found["namespace"]["exists"]:
-        label = f"kubectl label namespace {name} pod-security.kubernetes.io/enforce={needed}"
-        reason = "the namespace does not exist, and creating one needs rights for the whole cluster"
-        yield _finding(
-            "namespace.missing", "gb10_namespace", name, reason, f"Ask for: kubectl create namespace {name} && {label}"
-        )
+        yield _finding("existing.namespace.missing", name, level=needed)
     elif level and _STRICTNESS.index(level) > _STRICTNESS.index(needed):
-        reason = (
-            f"it enforces the Pod Security level {level}, which refuses the pods of gb10_rdma_mode {wanted.rdma_mode}"
-        )
-        remedy = f"Set gb10_rdma_mode to restricted, or ask for the level {needed}"
-        yield _finding("namespace.level", "gb10_namespace", name, reason, remedy)
+        yield _finding("existing.namespace.level", name, level=level, mode=wanted.rdma_mode, needed=needed)
 
 
 def _policies(found: Mapping[str, Any]) -> Iterator[Finding]:
     # K3s enforces them itself.
     known = found["distribution"] == "K3s" or "daemon_sets" in found["unread"]
     if not known and not _named(found, _POLICIES):
-        reason = "no DaemonSet is known to enforce them, so sglang_allow_from may have no effect"
-        remedy = "Ask the owner of the cluster whether its network enforces NetworkPolicies"
-        yield _finding("policies.unknown", "NetworkPolicies", None, reason, remedy, of="info")
+        yield _finding("existing.policies.unknown", None)
 
 
 def _named(found: Mapping[str, Any], words: Sequence[str]) -> list[Mapping[str, Any]]:

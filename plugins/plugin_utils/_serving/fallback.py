@@ -13,12 +13,14 @@ from typing import Any
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding, has_errors
 from ansible_collections.gb10.cluster.plugins.module_utils._fallback.state import MAIN, Status
 
+from .._rules import Rules
 from .model import Plan, Profile, Service, Settings
 from .plan import plan_group
 
 OPTION = "serving_plan_fallback_preset"
 # Kubernetes needs about 50 s to notice that a node is gone, and a restart of a node takes a few minutes.
 SHORTEST = 10
+_finding = Rules("_serving").finding
 
 
 @dataclass(frozen=True)
@@ -128,52 +130,19 @@ def _placed(finding: Finding, lost: str) -> Finding:
 def _check(profile: Profile, main: Profile, settings: Settings, after: int, return_after: int) -> Iterator[Finding]:
     preset, where = profile.preset, f"profile {profile.name}/{profile.preset}"
     if profile.nodes >= len(settings.nodes):
-        yield _error(
-            "nodes",
-            OPTION,
-            preset,
-            f"it needs {profile.nodes} node(s), and {len(settings.nodes) - 1} remain when one of the group is gone",
-            "Name a preset that needs fewer nodes, or leave it empty",
-            where,
-        )
+        words: dict[str, object] = {"needed": profile.nodes, "left": len(settings.nodes) - 1}
+        yield _finding("serving.fallback.nodes", preset, where, **words)
     if (profile.image, profile.sglang_version) != (main.image, main.sglang_version):
-        yield _error(
-            "image",
-            OPTION,
-            preset,
-            f"it runs SGLang {profile.sglang_version} in {profile.image}, and the group runs {main.sglang_version} in "
-            f"{main.image}; the nodes have pulled and pinned only that image",
-            f"Serve both with one release, for example serving_plan_sglang_version: {profile.sglang_version}",
-            where,
-        )
+        words = {"own": profile.sglang_version, "image": profile.image}
+        words |= {"version": main.sglang_version, "other": main.image}
+        yield _finding("serving.fallback.image", preset, where, **words)
     for name in profile.models:
         if name in main.models and profile.revisions.get(name) != main.revisions.get(name):
-            yield _error(
-                "revision",
-                name,
-                profile.revisions.get(name),
-                f"the group needs revision {main.revisions.get(name)}, and a node keeps one revision of a model",
-                "Name the same revision in both presets",
-                where,
-            )
+            own, revision = profile.revisions.get(name), main.revisions.get(name)
+            yield _finding("serving.fallback.revision", own, where, key=name, revision=revision)
     if settings.workload != "statefulset":
-        yield _error(
-            "workload",
-            "serving_plan_workload",
-            settings.workload,
-            "the switch scales StatefulSets, and its Role permits nothing else",
-            f"Use statefulset, or leave {OPTION} empty",
-        )
+        yield _finding("serving.fallback.workload", settings.workload)
     for key, seconds in (("after", after), ("return_after", return_after)):
         if seconds < SHORTEST:
-            yield _error(
-                "seconds",
-                f"serving_plan_fallback_{key}",
-                seconds,
-                "a node that restarts would move the group",
-                f"Use {SHORTEST} or more; 600 outlasts the restart of a node",
-            )
-
-
-def _error(rule: str, key: str, value: Any, reason: str, remedy: str, where: str = "") -> Finding:
-    return Finding("error", f"serving.fallback.{rule}", key, value, reason, remedy, where)
+            option = f"serving_plan_fallback_{key}"
+            yield _finding("serving.fallback.seconds", seconds, key=option, shortest=SHORTEST)

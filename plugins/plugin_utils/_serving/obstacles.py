@@ -10,7 +10,10 @@ from typing import Any
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.node_room import Holder, Room
 
+from .._rules import Rules
 from .model import Plan, RankPlan
+
+_RULES = Rules("_serving")
 
 
 def obstacles(
@@ -30,50 +33,33 @@ def obstacles(
         if "nodes" in unread:
             continue
         room = by_host.get(entry.node)
-        found += [_absent(entry)] if room is None else [*_closed(entry, room), *_shortages(entry, room, plan)]
+        if room is None:
+            found.append(_error("serving.node.absent", entry.node, entry))
+        else:
+            found += [*_closed(entry, room), *_shortages(entry, room, plan)]
     return found
 
 
-def _error(rule: str, key: str, reason: str, remedy: str, entry: RankPlan) -> Finding:
-    return Finding("error", rule, key, None, reason, remedy, f"rank {entry.rank} on {entry.node}")
+def _error(rule: str, key: str, entry: RankPlan, **words: object) -> Finding:
+    return _RULES.finding(rule, None, f"rank {entry.rank} on {entry.node}", key=key, **words)
 
 
 def _missing_nads(entry: RankPlan, namespace: str, present: set[str]) -> list[Finding]:
-    remedy = "Run playbooks/kubernetes.yml again, which creates all networks, or use another serving_plan_vf_index"
     return [
-        _error(
-            "serving.nad.missing",
-            network.name,
-            f"namespace {namespace} has no NetworkAttachmentDefinition of this name, which the pod's"
-            f" {network.interface} needs",
-            remedy,
-            entry,
-        )
+        _error("serving.nad.missing", network.name, entry, namespace=namespace, interface=network.interface)
         for network in entry.networks
         if network.name not in present
     ]
 
 
-def _absent(entry: RankPlan) -> Finding:
-    reason = "the cluster has no node with this kubernetes.io/hostname"
-    remedy = "Run playbooks/kubernetes.yml, which joins the host to the cluster, or set other serving_plan_nodes"
-    return _error("serving.node.absent", entry.node, reason, remedy, entry)
-
-
 def _closed(entry: RankPlan, room: Room) -> list[Finding]:
     node, found = room.node, []
     if room.trouble:
-        reason = f"the node is not ready: {room.trouble}"
-        remedy = "Start its kubelet again (systemctl status k3s or k3s-agent there), or serve on other nodes"
-        found.append(_error("serving.node.not-ready", node, reason, remedy, entry))
+        found.append(_error("serving.node.not-ready", node, entry, trouble=room.trouble))
     if room.disk:
-        reason = f"the disk of the node is too full, so no pod may start there: {room.disk}"
-        remedy = "Free space on it (preflight shows how much is left). The kubelet admits pods again five minutes later"
-        found.append(_error("serving.node.disk", node, reason, remedy, entry))
+        found.append(_error("serving.node.disk", node, entry, disk=room.disk))
     if room.cordoned:
-        reason = "the node is cordoned, so no pod may start there"
-        remedy = f"Run kubectl uncordon {node} after its maintenance, or serve on other nodes"
-        found.append(_error("serving.node.cordoned", node, reason, remedy, entry))
+        found.append(_error("serving.node.cordoned", node, entry))
     return found
 
 
@@ -84,21 +70,17 @@ def _shortages(entry: RankPlan, room: Room, plan: Plan) -> list[Finding]:
         total = room.offers.get(resource, 0)
         others = [h for h in room.holders if resource in h.resources and (h.namespace, h.instance) != own]
         if needed > total:
-            reason = f"the node offers {total} and the rank needs {needed}"
-            remedy = "Run playbooks/kubernetes.yml, which installs the device plugins, and read the logs of their pods"
+            found.append(_error("serving.node.full/offers", resource, entry, total=total, needed=needed))
         elif needed > total - sum(h.resources[resource] for h in others):
             held = ", ".join(f"pod {h.namespace}/{h.pod} holds {h.resources[resource]}" for h in others)
-            reason = f"the node offers {total}, the rank needs {needed}, and {held}"
-            remedy = _remedy(others)
-        else:
-            continue
-        found.append(_error("serving.node.full", resource, reason, remedy, entry))
+            words = {"total": total, "needed": needed, "held": held, "fix": _fix(others)}
+            found.append(_error("serving.node.full/held", resource, entry, **words))
     return found
 
 
-def _remedy(others: Sequence[Holder]) -> str:
+def _fix(others: Sequence[Holder]) -> str:
     groups = sorted({holder.instance for holder in others} - {""})
     if not groups:
-        return "Delete that pod, or serve on other nodes (serving_plan_nodes)"
+        return "Delete that pod"
     stops = " and ".join(f"playbooks/serve_stop.yml -e instance={group}" for group in groups)
-    return f"Stop the other group first ({stops}), or serve on other nodes (serving_plan_nodes)"
+    return f"Stop the other group first ({stops})"
