@@ -1,7 +1,10 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Build images of the monitoring stack: Debian's Prometheus, Alertmanager and node-exporter, and kube-state-metrics."""
+"""Build images of the monitoring stack and of the Prometheus operator.
+
+Prometheus, Alertmanager and node-exporter are Debian's. kube-state-metrics and the operator are built from Go modules.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ import platform
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from gb10lab import deps
@@ -32,19 +36,23 @@ PACKAGES = {
 }
 # The package of each part of the stack.
 PARTS = {name.removeprefix("prometheus-"): name for name in (*PACKAGES, "kube-state-metrics")}
+OPERATOR = {
+    f"quay.io/prometheus-operator/{name}:v0.85.0": program
+    for name, program in (("prometheus-operator", "operator"), ("prometheus-config-reloader",) * 2)
+}
 IMAGES = {part: f"localhost/gb10/{part}:lab" for part in PARTS}
 
 
-def state_metrics() -> Path:
-    """Return kube-state-metrics, built from its Go module."""
+def built() -> Path:
+    """Return the directory of what is built from Go modules: bin/ and operator.yaml."""
     program = CHECKOUT / "lab" / "kubernetes" / "build"
-    subprocess.run([program, "--node-only", "--state-metrics"], check=True, timeout=900)
+    subprocess.run([program, "--node-only", "--monitoring"], check=True, timeout=900)
     loader = importlib.machinery.SourceFileLoader("lab_build", str(program))
     spec = importlib.util.spec_from_loader(loader.name, loader)
     assert spec
     build = importlib.util.module_from_spec(spec)
     loader.exec_module(build)
-    return Path(build.state_metrics_directory() / "bin" / "kube-state-metrics")
+    return Path(build.monitoring_directory())
 
 
 def debian_files() -> Path:
@@ -63,23 +71,29 @@ def debian_files() -> Path:
     return final
 
 
-def monitoring_images(scratch: Path) -> Path:
-    """Return the archive of the images; their base is the lab's Debian with Python."""
-    debian = debian_files()
-    files = {package: [(name, debian / name) for name in names] for package, names in PACKAGES.items()}
-    files["kube-state-metrics"] = [("usr/bin/kube-state-metrics", state_metrics())]
+def _image(scratch: Path, name: str, program: str, files: Sequence[tuple[str, Path]]) -> Image:
+    """Return an image of the lab's Debian with Python, with the files in it, that runs the program."""
     (base,) = CACHE.glob("python-*.tar")
-    images = [
-        Image(
-            IMAGES[part],
-            [base, layer(scratch / f"{part}.tar", files[package])],
-            [f"/usr/bin/{package}"],
-            env=["PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"],
-            user="65534:65534",
-            origin="a program of Debian or of its project's Go module, packed here",
-        )
-        for part, package in PARTS.items()
-    ]
+    return Image(
+        name,
+        [base, layer(scratch / f"{Path(program).name}.tar", files)],
+        [program],
+        env=["PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"],
+        user="65534:65534",
+        origin="a program of Debian or of its project's Go module, packed here",
+    )
+
+
+def monitoring_images(scratch: Path) -> Path:
+    """Return the archive of all images. Those of the operator have the names that its manifests give them."""
+    debian, programs = debian_files(), built() / "bin"
+    images = []
+    for part, package in PARTS.items():
+        files = [(name, debian / name) for name in PACKAGES.get(package, ())]
+        files = files or [(f"usr/bin/{package}", programs / package)]
+        images.append(_image(scratch, IMAGES[part], f"/usr/bin/{package}", files))
+    for name, program in OPERATOR.items():
+        images.append(_image(scratch, name, f"/bin/{program}", [(f"usr/bin/{program}", programs / program)]))
     made = scratch / "monitoring.tar"
     archive(made, images, {"x86_64": "amd64", "aarch64": "arm64"}[platform.machine()])
     return made

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Test that what dashboards and alerts ask for is what its source reports and what the role lets through.
 
-tests/monitoring asks a real Prometheus for the same metrics, and tests/lab/test_monitoring_stack.py those of a cluster.
+tests/monitoring asks a real Prometheus for the same metrics, and tests/lab/test_monitoring.py those of a cluster.
 """
 
 from __future__ import annotations
