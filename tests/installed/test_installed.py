@@ -88,6 +88,7 @@ def test_everything_has_documentation(collections: Path, home: Path) -> None:
     for kind, names in (
         ("module", [path.stem for path in (home / "plugins" / "modules").glob("*.py")]),
         ("filter", [path.stem for path in (home / "plugins" / "filter").glob("*.yml")]),
+        ("callback", [path.stem for path in (home / "plugins" / "callback").glob("*.py")]),
         ("role", [path.name for path in (home / "roles").iterdir()]),
     ):
         wanted = [f"gb10.cluster.{name}" for name in names]
@@ -127,6 +128,19 @@ def test_every_playbook_is_found_by_its_full_name(collections: Path, home: Path)
 def test_an_example_is_planned(collections: Path, home: Path) -> None:
     words = ["-i", home / "inventory" / "4x-gb10-switch", "-e", "gb10_kubeconfig=/nonexistent", "-e", "preset=latency"]
     run(BIN / "ansible-playbook", *words, "gb10.cluster.plan", cwd=collections, collections=collections)
+
+
+def test_the_callback_shows_the_stages_of_a_run(
+    collections: Path, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {"CALLBACKS_ENABLED": "gb10.cluster.progress", "FORCE_COLOR": "0"}.items():
+        monkeypatch.setenv(f"ANSIBLE_{name}", value)
+    monkeypatch.setenv("GB10_PROGRESS", "always")
+    monkeypatch.setenv("GB10_PROGRESS_FILE", str(tmp_path / "progress.json"))
+    words = ["-i", home / "inventory" / "4x-gb10-switch", "-e", "gb10_kubeconfig=/nonexistent", "gb10.cluster.plan"]
+    shown = [run(BIN / "ansible-playbook", *words, cwd=collections, collections=collections).stdout for _run in "12"]
+    assert [" left" in text for text in shown] == [False, True]
+    assert all("==> stage 1 of 1, plan, after 0:0" in text and "==> ended after" in text for text in shown)
 
 
 def test_scripts_run_beside_the_installed_collection(collections: Path, home: Path) -> None:

@@ -23,6 +23,7 @@ PLACES: list[tuple[str, Place, str]] = [
     (r"sglang_profiles\.py$", "elsewhere", "takes minutes: make catalogue-check"),
     (r"inventory_new", "elsewhere", "tests/lab/test_discover.py types it with the addresses of its labs"),
     (r"monitoring\.yml$", "elsewhere", "needs the Prometheus operator: tests/lab/test_monitoring.py"),
+    (r"^ANSIBLE_CALLBACKS_ENABLED", "elsewhere", "tests/installed runs playbook plan with the callback"),
     (r"latency\.yml", "elsewhere", "measures with PyTorch, which the lab's image lacks"),
     (r"scripts/|plan\.yml|profile_new|cluster\.rights", "unit", ""),
     (r"gb10\.cluster\.sweep ", "elsewhere", "takes hours: tests/lab/test_sweep.py runs two cells"),

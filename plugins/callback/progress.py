@@ -1,0 +1,132 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Print one line per stage: which of how many, the time so far, and how long the rest took in the previous run."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+name: progress
+type: aggregate
+short_description: Print the stage, the elapsed time and the expected rest of a run
+version_added: 0.1.0
+description:
+  - Prints a line when a playbook of a run begins, such as V(stage 3 of 7, fabric, after 0:21, about 1:10 left).
+  - The expected rest comes from the previous successful run of the same playbook with the same inventory, tags and
+    limit. The first run has none.
+  - At the end, prints the three stages that took longest.
+  - Prints and keeps nothing unless standard output is a terminal, so logs of CI stay as they are.
+author: The gb10.cluster authors (@gb10)
+requirements:
+  - Set it in ansible.cfg, C(callbacks_enabled = gb10.cluster.progress), or in E(ANSIBLE_CALLBACKS_ENABLED).
+options:
+  show:
+    description: When to print. V(auto) prints on a terminal only.
+    type: str
+    choices: [auto, always, never]
+    default: auto
+    env:
+      - name: GB10_PROGRESS
+    ini:
+      - section: callback_gb10_progress
+        key: show
+  file:
+    description: Where the durations of the last runs are kept.
+    type: path
+    default: ~/.cache/gb10-cluster/progress.json
+    env:
+      - name: GB10_PROGRESS_FILE
+    ini:
+      - section: callback_gb10_progress
+        key: file
+"""
+
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from ansible import context
+from ansible.plugins.callback import CallbackBase
+
+# The play that checks the inventory before every stage belongs to no stage.
+NO_STAGE = "check"
+# Stands beside the starts of the stages.
+END = "end of the run"
+
+
+def clock(seconds: float) -> str:
+    """Return minutes and seconds."""
+    return f"{int(seconds) // 60}:{int(seconds) % 60:02d}"
+
+
+class CallbackModule(CallbackBase):
+    """Follows the stages of one run."""
+
+    CALLBACK_VERSION = 2.0
+    CALLBACK_TYPE = "aggregate"
+    CALLBACK_NAME = "gb10.cluster.progress"
+    CALLBACK_NEEDS_ENABLED = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._begun = time.monotonic()
+        self._run = ""
+        self._stages: list[str] = []
+        self._started: dict[str, float] = {}
+
+    def v2_playbook_on_start(self, playbook: Any) -> None:
+        """Find the stages: the playbooks that have plays, in their order."""
+        names = dict.fromkeys(stage(play) for play in playbook.get_plays())
+        self._stages = [name for name in names if name != NO_STAGE]
+        options = ("inventory", "tags", "skip_tags", "subset")
+        self._run = json.dumps([playbook._file_name, *(context.CLIARGS.get(name) for name in options)])
+
+    def v2_playbook_on_play_start(self, play: Any) -> None:
+        """Print the stage if this is its first play."""
+        name = stage(play)
+        if name in self._started or name not in self._stages or not self._shown():
+            return
+        passed = self._started[name] = time.monotonic() - self._begun
+        before = self._earlier().get(self._run, {})
+        left = f", about {clock(before[END] - before[name])} left" if {name, END} <= before.keys() else ""
+        self._print(f"stage {self._stages.index(name) + 1} of {len(self._stages)}, {name}, after {clock(passed)}{left}")
+
+    def v2_playbook_on_stats(self, stats: Any) -> None:
+        """Print the longest stages, and keep the times of a run without failures."""
+        if not self._started or not self._shown():
+            return
+        end = time.monotonic() - self._begun
+        starts = [*self._started.values(), end]
+        took = {name: starts[number + 1] - start for number, (name, start) in enumerate(self._started.items())}
+        longest = [f"{name} {clock(took[name])}" for name in sorted(took, key=lambda name: -took[name])[:3]]
+        self._print(f"ended after {clock(end)}; longest: {', '.join(longest)}")
+        if not stats.failures and not stats.dark:
+            path = self._file()
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(json.dumps(self._earlier() | {self._run: {**self._started, END: end}}), encoding="utf-8")
+
+    def _file(self) -> Path:
+        return Path(self._option("file")).expanduser()
+
+    def _earlier(self) -> dict[str, dict[str, float]]:
+        try:
+            return dict(json.loads(self._file().read_text(encoding="utf-8")))
+        except (OSError, ValueError, TypeError):
+            return {}
+
+    def _shown(self) -> bool:
+        show = self._option("show")
+        return show == "always" or (show == "auto" and sys.stdout.isatty())
+
+    def _option(self, name: str) -> str:
+        return str(self.get_option(name))  # type: ignore[no-untyped-call]
+
+    def _print(self, text: str) -> None:
+        self._display.display(f"==> {text}", color="bright cyan")
+
+
+def stage(play: Any) -> str:
+    """Return the name of the playbook that has the play."""
+    return Path(play.get_path().rpartition(":")[0]).stem
