@@ -62,12 +62,23 @@ def load_rows(path: Path) -> list[dict[str, Any]]:
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
         rows = data["rows"] if isinstance(data, dict) else data
-        wrong = [row.get("id", "?") for row in rows if row["truth"] not in ("works", "fails") or not row["flags"]]
+        wrong = [str(row.get("id", "?")) for row in rows if not well_formed(row)]
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as problem:
         raise ValueError(f"{path}: not a list of launches with id, sglang, flags and truth: {problem!r}") from problem
     if wrong:
-        raise ValueError(f"{path}: truth must be works or fails, and flags must not be empty: {', '.join(wrong)}")
+        reason = "flags and carries are lists of texts, env is a mapping, sglang is a version, truth is works or fails"
+        raise ValueError(f"{path}: {reason}: {', '.join(wrong)}")
+    if not rows:
+        raise ValueError(f"{path}: holds no launch")
     return list(rows)
+
+
+def well_formed(row: Mapping[str, Any]) -> bool:
+    """Return whether a row has its values in the right form."""
+    lists = [row["flags"], row.get("carries") or []]
+    texts = all(isinstance(words, list) and all(isinstance(word, str) for word in words) for words in lists)
+    form = isinstance(row["sglang"], str) and isinstance(row.get("env") or {}, dict) and "id" in row
+    return bool(texts and form and row["flags"]) and row["truth"] in ("works", "fails")
 
 
 def judge_row(row: Mapping[str, Any], knowledge: Knowledge, models: Mapping[str, Model]) -> Outcome:

@@ -33,9 +33,8 @@ class ActionModule(ControllerAction):
         library = Library.load()
         try:
             facts = read_facts(Path(options["config"]), options["repo"]) if options["config"] else {}
-            profile, findings = to_profile(
-                _source(options, library), library.knowledge, options["name"], facts, options
-            )
+            source = _source(options, facts, library)
+            profile, findings = to_profile(source, library.knowledge, options["name"], facts, options)
             findings += [
                 Finding("error", "profile.schema", name, None, problem, "Correct it in the written profile")
                 for name, _colon, problem in (text.partition(": ") for text in schema_problems(profile))
@@ -54,11 +53,13 @@ class ActionModule(ControllerAction):
         }
 
 
-def _source(options: Mapping[str, Any], library: Library) -> Source:
+def _source(options: Mapping[str, Any], facts: Mapping[str, Any], library: Library) -> Source:
     if options["command"]:
         return read_command(options["command"])
     if options["recipe"]:
         return read_recipe(read_yaml(Path(options["recipe"])), library.knowledge)
     size = str(options["nodes"])
     flags = ["--model-path", options["repo"], "--tp-size", size, "--nnodes", size, "--mem-fraction-static", "0.8"]
+    if facts.get("quantization") == "modelopt_fp4":  # the default runner of experts on SM12x depends on this flag
+        flags += ["--quantization", "modelopt_fp4"]
     return Source(argv=flags, image=options["image"])

@@ -42,6 +42,20 @@ FABRIC = re.compile(
 )
 """Variables that follow from the cluster, so that the serving plan sets them."""
 
+TYPOGRAPHY = str.maketrans("\u201c\u201d\u201e\u2018\u2019", '"""\'\'')
+"""Quotes of web pages; their dashes are replaced by two hyphens."""
+
+RECIPE = {
+    "model": str,
+    "container": str,
+    "command": str,
+    "min_nodes": int,
+    "defaults": dict,
+    "env": dict,
+    "metadata": dict,
+}
+"""Keys of a recipe with the type that each must have."""
+
 RELEASE = re.compile(r"\d+\.\d+\.\d+([.-]?(post|rc|dev)\d*)?")
 END_OF_COMMAND = re.compile(r"[;&|<>]+")
 
@@ -66,6 +80,7 @@ def read_command(text: str) -> Source:
     """Read a pasted command line; raise ValueError if it doesn't start SGLang."""
     if MANIFEST.search(text):
         raise ValueError("this is a compose file or a manifest. Paste one line: docker run -e NAME=VALUE IMAGE COMMAND")
+    text = re.sub(r"(?<=\s)[\u2013\u2014](?=\w)", "--", text.translate(TYPOGRAPHY))
     try:
         words = _words(re.sub(r"\\[ \t]*\r?\n", " ", text))
     except ValueError as problem:
@@ -81,7 +96,12 @@ def read_command(text: str) -> Source:
     for place, word in enumerate(words):
         before = [part for part in words[:place] if part.startswith("sglang") or part == "--entrypoint=sglang"]
         if word == "sglang.launch_server" or (word == "serve" and before):
-            return _started_by(words[:place], _server(words[place + 1 :]))
+            rest = words[place + 1 :]
+            if (
+                word == "serve" and rest and not rest[0].startswith("-")
+            ):  # the model, as serve of 0.5.16 and later takes it
+                rest = ["--model-path", *rest]
+            return _started_by(words[:place], _server(rest))
     raise ValueError("the command does not start SGLang. Paste a line with sglang.launch_server or sglang serve")
 
 
@@ -175,6 +195,10 @@ def read_recipe(recipe: Any, knowledge: Knowledge) -> Source:
     """Read a sparkrun recipe; raise ValueError if it is not for SGLang."""
     if not isinstance(recipe, Mapping) or not recipe.get("model"):
         raise ValueError("the recipe names no model. Give a sparkrun recipe with model, runtime and container")
+    for key, kind in RECIPE.items():
+        if recipe.get(key) is not None and not isinstance(recipe[key], kind):
+            kinds = {str: "a text", int: "a number", dict: "a mapping"}
+            raise ValueError(f"the recipe's {key} is {recipe[key]!r}, which is not {kinds[kind]}. Correct it")
     if str(recipe.get("runtime") or "sglang") != "sglang":
         raise ValueError(f"the recipe's runtime is {recipe['runtime']}. This collection serves with SGLang only")
     defaults = dict(recipe.get("defaults") or {})
@@ -188,7 +212,7 @@ def read_recipe(recipe: Any, knowledge: Knowledge) -> Source:
     for place in re.findall(r"\{\w+\}", " ".join(found.argv)):
         found.note("error", "command", place, "has no value under defaults", "Write its value into the profile")
     for name, value in (recipe.get("env") or {}).items():
-        _variable(found, f"{name}={value}")
+        _variable(found, str(name) if value is None else f"{name}={value}")
     for key in sorted({"pre_exec", "post_exec", "post_commands", "mods", "builder", "executor_config"} & set(recipe)):
         found.note(
             "warning", key, recipe[key], "is a step of sparkrun, which profiles don't have", "Use an image with it"
@@ -209,9 +233,10 @@ def _flags(defaults: Mapping[str, Any], knowledge: Knowledge) -> list[str]:
     counterparts = counterparts_of(knowledge)
     words: list[str] = []
     for key, value in defaults.items():
-        flag = f"--{key.replace('_', '-')}"
+        flag = f"--{str(key).replace('_', '-')}"
         if value is not None and value is not False:
-            words += [counterparts.get(flag) or flag, *([] if value is True else [str(value)])]
+            values = value if isinstance(value, list) else [] if value is True else [value]
+            words += [counterparts.get(flag) or flag, *(str(each) for each in values)]
     return words
 
 
@@ -292,6 +317,9 @@ def _profile(
         "default_preset": "baseline",
         "presets": {"baseline": {"description": "The settings that were given"}},
     }
-    if sampling:
-        profile["sampling"] = json.loads(sampling) if isinstance(sampling, str) else sampling
+    sampling = json.loads(sampling) if isinstance(sampling, str) else sampling
+    if isinstance(sampling, Mapping):
+        profile["sampling"] = dict(sampling)
+    elif sampling is not None:
+        found.note("error", SAMPLING, sampling, "is not a JSON object", "Write the parameters under sampling")
     return profile

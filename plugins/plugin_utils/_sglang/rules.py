@@ -157,7 +157,8 @@ def _defaults(catalogue: Catalogue, history: History) -> dict[str, Any]:
     if catalogue.version not in history.defaults:
         values: dict[str, Any] = {}
         for other in (*history.catalogues, catalogue):
-            for flag in other.flags:
+            # Renamed flags come first, so that the default of the newest name counts.
+            for flag in sorted(other.flags, key=lambda flag: flag.name not in history.forward):
                 default = False if flag.is_switch and flag.default is None else flag.default
                 values.update(canonical(history, flag, default if other is catalogue else None))
         history.defaults[catalogue.version] = values
@@ -169,8 +170,9 @@ def _facts(context: dict[str, Any], facts: Facts, setting: Setting, book: RuleBo
     context.update({group: arch in members for group, members in book.groups.items()})
     moe = facts.moe if facts.moe is not None else (arch in book.groups["moe"] or "moe" in (arch or "").lower() or None)
     quantization = context["quantization"] or facts.quantization
-    if quantization == "modelopt":  # SGLang reads the method from the checkpoint
-        quantization = facts.quantization or quantization
+    modelopt = (facts.quantization or "").startswith("modelopt")
+    if quantization == "modelopt" or (modelopt and arch in book.groups["nemotron"]):
+        quantization = facts.quantization or quantization  # SGLang reads the method from the checkpoint
     override = _override(context["json_model_override_args"])
     capability, unified, memory = GPUS[setting.gpu]
     env = setting.env

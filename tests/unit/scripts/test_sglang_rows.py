@@ -69,7 +69,22 @@ def test_own_launches_are_scored(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert json.loads(capsys.readouterr().out)["works"] == {"warned": 1}
 
 
-@pytest.mark.parametrize("data", [[{"id": "a"}], {"no": "rows"}, [{**ROW, "truth": "?"}], [{**ROW, "sglang": "x"}]])
+@pytest.mark.parametrize(
+    "data",
+    [
+        [],
+        ["a"],
+        [{"id": "a"}],
+        {"no": "rows"},
+        [{**ROW, "truth": "?"}],
+        [{**ROW, "sglang": "x"}],
+        [{key: value for key, value in ROW.items() if key != "sglang"}],
+        [{**ROW, "flags": "--model-path m"}],
+        [{**ROW, "flags": ["--tp-size", 2]}],
+        [{**ROW, "carries": "sglang#1"}],
+        [{**ROW, "env": ["A=1"]}],
+    ],
+)
 def test_unusable_files_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str], data: Any) -> None:
     assert main([write(tmp_path / "rows.json", data)]) == 2
     assert capsys.readouterr().err

@@ -255,3 +255,55 @@ def test_facts_come_from_the_configuration(tmp_path: Path, config: dict[str, Any
     (tmp_path / "models").mkdir()
     (tmp_path / "models" / "mine.json").write_text(result["facts"])
     assert load_models(tmp_path / "models")["org/mine"].weights_gb == 61.4
+
+
+def test_the_model_that_serve_takes_without_a_flag_is_carried_over() -> None:
+    profile, _result = draft(command="sglang serve Qwen/Qwen3-8B --tp-size 2 --nnodes 2")
+    assert profile["model"]["repo"] == "Qwen/Qwen3-8B"
+    assert profile["topology"]["tp"] == 2
+
+
+def test_a_command_from_a_web_page_is_read_with_its_dashes_and_quotes() -> None:
+    profile, _result = draft(
+        command="sglang serve \u2013model-path \u201cQwen/Qwen3-8B\u201d \u2014mem-fraction-static 0.7"
+    )
+    assert profile["model"]["repo"] == "Qwen/Qwen3-8B"
+    assert profile["server_args"] == {"mem_fraction_static": 0.7}
+
+
+def test_sampling_that_is_no_mapping_is_named() -> None:
+    _profile, result = draft(command="sglang serve --model-path m --preferred-sampling-params '[1]'")
+    assert "is not a JSON object" in result["msg"]
+
+
+def test_the_size_of_a_group_has_a_limit() -> None:
+    wrong = {"command": "sglang serve --model-path m --tp-size 99999999999999999999"}
+    assert "greater than the maximum of 254" in ActionModule.act(None, EMPTY | wrong, {})["msg"]
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "kind"),
+    [
+        ("model", ["a"], "a text"),
+        ("defaults", ["a"], "a mapping"),
+        ("env", ["A=1"], "a mapping"),
+        ("metadata", "text", "a mapping"),
+        ("min_nodes", "two", "a number"),
+        ("container", {"a": 1}, "a text"),
+    ],
+)
+def test_a_key_of_a_recipe_with_a_wrong_type_is_named(tmp_path: Path, key: str, value: Any, kind: str) -> None:
+    path = tmp_path / "recipe.yaml"
+    path.write_text(yaml.safe_dump({**RECIPE, key: value}))
+    with pytest.raises(AnsibleActionFail, match=f"the recipe's {key} is .* not {kind}"):
+        draft(recipe=str(path))
+
+
+def test_lists_and_numbers_of_a_recipe_become_flags(tmp_path: Path) -> None:
+    path = tmp_path / "recipe.yaml"
+    defaults = {"lora_paths": ["a=b", "c=d"], 1: 2}
+    path.write_text(yaml.safe_dump({**RECIPE, "defaults": defaults, "env": {"A": None}}))
+    result = ActionModule.act(None, EMPTY | {"recipe": str(path)}, {})
+    assert yaml.safe_load(result["profile"])["server_args"]["lora_paths"] == ["a=b", "c=d"]
+    assert "--1" in result["msg"]
+    assert "A: gets its value from your shell" in result["msg"]

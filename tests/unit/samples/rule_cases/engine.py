@@ -68,6 +68,7 @@ CASES = [
     ("par.divides", "error", "0.5.16", f"{SIZES} --moe-dp-size 3", {}, "0.5.16",
      f"{SIZES} --moe-dp-size 2 --attn-cp-size 2", {}),
     ("par.divides", "error", "0.5.13", f"{SIZES} --moe-dp-size 2", {}, "0.5.13", f"{SIZES} --attn-cp-size 2", {}),
+    ("par.divides", "error", "0.5.20", f"{SIZES} --dwdp-size 2", {}, "0.5.20", f"{SIZES} --dwdp-size 4", {}),
     ("par.kv_heads", "error", "0.5.23", "--tp-size 3 --nnodes 3", {**GLM, "kv_heads": 8},
      "0.5.23", "--pp-size 3 --nnodes 3", {**GLM, "kv_heads": 8}),
     ("par.kv_heads", "error", "0.5.10", "--tp-size 3 --nnodes 3", {**QWEN, "kv_heads": 2},

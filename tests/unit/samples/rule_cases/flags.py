@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from .words import DSA, DSPARK, EAGLE, GLM, PREFILL_ONLY, QWEN, SIZES
+from .words import DSA, DSPARK, EAGLE, GLM, PREFILL_ONLY, QWEN, SIZES, TREE
 
 CASES = [
     ("argparse.abbrev", "warning", "0.5.13", "--tp 1", {}, "0.5.13", "--ep 1", {}),
@@ -68,6 +68,11 @@ CASES = [
      "--enable-prefill-cp --cp-strategy zigzag", {}),
     ("flag.needs", "error", "0.5.16", "--enable-hisparse", GLM, "0.5.16", "--enable-hisparse", DSA),
     ("flag.needs", "error", "0.5.23", f"--enable-unified-memory {EAGLE} 4", {"arch": "LlamaForCausalLM"},
+     "0.5.23", f"--enable-unified-memory {EAGLE} 4", QWEN),
+    ("flag.needs", "error", "0.5.16", "--enable-prefill-cp", {},
+     "0.5.16", "--enable-prefill-cp --cp-strategy zigzag", {}),
+    ("flag.needs", "error", "0.5.17", "--enable-cp-decode-attn-tp", QWEN, "0.5.17", "--enable-cp-decode-attn-tp", DSA),
+    ("flag.needs", "error", "0.5.23", f"--enable-unified-memory {TREE}", QWEN,
      "0.5.23", f"--enable-unified-memory {EAGLE} 4", QWEN),
     ("flag.needs", "error", "0.5.23", "--moe-runner-backend lora_triton", {},
      "0.5.23", "--moe-runner-backend lora_triton --enable-lora --max-lora-rank 8 --lora-target-modules all", {}),
