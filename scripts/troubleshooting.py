@@ -65,7 +65,7 @@ def _plain(text: str) -> str:
 
 def pages() -> dict[Path, dict[str, str]]:
     """Return the page's generated parts."""
-    checks = {name: rules(f"_{name}") for name in ("preflight", "fabric", "serving")}
+    checks = {name: rules(f"_{name}") for name in ("preflight", "fabric", "serving", "variables", "weights", "sweep")}
     return {PAGE: {"causes": causes(), **checks, "launches": launches()}}
 
 

@@ -12,12 +12,15 @@ from typing import Any
 
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding, has_errors
 
+from .._rules import Rules
 from .._sglang.profile import Library, ResolvedProfile
 from .._sglang.profile_checks import override_findings
 from .._sglang.profile_files import load_profile, override_problems
 from .engine import engine_of, serving_of
 from .file import check
 from .plan import Resolved, SweepPlan, plan
+
+_finding = Rules("_sweep").finding
 
 CELLS = ("profile", "base", "axes", "include")
 """Keys of a sweep on which its cells depend, besides exclude."""
@@ -42,20 +45,14 @@ def workload_findings(resolved: ResolvedProfile, workloads: Sequence[Mapping[str
     limit = resolved.server_args.get("context_length") or resolved.model.get("max_context")
     found = []
     if resolved.server_args.get("is_embedding"):
-        reason = "the model is for embeddings or reranking, so it generates no tokens to measure"
-        found.append(Finding("error", "sweep.embedding", "is_embedding", True, reason, "Sweep a model that generates"))
+        found.append(_finding("sweep.embedding", True))
     for number, workload in enumerate(workloads):
-        key, streams = f"workloads.{number}", workload["concurrency"]
-        length = workload.get("context_tokens", 0) + workload.get("max_tokens", 1)
+        streams, context = workload["concurrency"], workload.get("context_tokens", 0)
+        length = context + workload.get("max_tokens", 1)
         if slots is not None and streams > slots:
-            reason = f"the server runs {slots} requests at once, so the other streams only wait"
-            remedy = f"Lower concurrency to {slots}, or raise max_running_requests"
-            found.append(Finding("error", "sweep.slots", f"{key}.concurrency", streams, reason, remedy))
+            found.append(_finding("sweep.slots", streams, number=number, slots=slots))
         if limit is not None and length > limit:
-            reason = f"prompt and answer have {length} tokens, but the server accepts {limit}"
-            remedy = "Lower context_tokens or max_tokens, or raise context_length"
-            context = workload.get("context_tokens", 0)
-            found.append(Finding("error", "sweep.context", f"{key}.context_tokens", context, reason, remedy))
+            found.append(_finding("sweep.context", context, number=number, length=length, limit=limit))
     return found
 
 
@@ -76,9 +73,7 @@ class _Cells:
             try:
                 key, resolved = engine_of(self.profile, overlay, self.version, self.library)
             except ValueError as error:
-                remedy = "Write the name of a preset or a release that exists"
-                wrong = Finding("error", "profile.override", "preset", overlay.get("preset"), str(error), remedy)
-                findings = [wrong]
+                findings = [_finding("profile.override", overlay.get("preset"), error=error)]
             else:
                 self.resolved[key] = resolved
                 findings = [*resolved.findings, *workload_findings(resolved, self.workloads)]
@@ -98,8 +93,7 @@ def examine(sweep: Any, directories: Sequence[Path | str] = (), version: str = "
         try:
             profile = load_profile(name, directories)
         except ValueError as error:
-            remedy = "Name a valid profile of yours or of the collection"
-            findings.append(Finding("error", "sweep.profile", "profile", name, str(error), remedy))
+            findings.append(_finding("sweep.profile", name, error=error))
     unusable = {f.rule.partition(".")[2] for f in findings} & {*CELLS, "sweep"}
     if profile is None or unusable - {"sweep"}:
         return Examined(SweepPlan(str(name), []), {}, findings)
@@ -109,8 +103,7 @@ def examine(sweep: Any, directories: Sequence[Path | str] = (), version: str = "
     planned = plan(only if wrong else sweep, cells)
     findings += cells.wrong.values()
     if not findings and not planned.cells:
-        reason = "no cell is left: these entries exclude every combination"
-        findings.append(Finding("error", "sweep.exclude", "exclude", None, reason, "Remove one of them"))
+        findings.append(_finding("sweep.exclude", None))
     if not findings and not planned.count("run"):
         reasons = [Finding(**reason) for cell in planned.cells for reason in cell.reasons]
         findings += {str(f): f for f in reasons if f.severity == "error"}.values()

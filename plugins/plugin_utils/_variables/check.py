@@ -7,12 +7,14 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding
 from ansible_collections.gb10.cluster.plugins.module_utils._common.memory import descending
 
+from .._rules import Rules
 from .known import Known, Spec
 
 # Conditions that a type cannot express. The examples are current releases.
@@ -34,6 +36,8 @@ NOT_ONLY = ("multus_kubeconfig", "multus_kube_context", "multus_namespace", "mul
 # Similarity from which an unknown name counts as a misspelling of a variable of this collection.
 ALIKE = 0.8
 
+_finding = Rules("_variables").finding
+
 HostVariables = Mapping[str, Mapping[str, Any]]
 
 
@@ -49,7 +53,7 @@ def check_variables(known: Known, variables: HostVariables, extra: Mapping[str, 
 
 def _placed(finding: Finding, hosts: list[str], of: int) -> Finding:
     where = "all hosts" if len(hosts) == of > 1 else ", ".join(hosts)
-    return Finding(**{**finding.as_dict(), "where": where})
+    return replace(finding, where=where)
 
 
 def _check(known: Known, name: str, value: Any, on_command_line: bool) -> Iterator[Finding]:
@@ -58,9 +62,7 @@ def _check(known: Known, name: str, value: Any, on_command_line: bool) -> Iterat
         if on_command_line:
             yield from _check_value(name, value, spec)
         else:
-            reason = "the inventory sets it, and playbooks read this name from the command line only"
-            remedy = f"Rename it to {spec['sets']}, or to something else if it is not meant for this collection."
-            yield Finding("error", "variables.bare", name, value, reason, remedy)
+            yield _finding("variables.bare", value, key=name, variable=spec["sets"])
     elif owner := known.owner(name):
         names = known.names(owner)
         if name in names:
@@ -72,13 +74,11 @@ def _check(known: Known, name: str, value: Any, on_command_line: bool) -> Iterat
 def _check_name(name: str, owner: str, names: Mapping[str, Spec]) -> Iterator[Finding]:
     alike = difflib.get_close_matches(name, names, 1, ALIKE)
     if alike:
-        yield Finding("error", "variables.unknown", name, None, "nothing reads it", f"Did you mean {alike[0]}?")
+        yield _finding("variables.unknown/misspelt", None, key=name, alike=alike[0])
     elif owner == "gb10":
-        remedy = "Remove it, or give it a name without gb10_; docs/variables.md lists all."
-        yield Finding("error", "variables.unknown", name, None, "nothing reads it", remedy)
+        yield _finding("variables.unknown/shared", None, key=name)
     else:
-        remedy = f"Remove it if it was meant for role {owner}; docs/variables.md lists its variables."
-        yield Finding("warning", "variables.unknown", name, None, f"role {owner} does not read it", remedy)
+        yield _finding("variables.unknown/role", None, key=name, role=owner)
 
 
 def _check_value(name: str, value: Any, spec: Spec) -> Iterator[Finding]:
@@ -88,15 +88,12 @@ def _check_value(name: str, value: Any, spec: Spec) -> Iterator[Finding]:
     rule = {key: spec[key] for key in ("type", "elements", "choices") if key in spec}
     result = ArgumentSpecValidator({name: rule}).validate({name: value})
     for error in result.error_messages:
-        yield Finding("error", "variables.value", name, shown, str(error), _expected(spec))
+        yield _finding("variables.value/type", shown, key=name, error=error, expected=_expected(spec))
     if name in DESCENDING and not result.error_messages and not descending(result.validated_parameters[name]):
-        reason = "the harder step would come first, or never"
-        yield Finding(
-            "error", "variables.value", name, shown, reason, "Write two numbers below 50, the larger one first."
-        )
+        yield _finding("variables.value/descending", shown, key=name)
     pattern, example = FORMATS.get(name, ("", ""))
     if pattern and not re.fullmatch(pattern, str(value)):
-        yield Finding("error", "variables.value", name, shown, "not a release", f"Write it as {example}.")
+        yield _finding("variables.value/release", shown, key=name, example=example)
 
 
 def _expected(spec: Spec) -> str:
@@ -113,25 +110,19 @@ def check_provider(variables: HostVariables, needed: str) -> list[Finding]:
         by_provider.setdefault(str(values.get(PROVIDER) or "k3s"), []).append(host)
     if len(by_provider) > 1:
         shown = "; ".join(f"{provider}: {', '.join(hosts)}" for provider, hosts in sorted(by_provider.items()))
-        reason, remedy = f"hosts of one cluster have different values ({shown})", "Set it once, for gb10_cluster."
-        return [Finding("error", "variables.provider", PROVIDER, None, reason, remedy)]
+        return [_finding("variables.provider/differs", None, shown=shown)]
     if EXISTING not in by_provider:
         return []
     if needed == "k3s":
-        reason = "this playbook changes K3s itself, and this cluster belongs to somebody else"
-        remedy = "Ask the owner of the cluster; upgrades and backups of it are not the task of this collection."
-        return [Finding("error", "variables.provider", PROVIDER, EXISTING, reason, remedy)]
+        return [_finding("variables.provider/foreign", EXISTING)]
     found = []
     unset = [name for name in EXISTING_NEEDS if not all(values.get(name) for values in variables.values())]
     if unset:
-        reason = f"{' and '.join(unset)} must name the cluster, because the default is a cluster that role k3s makes"
-        remedy = "Set gb10_kubeconfig to the file and gb10_kube_context to the context that its owner gave you."
-        found.append(Finding("error", "variables.provider", PROVIDER, EXISTING, reason, remedy))
+        found.append(_finding("variables.provider/unset", EXISTING, unset=" and ".join(unset)))
     names = {name for values in variables.values() for name in values} - set(NOT_ONLY)
     unused = sorted(name for name in names if name.startswith(K3S_ONLY))
     if unused:
-        reason = f"nothing reads {', '.join(unused)}, because role k3s is not used with this provider"
-        found.append(Finding("warning", "variables.provider", PROVIDER, EXISTING, reason, "Remove them."))
+        found.append(_finding("variables.provider/unused", EXISTING, unused=", ".join(unused)))
     return found
 
 
@@ -143,17 +134,10 @@ def needed_groups(variables: HostVariables, groups: list[str]) -> list[str]:
 
 def check_groups(groups: Mapping[str, list[str]], needed: list[str]) -> list[Finding]:
     """Return a finding for every group that a playbook needs and that is empty or lacks hosts of the others."""
-    remedy = "Name your inventory with -i, and put hosts into this group; the directories of inventory/ are examples."
-    reason = "no host is in this group, so there is nothing to do"
-    findings = [
-        Finding("error", "inventory.group", name, groups.get(name, []), reason, remedy)
-        for name in needed
-        if not groups.get(name)
-    ]
+    empty = [name for name in needed if not groups.get(name)]
+    findings = [_finding("inventory.group", groups.get(name, []), key=name) for name in empty]
     cluster = groups.get(CLUSTER, [])
     missing = sorted({host for name in needed for host in groups.get(name, [])} - set(cluster))
     if CLUSTER in needed and cluster and missing:
-        reason = f"{', '.join(missing)}: not in this group, so the plays for all hosts would skip them"
-        remedy = "Make gb10_servers and gb10_nodes its children, as the inventories in inventory/ do."
-        findings.append(Finding("error", "inventory.cluster", CLUSTER, cluster, reason, remedy))
+        findings.append(_finding("inventory.cluster", cluster, missing=", ".join(missing)))
     return findings

@@ -16,6 +16,10 @@ from typing import Any
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding, has_errors, sort_findings
 from ansible_collections.gb10.cluster.plugins.module_utils._models.store import File, human
 
+from .._rules import Rules
+
+_finding = Rules("_weights").finding
+
 
 @dataclass(frozen=True)
 class Listing:
@@ -123,7 +127,7 @@ def plan_share(stocks: Sequence[Stock], share: bool = True) -> tuple[SharePlan, 
         if first:
             listings[repo] = first
         else:
-            findings.append(_unlisted(repo, stocks))
+            findings.append(_finding("models.listing", None, key=repo, reasons=_errors(stocks, repo)))
     findings += [finding for stock in stocks if (finding := _too_small(stock, listings))]
     paths = _paths(stocks) if share else {}
     hub: dict[str, list[str]] = {stock.name: [] for stock in stocks}
@@ -131,10 +135,11 @@ def plan_share(stocks: Sequence[Stock], share: bool = True) -> tuple[SharePlan, 
         for repo, listing in listings.items():
             lost = _assign(group, repo, listing, hub)
             if lost:
-                findings.append(_unreachable(group, repo, lost))
+                where, reasons = ", ".join(stock.name for stock in group), _errors(group, repo)
+                findings.append(_finding("models.unreachable", f"{len(lost)} files", where, key=repo, reasons=reasons))
     if share and len(stocks) > 1:
         lonely = [s for s in stocks if not _peers(s, stocks, paths) and _left(s, listings)]
-        findings += [_alone(stock) for stock in lonely]
+        findings += [_finding("models.alone", None, stock.name) for stock in lonely]
     nodes = {
         stock.name: _node(place, stock, stocks, listings, hub[stock.name], paths) for place, stock in enumerate(stocks)
     }
@@ -257,58 +262,15 @@ def _table(listings: Mapping[str, Listing], nodes: Mapping[str, NodePlan]) -> st
     return "\n".join(lines)
 
 
-def _unlisted(repo: str, stocks: Sequence[Stock]) -> Finding:
-    reasons = "; ".join(f"{stock.name}: {stock.models[repo].error}" for stock in stocks)
-    return Finding(
-        "error",
-        "models.listing",
-        repo,
-        None,
-        f"no node can read the list of its files from the hub ({reasons})",
-        "Check name, revision and token, and let one of the nodes reach the hub; or copy the model to every node"
-        " yourself and set sglang_model_source: local",
-    )
-
-
 def _too_small(stock: Stock, listings: Mapping[str, Listing]) -> Finding | None:
     needed = _left(stock, listings)
     lacking = needed + stock.reserve - stock.free
     if not needed or lacking <= 0:
         return None
-    return Finding(
-        "error",
-        "models.disk",
-        stock.path,
-        f"{human(stock.free)} free",
-        f"the models need {human(needed)} more and {human(stock.reserve)} must stay free, so {human(lacking)}"
-        " are missing. A full disk makes the kubelet delete images and evict pods",
-        f"Free {human(lacking)} on it (playbook models lists and removes models), or set another gb10_models_dir",
-        where=stock.name,
-    )
+    words = {"needed": human(needed), "reserve": human(stock.reserve), "lacking": human(lacking)}
+    return _finding("models.disk", f"{human(stock.free)} free", stock.name, key=stock.path, **words)
 
 
-def _unreachable(group: Sequence[Stock], repo: str, files: Sequence[File]) -> Finding:
-    reasons = "; ".join(f"{stock.name}: {stock.models[repo].error}" for stock in group)
-    return Finding(
-        "error",
-        "models.unreachable",
-        repo,
-        f"{len(files)} files",
-        f"these nodes neither have the files nor reach the hub ({reasons}), and no other node reaches them over"
-        " the fabric",
-        "Let one of them reach the hub, or repair the fabric between them and the others (playbook fabric)",
-        where=", ".join(stock.name for stock in group),
-    )
-
-
-def _alone(stock: Stock) -> Finding:
-    return Finding(
-        "warning",
-        "models.alone",
-        "gb10_fabric_plan",
-        None,
-        "no fabric address that it shares with another node is on the host, so it downloads all files itself. Pods that"
-        " run take the VFs of their VF index away from the host",
-        "Deploy the fabric (playbook fabric), or stop the group that uses its VFs (playbook serve_stop), and run again",
-        where=stock.name,
-    )
+def _errors(stocks: Sequence[Stock], repo: str) -> str:
+    """Return why each node can't read the list of a model's files."""
+    return "; ".join(f"{stock.name}: {stock.models[repo].error}" for stock in stocks)
