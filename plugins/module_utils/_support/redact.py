@@ -85,9 +85,9 @@ _ENTRY = re.compile(rf"\s*(?:- )?{_Q}name{_Q}\s*:\s*{_Q}(?:{_NAME}){_Q},?\s*$", 
 _VALUE = re.compile(r"(?P<head>(?P<indent>\s*)[\"']?value[\"']?\s*:)(?P<value>\s.*|)$", re.I)
 # All values of a Secret of Kubernetes, in one line or in several.
 _SECRET = re.compile(rf"\bkind{_Q}\s*:\s*{_Q}Secret\b")
-_DATA = re.compile(rf"(?P<name>\b(?:stringData|data){_Q}\s*:\s*\{{)(?P<gap>)[^{{}}]+(?=\}})")
+_DATA = re.compile(rf"(?P<name>\b(?:stringData|data){_Q}\s*:)\s*\{{[^{{}}]+\}}")
 _DATA_BELOW = re.compile(
-    r"^(?P<name>(?P<indent> *)(?:- )?(?:stringData|data):)(?P<gap>)[ \t]*\n(?:(?:(?P=indent) +.*|[ \t]*)(?:\n|\Z))++",
+    r"^(?P<name>(?P<indent> *)(?P<item>- )?(?:stringData|data):)[ \t]*(?:\n(?:(?P=indent)(?(item)  ) +.*|[ \t]*$))++",
     re.M,
 )
 _LINE = re.compile(rf"(?P<head>(?P<indent>\s*(?:- )?)[\"']?(?:{_NAME})[\"']?\s*:)(?P<value>\s.*|)$", re.I)
@@ -127,9 +127,7 @@ def _shaped(match: re.Match[str]) -> str:
     parts = match.groupdict()
     if "end" in parts and not parts["end"]:
         return match[0]
-    if "name" not in parts:
-        return REMOVED
-    return f"{parts['name']}{parts['gap']}{REMOVED}"
+    return f"{parts['name']}{parts['gap']}{REMOVED}" if "name" in parts else REMOVED
 
 
 def _harmless(head: str, value: str) -> bool:
@@ -183,7 +181,9 @@ def redact(text: str, known: Collection[str] = ()) -> str:
     """Return the text without private keys, tokens, passwords, and the ``known`` secrets, plain or in base64."""
     for secret in sorted({s.strip() for s in known if len(s.strip()) >= SHORTEST}, key=len, reverse=True):
         text = text.replace(secret, REMOVED).replace(base64.b64encode(secret.encode()).decode(), REMOVED)
-    shapes = (_DATA, _DATA_BELOW, *_SHAPES) if _SECRET.search(text) else _SHAPES
-    for shape in shapes:
+    if _SECRET.search(text):
+        for data in (_DATA, _DATA_BELOW):
+            text = data.sub(rf"\g<name> {REMOVED}", text)
+    for shape in _SHAPES:
         text = shape.sub(_shaped, text)
     return "\n".join(_lines(text))

@@ -178,6 +178,11 @@ def test_a_secret_in_a_list_does_not_hide_the_next_item() -> None:
     assert said == "- password: <removed>\n  mtu: 9000\n- Authorization: Bearer <removed> status=401"
 
 
+def test_only_the_values_of_a_secret_are_removed() -> None:
+    said = redact("- data:\n    a: b\n\n    c: |\n      d\n  kind: Secret\n- stringData: {a: b}\n  type: Opaque")
+    assert said == "- data: <removed>\n  kind: Secret\n- stringData: <removed>\n  type: Opaque"
+
+
 @pytest.mark.parametrize("name", sorted(path.name for path in LOGS.glob("*.log")))
 def test_a_real_log_keeps_all_but_the_password_of_a_key_file(name: str) -> None:
     text = (LOGS / name).read_text(encoding="utf-8")
