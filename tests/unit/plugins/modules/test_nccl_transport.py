@@ -20,6 +20,7 @@ from ansible_collections.gb10.cluster.plugins.modules import nccl_transport
 from kube_samples import FakeApi, pod
 
 REAL = Path(__file__).parents[2] / "fixtures" / "nccl" / "real"
+DOCUMENTED = yaml.safe_load(Path(nccl_transport.__file__).with_suffix(".yml").read_text(encoding="utf-8"))
 IB = "\n".join(
     f"gemma-{{rank}}-0:40:40 [0] NCCL INFO {line}"
     for line in (
@@ -134,11 +135,11 @@ def test_a_pattern_without_files_fails(capsys: pytest.CaptureFixture[str]) -> No
 
 
 def test_documentation_names_every_option_and_result() -> None:
-    options = yaml.safe_load(nccl_transport.DOCUMENTATION)["options"]
+    options = DOCUMENTED["DOCUMENTATION"]["options"]
     assert set(options["expect"]["suboptions"]) == set(nccl_transport.EXPECT_SPEC)
     assert set(options["pods"]["suboptions"]) == set(nccl_transport.PODS_SPEC)
-    assert len(yaml.safe_load(nccl_transport.EXAMPLES)) == 3
-    documented = set(yaml.safe_load(nccl_transport.RETURN))
+    assert len(yaml.safe_load(DOCUMENTED["EXAMPLES"])) == 3
+    documented = set(DOCUMENTED["RETURN"])
     assert documented | {"msg", "changed"} == set(
         nccl_transport.run(
             {**dict.fromkeys(("pods", "text", "evidence_dir")), "files": [], "expect": {}, "timeout": 0, "interval": 0},
@@ -148,7 +149,7 @@ def test_documentation_names_every_option_and_result() -> None:
 
 
 def example(number: int) -> dict[str, Any]:
-    return dict(yaml.safe_load(nccl_transport.EXAMPLES)[number]["gb10.cluster.nccl_transport"])
+    return dict(yaml.safe_load(DOCUMENTED["EXAMPLES"])[number]["gb10.cluster.nccl_transport"])
 
 
 def test_the_example_for_pods_runs_as_it_is_written(
