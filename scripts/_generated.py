@@ -1,6 +1,6 @@
 # Copyright: The gb10.cluster authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Write generated text between markers into a page that is otherwise written by hand."""
+"""Write generated files, and generated text between markers into pages that are otherwise written by hand."""
 
 from __future__ import annotations
 
@@ -29,21 +29,29 @@ def with_parts(page: str, parts: Mapping[str, str], where: str) -> str:
     return page
 
 
-def main(description: str | None, pages: Callable[[], Mapping[Path, Mapping[str, str]]]) -> int:
-    """Update the pages that differ, or with ``--check`` only list them; return the exit status."""
+def main(
+    description: str | None,
+    pages: Callable[[], Mapping[Path, Mapping[str, str] | str]],
+    argv: list[str] | None = None,
+) -> int:
+    """Update the files that differ, or with ``--check`` only list them; return the exit status.
+
+    A file is generated as a whole, or in parts.
+    """
     parser = argparse.ArgumentParser(description=description)
-    parser.add_argument("--check", action="store_true", help="only report which pages are out of date")
-    check = parser.parse_args().check
+    parser.add_argument("--check", action="store_true", help="only report which files are out of date")
+    check = parser.parse_args(argv).check
     stale = []
-    for path, parts in pages().items():
-        now = path.read_text(encoding="utf-8")
-        wanted = with_parts(now, parts, str(path.relative_to(ROOT)))
+    for path, content in pages().items():
+        now = path.read_text(encoding="utf-8") if path.exists() else ""
+        name = str(path.relative_to(ROOT) if path.is_relative_to(ROOT) else path)
+        wanted = content if isinstance(content, str) else with_parts(now, content, name)
         if wanted != now:
-            stale.append(path)
+            stale.append(name)
             if not check:
                 path.write_text(wanted, encoding="utf-8")
-    for path in stale:
-        print(f"{'not up to date' if check else 'written'}: {path.relative_to(ROOT)}")
+    for name in stale:
+        print(f"{'not up to date' if check else 'written'}: {name}")
     if stale and check:
         print(f"Run `{Path(sys.argv[0]).name}` in scripts/ without --check, and commit what it writes.")
     return 1 if stale and check else 0

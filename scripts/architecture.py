@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from _collection import ROOT, run
-from _markers import main
+from _generated import main
 
 PLUGINS = ROOT / "plugins"
 PREFIX = "ansible_collections.gb10.cluster.plugins."
@@ -64,18 +64,6 @@ def edges() -> dict[str, set[str]]:
         graph.setdefault(own, set()).update(unit(name) for name in imported_names(path) if is_ours(name))
         graph[own].discard(own)
     return graph
-
-
-def closure(name: str) -> set[str]:
-    """Return all modules of the collection that are sent along with one module: its direct and indirect imports."""
-    found: set[str] = set()
-    waiting = [name]
-    while waiting:
-        path = PLUGINS / Path(*waiting.pop().split(".")).with_suffix(".py")
-        new = {other for other in imported_names(path) if is_ours(other)} - found
-        found |= new
-        waiting += new
-    return found
 
 
 def without_shortcuts(graph: dict[str, set[str]]) -> dict[str, set[str]]:

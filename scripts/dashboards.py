@@ -5,17 +5,16 @@
 
 from __future__ import annotations
 
-import argparse
 import string
-from pathlib import Path
 
-from _collection import run
+import _generated
+from _collection import ROOT, run
 from grafana_foundation_sdk.builders import common, dashboard, prometheus, timeseries
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.models.common import LegendDisplayMode, LegendPlacement, TooltipDisplayMode
 from grafana_foundation_sdk.models.dashboard import DataSourceRef, VariableOption, VariableRefresh
 
-DIRECTORY = Path(__file__).resolve().parents[1] / "roles" / "monitoring" / "files" / "dashboards"
+DIRECTORY = ROOT / "roles" / "monitoring" / "files" / "dashboards"
 SOURCE = DataSourceRef(type_val="prometheus", uid="${datasource}")
 RATE = "[$__rate_interval]"
 GROUP = '{group=~"$group"}'
@@ -214,19 +213,7 @@ def render(name: str) -> str:
 
 def main(argv: list[str] | None = None) -> int:
     """Write the files; with --check, return 1 if one is out of date."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true", help="only report which files are out of date")
-    check = parser.parse_args(argv).check
-    stale = []
-    for name in DASHBOARDS:
-        path, text = DIRECTORY / f"{name}.json", render(name)
-        if not path.exists() or path.read_text(encoding="utf-8") != text:
-            stale.append(path)
-            if not check:
-                path.write_text(text, encoding="utf-8")
-    for path in stale:
-        print(f"{'out of date, run scripts/dashboards.py' if check else 'written'}: {path}")
-    return 1 if check and stale else 0
+    return _generated.main(__doc__, lambda: {DIRECTORY / f"{name}.json": render(name) for name in DASHBOARDS}, argv)
 
 
 if __name__ == "__main__":

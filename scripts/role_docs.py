@@ -17,7 +17,7 @@ from typing import Any
 
 import yaml
 from _collection import ROOT, run
-from _markers import main
+from _generated import main
 
 SHARED = ROOT / "meta" / "shared_variables.yml"
 # Longer defaults are not readable in a table.

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from _collection import IMPORT_ROOT, ROOT, run
-from _markers import main
+from _generated import main
 
 sys.path.insert(0, IMPORT_ROOT)
 

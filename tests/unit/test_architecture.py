@@ -126,6 +126,19 @@ FILES = {architecture.module_name(path): path for path in architecture.files()}
 MODULES = sorted(name.split(".")[1] for name in FILES if name.startswith("modules."))
 
 
+def closure(name: str) -> set[str]:
+    """Return all modules of the collection that are sent along with one module: its direct and indirect imports."""
+    found: set[str] = set()
+    waiting = [name]
+    while waiting:
+        new = {
+            other for other in architecture.imported_names(FILES[waiting.pop()]) if architecture.is_ours(other)
+        } - found
+        found |= new
+        waiting += new
+    return found
+
+
 def pure_modules() -> list[str]:
     return sorted(name for name in FILES if architecture.unit(name) in PURE and name not in READ_FILES)
 
@@ -188,7 +201,7 @@ def test_a_pure_module_does_no_input_or_output(name: str) -> None:
 
 @pytest.mark.parametrize("module", MODULES)
 def test_a_module_ships_only_what_it_is_allowed_to(module: str) -> None:
-    shipped = {architecture.unit(name).split(".")[1] for name in architecture.closure(f"modules.{module}")}
+    shipped = {architecture.unit(name).split(".")[1] for name in closure(f"modules.{module}")}
     assert shipped <= SHIPS.get(module, set())
 
 
@@ -196,4 +209,4 @@ def test_the_reader_of_imports_sees_every_form() -> None:
     names = set(architecture.imported_names(FILES["module_utils._rdma.gids"]))
     assert "module_utils._sriov.physical_functions" in names
     assert "module_utils._nccl.causes" in set(architecture.imported_names(FILES["module_utils._nccl.read"]))
-    assert "module_utils._kube.labels" in architecture.closure("modules.node_room_info")
+    assert "module_utils._kube.labels" in closure("modules.node_room_info")

@@ -107,12 +107,8 @@ class Hub:
             with self._open(f"{repo}/resolve/{commit}/{urllib.parse.quote(file.name)}", done) as answer:
                 # A server that does not support ranges sends the whole file again.
                 resumed = done and answer.status == 206
-                with part.open("ab" if resumed else "wb") as stream:
-                    while block := answer.read(_BLOCK):
-                        stream.write(block)
-                        received(len(block))
-                        if not alive():
-                            return False
+                if not save(answer, part, "ab" if resumed else "wb", alive, received):
+                    return False
         settle(repo, file, directory)
         return True
 
@@ -125,6 +121,17 @@ def start_part(directory: Path, file: File) -> tuple[Path, int]:
         part.unlink()
     part.touch()
     return part, partial_size(directory, file)
+
+
+def save(answer: IO[bytes], part: Path, mode: str, alive: Callable[[], bool], received: Callable[[int], None]) -> bool:
+    """Write an answer to a partial file in blocks; return False if ``alive`` returned False before its end."""
+    with part.open(mode) as stream:
+        while block := answer.read(_BLOCK):
+            stream.write(block)
+            received(len(block))
+            if not alive():
+                return False
+    return True
 
 
 def settle(repo: str, file: File, directory: Path) -> None:

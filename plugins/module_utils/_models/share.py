@@ -12,7 +12,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import partial
 from typing import Any
 
@@ -34,7 +34,10 @@ HUB = "the hub"
 
 @dataclass(frozen=True)
 class Order:
-    """What one node does in a transfer. ``place`` is its number, with which it begins; ``hub`` names its downloads."""
+    """What one node does in a transfer: options of model_share, and its files.
+
+    ``place`` is its number, with which it begins; ``hub`` names its downloads.
+    """
 
     name: str
     place: int
@@ -293,17 +296,6 @@ _OF_THE_DISK = {28, 30, 122, 13, 5}  # ENOSPC, EROFS, EDQUOT, EACCES, EIO
 
 def order_of(options: Mapping[str, Any], items: Sequence[Item]) -> Order:
     """Return the order that a module was given."""
-    return Order(
-        name=options["name"],
-        place=options["place"],
-        items=items,
-        hub=frozenset(options["hub"]),
-        peers=[Peer.of(peer) for peer in options["peers"]],
-        addresses=options["addresses"],
-        port=options["port"],
-        secret=options["secret"],
-        url=options["url"],
-        token=options["token"],
-        streams=options["streams"],
-        orphan_seconds=options["orphan_seconds"],
-    )
+    known = {field.name: options[field.name] for field in fields(Order) if field.name in options}
+    peers = [Peer.of(peer) for peer in options["peers"]]
+    return Order(**known | {"items": items, "hub": frozenset(options["hub"]), "peers": peers})

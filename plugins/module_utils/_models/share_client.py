@@ -13,11 +13,10 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from .fetch import settle, start_part
+from .fetch import save, settle, start_part
 from .share_server import CONTACTS, TOKEN
 from .share_state import Item
 
-_BLOCK = 1 << 20
 TIMEOUT = 15
 CONNECT = 5
 LATELY = 60
@@ -67,12 +66,8 @@ class Client:
             with self._open(peer, f"/file/{number}", wanted) as answer:
                 if done and answer.status != 206:
                     raise ConnectionError(f"{peer} ignored the range")
-                with part.open("ab") as stream:
-                    while block := answer.read(_BLOCK):
-                        stream.write(block)
-                        received(len(block))
-                        if not alive():
-                            return False
+                if not save(answer, part, "ab", alive, received):
+                    return False
         settle(item.repo, item.file, item.directory)
         return True
 

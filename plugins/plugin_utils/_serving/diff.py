@@ -11,18 +11,8 @@ from typing import Any
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.labels import FALLBACK, RANK, REVISION
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.workloads import WORKLOADS, pod_templates
 
+from .model import flags
 from .pods import NETWORKS
-
-
-def flags(command: Iterable[str]) -> list[str]:
-    """Return the lines of a command, each with one flag and its values."""
-    lines: list[str] = []
-    for word in command:
-        if word.startswith("--") or not lines:
-            lines.append(word)
-        else:
-            lines[-1] += f" {word}"
-    return lines
 
 
 def _rank(template: Mapping[str, Any], revision: str) -> Iterator[str]:

@@ -9,7 +9,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal
 
@@ -22,6 +22,17 @@ Role = Literal["head", "worker"]
 def instance_name(instance: str, profile: str) -> str:
     """Return the name of a group: the given one, or the profile's in the form that Kubernetes allows (glm-4-7)."""
     return instance or profile.lower().replace(".", "-").replace("_", "-")
+
+
+def flags(command: Iterable[str]) -> list[str]:
+    """Return the lines of a command, each with one flag and its values."""
+    lines: list[str] = []
+    for word in command:
+        if word.startswith("--") or not lines:
+            lines.append(word)
+        else:
+            lines[-1] += f" {word}"
+    return lines
 
 
 @dataclass(frozen=True)

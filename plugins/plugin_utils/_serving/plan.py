@@ -18,7 +18,7 @@ from .._fabric.attachments import sriov_resource
 from .cables import POD_INTERFACE, Cabling, cable_env, cables
 from .checks import check, select_vfs
 from .env import fabric_env, log_env, platform_env
-from .model import Expectation, NetworkAttachment, Plan, Profile, RankPlan, Rendezvous, Service, Settings
+from .model import Expectation, NetworkAttachment, Plan, Profile, RankPlan, Rendezvous, Service, Settings, flags
 
 # Columns, so that a command fits a terminal beside the indent of Ansible's message.
 _COMMAND_WIDTH = 110
@@ -161,14 +161,8 @@ def summarize(plan: Plan) -> list[str]:
 
 def _command(title: str, argv: Sequence[str]) -> list[str]:
     """Return a title and a command in lines that fit a terminal; a flag and its value share a line."""
-    parts: list[str] = []
-    for word in map(shlex.quote, argv):
-        if parts and not word.startswith("--"):
-            parts[-1] += f" {word}"
-        else:
-            parts.append(word)
     lines = [title, " "]
-    for part in parts:
+    for part in flags(map(shlex.quote, argv)):
         if len(lines[-1]) + len(part) > _COMMAND_WIDTH and lines[-1].strip():
             lines[-1] += " \\"
             lines.append("   ")

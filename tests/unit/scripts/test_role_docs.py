@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import role_docs
-from _markers import MarkerMissing, with_parts
+from _generated import MarkerMissing, with_parts
 from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.parse import VARIABLES
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -53,12 +53,12 @@ def test_defaults_are_shown_in_words(value: Any, expected: str) -> None:
     assert role_docs.shown_default(value) == expected
 
 
-def test_a_page_without_markers_is_named() -> None:
+def test_a_page_without_generated_is_named() -> None:
     with pytest.raises(MarkerMissing, match=r"page\.md lacks the markers"):
         with_parts("text\n", {"variables": "x"}, "page.md")
 
 
-def test_only_the_text_between_markers_is_replaced() -> None:
+def test_only_the_text_between_generated_is_replaced() -> None:
     page = "a\n<!-- v: begin (by x) -->\nold\n<!-- v: end -->\nz\n"
     assert with_parts(page, {"v": "new"}, "page.md") == "a\n<!-- v: begin (by x) -->\nnew\n<!-- v: end -->\nz\n"
 
