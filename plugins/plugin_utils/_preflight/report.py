@@ -34,7 +34,7 @@ def check_hosts(hosts: Sequence[Host], severities: Mapping[str, str], others: It
 def _check_severities(severities: Mapping[str, str]) -> Iterator[Finding]:
     for name, severity in severities.items():
         if name not in RULES.all:
-            fault = {"value": name, "what": "rule", "known": "the rules in docs/fabric.md"}
+            fault = {"value": name, "what": "rule", "known": "the rules in docs/troubleshooting.md"}
         elif severity not in SEVERITIES:
             known = ", ".join(SEVERITIES)
             fault = {"key": f"preflight_severities.{name}", "value": severity, "what": "severity", "known": known}

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -32,7 +33,8 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 )
 def test_a_script_needs_only_python(tmp_path: Path, script: str, words: list[str], said: str) -> None:
     (tmp_path / "file").write_text("The fabric is up, and every rank has answered.\n")
-    (tmp_path / "rows").write_text("[]")
+    row = {"id": "mine", "sglang": "0.5.23", "flags": ["--tp-size", "2"], "truth": "works"}
+    (tmp_path / "rows").write_text(json.dumps([row]))
     given = [word.format(file=tmp_path / "file", rows=tmp_path / "rows") for word in words]
     argv = [sys.executable, "-c", BLOCKED, str(SCRIPTS / script), *given]
     done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=60)
