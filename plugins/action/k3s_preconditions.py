@@ -24,13 +24,15 @@ class ActionModule(ControllerAction):
 
     def act(self, options: Mapping[str, Any], task_vars: Mapping[str, Any]) -> dict[str, Any]:
         """Return the findings and the state of the host; failed if one is an error or the host can't be read."""
-        asked: dict[str, Any] = {"paths": [options["data_dir"]], "k3s_binary": options["binary"]}
-        if options["controller_time"] is not None:
-            asked["controller_time"] = options["controller_time"]
-        read: dict[str, Any] = self._execute_module("gb10.cluster.preflight_info", asked, task_vars=dict(task_vars))
-        if "ansible_facts" not in read:
-            return {"failed": True, **read}
-        facts = read["ansible_facts"]["gb10_preflight"]
+        facts = options["facts"]
+        if [disk["path"] for disk in facts.get("disks", [])][:1] != [options["data_dir"]]:
+            asked: dict[str, Any] = {"paths": [options["data_dir"]], "k3s_binary": options["binary"]}
+            if options["controller_time"] is not None:
+                asked["controller_time"] = options["controller_time"]
+            read: dict[str, Any] = self._execute_module("gb10.cluster.preflight_info", asked, task_vars=dict(task_vars))
+            if "ansible_facts" not in read:
+                return {"failed": True, **read}
+            facts = read["ansible_facts"]["gb10_preflight"]
         host = Host(
             embedded_registry=options["embedded_registry"],
             name=task_vars["inventory_hostname"],

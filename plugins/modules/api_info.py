@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 from ansible.module_utils.basic import AnsibleModule, missing_required_lib
 from ansible_collections.gb10.cluster.plugins.module_utils._kube import kubeconfig
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.client import Cluster, ClusterError
 
 try:
     import yaml
@@ -20,6 +21,13 @@ try:
     YAML_ERROR = None
 except ImportError:
     YAML_ERROR = traceback.format_exc()
+
+READ_SPEC: dict[str, Any] = {
+    "resource": {"type": "str", "required": True},
+    "namespace": {"type": "str", "default": ""},
+    "name": {"type": "str", "default": ""},
+    "labels": {"type": "list", "elements": "str", "default": []},
+}
 
 
 def connects(server: str, timeout: float) -> str:
@@ -32,18 +40,31 @@ def connects(server: str, timeout: float) -> str:
     return ""
 
 
+def read(cluster: Cluster, wanted: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the objects of one entry of ``reads``, without what no role needs: registered results may be printed."""
+    resource = wanted["resource"]
+    found = cluster.objects(resource, wanted["namespace"], wanted["name"], ",".join(wanted["labels"]))
+    for item in found:
+        item["metadata"].pop("managedFields", None)
+        if resource == "v1/secrets":
+            item.pop("data", None)
+    return found
+
+
 def main() -> None:
     module = AnsibleModule(
         argument_spec={
             **kubeconfig.CLUSTER_SPEC,
             "required": {"type": "bool", "default": True},
             "timeout": {"type": "float", "default": 5},
+            "reads": {"type": "list", "elements": "dict", "default": [], "options": READ_SPEC},
         },
         supports_check_mode=True,
     )
     options = module.params
     path = Path(options["kubeconfig"])
-    result: dict[str, Any] = {"changed": False, "reachable": False, "server": ""}
+    names = [wanted["resource"].rpartition("/")[2] for wanted in options["reads"]]
+    result: dict[str, Any] = {"changed": False, "reachable": False, "server": "", "found": {name: [] for name in names}}
     if YAML_ERROR is not None:
         module.fail_json(msg=missing_required_lib("PyYAML"), exception=YAML_ERROR, **result)
     try:
@@ -59,6 +80,12 @@ def main() -> None:
         result["msg"] = f"{path} has no context {options['context']}; playbook kubernetes makes it"
     if options["required"] and not result["reachable"]:
         module.fail_json(**result)
+    if names and result["reachable"]:
+        try:
+            cluster = Cluster(options["kubeconfig"], options["context"])
+            result["found"] = {name: read(cluster, one) for name, one in zip(names, options["reads"], strict=True)}
+        except ClusterError as error:
+            module.fail_json(**result | {"msg": str(error)})
     module.exit_json(**result)
 
 

@@ -93,6 +93,14 @@ def file(wanted: dict[str, Any], act: bool) -> Change | None:
     return written(path, wanted["content"], mode, act)
 
 
+def secret(wanted: dict[str, Any], act: bool) -> Change | None:
+    """Bring one entry of O(secret_files) about. Raise OSError."""
+    change = file(wanted | {"source": None}, act)
+    return change and Change(
+        change.path, "earlier content, which is not shown\n", "wanted content, which is not shown\n"
+    )
+
+
 def main() -> None:
     mode = {"type": "str"}
     path = {"type": "path", "required": True}
@@ -118,18 +126,30 @@ def main() -> None:
                 "mutually_exclusive": [["content", "source"]],
                 "required_one_of": [["content", "source"]],
             },
+            "secret_files": {
+                "type": "list",
+                "elements": "dict",
+                "default": [],
+                "options": {
+                    "path": path,
+                    "content": {"type": "str", "required": True, "no_log": True},
+                    "mode": mode | {"default": "0600"},
+                    "keep": {"type": "bool", "default": False},
+                },
+            },
             "absent": {"type": "list", "elements": "path", "default": []},
         },
         supports_check_mode=True,
     )
     options, act = module.params, not module.check_mode
-    for entry in options["directories"] + options["files"]:
+    for entry in options["directories"] + options["files"] + options["secret_files"]:
         if not set(entry["mode"]) <= set("01234567") or not entry["mode"]:
             advice = "give octal digits in quotes, as in '0644'"
             module.fail_json(msg=f"mode = {entry['mode']!r} of {entry['path']}: {advice}.")
     try:
         found = [directory(Path(entry["path"]), int(entry["mode"], 8), act) for entry in options["directories"]]
         found += [file(entry, act) for entry in options["files"]]
+        found += [secret(entry, act) for entry in options["secret_files"]]
         found += [removed(Path(name), act) for name in options["absent"]]
     except (OSError, system.HostError) as error:
         reason = system.explain(error) if isinstance(error, OSError) else str(error)

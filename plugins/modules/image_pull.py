@@ -22,7 +22,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._kube.kubeconfig impo
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.pod_state import pod_line
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.slices import PROGRESS_SPEC, Slice, poll
 
-POLL_SECONDS = 2
+POLL_SECONDS = 1
 RECORD = "gb10-images"
 
 

@@ -5,10 +5,19 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gb10.cluster.plugins.module_utils._k3s import service
+
+
+def digest(path: Path) -> str:
+    """Return the sha256 of a file; empty if there is no file."""
+    if not path.is_file():
+        return ""
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def main() -> None:
@@ -16,18 +25,22 @@ def main() -> None:
         argument_spec={
             "name": {"type": "str", "choices": ["k3s", "k3s-agent"], "required": True},
             "files": {"type": "list", "elements": "path", "required": True},
+            "sums": {"type": "dict", "default": {}},
         },
         supports_check_mode=True,
     )
-    command = ["systemctl", "show", "--timestamp=unix", "--property=ActiveState,ExecMainStartTimestamp"]
+    command = ["systemctl", "show", "--timestamp=unix", "--property=ActiveState,UnitFileState,ExecMainStartTimestamp"]
     code, output, error = module.run_command([*command, f"{module.params['name']}.service"])
     if code != 0:
-        module.fail_json(msg=f"systemctl show failed: {error.strip()}", changed=False, active=False, stale=False)
+        module.fail_json(msg=f"systemctl show failed: {error.strip()}", changed=False)
     properties = service.parse_properties(output)
     changed = [Path(name).stat().st_ctime for name in module.params["files"] if Path(name).is_file()]
     module.exit_json(
         changed=False,
         active=properties.get("ActiveState") == "active",
+        running=properties.get("ActiveState") in service.RUNNING,
+        enabled=properties.get("UnitFileState") == "enabled",
+        held=[name for name, wanted in module.params["sums"].items() if digest(Path(name)) == wanted],
         stale=service.is_stale(properties, changed),
     )
 

@@ -9,6 +9,8 @@ from collections.abc import Iterable
 from .._common.versions import Version
 
 EXAMPLE = "v1.36.4+k3s1"
+# Values of systemd's ActiveState at which the service has a process, or is about to
+RUNNING = ("active", "activating", "reloading")
 
 
 def parse_k3s_version(text: str) -> Version:
@@ -30,7 +32,7 @@ def is_stale(properties: dict[str, str], changed: Iterable[float]) -> bool:
     ``properties`` come from ``systemctl show --timestamp=unix``, which prints whole seconds (``@1700000000``).
     ``changed`` are times of change in seconds. A file with the same second was written just before the start.
     """
-    if properties.get("ActiveState") not in ("active", "activating", "reloading"):
+    if properties.get("ActiveState") not in RUNNING:
         return False
     started = properties.get("ExecMainStartTimestamp", "").removeprefix("@")
     return started.isdigit() and any(int(time) > int(started) for time in changed)

@@ -9,12 +9,14 @@ import json
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cached_property
 from typing import Any, NamedTuple
 
 from ansible.module_utils.basic import missing_required_lib
 
 try:
     import kubernetes
+    import kubernetes.dynamic
     import kubernetes.stream
     import urllib3
 
@@ -114,59 +116,65 @@ class Cluster:
             raise ClusterError(MISSING)
         with explained(f"use context {context or '(the current one)'} of kubeconfig {kubeconfig or '(the default)'}"):
             self._client = kubernetes.config.new_client_from_config(config_file=kubeconfig, context=context)
-        self._core = kubernetes.client.CoreV1Api(self._client)
-        self._apps = kubernetes.client.AppsV1Api(self._client)
+        # Only the request of this client is used, so the kinds of the API need not be read.
+        self._plain = kubernetes.dynamic.DynamicClient(self._client, discoverer=lambda _client, _file: None)
+
+    @cached_property
+    def _core(self) -> Any:
+        # Its import takes longer than all requests of most modules.
+        return kubernetes.client.CoreV1Api(self._client)
+
+    def objects(self, resource: str, namespace: str = "", name: str = "", selector: str = "") -> list[Json]:
+        """Return objects of a resource such as ``apps/v1/statefulsets``: all that match the selector, or the named one.
+
+        The list is empty if the API does not know the resource.
+        """
+        with tolerated(NOT_FOUND):
+            if name:
+                return [self._read(f"read {resource} {name}", resource, namespace, name)]
+            what = f"list {resource}{f' of namespace {namespace}' if namespace else ''}"
+            return self._items(what, resource, namespace, selector)
+        return []
 
     def pods(self, namespace: str, selector: str) -> list[Json]:
         """Return the pods of a namespace that match a label selector."""
-        what = f"list the pods of namespace {namespace}"
-        return self._items(what, self._core.list_namespaced_pod, namespace, label_selector=selector)
+        return self._items(f"list the pods of namespace {namespace}", "v1/pods", namespace, selector)
 
     def all_pods(self) -> list[Json]:
         """Return the pods of all namespaces."""
-        return self._items("list the pods of all namespaces", self._core.list_pod_for_all_namespaces)
+        return self._items("list the pods of all namespaces", "v1/pods")
 
     def nodes(self) -> list[Json]:
         """Return the nodes."""
-        return self._items("list the nodes", self._core.list_node)
+        return self._items("list the nodes", "v1/nodes")
 
     def version(self) -> str:
         """Return the version of the API server."""
-        with explained("read the version of the API server"):
-            api = kubernetes.client.VersionApi(self._client)
-            response: Any = api.get_code(_preload_content=False, _request_timeout=_TIMEOUT)
-            return str(json.loads(response.data)["gitVersion"])
+        return str(self._get("read the version of the API server", "/version")["gitVersion"])
 
     def api_groups(self) -> list[str]:
         """Return the names of the API groups."""
-        with explained("list the API groups"):
-            api = kubernetes.client.ApisApi(self._client)
-            response: Any = api.get_api_versions(_preload_content=False, _request_timeout=_TIMEOUT)
-            return [group["name"] for group in json.loads(response.data)["groups"]]
+        return [group["name"] for group in self._get("list the API groups", "/apis")["groups"]]
 
     def daemon_sets(self) -> list[Json]:
         """Return the DaemonSets of all namespaces."""
-        return self._items("list the DaemonSets of all namespaces", self._apps.list_daemon_set_for_all_namespaces)
+        return self._items("list the DaemonSets of all namespaces", "apps/v1/daemonsets")
 
     def runtime_classes(self) -> list[Json]:
         """Return the runtime classes."""
-        return self._items("list the runtime classes", kubernetes.client.NodeV1Api(self._client).list_runtime_class)
+        return self._items("list the runtime classes", "node.k8s.io/v1/runtimeclasses")
 
     def storage_classes(self) -> list[Json]:
         """Return the storage classes."""
-        return self._items("list the storage classes", kubernetes.client.StorageV1Api(self._client).list_storage_class)
+        return self._items("list the storage classes", "storage.k8s.io/v1/storageclasses")
 
     def ingress_classes(self) -> list[Json]:
         """Return the ingress classes."""
-        return self._items(
-            "list the ingress classes", kubernetes.client.NetworkingV1Api(self._client).list_ingress_class
-        )
+        return self._items("list the ingress classes", "networking.k8s.io/v1/ingressclasses")
 
     def namespace(self, name: str) -> Json:
         """Return a namespace."""
-        with explained(f"read namespace {name}"):
-            response: Any = self._core.read_namespace(name, _preload_content=False, _request_timeout=_TIMEOUT)
-            return dict(json.loads(response.data))
+        return self._read(f"read namespace {name}", "v1/namespaces", "", name)
 
     def namespace_annotations(self, namespace: str) -> dict[str, str]:
         """Return the annotations of a namespace; empty if it does not exist."""
@@ -177,7 +185,7 @@ class Cluster:
     def warnings(self, namespace: str) -> list[Json]:
         """Return the Warning events of a namespace."""
         what = f"list the events of namespace {namespace}"
-        return self._items(what, self._core.list_namespaced_event, namespace, field_selector="type=Warning")
+        return self._items(what, "v1/events", namespace, field_selector="type=Warning")
 
     def create_pod(self, namespace: str, pod: Any) -> None:
         """Create a pod, unless one of its name exists."""
@@ -191,11 +199,8 @@ class Cluster:
 
     def config_map(self, namespace: str, name: str) -> dict[str, str]:
         """Return the data of a ConfigMap; empty if it does not exist."""
-        with tolerated(NOT_FOUND), explained(f"read ConfigMap {name}"):
-            response: Any = self._core.read_namespaced_config_map(
-                name, namespace, _preload_content=False, _request_timeout=_TIMEOUT
-            )
-            return dict(json.loads(response.data).get("data") or {})
+        with tolerated(NOT_FOUND):
+            return dict(self._read(f"read ConfigMap {name}", "v1/configmaps", namespace, name).get("data") or {})
         return {}
 
     def add_to_config_map(self, namespace: str, name: str, data: dict[str, str]) -> None:
@@ -210,15 +215,11 @@ class Cluster:
 
     def daemon_set(self, namespace: str, name: str) -> Json:
         """Return a DaemonSet."""
-        with explained(f"read DaemonSet {name} of namespace {namespace}"):
-            response: Any = self._apps.read_namespaced_daemon_set(
-                name, namespace, _preload_content=False, _request_timeout=_TIMEOUT
-            )
-            return dict(json.loads(response.data))
+        return self._read(f"read DaemonSet {name} of namespace {namespace}", "apps/v1/daemonsets", namespace, name)
 
     def events(self, namespace: str) -> list[Json]:
         """Return all events of a namespace."""
-        return self._items(f"list the events of namespace {namespace}", self._core.list_namespaced_event, namespace)
+        return self._items(f"list the events of namespace {namespace}", "v1/events", namespace)
 
     def log_end(self, namespace: str, pod: str, container: str, lines: int, previous: bool = False) -> list[str]:
         """Return the last lines of a container's log; empty if the kubelet no longer has the log."""
@@ -292,7 +293,24 @@ class Cluster:
             _preload_content=False,
         )
 
-    def _items(self, what: str, call: Callable[..., Any], *words: str, **options: str) -> list[Json]:
+    def _items(self, what: str, resource: str, namespace: str = "", selector: str = "", **options: str) -> list[Json]:
+        options |= {"label_selector": selector} if selector else {}
+        found = self._get(what, _path(resource, namespace), **options)
+        # The items of a list do not name their kind.
+        kind = {"apiVersion": found["apiVersion"], "kind": found["kind"].removesuffix("List")}
+        return [kind | item for item in found["items"]]
+
+    def _read(self, what: str, resource: str, namespace: str, name: str) -> Json:
+        return self._get(what, f"{_path(resource, namespace)}/{name}")
+
+    def _get(self, what: str, path: str, **options: str) -> Json:
         with explained(what):
-            response = call(*words, _preload_content=False, _request_timeout=_TIMEOUT, **options)
-            return list(json.loads(response.data)["items"])
+            response = self._plain.request("GET", path, serialize=False, _request_timeout=_TIMEOUT, **options)
+            return dict(json.loads(response.data))
+
+
+def _path(resource: str, namespace: str) -> str:
+    """Return the path of a resource such as ``apps/v1/statefulsets``, of all namespaces if none is given."""
+    version, _slash, plural = resource.rpartition("/")
+    words = ["apis" if "/" in version else "api", version, *(["namespaces", namespace] if namespace else []), plural]
+    return "/" + "/".join(words)

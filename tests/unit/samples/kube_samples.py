@@ -13,6 +13,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import kubernetes
+import kubernetes.dynamic
 import kubernetes.stream
 import pytest
 
@@ -65,6 +66,10 @@ def pod(name: str, labels: dict[str, str] | None = None) -> Json:
     return {"metadata": {"name": name, "labels": labels or {}}, "spec": {"containers": containers}}
 
 
+def _listed(kind: str, items: list[Json] | Exception) -> Json | Exception:
+    return items if isinstance(items, Exception) else {"kind": f"{kind}List", "apiVersion": "v1", "items": items}
+
+
 def _next_text(texts: list[str] | Exception) -> str:
     if isinstance(texts, Exception):
         raise texts
@@ -76,7 +81,7 @@ class FakeApi:
     """Pods, nodes, events, logs, files and commands. If a pod has a list of logs, each reading returns the next one.
 
     ``files`` is the output of the script of ``PodContainer.open_files``; ``asked`` has all requests in order. An answer
-    that is an exception is raised.
+    that is an exception is raised. ``objects`` has the answers of the API by path.
     """
 
     pods: list[Json] | Exception = field(default_factory=list)
@@ -85,26 +90,32 @@ class FakeApi:
     events: list[Json] = field(default_factory=list)
     logs: dict[str, list[str] | Exception] = field(default_factory=dict)
     files: dict[str, list[str] | Exception] = field(default_factory=dict)
+    objects: dict[str, Json | Exception] = field(default_factory=dict)
     command: Callable[[str, list[str]], Ran] = lambda _pod, _command: (0, "", "")
     asked: list[Json] = field(default_factory=list)
 
-    def list_namespaced_pod(self, namespace: str, *, label_selector: str, **_options: Any) -> Response:
-        self.asked.append({"namespace": namespace, "label_selector": label_selector})
-        if isinstance(self.pods, Exception):
-            raise self.pods
-        return Response(json.dumps({"items": self.pods}).encode())
+    def request(self, method: str, path: str, **options: Any) -> Response:
+        assert method == "GET"
+        answer = self.objects.get(path) or self._answer(path, options.get("label_selector", ""))
+        if isinstance(answer, Exception):
+            raise answer
+        return Response(json.dumps(answer).encode())
 
-    def list_pod_for_all_namespaces(self, **_options: Any) -> Response:
-        return Response(json.dumps({"items": self.pods}).encode())
-
-    def list_node(self, **_options: Any) -> Response:
-        return Response(json.dumps({"items": self.nodes}).encode())
-
-    def list_namespaced_event(self, _namespace: str, **_options: Any) -> Response:
-        return Response(json.dumps({"items": self.events}).encode())
-
-    def read_namespaced_daemon_set(self, name: str, _namespace: str, **_options: Any) -> Response:
-        return Response(json.dumps(self.daemon_sets[name]).encode())
+    def _answer(self, path: str, selector: str) -> Json | Exception:
+        words = path.split("/")
+        match words[words.index("v1") + 1 :]:
+            case ["pods"]:
+                return _listed("Pod", self.pods)
+            case ["namespaces", namespace, "pods"]:
+                self.asked.append({"namespace": namespace, "label_selector": selector})
+                return _listed("Pod", self.pods)
+            case ["nodes"]:
+                return _listed("Node", self.nodes)
+            case ["namespaces", _namespace, "events"]:
+                return _listed("Event", self.events)
+            case ["namespaces", _namespace, "daemonsets", name] if name in self.daemon_sets:
+                return self.daemon_sets[name]
+        return kubernetes.client.ApiException(status=404, reason="Not Found")
 
     def read_namespaced_pod_log(self, name: str, _namespace: str, **options: Any) -> Response:
         self.asked.append({"pod": name} | {key: value for key, value in options.items() if key[0] != "_"})
@@ -125,6 +136,6 @@ class FakeApi:
         monkeypatch.setattr(kubernetes.config, "new_client_from_config", lambda **_options: client)
         monkeypatch.setattr(kubernetes.client, "ApiClient", lambda _configuration: client)
         monkeypatch.setattr(kubernetes.client, "CoreV1Api", lambda _client: self)
-        monkeypatch.setattr(kubernetes.client, "AppsV1Api", lambda _client: self)
+        monkeypatch.setattr(kubernetes.dynamic, "DynamicClient", lambda _client, **_options: self)
         monkeypatch.setattr(kubernetes.stream, "stream", self.stream)
         return self

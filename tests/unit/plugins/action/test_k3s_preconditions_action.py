@@ -24,6 +24,7 @@ OPTIONS: dict[str, Any] = {
     "upgrading": False,
     "severities": {},
     "binary": "/usr/local/bin/k3s",
+    "facts": {},
 }
 
 HOST = {"inventory_hostname": "spark1"}
@@ -42,6 +43,15 @@ def checked(changed: dict[str, Any] | None = None, **options: Any) -> dict[str, 
     arguments = {"paths": ["/var/lib/rancher/k3s"], "k3s_binary": "/usr/local/bin/k3s", "controller_time": 1000.0}
     assert asked == [("gb10.cluster.preflight_info", arguments)]
     return result
+
+
+def test_facts_that_this_run_has_read_already_are_used_if_they_are_about_the_same_disk() -> None:
+    disk = {"path": "/var/lib/rancher/k3s", "total_gib": 100.0, "free_gib": 50.0}
+    unread: Any = SimpleNamespace()
+    result = ActionModule.act(unread, OPTIONS | {"facts": copy.deepcopy(GOOD) | {"disks": [disk]}}, HOST)
+    assert (result["failed"], result["installed"]) == (False, False)
+    # This reads the host again.
+    checked(facts=copy.deepcopy(GOOD) | {"disks": [disk | {"path": "/srv"}]})
 
 
 def test_a_host_may_get_k3s() -> None:

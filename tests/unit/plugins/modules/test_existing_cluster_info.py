@@ -5,16 +5,13 @@
 
 from __future__ import annotations
 
-import json
-from functools import partial
-from types import SimpleNamespace
 from typing import Any
 
 import kubernetes
 import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._kube import survey
 from ansible_collections.gb10.cluster.plugins.modules import existing_cluster_info as module
-from kube_samples import Response
+from kube_samples import FakeApi
 from module_runs import run_module
 
 Json = dict[str, Any]
@@ -30,36 +27,33 @@ def daemon(name: str) -> Json:
 
 
 STORAGE = {"metadata": {"name": "fast", "annotations": {"storageclass.kubernetes.io/is-default-class": "true"}}}
-ANSWERS: dict[str, Json] = {
-    "get_code": {"gitVersion": "v1.34.2"},
-    "get_api_versions": {"groups": [{"name": "k8s.cni.cncf.io"}, {"name": "apps"}]},
-    "list_daemon_set_for_all_namespaces": {"items": [daemon("kube-multus-ds")]},
-    "list_runtime_class": {"items": [{"metadata": {"name": "nvidia"}}]},
-    "list_storage_class": {"items": [STORAGE]},
-    "list_ingress_class": {"items": []},
-    "list_node": {"items": []},
-    "read_namespace": {"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "baseline"}}},
-}
 KUBEADM = {"metadata": {"name": "spark1", "annotations": {"kubeadm.alpha.kubernetes.io/cri-socket": "unix:///run"}}}
+NODES, CLASSES = "/api/v1/nodes", "/apis/node.k8s.io/v1/runtimeclasses"
+SPACE = "/api/v1/namespaces/models"
 
 
-ANSWERS["list_node"]["items"].append(KUBEADM)
-APIS = ("CoreV1Api", "AppsV1Api", "VersionApi", "ApisApi", "NodeV1Api", "StorageV1Api", "NetworkingV1Api")
+def listed(kind: str, *items: Json) -> Json:
+    return {"kind": f"{kind}List", "apiVersion": "v1", "items": list(items)}
 
 
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], **refused: int) -> tuple[int, Json]:
-    """Run the module with the real client's methods; those of ``refused`` are answered with this status."""
+ANSWERS: dict[str, Json] = {
+    "/version": {"gitVersion": "v1.34.2"},
+    "/apis": {"groups": [{"name": "k8s.cni.cncf.io"}, {"name": "apps"}]},
+    "/apis/apps/v1/daemonsets": listed("DaemonSet", daemon("kube-multus-ds")),
+    CLASSES: listed("RuntimeClass", {"metadata": {"name": "nvidia"}}),
+    "/apis/storage.k8s.io/v1/storageclasses": listed("StorageClass", STORAGE),
+    "/apis/networking.k8s.io/v1/ingressclasses": listed("IngressClass"),
+    NODES: listed("Node", KUBEADM),
+    SPACE: {"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "baseline"}}},
+}
 
-    def answered(name: str, *_words: Any, **_options: Any) -> Response:
-        if name in refused:
-            raise kubernetes.client.ApiException(status=refused[name], reason="No")
-        return Response(json.dumps(ANSWERS[name]).encode())
 
-    for api in APIS:
-        real = getattr(kubernetes.client, api)
-        methods = {name: partial(answered, name) for name in ANSWERS if hasattr(real, name)}
-        monkeypatch.setattr(kubernetes.client, api, lambda _client, methods=methods: SimpleNamespace(**methods))
-    monkeypatch.setattr(kubernetes.config, "new_client_from_config", lambda **_options: None)
+def run(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], refused: dict[str, int]
+) -> tuple[int, Json]:
+    """Run the module; the requests for the paths of ``refused`` are answered with this status."""
+    errors = {path: kubernetes.client.ApiException(status=code, reason="No") for path, code in refused.items()}
+    FakeApi(objects=ANSWERS | errors).install(monkeypatch)
     result = run_module(module, capsys, **OPTIONS)
     monkeypatch.undo()
     return result
@@ -68,7 +62,7 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], **r
 def test_the_parts_of_a_cluster_are_reported_without_secrets(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    status, found = run(monkeypatch, capsys)
+    status, found = run(monkeypatch, capsys, {})
     assert (status, found["version"], found["distribution"], found["unread"]) == (0, "v1.34.2", "kubeadm", [])
     assert found["groups"] == ["apps", "k8s.cni.cncf.io"]
     (multus,) = found["daemon_sets"]
@@ -84,11 +78,10 @@ def test_the_parts_of_a_cluster_are_reported_without_secrets(
 def test_what_may_not_be_read_is_named_and_what_is_absent_is_empty(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    refused = {"list_node": 403, "list_runtime_class": 403, "read_namespace": 404}
-    status, found = run(monkeypatch, capsys, **refused)
+    status, found = run(monkeypatch, capsys, {NODES: 403, CLASSES: 403, SPACE: 404})
     assert (status, found["unread"], found["nodes"]) == (0, ["nodes", "runtime_classes"], [])
     assert found["namespace"] == {"exists": False, "level": ""}
-    status, failed = run(monkeypatch, capsys, get_code=500)
+    status, failed = run(monkeypatch, capsys, {"/version": 500})
     assert (status, "can't read the version of the API server (500: No)" in failed["msg"]) == (1, True)
 
 

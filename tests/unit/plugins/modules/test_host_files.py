@@ -108,6 +108,19 @@ def test_the_diff_shows_the_text_before_and_after(capsys: Capture, wanted: dict[
     }
 
 
+def test_the_content_of_a_secret_file_is_never_shown(capsys: Capture, tmp_path: Path) -> None:
+    entry = {"path": str(tmp_path / "token"), "content": "s3cr3t-token"}
+    for before in ("", "0ld-t0ken"):
+        if before:
+            Path(entry["path"]).write_text(before)
+        status, result = run_module(host_files, capsys, secret_files=[entry])
+        assert (status, result["paths"]) == (0, [entry["path"]])
+        assert not any(secret in str(result) for secret in ("s3cr3t-token", "0ld-t0ken"))
+        assert (Path(entry["path"]).read_text(), mode(Path(entry["path"]))) == ("s3cr3t-token", "0600")
+    entry |= {"content": "another", "keep": True}
+    assert run_module(host_files, capsys, secret_files=[entry])[1]["changed"] is False
+
+
 @pytest.mark.parametrize("bad", ["u=rw", "", "0o644"])
 def test_a_mode_that_is_not_octal_is_refused_before_anything_changes(
     capsys: Capture, tmp_path: Path, wanted: dict[str, Any], bad: str

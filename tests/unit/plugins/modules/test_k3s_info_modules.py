@@ -76,6 +76,32 @@ def test_a_service_that_runs_with_older_files(
     assert (status, result["active"], result["stale"]) == (0, True, stale)
 
 
+@pytest.mark.parametrize(
+    ("state", "unit", "found"),
+    [
+        ("active", "enabled", (True, True, True)),
+        ("active", "disabled", (True, True, False)),
+        ("activating", "enabled", (False, True, True)),
+        ("failed", "enabled", (False, False, True)),
+        ("inactive", "", (False, False, False)),
+    ],
+)
+def test_the_states_of_the_service(
+    capsys: Capture, monkeypatch: pytest.MonkeyPatch, state: str, unit: str, found: tuple[bool, bool, bool]
+) -> None:
+    commands_answer(monkeypatch, 0, f"ActiveState={state}\nUnitFileState={unit}\nExecMainStartTimestamp=\n", "")
+    result = run_module(k3s_service_info, capsys, name="k3s", files=[])[1]
+    assert (result["active"], result["running"], result["enabled"]) == found
+
+
+def test_files_that_the_host_has_already(tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    commands_answer(monkeypatch, 0, "ActiveState=inactive\n", "")
+    (tmp_path / "same").write_bytes(b"k3s")
+    (tmp_path / "other").write_bytes(b"older")
+    sums = {str(tmp_path / name): hashlib.sha256(b"k3s").hexdigest() for name in ("same", "other", "missing")}
+    assert run_module(k3s_service_info, capsys, name="k3s", files=[], sums=sums)[1]["held"] == [str(tmp_path / "same")]
+
+
 def test_a_host_without_systemd_fails(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     commands_answer(monkeypatch, 1, "", "System has not been booted with systemd\n")
     status, result = run_module(k3s_service_info, capsys, name="k3s", files=[])

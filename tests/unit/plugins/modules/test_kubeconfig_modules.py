@@ -10,10 +10,12 @@ import socket
 from pathlib import Path
 from typing import Any
 
+import kubernetes
 import pytest
 import yaml
 from ansible.module_utils.testing import patch_module_args
 from ansible_collections.gb10.cluster.plugins.modules import api_info, kubeconfig
+from kube_samples import FakeApi
 
 SOURCE = {
     "clusters": [{"name": "default", "cluster": {"server": "https://127.0.0.1:6443"}}],
@@ -69,3 +71,46 @@ def test_an_api_that_listens_is_reachable(tmp_path: Path, capsys: pytest.Capture
     status, result = run(api_info, capsys, kubeconfig=str(path), context="other")
     assert (status, result["server"]) == (1, "")
     assert "has no context other" in result["msg"]
+
+
+def test_objects_of_several_kinds_are_read_in_one_call(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted = [
+        {"resource": "apps/v1/statefulsets", "namespace": "models", "labels": ["a=b", "!c"]},
+        {"resource": "leaderworkerset.x-k8s.io/v1/leaderworkersets", "namespace": "models"},
+        {"resource": "v1/namespaces", "name": "models"},
+        {"resource": "v1/secrets", "namespace": "models", "name": "token"},
+    ]
+    space = {"kind": "Namespace", "metadata": {"name": "models", "managedFields": [{}]}}
+    FakeApi(
+        objects={
+            "/apis/apps/v1/namespaces/models/statefulsets": {
+                "kind": "StatefulSetList",
+                "apiVersion": "apps/v1",
+                "items": [{"metadata": {"name": "one"}}],
+            },
+            "/api/v1/namespaces/models": space,
+            "/api/v1/namespaces/models/secrets/token": {"metadata": {"name": "token"}, "data": {"hf": "s3cr3t"}},
+        }
+    ).install(monkeypatch)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"https://127.0.0.1:{server.getsockname()[1]}"
+        path = tmp_path / "config"
+        run(kubeconfig, capsys, path=str(path), context="gb10", server=address, content=yaml.safe_dump(SOURCE))
+        status, result = run(api_info, capsys, kubeconfig=str(path), context="gb10", reads=wanted)
+        assert (status, result["found"]) == (
+            0,
+            {
+                "statefulsets": [{"metadata": {"name": "one"}, "apiVersion": "apps/v1", "kind": "StatefulSet"}],
+                "leaderworkersets": [],
+                "namespaces": [{"kind": "Namespace", "metadata": {"name": "models"}}],
+                "secrets": [{"metadata": {"name": "token"}}],
+            },
+        )
+        refused = kubernetes.client.ApiException(status=403, reason="Forbidden")
+        FakeApi(objects={"/api/v1/namespaces/models": refused}).install(monkeypatch)
+        status, result = run(api_info, capsys, kubeconfig=str(path), context="gb10", reads=wanted)
+        assert (status, "can't read v1/namespaces models (403: Forbidden)" in result["msg"]) == (1, True)
+    status, result = run(api_info, capsys, kubeconfig=str(path), context="gb10", required=False, reads=wanted)
+    assert (status, result["found"]["namespaces"]) == (0, [])

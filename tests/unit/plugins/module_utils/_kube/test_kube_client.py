@@ -79,8 +79,11 @@ def test_lists_are_the_plain_json_of_the_api(monkeypatch: pytest.MonkeyPatch) ->
     api = FakeApi(pods=[pod("a")], nodes=[{"metadata": {"name": "n"}}], events=[{"type": "Warning"}])
     api.install(monkeypatch)
     cluster = Cluster(None, None)
-    assert cluster.pods("ns", "x=y") == cluster.all_pods() == [pod("a")]
-    assert (cluster.nodes(), cluster.warnings("ns")) == (api.nodes, api.events)
+    assert cluster.pods("ns", "x=y") == cluster.all_pods() == [{"apiVersion": "v1", "kind": "Pod"} | pod("a")]
+    assert [[item["kind"] for item in found] for found in (cluster.nodes(), cluster.warnings("ns"))] == [
+        ["Node"],
+        ["Event"],
+    ]
     assert api.asked == [{"namespace": "ns", "label_selector": "x=y"}]
 
 
@@ -132,7 +135,6 @@ def test_a_pod_that_exists_or_is_gone_is_no_error(monkeypatch: pytest.MonkeyPatc
 def test_data_of_a_config_map_that_does_not_exist_yet(monkeypatch: pytest.MonkeyPatch) -> None:
     api, made = FakeApi(), []
     api.install(monkeypatch)
-    monkeypatch.setattr(api, "read_namespaced_config_map", refusing(404), raising=False)
     monkeypatch.setattr(api, "patch_namespaced_config_map", refusing(404), raising=False)
     monkeypatch.setattr(
         api, "create_namespaced_config_map", lambda _namespace, body, **_options: made.append(body), raising=False

@@ -38,7 +38,6 @@ TASKS = [
             "wait",
             "find",
             "status",
-            "fallback",
             "stop_switch",
         )
     ),
@@ -46,6 +45,7 @@ TASKS = [
     *(f"roles/gateway/tasks/{name}.yml" for name in ("members", "read", "wait")),
     "roles/nccl_verify/tasks/main.yml",
     "roles/serving_plan/tasks/running.yml",
+    "roles/sglang/vars/main.yml",
     "roles/summary/tasks/main.yml",
 ]
 # Modules and actions of the collection in these files that ask the API, and the code with their requests.
@@ -59,6 +59,7 @@ MODULES = {
 SILENT = {"api_info", "gateway_objects", "serving_changes", "serving_objects", "show", "roce_gid_info"}
 # The requests of every method of Cluster.
 METHODS: dict[str, list[Request]] = {
+    "objects": [],
     "pods": [("", "pods", "list")],
     "all_pods": [],
     "nodes": [],
@@ -81,8 +82,12 @@ NADS = ("k8s.cni.cncf.io", "network-attachment-definitions")
 KINDS = {**rights.RESOURCES, **OTHER, "NetworkAttachmentDefinition": NADS}
 
 
+def content(path: str) -> Any:
+    return yaml.safe_load((ROOT / path).read_text(encoding="utf-8"))
+
+
 def tasks(path: str) -> Iterator[dict[str, Any]]:
-    waiting = list(yaml.safe_load((ROOT / path).read_text(encoding="utf-8")))
+    waiting = list(found) if isinstance(found := content(path), list) else []
     while waiting:
         task = waiting.pop()
         waiting += task.get("block", [])
@@ -93,14 +98,24 @@ def kinds(task: dict[str, Any], options: dict[str, Any]) -> list[str]:
     kind = options.get("kind", "")
     if "{{" not in kind:
         return [kind]
-    loop = task["loop"]
-    if loop == "{{ __sglang_workloads }}":
-        loop = ["StatefulSet", "LeaderWorkerSet"]
-    return [item if isinstance(item, str) else item.get("kind", "StatefulSet") for item in loop]
+    if task["loop"] == "{{ __sglang_optional }}":
+        return ["RoleBinding", "Role", "Ingress", "NetworkPolicy", "Secret"]
+    return [item if isinstance(item, str) else item.get("kind", "StatefulSet") for item in task["loop"]]
+
+
+def reads(value: Any) -> Iterator[Request]:
+    """Yield the requests of the entries of option reads of module api_info, wherever a file has them."""
+    if isinstance(value, dict) and "resource" in value:
+        version, _slash, plural = value["resource"].rpartition("/")
+        yield version.rpartition("/")[0], plural, "get" if "name" in value else "list"
+    elif isinstance(value, list | dict):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from reads(item)
 
 
 def asked(path: str) -> Iterator[Request]:
     """Yield the requests of a task file; those for the rendered objects come from the objects."""
+    yield from reads(content(path))
     for task in tasks(path):
         if options := task.get("kubernetes.core.k8s_info"):
             verb = "get" if "name" in options else "list"
