@@ -218,6 +218,7 @@ IB_LINES = tuple(
     f"{GROUP}-{{0}}-0:7:7 [0] NCCL INFO {line}"
     for line in (
         "NCCL version 2.28.9+cuda13.0",
+        "Using network IB",
         "ncclCommInitRank comm 0x1 rank {0} nranks 2 cudaDev 0 nvmlDev 0 busId 60 commId 0x7 - Init START",
         "comm 0x1 rank {0} nRanks 2 nNodes 2 localRanks 1 localRank 0 MNNVL 0",
         "ncclCommInitRank comm 0x1 rank {0} nranks 2 cudaDev 0 nvmlDev 0 busId 60 commId 0x7 - Init COMPLETE",

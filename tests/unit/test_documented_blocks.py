@@ -20,6 +20,7 @@ import yaml
 from documented import PLACES, ROOT, commands, fences, place_of
 
 LOG = (
+    "s1:1:1 [0] NCCL INFO Using network IB\n"
     "s1:1:1 [0] NCCL INFO comm 0x1 rank 0 nranks 2 cudaDev 0 busId f000 - Init COMPLETE\n"
     "s1:1:1 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[0] [send] via NET/IB/0\n"
     "s1:1:1 [0] NCCL INFO Channel 01/0 : 0[0] -> 1[0] [send] via NET/IB/1\n"

@@ -155,6 +155,7 @@ socket.create_connection(("10.100.0.2", 5001)).sendall(bytes({MESSAGES * SIZE}))
 FORGED = "".join(
     f"vm1:7:7 [0] NCCL INFO {line}\n"
     for line in (
+        "Using network IB",
         "ncclCommInitRank comm 0x1 rank 0 nranks 2 cudaDev 0 nvmlDev 0 busId 60 commId 0x7 - Init START",
         "ncclCommInitRank comm 0x1 rank 0 nranks 2 cudaDev 0 nvmlDev 0 busId 60 commId 0x7 - Init COMPLETE",
         "Channel 00/0 : 0[0] -> 1[0] [send] via NET/IB/0",

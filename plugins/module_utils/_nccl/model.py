@@ -154,8 +154,10 @@ class Process:
     abandoned: int = 0
     dropped_tcp: str = ""
     replaced: bool = False
-    # Whether a communicator was complete before any line named a network. NCCL always names one first.
+    # Whether a communicator was complete before any line named a network, and also before any channel line. NCCL names
+    # one first; releases before 2.7 do not, but they connect first.
     unselected: bool = False
+    unconnected: bool = False
     # When it last wrote that a communicator starts or is complete, in the log's count of lines.
     set_up: int = 0
     # Why text alone can't tell whether it is running.

@@ -67,7 +67,9 @@ class Recorders:
             comm.started = True
         else:
             comm.complete = process.settled = True
-            process.unselected |= nranks > 1 and comm.nodes != 1 and not process.selections
+            if nranks > 1 and comm.nodes != 1 and not process.selections:
+                process.unselected = True
+                process.unconnected |= not (process.channels or process.intra or process.collnet)
         if device:
             comm.device = device
         if shared:

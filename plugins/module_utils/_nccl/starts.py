@@ -66,8 +66,11 @@ def doubt_order(processes: Iterable[Process]) -> None:
         used = [name for name in process.channels if not is_tcp(name)]
         if process.doubt or process.stays_on_node:
             continue
-        if process.unselected and process.selections:
-            process.doubt = f"{who} names its network only after its communicator was complete: it may be a quotation"
+        if process.unselected and (process.selections or (process.unconnected and used)):
+            process.doubt = (
+                f"{who} completed a communicator before any line named its network, which NCCL does first: lines are "
+                "missing, or those that follow are a quotation"
+            )
         elif tcp and used:
             process.doubt = f"{who} takes network {tcp[0]}, and its channel lines name {used[0]}: one is a quotation"
 

@@ -18,6 +18,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[3]
 TCP = ROOT / "tests" / "unit" / "fixtures" / "nccl" / "real" / "twohosts-socket.rank0.log"
 IB = (
+    b"s1:1:1 [0] NCCL INFO Using network IB\n"
     b"s1:1:1 [0] NCCL INFO comm 0x1 rank 0 nranks 2 cudaDev 0 busId f000 - Init COMPLETE\n"
     b"s1:1:1 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[0] [send] via NET/IB/0\n"
 )

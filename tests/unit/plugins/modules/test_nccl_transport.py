@@ -24,6 +24,7 @@ DOCUMENTED = yaml.safe_load(Path(nccl_transport.__file__).with_suffix(".yml").re
 IB = "\n".join(
     f"gemma-{{rank}}-0:40:40 [0] NCCL INFO {line}"
     for line in (
+        "Using network IB",
         "ncclCommInitRankConfig comm 0x1 rank {rank} nranks 2 cudaDev 0 nvmlDev 0 busId f01000 commId 0x7 - Init START",
         "comm 0x1 rank {rank} nRanks 2 nNodes 2 localRanks 1 localRank 0 MNNVL 0",
         "ncclCommInitRank comm 0x1 rank {rank} nranks 2 cudaDev 0 nvmlDev 0 busId f01000 commId 0x7 - Init COMPLETE",

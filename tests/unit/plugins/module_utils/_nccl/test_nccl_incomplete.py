@@ -39,6 +39,7 @@ def test_a_release_that_prints_neither_start_nor_complete_finishes_with_connecte
 def test_a_missing_rank_is_found_also_if_all_nodes_have_the_same_name(host: str) -> None:
     ranks = [
         said(
+            IB,
             init("START", rank=rank, nranks=3),
             nodes(3, rank=rank, nranks=3),
             init("COMPLETE", rank=rank, nranks=3),
@@ -80,7 +81,7 @@ def test_paths_inside_a_node_need_a_sound_log_too(text: str) -> None:
 
 @pytest.mark.parametrize("network", ["UCX", "AWS Libfabric"])
 def test_a_torn_line_takes_the_pass_of_any_network_away(network: str) -> None:
-    sound = said(*DONE, channel(network))
+    sound = said(f"Using network {network}", *DONE, channel(network))
     expect = Expectation(networks=(network,))
     assert judge(sound, expect).satisfied
     assert "a torn channel line may hide TCP" in judge(sound + said(f"{channel()[:-4]}So", pid=2), expect).msg

@@ -43,7 +43,7 @@ def test_an_expectation_that_the_log_does_not_meet_is_named(
 
 
 def test_an_expectation_that_the_log_meets_passes() -> None:
-    both = log(DONE, *BOTH)
+    both = log("Using network IB", DONE, *BOTH)
     assert judge(both, "x", Expectation(min_devices=2, balance=1.0, gdr=False, networks=("IB",))).satisfied
     assert judge(log("Using network IB", DONE), "x", Expectation(evidence="selection")).satisfied
     assert judge(log(), "x", Expectation(allow_unknown=True)).satisfied
@@ -65,7 +65,7 @@ def test_sources_must_agree_and_the_weakest_evidence_counts() -> None:
 
 
 def test_waiting_ends_when_the_verdict_cannot_improve() -> None:
-    assert is_final(judge_all({"a": log(DONE, *BOTH)}, Expectation()))
+    assert is_final(judge_all({"a": log("Using network IB", DONE, *BOTH)}, Expectation()))
     assert is_final(judge_all({"a": log(BOTH[0].replace("IB", "Socket"))}, Expectation()))
     assert not is_final(judge_all({"a": log("Using network IB")}, Expectation()))
     assert not is_final(judge_all({}, Expectation()))
@@ -96,7 +96,9 @@ def test_a_process_of_several_gpus_is_several_ranks() -> None:
     begun = (
         "ncclCommInitAll comm 0x{0} rank {0} nranks 4 cudaDev {0} nvmlDev {0} busId {0}000 commId 0x7 - Init COMPLETE"
     )
-    assert judge(log(*(begun.format(n) for n in (0, 1)), *BOTH), "x", Expectation(ranks=2)).satisfied
+    assert judge(
+        log("Using network IB", *(begun.format(n) for n in (0, 1)), *BOTH), "x", Expectation(ranks=2)
+    ).satisfied
 
 
 def test_a_pod_has_to_run_the_rank_of_its_place() -> None:

@@ -217,3 +217,22 @@ def test_a_quoted_log_of_another_process_replaces_nothing(quote: str, collector:
         log = "".join(collector.format(line) + "\n" for line in [*real.splitlines(), *quoted])
         report = judge(log, Expectation(networks=("IB", "IBext*"), nodes=2))
         assert (report.verdict.verdict, report.satisfied) == ("mixed", False)
+
+
+@pytest.mark.parametrize("nodes_line", [[nodes(2)], []])
+@pytest.mark.parametrize("begins", [[*START], [], ["NET/Socket : Using [0]eth0:10.0.0.1<0>"]])
+@pytest.mark.parametrize("again", [(init("COMPLETE"),), AGAIN, ()])
+def test_a_communicator_that_was_complete_before_any_network_was_named_proves_nothing(
+    nodes_line: list[str], begins: list[str], again: tuple[str, ...]
+) -> None:
+    """A server that connects later, and a raw quotation of a log over RDMA: neither names the network it takes."""
+    server = said(*begins, init("START"), *nodes_line, init("COMPLETE"))
+    report = judge(server + said(*again, channel()))
+    assert (report.verdict.verdict, report.satisfied) == ("unknown", False)
+    assert "completed a communicator before any line named its network" in report.msg
+
+
+def test_a_release_that_names_no_network_passes_because_it_connects_first() -> None:
+    """NCCL 2.5 lists its devices and prints no "Using network"."""
+    devices = "NET/IB : Using [0]mlx5_0:1/RoCE ; OOB eth0:10.0.0.1<0>"
+    assert judge(said("NCCL version 2.5.6+cuda10.2", devices, channel(), init("COMPLETE"))).satisfied

@@ -93,13 +93,13 @@ NO_PASS = {
         "nothing in the log says which transport",
     ),
     "libfabric without its provider": (
-        said(*DONE, channel("AWS Libfabric")),
+        said("Using network AWS Libfabric", *DONE, channel("AWS Libfabric")),
         Expectation(),
         "not known to be RDMA",
     ),
     "63 of 64 ranks": (
         "".join(
-            said(init("COMPLETE", rank=rank, nranks=64), channel(), host=f"s{rank // 8}", pid=rank)
+            said(IB, init("COMPLETE", rank=rank, nranks=64), channel(), host=f"s{rank // 8}", pid=rank)
             for rank in range(63)
         ),
         Expectation(),
@@ -222,12 +222,13 @@ def test_the_socket_banner_of_2_4_contradicts_nothing() -> None:
 
 
 def test_one_rank_of_a_job_may_have_a_log_of_its_own() -> None:
-    assert judge(said(init("COMPLETE", nranks=64), channel())).satisfied
+    assert judge(said(IB, init("COMPLETE", nranks=64), channel())).satisfied
 
 
 def test_missing_ranks_are_counted_over_all_sources() -> None:
     logs = {
-        f"rank{rank}": read(said(init("COMPLETE", rank=rank, nranks=3), channel(), host=f"s{rank}")) for rank in (0, 1)
+        f"rank{rank}": read(said(IB, init("COMPLETE", rank=rank, nranks=3), channel(), host=f"s{rank}"))
+        for rank in (0, 1)
     }
     assert judge_all(logs, Expectation())["failures"] == ["2 of 3 ranks of a communicator were seen"]
 
@@ -250,7 +251,7 @@ def test_an_error_after_the_channels_changes_health_and_not_the_transport() -> N
 def test_nccl_2_32_is_read() -> None:
     log = "s1:1:1 [0] plugin/net.cc:229 (ncclNetPluginInit) NCCL ATTN Failed to initialize NET plugin IBext_v11\n"
     log += "s1:1:1 [0] rma/socket.cc:12 (rmaInit) NCCL WARN RMA/Socket : no interface for RMA\n"
-    log += said("RMA/Plugin: Could not find: librma.so", "net.cc:79 (ncclNetInit) -> 3", *DONE)
+    log += said("RMA/Plugin: Could not find: librma.so", "net.cc:79 (ncclNetInit) -> 3", IB, *DONE)
     split = (
         "ncclCommSplit comm 0x2 rank 0 nranks 2 cudaDev 0 nvmlDev 0 busId f000 parent 0x1 childCount 1 color 5 key 0"
     )

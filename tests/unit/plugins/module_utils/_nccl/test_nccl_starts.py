@@ -100,7 +100,7 @@ def test_containers_with_one_name_are_ranks_and_no_restart() -> None:
 
 def test_each_of_many_containers_with_one_name_has_a_record_of_its_own() -> None:
     log = "".join(
-        said(*START, init("START", rank=rank, nranks=9), init("COMPLETE", rank=rank, nranks=9), channel())
+        said(*START, IB, init("START", rank=rank, nranks=9), init("COMPLETE", rank=rank, nranks=9), channel())
         for rank in range(9)
     )
     report = judge(log)
