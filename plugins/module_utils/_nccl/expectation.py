@@ -136,7 +136,7 @@ def _numbers(report: Report, expect: Expectation) -> list[str]:
         used = [count for devices in process.channels.values() for count in devices.values()]
         if used and len(used) < expect.min_devices:
             failures.append(f"{who} uses {len(used)} of {expect.min_devices} devices ({shown(process.channels)})")
-        elif used and min(used) < expect.balance * max(used):
+        elif used and not min(used) >= expect.balance * max(used):
             failures.append(f"{who} uses its devices unequally ({shown(process.channels)})")
         if expect.gdr is not None and process.channels and bool(process.gdr) != expect.gdr:
             failures.append(f"{who} runs {'with' if process.gdr else 'without'} GPUDirect RDMA")

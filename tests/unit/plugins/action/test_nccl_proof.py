@@ -242,6 +242,34 @@ FAILURES = {
         {"pods": Pods(p50=80.0), "bandwidth_bytes": 1000, "max_latency": {"rdma": 50}},
         ["an all-reduce of 8192 bytes over ib takes 80.0 microseconds (p99 99.0), 50.0 or less was expected"],
     ),
+    "NCCL may say nothing, and an all-reduce is slow": (
+        {
+            "logs": {"g-0-0": [SILENT], "g-1-0": [SILENT]},
+            "expect": BY_BYTES,
+            "pods": Pods(busbw=2.8),
+            "bandwidth_bytes": 1000,
+            "min_busbw": {"rdma": 12},
+        },
+        ["an all-reduce of 1000 bytes over rdma reached 2.8 GB/s on the bus, 12.0 or more was expected"],
+    ),
+    "NCCL may say nothing, and an all-reduce is late": (
+        {
+            "logs": {"g-0-0": [SILENT], "g-1-0": [SILENT]},
+            "expect": BY_BYTES,
+            "pods": Pods(p50=80.0),
+            "bandwidth_bytes": 1000,
+            "max_latency": {"rdma": 50},
+        },
+        ["an all-reduce of 8192 bytes over rdma takes 80.0 microseconds (p99 99.0), 50.0 or less was expected"],
+    ),
+    "no figure": (
+        {"pods": Pods(busbw=float("nan")), "bandwidth_bytes": 1000, "min_busbw": {"rdma": 12}},
+        ["reached nan GB/s on the bus, 12.0 or more was expected"],
+    ),
+    "no figure of latency": (
+        {"pods": Pods(p50=float("nan")), "bandwidth_bytes": 1000, "max_latency": {"rdma": 50}},
+        ["takes nan microseconds (p99 99.0), 50.0 or less was expected"],
+    ),
     "counters": (
         {"pods": Pods(rdma=0, tcp=50_000_000)},
         ["the log says RDMA, but the RDMA devices moved 0 bytes and the interfaces 200000000", "Trust the counters"],

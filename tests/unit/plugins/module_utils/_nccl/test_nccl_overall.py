@@ -26,6 +26,7 @@ BOTH = [f"Channel 0{n}/0 : 0[0] -> 1[0] [send] via NET/IB/{n % 2}" for n in rang
     [
         (Expectation(min_devices=2), BOTH[:1], "uses 1 of 2 devices"),
         (Expectation(balance=0.5), [*BOTH, *BOTH[::2], *BOTH[::2]], "unequally"),
+        (Expectation(balance=float("nan")), [*BOTH, *BOTH[::2], *BOTH[::2]], "unequally"),
         (Expectation(gdr=True), BOTH, "without GPUDirect RDMA"),
         (Expectation(gdr=False), [BOTH[0] + "/GDRDMA"], "with GPUDirect RDMA"),
         (Expectation(nodes=2), BOTH, "0 of 2 nodes"),
