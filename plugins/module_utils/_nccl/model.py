@@ -241,12 +241,8 @@ class Process:
     def says_nothing(self) -> bool:
         """Tell whether it set up a communicator of several nodes, and no line says by which path it reaches them."""
         path = self.channels or self.intra or self.collnet or self.odd
-        return self.has_finished and not self.stays_on_node and not (path or self.has_network)
-
-    @property
-    def has_network(self) -> bool:
-        """Tell whether it named the network that it takes, or at least devices, as every NCCL does at its start."""
-        return bool(self.selections or self.ib_devices or self.socket_devices or self.provider)
+        devices = self.ib_devices or self.socket_devices or self.provider
+        return self.has_finished and not self.stays_on_node and not (path or self.selections or devices)
 
     @property
     def claims(self) -> bool:
