@@ -168,8 +168,8 @@ class NcclLog:
         return writer
 
     def _record_pending(self) -> None:
-        for writer in self._writers.values():
-            record_pending(writer.process)
+        for process in {writer.process for writer in self._writers.values()}:
+            record_pending(process)
 
     def _forget_writers(self) -> None:
         self._record_pending()
