@@ -59,6 +59,7 @@ class NcclLog:
         # {text after "NCCL INFO": what it says}; the path of a channel line, which is the most frequent one
         self._readings: dict[bytes, Reading | Via] = {}
         self._vias: dict[bytes, Via] = {}
+        self._time = scan.FirstTime()
         self._clock = 0
         self._recorders = Recorders()
 
@@ -144,7 +145,8 @@ class NcclLog:
 
     def _writer(self, head: bytes) -> Writer:
         """Return the writer of a line, from all text before ``NCCL INFO``."""
-        writer = self._writers.get(head)
+        # A text that has more than one time stamp is unknown without the first one too.
+        writer = self._writers.get(head) or self._writers.get(self._time.cut(head))
         if writer is None:
             head = scan.without_time(head)
             known = self._writers.get(head[-says.LONGEST :])

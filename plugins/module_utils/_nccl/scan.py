@@ -32,6 +32,7 @@ _LEVEL = re.compile(r"NCCL (INFO|WARN|ATTN)\b ?")
 # host:pid:tid [cudaDev] at the end of the text before "NCCL INFO"; the host may be empty, numeric or redacted.
 _ORIGIN = re.compile(r"([^\s:\"'|()\[\]{}]*):(\d+):(\d+)(?:[ \t]*\[(-?\d+)\])?")
 _TIME = re.compile(rb"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d[0-9.,]*(?:Z|[+-]\d\d:?\d\d)?")
+_DIGITS = bytes.maketrans(b"123456789", b"000000000")
 _BARE_DEVICE = re.compile(r"\[(-?\d+)\]\s*$")
 _WORDS = re.compile(r"\w+")
 _BEFORE = 80
@@ -131,6 +132,22 @@ def parse_origin(head: str) -> Origin:
 def without_time(head: bytes) -> bytes:
     """Return the text before a statement without its time stamps, so that it is the same for all lines of a writer."""
     return _TIME.sub(b"", head)
+
+
+class FirstTime:
+    """Removes the first time stamp of a text; quickly where it has the place and the form of the one before."""
+
+    def __init__(self) -> None:
+        self._place, self._form = slice(0, 0), b"none"
+
+    def cut(self, head: bytes) -> bytes:
+        """Return the text without its first time stamp."""
+        if head[self._place].translate(_DIGITS) != self._form:
+            found = _TIME.search(head)
+            if not found:
+                return head
+            self._place, self._form = slice(*found.span()), found[0].translate(_DIGITS)
+        return head[: self._place.start] + head[self._place.stop :]
 
 
 def plain(line: bytes) -> str:

@@ -30,8 +30,10 @@ def line(pid: int, number: int, device: int, network: str = "IB") -> str:
         lambda _n: "",
         lambda n: f"2026-11-22T10:00:{n % 60:02d}.{n:06d}Z ",
         lambda n: f"[2026-11-22 10:00:{n % 60:02d}] ",
+        lambda n: f"2026-11-22T10:00:{n % 60:02d}.{n:09d}Z [2026-11-22 10:00:{n % 60:02d}] ",
+        lambda n: f"{'x' * (n % 7)} 2026-11-22T10:00:{n % 60:02d}.{n}{'Z' * (n % 2)} ",
     ],
-    ids=["plain", "kubectl --timestamps", "NCCL's time stamps"],
+    ids=["plain", "kubectl --timestamps", "NCCL's time stamps", "both", "at different places"],
 )
 def test_every_channel_line_is_counted_once(prefix: Callable[[int], str], size: int) -> None:
     lines = [prefix(n) + line(1 + n % 3, n % 64, n % 2) for n in range(3000)]
