@@ -7,6 +7,7 @@ One process per node. Private to the collection; standard library only.
 
 from __future__ import annotations
 
+import errno
 import http.client
 import os
 import threading
@@ -21,6 +22,7 @@ from .fetch import FetchError, Hub
 from .share_client import Client, Peer
 from .share_server import Server
 from .share_state import Item, State
+from .share_watch import Watch
 
 # Seconds without a byte on any node after which a node that waits gives up; less after a node said that it failed.
 STALLED = 180.0
@@ -30,6 +32,8 @@ POLL = 1.0
 HUB_TRIES = 10
 LONGEST_PAUSE = 60.0
 HUB = "the hub"
+# Another try can't help against these.
+OF_THE_DISK = {errno.ENOSPC, errno.EROFS, errno.EDQUOT, errno.EACCES, errno.EIO}
 
 
 @dataclass(frozen=True)
@@ -65,10 +69,7 @@ class Share:
         self._end = threading.Event()
         now = time.monotonic()
         self._begun, self._ended = now, 0.0
-        # How often modules of the controller were here and on other nodes. Each new number shows that the controller is
-        # there. Ages would not do: every message adds its own delay, so that peers could keep each other alive.
-        self._contacts: dict[str, int] = {order.name: 0}
-        self._seen, self._touched = now, control.contact()
+        self._watch = Watch(order.name, control)
         self._offers: dict[str, frozenset[int]] = {}
         self._loads: dict[str, int] = {}
         self._received = {peer.name: 0 for peer in order.peers}
@@ -105,7 +106,7 @@ class Share:
         for thread in threads:
             thread.start()
         try:
-            while not self._control.stop_requested() and not self._orphaned():
+            while not self._control.stop_requested() and self._watch.seconds() <= self._order.orphan_seconds:
                 self._judge()
                 self._tell()
                 self._end.wait(0.5)
@@ -138,7 +139,7 @@ class Share:
             self._ended = time.monotonic()
         return {
             "pid": os.getpid(),
-            "age": self._age(),
+            "age": self._watch.seconds(),
             "done": not lacking,
             "error": self._error,
             "seconds": (self._ended or time.monotonic()) - self._begun,
@@ -153,33 +154,16 @@ class Share:
             "silent": dict(self._silent),
         }
 
-    # -- the controller ------------------------------------------------------------------------------------------------
-
-    def _age(self) -> float:
-        touched = self._control.contact()
-        if touched != self._touched:
-            self._touched, self._seen = touched, time.monotonic()
-            self._contacts[self._order.name] += 1
-        return time.monotonic() - self._seen
-
-    def _heard(self, contacts: Mapping[str, int]) -> None:
-        for name, count in contacts.items():
-            if name != self._order.name and count > self._contacts.get(name, 0):
-                self._contacts[name], self._seen = count, time.monotonic()
-
-    def _orphaned(self) -> bool:
-        return self._age() > self._order.orphan_seconds
-
     # -- what peers say ------------------------------------------------------------------------------------------------
 
     def _describe(self, contacts: Mapping[str, int]) -> dict[str, Any]:
         """Return what a peer learns of this node, and learn from it when the controller was there."""
-        self._heard(contacts)
+        self._watch.hear(contacts)
         state = self.state
         return {
             "held": state.held_numbers(),
             "load": state.active,
-            "contacts": dict(self._contacts),
+            "contacts": self._watch.counts(),
             "received": state.from_hub + state.from_peers + self._tries,
             "failed": dict(state.failed),
         }
@@ -187,11 +171,11 @@ class Share:
     def _ask(self, peer: str) -> None:
         while not self._end.wait(POLL):
             try:
-                told = self._client.state(peer, dict(self._contacts))
+                told = self._client.state(peer, self._watch.counts())
                 self._offers[peer] = frozenset(map(int, told["held"]))
                 self._loads[peer], self._received[peer] = int(told["load"]), int(told["received"])
                 self.state.failed.update(told["failed"])
-                self._heard({str(name): int(count) for name, count in told["contacts"].items()})
+                self._watch.hear({str(name): int(count) for name, count in told["contacts"].items()})
                 self._silent.pop(peer, None)
             except (OSError, AttributeError, KeyError, TypeError, ValueError) as error:
                 self._offers.pop(peer, None)
@@ -248,7 +232,7 @@ class Share:
                 tries = 1 if self.state.from_hub > before else tries + 1
                 self._tries += 1
                 self._silent[HUB] = f"{item.name}: {error}"
-                if tries >= HUB_TRIES or getattr(error, "errno", None) in _OF_THE_DISK:
+                if tries >= HUB_TRIES or getattr(error, "errno", None) in OF_THE_DISK:
                     self._fail(self._silent[HUB])
                 self._end.wait(min(2**tries, LONGEST_PAUSE))
             finally:
@@ -284,14 +268,11 @@ class Share:
             if not begun or item.begun():
                 self.state.distrust(peer, number)
         except OSError as error:
-            if error.errno in _OF_THE_DISK:
+            if error.errno in OF_THE_DISK:
                 self._fail(f"{item.name}: {error}")
             # The peer ended or lost the file. Its next answer to _ask offers its files again.
             self._offers.pop(peer, None)
             self._end.wait(0.5)
-
-
-_OF_THE_DISK = {28, 30, 122, 13, 5}  # ENOSPC, EROFS, EDQUOT, EACCES, EIO
 
 
 def order_of(options: Mapping[str, Any], items: Sequence[Item]) -> Order:
