@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from ansible.errors import AnsibleActionFail, AnsibleError, AnsibleParserError
@@ -13,10 +14,12 @@ from ansible.utils.vars import load_extra_vars
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import format_findings, has_errors
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import ControllerAction
 from ansible_collections.gb10.cluster.plugins.plugin_utils._variables.check import (
+    check_files,
     check_groups,
     check_provider,
     check_variables,
     needed_groups,
+    unreadable,
 )
 from ansible_collections.gb10.cluster.plugins.plugin_utils._variables.known import Known, load_known
 
@@ -36,6 +39,8 @@ class ActionModule(ControllerAction):
         findings = check_groups(groups, needed_groups(variables, options["groups"]))
         findings += check_variables(known, variables, extra)
         findings += check_provider(variables, options["provider"])
+        directories = {str(task_vars["hostvars"][host].get("inventory_dir") or "") for host in hosts} - {""}
+        findings += check_files(_files(directories), groups, task_vars["hostvars"])
         failed = has_errors(findings)
         return {
             "changed": False,
@@ -47,13 +52,22 @@ class ActionModule(ControllerAction):
 
 
 def _variables(known: Known, hosts: Iterable[str], hostvars: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Return ``{host: {name: value}}`` of the collection's variables; values that cannot be evaluated yet are None."""
+    """Return ``{host: {name: value}}`` of the collection's variables; values that need facts are None."""
     found: dict[str, dict[str, Any]] = {}
     for host in hosts:
         values = _read(hostvars, host)
         names = [name for name in values if name in known.command_line or known.owner(name)]
-        found[host] = {name: _value(values, name) for name in names}
+        found[host] = {name: _value(known, values, name) for name in names}
     return found
+
+
+def _files(directories: Iterable[str]) -> Iterator[str]:
+    """Yield the files and directories of group_vars and host_vars as ``group_vars/NAME``."""
+    for directory in sorted(directories):
+        for kind in ("group_vars", "host_vars"):
+            for path in sorted((Path(directory) / kind).glob("[!.]*")):
+                if path.is_dir() or path.suffix in ("", ".yml", ".yaml", ".json"):
+                    yield f"{kind}/{path.stem if path.is_file() else path.name}"
 
 
 def _read(hostvars: Mapping[str, Any], host: str) -> Mapping[str, Any]:
@@ -62,13 +76,16 @@ def _read(hostvars: Mapping[str, Any], host: str) -> Mapping[str, Any]:
         values: Mapping[str, Any] = hostvars[host]
     except AnsibleParserError as error:
         # Ansible's own message has no place; the error from which it was made has one.
-        place = getattr(error.__context__, "obj", None) or f"variables of {host}"
-        raise AnsibleActionFail(f"{place}: {error.message} Nothing was changed. Correct this file.") from None
+        place = getattr(error.__context__, "obj", None)
+        # The content of a file that is encrypted comes as bytes.
+        shown = f"variables of {host}" if place is None or isinstance(place, bytes) else place
+        remedy = "Add --ask-vault-pass (-J)." if "vault" in error.message else "Correct this file."
+        raise AnsibleActionFail(f"{shown}: {error.message} Nothing was changed. {remedy}") from None
     return values
 
 
-def _value(variables: Mapping[str, Any], name: str) -> Any:
+def _value(known: Known, variables: Mapping[str, Any], name: str) -> Any:
     try:
         return variables[name]
-    except AnsibleError:
-        return None
+    except AnsibleError as error:
+        return unreadable(known, str(error))

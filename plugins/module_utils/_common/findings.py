@@ -36,7 +36,8 @@ class Finding:
     def __str__(self) -> str:
         place = f"{self.where}: " if self.where else ""
         shown = "" if self.value is None else f" = {self.value!r}"
-        return f"{self.severity}: {place}{self.key}{shown}: {self.reason}. {self.remedy} [{self.rule}]"
+        end = "" if self.reason.endswith((".", "?")) else "."
+        return f"{self.severity}: {place}{self.key}{shown}: {self.reason}{end} {self.remedy} [{self.rule}]"
 
 
 def sort_findings(findings: Iterable[Finding]) -> list[Finding]:
@@ -50,5 +51,5 @@ def has_errors(findings: Iterable[Finding]) -> bool:
 
 
 def format_findings(findings: Iterable[Finding]) -> str:
-    """Return all findings, one per line, worst first; an empty string if there are none."""
-    return "\n".join(str(f) for f in sort_findings(findings))
+    """Return all findings, one per line, worst first and each once; an empty string if there are none."""
+    return "\n".join(dict.fromkeys(str(f) for f in sort_findings(findings)))

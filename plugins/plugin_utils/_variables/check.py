@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
@@ -17,11 +17,20 @@ from ansible_collections.gb10.cluster.plugins.module_utils._common.memory import
 from .._rules import Rules
 from .known import Known, Spec
 
-# Conditions that a type cannot express. The examples are current releases.
-FORMATS: Mapping[str, tuple[str, str]] = {
-    "k3s_version": (r"v\d+\.\d+\.\d+(-rc\d+)?\+k3s\d+", "v1.36.4+k3s1"),
-    "multus_cni_version": (r"v\d+\.\d+\.\d+", "v1.9.1"),
+# Conditions that a type cannot express: the case of rule variables.value, the pattern, and an example.
+FORMATS: Mapping[str, tuple[str, str, str]] = {
+    "k3s_version": ("release", r"v\d+\.\d+\.\d+(-rc\d+)?\+k3s\d+", "v1.36.4+k3s1"),
+    "multus_cni_version": ("release", r"v\d+\.\d+\.\d+", "v1.9.1"),
+    "gb10_models_dir": ("path", r"|/.*", "/srv/models"),
+    "k3s_api_host": ("mdns", r"(?i)(?!.*\.local\.?$).*", ""),
+    "node_tuning_swappiness": ("number", r"|200|1?\d?\d", "0 to 200"),
+    "node_tuning_gpu_clock_mhz": ("number", r"|[2-9]\d\d|[1-4]\d{3}", "200 to 4999"),
 }
+IMAGE = ("image", r"|[^\s@]+(@sha256:[0-9a-f]{64})?", "")
+# Read on one host for the whole group
+ONE_VALUE = ("serving_plan_profile", "serving_plan_preset", "gb10_models_dir")
+# Kubernetes takes these names for nodes only.
+NODE_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 # Percentages of available memory, that of the milder step first
 DESCENDING = ("node_tuning_memory_guard_percent", "sglang_memory_guard_percent")
 # The group of all hosts, to which the plays for all hosts refer
@@ -41,6 +50,23 @@ _finding = Rules("_variables").finding
 HostVariables = Mapping[str, Mapping[str, Any]]
 
 
+@dataclass(frozen=True)
+class Unreadable:
+    """A value that Ansible cannot evaluate, for this reason."""
+
+    reason: str
+
+
+def unreadable(known: Known, reason: str) -> Unreadable | None:
+    """Return what is wrong with a template or vault, None if it only needs facts or the default of a role."""
+    match = re.search(r"'(\w+)' is undefined", reason)
+    needed = match[1] if match else ""
+    # Ansible has these names in tasks only.
+    task = needed in ("hostvars", "vars", "play_hosts") or "Omit" in reason
+    later = task or needed.startswith("ansible_") or needed in known.names(known.owner(needed))
+    return None if later or "has no attribute" in reason else Unreadable(reason.rstrip("."))
+
+
 def check_variables(known: Known, variables: HostVariables, extra: Mapping[str, Any]) -> list[Finding]:
     """Return all findings about ``{host: {name: value}}``; ``extra`` holds the variables given with -e."""
     found: dict[tuple[str, str], tuple[Finding, list[str]]] = {}
@@ -48,7 +74,49 @@ def check_variables(known: Known, variables: HostVariables, extra: Mapping[str, 
         for name, value in values.items():
             for finding in _check(known, name, value, name in extra):
                 found.setdefault((name, str(finding)), (finding, []))[1].append(host)
-    return [_placed(finding, hosts, len(variables)) for finding, hosts in found.values()]
+    placed = [_placed(finding, hosts, len(variables)) for finding, hosts in found.values()]
+    return [*placed, *_differing(variables), *_names_of_hosts(variables), *_misspelt(known, extra)]
+
+
+def _differing(variables: HostVariables) -> Iterator[Finding]:
+    for name in ONE_VALUE:
+        hosts: dict[str, list[str]] = {}
+        for host, values in variables.items():
+            if isinstance(values.get(name), str):
+                hosts.setdefault(values[name], []).append(host)
+        if len(hosts) > 1:
+            shown = "; ".join(f"{', '.join(names)}: {value}" for value, names in hosts.items())
+            yield _finding("variables.differs", shown, key=name)
+
+
+def _names_of_hosts(variables: HostVariables) -> Iterator[Finding]:
+    for host, values in variables.items():
+        name = str(values.get("k3s_node_name") or host)
+        if not NODE_NAME.fullmatch(name):
+            yield _finding("inventory.host", name, host)
+
+
+def _misspelt(known: Known, extra: Mapping[str, Any]) -> Iterator[Finding]:
+    for name in extra:
+        alike = difflib.get_close_matches(name, known.command_line, 1, ALIKE)
+        if alike and name not in known.command_line and not known.owner(name):
+            yield _finding("variables.unknown/misspelt", None, key=f"-e {name}", alike=alike[0])
+
+
+def check_files(files: Iterable[str], groups: Iterable[str], hosts: Iterable[str]) -> list[Finding]:
+    """Return a finding for each file of group_vars and host_vars (``group_vars/NAME``) that Ansible does not read."""
+    names = {"group_vars": sorted(groups), "host_vars": [*sorted(hosts), "localhost"]}
+    findings = []
+    for file in files:
+        kind, _slash, name = file.partition("/")
+        # Names of hosts differ by their number only.
+        alike = difflib.get_close_matches(name, names[kind], 1, ALIKE) if kind == "group_vars" else []
+        if name in names[kind]:
+            continue
+        words = {"what": kind.partition("_")[0], "name": name, "there": ", ".join(names[kind])}
+        case = "misspelt" if alike else "unknown"
+        findings.append(_finding(f"inventory.unread/{case}", None, key=file, alike="".join(alike), **words))
+    return findings
 
 
 def _placed(finding: Finding, hosts: list[str], of: int) -> Finding:
@@ -84,16 +152,21 @@ def _check_name(name: str, owner: str, names: Mapping[str, Spec]) -> Iterator[Fi
 def _check_value(name: str, value: Any, spec: Spec) -> Iterator[Finding]:
     if value is None:
         return
+    if isinstance(value, Unreadable):
+        yield _finding("variables.value/unreadable", None, key=name, reason=value.reason)
+        return
     shown = None if spec.get("no_log") else value
     rule = {key: spec[key] for key in ("type", "elements", "choices") if key in spec}
     result = ArgumentSpecValidator({name: rule}).validate({name: value})
     for error in result.error_messages:
-        yield _finding("variables.value/type", shown, key=name, error=error, expected=_expected(spec))
+        # The rest of such a message is about types of Python.
+        reason = re.sub(r"(unable to convert to \w+): .*", r"\1", str(error), flags=re.S)
+        yield _finding("variables.value/type", shown, key=name, error=reason, expected=_expected(spec))
     if name in DESCENDING and not result.error_messages and not descending(result.validated_parameters[name]):
         yield _finding("variables.value/descending", shown, key=name)
-    pattern, example = FORMATS.get(name, ("", ""))
-    if pattern and not re.fullmatch(pattern, str(value)):
-        yield _finding("variables.value/release", shown, key=name, example=example)
+    case, pattern, example = FORMATS.get(name, IMAGE if name.endswith("_image") else ("", ".*", ""))
+    if not re.fullmatch(pattern, str(value), re.S):
+        yield _finding(f"variables.value/{case}", shown, key=name, example=example)
 
 
 def _expected(spec: Spec) -> str:
@@ -133,9 +206,10 @@ def needed_groups(variables: HostVariables, groups: list[str]) -> list[str]:
 
 
 def check_groups(groups: Mapping[str, list[str]], needed: list[str]) -> list[Finding]:
-    """Return a finding for every group that a playbook needs and that is empty or lacks hosts of the others."""
+    """Return a finding for the groups that a playbook needs and that are empty or lack hosts of the others."""
     empty = [name for name in needed if not groups.get(name)]
-    findings = [_finding("inventory.group", groups.get(name, []), key=name) for name in empty]
+    what = "this group" if len(empty) == 1 else "these groups"
+    findings = [_finding("inventory.group", [], key=", ".join(empty), what=what)] if empty else []
     cluster = groups.get(CLUSTER, [])
     missing = sorted({host for name in needed for host in groups.get(name, [])} - set(cluster))
     if CLUSTER in needed and cluster and missing:

@@ -37,3 +37,31 @@ def test_an_ini_inventory_without_the_group_of_all_hosts_does_not_pass(tmp_path:
     inventory = tmp_path / "hosts.ini"
     inventory.write_text("[gb10_nodes]\nspark1 ansible_host=192.0.2.1\n[gb10_servers]\nspark1\n")
     assert "gb10_cluster = []: no host is in this group" in refused(inventory)
+
+
+HOSTS = "gb10_cluster: {children: {gb10_servers: {hosts: {spark1: {}}}, gb10_nodes: {hosts: {spark1: {}}}}}\n"
+
+
+def test_all_mistakes_in_files_and_templates_are_reported_at_once(tmp_path: Path) -> None:
+    (tmp_path / "hosts.yml").write_text(HOSTS)
+    (tmp_path / "group_vars").mkdir()
+    (tmp_path / "group_vars" / "gb10_node.yml").write_text("gb10_fabric_mtu: 1500\n")
+    (tmp_path / "group_vars" / "gb10_cluster.yml").write_text(
+        "gb10_models_dir: '{{ models_root }}/models'\n"
+        "sglang_instance: '{{ serving_plan_profile }}-{{ ansible_facts.hostname }}'\n"
+        "sglang_hf_token: !vault |\n  $ANSIBLE_VAULT;1.1;AES256\n  6162\n"
+    )
+    output = refused(tmp_path)
+    assert "spark1: gb10_models_dir: 'models_root' is undefined. Correct it" in output
+    assert "spark1: sglang_hf_token: " in output and "--ask-vault-pass (-J)" in output
+    assert "group_vars/gb10_node: Ansible does not read it" in output
+    assert "sglang_instance" not in output
+
+
+def test_an_encrypted_file_is_named_with_the_option_that_it_needs(tmp_path: Path) -> None:
+    (tmp_path / "hosts.yml").write_text(HOSTS)
+    (tmp_path / "group_vars").mkdir()
+    (tmp_path / "group_vars" / "gb10_cluster.yml").write_text("$ANSIBLE_VAULT;1.1;AES256\n6162\n")
+    output = refused(tmp_path)
+    assert "variables of spark1: Attempting to decrypt but no vault secrets found." in output
+    assert "Add --ask-vault-pass (-J)." in output

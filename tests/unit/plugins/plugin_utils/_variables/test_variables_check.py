@@ -9,10 +9,12 @@ from typing import Any
 
 import pytest
 from ansible_collections.gb10.cluster.plugins.plugin_utils._variables.check import (
+    check_files,
     check_groups,
     check_provider,
     check_variables,
     needed_groups,
+    unreadable,
 )
 from ansible_collections.gb10.cluster.plugins.plugin_utils._variables.known import load_known
 
@@ -58,6 +60,13 @@ def test_other_names_are_not_looked_at(name: str) -> None:
         ("node_tuning_memory_guard_percent", ["3"], "the larger one first"),
         ("serving_plan_vf_index", "one", "Write a whole number."),
         ("gb10_fabric_rails", "rail0", "Write a list."),
+        ("gb10_models_dir", "srv/models", "such as /srv/models"),
+        ("k3s_api_host", "Spark1.LOCAL.", "could not resolve a .local name"),
+        ("node_tuning_swappiness", "high", "0 to 200"),
+        ("node_tuning_swappiness", 201, "0 to 200"),
+        ("node_tuning_gpu_clock_mhz", 22, "200 to 4999"),
+        ("multus_image", "ghcr.io/x/multus@sha256:abc", "64 hexadecimal digits"),
+        ("gb10_sglang_image", "lmsysorg/sglang: latest", "not the name of an image"),
     ],
 )
 def test_an_invalid_value_is_refused_with_the_valid_ones(name: str, value: Any, told: str) -> None:
@@ -72,6 +81,9 @@ def test_an_invalid_value_is_refused_with_the_valid_ones(name: str, value: Any, 
         {"gb10_fabric_mtu": "9000", "gb10_fabric_qos": "yes", "gb10_fabric_vf_count": "auto"},
         {"gb10_fabric_vf_count": 2, "gb10_sysfs_root": None, "k3s_version": "v1.36.5-rc1+k3s2"},
         {"sglang_memory_guard_percent": ["5", 3.5]},
+        {"gb10_models_dir": "", "k3s_api_host": "spark1.locale", "node_tuning_swappiness": 0, "serving_plan_image": ""},
+        {"node_tuning_swappiness": "200", "node_tuning_gpu_clock_mhz": 2200, "gateway_image": "host:5000/a/b:v1"},
+        {"multus_image": "ghcr.io/x/multus:v4@sha256:" + "0a" * 32},
     ],
 )
 def test_values_in_the_forms_that_ansible_takes_pass(values: dict[str, Any]) -> None:
@@ -97,7 +109,7 @@ def test_one_host_is_named() -> None:
 
 def test_every_empty_or_missing_group_is_named() -> None:
     found = check_groups({"gb10_nodes": []}, ["gb10_servers", "gb10_nodes"])
-    assert [finding.key for finding in found] == ["gb10_servers", "gb10_nodes"]
+    assert [finding.key for finding in found] == ["gb10_servers, gb10_nodes"]
     assert check_groups({"gb10_nodes": ["spark1"]}, ["gb10_nodes"]) == []
 
 
@@ -134,3 +146,58 @@ def test_k3s_has_no_business_in_an_existing_cluster() -> None:
     groups = ["gb10_servers", "gb10_nodes"]
     assert needed_groups({"spark1": EXISTING}, groups) == ["gb10_nodes"]
     assert needed_groups({"spark1": {}}, groups) == groups
+
+
+def test_the_types_of_python_are_not_shown() -> None:
+    (message,) = messages(gb10_fabric_rails={"rail0": "x"})
+    assert message.endswith("is of type dict and we were unable to convert to list. Write a list. [variables.value]")
+
+
+@pytest.mark.parametrize("name", ["Spark2", "spark_2", "-spark", "spark."])
+def test_a_host_needs_a_name_that_kubernetes_takes(name: str) -> None:
+    (finding,) = check_variables(load_known(), {name: {}, "spark1.lan": {}}, {})
+    assert (finding.rule, finding.where) == ("inventory.host", name)
+    assert check_variables(load_known(), {name: {"k3s_node_name": "spark-2"}}, {}) == []
+
+
+@pytest.mark.parametrize(
+    ("reason", "is_wrong"),
+    [
+        ("'models_root' is undefined", True),
+        ("Attempting to decrypt but no vault secrets found.", True),
+        ("'ansible_default_ipv4' is undefined", False),
+        ("'hostvars' is undefined", False),
+        ("A template was resolved to an Omit scalar.", False),
+        ("'serving_plan_profile' is undefined", False),
+        ("object of type 'dict' has no attribute 'env'", False),
+    ],
+)
+def test_a_value_that_ansible_cannot_evaluate_is_wrong_unless_it_needs_facts_or_defaults(
+    reason: str, is_wrong: bool
+) -> None:
+    value = unreadable(load_known(), reason)
+    found = messages(gb10_models_dir=value)
+    assert bool(found) is is_wrong
+    assert all(f"gb10_models_dir: {reason.rstrip('.')}. Correct it" in message for message in found)
+
+
+def test_a_value_for_the_whole_group_is_set_once() -> None:
+    hosts = {"spark1": {"serving_plan_preset": "a"}, "spark2": {"serving_plan_preset": "b"}, "spark3": {}}
+    (finding,) = check_variables(load_known(), hosts, {})
+    assert "spark1: a; spark2: b" in str(finding)
+
+
+def test_a_misspelt_variable_of_the_command_line_is_refused() -> None:
+    (message,) = messages({"prfile": "glm-4.7", "rack": 1})
+    assert message == "error: -e prfile: nothing reads it. Did you mean profile? [variables.unknown]"
+
+
+def test_files_of_groups_and_hosts_that_do_not_exist_are_named() -> None:
+    files = ["group_vars/all", "group_vars/gb10_node", "group_vars/rack", "host_vars/spark9", "host_vars/localhost"]
+    found = check_files(files, ["all", "gb10_nodes"], ["spark1"])
+    assert [(finding.severity, finding.key) for finding in found] == [
+        ("error", "group_vars/gb10_node"),
+        ("warning", "group_vars/rack"),
+        ("warning", "host_vars/spark9"),
+    ]
+    assert found[0].remedy == "Did you mean gb10_nodes?"
