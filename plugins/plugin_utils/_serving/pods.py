@@ -42,6 +42,8 @@ SECURITY: dict[RdmaMode, dict[str, Any]] = {
 _READY_SINCE = "0.5.20"
 # 18 MB/s: slower than a hard disk or a link of 1 Gb/s, so a load that goes on is not ended.
 LOAD_SECONDS_PER_GIB = 60
+# A rank that downloads its model begins again when it is ended. A home's line takes hours for a large model.
+DOWNLOAD_SECONDS = 86400
 
 
 @dataclass(frozen=True)
@@ -89,6 +91,7 @@ def probes(entry: RankPlan, plan: Plan, options: PodOptions) -> dict[str, Any]:
     """
     health = {"httpGet": {"path": "/health", "port": "http"}, "timeoutSeconds": 25, "periodSeconds": 10}
     load = plan.load.weights * LOAD_SECONDS_PER_GIB if plan.load else 0
+    load += DOWNLOAD_SECONDS if plan.models and not plan.models_dir else 0
     startup = health | {"failureThreshold": max(1, int(options.startup_timeout + load) // 10)}
     if entry.role == "worker":
         return {"startupProbe": startup, "readinessProbe": health | {"failureThreshold": 3}}

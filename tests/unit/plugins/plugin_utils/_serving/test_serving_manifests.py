@@ -129,6 +129,15 @@ def test_a_rank_that_loads_more_may_take_longer_to_start() -> None:
     assert startup["failureThreshold"] * startup["periodSeconds"] == 1800 + 3560
 
 
+def test_a_rank_that_downloads_its_model_is_not_ended_meanwhile() -> None:
+    plan = replace(sample_plan(), models=("org/model",), models_dir="")
+    startup = pods.probes(plan.ranks[0], plan, pods.PodOptions(startup_timeout=1800))["startupProbe"]
+    assert startup["failureThreshold"] * startup["periodSeconds"] == 1800 + 86400
+    staged = replace(plan, models_dir="/srv/models")
+    startup = pods.probes(staged.ranks[0], staged, pods.PodOptions(startup_timeout=1800))["startupProbe"]
+    assert startup["failureThreshold"] * startup["periodSeconds"] == 1800
+
+
 DIRECTORIES = pods.PodOptions(cache_dir="/srv/cache")
 
 
