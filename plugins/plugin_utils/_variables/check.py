@@ -22,9 +22,17 @@ FORMATS: Mapping[str, tuple[str, str, str]] = {
     "k3s_version": ("release", r"v\d+\.\d+\.\d+(-rc\d+)?\+k3s\d+", "v1.36.4+k3s1"),
     "multus_cni_version": ("release", r"v\d+\.\d+\.\d+", "v1.9.1"),
     "gb10_models_dir": ("path", r"|/.*", "/srv/models"),
+    "sglang_cache_dir": ("path", r"|/.*", "/var/lib/gb10-jit-cache"),
+    "gb10_model_url": ("url", r"https?://\S+", "https://huggingface.co"),
     "k3s_api_host": ("mdns", r"(?i)(?!.*\.local\.?$).*", ""),
-    "node_tuning_swappiness": ("number", r"|200|1?\d?\d", "0 to 200"),
-    "node_tuning_gpu_clock_mhz": ("number", r"|[2-9]\d\d|[1-4]\d{3}", "200 to 4999"),
+}
+RANGES: Mapping[str, tuple[int, int]] = {
+    "models_share_port": (1, 65535),
+    "models_streams": (1, 64),
+    "node_tuning_gpu_clock_mhz": (200, 5000),
+    "node_tuning_swappiness": (0, 200),
+    "serving_plan_port": (1, 65535),
+    "sglang_startup_timeout": (60, 604800),
 }
 IMAGE = ("image", r"|[^\s@]+(@sha256:[0-9a-f]{64})?", "")
 # Read on one host for the whole group
@@ -167,6 +175,10 @@ def _check_value(name: str, value: Any, spec: Spec) -> Iterator[Finding]:
     case, pattern, example = FORMATS.get(name, IMAGE if name.endswith("_image") else ("", ".*", ""))
     if not re.fullmatch(pattern, str(value), re.S):
         yield _finding(f"variables.value/{case}", shown, key=name, example=example)
+    least, most = RANGES.get(name, (0, 0))
+    outside = not (str(value).isdigit() and least <= int(value) <= most)
+    if most and value != "" and outside and not result.error_messages:
+        yield _finding("variables.value/number", shown, key=name, least=least, most=most)
 
 
 def _expected(spec: Spec) -> str:
