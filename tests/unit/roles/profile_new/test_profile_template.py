@@ -29,6 +29,7 @@ def written(tmp_path: Any, offered: bool) -> dict[str, Any]:
     values = yaml.safe_load((ROLE / "defaults/main.yml").read_text(encoding="utf-8"))
     given = {"dir": str(tmp_path), "name": "mine", "repo": "org/Mine", "nodes": 4}
     values |= {f"profile_new_{key}": value for key, value in given.items()}
+    values["__profile_new_script"] = "scripts/sglang_profiles.py"
     template = Template((ROLE / "templates/profile.yml.j2").read_text(encoding="utf-8"), undefined=StrictUndefined)
     text = template.render(values)
     path = tmp_path / "mine.yml"
@@ -89,3 +90,5 @@ def test_the_playbook_writes_a_profile_and_facts_from_a_configuration(tmp_path: 
     assert done.returncode == 0, done.stdout + done.stderr
     assert read_profile(tmp_path / "own/mine.yml")["model"] == {"repo": "org/Mine", "arch": "Qwen3MoeForCausalLM"}
     assert json.loads((tmp_path / "own/models/mine.json").read_text())["layers"] == 48
+    (script,) = set(re.findall(r"python3 (\S+)", done.stdout))
+    assert (tmp_path / script).resolve() == ROOT / "scripts/sglang_profiles.py"
