@@ -28,6 +28,7 @@ ETCD_PORTS = {2379: "etcd", 2380: "etcd"}
 REGISTRY_PORTS = {5001: "K3s's embedded registry", 6443: "K3s's embedded registry"}
 FIREWALL_PORTS = {"8472/udp": "the pod network (VXLAN)", "10250/tcp": "the kubelet"}
 FIREWALL_SERVER_PORTS = {"6443/tcp": "the Kubernetes API"}
+FIREWALL_ETCD_PORTS = {f"{port}/tcp": user for port, user in ETCD_PORTS.items()}
 FIREWALL_REGISTRY_PORTS = {f"{port}/tcp": user for port, user in REGISTRY_PORTS.items()}
 FIREWALL_FABRIC_PORTS = {"4791/udp": "RoCE"}
 SWAP_AS_DELIVERED = ("/swap.img", 16 * 2**20)  # DGX OS creates this file, 16 GiB
@@ -110,13 +111,22 @@ def _swap(host: Host) -> Iterator[Fault]:
         yield {"value": size, "name": area["name"], "severity": "info" if delivered else "warning"}
 
 
+def _opens(entry: str, port: str) -> bool:
+    """Return whether ufw's entry opens a port: Anywhere, a range (2379:2380/tcp), or a port for both protocols."""
+    number, _, protocol = port.partition("/")
+    ports, _, only = entry.partition("/")
+    first, _, last = ports.partition(":")
+    return entry == "Anywhere" or (
+        first.isdecimal() and int(first) <= int(number) <= int(last or first) and only in {"", protocol}
+    )
+
+
 def _firewall(host: Host) -> Sequence[Fault]:
     firewall = host.known["firewall"]
     needed = FIREWALL_PORTS | (FIREWALL_REGISTRY_PORTS if host.embedded_registry else {})
     needed |= (FIREWALL_SERVER_PORTS if host.server else {}) | (FIREWALL_FABRIC_PORTS if host.pfs else {})
-    # ufw lists a port that is open for both protocols as 6443, and lists Anywhere if all ports are open
-    allowed = set(firewall["allowed"])
-    closed = [p for p in needed if not allowed & {p, p.partition("/")[0], "Anywhere"}]
+    needed |= FIREWALL_ETCD_PORTS if host.embedded_etcd else {}
+    closed = [port for port in needed if not any(_opens(entry, port) for entry in firewall["allowed"])]
     users = ", ".join(f"{port} for {needed[port]}" for port in closed)
     return fault_if(firewall["active"] and closed, "active", ports=users, first=next(iter(closed), ""))
 

@@ -189,6 +189,12 @@ RULE_CASES: list[tuple[str, Change, Change]] = [
         both(ufw("4791/udp", "10250/tcp", "8472/udp", "6443"), host_with(embedded_registry=True)),
         both(ufw("4791/udp", "10250/tcp", "8472/udp", "6443", "5001/tcp"), host_with(embedded_registry=True)),
     ),
+    (
+        "preflight.firewall.closed",
+        both(ufw("4791/udp", "10250/tcp", "8472/udp", "6443", "2379"), host_with(embedded_etcd=True)),
+        both(ufw("4791/udp", "10250/tcp", "8472/udp", "6443", "2379:2380/tcp"), host_with(embedded_etcd=True)),
+    ),
+    ("preflight.firewall.closed", ufw("1:65535/tcp"), ufw("1:65535/tcp", "1:65535/udp")),
     ("preflight.rdma.exclusive", with_facts(rdma={**GOOD["rdma"], "shared_mode": False}), as_it_is),
     ("preflight.rdma.no_device_nodes", with_facts(rdma={**GOOD["rdma"], "device_nodes": 0}), as_it_is),
     ("preflight.runtime.memlock", with_facts(runtime_memlock={"k3s-agent.service": 8388608}), as_it_is),
