@@ -229,3 +229,8 @@ def test_a_directory_of_ones_own_that_does_not_exist_is_refused() -> None:
     done = call("--sglang", "0.5.23", "--dir", "/nowhere", "--", *GOOD)
     assert done.returncode == 2
     assert "/nowhere is not a directory" in done.stderr
+
+
+def test_a_pasted_serve_command_may_have_the_model_as_its_first_word() -> None:
+    pasted = ["sglang", "serve", "Qwen/Qwen3-8B", "--mem-fraction-static", "0.8"]
+    assert answer("--sglang", "0.5.23", "--", *pasted)["accepted"] is True

@@ -176,9 +176,6 @@ def find_stutter(text: str) -> Garbage | None:
     hits = list(STUTTER.finditer(text))
     kinds = {h.group(1).lower() for h in hits}
     if len(hits) >= 4 and len(kinds) >= 3 and sum(len(WORD.findall(h.group())) for h in hits) >= 0.05 * words:
-        return Garbage(
-            "stutter",
-            hits[0].start(),
-            f"{len(hits)} words are said three or more times in a row, first {hits[0].group()[:40]!r}",
-        )
+        detail = f"{len(hits)} words are said three or more times in a row, first {hits[0].group()[:40]!r}"
+        return Garbage("stutter", hits[0].start(), detail)
     return None

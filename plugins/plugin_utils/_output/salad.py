@@ -58,9 +58,8 @@ def _mixed_scripts(text: str, words: list[str]) -> Garbage | None:
             return Garbage("word_salad", 0, f"another writing system occurs {bare} times in {len(words)} words")
     mixed = [w for w in words if len(w) >= 4 and len(_scripts_of(w)) > 1]
     if len(mixed) >= 8 and len(mixed) >= 0.05 * len(words):
-        return Garbage(
-            "word_salad", text.find(mixed[0]), f"{len(mixed)} words mix writing systems, first {mixed[0][:30]!r}"
-        )
+        detail = f"{len(mixed)} words mix writing systems, first {mixed[0][:30]!r}"
+        return Garbage("word_salad", text.find(mixed[0]), detail)
     return None
 
 

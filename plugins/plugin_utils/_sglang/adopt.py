@@ -19,7 +19,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._common.findings impo
 from ansible_collections.gb10.cluster.plugins.module_utils._common.versions import Version
 
 from .argv import parse_flags
-from .check import Knowledge, check
+from .check import Knowledge, check, serve_argv
 from .items import key_of
 from .owned import OWNERS, TOPOLOGY_FLAGS
 from .profile_checks import SAMPLING
@@ -45,16 +45,10 @@ FABRIC = re.compile(
 TYPOGRAPHY = str.maketrans("\u201c\u201d\u201e\u2018\u2019", '"""\'\'')
 """Quotes of web pages; their dashes are replaced by two hyphens."""
 
-RECIPE = {
-    "model": str,
-    "container": str,
-    "command": str,
-    "min_nodes": int,
-    "defaults": dict,
-    "env": dict,
-    "metadata": dict,
-}
-"""Keys of a recipe with the type that each must have."""
+TEXT, MAPPING = (str, "a text"), (dict, "a mapping")
+RECIPE = {"model": TEXT, "container": TEXT, "command": TEXT, "defaults": MAPPING, "env": MAPPING, "metadata": MAPPING}
+RECIPE |= {"min_nodes": (int, "a number")}
+"""Keys of a recipe with the type that each must have, and its name."""
 
 RELEASE = re.compile(r"\d+\.\d+\.\d+([.-]?(post|rc|dev)\d*)?")
 END_OF_COMMAND = re.compile(r"[;&|<>]+")
@@ -97,11 +91,7 @@ def read_command(text: str) -> Source:
         before = [part for part in words[:place] if part.startswith("sglang") or part == "--entrypoint=sglang"]
         if word == "sglang.launch_server" or (word == "serve" and before):
             rest = words[place + 1 :]
-            if (
-                word == "serve" and rest and not rest[0].startswith("-")
-            ):  # the model, as serve of 0.5.16 and later takes it
-                rest = ["--model-path", *rest]
-            return _started_by(words[:place], _server(rest))
+            return _started_by(words[:place], _server(serve_argv(rest) if word == "serve" else rest))
     raise ValueError("the command does not start SGLang. Paste a line with sglang.launch_server or sglang serve")
 
 
@@ -195,10 +185,9 @@ def read_recipe(recipe: Any, knowledge: Knowledge) -> Source:
     """Read a sparkrun recipe; raise ValueError if it is not for SGLang."""
     if not isinstance(recipe, Mapping) or not recipe.get("model"):
         raise ValueError("the recipe names no model. Give a sparkrun recipe with model, runtime and container")
-    for key, kind in RECIPE.items():
+    for key, (kind, name) in RECIPE.items():
         if recipe.get(key) is not None and not isinstance(recipe[key], kind):
-            kinds = {str: "a text", int: "a number", dict: "a mapping"}
-            raise ValueError(f"the recipe's {key} is {recipe[key]!r}, which is not {kinds[kind]}. Correct it")
+            raise ValueError(f"the recipe's {key} is {recipe[key]!r}, which is not {name}. Correct it")
     if str(recipe.get("runtime") or "sglang") != "sglang":
         raise ValueError(f"the recipe's runtime is {recipe['runtime']}. This collection serves with SGLang only")
     defaults = dict(recipe.get("defaults") or {})
@@ -214,9 +203,8 @@ def read_recipe(recipe: Any, knowledge: Knowledge) -> Source:
     for name, value in (recipe.get("env") or {}).items():
         _variable(found, str(name) if value is None else f"{name}={value}")
     for key in sorted({"pre_exec", "post_exec", "post_commands", "mods", "builder", "executor_config"} & set(recipe)):
-        found.note(
-            "warning", key, recipe[key], "is a step of sparkrun, which profiles don't have", "Use an image with it"
-        )
+        reason = "is a step of sparkrun, which profiles don't have"
+        found.note("warning", key, recipe[key], reason, "Use an image with it")
     found.image = str(recipe.get("container") or "")
     found.nodes = int(recipe.get("min_nodes") or 0)
     found.description = str((recipe.get("metadata") or {}).get("description") or recipe.get("description") or "")

@@ -108,14 +108,8 @@ class _Reader:
             flag = self.catalogue.options[full]
             former = self.history.known(name)
             if former is None:
-                self.report(
-                    "warning",
-                    "argparse.abbrev",
-                    name,
-                    text or None,
-                    f"is an abbreviation of {full}; a later release may make it ambiguous",
-                    f"Write {full}",
-                )
+                reason = f"is an abbreviation of {full}; a later release may make it ambiguous"
+                self.report("warning", "argparse.abbrev", name, text or None, reason, f"Write {full}")
             else:
                 words = (text,) if equals else tuple(self.argv[index + 1 : following])
                 item = Item(name, name, words, bool(equals))
@@ -160,14 +154,8 @@ class _Reader:
         if flag is None:
             return
         if any(before.flag is flag for before in self.result.items):
-            self.report(
-                "warning",
-                "flag.repeated",
-                item.option,
-                list(item.words) or None,
-                "is given more than once; the last one counts",
-                "Give it once",
-            )
+            shown, reason = list(item.words) or None, "is given more than once; the last one counts"
+            self.report("warning", "flag.repeated", item.option, shown, reason, "Give it once")
         self.result.items.append(item)
         value = self.value(item, flag)
         if value is not UNSET:
@@ -263,14 +251,8 @@ class _Reader:
         for item in self.result.items:
             if item.flag is not None and item.flag.deprecated and not item.flag.error:
                 remedy = f"Use {item.flag.replacement} instead" if item.flag.replacement else item.flag.help
-                self.report(
-                    "warning",
-                    "flag.deprecated",
-                    item.option,
-                    " ".join(item.words) or None,
-                    "is deprecated and will be removed in a later release",
-                    remedy,
-                )
+                shown, reason = " ".join(item.words) or None, "is deprecated and will be removed in a later release"
+                self.report("warning", "flag.deprecated", item.option, shown, reason, remedy)
 
 
 def parse_flags(catalogue: Catalogue, history: History, argv: Sequence[str]) -> Parsed:

@@ -120,24 +120,15 @@ class History:
         same = [c for c in self.catalogues if c.version.release == version.release]
         before = [c for c in self.catalogues if c.version < version]
         if same:
-            chosen = min(
-                same, key=lambda c: (abs(c.version.stage - version.stage), abs(c.version.number - version.number))
-            )
+            near = [(abs(c.version.stage - version.stage), abs(c.version.number - version.number)) for c in same]
+            chosen = same[near.index(min(near))]
         else:
             chosen = before[-1] if before else self.catalogues[0]
         first, last = self.catalogues[0].version, self.catalogues[-1].version
         reason = f"there is no catalogue of {version}; the flags of {chosen.version} are used"
         if version < first and not same:
-            return chosen, [
-                Finding(
-                    "error",
-                    "version.unsupported",
-                    "sglang",
-                    str(version),
-                    f"older than {first}, the oldest supported",
-                    f"Use {first} or later, or {MAKE_CATALOGUE}",
-                )
-            ]
+            reason, remedy = f"older than {first}, the oldest supported", f"Use {first} or later, or {MAKE_CATALOGUE}"
+            return chosen, [Finding("error", "version.unsupported", "sglang", str(version), reason, remedy)]
         severity: Severity = "warning" if version > last and not same else "info"
         remedy = f"To be exact, {MAKE_CATALOGUE}"
         return chosen, [Finding(severity, "version.nearest", "sglang", str(version), reason, remedy)]

@@ -89,16 +89,8 @@ def check(
     meant = _with_translations(parsed, parse_flags(catalogue, knowledge.history, translated))
     judgement = judge_flags(catalogue, knowledge.history, version, meant, facts, setting, knowledge.rules)
     if facts.arch is None:
-        findings.append(
-            Finding(
-                "info",
-                "model.unknown",
-                "architecture",
-                None,
-                "the rules about architectures were not applied",
-                "Name the architecture",
-            )
-        )
+        reason = "the rules about architectures were not applied"
+        findings.append(Finding("info", "model.unknown", "architecture", None, reason, "Name the architecture"))
     told = {finding.key for finding in judgement.findings if finding.key.startswith("--")}
     findings += [finding for finding in parsed.findings if finding.rule not in NAMES or finding.key not in told]
     # the parser already reported unknown flags; keep only the translation's notes
@@ -129,6 +121,10 @@ def clean_argv(words: Sequence[str]) -> list[str]:
     argv = list(words)
     if argv[1:3] == ["-m", "sglang.launch_server"] and "python" in argv[0]:
         return argv[3:]
-    if argv[:2] == ["sglang", "serve"]:
-        return argv[2:]
-    return argv
+    return serve_argv(argv[2:]) if argv[:2] == ["sglang", "serve"] else argv
+
+
+def serve_argv(words: Sequence[str]) -> list[str]:
+    """Return the flags of ``sglang serve``, which takes the model as its first word since 0.5.16."""
+    positional = bool(words) and not words[0].startswith("-")
+    return ["--model-path", *words] if positional else list(words)

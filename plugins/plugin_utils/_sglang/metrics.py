@@ -20,14 +20,8 @@ LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 
 COUNTERS = ("generation_tokens_total", "prompt_tokens_total", "spec_verify_calls_total", "num_requests_total")
 GAUGES = (
-    "num_running_reqs",
-    "num_queue_reqs",
-    "token_usage",
-    "mamba_usage",
-    "is_cuda_graph",
-    "spec_accept_length",
-    "gen_throughput",
-    "num_retracted_reqs",
+    *("num_running_reqs", "num_queue_reqs", "num_retracted_reqs", "token_usage", "mamba_usage"),
+    *("is_cuda_graph", "spec_accept_length", "gen_throughput"),
 )
 
 

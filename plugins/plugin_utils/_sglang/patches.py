@@ -78,16 +78,8 @@ def select_patches(
             limits = [f"from {patch.first}" if patch.first else "", f"up to {patch.last}" if patch.last else ""]
             extent = " ".join(part for part in limits if part)
             why = f"SGLang {version} does not need it (only {extent}): {patch.reason}"
-            finding = Finding(
-                "info",
-                "patch.obsolete",
-                "patches",
-                patch.name,
-                f"not needed: it is for releases {extent}",
-                "Nothing to do: it is not applied",
-                where,
-                patch.source,
-            )
-            selection.findings.append(finding)
+            reason, remedy = f"not needed: it is for releases {extent}", "Nothing to do: it is not applied"
+            told = Finding("info", "patch.obsolete", "patches", patch.name, reason, remedy, where, patch.source)
+            selection.findings.append(told)
         selection.chosen.append({"name": patch.name, "path": patch.file, "needed": needed, "why": why})
     return selection

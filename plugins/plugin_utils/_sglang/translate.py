@@ -121,10 +121,8 @@ class _Translator:
                 kept.append(item)
             elif joins:
                 kept.append(Item(DECODE, item.written, ("disabled",), inline=True))
-                reason = (
-                    f"SGLang {self.catalogue.version} spells it {DECODE}=disabled; the prefill graph is another flag"
-                )
-                self.report("info", item, reason, "Nothing to do")
+                name = f"{DECODE}=disabled; the prefill graph is another flag"
+                self.report("info", item, f"SGLang {self.catalogue.version} spells it {name}", "Nothing to do")
             else:
                 kept += [item, Item(PREFILL, item.written, ("disabled",), inline=True)]
         return kept
@@ -140,23 +138,15 @@ class _Translator:
             return [*kept, Item("--attn-dp-size", size.written, size.words, size.inline)]
         if attention is not None and not self.has("--attn-dp-size") and size is None:
             kept = [item for item in items if item is not attention]
-            words, inline = attention.words, attention.inline
-            return [
-                *kept,
-                Item("--dp-size", "--attn-dp-size", words, inline),
-                Item("--enable-dp-attention", "--attn-dp-size"),
-            ]
+            size = Item("--dp-size", "--attn-dp-size", attention.words, attention.inline)
+            return [*kept, size, Item("--enable-dp-attention", "--attn-dp-size")]
         return items
 
     def refuse(self, item: Item) -> None:
         span = self.history.span(item.option)
         extent = f"it exists in {span[0]}…{span[1]}" if span else "no known release has it"
-        self.report(
-            "error",
-            item,
-            f"SGLang {self.catalogue.version} has no counterpart ({extent})",
-            "Remove it, or run a release that has it",
-        )
+        reason = f"SGLang {self.catalogue.version} has no counterpart ({extent})"
+        self.report("error", item, reason, "Remove it, or run a release that has it")
         self.done.append(item)
 
 

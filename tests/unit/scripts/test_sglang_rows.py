@@ -72,7 +72,6 @@ def test_own_launches_are_scored(tmp_path: Path, capsys: pytest.CaptureFixture[s
 @pytest.mark.parametrize(
     "data",
     [
-        [],
         ["a"],
         [{"id": "a"}],
         {"no": "rows"},
