@@ -171,6 +171,34 @@ def test_a_draft_of_mistral_is_left_to_the_releases_that_read_it() -> None:
     assert "spec.alias.remote_fetch" not in {finding.rule for finding in findings}
 
 
+@pytest.mark.parametrize(
+    "wrong",
+    [args(api_key="sk-1"), {"env": {"HF_TOKEN": "hf_1"}}, {"env": {"MY_PASSWORD": "x"}}],
+)
+def test_a_secret_in_a_profile_is_refused(wrong: dict[str, Any]) -> None:
+    findings = [found for found in resolve(load_profile(GEMMA), None, None, wrong).findings if "secret" in found.rule]
+    assert [(found.severity, found.value) for found in findings] == [("error", None)]
+
+
+def test_a_variable_with_tokens_in_its_name_is_no_secret() -> None:
+    findings = resolve(load_profile(GEMMA), None, None, {"env": {"SGLANG_B12X_MAX_TOKENS": "8192"}}).findings
+    assert "profile.secret" not in {found.rule for found in findings}
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("presets", {"default": 5}),
+        ("presets", {1: {"description": "x"}}),
+        ("image", "https://registry/x"),
+        ("images", [{"sglang": "0.5.21", "image": "x:1@md5:12"}]),
+        ("model", {"repo": "a/b", "revision": "two words"}),
+    ],
+)
+def test_a_profile_of_the_wrong_form_is_named(key: str, value: Any) -> None:
+    assert list(schema_problems({**load_profile(GEMMA), key: value}))
+
+
 def test_a_wrong_architecture_is_refused_with_a_suggestion() -> None:
     wrong = {"model": {"arch": "Gemma4ForConditionalGenration"}}
     errors = [f for f in resolve(load_profile(GEMMA), "baseline", None, wrong).findings if f.severity == "error"]

@@ -21,7 +21,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._common.versions impo
 from .argv import parse_flags
 from .check import Knowledge, check, serve_argv
 from .items import key_of
-from .owned import OWNERS, TOPOLOGY_FLAGS
+from .owned import OWNERS, SECRET, SECRET_FLAGS, TOPOLOGY_FLAGS
 from .profile_checks import SAMPLING
 from .rules import Facts, Setting
 
@@ -34,8 +34,6 @@ SWITCH = re.compile(
 
 MANIFEST = re.compile(r"^\s*-?\s*(services|containers|image|command|entrypoint|args)\s*:(\s|$)", re.MULTILINE)
 ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=(?!=)")
-SECRET = re.compile(r"TOKEN|SECRET|PASSW|KEY$", re.IGNORECASE)
-SECRET_FLAGS = ("api_key", "admin_api_key", "ssl_keyfile_password")
 
 FABRIC = re.compile(
     r"(NCCL|GLOO|TP|UCX)_(SOCKET_IFNAME|IB_HCA|IB_GID_INDEX|NET_DEVICES)|MASTER_(ADDR|PORT)|CUDA_VISIBLE_.*"
@@ -46,8 +44,11 @@ TYPOGRAPHY = str.maketrans("\u201c\u201d\u201e\u2018\u2019", '"""\'\'')
 """Quotes of web pages; their dashes are replaced by two hyphens."""
 
 TEXT, MAPPING = (str, "a text"), (dict, "a mapping")
-RECIPE = {"model": TEXT, "container": TEXT, "command": TEXT, "defaults": MAPPING, "env": MAPPING, "metadata": MAPPING}
-RECIPE |= {"min_nodes": (int, "a number")}
+RECIPE: dict[str, tuple[type[Any], str]] = {
+    **dict.fromkeys(("model", "container", "command"), TEXT),
+    **dict.fromkeys(("defaults", "env", "metadata"), MAPPING),
+    "min_nodes": (int, "a number"),
+}
 """Keys of a recipe with the type that each must have, and its name."""
 
 RELEASE = re.compile(r"\d+\.\d+\.\d+([.-]?(post|rc|dev)\d*)?")

@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+import re
+
 TOPOLOGY_FLAGS: dict[str, tuple[str, ...]] = {
     "tp": ("tp_size", "tensor_parallel_size", "tp"),
     "pp": ("pp_size", "pipeline_parallel_size", "pp"),
@@ -20,5 +22,9 @@ OWNERS = {name: f"topology.{key}" for key, names in TOPOLOGY_FLAGS.items() for n
     "port": "the serving plan",
 }
 """Every owned setting in every spelling of SGLang 0.5.9 to 0.5.23, with the place that its value comes from."""
+
+SECRET_FLAGS = ("api_key", "admin_api_key", "ssl_keyfile_password")
+SECRET = re.compile(r"TOKEN$|SECRET|PASSW|KEY$", re.IGNORECASE)
+"""Settings, and names of variables, that are secrets."""
 
 OWNED_FLAGS = frozenset("--" + key.replace("_", "-") for key in OWNERS)

@@ -25,7 +25,7 @@ from .memory import estimate
 from .models import Model, find, find_draft, load_models
 from .nccl import oldest_nccl
 from .patches import Patch, load_patches, select_patches
-from .profile_checks import hardware_findings, image_findings, status_findings, with_sampling
+from .profile_checks import hardware_findings, image_findings, secret_findings, status_findings, with_sampling
 from .render import render_argv, topology_argv, translate_env
 from .rules import GPUS, Facts, Setting
 
@@ -197,6 +197,7 @@ def resolve(
     findings += [*judged, *memory.findings, *patches.findings]
     findings += hardware_findings(hardware, platform, where)
     findings += image_findings(chosen, image, version, where)
+    findings += secret_findings(server_args, env, where)
     return ResolvedProfile(
         name=name,
         preset=str(merged["preset"]),

@@ -13,6 +13,8 @@ from typing import Any
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding, Severity
 from ansible_collections.gb10.cluster.plugins.module_utils._common.versions import Version
 
+from .owned import SECRET, SECRET_FLAGS
+
 SAMPLING = "preferred_sampling_params"
 """The flag that SGLang uses for request defaults; its value is JSON."""
 
@@ -65,6 +67,15 @@ def hardware_findings(hardware: str, platform: str | None, where: str) -> list[F
     reason = f"the profile is for {hardware}, the nodes are {platform}"
     remedy = f"Choose a profile for {platform}, or set serving_plan_platform to {hardware} if that is what they are"
     return [Finding("error", "profile.hardware", "hardware", hardware, reason, remedy, where)]
+
+
+def secret_findings(server_args: Mapping[str, Any], env: Mapping[str, str], where: str) -> list[Finding]:
+    """Report secrets, which would stand in the profile, in Kubernetes objects and in the list of processes."""
+    reason = "is a secret, which everybody who reads the profile or the process list would see"
+    remedy = "Remove it, and give gateway_api_key or sglang_hf_token from your vault"
+    keys = [key for key in SECRET_FLAGS if server_args.get(key)]
+    keys += [name for name, value in env.items() if SECRET.search(name) and value]
+    return [Finding("error", "profile.secret", key, None, reason, remedy, where) for key in keys]
 
 
 def with_sampling(

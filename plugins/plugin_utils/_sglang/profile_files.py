@@ -121,10 +121,13 @@ def schema_problems(profile: Any) -> Iterable[str]:
     presets = profile.get("presets") if isinstance(profile, Mapping) else None
     if isinstance(presets, Mapping):
         named = {"default_preset": profile.get("default_preset")}
-        named |= {f"presets.{name}.based_on": (preset or {}).get("based_on") for name, preset in presets.items()}
+        overlays = {name: preset for name, preset in presets.items() if isinstance(preset, Mapping)}
+        named |= {f"presets.{name}.based_on": preset.get("based_on") for name, preset in overlays.items()}
         for place, name in named.items():
             if name is not None and name not in presets:
-                close = "".join(f" (did you mean {word}?)" for word in get_close_matches(str(name), presets, 1))
+                close = "".join(
+                    f" (did you mean {word}?)" for word in get_close_matches(str(name), map(str, presets), 1)
+                )
                 yield f"{place}: the profile has no preset {name!r}{close}"
 
 

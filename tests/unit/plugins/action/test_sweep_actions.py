@@ -256,7 +256,7 @@ EXPECTED = {
     "gemma-4-26b-b300": {"run": 2, "invalid": 0, "duplicate": 0},
     "gemma-4-26b-b300-long": {"run": 2, "invalid": 0, "duplicate": 0},
     "gemma-4-31b-steps": {"run": 6, "invalid": 0, "duplicate": 0},
-    "glm-4.7": {"run": 22, "invalid": 16, "duplicate": 0},
+    "glm-4.7": {"run": 26, "invalid": 12, "duplicate": 0},
     "nemotron-3-super-mtp": {"run": 6, "invalid": 0, "duplicate": 2},
     "qwen3.5-397b-ep1": {"run": 26, "invalid": 0, "duplicate": 12},
     "qwen3.5-397b-ep4": {"run": 8, "invalid": 20, "duplicate": 8},
