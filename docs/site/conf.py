@@ -36,6 +36,8 @@ _LINK = re.compile(r"(?<=\]\()(?!\w+:|#)([^)#\s]+)(#[^)\s]*)?(?=\))")
 
 
 _CONTENTS = ".. contents::\n   :local:\n   :depth: 1\n"
+# The label is in Ansible's own documentation, which is not a part of this site.
+_CALLBACKS = "See :ref:`callback_plugins` for more information on callback plugins.\n"
 
 
 def adapt(app: Sphinx, page: str, text: list[str]) -> None:
@@ -48,7 +50,7 @@ def adapt(app: Sphinx, page: str, text: list[str]) -> None:
         return f"{GALAXY['repository']}/tree/main/{path}"
 
     # The theme has a table of contents beside the page, and refuses a second one.
-    text[0] = _LINK.sub(target, text[0].replace(_CONTENTS, ""))
+    text[0] = _LINK.sub(target, text[0].replace(_CONTENTS, "").replace(_CALLBACKS, ""))
 
 
 def setup(app: Sphinx) -> None:

@@ -18,7 +18,7 @@ description:
   - Prints and keeps nothing unless standard output is a terminal, so logs of CI stay as they are.
 author: The gb10.cluster authors (@gb10)
 requirements:
-  - Set it in ansible.cfg, C(callbacks_enabled = gb10.cluster.progress), or in E(ANSIBLE_CALLBACKS_ENABLED).
+  - C(callbacks_enabled = gb10.cluster.progress) in ansible.cfg, or the same name in C(ANSIBLE_CALLBACKS_ENABLED).
 options:
   show:
     description: When to print. V(auto) prints on a terminal only.
