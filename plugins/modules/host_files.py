@@ -130,6 +130,8 @@ def main() -> None:
                 "type": "list",
                 "elements": "dict",
                 "default": [],
+                # Only the content is secret.
+                "no_log": False,
                 "options": {
                     "path": path,
                     "content": {"type": "str", "required": True, "no_log": True},
