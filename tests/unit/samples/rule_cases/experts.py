@@ -154,6 +154,9 @@ CASES = [
     *(("moe.nvfp4.runner", "error", version, "", {**GLM, "patches": ()}, version, NAMED, {**GLM, "patches": ()})
       for version in ("0.5.16", "0.5.23")),
     ("moe.nvfp4.runner", "warning", "0.5.16", "", GLM, "0.5.15", "", GLM),
+    # without facts about the model nobody knows whether it has experts
+    ("moe.nvfp4.runner", "warning", "0.5.16", "", {"quantization": "modelopt_fp4", "patches": ()},
+     "0.5.16", NAMED, {"quantization": "modelopt_fp4", "patches": ()}),
     ("moe.nvfp4.runner", "warning", "0.5.16", "--quantization modelopt", GLM, "0.5.16", "", NEMOTRON),
     ("moe.mxfp4.ep", "error", "0.5.13", f"{SIZES} --ep-size 4", GPTOSS, "0.5.14", f"{SIZES} --ep-size 4", GPTOSS),
     ("moe.mxfp4.ep", "error", "0.5.23", f"{SIZES} --ep-size 4 --moe-runner-backend triton_kernel", GPTOSS,
