@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import difflib
+import ipaddress
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -34,11 +35,15 @@ RANGES: Mapping[str, tuple[int, int]] = {
     "serving_plan_port": (1, 65535),
     "sglang_startup_timeout": (60, 604800),
 }
+# Seconds, at most a week
+TIMEOUT = (0, 604800)
 IMAGE = ("image", r"|[^\s@]+(@sha256:[0-9a-f]{64})?", "")
 # Read on one host for the whole group
 ONE_VALUE = ("serving_plan_profile", "serving_plan_preset", "gb10_models_dir")
 # Kubernetes takes these names for nodes only.
 NODE_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+# A name of DNS, which digits and dots alone are not
+HOST_NAME = re.compile(r"(?=.*[A-Za-z])[\w.-]+")
 # Percentages of available memory, that of the milder step first
 DESCENDING = ("node_tuning_memory_guard_percent", "sglang_memory_guard_percent")
 # The group of all hosts, to which the plays for all hosts refer
@@ -83,7 +88,13 @@ def check_variables(known: Known, variables: HostVariables, extra: Mapping[str, 
             for finding in _check(known, name, value, name in extra):
                 found.setdefault((name, str(finding)), (finding, []))[1].append(host)
     placed = [_placed(finding, hosts, len(variables)) for finding, hosts in found.values()]
-    return [*placed, *_differing(variables), *_names_of_hosts(variables), *_misspelt(known, extra)]
+    return [
+        *placed,
+        *_differing(variables),
+        *_names_of_hosts(variables),
+        *_addresses_of_hosts(variables),
+        *_misspelt(known, extra),
+    ]
 
 
 def _differing(variables: HostVariables) -> Iterator[Finding]:
@@ -102,6 +113,21 @@ def _names_of_hosts(variables: HostVariables) -> Iterator[Finding]:
         name = str(values.get("k3s_node_name") or host)
         if not NODE_NAME.fullmatch(name):
             yield _finding("inventory.host", name, host)
+
+
+def _addresses_of_hosts(variables: HostVariables) -> Iterator[Finding]:
+    for host, values in variables.items():
+        address = values.get("ansible_host")
+        if isinstance(address, str) and not _is_address(address):
+            yield _finding("inventory.address", address, host)
+
+
+def _is_address(address: str) -> bool:
+    try:
+        ipaddress.ip_address(address)
+    except ValueError:
+        return HOST_NAME.fullmatch(address) is not None
+    return True
 
 
 def _misspelt(known: Known, extra: Mapping[str, Any]) -> Iterator[Finding]:
@@ -175,7 +201,7 @@ def _check_value(name: str, value: Any, spec: Spec) -> Iterator[Finding]:
     case, pattern, example = FORMATS.get(name, IMAGE if name.endswith("_image") else ("", ".*", ""))
     if not re.fullmatch(pattern, str(value), re.S):
         yield _finding(f"variables.value/{case}", shown, key=name, example=example)
-    least, most = RANGES.get(name, (0, 0))
+    least, most = RANGES.get(name, TIMEOUT if name.endswith("_timeout") else (0, 0))
     outside = not (str(value).isdigit() and least <= int(value) <= most)
     if most and value != "" and outside and not result.error_messages:
         yield _finding("variables.value/number", shown, key=name, least=least, most=most)

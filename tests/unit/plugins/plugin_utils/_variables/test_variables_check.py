@@ -166,6 +166,28 @@ def test_a_host_needs_a_name_that_kubernetes_takes(name: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("address", "rules"),
+    [
+        ("192.168.10.12", []),
+        ("fd00::12", []),
+        ("spark1", []),
+        ("spark-1.example.org", []),
+        ("192.168.10.312", ["inventory.address"]),
+        ("192.168.10.12:22", ["inventory.address"]),
+        ("", ["inventory.address"]),
+    ],
+)
+def test_an_address_that_no_host_can_have_is_refused(address: str, rules: list[str]) -> None:
+    found = check_variables(load_known(), {"spark1": {"ansible_host": address}}, {})
+    assert [finding.rule for finding in found] == rules
+
+
+def test_a_time_limit_is_not_negative() -> None:
+    (finding,) = check_variables(load_known(), {"spark1": {"sglang_memory_timeout": -1}}, {})
+    assert finding.rule == "variables.value"
+
+
+@pytest.mark.parametrize(
     ("reason", "is_wrong"),
     [
         ("'models_root' is undefined", True),
