@@ -213,6 +213,17 @@ def test_tokens_have_the_format_of_k3s_and_secrets_are_readable_only_by_root(clu
             assert secret not in logs
 
 
+def test_one_port_serves_joins_and_the_api_and_the_only_server_stores_in_sqlite(cluster: Cluster) -> None:
+    assert cluster.kubectl("get", "--raw", "/ping") == "pong"
+    ca = cluster.lab.shell("control", "cat /var/lib/rancher/k3s/server/tls/server-ca.crt")
+    assert cluster.kubectl("get", "--raw", "/cacerts").strip() == ca
+    listening = cluster.lab.shell("control", "ss -Hltn | awk '{print $4}'").split()
+    outside = {int(line.rpartition(":")[2]) for line in listening if not line.startswith("127.")}
+    assert 6443 in outside
+    assert not outside & {2379, 2380, 9345}
+    assert "state.db" in cluster.lab.shell("control", "ls /var/lib/rancher/k3s/server/db").split()
+
+
 def test_secrets_are_encrypted_in_the_datastore(cluster: Cluster) -> None:
     secret = {
         "apiVersion": "v1",

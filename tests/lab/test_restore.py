@@ -34,6 +34,7 @@ def site(make_lab: Callable[[], LabCommand]) -> Site:
 def test_the_state_of_the_backup_is_back_and_both_nodes_are_ready(site: Site) -> None:
     (backup,) = (site.lab.results / "backups").glob("*.tar.gz")
     assert "configmap/before" not in site.kubectl("get", "configmaps", "-o", "name")
+    assert site.lab.shell("control", "ls /var/lib/rancher/k3s/server/db").split()[0] == "state.db"
     site.play("restore", k3s_backup_file=str(backup), **CONFIRMED)
     # kubectl uses the controller's kubeconfig, which must trust the CA of the backup
     assert "configmap/before" in site.kubectl("get", "configmaps", "-o", "name")

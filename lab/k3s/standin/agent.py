@@ -14,8 +14,8 @@ import yaml
 
 from . import dns, images, join, network, passwords, pki, tokens
 from .children import Children, log
-from .server import extra, kubeconfig
-from .settings import API_PORT, REGISTRIES, Settings, StandInError, component, node_programs, release
+from .server import kubeconfig
+from .settings import API_PORT, REGISTRIES, Settings, StandInError, component, extra, node_programs, release
 
 _NVIDIA_RUNTIMES = (
     Path("/usr/local/nvidia/toolkit/nvidia-container-runtime"),

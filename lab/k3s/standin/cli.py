@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """SIMULATED K3s of gb10.cluster's lab: starts real Kubernetes components with K3s's files and paths.
 
-It is no K3s: no embedded Traefik, ServiceLB, Helm controller or registry mirror, and the port of joins is
-9345. Real K3s takes its place with LAB_K3S=PATH.
+It is no K3s: no embedded Traefik, ServiceLB, Helm controller or registry mirror. Real K3s takes its place with
+LAB_K3S=PATH.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Let nodes join: the server's small HTTPS service and its client."""
+"""Let nodes join: a server's small HTTP service, to which the API server hands K3s's own paths, and its client."""
 
 from __future__ import annotations
 
@@ -9,18 +9,20 @@ import base64
 import hmac
 import http.server
 import json
+import socketserver
 import ssl
 import threading
 import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 from . import tokens
 from .children import log
-from .pki import Pair, fingerprint
-from .settings import JOIN_PORT, StandInError
+from .pki import fingerprint
+from .settings import StandInError
 
 Handler = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 
@@ -30,19 +32,19 @@ class Refused(Exception):
 
 
 def serve(
-    address: str,
-    serving: Pair,
+    socket: Path,
     ca: bytes,
     passwords: Mapping[str, str],
     handlers: Mapping[str, tuple[set[str], Handler]],
 ) -> None:
-    """Answer ``GET /cacerts`` to everybody, and a POST of JSON to the users whom ``handlers`` names for its path."""
+    """Answer ``GET /cacerts`` and ``/ping`` to everybody, and a POST of JSON to the users named for its path."""
+    public = {"/cacerts": ca, "/ping": b"pong"}
 
     class Service(http.server.BaseHTTPRequestHandler):
         timeout = 30
 
         def do_GET(self) -> None:
-            self._answer(*((200, ca) if self.path == "/cacerts" else (404, b"not found")))
+            self._answer(200 if self.path in public else 404, public.get(self.path, b"not found"))
 
         def do_POST(self) -> None:
             users, handler = handlers.get(self.path, (set(), None))
@@ -53,7 +55,7 @@ def serve(
                 body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
                 self._answer(200, json.dumps(handler(body)).encode())
             except (StandInError, ValueError, KeyError, OSError) as error:
-                log(f"{self.path} from {self.client_address[0]} failed: {error}")
+                log(f"{self.path} from {self.headers.get('X-Forwarded-For')} failed: {error}")
                 self._answer(500, str(error).encode())
 
         def _user(self) -> str:
@@ -77,12 +79,9 @@ def serve(
         def log_message(self, *_: object) -> None:
             """Do not log requests."""
 
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(serving.cert, serving.key)
-    server = http.server.ThreadingHTTPServer((address, JOIN_PORT), Service)
+    socket.unlink(missing_ok=True)
+    server = socketserver.ThreadingUnixStreamServer(str(socket), Service)
     server.daemon_threads = True
-    # do the handshake in the request's thread, so that a client that sends nothing does not block the others
-    server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
     threading.Thread(target=server.serve_forever, name="join", daemon=True).start()
 
 
@@ -92,8 +91,8 @@ class Client:
     def __init__(self, url: str, token: tokens.Token, user: str) -> None:
         parts = urllib.parse.urlsplit(url)
         if parts.scheme != "https" or not parts.hostname:
-            raise StandInError(f"--server {url} is no https://HOST:{6443} URL")
-        self._base = f"https://{parts.hostname}:{JOIN_PORT}"
+            raise StandInError(f"--server {url} is no https://HOST:6443 URL")
+        self._base = f"https://{parts.netloc}"
         self._password = f"{user}:{token.password}"
         blind = ssl.create_default_context()
         blind.check_hostname, blind.verify_mode = False, ssl.CERT_NONE

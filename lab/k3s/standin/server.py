@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Run the control plane: real etcd, API server, controller manager and scheduler."""
+"""Run the control plane: a datastore, and Kubernetes' API server, controller manager and scheduler."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import json
 import secrets
 import socket
 import ssl
-import subprocess
 import time
 import urllib.request
 from collections.abc import Mapping
@@ -21,7 +20,8 @@ import yaml
 
 from . import deploy, join, passwords, pki, tokens
 from .children import Children, log, notify_ready
-from .settings import API_PORT, KUBECONFIG, Settings, StandInError, component
+from .datastore import Datastore
+from .settings import API_PORT, KUBECONFIG, Settings, StandInError, component, extra
 
 _SHARED = ("server-ca", "client-ca", "request-header-ca", "etcd/server-ca")
 
@@ -34,7 +34,8 @@ class Server:
         self._children = children
         self._tls = settings.server / "tls"
         self._address = settings.node_ip
-        self._initial_cluster = ""
+        self._datastore = Datastore(settings)
+        self._join_socket = settings.server / "join.sock"
 
     def start(self) -> None:
         """Start the control plane, then accept joining nodes."""
@@ -52,22 +53,21 @@ class Server:
         by_user = dict(
             zip(
                 ("server", "node"),
-                tokens.establish(self._settings, self._ca("server-ca").cert.read_bytes()),
+                tokens.establish(self._settings, self._ca("server-ca").cert.read_bytes(), used=self._datastore.used),
                 strict=True,
             )
         )
         self._write_kubeconfigs()
-        if not self._settings.text("server") or self._initial_cluster or (self._datastore / "member").exists():
-            self._children.start("etcd", self._etcd())
+        self._datastore.start(self._children)
         self._children.start("kube-apiserver", self._api_server())
         # a busy machine may take minutes; K3s itself waits without a limit
         self._children.wait_for("the API server answers", self._ready, timeout=600)
         log(f"API server ready after {time.monotonic() - begun:.1f} s")
         self._children.start("kube-controller-manager", self._controller_manager())
         self._children.start("kube-scheduler", self._scheduler())
+        self._datastore.keep(self._shared_files())
         self._nodes.follow()
-        serving = pki.Pair(self._tls / "serving-kube-apiserver")
-        join.serve("", serving, self._ca("server-ca").cert.read_bytes(), by_user, {
+        join.serve(self._join_socket, self._ca("server-ca").cert.read_bytes(), by_user, {
             "/v1-k3s/certificates": ({"server", "node"}, self._node_certificates),
             "/v1-k3s/bootstrap": ({"server"}, self._hand_over),
             "/v1-k3s/member": ({"server"}, self._add_member),
@@ -83,24 +83,19 @@ class Server:
     def _ca(self, name: str) -> pki.Pair:
         return pki.Pair(self._tls / name)
 
-    @property
-    def _datastore(self) -> Path:
-        # K3s without cluster-init keeps SQLite here; the name shows that etcd replaces it
-        return self._settings.server / "db" / ("etcd" if self._settings.embedded_etcd else "sqlite-played-by-etcd")
-
     def _bootstrap(self) -> None:
         """Copy the first server's authorities once and join its etcd."""
-        if (self._datastore / "member").exists():
+        if self._datastore.joined:
             return
         given = self._settings.secret("token")
         if not given:
             raise StandInError("--token is required to join another server")
-        member = {"name": self._settings.node_name, "peer": f"https://{self._address}:2380"}
+        member = {"name": self._settings.node_name, "peer": self._datastore.peer}
         while True:
             try:
                 client = join.Client(self._settings.text("server"), tokens.parse(given), "server")
                 files = client.post("/v1-k3s/bootstrap", {})["files"]
-                self._initial_cluster = client.post("/v1-k3s/member", member)["initial_cluster"]
+                self._datastore.join(client.post("/v1-k3s/member", member)["initial_cluster"])
                 break
             except OSError as error:
                 # etcd accepts one new member at a time, and none before the previous one has caught up
@@ -114,31 +109,17 @@ class Server:
             raise StandInError(
                 "this server's datastore is SQLite: only one started with cluster-init takes further servers"
             )
+        return {"files": self._shared_files()}
+
+    def _shared_files(self) -> dict[str, str]:
+        """Return what all servers of a cluster have in common."""
         names = [f"tls/{name}.{kind}" for name in _SHARED for kind in ("crt", "key")] + ["tls/service.key"]
         if self._settings.flag("secrets-encryption"):
             names.append("cred/encryption-config.json")
-        return {"files": {name: (self._settings.server / name).read_text() for name in names}}
+        return {name: (self._settings.server / name).read_text() for name in names}
 
     def _add_member(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
-        argv = [
-            component("etcd-snapshot"),
-            *self.etcd_client_flags(self._settings),
-            "-name",
-            str(body["name"]),
-            "-add",
-            str(body["peer"]),
-        ]
-        done = subprocess.run(argv, capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise StandInError(done.stderr.strip())
-        return {"initial_cluster": done.stdout.strip()}
-
-    @staticmethod
-    def etcd_client_flags(settings: Settings) -> list[str]:
-        """Return the options with which `etcd-snapshot` connects to this server's etcd."""
-        tls = settings.server / "tls" / "etcd"
-        return ["-endpoint", "https://127.0.0.1:2379", "-cert", f"{tls}/client.crt", "-key", f"{tls}/client.key",
-                "-cacert", f"{tls}/server-ca.crt"]  # fmt: skip
+        return {"initial_cluster": self._datastore.add(str(body["name"]), str(body["peer"]))}
 
     def _certificates(self) -> None:
         server, client = self._ca("server-ca"), self._ca("client-ca")
@@ -183,32 +164,12 @@ class Server:
             pair = pki.Pair(self._tls / f"client-{name}")
             pki.write_private(self._settings.server / "cred" / f"{name}.kubeconfig", kubeconfig(url, ca, pair))
 
-    def _etcd(self) -> list[str]:
-        tls, here, name = self._tls / "etcd", self._address, self._settings.node_name
-        public = self._settings.embedded_etcd
-        listen = ["https://127.0.0.1:2379", *([f"https://{here}:2379"] if public else [])]
-        peer = f"https://{here if public else '127.0.0.1'}:2380"
-        joined = self._initial_cluster or f"{name}={peer}"
-        return [
-            component("etcd"), f"--name={name}", f"--data-dir={self._datastore}",
-            f"--listen-client-urls={','.join(listen)}", f"--advertise-client-urls={listen[-1]}",
-            f"--listen-peer-urls={peer}", f"--initial-advertise-peer-urls={peer}", f"--initial-cluster={joined}",
-            f"--initial-cluster-state={'existing' if self._initial_cluster else 'new'}",
-            f"--cert-file={tls}/server-client.crt", f"--key-file={tls}/server-client.key",
-            f"--trusted-ca-file={tls}/server-ca.crt", "--client-cert-auth=true",
-            f"--peer-cert-file={tls}/peer-server-client.crt", f"--peer-key-file={tls}/peer-server-client.key",
-            f"--peer-trusted-ca-file={tls}/server-ca.crt", "--peer-client-cert-auth=true",
-            # without fsync slow disks do not delay the lab, which need not survive a power failure
-            "--log-level=warn", "--unsafe-no-fsync=true", *extra(self._settings, "etcd-arg"),
-        ]  # fmt: skip
-
     def _api_server(self) -> list[str]:
         tls, secrets_file = self._tls, self._settings.server / "cred" / "encryption-config.json"
         encryption = [f"--encryption-provider-config={secrets_file}"] if secrets_file.exists() else []
         return [
             component("kube-apiserver"), f"--advertise-address={self._address}", f"--secure-port={API_PORT}",
-            "--etcd-servers=https://127.0.0.1:2379", f"--etcd-cafile={tls}/etcd/server-ca.crt",
-            f"--etcd-certfile={tls}/etcd/client.crt", f"--etcd-keyfile={tls}/etcd/client.key",
+            f"--join-socket={self._join_socket}", *self._datastore.api_flags(),
             f"--tls-cert-file={tls}/serving-kube-apiserver.crt",
             f"--tls-private-key-file={tls}/serving-kube-apiserver.key",
             f"--client-ca-file={tls}/client-ca.crt", "--anonymous-auth=false", "--authorization-mode=Node,RBAC",
@@ -237,6 +198,7 @@ class Server:
             f"--service-cluster-ip-range={self._settings.service_cidr}", "--use-service-account-credentials=true",
             f"--root-ca-file={tls}/server-ca.crt",
             f"--service-account-private-key-file={tls}/service.key", "--profiling=false",
+            *self._datastore.election_flags(),
             *extra(self._settings, "kube-controller-manager-arg"),
         ]  # fmt: skip
 
@@ -245,7 +207,7 @@ class Server:
         return [
             component("kube-scheduler"), f"--kubeconfig={config}", f"--authentication-kubeconfig={config}",
             f"--authorization-kubeconfig={config}", "--bind-address=127.0.0.1", "--profiling=false",
-            *extra(self._settings, "kube-scheduler-arg"),
+            *self._datastore.election_flags(), *extra(self._settings, "kube-scheduler-arg"),
         ]  # fmt: skip
 
     def _ready(self) -> bool:
@@ -270,11 +232,6 @@ class Server:
             "client-ca": client.cert.read_text(),
             "cluster-cidr": self._settings.cluster_cidr, "service-cidr": self._settings.service_cidr,
         }  # fmt: skip
-
-
-def extra(settings: Settings, key: str) -> list[str]:
-    """Return the user's arguments for a component. They follow the lab's, so they have precedence."""
-    return [f"--{argument.lstrip('-')}" for argument in settings.items(key)]
 
 
 def api_context(ca: Path, pair: pki.Pair) -> Any:

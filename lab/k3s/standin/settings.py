@@ -23,8 +23,6 @@ KUBECONFIG = Path("/etc/rancher/k3s/k3s.yaml")
 REGISTRIES = Path("/etc/rancher/k3s/registries.yaml")
 CACHE = Path("/opt/gb10-lab-cache")  # the lab's cache, as its hosts see it
 API_PORT = 6443
-# K3s serves joins and the API on one port; here two programs serve them, so joins use the port that RKE2 uses
-JOIN_PORT = 9345
 _LISTS = {
     "disable", "kubelet-arg", "kube-apiserver-arg", "kube-controller-manager-arg", "kube-scheduler-arg",
     "kube-proxy-arg", "etcd-arg", "node-label", "node-taint", "tls-san",
@@ -128,7 +126,7 @@ class Settings:
 
     @property
     def embedded_etcd(self) -> bool:
-        """True if the datastore is etcd; otherwise SQLite is simulated with a separate etcd."""
+        """True if the datastore is etcd, which it stays once it was; otherwise it is SQLite."""
         started = (self.server / "db" / "etcd").is_dir()
         return self.role == "server" and (self.flag("cluster-init") or bool(self.text("server")) or started)
 
@@ -138,6 +136,11 @@ class Settings:
         if path:
             return Path(path).read_text().strip()
         return self.text(key)
+
+
+def extra(settings: Settings, key: str) -> list[str]:
+    """Return the user's arguments for a component. They follow the lab's, so they have precedence."""
+    return [f"--{argument.lstrip('-')}" for argument in settings.items(key)]
 
 
 def load(role: str, arguments: Sequence[str], config: Path = CONFIG) -> Settings:

@@ -34,14 +34,23 @@ def parse(text: str) -> Token:
     return Token(text)
 
 
-def establish(settings: Settings, ca: bytes) -> tuple[str, str]:
-    """Return the server and agent passwords and write the three token files. Raise if they have changed."""
+def password(settings: Settings) -> str:
+    """Return the password of servers: the configured one, otherwise the one of the last start; "" if there is none."""
+    path = settings.server / "token"
+    known = path.read_text().strip() if path.exists() else ""
+    return parse(settings.secret("token") or known).password
+
+
+def establish(settings: Settings, ca: bytes, *, used: bool) -> tuple[str, str]:
+    """Return the server and agent passwords and write the three token files.
+
+    Raise if the datastore was ``used`` with another token: K3s stores data in it that only this token decrypts.
+    """
     path = settings.server / "token"
     known = parse(path.read_text().strip()).password if path.exists() else ""
-    given = parse(settings.secret("token")).password if settings.secret("token") else ""
-    if known and given and known != given:
+    server = password(settings) or secrets.token_hex(16)
+    if used and known and known != server:
         raise StandInError("bootstrap data already found and encrypted with different token")
-    server = given or known or secrets.token_hex(16)
     agent_given = settings.secret("agent-token")
     agent = parse(agent_given).password if agent_given else server
     prefix = f"K10{fingerprint(ca)}::"

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import socket
 import subprocess
 import sys
@@ -15,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from . import images
-from .server import Server
+from .datastore import restore, snapshot_program
 from .settings import KUBECONFIG, Settings, StandInError, component, load, release
 
 
@@ -84,7 +83,7 @@ def _save(settings: Settings, directory: Path) -> int:
     directory.mkdir(parents=True, exist_ok=True, mode=0o700)
     name = settings.text("etcd-snapshot-name") or settings.text("name", "on-demand")
     path = directory / f"{name}-{socket.gethostname()}-{int(time.time())}"
-    argv = [component("etcd-snapshot"), *Server.etcd_client_flags(settings), "-save", str(path)]
+    argv = [*snapshot_program(settings), "-save", str(path)]
     if subprocess.run(argv, check=False).returncode:
         raise StandInError("the snapshot failed, see above; is k3s running?")
     print(f"Snapshot {path.name} saved.", file=sys.stderr)
@@ -96,17 +95,6 @@ def cluster_reset(settings: Settings) -> int:
     snapshot = settings.text("cluster-reset-restore-path")
     if not snapshot:
         raise StandInError("--cluster-reset is simulated only with --cluster-reset-restore-path=FILE")
-    name, address = settings.node_name, settings.node_ip
-    datastore = settings.server / "db" / "etcd"
-    made = datastore.with_name("etcd-restored")
-    shutil.rmtree(made, ignore_errors=True)
-    argv = [component("etcd-snapshot"), "-restore", snapshot, "-name", name, "-add", f"https://{address}:2380",
-            "-directory", str(made)]  # fmt: skip
-    if subprocess.run(argv, check=False).returncode:
-        raise StandInError(f"{snapshot} could not be restored, see above; the datastore is as it was")
-    if datastore.exists():
-        # K3s also keeps the old datastore under this name
-        datastore.rename(datastore.with_name(f"etcd-old-{int(time.time())}"))
-    made.rename(datastore)
+    restore(settings, snapshot)
     print("Managed etcd cluster membership has been reset, restart without --cluster-reset flag now.", file=sys.stderr)
     return 0

@@ -6,6 +6,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"crypto/sha256"
 	"encoding/json"
 	"errors"
@@ -18,7 +19,9 @@ import (
 	"go.etcd.io/etcd/server/v3/etcdserver/api/membership"
 	"go.etcd.io/etcd/server/v3/etcdserver/api/snap"
 	"go.etcd.io/etcd/server/v3/etcdserver/cindex"
+	"go.etcd.io/etcd/server/v3/lease"
 	"go.etcd.io/etcd/server/v3/storage/backend"
+	"go.etcd.io/etcd/server/v3/storage/mvcc"
 	"go.etcd.io/etcd/server/v3/storage/schema"
 	"go.etcd.io/etcd/server/v3/storage/wal"
 	"go.etcd.io/etcd/server/v3/storage/wal/walpb"
@@ -28,7 +31,8 @@ import (
 
 // restoreSnapshot makes the data directory of a new cluster of one member from a snapshot: etcd keeps its members
 // in the database, so the old ones are taken out and this one is put in, in the database and in a log of its own.
-func restoreSnapshot(snapshot, name, peer, directory string) error {
+// It prints the value of the key show.
+func restoreSnapshot(snapshot, name, peer, directory, show string) error {
 	log := zap.NewNop()
 	database := filepath.Join(directory, "member", "snap", "db")
 	if err := os.MkdirAll(filepath.Dir(database), 0o700); err != nil {
@@ -47,6 +51,9 @@ func restoreSnapshot(snapshot, name, peer, directory string) error {
 	}
 	store := backend.NewDefaultBackend(log, database)
 	defer store.Close()
+	if err = printKey(log, store, show); err != nil {
+		return err
+	}
 	members := schema.NewMembershipBackend(log, store)
 	if err = members.TrimMembershipFromBackend(); err != nil {
 		return err
@@ -93,6 +100,20 @@ func restoreSnapshot(snapshot, name, peer, directory string) error {
 	}
 	cindex.UpdateConsistentIndexForce(store.BatchTx(), index, term)
 	return nil
+}
+
+func printKey(log *zap.Logger, store backend.Backend, key string) error {
+	keys := mvcc.NewStore(log, store, &lease.FakeLessor{}, mvcc.StoreConfig{})
+	defer keys.Close()
+	found, err := keys.Range(context.Background(), []byte(key), nil, mvcc.RangeOptions{})
+	if err != nil {
+		return err
+	}
+	if len(found.KVs) == 0 {
+		return errors.New("the snapshot does not have the key " + key + ": it was saved with another token")
+	}
+	_, err = os.Stdout.Write(found.KVs[0].Value)
+	return err
 }
 
 // A snapshot ends in the hash of all before it.

@@ -16,7 +16,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// etcdSnapshot saves a consistent copy of the database, makes a new cluster from one, or adds a member.
+// etcdSnapshot saves a consistent copy of the database, makes a new cluster from one, stores a key, or adds a member.
 func etcdSnapshot() {
 	endpoint := flag.String("endpoint", "https://127.0.0.1:2379", "etcd to talk to")
 	cert := flag.String("cert", "", "client certificate")
@@ -25,11 +25,13 @@ func etcdSnapshot() {
 	save := flag.String("save", "", "file that the snapshot is written to")
 	add := flag.String("add", "", "peer address of a member to add; prints the initial cluster for it")
 	name := flag.String("name", "", "name of the member to add")
+	put := flag.String("put", "", "key whose value is read from standard input")
 	restore := flag.String("restore", "", "snapshot to make the data directory of a cluster of one from")
 	directory := flag.String("directory", "", "that data directory")
+	show := flag.String("show", "", "key of the snapshot whose value is printed; without it nothing is restored")
 	flag.Parse()
 	if *restore != "" {
-		fail(restoreSnapshot(*restore, *name, *add, *directory))
+		fail(restoreSnapshot(*restore, *name, *add, *directory, *show))
 		return
 	}
 
@@ -43,10 +45,12 @@ func etcdSnapshot() {
 	switch {
 	case *save != "":
 		fail(saveSnapshot(ctx, client, *save))
+	case *put != "":
+		fail(putKey(ctx, client, *put))
 	case *add != "":
 		fail(addMember(ctx, client, *name, *add))
 	default:
-		fail(fmt.Errorf("say what to do: -save FILE or -add ADDRESS"))
+		fail(fmt.Errorf("say what to do: -save FILE, -put KEY or -add ADDRESS"))
 	}
 }
 
@@ -71,6 +75,15 @@ func saveSnapshot(ctx context.Context, client *clientv3.Client, path string) err
 		return err
 	}
 	return os.Rename(part, path)
+}
+
+func putKey(ctx context.Context, client *clientv3.Client, key string) error {
+	value, err := io.ReadAll(os.Stdin)
+	if err != nil {
+		return err
+	}
+	_, err = client.Put(ctx, key, string(value))
+	return err
 }
 
 // A member may be there already when its host was stopped between being added and being started.

@@ -25,7 +25,6 @@ import (
 	_ "k8s.io/component-base/metrics/prometheus/version"
 	"k8s.io/kubectl/pkg/cmd"
 	"k8s.io/kubectl/pkg/cmd/util"
-	apiserver "k8s.io/kubernetes/cmd/kube-apiserver/app"
 	controllermanager "k8s.io/kubernetes/cmd/kube-controller-manager/app"
 	proxy "k8s.io/kubernetes/cmd/kube-proxy/app"
 	scheduler "k8s.io/kubernetes/cmd/kube-scheduler/app"
@@ -35,7 +34,7 @@ import (
 func run(command *cobra.Command) { os.Exit(cli.Run(command)) }
 
 var components = map[string]func(){
-	"kube-apiserver":          func() { run(apiserver.NewAPIServerCommand()) },
+	"kube-apiserver":          func() { run(newAPIServerCommand()) },
 	"kube-controller-manager": func() { run(controllermanager.NewControllerManagerCommand()) },
 	"kube-scheduler":          func() { run(scheduler.NewSchedulerCommand()) },
 	"kube-proxy":              func() { run(proxy.NewProxyCommand()) },
