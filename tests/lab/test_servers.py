@@ -1,8 +1,9 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Test three servers with embedded etcd, two of them GPU nodes, with the collection's playbooks: custom networks,
-the CIS settings, the embedded mirror's files, a backup that is restored, and a reset.
+"""Test three servers with embedded etcd, two of them GPU nodes, with the collection's playbooks: the growth from one
+server with SQLite, custom networks, the CIS settings, the embedded mirror's files, a backup that is restored, also
+after a reset and a new installation, and a reset.
 """
 
 from __future__ import annotations
@@ -10,14 +11,16 @@ from __future__ import annotations
 import ipaddress
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 from labcommand import LabCommand, changed
-from sitecommand import Site
+from sitecommand import ONLY_K3S, Site
 
 HOSTS = ("control", "spark1", "spark2")
+DATASTORE = "/var/lib/rancher/k3s/server/db"
 MAY_DIFFER = r"^/opt/containerd|^setting .* forwarding"
 OPTIONS: dict[str, Any] = {
     "gb10_cluster_cidr": "10.52.0.0/16",
@@ -32,11 +35,21 @@ def site(make_lab: Callable[[], LabCommand]) -> Site:
     made = Site(make_lab(), namespace="", values=OPTIONS)
     made.lab.up(nodes=2, kubernetes=True)
     made.before = {host: made.lab.fingerprint(host) for host in HOSTS}
+    made.play("fabric")
+    made.play("kubernetes", *ONLY_K3S, "--limit", HOSTS[0])
+    assert made.lab.shell(HOSTS[0], f"ls {DATASTORE}").split()[0] == "state.db"
+    made.kubectl("create", "secret", "generic", "of-one-server", "--from-literal=a=b")
     made.more = made.lab.state / "servers.yml"
     made.more.write_text(yaml.safe_dump({"gb10_servers": {"hosts": dict.fromkeys(HOSTS)}}))
-    made.play("fabric")
     made.play("kubernetes")
     return made
+
+
+def test_the_objects_of_the_only_server_are_kept(site: Site) -> None:
+    assert site.get("secret", "of-one-server")["data"] == {"a": "Yg=="}
+    found = site.lab.shell(HOSTS[0], f"ls {DATASTORE}").split()
+    assert {"etcd", "state.db.migrated"} <= set(found)
+    assert "state.db" not in found
 
 
 def test_three_servers_keep_etcd_and_two_of_them_are_gpu_nodes(site: Site) -> None:
@@ -89,24 +102,43 @@ def test_a_second_run_changes_nothing(site: Site) -> None:
 def test_a_backup_restores_the_state_of_its_time(site: Site) -> None:
     site.kubectl("create", "configmap", "before")
     site.play("backup")
-    (backup,) = (site.lab.state / "results" / "backups").glob("*.tar.gz")
+    backup = only_backup(site)
     assert backup.stat().st_mode & 0o777 == 0o600
     assert backup.parent.stat().st_mode & 0o777 == 0o700
     site.kubectl("create", "configmap", "after")
     assert "k3s_restore_confirm=yes" in site.play("restore", check=False, k3s_backup_file=str(backup))
-    site.play("restore", k3s_backup_file=str(backup), k3s_restore_confirm="yes")
-    kept = site.kubectl("get", "configmaps", "-o", "name")
-    assert "configmap/before" in kept
-    assert "configmap/after" not in kept
-    nodes = site.get("nodes")["items"]
-    conditions = [{c["type"]: c["status"] for c in node["status"]["conditions"]} for node in nodes]
-    assert [condition["Ready"] for condition in conditions] == ["True"] * 3
-    # a write that all three must agree on
-    site.lab.shell("spark2", "k3s kubectl create configmap again")
-    assert "configmap/again" in site.kubectl("get", "configmaps", "-o", "name")
+    restore(site, backup)
+    assert "configmap/after" not in site.kubectl("get", "configmaps", "-o", "name")
+
+
+def test_a_backup_is_restored_after_a_reset_and_a_new_installation(site: Site) -> None:
+    site.play("reset", k3s_reset_confirm="yes")
+    site.play("kubernetes", *ONLY_K3S)
+    assert "configmap/before" not in site.kubectl("get", "configmaps", "-o", "name")
+    restore(site, only_backup(site))
+    # encrypted with the key of the first installation
+    assert site.get("secret", "of-one-server")["data"] == {"a": "Yg=="}
+    assert changed(site.play("kubernetes", *ONLY_K3S)) == 0
 
 
 def test_reset_leaves_nothing(site: Site) -> None:
     site.play("reset", k3s_reset_confirm="yes")
     left = {host: site.left(host, MAY_DIFFER) for host in HOSTS}
     assert not any(left.values()), left
+
+
+def only_backup(site: Site) -> Path:
+    """Return the archive that playbook backup wrote."""
+    (backup,) = (site.lab.state / "results" / "backups").glob("*.tar.gz")
+    return backup
+
+
+def restore(site: Site, backup: Path) -> None:
+    """Restore a backup, and require that all three servers are ready and agree on a write."""
+    site.play("restore", k3s_backup_file=str(backup), k3s_restore_confirm="yes")
+    assert "configmap/before" in site.kubectl("get", "configmaps", "-o", "name")
+    nodes = site.get("nodes")["items"]
+    conditions = [{c["type"]: c["status"] for c in node["status"]["conditions"]} for node in nodes]
+    assert [condition["Ready"] for condition in conditions] == ["True"] * 3
+    site.lab.shell("spark2", "k3s kubectl create configmap again")
+    assert "configmap/again" in site.kubectl("get", "configmaps", "-o", "name")
