@@ -113,9 +113,9 @@ def _swap(host: Host) -> Iterator[Fault]:
 
 def _opens(entry: str, port: str) -> bool:
     """Return whether ufw's entry opens a port: Anywhere, a range (2379:2380/tcp), or a port for both protocols."""
-    number, _, protocol = port.partition("/")
-    ports, _, only = entry.partition("/")
-    first, _, last = ports.partition(":")
+    number, _slash, protocol = port.partition("/")
+    ports, _slash, only = entry.partition("/")
+    first, _colon, last = ports.partition(":")
     return entry == "Anywhere" or (
         first.isdecimal() and int(first) <= int(number) <= int(last or first) and only in {"", protocol}
     )

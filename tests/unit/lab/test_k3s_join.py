@@ -32,7 +32,7 @@ def asked(service: Path, line: str, user: str = "", body: str = "") -> tuple[int
         client.connect(str(service))
         client.sendall(request.encode())
         answer = b"".join(iter(lambda: client.recv(4096), b"")).decode()
-    head, _, text = answer.partition("\r\n\r\n")
+    head, _blank, text = answer.partition("\r\n\r\n")
     return int(head.split()[1]), text
 
 
