@@ -35,7 +35,12 @@ _HOOKS = r"hooks\.slack\.com/\w+|discord(?:app)?\.com/api/webhooks|webhook\.offi
 # An end is optional where a long text without it would be read again from each of its lines or words.
 _SHAPES = (
     re.compile(rf"-{{4,5}} ?BEGIN {_PRIVATE}.*?(?:-{{4,5}} ?END {_PRIVATE}|\Z)", re.S),
-    re.compile(rf"(?:^[A-Za-z0-9+/=]{{16,}}\n)++(?:=\S{{4}}\n)?(?P<end>-{{4,5}} ?END {_PRIVATE})?", re.M),
+    # The end of a key whose beginning is missing, as in the last lines of a log, which a program may indent.
+    re.compile(
+        r"(?:^(?:[^\n]*[ \t])?[A-Za-z0-9+/=]{16,}\n)++(?:[^\n]*?[A-Za-z0-9+/=]{1,15}\n)?"
+        rf"(?P<end>[^\n]*-{{4,5}} ?END {_PRIVATE})?",
+        re.M,
+    ),
     # A password that is hashed as in /etc/shadow or by htpasswd.
     re.compile(r"\$(?:[1567y]|2[abxy]?|gy|apr1|argon2\w*)\$[^\s:\"',]{8,}"),
     re.compile(r"LS0tLS1[A-Za-z0-9+/]{20,}={0,2}"),

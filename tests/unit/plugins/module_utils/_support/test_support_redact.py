@@ -55,6 +55,9 @@ LOGS = Path(__file__).resolve().parents[3] / "fixtures/nccl/real"
         f"-----BEGIN EC PRIVATE KEY-----\n{HIDDEN}\n-----END EC PRIVATE KEY-----",
         f"-----BEGIN PRIVATE KEY-----\n{HIDDEN} (cut off)",
         f"{HIDDEN}{'A' * 20}\nABCDEFGHABCDEFGH\n-----END PRIVATE KEY-----",
+        # the last lines of a log, as another program shows them
+        f"    {HIDDEN}{'A' * 20}\n    ABCDEFGHABCDEFGH\n    AB==\n    -----END PRIVATE KEY-----",
+        f"Nov 25 10:00:00 spark1 k3s[1]: {HIDDEN}{'A' * 20}\nNov 25 10:00:00 spark1 k3s[1]: -----END PRIVATE KEY-----",
         f"{{password: correct {HIDDEN} staple}}",
         f"w: {{access-points: {{Home: {{password: correct {HIDDEN} staple}}}}, mtu: 9000}}",
         f"{{auth: {{key-management: psk, password: two {HIDDEN} words}}, x: {{mtu: 9000}}}}",
