@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Wait in slices, because a module can show nothing before it ends. Private to the collection.
 
-The action of the same name runs the module again until a slice is the last one, and shows the message of every slice.
+The action pods_wait runs the module again until a slice is the last one, and shows the message of every slice.
 """
 
 from __future__ import annotations

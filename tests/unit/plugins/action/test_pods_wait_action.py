@@ -1,0 +1,19 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Test that every module that may end before its work is done is run again by the action for slices."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import yaml
+
+ROOT = Path(__file__).resolve().parents[4]
+
+
+def test_every_module_that_returns_done_is_run_until_it_is_done() -> None:
+    documented = {path.stem: yaml.safe_load(path.read_text()) for path in (ROOT / "plugins/modules").glob("*.yml")}
+    sliced = {name for name, module in documented.items() if "done" in (module.get("RETURN") or {})}
+    routes = yaml.safe_load((ROOT / "meta/runtime.yml").read_text())["plugin_routing"]["modules"]
+    assert {name: {"action_plugin": "gb10.cluster.pods_wait"} for name in sliced - {"pods_wait"}} == routes
