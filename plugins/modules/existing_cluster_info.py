@@ -5,14 +5,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gb10.cluster.plugins.module_utils._kube import survey
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.client import (
     FORBIDDEN,
-    NOT_FOUND,
     Cluster,
     ClusterError,
     tolerated,
@@ -21,42 +19,28 @@ from ansible_collections.gb10.cluster.plugins.module_utils._kube.kubeconfig impo
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.node_room import rooms
 
 
-class Survey:
-    """Reads a cluster; ``unread`` names what the API refused. Every method raises ClusterError."""
+def read(cluster: Cluster, namespace: str) -> dict[str, Any]:
+    """Return the values that the module documents; ``unread`` names what the API refused. Raise ClusterError."""
+    unread: list[str] = []
 
-    def __init__(self, cluster: Cluster) -> None:
-        self._cluster = cluster
-        self.unread: list[str] = []
+    def listed(name: str, resource: str, only: str = "") -> list[dict[str, Any]]:
+        with tolerated(FORBIDDEN):
+            return cluster.objects(resource, name=only)
+        unread.append(name)
+        return []
 
-    def _try(self, name: str, read: Callable[[], Any], otherwise: Any) -> Any:
-        with tolerated(NOT_FOUND):
-            with tolerated(FORBIDDEN):
-                return read()
-            self.unread.append(name)
-        return otherwise
-
-    def read(self, namespace: str) -> dict[str, Any]:
-        """Return the values that the module documents."""
-        cluster = self._cluster
-        version = cluster.version()
-        nodes = self._try("nodes", cluster.nodes, [])
-        found: dict[str, Any] = {
-            "version": version,
-            "distribution": survey.distribution(version, nodes),
-            "groups": sorted(cluster.api_groups()),
-            "nodes": [room.as_dict() for room in rooms(nodes, [])],
-        }
-        lists = {
-            "daemon_sets": cluster.daemon_sets,
-            "runtime_classes": cluster.runtime_classes,
-            "storage_classes": cluster.storage_classes,
-            "ingress_classes": cluster.ingress_classes,
-        }
-        for name, read in lists.items():
-            found[name] = survey.reduced(name, self._try(name, read, []))
-        space = self._try("namespace", lambda: cluster.namespace(namespace), {})
-        found["namespace"] = {"exists": bool(space), "level": survey.level(space) if space else ""}
-        return {**found, "unread": self.unread}
+    version, nodes = cluster.version(), listed("nodes", "v1/nodes")
+    lists = {name: [reduce(item) for item in listed(name, of)] for name, (of, reduce) in survey.LISTS.items()}
+    space = listed("namespace", "v1/namespaces", namespace)
+    return {
+        "version": version,
+        "distribution": survey.distribution(version, nodes),
+        "groups": sorted(cluster.api_groups()),
+        "nodes": [room.as_dict() for room in rooms(nodes, [])],
+        **lists,
+        "namespace": {"exists": bool(space), "level": survey.level(space[0]) if space else ""},
+        "unread": unread,
+    }
 
 
 def main() -> None:
@@ -65,7 +49,7 @@ def main() -> None:
     )
     options = module.params
     try:
-        found = Survey(Cluster(options["kubeconfig"], options["context"])).read(options["namespace"])
+        found = read(Cluster(options["kubeconfig"], options["context"]), options["namespace"])
     except (ClusterError, ValueError) as error:
         module.fail_json(msg=str(error), changed=False)
     module.exit_json(changed=False, **found)

@@ -156,31 +156,10 @@ class Cluster:
         """Return the names of the API groups."""
         return [group["name"] for group in self._get("list the API groups", "/apis")["groups"]]
 
-    def daemon_sets(self) -> list[Json]:
-        """Return the DaemonSets of all namespaces."""
-        return self._items("list the DaemonSets of all namespaces", "apps/v1/daemonsets")
-
-    def runtime_classes(self) -> list[Json]:
-        """Return the runtime classes."""
-        return self._items("list the runtime classes", "node.k8s.io/v1/runtimeclasses")
-
-    def storage_classes(self) -> list[Json]:
-        """Return the storage classes."""
-        return self._items("list the storage classes", "storage.k8s.io/v1/storageclasses")
-
-    def ingress_classes(self) -> list[Json]:
-        """Return the ingress classes."""
-        return self._items("list the ingress classes", "networking.k8s.io/v1/ingressclasses")
-
-    def namespace(self, name: str) -> Json:
-        """Return a namespace."""
-        return self._read(f"read namespace {name}", "v1/namespaces", "", name)
-
     def namespace_annotations(self, namespace: str) -> dict[str, str]:
         """Return the annotations of a namespace; empty if it does not exist."""
-        with tolerated(NOT_FOUND):
-            return dict(self.namespace(namespace)["metadata"].get("annotations") or {})
-        return {}
+        found = self.objects("v1/namespaces", name=namespace)
+        return dict(found[0]["metadata"].get("annotations") or {}) if found else {}
 
     def warnings(self, namespace: str) -> list[Json]:
         """Return the Warning events of a namespace."""

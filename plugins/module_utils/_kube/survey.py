@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from .labels import MANAGED_BY, OWNER
@@ -56,10 +56,13 @@ def name_of(item: Mapping[str, Any]) -> str:
     return str(item["metadata"]["name"])
 
 
-def reduced(name: str, items: list[Json]) -> list[Any]:
-    """Return the items of one of the lists, reduced."""
-    reduce = {"daemon_sets": daemon_set, "storage_classes": storage_class}.get(name, name_of)
-    return [reduce(item) for item in items]
+# {name of a list: (resource, function that reduces an object)}
+LISTS: dict[str, tuple[str, Callable[[Mapping[str, Any]], Any]]] = {
+    "daemon_sets": ("apps/v1/daemonsets", daemon_set),
+    "runtime_classes": ("node.k8s.io/v1/runtimeclasses", name_of),
+    "storage_classes": ("storage.k8s.io/v1/storageclasses", storage_class),
+    "ingress_classes": ("networking.k8s.io/v1/ingressclasses", name_of),
+}
 
 
 def level(namespace: Mapping[str, Any]) -> str:
