@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from .labels import MANAGED_BY, OWNER
+from .objects import brief_pod
 
 HOSTNAME = "kubernetes.io/hostname"
 PULL = "gb10.cluster/pull"
@@ -74,9 +75,9 @@ def selector(name: str) -> str:
 def pull_pod(
     name: str, host: str, pull_policy: str, command: Sequence[str], host_network: bool = False
 ) -> dict[str, Any]:
-    """Return a pod that makes a node pull an image. It needs no network attachment and runs on tainted nodes too.
+    """Return a pod that makes a node pull an image. It needs no network attachment.
 
-    The Pod Security level restricted admits it, unless it uses the network of the host.
+    Pod Security does not admit it at the level restricted if it uses the network of the host.
     """
     container = {
         "name": "pull",
@@ -85,28 +86,10 @@ def pull_pod(
         "command": list(command),
         # A quota of the namespace admits only pods with requests and limits.
         "resources": {"requests": {"cpu": "10m", "memory": "32Mi"}, "limits": {"cpu": "1", "memory": "512Mi"}},
-        "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
     }
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": f"gb10-pull-{_hash(name)}-{host}", "labels": {PULL: _hash(name), MANAGED_BY: OWNER}},
-        "spec": {
-            "nodeSelector": {HOSTNAME: host},
-            "tolerations": [{"operator": "Exists"}],
-            **({"hostNetwork": True} if host_network else {}),
-            "restartPolicy": "Never",
-            "automountServiceAccountToken": False,
-            "enableServiceLinks": False,
-            "terminationGracePeriodSeconds": 0,
-            "securityContext": {
-                "runAsUser": 1000,
-                "runAsNonRoot": True,
-                "seccompProfile": {"type": "RuntimeDefault"},
-            },
-            "containers": [container],
-        },
-    }
+    meta = {"name": f"gb10-pull-{_hash(name)}-{host}", "labels": {PULL: _hash(name), MANAGED_BY: OWNER}}
+    place = {"nodeSelector": {HOSTNAME: host}, **({"hostNetwork": True} if host_network else {})}
+    return brief_pod(meta, container, place)
 
 
 def _hash(name: str) -> str:

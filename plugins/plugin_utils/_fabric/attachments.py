@@ -10,6 +10,7 @@ from typing import Any
 
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.labels import MANAGED_BY, NAME, OWNER, RAIL
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.objects import brief_pod, made
 
 from .._rules import Rules
 
@@ -52,12 +53,7 @@ def nad(network: Mapping[str, Any], namespace: str, resource_prefix: str = "") -
         "name": network["nad"],
         "plugins": [device, {"type": "tuning", "sysctl": SYSCTLS}],
     }
-    return {
-        "apiVersion": "k8s.cni.cncf.io/v1",
-        "kind": "NetworkAttachmentDefinition",
-        "metadata": metadata,
-        "spec": {"config": json.dumps(config, sort_keys=True)},
-    }
+    return made("NetworkAttachmentDefinition", metadata, {"config": json.dumps(config, sort_keys=True)})
 
 
 def sriov_resource(name: str, prefix: str) -> str:
@@ -129,34 +125,15 @@ def probe_pod(
     With ``resource_prefix`` the pod requests the VFs from the SR-IOV device plugin.
     """
     names = [vf["nad"] for vf in plan["hosts"][host]["vfs"]] if resource_prefix else []
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {
-            "name": f"gb10-probe-{node}",
-            "namespace": namespace,
-            "labels": {MANAGED_BY: OWNER, NAME: "gb10-probe"},
-            "annotations": {NETWORKS: json.dumps(attachments(plan, host, namespace), sort_keys=True)},
-        },
-        "spec": {
-            "nodeName": node,
-            "restartPolicy": "Never",
-            "terminationGracePeriodSeconds": 0,
-            "enableServiceLinks": False,
-            "automountServiceAccountToken": False,
-            "tolerations": [{"operator": "Exists"}],
-            "securityContext": {"runAsNonRoot": True, "runAsUser": 65534, "seccompProfile": {"type": "RuntimeDefault"}},
-            "containers": [
-                {
-                    "name": "probe",
-                    "image": image,
-                    "imagePullPolicy": "IfNotPresent",
-                    "resources": {"limits": {sriov_resource(name, resource_prefix): 1 for name in names}},
-                    "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
-                }
-            ],
-        },
+    meta = {
+        "name": f"gb10-probe-{node}",
+        "namespace": namespace,
+        "labels": {MANAGED_BY: OWNER, NAME: "gb10-probe"},
+        "annotations": {NETWORKS: json.dumps(attachments(plan, host, namespace), sort_keys=True)},
     }
+    limits = {sriov_resource(name, resource_prefix): 1 for name in names}
+    container = {"name": "probe", "image": image, "imagePullPolicy": "IfNotPresent", "resources": {"limits": limits}}
+    return brief_pod(meta, container, {"nodeName": node})
 
 
 def attached_nads(pods: Iterable[Mapping[str, Any]]) -> dict[str, set[str]]:

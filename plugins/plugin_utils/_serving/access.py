@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.labels import GUARDED, MODEL
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.objects import made, policy
 
 from .model import Plan
 
@@ -35,12 +36,7 @@ def service(plan: Plan, meta: Mapping[str, Any], head: Mapping[str, str], access
     """Return the Service; ``head`` selects only the head's pod, since a stuck worker's /health still answers 200."""
     port = {"name": "http", "port": plan.service.port, "targetPort": "http", "protocol": "TCP"}
     own = {"labels": meta["labels"] | access.labels, "annotations": {MODEL: plan.model_path}}
-    return {
-        "apiVersion": "v1",
-        "kind": "Service",
-        "metadata": {**meta, **own},
-        "spec": {"type": access.service_type, "selector": dict(head), "ports": [port]},
-    }
+    return made("Service", {**meta, **own}, {"type": access.service_type, "selector": dict(head), "ports": [port]})
 
 
 def ingress(meta: Mapping[str, Any], wanted: Mapping[str, Any], name: str, port: int) -> dict[str, Any]:
@@ -55,12 +51,7 @@ def ingress(meta: Mapping[str, Any], wanted: Mapping[str, Any], name: str, port:
     if wanted.get("tls"):
         spec["tls"] = [{"hosts": [host], "secretName": wanted["tls"]}]
     annotations = dict(wanted.get("annotations") or {})
-    return {
-        "apiVersion": "networking.k8s.io/v1",
-        "kind": "Ingress",
-        "metadata": {**meta, **({"annotations": annotations} if annotations else {})},
-        "spec": spec,
-    }
+    return made("Ingress", {**meta, **({"annotations": annotations} if annotations else {})}, spec)
 
 
 def _policy(
@@ -73,16 +64,7 @@ def _policy(
     """Open the server's port of the head to the given peers; group and supervisor may reach all its ports."""
     own = [{"podSelector": {"matchLabels": dict(labels)}} for labels in (group, supervisor)]
     door = {"ports": [{"protocol": "TCP", "port": "http"}], "from": [dict(peer) for peer in access.allow_from]}
-    return {
-        "apiVersion": "networking.k8s.io/v1",
-        "kind": "NetworkPolicy",
-        "metadata": dict(meta),
-        "spec": {
-            "podSelector": {"matchLabels": dict(head)},
-            "policyTypes": ["Ingress"],
-            "ingress": [{"from": own}, door],
-        },
-    }
+    return policy(meta, head, [{"from": own}, door])
 
 
 def around(

@@ -22,12 +22,13 @@ from ansible_collections.gb10.cluster.plugins.module_utils._kube.labels import (
     ROLE,
     VF_INDEX,
 )
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.objects import made
 
 from .access import Access, around, service
 from .fallback import Fallback
 from .model import Plan, RankPlan, Rendezvous
 from .pods import NETWORKS, PodOptions, networks_annotation, pod_spec
-from .programs import code_volume, key_of
+from .programs import account, code_volume, key_of
 from .sidecar import programs_of, rights, watched, with_sidecar
 from .supervisor import supervisor, supervisor_labels
 from .switch import switch
@@ -49,24 +50,20 @@ def _meta(plan: Plan, name: str, **more: Any) -> dict[str, Any]:
 
 
 def _config_map(plan: Plan, name: str, files: Mapping[str, str]) -> dict[str, Any]:
-    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": _meta(plan, name), "data": dict(files)}
+    return made("ConfigMap", _meta(plan, name), data=dict(files))
 
 
 def _meeting(
     plan: Plan, meet: Rendezvous, head: Mapping[str, str], more: Mapping[str, str] | None = None
 ) -> dict[str, Any]:
     """Return the headless Service that gives the head's pod a name before it is ready."""
-    return {
-        "apiVersion": "v1",
-        "kind": "Service",
-        "metadata": _meta(plan, meet.service) | {"labels": labels(plan) | dict(more or {})},
-        "spec": {
-            "clusterIP": "None",
-            "publishNotReadyAddresses": True,
-            "selector": dict(head),
-            "ports": [{"name": "rendezvous", "port": meet.port, "targetPort": meet.port, "protocol": "TCP"}],
-        },
+    spec = {
+        "clusterIP": "None",
+        "publishNotReadyAddresses": True,
+        "selector": dict(head),
+        "ports": [{"name": "rendezvous", "port": meet.port, "targetPort": meet.port, "protocol": "TCP"}],
     }
+    return made("Service", _meta(plan, meet.service) | {"labels": labels(plan) | dict(more or {})}, spec)
 
 
 def _template(
@@ -79,49 +76,39 @@ def _template(
     return {"metadata": {"labels": labels(plan) | dict(own), "annotations": annotations}, "spec": dict(spec)}
 
 
+def _workload(plan: Plan, entry: RankPlan, revision: str, own: Mapping[str, str]) -> dict[str, Any]:
+    return _meta(plan, entry.name) | {"labels": labels(plan) | dict(own), "annotations": {REVISION: revision}}
+
+
 def _stateful_set(
     entry: RankPlan, plan: Plan, template: dict[str, Any], revision: str, own: Mapping[str, str]
 ) -> dict[str, Any]:
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "StatefulSet",
-        "metadata": _meta(plan, entry.name) | {"labels": labels(plan) | dict(own), "annotations": {REVISION: revision}},
-        "spec": {
-            # The switch starts the fallback, and only the switch.
-            "replicas": 0 if FALLBACK in own else 1,
-            "serviceName": plan.service.name,
-            "podManagementPolicy": "Parallel",
-            # A rolling update would mix new ranks with old ones; the group is replaced as a whole instead.
-            "updateStrategy": {"type": "OnDelete"},
-            "selector": {
-                "matchLabels": {INSTANCE: plan.instance, RANK: own[RANK]}
-                | {key: value for key, value in own.items() if key == FALLBACK}
-            },
-            "template": template,
-        },
+    selected = {INSTANCE: plan.instance} | {key: value for key, value in own.items() if key in (RANK, FALLBACK)}
+    spec = {
+        # The switch starts the fallback, and only the switch.
+        "replicas": 0 if FALLBACK in own else 1,
+        "serviceName": plan.service.name,
+        "podManagementPolicy": "Parallel",
+        # A rolling update would mix new ranks with old ones; the group is replaced as a whole instead.
+        "updateStrategy": {"type": "OnDelete"},
+        "selector": {"matchLabels": selected},
+        "template": template,
     }
+    return made("StatefulSet", _workload(plan, entry, revision, own), spec)
 
 
 def _leader_worker_set(
     plan: Plan, templates: list[dict[str, Any]], revision: str, own: Mapping[str, str]
 ) -> dict[str, Any]:
     """Return one object for a group of two: its controller recreates both pods when one restarts."""
-    return {
-        "apiVersion": "leaderworkerset.x-k8s.io/v1",
-        "kind": "LeaderWorkerSet",
-        "metadata": _meta(plan, plan.ranks[0].name)
-        | {"labels": labels(plan) | dict(own), "annotations": {REVISION: revision}},
-        "spec": {
-            "replicas": 1,
-            "startupPolicy": "LeaderCreated",
-            "leaderWorkerTemplate": {
-                "size": len(templates),
-                "restartPolicy": "RecreateGroupOnPodRestart",
-                "leaderTemplate": templates[0],
-                "workerTemplate": templates[1],
-            },
-        },
+    template = {
+        "size": len(templates),
+        "restartPolicy": "RecreateGroupOnPodRestart",
+        "leaderTemplate": templates[0],
+        "workerTemplate": templates[1],
     }
+    spec = {"replicas": 1, "startupPolicy": "LeaderCreated", "leaderWorkerTemplate": template}
+    return made("LeaderWorkerSet", _workload(plan, plan.ranks[0], revision, own), spec)
 
 
 def workloads(plan: Plan, specs: list[dict[str, Any]], revision: str, more: Mapping[str, str]) -> list[dict[str, Any]]:
@@ -165,16 +152,11 @@ def render(
     meeting = plan.rendezvous is not None and bool(plan.rendezvous.service)
     own = access.labels | ({MEETING: "pod-network"} if meeting else {})
     revision = revision_of(plan, specs, {"files": dict(files), "patches": dict(patches), "programs": dict(code), **own})
-    objects: list[dict[str, Any]] = [
-        {
-            "apiVersion": "v1",
-            "kind": "ServiceAccount",
-            "metadata": _meta(plan, plan.instance),
-            "automountServiceAccountToken": False,
-        },
+    objects = [
+        account(_meta(plan, plan.instance)),
         _config_map(plan, f"{plan.instance}-files", files),
+        _config_map(plan, programs_of(plan), {key_of(path): text for path, text in code.items()}),
     ]
-    objects.append(_config_map(plan, programs_of(plan), {key_of(path): text for path, text in code.items()}))
     if watched(plan, options):
         others = list(fallback.plans.values()) if fallback else []
         objects += rights(plan, labels(plan), [rank.pod for one in others for rank in one.ranks])

@@ -7,12 +7,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.objects import RBAC, made
+
 from .model import Plan
 from .pods import SECURITY, PodOptions
 
 # The directory of their code in a pod.
 CODE = "/opt/gb10-programs"
-_RBAC = "rbac.authorization.k8s.io"
 
 
 def key_of(path: str) -> str:
@@ -45,23 +46,16 @@ def container(
 
 def account(meta: Mapping[str, Any]) -> dict[str, Any]:
     """Return a service account, whose token is mounted only where a pod asks for it."""
-    return {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": meta, "automountServiceAccountToken": False}
+    return made("ServiceAccount", meta, automountServiceAccountToken=False)
 
 
 def role(
     meta: Mapping[str, Any], rules: list[dict[str, Any]], user: str, namespace: str, kind: str = "Role"
 ) -> list[dict[str, Any]]:
     """Return a Role or ClusterRole, and its binding to the service account ``user`` of ``namespace``."""
-    return [
-        {"apiVersion": f"{_RBAC}/v1", "kind": kind, "metadata": dict(meta), "rules": rules},
-        {
-            "apiVersion": f"{_RBAC}/v1",
-            "kind": f"{kind}Binding",
-            "metadata": dict(meta),
-            "roleRef": {"apiGroup": _RBAC, "kind": kind, "name": meta["name"]},
-            "subjects": [{"kind": "ServiceAccount", "name": user, "namespace": namespace}],
-        },
-    ]
+    of = {"apiGroup": RBAC, "kind": kind, "name": meta["name"]}
+    subjects = [{"kind": "ServiceAccount", "name": user, "namespace": namespace}]
+    return [made(kind, meta, rules=rules), made(f"{kind}Binding", meta, roleRef=of, subjects=subjects)]
 
 
 def deployment(
@@ -79,14 +73,13 @@ def deployment(
         "securityContext": {"fsGroup": 1000},
     }
     template = {"labels": {**meta["labels"], **own}, "annotations": dict(annotations)}
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": dict(meta),
-        "spec": {
+    return made(
+        "Deployment",
+        meta,
+        {
             "replicas": 1,
             "strategy": {"type": "Recreate"},
             "selector": {"matchLabels": dict(own)},
             "template": {"metadata": template, "spec": {**general, **spec}},
         },
-    }
+    )

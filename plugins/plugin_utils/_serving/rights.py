@@ -13,6 +13,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.objects import RBAC, RESOURCES
+
 # The verbs of the requests that kubernetes.core sends for a task: it reads an object before it applies or deletes it,
 # and it lists what it deletes by labels.
 APPLY = ("create", "get", "patch")
@@ -33,26 +35,6 @@ FALLBACK_COMMENT = (
     "Required: the fallback follows the state of the nodes. Unset serving_plan_fallback_preset to do without it."
 )
 NODES_COMMENT = "Optional. Without these rights, playbook serve says what it could not check."
-_RBAC = "rbac.authorization.k8s.io"
-_NETWORKS = "networking.k8s.io"
-_SETS = "leaderworkerset.x-k8s.io"
-# {kind: (API group, resource)} of the objects that a group may have
-RESOURCES = {
-    "ClusterRole": (_RBAC, "clusterroles"),
-    "ClusterRoleBinding": (_RBAC, "clusterrolebindings"),
-    "ConfigMap": ("", "configmaps"),
-    "Deployment": ("apps", "deployments"),
-    "Ingress": (_NETWORKS, "ingresses"),
-    "LeaderWorkerSet": (_SETS, "leaderworkersets"),
-    "NetworkPolicy": (_NETWORKS, "networkpolicies"),
-    "PersistentVolume": ("", "persistentvolumes"),
-    "PersistentVolumeClaim": ("", "persistentvolumeclaims"),
-    "Role": (_RBAC, "roles"),
-    "RoleBinding": (_RBAC, "rolebindings"),
-    "Service": ("", "services"),
-    "ServiceAccount": ("", "serviceaccounts"),
-    "StatefulSet": ("apps", "statefulsets"),
-}
 
 
 @dataclass(frozen=True)
@@ -106,8 +88,7 @@ def needed(objects: Iterable[Mapping[str, Any]], namespace: str, instance: str, 
 
 def _always(namespace: str, secret: str) -> Iterator[Right]:
     yield Right("", "namespaces", ("get",), "check that the namespace exists", (namespace,))
-    nads = ("k8s.cni.cncf.io", "network-attachment-definitions")
-    yield Right(*nads, ("list",), "check that the networks of the ranks exist")
+    yield Right(*RESOURCES["NetworkAttachmentDefinition"], ("list",), "check that the networks of the ranks exist")
     yield Right("", "pods", ("create", "delete", "get", "list"), "pull the image on every node, read and end the ranks")
     yield Right("", "pods/log", ("get",), "quote the logs of ranks, and prove their transport")
     yield Right("", "pods/exec", EXEC, "prove the transport, and ask the server for its settings")
@@ -189,12 +170,12 @@ def _metadata(name: str, namespace: str) -> str:
 
 def _role(kind: str, name: str, rights: Sequence[Right], namespace: str = "") -> str:
     lines = [f"  # {right.why}\n  - {json.dumps(right.as_rule())}\n" for right in rights]
-    return f"apiVersion: {_RBAC}/v1\nkind: {kind}\n{_metadata(name, namespace)}rules:\n{''.join(lines)}"
+    return f"apiVersion: {RBAC}/v1\nkind: {kind}\n{_metadata(name, namespace)}rules:\n{''.join(lines)}"
 
 
 def _binding(kind: str, name: str, subjects: Sequence[Mapping[str, str]], namespace: str = "") -> str:
-    role = {"apiGroup": _RBAC, "kind": kind, "name": name}
+    role = {"apiGroup": RBAC, "kind": kind, "name": name}
     return (
-        f"apiVersion: {_RBAC}/v1\nkind: {kind}Binding\n{_metadata(name, namespace)}"
+        f"apiVersion: {RBAC}/v1\nkind: {kind}Binding\n{_metadata(name, namespace)}"
         f"roleRef: {json.dumps(role)}\nsubjects: {json.dumps([dict(subject) for subject in subjects])}\n"
     )

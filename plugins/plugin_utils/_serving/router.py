@@ -26,6 +26,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._kube.labels import (
     REVISION,
     ROLE,
 )
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.objects import made, policy
 
 from .access import ingress
 from .pods import SECURITY
@@ -216,19 +217,15 @@ def _template(router: Router, chosen: Sequence[Member], start: str) -> dict[str,
 
 def deployment(router: Router, chosen: Sequence[Member], start: str) -> dict[str, Any]:
     """Return the Deployment. Its rolling update is the drain: the new pod serves before the old one gets its signal."""
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": _meta(router),
-        "spec": {
-            "replicas": 1,
-            # Every node needs a moment to learn the address and the policies of a new pod.
-            "minReadySeconds": STILL_REACHED,
-            "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}},
-            "selector": {"matchLabels": {NAME: RESOURCE}},
-            "template": _template(router, chosen, start),
-        },
+    spec = {
+        "replicas": 1,
+        # Every node needs a moment to learn the address and the policies of a new pod.
+        "minReadySeconds": STILL_REACHED,
+        "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}},
+        "selector": {"matchLabels": {NAME: RESOURCE}},
+        "template": _template(router, chosen, start),
     }
+    return made("Deployment", _meta(router), spec)
 
 
 def moved(live: Mapping[str, Any], chosen: Sequence[Member]) -> dict[str, Any]:
@@ -238,14 +235,9 @@ def moved(live: Mapping[str, Any], chosen: Sequence[Member]) -> dict[str, Any]:
     probe = {"httpGet": {**container["readinessProbe"]["httpGet"], "path": "/readiness" if chosen else "/liveness"}}
     rest = template["metadata"]["labels"][REVISION].rpartition("-")[0]
     change = {"name": container["name"], "args": worker_args(chosen), "readinessProbe": probe}
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": {key: live["metadata"][key] for key in ("name", "namespace")},
-        "spec": {
-            "template": {"metadata": {"labels": {REVISION: revision(rest, chosen)}}, "spec": {"containers": [change]}}
-        },
-    }
+    meta = {key: live["metadata"][key] for key in ("name", "namespace")}
+    new = {"metadata": {"labels": {REVISION: revision(rest, chosen)}}, "spec": {"containers": [change]}}
+    return made("Deployment", meta, {"template": new})
 
 
 def objects(router: Router, chosen: Sequence[Member], start: str) -> list[dict[str, Any]]:
@@ -256,36 +248,16 @@ def objects(router: Router, chosen: Sequence[Member], start: str) -> list[dict[s
     if router.allow_from:
         door["from"] = [dict(peer) for peer in router.allow_from]
     own = [{"podSelector": {"matchLabels": {GATEWAY: "true"}}}]
-    out: list[dict[str, Any]] = [
-        {
-            "apiVersion": "v1",
-            "kind": "Service",
-            "metadata": meta,
-            "spec": {
-                "type": router.service_type,
-                "selector": {NAME: RESOURCE},
-                "ports": [port | {"protocol": "TCP"}],
-            },
-        },
-        {
-            "apiVersion": "networking.k8s.io/v1",
-            "kind": "NetworkPolicy",
-            "metadata": meta,
-            "spec": {"podSelector": {"matchLabels": {NAME: RESOURCE}}, "policyTypes": ["Ingress"], "ingress": [door]},
-        },
-        {
-            "apiVersion": "networking.k8s.io/v1",
-            "kind": "NetworkPolicy",
-            "metadata": meta | {"name": f"{RESOURCE}-heads"},
-            "spec": {
-                "podSelector": {"matchLabels": {ROLE: "head"} | ({} if router.closed else {GUARDED: "true"})},
-                "policyTypes": ["Ingress"],
-                "ingress": [{"from": own, "ports": [{"protocol": "TCP", "port": "http"}]}],
-            },
-        },
+    heads = {ROLE: "head"} | ({} if router.closed else {GUARDED: "true"})
+    to_heads = {"from": own, "ports": [{"protocol": "TCP", "port": "http"}]}
+    service = {"type": router.service_type, "selector": {NAME: RESOURCE}, "ports": [port | {"protocol": "TCP"}]}
+    out = [
+        made("Service", meta, service),
+        policy(meta, {NAME: RESOURCE}, [door]),
+        policy(meta | {"name": f"{RESOURCE}-heads"}, heads, [to_heads]),
     ]
     if router.key:
-        out.append({"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": {"start_gateway.py": start}})
+        out.append(made("ConfigMap", meta, data={"start_gateway.py": start}))
     if router.ingress.get("host"):
         out.append(ingress(meta, router.ingress, RESOURCE, router.port))
     return [*out, deployment(router, chosen, start)]

@@ -17,6 +17,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._kube.labels import (
     REVISION,
     SWITCH,
 )
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.objects import made, on_hosts
 
 from .fallback import Fallback
 from .model import Plan
@@ -62,8 +63,8 @@ def switch(
     program = {**meta, "name": f"{name}-code"}
     data = {key_of(path): text for path, text in code.items()}
     return [
-        {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta},
-        {"apiVersion": "v1", "kind": "ConfigMap", "metadata": program, "data": data},
+        made("ConfigMap", meta),
+        made("ConfigMap", program, data=data),
         account(meta),
         *_rights(plan, fallback, meta),
         _deployment(plan, fallback, options, meta, code),
@@ -104,9 +105,8 @@ def _containers(plan: Plan, fallback: Fallback, options: PodOptions) -> list[dic
 def _deployment(
     plan: Plan, fallback: Fallback, options: PodOptions, meta: Mapping[str, Any], code: Mapping[str, str]
 ) -> dict[str, Any]:
-    nodes = [rank.node for rank in plan.ranks]
     # The nodes of the group already have the image.
-    there = {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": nodes}]}
+    there = on_hosts(rank.node for rank in plan.ranks)
     lost = {"operator": "Exists", "effect": "NoExecute", "tolerationSeconds": _TOLERATED}
     spec = {
         "affinity": {

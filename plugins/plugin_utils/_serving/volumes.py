@@ -9,6 +9,7 @@ from typing import Any
 
 from ansible_collections.gb10.cluster.plugins.module_utils._common.terms import RdmaMode
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.labels import NAMESPACE
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.objects import made, on_hosts
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.live import LOG_DIR
 
 from .caches import CACHE
@@ -79,34 +80,21 @@ def claimed(plan: Plan, labels: Mapping[str, str], cache_dir: str) -> list[dict[
 
 def _volume_and_claim(plan: Plan, labels: Mapping[str, str], what: str, path: str, access: str) -> list[dict[str, Any]]:
     claim, volume = f"{plan.instance}-{what}", f"{plan.namespace}-{plan.instance}-{what}"
-    nodes = list(dict.fromkeys(entry.node for entry in plan.ranks))
-    on_nodes = {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": nodes}]}
+    on_nodes = on_hosts(dict.fromkeys(entry.node for entry in plan.ranks))
     shared = {"accessModes": [access], "storageClassName": CLASS, "volumeMode": "Filesystem"}
     # The size of a local volume is not enforced; claim and volume only have to have the same one.
     size = {"storage": "1Gi"}
+    # Volumes have no namespace, so a label names it.
+    own = {"labels": {**labels, NAMESPACE: plan.namespace}}
+    offer = {
+        "capacity": size,
+        "persistentVolumeReclaimPolicy": "Retain",
+        "local": {"path": path},
+        "nodeAffinity": {"required": {"nodeSelectorTerms": [on_nodes]}},
+    }
+    ask = {"volumeName": volume, "resources": {"requests": size}}
     # A claim that finds its volume is bound at once; a claim that waits for it, at the controller's next round (15 s).
     return [
-        {
-            "apiVersion": "v1",
-            "kind": "PersistentVolume",
-            # Volumes have no namespace, so a label names it.
-            "metadata": {"name": volume, "labels": {**labels, NAMESPACE: plan.namespace}},
-            "spec": {
-                **shared,
-                "capacity": size,
-                "persistentVolumeReclaimPolicy": "Retain",
-                "local": {"path": path},
-                "nodeAffinity": {"required": {"nodeSelectorTerms": [on_nodes]}},
-            },
-        },
-        {
-            "apiVersion": "v1",
-            "kind": "PersistentVolumeClaim",
-            "metadata": {
-                "name": claim,
-                "namespace": plan.namespace,
-                "labels": {**labels, NAMESPACE: plan.namespace},
-            },
-            "spec": {**shared, "volumeName": volume, "resources": {"requests": size}},
-        },
+        made("PersistentVolume", {"name": volume, **own}, {**shared, **offer}),
+        made("PersistentVolumeClaim", {"name": claim, "namespace": plan.namespace, **own}, {**shared, **ask}),
     ]

@@ -227,7 +227,7 @@ def test_the_manifest_is_yaml_with_a_reason_per_rule(mode: str) -> None:
     assert [d["kind"] for d in documents] == ["Role", "RoleBinding", *cluster * (2 if mode == "restricted" else 1)]
     assert documents[0]["rules"] == [right.as_rule() for right in found.namespaced]
     for role, binding in zip(documents[::2], documents[1::2], strict=True):
-        assert binding["roleRef"] == {"apiGroup": rights._RBAC, "kind": role["kind"], "name": role["metadata"]["name"]}
+        assert binding["roleRef"] == {"apiGroup": rights.RBAC, "kind": role["kind"], "name": role["metadata"]["name"]}
         assert binding["subjects"] == subjects
         assert binding["metadata"] == role["metadata"]
     assert text.count("  # ") == text.count('"apiGroups"')
