@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ansible_collections.gb10.cluster.plugins.module_utils._common import findings
+from ansible_collections.gb10.cluster.plugins.module_utils._common import findings, plain
 from ansible_collections.gb10.cluster.plugins.module_utils._kube import group_status
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.node_room import Room
 from ansible_collections.gb10.cluster.plugins.plugin_utils._paths import PROFILES
@@ -27,7 +27,7 @@ def serving_obstacles(
 ) -> str:
     """Return what would prevent the plan's pods from starting, one line each, or an empty string."""
     return findings.format_findings(
-        obstacles.obstacles(Plan.from_dict(plan), nads, [Room.from_dict(room) for room in rooms], unread or ())
+        obstacles.obstacles(Plan.from_dict(plan), nads, [plain.load(Room, room) for room in rooms], unread or ())
     )
 
 

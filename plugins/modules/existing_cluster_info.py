@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
@@ -36,7 +37,7 @@ def read(cluster: Cluster, namespace: str) -> dict[str, Any]:
         "version": version,
         "distribution": survey.distribution(version, nodes),
         "groups": sorted(cluster.api_groups()),
-        "nodes": [room.as_dict() for room in rooms(nodes, [])],
+        "nodes": [asdict(room) for room in rooms(nodes, [])],
         **lists,
         "namespace": {"exists": bool(space), "level": survey.level(space[0]) if space else ""},
         "unread": unread,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import asdict
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
@@ -89,7 +90,7 @@ def main() -> None:
     except (ClusterError, ValueError) as error:
         result["msg"] = str(error)
         module.fail_json(**result)
-    result |= {"nodes": [room.as_dict() for room in found], "unread": reader.unread}
+    result |= {"nodes": [asdict(room) for room in found], "unread": reader.unread}
     module.exit_json(**(result | {"msg": message(found, reader.unread)}))
 
 

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from .._common import plain
 from . import memory_guard, system
 
 Command = tuple[str, ...]
@@ -240,11 +241,6 @@ def _runs(unit: str) -> bool:
 def from_dict(data: Mapping[str, object]) -> Host:
     """Return what dataclasses.asdict made of a host; raise HostError if the record is damaged."""
     try:
-        guard = data["guard"]
-        if not isinstance(guard, Mapping):
-            raise TypeError("guard is not an object")
-        return Host(
-            str(data["target"]), str(data["swappiness"]), Package(bool(guard["installed"]), bool(guard["enabled"]))
-        )
+        return plain.load(Host, data)
     except (KeyError, TypeError) as error:
         raise system.HostError(f"the record of this host's settings is damaged: {error!r}") from error

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from .labels import INSTANCE
@@ -47,15 +47,6 @@ class Room:
     holders: list[Holder]
     disk: str = ""
     arch: str = ""
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return plain data, ready for a module's result."""
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Room:
-        """Return the object from the result of :meth:`as_dict`."""
-        return cls(**{**data, "holders": [Holder(**holder) for holder in data["holders"]]})
 
 
 def units(quantity: str | int) -> int:

@@ -20,6 +20,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from .._common import plain
 from .._host import system, unit
 from . import others, renderer, transit
 
@@ -63,15 +64,7 @@ class Manifest:
 def load(path: Path) -> Manifest | None:
     """Read a manifest; None if the file does not exist."""
     text = system.read_text(path)
-    if not text:
-        return None
-    data = json.loads(text)
-    data.pop("schema")
-    data["links"] = {
-        name: LinkState(link["mtu"], link["up"], tuple(link["addresses"])) for name, link in data["links"].items()
-    }
-    data["others"] = tuple(data.get("others", ()))
-    return Manifest(**data)
+    return plain.load(Manifest, json.loads(text)) if text else None
 
 
 class State:

@@ -12,6 +12,7 @@ from html import escape
 from itertools import combinations
 from typing import Any
 
+from ansible_collections.gb10.cluster.plugins.module_utils._common import plain
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding, Severity
 
 from .._rules import Rules
@@ -65,22 +66,10 @@ class Port:
     @classmethod
     def of(cls, host: str, fact: Mapping[str, Any]) -> Port:
         """Return the port that one entry of the fact ``gb10_cabling`` describes."""
-        speed = fact.get("speed_mbps")
-        return cls(
-            host=host,
-            name=fact["name"],
-            mac=fact["mac"],
-            carrier=bool(fact["carrier"]),
-            neighbours=tuple(fact["neighbours"]),
-            # The kernel reports -1 for a link that is down.
-            speed_gbps=speed / 1000 if speed and speed > 0 else None,
-            pcie_width=fact.get("pcie_width"),
-            pcie_max_width=fact.get("pcie_max_width"),
-            mtu=fact.get("mtu"),
-            mtu_passes=fact.get("mtu_passes"),
-            switch=" port ".join(filter(None, (fact.get("switch"), fact.get("switch_port")))),
-            link_local=fact.get("link_local", True),
-        )
+        # The kernel reports -1 for a link that is down.
+        speed = max(0, fact.get("speed_mbps") or 0) / 1000 or None
+        switch = " port ".join(filter(None, (fact.get("switch"), fact.get("switch_port"))))
+        return plain.load(cls, {**fact, "host": host, "speed_gbps": speed, "switch": switch})
 
 
 Segment = tuple[Port, ...]

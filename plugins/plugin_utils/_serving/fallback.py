@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from itertools import combinations
 from typing import Any
 
+from ansible_collections.gb10.cluster.plugins.module_utils._common import plain
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding, has_errors
 from ansible_collections.gb10.cluster.plugins.module_utils._fallback.state import MAIN, Status
 
@@ -37,14 +38,12 @@ class Fallback:
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain data in the shape of the fact."""
-        plans = {name: plan.as_dict() for name, plan in self.plans.items()}
-        return {"preset": self.preset, "after": self.after, "return_after": self.return_after, "plans": plans}
+        return {**vars(self), "plans": {name: plan.as_dict() for name, plan in self.plans.items()}}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Fallback:
         """Return what :meth:`as_dict` wrote."""
-        plans = {name: Plan.from_dict(plan) for name, plan in data["plans"].items()}
-        return cls(data["preset"], data["after"], data["return_after"], plans)
+        return plain.load(cls, data)
 
 
 def kept(config_maps: Sequence[Mapping[str, Any]]) -> dict[str, str]:

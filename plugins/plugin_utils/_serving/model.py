@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
+from ansible_collections.gb10.cluster.plugins.module_utils._common import plain
 from ansible_collections.gb10.cluster.plugins.module_utils._common.terms import RdmaMode, Transport, Workload
 
 SCHEMA = 1
@@ -120,13 +121,18 @@ class Settings:
 
 @dataclass(frozen=True)
 class NetworkAttachment:
-    """One VF of a rank: ``name`` is its NAD, ``interface`` its name in the pod, ``address`` IPv4 with prefix length."""
+    """One VF of a rank: ``name`` is its NAD, ``interface`` its name in the pod, ``ips`` its address with the prefix."""
 
     name: str
     namespace: str
     interface: str
-    address: str
+    ips: tuple[str, ...]
     rdma_device: str
+
+    @property
+    def address(self) -> str:
+        """Return the IPv4 address with its prefix length."""
+        return self.ips[0]
 
     @property
     def ip(self) -> str:
@@ -135,12 +141,12 @@ class NetworkAttachment:
 
     def as_annotation(self) -> dict[str, Any]:
         """Return what Multus needs to attach the VF."""
-        return {"name": self.name, "namespace": self.namespace, "interface": self.interface, "ips": [self.address]}
+        return {"name": self.name, "namespace": self.namespace, "interface": self.interface, "ips": list(self.ips)}
 
 
 @dataclass(frozen=True)
 class RankPlan:
-    """One rank: ``name`` is its StatefulSet, ``pod`` its pod, ``limits`` numbers of devices by resource name."""
+    """One rank: ``name`` is its StatefulSet, ``pod`` its pod, ``resources`` has its devices as a pod limits them."""
 
     rank: int
     role: Role
@@ -149,24 +155,13 @@ class RankPlan:
     pod: str
     env: Mapping[str, str]
     networks: tuple[NetworkAttachment, ...]
-    limits: Mapping[str, int]
+    resources: Mapping[str, Mapping[str, int]]
     argv: tuple[str, ...] = ()
 
-    def as_dict(self) -> dict[str, Any]:
-        """Return plain data in the shape of the fact."""
-        networks = [one.as_annotation() | {"rdma_device": one.rdma_device} for one in self.networks]
-        plain = {"networks": networks, "resources": {"limits": dict(self.limits)}, "argv": list(self.argv)}
-        return {key: value for key, value in asdict(self).items() if key != "limits"} | plain
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> RankPlan:
-        """Return what :meth:`as_dict` wrote."""
-        plain = {key: data[key] for key in ("rank", "role", "node", "name", "pod", "env")}
-        networks = tuple(
-            NetworkAttachment(one["name"], one["namespace"], one["interface"], one["ips"][0], one["rdma_device"])
-            for one in data["networks"]
-        )
-        return cls(**plain, networks=networks, limits=data["resources"]["limits"], argv=tuple(data["argv"]))
+    @property
+    def limits(self) -> Mapping[str, int]:
+        """Return the numbers of devices by resource name."""
+        return self.resources["limits"]
 
 
 @dataclass(frozen=True)
@@ -251,24 +246,12 @@ class Plan:
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain data in the documented shape, without ``findings``."""
-        plain = asdict(self) | {"schema": SCHEMA, "ranks": [rank.as_dict() for rank in self.ranks]}
+        found = asdict(self) | {"schema": SCHEMA, "rendezvous": asdict(self)["rendezvous"] or {}}
         # JSON has no tuples: what a playbook reads is the same in memory and in a file.
-        written: dict[str, Any] = json.loads(json.dumps(plain | {"rendezvous": plain["rendezvous"] or {}}))
+        written: dict[str, Any] = json.loads(json.dumps(found))
         return written
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Plan:
         """Return the plan that a fact holds; keys that are no field are ignored."""
-        values = {one.name: data[one.name] for one in fields(cls) if one.name in data}
-        values = {key: tuple(value) if isinstance(value, list) else value for key, value in values.items()}
-        expect = {**data["expect"], "networks": tuple(data["expect"]["networks"])}
-        values |= {
-            "service": Service(**data["service"]),
-            "expect": Expectation(**expect),
-            "rendezvous": Rendezvous(**data["rendezvous"]) if data["rendezvous"] else None,
-            "cables": tuple(Cable(**{**cable, "devices": tuple(cable["devices"])}) for cable in data.get("cables", [])),
-            "ranks": tuple(RankPlan.from_dict(rank) for rank in data["ranks"]),
-            "patches": tuple(Patch(**patch) for patch in data["patches"]),
-            "load": Load(**data["load"]) if data.get("load") else None,
-        }
-        return cls(**values)
+        return plain.load(cls, data)

@@ -88,7 +88,7 @@ def _networks(host: Mapping[str, Any], rails: Sequence[str], settings: Settings)
     chosen = [vf for vf in select_vfs(host, settings.vf_index) if vf["rail"] in rails]
     return tuple(
         NetworkAttachment(
-            vf["nad"], settings.namespace, f"net{place}", f"{vf['address']}/{vf['prefix']}", vf["rdma_device"]
+            vf["nad"], settings.namespace, f"net{place}", (f"{vf['address']}/{vf['prefix']}",), vf["rdma_device"]
         )
         for place, vf in enumerate(chosen, start=1)
     )
@@ -122,7 +122,7 @@ def _rank(
         pod=_pod(rank, settings),
         env=dict(sorted(env.items())),
         networks=networks,
-        limits=limits,
+        resources={"limits": limits},
     )
 
 

@@ -14,6 +14,7 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
+from ansible_collections.gb10.cluster.plugins.module_utils._common import plain
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding, Severity
 from ansible_collections.gb10.cluster.plugins.module_utils._common.versions import Version
 
@@ -43,23 +44,8 @@ class Flag:
     @classmethod
     def from_dict(cls, raw: Mapping[str, Any]) -> Flag:
         """Build a flag from an entry of a catalogue."""
-        return cls(
-            name=raw["flag"],
-            dest=raw["dest"],
-            names=(raw["flag"], *raw.get("aliases", ())),
-            action=raw.get("action", "Store"),
-            kind=raw.get("type"),
-            nargs=raw.get("nargs"),
-            default=raw.get("default"),
-            choices=tuple(raw["choices"]) if "choices" in raw else None,
-            const=raw.get("const"),
-            required=raw.get("required", False),
-            deprecated=raw.get("deprecated", False),
-            replacement=raw.get("replacement"),
-            error=raw.get("error"),
-            help=raw.get("help", ""),
-            keys=raw.get("keys", {}),
-        )
+        names = [raw["flag"], *raw.get("aliases", ())]
+        return plain.load(cls, {**raw, "name": raw["flag"], "names": names, "kind": raw.get("type")})
 
     @property
     def is_switch(self) -> bool:

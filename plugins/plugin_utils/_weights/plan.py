@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass
 from ipaddress import IPv4Interface
 from typing import Any
 
+from ansible_collections.gb10.cluster.plugins.module_utils._common import plain
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding, has_errors, sort_findings
 from ansible_collections.gb10.cluster.plugins.module_utils._models.store import File, human
 
@@ -30,8 +31,16 @@ class Listing:
 
 
 @dataclass(frozen=True)
+class Held:
+    """Digest and size of a verified file."""
+
+    digest: str
+    size: int
+
+
+@dataclass(frozen=True)
 class ModelStock:
-    """What a node has of a model: digest and size of each verified file, and the sizes of partial ones.
+    """What a node has of a model: the verified files, and the sizes of partial ones.
 
     ``listing`` is None if the node can't read it from the hub, for the reason ``error``.
     """
@@ -39,14 +48,14 @@ class ModelStock:
     dest: str
     commit: str
     complete: bool
-    held: Mapping[str, tuple[str, int]]
+    held: Mapping[str, Held]
     parts: Mapping[str, int]
     listing: Listing | None
     error: str
 
     def has(self, file: File) -> bool:
         """Return whether a file is there and verified."""
-        return self.held.get(file.name) == (file.digest, file.size)
+        return self.held.get(file.name) == Held(file.digest, file.size)
 
     def left(self, file: File) -> int:
         """Return how many bytes of a file are missing."""
@@ -54,41 +63,32 @@ class ModelStock:
 
 
 @dataclass(frozen=True)
+class Disk:
+    """The file system of the models: its free bytes, and how many of them must stay free."""
+
+    path: str
+    free_bytes: int
+    reserve_bytes: int
+
+
+@dataclass(frozen=True)
 class Stock:
-    """One node: its models, its disk in bytes, and its addresses in the fabric that are on the host now."""
+    """One node: its models, its disk, and its addresses in the fabric that are on the host now."""
 
     name: str
-    path: str
-    free: int
-    reserve: int
-    addresses: tuple[IPv4Interface, ...]
+    disk: Disk
+    addresses: tuple[str, ...]
     models: Mapping[str, ModelStock]
 
     @classmethod
     def of(cls, name: str, value: Mapping[str, Any]) -> Stock:
         """Return the node of a result of model_stock_info."""
-        disk = value["disk"]
-        return cls(
-            name=name,
-            path=str(disk["path"]),
-            free=int(disk["free_bytes"]),
-            reserve=int(disk["reserve_bytes"]),
-            addresses=tuple(IPv4Interface(address) for address in value["addresses"]),
-            models={str(repo): _model(model) for repo, model in value["models"].items()},
-        )
+        return plain.load(cls, {**value, "name": name})
 
-
-def _model(value: Mapping[str, Any]) -> ModelStock:
-    listed = value["listing"]
-    return ModelStock(
-        dest=str(value["dest"]),
-        commit=str(value["commit"]),
-        complete=bool(value["complete"]),
-        held={str(name): (str(held["digest"]), int(held["size"])) for name, held in value["held"].items()},
-        parts={str(name): int(size) for name, size in value["parts"].items()},
-        listing=Listing(listed["commit"], tuple(File(**file) for file in listed["files"])) if listed else None,
-        error=str(value["error"]),
-    )
+    @property
+    def interfaces(self) -> list[IPv4Interface]:
+        """Return the addresses with their networks."""
+        return list(map(IPv4Interface, self.addresses))
 
 
 @dataclass(frozen=True)
@@ -162,8 +162,8 @@ def _paths(stocks: Sequence[Stock]) -> dict[tuple[str, str], list[tuple[str, str
         for theirs in stocks:
             pairs = [
                 (str(other.ip), str(own.ip))
-                for own in ours.addresses
-                for other in theirs.addresses
+                for own in ours.interfaces
+                for other in theirs.interfaces
                 if own.network == other.network and own.ip != other.ip
             ]
             if ours is not theirs and pairs:
@@ -264,11 +264,12 @@ def _table(listings: Mapping[str, Listing], nodes: Mapping[str, NodePlan]) -> st
 
 def _too_small(stock: Stock, listings: Mapping[str, Listing]) -> Finding | None:
     needed = _left(stock, listings)
-    lacking = needed + stock.reserve - stock.free
+    disk = stock.disk
+    lacking = needed + disk.reserve_bytes - disk.free_bytes
     if not needed or lacking <= 0:
         return None
-    words = {"needed": human(needed), "reserve": human(stock.reserve), "lacking": human(lacking)}
-    return _finding("models.disk", f"{human(stock.free)} free", stock.name, key=stock.path, **words)
+    words = {"needed": human(needed), "reserve": human(disk.reserve_bytes), "lacking": human(lacking)}
+    return _finding("models.disk", f"{human(disk.free_bytes)} free", stock.name, key=disk.path, **words)
 
 
 def _errors(stocks: Sequence[Stock], repo: str) -> str:

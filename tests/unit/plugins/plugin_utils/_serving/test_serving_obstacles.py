@@ -5,8 +5,10 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
+from ansible_collections.gb10.cluster.plugins.module_utils._common import plain
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.node_room import Room, rooms
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving import obstacles as preflight
@@ -24,7 +26,7 @@ def obstacles(
     **changes: Any,
 ) -> list[Finding]:
     """Return the obstacles for a group of four on these nodes with these pods."""
-    found = [Room.from_dict(room.as_dict()) for room in rooms(NODES if nodes is None else nodes, pods or [])]
+    found = [plain.load(Room, asdict(room)) for room in rooms(NODES if nodes is None else nodes, pods or [])]
     return preflight.obstacles(plan(**changes), NADS if nads is None else nads, found)
 
 

@@ -41,8 +41,8 @@ def test_every_rank_runs_on_its_node_with_its_address() -> None:
     third = plan.ranks[2]
     assert third.name == "gemma-4-31b-it-2"
     assert third.networks == (
-        NetworkAttachment("gb10-rail0-vf0", "gb10-serving", "net1", "10.100.0.3/24", "rocep1s0f0v0"),
-        NetworkAttachment("gb10-rail1-vf0", "gb10-serving", "net2", "10.101.0.3/24", "roceP2p1s0f0v0"),
+        NetworkAttachment("gb10-rail0-vf0", "gb10-serving", "net1", ("10.100.0.3/24",), "rocep1s0f0v0"),
+        NetworkAttachment("gb10-rail1-vf0", "gb10-serving", "net2", ("10.101.0.3/24",), "roceP2p1s0f0v0"),
     )
     assert third.env == {
         "GLOO_SOCKET_IFNAME": "net1",
