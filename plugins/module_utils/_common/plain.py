@@ -17,12 +17,14 @@ def load(kind: type[T], data: Mapping[str, Any]) -> T:
 
     Raise KeyError or TypeError if a field is missing. An empty mapping stands for a part that may be None.
     """
-    hints = _hints(kind)
+    hints = _hints(kind)  # type: ignore[arg-type]
     known = [field.name for field in fields(kind) if field.name in data]  # type: ignore[arg-type]
     return kind(**{name: _value(hints[name], data[name]) for name in known})
 
 
-_hints = cache(get_type_hints)
+@cache
+def _hints(kind: Any) -> dict[str, Any]:
+    return get_type_hints(kind)
 
 
 def _value(kind: Any, value: Any) -> Any:

@@ -135,31 +135,19 @@ def check(
     """
     findings = []
     for interface in desired:
-        if interface.name in protected:
-            findings.append(
-                Finding(
-                    "error",
-                    "netplan.management",
-                    "interface",
-                    interface.name,
-                    protected[interface.name],
-                    "If this is the management link, name the ConnectX port in gb10_fabric_pfs of this host. If it is "
-                    "a ConnectX port, remove the route or the DHCP server from the fabric: `ip route show default`",
-                )
+        name = interface.name
+        if name in protected:
+            remedy = (
+                "If this is the management link, name the ConnectX port in gb10_fabric_pfs of this host. If it is a "
+                "ConnectX port, remove the route or the DHCP server from the fabric: `ip route show default`"
             )
-        if interface.name not in links and interface.name not in held and not (interface.is_vf and vfs_may_come):
-            findings.append(
-                Finding(
-                    "error",
-                    "netplan.vf.missing" if interface.is_vf else "netplan.pf.missing",
-                    "interface",
-                    interface.name,
-                    "this host does not have this interface",
-                    "Run the role sriov first"
-                    if interface.is_vf
-                    else "Name this host's PF in gb10_fabric_pfs; `ip link` lists them",
-                )
-            )
+            findings.append(Finding("error", "netplan.management", "interface", name, protected[name], remedy))
+        if name not in links and name not in held and not (interface.is_vf and vfs_may_come):
+            kind, remedy = "pf", "Name this host's PF in gb10_fabric_pfs; `ip link` lists them"
+            if interface.is_vf:
+                kind, remedy = "vf", "Run the role sriov first"
+            reason = "this host does not have this interface"
+            findings.append(Finding("error", f"netplan.{kind}.missing", "interface", name, reason, remedy))
     return findings
 
 
@@ -173,30 +161,16 @@ def leftovers(
     findings = []
     for interface in desired:
         named = re.compile(rf"""^\s+["']?{re.escape(interface.name)}["']?:""", re.MULTILINE)
-        findings += [
-            Finding(
-                "warning",
-                "netplan.leftover",
-                "netplan file",
-                str(path),
-                f"it also configures {interface.name}, and netplan adds its addresses to those of the fabric",
-                f"If nothing else needs it: sudo mv {path} {path}.disabled, then run this again",
-            )
-            for path, text in files.items()
-            if named.search(text)
-        ]
-        findings += [
-            Finding(
-                "warning",
-                "netplan.lease",
-                interface.name,
-                f"{entry['local']}/{entry['prefixlen']}",
-                "a DHCP server on the fabric gave this address, and may give a default route that replaces the host's",
-                "Turn the DHCP server of the switch or of the other host off; the fabric's addresses are static",
-            )
-            for entry in links.get(interface.name, {}).get("addr_info", [])
-            if entry.get("dynamic") and entry.get("family", "inet") == "inet"
-        ]
+        reason = f"it also configures {interface.name}, and netplan adds its addresses to those of the fabric"
+        for path in (path for path, text in files.items() if named.search(text)):
+            remedy = f"If nothing else needs it: sudo mv {path} {path}.disabled, then run this again"
+            findings.append(Finding("warning", "netplan.leftover", "netplan file", str(path), reason, remedy))
+        reason = "a DHCP server on the fabric gave this address, and may give a default route that replaces the host's"
+        remedy = "Turn the DHCP server of the switch or of the other host off; the fabric's addresses are static"
+        for entry in links.get(interface.name, {}).get("addr_info", []):
+            if entry.get("dynamic") and entry.get("family", "inet") == "inet":
+                address = f"{entry['local']}/{entry['prefixlen']}"
+                findings.append(Finding("warning", "netplan.lease", interface.name, address, reason, remedy))
     return findings
 
 

@@ -15,7 +15,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._host.interfaces impo
 
 from .._rules import Rules
 from .links import connected, neighbours
-from .model import Fabric, Host, HostPlan, Plan, Port, Rail
+from .model import Fabric, Host, HostPlan, Plan, Port
 from .reader import some_of
 from .subnets import check_networks
 
@@ -142,11 +142,11 @@ def _check_cables(fabric: Fabric) -> Iterator[Finding]:
 
 
 def _members(fabric: Fabric) -> dict[str, list[str]]:
-    return {rail.name: [host.name for host in fabric.hosts if _on(host, rail)] for rail in fabric.rails}
-
-
-def _on(host: Host, rail: Rail) -> bool:
-    return any(port.rail.name == rail.name for port in host.ports)
+    members: dict[str, list[str]] = {rail.name: [] for rail in fabric.rails}
+    for host in fabric.hosts:
+        for name in dict.fromkeys(port.rail.name for port in host.ports):
+            members[name].append(host.name)
+    return members
 
 
 def check_plan(fabric: Fabric, plan: Plan) -> list[Finding]:
@@ -205,14 +205,10 @@ def _check_nads(plan: Plan) -> Iterator[Finding]:
         if len(devices) > 1:
             shown = ", ".join(f"{netdev} of {rail}" for rail, netdev in sorted(devices))
             yield _finding("fabric.nad.collision", nad, shown=shown)
-        yield from _check_nad_name(nad)
-
-
-def _check_nad_name(nad: str) -> Iterator[Finding]:
-    if len(nad) > 63:
-        yield _finding("fabric.nad.length", nad, count=len(nad))
-    if not nad.replace("-", "").isalnum() or not nad.isascii() or nad != nad.lower():
-        yield _finding("fabric.nad.name", nad)
+        if len(nad) > 63:
+            yield _finding("fabric.nad.length", nad, count=len(nad))
+        if not nad.replace("-", "").isalnum() or not nad.isascii() or nad != nad.lower():
+            yield _finding("fabric.nad.name", nad)
 
 
 def _check_evenness(plan: Plan) -> Iterator[Finding]:

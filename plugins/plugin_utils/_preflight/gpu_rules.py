@@ -76,11 +76,6 @@ def _unusable_networkd(host: Host) -> Sequence[Fault]:
     return fault_if(state in ("not-found", "masked"), state)
 
 
-def _network_manager(host: Host) -> Sequence[Fault]:
-    state = host.known["network_services"]["NetworkManager.service"].get("ActiveState")
-    return fault_if(state == "active", "NetworkManager")
-
-
 def _leftovers(host: Host) -> Iterator[Fault]:
     for file in host.known["netplan"]["files"]:
         ports = [name for name in file["interfaces"] if name in host.pfs]
@@ -105,7 +100,9 @@ GPU_NODE_RULES: Mapping[str, Find] = {
     "preflight.runtime.memlock": _memlock,
     "preflight.cni.stale_namespace": _namespaces,
     "preflight.network.no_networkd": _unusable_networkd,
-    "preflight.network.manager": _network_manager,
+    "preflight.network.manager": lambda host: fault_if(
+        host.known["network_services"]["NetworkManager.service"].get("ActiveState") == "active", "NetworkManager"
+    ),
     "preflight.netplan.invalid": lambda host: fault_if(
         host.known["netplan"]["error"] is not None, host.known["netplan"]["error"]
     ),

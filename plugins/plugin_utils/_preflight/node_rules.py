@@ -27,9 +27,6 @@ ETCD_PORTS = {2379: "etcd", 2380: "etcd"}
 # Of every node with the embedded registry (docs.k3s.io/installation/registry-mirror).
 REGISTRY_PORTS = {5001: "K3s's embedded registry", 6443: "K3s's embedded registry"}
 FIREWALL_PORTS = {"8472/udp": "the pod network (VXLAN)", "10250/tcp": "the kubelet"}
-FIREWALL_SERVER_PORTS = {"6443/tcp": "the Kubernetes API"}
-FIREWALL_ETCD_PORTS = {f"{port}/tcp": user for port, user in ETCD_PORTS.items()}
-FIREWALL_REGISTRY_PORTS = {f"{port}/tcp": user for port, user in REGISTRY_PORTS.items()}
 FIREWALL_FABRIC_PORTS = {"4791/udp": "RoCE"}
 SWAP_AS_DELIVERED = ("/swap.img", 16 * 2**20)  # DGX OS creates this file, 16 GiB
 
@@ -70,9 +67,14 @@ def _skew(host: Host) -> Sequence[Fault]:
     return fault_if(abs(offset) > MAX_CLOCK_SKEW_S, f"{offset:+g} s", limit=MAX_CLOCK_SKEW_S)
 
 
+def _special_ports(host: Host) -> dict[int, str]:
+    """Return the ports that only some nodes need, by what they run."""
+    parts = ((host.embedded_registry, REGISTRY_PORTS), (host.server, SERVER_PORTS), (host.embedded_etcd, ETCD_PORTS))
+    return {port: user for runs, ports in parts if runs for port, user in ports.items()}
+
+
 def _ports(host: Host) -> Iterator[Fault]:
-    needed = NODE_PORTS | (REGISTRY_PORTS if host.embedded_registry else {})
-    needed |= (SERVER_PORTS if host.server else {}) | (ETCD_PORTS if host.embedded_etcd else {})
+    needed = NODE_PORTS | _special_ports(host)
     for listener in host.known["listeners"]:
         port, process = listener["port"], listener["process"]
         if port in needed and not _PORT_OWNERS.match(process or ""):
@@ -99,10 +101,6 @@ def _version(host: Host) -> Sequence[Fault]:
     return fault_if(differs and not host.upgrading, host.version, installed=installed)
 
 
-def _invalid_version(host: Host) -> Sequence[Fault]:
-    return fault_if(host.version and _release(host.version) is None, host.version, example=EXAMPLE)
-
-
 def _swap(host: Host) -> Iterator[Fault]:
     name, largest = SWAP_AS_DELIVERED
     for area in host.known["swap"] if host.pfs else ():
@@ -123,9 +121,8 @@ def _opens(entry: str, port: str) -> bool:
 
 def _firewall(host: Host) -> Sequence[Fault]:
     firewall = host.known["firewall"]
-    needed = FIREWALL_PORTS | (FIREWALL_REGISTRY_PORTS if host.embedded_registry else {})
-    needed |= (FIREWALL_SERVER_PORTS if host.server else {}) | (FIREWALL_FABRIC_PORTS if host.pfs else {})
-    needed |= FIREWALL_ETCD_PORTS if host.embedded_etcd else {}
+    needed = FIREWALL_PORTS | (FIREWALL_FABRIC_PORTS if host.pfs else {})
+    needed |= {f"{port}/tcp": user for port, user in _special_ports(host).items()}
     closed = [port for port in needed if not any(_opens(entry, port) for entry in firewall["allowed"])]
     users = ", ".join(f"{port} for {needed[port]}" for port in closed)
     return fault_if(firewall["active"] and closed, "active", ports=users, first=next(iter(closed), ""))
@@ -163,7 +160,9 @@ NODE_RULES: Mapping[str, Find] = {
     "preflight.kubernetes.other_distribution": lambda host: [
         {"value": name} for name in host.known["kubernetes"]["others"]
     ],
-    "preflight.kubernetes.version_invalid": _invalid_version,
+    "preflight.kubernetes.version_invalid": lambda host: fault_if(
+        host.version and _release(host.version) is None, host.version, example=EXAMPLE
+    ),
     "preflight.kubernetes.version_differs": _version,
     "preflight.memory.swap": _swap,
 }

@@ -138,17 +138,14 @@ def _fabric(fabric: Mapping[str, Any], settings: Settings) -> Iterator[Finding]:
         vfs = {vf["rail"]: vf for vf in select_vfs(hosts[node], settings.vf_index)}
         for rail in cabling.rails[node]:
             if rail not in vfs:
-                yield _missing_vf(hosts[node], rail, settings.vf_index, node)
+                have = sorted(vf["vf_index"] for vf in hosts[node].get("vfs", []) if vf["rail"] == rail)
+                planned = ", ".join(map(str, have)) or "none"
+                yield _finding("serving.vf.index", settings.vf_index, node, rail=rail, planned=planned)
                 continue
             for part in ("nad", "address", "rdma_device"):
                 if not vfs[rail].get(part):
                     words = {"rail": rail, "index": settings.vf_index, "part": part}
                     yield _finding(f"serving.vf.{part}", vfs[rail].get(part), node, **words)
-
-
-def _missing_vf(host: Mapping[str, Any], rail: str, vf_index: int, node: str) -> Finding:
-    have = sorted(vf["vf_index"] for vf in host.get("vfs", []) if vf["rail"] == rail)
-    return _finding("serving.vf.index", vf_index, node, rail=rail, planned=", ".join(map(str, have)) or "none")
 
 
 def _taken(settings: Settings) -> Iterator[Finding]:

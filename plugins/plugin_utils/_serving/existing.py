@@ -57,12 +57,15 @@ def judge(found: Mapping[str, Any], wanted: Wanted) -> Report:
     """Compare a cluster, as module existing_cluster_info returns it, with what is wanted."""
     findings = [
         *_nodes(found, wanted),
-        *_runtime(found, wanted),
         *(_multus(found, wanted) if wanted.networks else ()),
         *_namespace(found, wanted),
-        *_policies(found),
     ]
-    unread = found["unread"]
+    names, unread = found["runtime_classes"], found["unread"]
+    if wanted.runtime_class and "runtime_classes" not in unread and wanted.runtime_class not in names:
+        findings.append(_finding("existing.runtime.missing", wanted.runtime_class, present=_list(names)))
+    # K3s enforces policies itself.
+    if not (found["distribution"] == "K3s" or "daemon_sets" in unread or _named(found, _POLICIES)):
+        findings.append(_finding("existing.policies.unknown", None))
     unknown = [f"The kubeconfig may not read {name.replace('_', ' ')}, so they were not checked." for name in unread]
     return Report(list(_used(found)), unknown, findings)
 
@@ -87,12 +90,6 @@ def _nodes(found: Mapping[str, Any], wanted: Wanted) -> Iterator[Finding]:
                 yield _finding(rule, None, host, key=resource, **words)
 
 
-def _runtime(found: Mapping[str, Any], wanted: Wanted) -> Iterator[Finding]:
-    names = found["runtime_classes"]
-    if wanted.runtime_class and "runtime_classes" not in found["unread"] and wanted.runtime_class not in names:
-        yield _finding("existing.runtime.missing", wanted.runtime_class, present=_list(names))
-
-
 def _multus(found: Mapping[str, Any], wanted: Wanted) -> Iterator[Finding]:
     if MULTUS not in found["groups"]:
         yield _finding("existing.multus.missing", None)
@@ -112,13 +109,6 @@ def _namespace(found: Mapping[str, Any], wanted: Wanted) -> Iterator[Finding]:
         yield _finding("existing.namespace.missing", name, level=needed)
     elif level and _STRICTNESS.index(level) > _STRICTNESS.index(needed):
         yield _finding("existing.namespace.level", name, level=level, mode=wanted.rdma_mode, needed=needed)
-
-
-def _policies(found: Mapping[str, Any]) -> Iterator[Finding]:
-    # K3s enforces them itself.
-    known = found["distribution"] == "K3s" or "daemon_sets" in found["unread"]
-    if not known and not _named(found, _POLICIES):
-        yield _finding("existing.policies.unknown", None)
 
 
 def _named(found: Mapping[str, Any], words: Sequence[str]) -> list[Mapping[str, Any]]:

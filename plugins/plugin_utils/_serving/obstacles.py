@@ -29,7 +29,11 @@ def obstacles(
     by_host = {room.host: room for room in rooms}
     found: list[Finding] = []
     for entry in plan.ranks:
-        found += _missing_nads(entry, plan.namespace, present)
+        found += [
+            _error("serving.nad.missing", one.name, entry, namespace=plan.namespace, interface=one.interface)
+            for one in entry.networks
+            if one.name not in present
+        ]
         if "nodes" in unread:
             continue
         room = by_host.get(entry.node)
@@ -42,14 +46,6 @@ def obstacles(
 
 def _error(rule: str, key: str, entry: RankPlan, **words: object) -> Finding:
     return _RULES.finding(rule, None, f"rank {entry.rank} on {entry.node}", key=key, **words)
-
-
-def _missing_nads(entry: RankPlan, namespace: str, present: set[str]) -> list[Finding]:
-    return [
-        _error("serving.nad.missing", network.name, entry, namespace=namespace, interface=network.interface)
-        for network in entry.networks
-        if network.name not in present
-    ]
 
 
 def _closed(entry: RankPlan, room: Room) -> list[Finding]:

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from .._sglang.profile import ResolvedProfile
@@ -50,10 +50,6 @@ def _load(memory: Mapping[str, Any]) -> Load | None:
     return Load(memory["load_gib"], round(memory["static_gib"] / memory["total_gib"], 4), memory["total_gib"])
 
 
-def _replaced(argv: Sequence[str], repository: str, path: str) -> list[str]:
-    return [path if word == repository else word for word in argv]
-
-
 def to_serving(resolved: ResolvedProfile, models_dir: str, metrics: bool) -> Profile:
     """Return the planner's view.
 
@@ -67,8 +63,8 @@ def to_serving(resolved: ResolvedProfile, models_dir: str, metrics: bool) -> Pro
     argv += [word for flag, seconds in TIMEOUTS.items() if flag not in given for word in (flag, seconds)]
     if models_dir:
         for name in repositories(resolved):
-            argv = _replaced(argv, name, staged_path(name, models_dir))
-            path = staged_path(name, models_dir) if name == path else path
+            staged = staged_path(name, models_dir)
+            argv, path = [staged if word == name else word for word in argv], staged if name == path else path
     return Profile(
         name=resolved.name,
         preset=resolved.preset,

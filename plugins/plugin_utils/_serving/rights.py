@@ -66,17 +66,21 @@ class Rights:
 def needed(objects: Iterable[Mapping[str, Any]], namespace: str, instance: str, secret: bool) -> Rights:
     """Return the rights for a group of these ``objects``; ``secret`` tells whether it has a token in a Secret."""
     known = [item for item in objects if item["kind"] != "Secret"]
-    found = [*_always(namespace, f"{instance}-secrets"), *_of_objects(known)]
+    own = [item for item in known if item["kind"] not in WIDE]
+    found = [*_always(namespace, f"{instance}-secrets"), *_of_objects(own, APPLY, "start the group")]
+    claims = [item for item in own if item["kind"] == "PersistentVolumeClaim"]
+    found += _of_objects(claims, DELETE_ALL, "find and stop the group")
     if secret:
         found.append(Right("", "secrets", ("patch",), "write the token", (f"{instance}-secrets",)))
         found.append(Right("", "secrets", ("create",), "write the token"))
     volumes = [item for item in known if item["kind"] == "PersistentVolume"]
     wide = [item for item in known if item["kind"] in ("ClusterRole", "ClusterRoleBinding")]
+    switch = _of_objects(wide, APPLY_AND_DELETE, "let the switch of the fallback read the nodes")
     why = "offer directories of the nodes to pods that may not mount them by path"
     return Rights(
         _merged([*found, *_granted(item for item in known if item["kind"] != "ClusterRole")]),
         [Right("", "persistentvolumes", APPLY_AND_DELETE, why)] if volumes else [],
-        _merged([*_wide(wide), *_granted(wide)]),
+        _merged([*switch, *_granted(wide)]),
         [
             Right(
                 "", "nodes", ("list",), "name nodes that are not ready or have no free devices, before anything stops"
@@ -102,18 +106,9 @@ def _always(namespace: str, secret: str) -> Iterator[Right]:
         yield Right(*RESOURCES[kind], DELETE_ALL, "find and stop the group")
 
 
-def _of_objects(objects: Iterable[Mapping[str, Any]]) -> Iterator[Right]:
+def _of_objects(objects: Iterable[Mapping[str, Any]], verbs: tuple[str, ...], why: str) -> Iterator[Right]:
     for kind in dict.fromkeys(item["kind"] for item in objects):
-        if kind in WIDE:
-            continue
-        yield Right(*RESOURCES[kind], APPLY, "start the group")
-        if kind == "PersistentVolumeClaim":
-            yield Right(*RESOURCES[kind], DELETE_ALL, "find and stop the group")
-
-
-def _wide(objects: Iterable[Mapping[str, Any]]) -> Iterator[Right]:
-    for kind in dict.fromkeys(item["kind"] for item in objects):
-        yield Right(*RESOURCES[kind], APPLY_AND_DELETE, "let the switch of the fallback read the nodes")
+        yield Right(*RESOURCES[kind], verbs, why)
 
 
 def _granted(objects: Iterable[Mapping[str, Any]]) -> Iterator[Right]:

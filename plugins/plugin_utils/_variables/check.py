@@ -91,8 +91,7 @@ def check_variables(known: Known, variables: HostVariables, extra: Mapping[str, 
     return [
         *placed,
         *_differing(variables),
-        *_names_of_hosts(variables),
-        *_addresses_of_hosts(variables),
+        *_hosts(variables),
         *_misspelt(known, extra),
     ]
 
@@ -108,16 +107,11 @@ def _differing(variables: HostVariables) -> Iterator[Finding]:
             yield _finding("variables.differs", shown, key=name)
 
 
-def _names_of_hosts(variables: HostVariables) -> Iterator[Finding]:
+def _hosts(variables: HostVariables) -> Iterator[Finding]:
     for host, values in variables.items():
-        name = str(values.get("k3s_node_name") or host)
+        name, address = str(values.get("k3s_node_name") or host), values.get("ansible_host")
         if not NODE_NAME.fullmatch(name):
             yield _finding("inventory.host", name, host)
-
-
-def _addresses_of_hosts(variables: HostVariables) -> Iterator[Finding]:
-    for host, values in variables.items():
-        address = values.get("ansible_host")
         if isinstance(address, str) and not _is_address(address):
             yield _finding("inventory.address", address, host)
 
