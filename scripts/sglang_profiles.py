@@ -146,7 +146,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(f"{group[0].profile} on {group[0].sglang}: {' = '.join(cell.preset for cell in group)}")
     elif asked.memory:
         print(memory([cell for cell in cells if asked.sglang or cell.sglang == own[cell.profile, cell.preset]]))
-    else:
+    elif cells:
         print(table(cells))
     if asked.reasons:
         print(*reasons(cells), sep="\n")

@@ -72,7 +72,9 @@ def test_the_verdict_agrees_with_the_parsers(version: str) -> None:
     catalogue = HISTORY.nearest(Version.parse(version))[0]
     spellings = [option for other in HISTORY.catalogues for option in other.options]
     source = random.Random(version)
-    lines = [random_line(catalogue, spellings, source) for _unused in range(600)]
+    drawn = [random_line(catalogue, spellings, source) for _unused in range(600)]
+    # a file given with --config may have the required flags, which the bare parser does not read
+    lines = [line for line in drawn if not any(word.startswith("--conf") for word in line)]
     accepted = 0
     for line, answer in zip(lines, ask_parser(version, lines), strict=True):
         errors = [

@@ -305,6 +305,11 @@ def test_an_invalid_version_is_refused() -> None:
         ("- a\n", "is not of type 'object'"),
         ("", "is not of type 'object'"),
         ("name: b\n", "must be the file's name"),
+        ("name: a\nmodel: &model {repo: *model}\n", "recursive"),
+        ("? [a]\n: b\n", "a key is a list"),
+        ("name: a\nmodel: {repo: " + "a" * 30000 + "}\n", "a value of 30000 characters, of which 20000 are allowed"),
+        ('name: a\nsglang_version: "0.5.23\\n"\n', "does not match"),
+        ("name: a\ntopology: {nodes: 4.0}\n", "4.0 is not of type 'integer'"),
         ("x: !!python/object:os.system {}\n", "not readable as YAML"),
     ],
 )

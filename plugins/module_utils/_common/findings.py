@@ -10,6 +10,12 @@ from typing import Any, Literal
 
 Severity = Literal["error", "warning", "info"]
 _ORDER: dict[str, int] = {"error": 0, "warning": 1, "info": 2}
+SHOWN = 1000
+
+
+def clip(text: str, limit: int = SHOWN) -> str:
+    """Return a text as people read it; of a longer one, which a wrong file may contain, only the beginning."""
+    return text if len(text) <= limit else f"{text[:limit]}… ({len(text)} characters)"
 
 
 @dataclass(frozen=True)
@@ -35,9 +41,10 @@ class Finding:
 
     def __str__(self) -> str:
         place = f"{self.where}: " if self.where else ""
-        shown = "" if self.value is None else f" = {self.value!r}"
-        end = "" if self.reason.endswith((".", "?")) else "."
-        return f"{self.severity}: {place}{self.key}{shown}: {self.reason}{end} {self.remedy} [{self.rule}]"
+        shown = "" if self.value is None else f" = {clip(repr(self.value), 200)}"
+        reason, key = clip(self.reason), clip(self.key, 200)
+        end = "" if reason.endswith((".", "?")) else "."
+        return f"{self.severity}: {place}{key}{shown}: {reason}{end} {clip(self.remedy)} [{self.rule}]"
 
 
 def sort_findings(findings: Iterable[Finding]) -> list[Finding]:

@@ -12,7 +12,7 @@ from copy import deepcopy
 from difflib import get_close_matches
 from math import isfinite
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import yaml
 
@@ -32,8 +32,23 @@ class ProfileError(ValueError):
         self.usable = dict(usable or {})
 
 
+LONGEST = 20_000
+"""Characters of the longest value; a longer one would fill every message about it."""
+
+
 class _Loader(yaml.SafeLoader):
-    """Rejects duplicate keys in a mapping, of which YAML would silently keep the last, and infinite numbers."""
+    """Rejects duplicate keys in a mapping, of which YAML would keep the last, infinite numbers, and endless values."""
+
+    def __init__(self, stream: IO[str]) -> None:
+        super().__init__(stream)
+        self.deep_construct = True  # refuses an alias that contains itself
+
+    def construct_scalar(self, node: yaml.ScalarNode | yaml.MappingNode) -> str:
+        text: str = super().construct_scalar(node)
+        if len(text) > LONGEST:
+            reason = f"a value of {len(text)} characters, of which {LONGEST} are allowed: {text[:40]!r}…"
+            raise yaml.constructor.ConstructorError(None, None, reason, node.start_mark)
+        return text
 
     def construct_yaml_float(self, node: yaml.ScalarNode) -> float:
         number = super().construct_yaml_float(node)
@@ -48,6 +63,8 @@ class _Loader(yaml.SafeLoader):
             if key_node.tag == "tag:yaml.org,2002:merge":
                 continue
             key = self.construct_object(key_node, deep=True)
+            if not isinstance(key, Hashable):
+                raise yaml.constructor.ConstructorError(None, None, "a key is a list or a mapping", key_node.start_mark)
             if key in seen:
                 raise yaml.constructor.ConstructorError(None, None, f"duplicate key {key!r}", key_node.start_mark)
             seen.add(key)

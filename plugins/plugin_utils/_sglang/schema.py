@@ -6,11 +6,14 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import lru_cache
 from typing import Any
+
+from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import clip
 
 from .._paths import PROFILES
 
@@ -43,11 +46,23 @@ def violations(data: Any, schema: Mapping[str, Any]) -> Iterator[Violation]:
     """Yield every violation of a schema in the order of places; raise ValueError if jsonschema is not installed."""
     if jsonschema is None:
         raise ValueError("the file can't be checked: install the Python package jsonschema beside ansible-core")
-    validator = jsonschema.Draft202012Validator(schema)
-    for error in sorted(validator.iter_errors(data), key=lambda e: [str(part) for part in e.absolute_path]):
-        place = ".".join(str(part) for part in error.absolute_path)
+    for error in sorted(_strict()(schema).iter_errors(data), key=lambda e: [str(part) for part in e.absolute_path]):
+        place = clip(".".join(str(part) for part in error.absolute_path), 200)
         value = None if isinstance(error.instance, Mapping) else error.instance
-        yield Violation(place, value, _words(error), str(error.schema.get("description", "")), error.validator)
+        yield Violation(place, value, clip(_words(error)), str(error.schema.get("description", "")), error.validator)
+
+
+@lru_cache(maxsize=1)
+def _strict() -> Any:
+    """Return the validator; unlike Python it takes neither 4.0 for an integer nor a newline for the end of a text."""
+    base = jsonschema.Draft202012Validator
+
+    def pattern(_validator: Any, wanted: str, text: Any, _schema: Any) -> Iterator[Any]:
+        if isinstance(text, str) and (text.endswith("\n") or not re.search(wanted, text)):
+            yield jsonschema.ValidationError(f"{text!r} does not match {wanted!r}")
+
+    types = base.TYPE_CHECKER.redefine("integer", lambda _checker, value: type(value) is int)
+    return jsonschema.validators.extend(base, {"pattern": pattern}, type_checker=types)  # type: ignore[no-untyped-call]
 
 
 def _words(error: Any) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding, has_errors
 
+from .._load.workload import Workload
 from .._rules import Rules
 from .._sglang.profile import Library, ResolvedProfile
 from .._sglang.profile_checks import override_findings
@@ -46,9 +47,11 @@ def workload_findings(resolved: ResolvedProfile, workloads: Sequence[Mapping[str
     found = []
     if resolved.server_args.get("is_embedding"):
         found.append(_finding("sweep.embedding", True))
-    for number, workload in enumerate(workloads):
-        streams, context = workload["concurrency"], workload.get("context_tokens", 0)
-        length = context + workload.get("max_tokens", 1)
+    for number, workload in enumerate(Workload(**each) for each in workloads):
+        streams, context = workload.concurrency, workload.context_tokens
+        length = context + workload.max_tokens
+        if 0 < workload.requests < streams:
+            found.append(_finding("sweep.requests", workload.requests, number=number, streams=streams))
         if slots is not None and streams > slots:
             found.append(_finding("sweep.slots", streams, number=number, slots=slots))
         if limit is not None and length > limit:

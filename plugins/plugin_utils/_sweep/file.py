@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
+from math import prod
 from typing import Any
 
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding
@@ -21,6 +22,8 @@ MAPPINGS = frozenset({"server_args", "env", "topology"})
 SIZES = {name: size for size, names in TOPOLOGY_FLAGS.items() if size != "nodes" for name in names}
 SIZES |= {"nodes": "nodes", "nnodes": "nodes"}
 """Server arguments that belong under topology in a profile, because ranks and addresses follow from them."""
+CELLS = 1000
+"""Most cells of a sweep: more would take weeks."""
 
 
 def label_of(value: Any) -> str:
@@ -88,6 +91,8 @@ class _Check:
         if not isinstance(values, list):
             return
         labels = [label_of(value) for value in values]
+        if "" in labels:
+            self.error("axes", f"axes.{name}", "", "a value without a name", "Write {name: text, ...}.")
         self.twice("axes", f"axes.{name}", labels, "Give each value a different name.")
         for label, value in zip(labels, values, strict=True):
             parts = value if isinstance(value, Mapping) else {name: value}
@@ -116,6 +121,9 @@ def check(sweep: Any) -> list[Finding]:
     for name, values in axes.items():
         found.axis(str(name), values)
     found.exclude(sweep.get("exclude"), axes)
+    if (cells := prod(len(values) for values in axes.values() if isinstance(values, list))) > CELLS:
+        reason = f"the axes have {cells} combinations, of which {CELLS} can be planned"
+        found.error("axes", "axes", None, reason, "Shorten an axis, or write several sweeps.")
     if valid:
         remedy = "Results are identified by context and concurrency: put the other workload into a separate sweep."
         found.twice("workloads", "workloads", [Workload(**w).name for w in sweep["workloads"]], remedy)

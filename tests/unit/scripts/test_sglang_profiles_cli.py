@@ -80,3 +80,10 @@ def test_mistakes_against_the_schema_and_of_flags_are_shown_together(tmp_path: P
     assert done.returncode == 2
     assert "unknown key 'temprature' (did you mean temperature?)" in done.stderr
     assert "[attn.gemma4.allow]" in done.stdout
+
+
+def test_no_empty_table_precedes_an_error() -> None:
+    done = run("nothere")
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert "there is no profile nothere" in done.stderr

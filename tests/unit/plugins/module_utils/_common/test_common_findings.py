@@ -25,3 +25,9 @@ def test_a_line_names_place_key_value_reason_remedy_and_rule() -> None:
         "warning: spark1: mtu = 1500: smaller than planned. Set gb10_fabric_mtu. [a.b]"
     )
     assert format_findings([]) == ""
+
+
+def test_a_value_that_fills_pages_is_cut() -> None:
+    text = str(Finding("error", "a.b", "k" * 3000, "v" * 3_000_000, "r" * 3000, "m" * 3000))
+    assert len(text) < 3000
+    assert "(3000002 characters)" in text
