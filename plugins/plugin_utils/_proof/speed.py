@@ -12,8 +12,19 @@ SIDES = {"rdma": "RDMA", "tcp": "TCP "}
 SMALLEST_RATE = 0.001  # tokens per second; a run without tokens must not divide by zero
 
 
-def compare_speed(results: Mapping[str, Mapping[str, Any]], instance: str, tokens: int) -> dict[str, Any]:
-    """Return the ratio of the medians and the report as lines; ``results`` are the proofs by transport class."""
+def compare_speed(
+    results: Mapping[str, Mapping[str, Any]], instance: str, tokens: int, least: float = 0
+) -> dict[str, Any]:
+    """Return the ratio of the medians, the report as lines, and what is wrong with it; empty if nothing is.
+
+    ``results`` are the proofs by transport class, ``least`` is the ratio that RDMA has to reach.
+    """
+    if not results.keys() >= SIDES.keys():
+        problem = (
+            "Both transports have to be verified in this run before they can be compared; playbook compare_transports "
+            "does that."
+        )
+        return {"ratio": 0.0, "lines": [], "problem": problem}
     rates = {side: [run["tokens_per_second"] for run in results[side]["measured"]] for side in SIDES}
     medians = {side: median_high(runs) for side, runs in rates.items()}
     ratio = round(medians["rdma"] / max(medians["tcp"], SMALLEST_RATE), 2)
@@ -26,4 +37,8 @@ def compare_speed(results: Mapping[str, Mapping[str, Any]], instance: str, token
     if all(buses.values()):
         shown = ", ".join(f"{name.strip()} {buses[side]['busbw']} GB/s" for side, name in SIDES.items())
         lines.append(f"all-reduce on the bus: {shown}")
-    return {"ratio": ratio, "lines": lines}
+    problem = (
+        f"RDMA is {ratio} times as fast as TCP, {least:g} or more was expected. The transport is proved, so look at "
+        "its speed: playbook fabric_check, firmware after a replug, MTU at both ends."
+    )
+    return {"ratio": ratio, "lines": lines, "problem": problem if ratio < least else ""}

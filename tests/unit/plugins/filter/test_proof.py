@@ -39,3 +39,15 @@ def test_without_both_bandwidths_none_is_compared(rdma: float | None, tcp: float
 
 def test_a_run_without_tokens_does_not_divide_by_zero() -> None:
     assert compared(proof(1.0), proof(0.0))["ratio"] == 1000.0
+
+
+def test_a_ratio_below_the_least_is_a_problem() -> None:
+    compare = FilterModule().filters()["compare_speed"]
+    both = {"rdma": proof(30.0), "tcp": proof(10.0)}
+    assert compare(both, "gemma", 256, 3.0)["problem"] == ""
+    assert compare(both, "gemma", 256, 3.5)["problem"].startswith("RDMA is 3.0 times as fast as TCP, 3.5 or more was")
+
+
+def test_one_transport_alone_is_not_compared() -> None:
+    found = FilterModule().filters()["compare_speed"]({"rdma": proof(30.0)}, "gemma", 256, 2.0)
+    assert found["lines"] == [] and found["problem"].startswith("Both transports have to be verified")
