@@ -597,7 +597,7 @@ def test_latency_is_measured_and_the_share_of_the_fabric_stated(cluster: Cluster
     assert re.search(share + r" \(p99 [\d.]+\)", said), said[-3000:]
     (kept,) = cluster.lab.results.glob(f"transport-{GROUP}-roce/proof.json")
     measured = json.loads(kept.read_text())["bandwidth"]
-    assert [each["bytes"] for each in measured["latency"]] == [8192 << power for power in range(8)]
+    assert [each["bytes"] for each in measured["latency"]] == [4096 << power for power in range(9)]
     assert all(0 < each["p50"] <= each["p99"] for each in measured["latency"])
     assert measured["decode"]["fabric_ms"] > 0
     limit = {"rdma": 0.1, "tcp": 0}

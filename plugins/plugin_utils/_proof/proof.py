@@ -28,7 +28,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._nccl.sources import 
 )
 from ansible_collections.gb10.cluster.plugins.module_utils._rdma import counters
 
-from .._ledger.window import Window
+from .._ledger.window import Window, at_one_token
 from .progress import Progress
 
 LARGEST_BUFFER = 4 * 10**9
@@ -271,7 +271,7 @@ class Proof:
         """Compare the time of small all-reduces with the limit, and with the measured time between tokens."""
         if not self.bandwidth:
             return
-        smallest = self.bandwidth["latency"][0]
+        smallest = at_one_token(self.bandwidth["latency"])
         self.bandwidth["decode"] = self._ledger.decode(self.bandwidth["latency"], self.measured)
         name, kind = self._measured_transport()
         limit = float(self.settings.max_latency.get(kind, 0))

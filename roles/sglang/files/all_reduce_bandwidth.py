@@ -19,8 +19,8 @@ from itertools import pairwise
 from typing import Any
 
 LIMIT = 4 * 10**9
-# One token of a model with a hidden size of 4096 is 8 KiB; 128 such tokens are 1 MiB.
-LATENCY_SIZES = tuple(8192 << power for power in range(8))
+# One token of a model with a hidden size of 2048 is 4 KiB; 128 tokens of one with 4096 are 1 MiB.
+LATENCY_SIZES = tuple(4096 << power for power in range(9))
 ROUNDS = 200
 # The server decodes in CUDA graphs, and a single start by the CPU takes longer than a small all-reduce.
 IN_GRAPH = 8

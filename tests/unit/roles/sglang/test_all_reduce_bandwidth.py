@@ -29,7 +29,7 @@ def test_the_figures_are_those_of_nccl_tests() -> None:
 
 def test_percentiles_are_of_all_rounds() -> None:
     assert all_reduce_bandwidth.percentiles([float(n) for n in range(201)]) == {"p50": 100.0, "p99": 198.0}
-    assert all_reduce_bandwidth.LATENCY_SIZES == (8192, 16384, 32768, 65536, 131072, 262144, 524288, 1048576)
+    assert all_reduce_bandwidth.LATENCY_SIZES == (4096, 8192, 16384, 32768, 65536, 131072, 262144, 524288, 1048576)
 
 
 @pytest.mark.parametrize("size", ["0", "4000000001"])
