@@ -5,25 +5,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping, Set
 from pathlib import Path
 from typing import Any
 
+from ansible import context
 from ansible.errors import AnsibleActionFail, AnsibleError, AnsibleParserError
+from ansible.template import Templar
 from ansible.utils.vars import load_extra_vars
-from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import format_findings, has_errors
+from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding, format_findings, has_errors
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import ControllerAction
+from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.options import role_options
+from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.tags import tags_of_run
+from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.checks import USUAL_VFS
+from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.variables import fabric_variables
+from ansible_collections.gb10.cluster.plugins.plugin_utils._paths import ROLES
+from ansible_collections.gb10.cluster.plugins.plugin_utils._plan.inventory import (
+    ROLE,
+    fabric_findings,
+    serving_findings,
+    variable_of,
+    wrong_variables,
+)
 from ansible_collections.gb10.cluster.plugins.plugin_utils._variables.check import (
-    check_files,
+    SPECIAL_TAGS,
+    HostVariables,
     check_groups,
     check_provider,
+    check_tags,
     check_variables,
     needed_groups,
     unreadable,
+    usable,
 )
+from ansible_collections.gb10.cluster.plugins.plugin_utils._variables.files import check_encoding, check_files
 from ansible_collections.gb10.cluster.plugins.plugin_utils._variables.known import Known, load_known
 
-GROUPS = ("gb10_cluster", "gb10_servers", "gb10_nodes")
+NODES = "gb10_nodes"
+TAG_OPTIONS = {"--tags": "ansible_run_tags", "--skip-tags": "ansible_skip_tags"}
+GROUPS = ("gb10_cluster", "gb10_servers", NODES)
 
 
 class ActionModule(ControllerAction):
@@ -35,20 +55,59 @@ class ActionModule(ControllerAction):
         groups = task_vars["groups"]
         hosts = {host: None for group in GROUPS for host in groups.get(group, [])}
         extra = load_extra_vars(self._loader)
+        unreadable = check_encoding(context.CLIARGS.get("inventory") or ())
+        if unreadable:
+            return _result(unreadable)
         variables = _variables(known, hosts, task_vars["hostvars"])
         findings = check_groups(groups, needed_groups(variables, options["groups"]))
         findings += check_variables(known, variables, extra)
         findings += check_provider(variables, options["provider"])
         directories = {str(task_vars["hostvars"][host].get("inventory_dir") or "") for host in hosts} - {""}
-        findings += check_files(_files(directories), groups, task_vars["hostvars"])
-        failed = has_errors(findings)
-        return {
-            "changed": False,
-            "failed": failed,
-            "findings": [finding.as_dict() for finding in findings],
-            "warnings": [] if failed else [str(finding) for finding in findings],
-            "msg": f"Nothing was changed.\n{format_findings(findings)}" if failed else "The inventory can be used.",
-        }
+        unread = check_files(map(Path, sorted(directories)), groups, task_vars["hostvars"])
+        findings += unread
+        findings += _tags(task_vars)
+        # Without the variables of an unread file, the plans would only report what follows from it.
+        if options["plans"] and groups.get(NODES) and not has_errors(unread):
+            findings += self._plans(options["plans"], known, wrong_variables(known, findings), variables, task_vars)
+        return _result(findings)
+
+    def _plans(
+        self,
+        plans: Iterable[str],
+        known: Known,
+        wrong: Set[str],
+        variables: HostVariables,
+        task_vars: Mapping[str, Any],
+    ) -> list[Finding]:
+        """Return the errors of the plans, without those of ``wrong`` variables. Warnings come with the plans."""
+        nodes = task_vars["groups"][NODES]
+        options: dict[str, Any] = {"vf_index": 0}
+        defaults = self._loader.load_from_file(f"{ROLES / ROLE}/defaults/main.yml", trusted_as_template=True)
+        if "serving" in plans:
+            own = {name: value for name, value in variables[nodes[0]].items() if usable(value)}
+            for name, value in load_extra_vars(self._loader).items():
+                own |= {known.command_line[name]["sets"]: value} if name in known.command_line else {}
+            values = defaults | {name: value for name, value in own.items() if name not in wrong}
+            options = role_options(ROLE, values, Templar(self._loader, values).template)
+        given, found = fabric_variables(nodes, task_vars)
+        for values in given.values():
+            values.setdefault("gb10_assumed_vf_count", max(USUAL_VFS, options["vf_index"] + 1))
+        fabric, more = fabric_findings(given, wrong)
+        found += more
+        if "serving" in plans:
+            found += serving_findings({**options, "candidates": nodes, "taken": []}, fabric, wrong, defaults)
+        return [f for f in found if f.severity == "error" and variable_of(f.key) not in wrong]
+
+
+def _result(findings: list[Finding]) -> dict[str, Any]:
+    failed = has_errors(findings)
+    return {
+        "changed": False,
+        "failed": failed,
+        "findings": [finding.as_dict() for finding in findings],
+        "warnings": [] if failed else [str(finding) for finding in findings],
+        "msg": f"Nothing was changed.\n{format_findings(findings)}" if failed else "The inventory can be used.",
+    }
 
 
 def _variables(known: Known, hosts: Iterable[str], hostvars: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
@@ -56,18 +115,17 @@ def _variables(known: Known, hosts: Iterable[str], hostvars: Mapping[str, Any]) 
     found: dict[str, dict[str, Any]] = {}
     for host in hosts:
         values = _read(hostvars, host)
-        names = [name for name in values if name in known.command_line or known.owner(name)]
+        names = [n for n in values if n in known.command_line or known.owner(n) or n.startswith("ansible_")]
         found[host] = {name: _value(known, values, name) for name in names}
     return found
 
 
-def _files(directories: Iterable[str]) -> Iterator[str]:
-    """Yield the files and directories of group_vars and host_vars as ``group_vars/NAME``."""
-    for directory in sorted(directories):
-        for kind in ("group_vars", "host_vars"):
-            for path in sorted((Path(directory) / kind).glob("[!.]*")):
-                if path.is_dir() or path.suffix in ("", ".yml", ".yaml", ".json"):
-                    yield f"{kind}/{path.stem if path.is_file() else path.name}"
+def _tags(task_vars: Mapping[str, Any]) -> list[Finding]:
+    asked = {option: task_vars.get(name) or [] for option, name in TAG_OPTIONS.items()}
+    if not any(set(tags) - set(SPECIAL_TAGS) for tags in asked.values()):
+        return []
+    known = tags_of_run()
+    return [] if known is None else check_tags(asked, known)
 
 
 def _read(hostvars: Mapping[str, Any], host: str) -> Mapping[str, Any]:

@@ -29,7 +29,8 @@ def _find(name: str, directories: list[str]) -> Path:
         if path.is_file():
             return path
     shipped = ", ".join(sorted(p.stem for p in SWEEPS.glob("*.yml")))
-    raise AnsibleActionFail(f"sweep = {name!r}: this file does not exist. Name a path, or one of: {shipped}")
+    problem = "this file does not exist" if name else "no sweep is named"
+    raise AnsibleActionFail(f"sweep = {name!r}: {problem}. Add -e sweep=NAME with a path, or one of: {shipped}")
 
 
 def _unfinished(left: Sequence[Mapping[str, Any]]) -> str:

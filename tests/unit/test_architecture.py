@@ -36,7 +36,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "plugin_utils._weights",
     ),
     ("plugin_utils._preflight", "plugin_utils._serving", "plugin_utils._load", "plugin_utils._ledger"),
-    ("plugin_utils._sweep", "plugin_utils._proof"),
+    ("plugin_utils._sweep", "plugin_utils._proof", "plugin_utils._plan"),
     ("plugin_utils._report",),
     ("action", "callback", "filter", "modules"),
 )

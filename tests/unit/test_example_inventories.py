@@ -70,6 +70,38 @@ def test_a_mistake_ends_site_before_a_host_is_contacted(extra: dict[str, object]
     assert "Read the host" not in done.stdout
 
 
+def errors(done: subprocess.CompletedProcess[str]) -> list[str]:
+    """Return the keys of the errors in the output."""
+    return sorted(re.findall(r"^error: (?:[\w -/]+: )?([\w-]+)(?: = .*?)?: ", done.stdout + done.stderr, re.MULTILINE))
+
+
+@pytest.mark.parametrize("playbook", ["site", "serve", "bench", "verify", "latency", "compare_transports"])
+def test_mistakes_in_variables_fabric_and_profile_are_told_in_one_run(playbook: str) -> None:
+    wrong = {"gb10_fabric_mtu": 900, "preset": "thruput", "gb10_fabirc_qos": True, "gb10_model_dir": "/srv"}
+    done = play(ROOT / "playbooks" / f"{playbook}.yml", "-i", "inventory/4x-gb10-switch", "-e", json.dumps(wrong))
+    assert errors(done) == ["gb10_fabirc_qos", "gb10_fabric_mtu", "gb10_model_dir", "preset"]
+    assert done.returncode == 2
+    assert "Read the ports" not in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("name", "told"), [("nothere", "sweep = 'nothere': this file does not exist"), ("", "no sweep is named")]
+)
+def test_a_sweep_that_does_not_exist_is_named_before_a_host_is_contacted(name: str, told: str) -> None:
+    done = play(ROOT / "playbooks" / "sweep.yml", "-i", "inventory/4x-gb10-switch", "-e", f"sweep={name}")
+    assert done.returncode == 2
+    assert told in done.stdout + done.stderr
+    assert "Read the ports" not in done.stdout
+
+
+@pytest.mark.parametrize("option", ["--tags", "--skip-tags"])
+def test_a_tag_that_no_task_has_ends_the_run(option: str) -> None:
+    done = play(ROOT / "playbooks" / "site.yml", "-i", "inventory/4x-gb10-switch", option, "fabirc")
+    assert done.returncode == 2
+    assert f"{option} = 'fabirc': no task of this playbook has this tag. Did you mean fabric?" in done.stdout
+    assert "Plan the fabric" not in done.stdout
+
+
 @pytest.mark.parametrize("playbook", sorted((ROOT / "playbooks").glob("*.yml")), ids=lambda path: path.stem)
 def test_every_playbook_for_hosts_begins_with_the_check(playbook: Path) -> None:
     text = playbook.read_text(encoding="utf-8")

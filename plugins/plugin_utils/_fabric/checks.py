@@ -32,7 +32,7 @@ def check_fabric(fabric: Fabric) -> list[Finding]:
         *_check_node_ids(fabric),
         *_check_management(fabric),
         *_check_ports(fabric),
-        *_check_mtu(fabric),
+        *check_mtu(fabric),
         *_check_topology(fabric),
         *check_networks(fabric),
     ]
@@ -68,7 +68,7 @@ def _check_management(fabric: Fabric) -> Iterator[Finding]:
 
 def _check_ports(fabric: Fabric) -> Iterator[Finding]:
     for host in fabric.hosts:
-        if not host.ports:
+        if fabric.rails and not host.ports:
             yield _finding("fabric.host.no_rail", None, host.name)
         for first, second in combinations(host.ports, 2):
             rail = second.rail.name
@@ -95,7 +95,8 @@ def _check_port(host: Host, port: Port) -> Iterator[Finding]:
         yield _finding("fabric.vf_count.hardware", port.vf_count, host.name, pf=port.name, pci=pci, most=most)
 
 
-def _check_mtu(fabric: Fabric) -> Iterator[Finding]:
+def check_mtu(fabric: Fabric) -> Iterator[Finding]:
+    """Yield the findings about the MTU, which do not depend on the rest of the fabric."""
     if fabric.mtu < IPV6_MIN_MTU:
         yield _finding("fabric.mtu.low", fabric.mtu, least=IPV6_MIN_MTU, usual=DEFAULT_MTU)
     elif fabric.mtu < ROCE_4096_MTU:

@@ -47,7 +47,7 @@ def read_host(reader: Reader, name: str, values: Mapping[str, Any], rails: tuple
     # A rail with an error has its own finding.
     declared = {str(item.get("name")) for item in listed(values.get("gb10_fabric_rails")) if isinstance(item, Mapping)}
     for rail_name in chosen:
-        if rail_name not in declared:
+        if declared and rail_name not in declared:
             known = ", ".join(rail.name for rail in rails) or "none"
             reader.add("fabric.rail.unknown", chosen[rail_name], name, rail=rail_name, known=known)
     ports = tuple(p for rail in rails if (p := _port(reader, name, values, rail, chosen)) is not None)

@@ -34,8 +34,8 @@ def select_vfs(host: Mapping[str, Any], vf_index: int) -> list[Mapping[str, Any]
     return sorted(vfs, key=lambda vf: int(vf["rail_index"]))
 
 
-def check(fabric: Mapping[str, Any], profile: Profile, settings: Settings) -> list[Finding]:
-    """Return all findings of all checks, unsorted."""
+def check(fabric: Mapping[str, Any] | None, profile: Profile, settings: Settings) -> list[Finding]:
+    """Return all findings of all checks, unsorted; without a fabric (None) those of the checks that need none."""
     return [
         *_instance(settings),
         *_modes(settings),
@@ -47,8 +47,7 @@ def check(fabric: Mapping[str, Any], profile: Profile, settings: Settings) -> li
         *check_profile_env(settings.env, "serving_plan_env"),
         *_models(profile, settings),
         *_ports(settings),
-        *(_fabric(fabric, settings) if len(settings.nodes) > 1 else ()),
-        *(check_cables(fabric, profile, settings) if len(settings.nodes) > 1 else ()),
+        *(_between(fabric, profile, settings) if fabric is not None and len(settings.nodes) > 1 else ()),
         *_taken(settings),
     ]
 
@@ -123,6 +122,11 @@ def _ports(settings: Settings) -> Iterator[Finding]:
             yield _finding("serving.port.range", port, key=key)
     if settings.port == settings.rendezvous_port:
         yield _finding("serving.port.clash", settings.rendezvous_port)
+
+
+def _between(fabric: Mapping[str, Any], profile: Profile, settings: Settings) -> Iterator[Finding]:
+    yield from _fabric(fabric, settings)
+    yield from check_cables(fabric, profile, settings)
 
 
 def _fabric(fabric: Mapping[str, Any], settings: Settings) -> Iterator[Finding]:

@@ -69,7 +69,7 @@ def kept(config_maps: Sequence[Mapping[str, Any]]) -> dict[str, str]:
 
 
 def plan_fallback(
-    fabric: Mapping[str, Any], profile: Profile, main: Profile, settings: Settings, after: int, return_after: int
+    fabric: Mapping[str, Any] | None, profile: Profile, main: Profile, settings: Settings, after: int, return_after: int
 ) -> tuple[Fallback, list[Finding]]:
     """Return the fallback of the group ``main`` with ``settings``, and all findings.
 
@@ -95,7 +95,7 @@ def _name(profile: Profile, number: int) -> str:
 
 
 def _without(
-    lost: str, fabric: Mapping[str, Any], profile: Profile, settings: Settings, name: str
+    lost: str, fabric: Mapping[str, Any] | None, profile: Profile, settings: Settings, name: str
 ) -> tuple[Plan, list[Finding]]:
     """Return the plan on the first remaining nodes, in rank order, that can run the preset together.
 

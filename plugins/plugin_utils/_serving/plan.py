@@ -24,10 +24,13 @@ from .model import Expectation, NetworkAttachment, Plan, Profile, RankPlan, Rend
 _COMMAND_WIDTH = 110
 
 
-def plan_group(fabric: Mapping[str, Any], profile: Profile, settings: Settings) -> tuple[Plan, list[Finding]]:
-    """Return the serving plan and its findings; with an error the plan has no ranks, so that no part of it is run."""
+def plan_group(fabric: Mapping[str, Any] | None, profile: Profile, settings: Settings) -> tuple[Plan, list[Finding]]:
+    """Return the serving plan and its findings; with an error the plan has no ranks, so that no part of it is run.
+
+    Without a fabric (None) the plan has no ranks either, and only what does not depend on it is checked.
+    """
     findings = sort_findings(check(fabric, profile, settings))
-    cabling = Cabling.of(fabric, settings.nodes)
+    cabling = Cabling.of(fabric or {}, settings.nodes)
     plan = Plan(
         instance=settings.instance,
         profile=profile.name,
@@ -49,9 +52,9 @@ def plan_group(fabric: Mapping[str, Any], profile: Profile, settings: Settings) 
         models_dir=settings.models_dir,
         memory=profile.memory,
         load=profile.load,
-        mtu=fabric.get("mtu", 0),
+        mtu=(fabric or {}).get("mtu", 0),
     )
-    if has_errors(findings):
+    if fabric is None or has_errors(findings):
         return plan, findings
     ranks = [_rank(rank, node, fabric, cabling, settings, profile) for rank, node in enumerate(settings.nodes)]
     meet = _rendezvous(ranks, cabling, settings)

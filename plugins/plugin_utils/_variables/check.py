@@ -35,6 +35,15 @@ RANGES: Mapping[str, tuple[int, int]] = {
     "serving_plan_port": (1, 65535),
     "sglang_startup_timeout": (60, 604800),
 }
+# Variables of Ansible itself. It reports a wrong value as a failure of a task, and does not know a misspelt name.
+CONNECTION: Mapping[str, Spec] = {
+    "ansible_host": {"type": "str"},
+    "ansible_user": {"type": "str"},
+    "ansible_port": {"type": "int"},
+    "ansible_become": {"type": "bool"},
+}
+# Similarity from which a name counts as a misspelling of one of them; facts and other variables have similar names.
+VERY_ALIKE = 0.9
 # Seconds, at most a week
 TIMEOUT = (0, 604800)
 IMAGE = ("image", r"|[^\s@]+(@sha256:[0-9a-f]{64})?", "")
@@ -46,6 +55,8 @@ NODE_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z
 HOST_NAME = re.compile(r"(?=.*[A-Za-z])[\w.-]+")
 # Percentages of available memory, that of the milder step first
 DESCENDING = ("node_tuning_memory_guard_percent", "sglang_memory_guard_percent")
+# Tags that Ansible defines
+SPECIAL_TAGS = ("all", "tagged", "untagged", "always", "never")
 # The group of all hosts, to which the plays for all hosts refer
 CLUSTER = "gb10_cluster"
 SERVERS = "gb10_servers"
@@ -78,6 +89,11 @@ def unreadable(known: Known, reason: str) -> Unreadable | None:
     task = needed in ("hostvars", "vars", "play_hosts") or "Omit" in reason
     later = task or needed.startswith("ansible_") or needed in known.names(known.owner(needed))
     return None if later or "has no attribute" in reason else Unreadable(reason.rstrip("."))
+
+
+def usable(value: Any) -> bool:
+    """Tell whether a value is known now; None stands for one that needs facts."""
+    return value is not None and not isinstance(value, Unreadable)
 
 
 def check_variables(known: Known, variables: HostVariables, extra: Mapping[str, Any]) -> list[Finding]:
@@ -126,25 +142,26 @@ def _is_address(address: str) -> bool:
 
 def _misspelt(known: Known, extra: Mapping[str, Any]) -> Iterator[Finding]:
     for name in extra:
-        alike = difflib.get_close_matches(name, known.command_line, 1, ALIKE)
-        if alike and name not in known.command_line and not known.owner(name):
-            yield _finding("variables.unknown/misspelt", None, key=f"-e {name}", alike=alike[0])
+        if name not in known.command_line and not known.owner(name) and (alike := meant(known, name)):
+            yield _finding("variables.unknown/misspelt", None, key=f"-e {name}", alike=alike)
 
 
-def check_files(files: Iterable[str], groups: Iterable[str], hosts: Iterable[str]) -> list[Finding]:
-    """Return a finding for each file of group_vars and host_vars (``group_vars/NAME``) that Ansible does not read."""
-    names = {"group_vars": sorted(groups), "host_vars": [*sorted(hosts), "localhost"]}
-    findings = []
-    for file in files:
-        kind, _slash, name = file.partition("/")
-        # Names of hosts differ by their number only.
-        alike = difflib.get_close_matches(name, names[kind], 1, ALIKE) if kind == "group_vars" else []
-        if name in names[kind]:
-            continue
-        words = {"what": kind.partition("_")[0], "name": name, "there": ", ".join(names[kind])}
-        case = "misspelt" if alike else "unknown"
-        findings.append(_finding(f"inventory.unread/{case}", None, key=file, alike="".join(alike), **words))
-    return findings
+def meant(known: Known, name: str) -> str:
+    """Return the variable that a name which does not exist resembles; empty if there is none or the name exists."""
+    names = known.names(owner) if (owner := known.owner(name)) else known.command_line
+    return "" if name in names else next(iter(difflib.get_close_matches(name, names, 1, ALIKE)), "")
+
+
+def check_tags(asked: Mapping[str, Iterable[str]], known: Iterable[str]) -> list[Finding]:
+    """Return a finding for each tag in ``{option: tags}`` that no task has; Ansible would ignore it."""
+    names = sorted({*known, *SPECIAL_TAGS})
+    unknown = [(option, tag) for option, tags in asked.items() for tag in tags if tag not in names]
+    found = []
+    for option, tag in unknown:
+        alike = difflib.get_close_matches(tag, names, 1)
+        choice = f"Did you mean {alike[0]}?" if alike else f"Choose from {', '.join(names)}."
+        found.append(_finding("run.tag", tag, key=option, choice=choice))
+    return found
 
 
 def _placed(finding: Finding, hosts: list[str], of: int) -> Finding:
@@ -159,18 +176,21 @@ def _check(known: Known, name: str, value: Any, on_command_line: bool) -> Iterat
             yield from _check_value(name, value, spec)
         else:
             yield _finding("variables.bare", value, key=name, variable=spec["sets"])
+    elif name in CONNECTION:
+        yield from _check_value(name, value, CONNECTION[name])
+    elif alike := difflib.get_close_matches(name, CONNECTION, 1, VERY_ALIKE):
+        yield _finding("variables.unknown/misspelt", None, key=name, alike=alike[0])
     elif owner := known.owner(name):
         names = known.names(owner)
         if name in names:
             yield from _check_value(name, value, names[name])
         else:
-            yield from _check_name(name, owner, names)
+            yield from _check_name(known, name, owner)
 
 
-def _check_name(name: str, owner: str, names: Mapping[str, Spec]) -> Iterator[Finding]:
-    alike = difflib.get_close_matches(name, names, 1, ALIKE)
-    if alike:
-        yield _finding("variables.unknown/misspelt", None, key=name, alike=alike[0])
+def _check_name(known: Known, name: str, owner: str) -> Iterator[Finding]:
+    if alike := meant(known, name):
+        yield _finding("variables.unknown/misspelt", None, key=name, alike=alike)
     elif owner == "gb10":
         yield _finding("variables.unknown/shared", None, key=name)
     else:
@@ -188,7 +208,7 @@ def _check_value(name: str, value: Any, spec: Spec) -> Iterator[Finding]:
     result = ArgumentSpecValidator({name: rule}).validate({name: value})
     for error in result.error_messages:
         # The rest of such a message is about types of Python.
-        reason = re.sub(r"(unable to convert to \w+): .*", r"\1", str(error), flags=re.S)
+        reason = re.sub(r".* unable to convert to (\w+)\b.*", r"this is not of the type \1", str(error), flags=re.S)
         yield _finding("variables.value/type", shown, key=name, error=reason, expected=_expected(spec))
     if name in DESCENDING and not result.error_messages and not descending(result.validated_parameters[name]):
         yield _finding("variables.value/descending", shown, key=name)

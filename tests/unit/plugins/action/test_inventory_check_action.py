@@ -14,9 +14,9 @@ ROOT = Path(__file__).resolve().parents[4]
 PLAYBOOK = Path(sys.executable).with_name("ansible-playbook")
 
 
-def refused(inventory: Path) -> str:
+def refused(inventory: Path, playbook: str = "preflight") -> str:
     """Run the playbook, which must fail, with the repository's settings; return its output on one line."""
-    words = [PLAYBOOK, "-i", inventory, "playbooks/preflight.yml"]
+    words = [PLAYBOOK, "-i", inventory, f"playbooks/{playbook}.yml"]
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 2, done.stdout
     return " ".join(done.stdout.split())
@@ -65,3 +65,19 @@ def test_an_encrypted_file_is_named_with_the_option_that_it_needs(tmp_path: Path
     output = refused(tmp_path)
     assert "variables of spark1: Attempting to decrypt but no vault secrets found." in output
     assert "Add --ask-vault-pass (-J)." in output
+
+
+def test_a_file_that_is_not_utf_8_is_named_with_its_line(tmp_path: Path) -> None:
+    (tmp_path / "hosts.yml").write_bytes(b"# K\xf6ln\n" + HOSTS.encode())
+    output = refused(tmp_path)
+    assert f"{tmp_path}/hosts.yml:1: this line is not UTF-8 text" in output
+    assert "inventory.group" not in output
+
+
+def test_what_follows_from_a_file_that_is_not_read_is_not_reported(tmp_path: Path) -> None:
+    (tmp_path / "hosts.yml").write_text(HOSTS)
+    (tmp_path / "group_vars").mkdir()
+    (tmp_path / "group_vars" / "gb10_cluster.txt").write_text("gb10_fabric_mtu: 1500\n")
+    output = refused(tmp_path, "fabric")
+    assert "Rename it to group_vars/gb10_cluster.yml." in output
+    assert "fabric.rails.none" not in output

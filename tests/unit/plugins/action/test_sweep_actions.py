@@ -198,7 +198,7 @@ def test_check_mode_plans_and_writes_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("task", "said"),
     [
-        ({"gb10.cluster.sweep_plan": {"sweep": "nosuch", "journal": "j"}}, "Name a path, or one of: gemma-4-26b-b300"),
+        ({"gb10.cluster.sweep_plan": {"sweep": "nosuch", "journal": "j"}}, "with a path, or one of: gemma-4-26b-b300"),
         ({"gb10.cluster.bench_compare": {"before": "/nowhere", "after": "/nowhere"}}, "this journal does not exist"),
         (
             {"gb10.cluster.bench_report": {"journals": ["tests/unit/nothere.jsonl"], "dest": "nothere"}},

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 from ansible_collections.gb10.cluster.plugins.plugin_utils._variables.check import (
-    check_files,
     check_groups,
     check_provider,
+    check_tags,
     check_variables,
     needed_groups,
     unreadable,
@@ -155,7 +155,7 @@ def test_k3s_has_no_business_in_an_existing_cluster() -> None:
 
 def test_the_types_of_python_are_not_shown() -> None:
     (message,) = messages(gb10_fabric_rails={"rail0": "x"})
-    assert message.endswith("is of type dict and we were unable to convert to list. Write a list. [variables.value]")
+    assert message.endswith("this is not of the type list. Write a list. [variables.value]")
 
 
 @pytest.mark.parametrize("name", ["Spark2", "spark_2", "-spark", "spark."])
@@ -219,12 +219,28 @@ def test_a_misspelt_variable_of_the_command_line_is_refused() -> None:
     assert message == "error: -e prfile: nothing reads it. Did you mean profile? [variables.unknown]"
 
 
-def test_files_of_groups_and_hosts_that_do_not_exist_are_named() -> None:
-    files = ["group_vars/all", "group_vars/gb10_node", "group_vars/rack", "host_vars/spark9", "host_vars/localhost"]
-    found = check_files(files, ["all", "gb10_nodes"], ["spark1"])
-    assert [(finding.severity, finding.key) for finding in found] == [
-        ("error", "group_vars/gb10_node"),
-        ("warning", "group_vars/rack"),
-        ("warning", "host_vars/spark9"),
-    ]
-    assert found[0].remedy == "Did you mean gb10_nodes?"
+@pytest.mark.parametrize(
+    ("variables", "told"),
+    [
+        ({"ansible_become": "ture"}, "ansible_become = 'ture': this is not of the type bool. Write true or false."),
+        ({"ansible_port": "ssh"}, "ansible_port = 'ssh': this is not of the type int. Write a whole number."),
+        ({"ansible_hots": "192.168.10.11"}, "ansible_hots: nothing reads it. Did you mean ansible_host?"),
+        ({"ansible_becom": True}, "ansible_becom: nothing reads it. Did you mean ansible_become?"),
+    ],
+)
+def test_a_mistake_in_the_variables_of_the_connection_is_named(variables: dict[str, Any], told: str) -> None:
+    (message,) = messages(**variables)
+    assert told in message
+
+
+def test_other_variables_of_ansible_are_not_misspelt() -> None:
+    names = ("ansible_hostname", "ansible_ssh_user", "ansible_become_user", "ansible_ssh_host", "ansible_password")
+    assert messages(ansible_become="yes", ansible_port="22", **dict.fromkeys(names, "x")) == []
+
+
+def test_a_tag_that_no_task_has_is_refused() -> None:
+    known = ["fabric", "verify", "always"]
+    assert check_tags({"--tags": ["fabric", "all"], "--skip-tags": ["verify", "never"]}, known) == []
+    found = [str(finding) for finding in check_tags({"--tags": ["fabirc"], "--skip-tags": ["x"]}, known)]
+    assert "--tags = 'fabirc': no task of this playbook has this tag. Did you mean fabric?" in found[0]
+    assert "--skip-tags = 'x'" in found[1] and "Choose from all, always, fabric," in found[1]

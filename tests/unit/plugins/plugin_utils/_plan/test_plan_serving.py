@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.gb10.cluster.plugins.action import serving_plan
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding
+from ansible_collections.gb10.cluster.plugins.plugin_utils._plan.serving import resolve_options
 
 
 def judged(
@@ -18,7 +18,7 @@ def judged(
 ) -> list[Finding]:
     """Return the errors of a plan's profile."""
     options = {"profile": profile, "preset": "", "sglang_version": "", "image": "", "images_from": ""}
-    _unused, findings = serving_plan._resolve(
+    _unused, findings = resolve_options(
         {**options, "profile_dirs": list(dirs), "platform": platform, "overrides": overrides}
     )
     return [finding for finding in findings if finding.severity == "error"]

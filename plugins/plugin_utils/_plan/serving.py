@@ -1,0 +1,121 @@
+# Copyright: The gb10.cluster authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Plan a serving group from the options of role serving_plan. Private to the collection."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding
+from ansible_collections.gb10.cluster.plugins.module_utils._nccl.environment import lint_env
+
+from .._controller.options import from_options
+from .._serving.cables import POD_INTERFACE
+from .._serving.fallback import OPTION, Fallback, plan_fallback
+from .._serving.model import Plan, Profile, Settings, instance_name
+from .._serving.plan import plan_group, summarize
+from .._serving.profile import to_serving
+from .._sglang.profile import Library, ResolvedProfile, resolve
+from .._sglang.profile_checks import override_findings
+from .._sglang.profile_files import ProfileError, load_profile, override_problems
+
+
+def plan_serving(options: Mapping[str, Any]) -> tuple[dict[str, Any], list[Finding], list[str]]:
+    """Return the plan as plain data, all findings, and lines for people.
+
+    Without a fabric (None) only what does not depend on it is checked, and the plan has no ranks.
+    """
+    resolved, findings = resolve_options(options)
+    instance = instance_name(options["instance"], options["profile"])
+    fact: dict[str, Any] = {"instance": instance, "ranks": [], "models_dir": options["models_dir"]}
+    done = [f"Group {instance} is planned."]
+    if resolved is not None:
+        profile = to_serving(resolved, options["models_dir"], options["metrics"])
+        nodes = options["nodes"] or options["candidates"][: profile.nodes]
+        settings = from_options(Settings, options, instance=instance, nodes=nodes)
+        plan, found = plan_group(options["fabric"], profile, settings)
+        findings += found + _lint(plan)
+        done += summarize(plan)
+        fallback, found = _fallback(options, profile, settings)
+        findings += [finding for finding in found if finding not in findings]
+        fact = plan.as_dict()
+        if fallback:
+            fact |= _with_models(plan, fallback) | {"fallback": fallback.as_dict()}
+            done += _summarized(fallback)
+    fact["findings"] = [finding.as_dict() for finding in findings]
+    return fact, findings, done
+
+
+def _fallback(options: Mapping[str, Any], main: Profile, settings: Settings) -> tuple[Fallback | None, list[Finding]]:
+    """Return the plans of the preset that serves while a node is gone, if the owner named one, and all findings."""
+    if not options["fallback_preset"]:
+        return None, []
+    # An override of the topology is that of the group's own nodes.
+    overrides = {key: value for key, value in options["overrides"].items() if key != "topology"}
+    resolved, findings = resolve_options({**options, "preset": options["fallback_preset"], "overrides": overrides})
+    if resolved is None:
+        return None, [replace(finding, key=OPTION, value=options["fallback_preset"]) for finding in findings]
+    profile = to_serving(resolved, options["models_dir"], options["metrics"])
+    times = options["fallback_after"], options["fallback_return_after"]
+    fallback, found = plan_fallback(options["fabric"], profile, main, settings, *times)
+    return fallback, [*findings, *found, *(finding for plan in fallback.plans.values() for finding in _lint(plan))]
+
+
+def _with_models(plan: Plan, fallback: Fallback) -> dict[str, Any]:
+    """Return the models of both presets, because every node may have to run either."""
+    plans = [plan, *list(fallback.plans.values())[:1]]
+    revisions = {name: revision for one in plans for name, revision in one.revisions.items()}
+    paths = dict.fromkeys(path for one in plans for path in one.paths)
+    return {"models": list(revisions), "revisions": revisions, "paths": list(paths)}
+
+
+def _summarized(fallback: Fallback) -> list[str]:
+    sets = [", ".join(rank.node for rank in plan.ranks) for plan in fallback.plans.values()]
+    title = f"fallback: preset {fallback.preset}, if a node is gone for {fallback.after} s, on {' or on '.join(sets)}"
+    first = next(iter(fallback.plans.values()), None)
+    return [title, *(first.memory if first else ())]
+
+
+def resolve_options(options: Mapping[str, Any]) -> tuple[ResolvedProfile | None, list[Finding]]:
+    """Return the profile as resolved for the wanted release, or None, and all findings about it."""
+    preset, version = options["preset"] or None, options["sglang_version"] or None
+    raw: Mapping[str, Any] | None = None
+    try:
+        wrong = override_findings(override_problems(options["overrides"]), "serving_plan_overrides")
+        unusable = {finding.key.partition(".")[0] for finding in wrong}
+        overrides = {key: value for key, value in options["overrides"].items() if key not in unusable}
+        if options["image"]:
+            overrides["image"] = options["image"]
+        library = Library.load(options["profile_dirs"])
+        try:
+            raw = load_profile(options["profile"], options["profile_dirs"])
+        except ProfileError as error:
+            if error.usable:
+                with suppress(ValueError):
+                    wrong += resolve(error.usable, preset, version, overrides, library, options["platform"]).findings
+            raise
+        resolved = resolve(raw, preset, version, overrides, library, options["platform"])
+    except ValueError as error:
+        remedy = "Correct profile, preset or version; playbooks/profile_new.yml writes a new profile to start from"
+        key = "preset" if raw is not None and preset and preset not in (raw.get("presets") or {}) else "profile"
+        reason = str(error).rstrip(".")
+        return None, [Finding("error", "serving.profile", key, options[key], reason, remedy), *wrong]
+    if options["images_from"]:
+        copy = options["images_from"].replace("{version}", resolved.sglang_version)
+        resolved = replace(resolved, image=copy)
+    return resolved, [*wrong, *resolved.findings]
+
+
+def _lint(plan: Plan) -> list[Finding]:
+    """Return NCCL's problems with the environment of each rank; a finding that all ranks share appears once."""
+    found: dict[tuple[str, str], Finding] = {}
+    for rank in plan.ranks:
+        devices = [network.rdma_device for network in rank.networks]
+        interfaces = [POD_INTERFACE, *(network.interface for network in rank.networks)]
+        expected = plan.transport == "roce" and bool(devices)
+        for finding in lint_env(rank.env, expect_rdma=expected, hcas=devices, netdevs=interfaces, nccl_version=None):
+            found.setdefault((finding.rule, finding.key), finding)
+    return list(found.values())

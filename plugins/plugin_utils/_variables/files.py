@@ -1,0 +1,82 @@
+# Copyright: The gb10.cluster authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Find files of an inventory that Ansible does not read, or cannot read."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from ansible import constants
+from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding
+
+from .._rules import Rules
+
+KINDS = ("group_vars", "host_vars")
+READ = ("", *constants.config.get_config_value("YAML_FILENAME_EXTENSIONS"))
+TEXT = (*READ, ".ini", ".cfg")
+# Similarity from which the name of a file or directory counts as a misspelling.
+ALIKE = 0.8
+
+_finding = Rules("_variables").finding
+
+
+def check_files(directories: Iterable[Path], groups: Iterable[str], hosts: Iterable[str]) -> list[Finding]:
+    """Return a finding for each file of group_vars and host_vars in an inventory that Ansible does not read."""
+    names = {"group_vars": sorted(groups), "host_vars": [*sorted(hosts), "localhost"]}
+    return [finding for directory in directories for finding in _check_directory(directory, names)]
+
+
+def _check_directory(directory: Path, names: dict[str, list[str]]) -> Iterator[Finding]:
+    for path in sorted(directory.glob("[!.]*/")):
+        close = difflib.get_close_matches(path.name, KINDS, 1, ALIKE)
+        if close and path.name not in KINDS:
+            yield _finding("inventory.unread/directory", None, key=str(path), alike=close[0])
+    for kind in KINDS:
+        paths = sorted((directory / kind).glob("[!.]*"))
+        read = [path for path in paths if _is_read(path)]
+        for path in paths:
+            if path in read:
+                yield from _check_name(kind, path, names[kind])
+            elif (stem := path.name.partition(".")[0]) in names[kind] and stem not in {one.stem for one in read}:
+                yield _finding("inventory.unread/extension", None, key=f"{kind}/{path.name}", stem=f"{kind}/{stem}")
+
+
+def _is_read(path: Path) -> bool:
+    return not path.name.endswith("~") and (path.is_dir() or path.suffix in READ)
+
+
+def _check_name(kind: str, path: Path, names: list[str]) -> Iterator[Finding]:
+    name = path.stem if path.is_file() else path.name
+    if name in names:
+        return
+    # Names of hosts differ by their number only.
+    alike = difflib.get_close_matches(name, names, 1, ALIKE) if kind == "group_vars" else []
+    words = {"what": kind.partition("_")[0], "name": name, "there": ", ".join(names)}
+    case = "misspelt" if alike else "unknown"
+    yield _finding(f"inventory.unread/{case}", None, key=f"{kind}/{name}", alike="".join(alike), **words)
+
+
+def check_encoding(sources: Iterable[str]) -> list[Finding]:
+    """Return a finding for each file of the inventory that is not UTF-8; Ansible's message about it has no line."""
+    found = []
+    for path in (file for source in sources for file in _files(Path(source))):
+        content = path.read_bytes()
+        try:
+            content.decode()
+        except UnicodeDecodeError as error:
+            line = content[: error.start].count(b"\n") + 1
+            found.append(_finding("inventory.encoding", None, key=f"{path}:{line}", path=path))
+    return found
+
+
+def _files(source: Path) -> Iterator[Path]:
+    """Yield the text files of an inventory and of the variables beside it; a program may be anything."""
+    if source.is_dir():
+        paths = set(source.rglob("*"))
+    else:
+        paths = {source, *(path for kind in KINDS for path in source.parent.joinpath(kind).rglob("*"))}
+    for path in sorted(paths):
+        if path.is_file() and path.suffix in TEXT and not path.stat().st_mode & 0o111:
+            yield path

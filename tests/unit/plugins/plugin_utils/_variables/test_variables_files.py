@@ -1,0 +1,56 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Test that files of an inventory which Ansible does not read, or cannot read, are named."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ansible_collections.gb10.cluster.plugins.plugin_utils._variables.files import check_encoding, check_files
+
+
+def inventory(directory: Path, *files: str) -> list[tuple[str, str]]:
+    """Write files, and return severity and key of what is found."""
+    for file in files:
+        path = directory / file
+        path.parent.mkdir(exist_ok=True, parents=True)
+        path.write_text("a: 1\n")
+    found = check_files([directory], ["all", "gb10_nodes"], ["spark1"])
+    return [(finding.severity, finding.key) for finding in found]
+
+
+def test_files_of_groups_and_hosts_that_do_not_exist_are_named(tmp_path: Path) -> None:
+    files = ["group_vars/all", "group_vars/gb10_node.yml", "group_vars/rack.yml", "host_vars/spark9/a.yml"]
+    assert inventory(tmp_path, *files, "host_vars/localhost.yml") == [
+        ("error", "group_vars/gb10_node"),
+        ("warning", "group_vars/rack"),
+        ("warning", "host_vars/spark9"),
+    ]
+
+
+def test_a_file_with_an_extension_that_ansible_does_not_read_is_refused(tmp_path: Path) -> None:
+    assert inventory(tmp_path, "group_vars/gb10_nodes.txt") == [("error", "group_vars/gb10_nodes.txt")]
+
+
+def test_a_backup_beside_the_file_that_is_read_is_no_mistake(tmp_path: Path) -> None:
+    files = ["group_vars/gb10_nodes.yml", "group_vars/gb10_nodes.yml.bak", "group_vars/gb10_nodes.yml~"]
+    assert inventory(tmp_path, *files, "group_vars/README.md", "host_vars/spark1.yml") == []
+
+
+def test_a_misspelt_directory_of_variables_is_refused(tmp_path: Path) -> None:
+    (found,) = inventory(tmp_path, "group_var/gb10_nodes.yml", "templates/a.yml")
+    assert found == ("error", str(tmp_path / "group_var"))
+
+
+def test_the_line_that_is_not_utf_8_is_named(tmp_path: Path) -> None:
+    (tmp_path / "group_vars").mkdir()
+    (tmp_path / "group_vars" / "all.yml").write_bytes("a: 1\n# Köln\n".encode("latin-1"))
+    (tmp_path / "hosts.yml").write_text("# Köln\n", encoding="utf-8")
+    program = tmp_path / "program"
+    program.write_bytes(b"\xff")
+    program.chmod(0o755)
+    for source in (tmp_path, tmp_path / "hosts.yml"):
+        (finding,) = check_encoding([str(source), "192.0.2.1,"])
+        assert finding.key == f"{tmp_path}/group_vars/all.yml:2"
+        assert "iconv -f LATIN1 -t UTF-8" in finding.remedy
