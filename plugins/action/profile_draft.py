@@ -14,15 +14,11 @@ import yaml
 from ansible.errors import AnsibleActionFail
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding, sort_findings
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import ControllerAction
-from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.adopt import (
-    Source,
-    read_command,
-    read_recipe,
-    to_profile,
-)
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.adopt import to_profile
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.model_config import read_facts
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile import Library, resolve
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile_files import read_yaml, schema_problems
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.sources import Source, read_command, read_recipe
 
 
 class ActionModule(ControllerAction):

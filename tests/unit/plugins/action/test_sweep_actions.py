@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 import yaml
-from _published import resolver
 from ansible_collections.gb10.cluster.plugins.action.sweep_plan import ActionModule
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sweep import plan as sweep_plan
+from bench_report import resolver
 
 ROOT = Path(__file__).resolve().parents[4]
 PLAYBOOK = Path(sys.executable).with_name("ansible-playbook")

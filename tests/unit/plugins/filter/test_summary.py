@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from ansible_collections.gb10.cluster.plugins.filter.summary import summary_lines
+from ansible_collections.gb10.cluster.plugins.filter.serving import summary_lines
 from serving_samples import plan
 
 PLAN = plan().as_dict()

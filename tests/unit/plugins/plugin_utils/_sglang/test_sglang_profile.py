@@ -9,12 +9,12 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from _matrix import duplicates, matrix
 from ansible_collections.gb10.cluster.plugins.module_utils._common.versions import Version
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.catalogue import History
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.models import find, find_draft
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile import Library, overlay, resolve
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile_files import find_profiles, load_profile
+from sglang_profiles import duplicates, matrix
 
 LIBRARY = Library.load()
 SHIPPED = {name: load_profile(name) for name in find_profiles()}

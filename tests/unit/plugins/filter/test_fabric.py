@@ -6,9 +6,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from ansible_collections.gb10.cluster.plugins.filter import networks
+from ansible_collections.gb10.cluster.plugins.filter import fabric
 
-FILTERS = networks.FilterModule().filters()
+FILTERS = fabric.FilterModule().filters()
 PLAN: dict[str, Any] = {
     "networks": [],
     "hosts": {

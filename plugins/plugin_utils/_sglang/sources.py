@@ -1,0 +1,219 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Read what a pasted command, or a sparkrun recipe, starts. Private to the collection."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding, Severity
+
+from .check import Knowledge, serve_argv
+from .owned import SECRET
+
+RUNNERS = frozenset({"docker", "podman", "nerdctl"})
+SWITCH = re.compile(
+    r"-[ditPqh]+|--(detach|init|interactive|tty|rm|rmi|privileged|read-only|replace|publish-all|quiet|no-healthcheck"
+    r"|oom-kill-disable|sig-proxy|env-host|no-hosts|no-hostname|http-proxy|tls-verify|passwd|unsetenv-all)"
+)
+"""Options of ``docker run`` and ``podman run`` without a value; all others take the next word as their value."""
+
+MANIFEST = re.compile(r"^\s*-?\s*(services|containers|image|command|entrypoint|args)\s*:(\s|$)", re.MULTILINE)
+ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=(?!=)")
+
+FABRIC = re.compile(
+    r"(NCCL|GLOO|TP|UCX)_(SOCKET_IFNAME|IB_HCA|IB_GID_INDEX|NET_DEVICES)|MASTER_(ADDR|PORT)|CUDA_VISIBLE_.*"
+)
+"""Variables that follow from the cluster, so that the serving plan sets them."""
+
+TYPOGRAPHY = str.maketrans("\u201c\u201d\u201e\u2018\u2019", '"""\'\'')
+"""Quotes of web pages; their dashes are replaced by two hyphens."""
+
+TEXT, MAPPING = (str, "a text"), (dict, "a mapping")
+RECIPE: dict[str, tuple[type[Any], str]] = {
+    **dict.fromkeys(("model", "container", "command"), TEXT),
+    **dict.fromkeys(("defaults", "env", "metadata"), MAPPING),
+    "min_nodes": (int, "a number"),
+}
+"""Keys of a recipe with the type that each must have, and its name."""
+
+END_OF_COMMAND = re.compile(r"[;&|<>]+")
+
+
+@dataclass
+class Source:
+    """What a command or a recipe starts, and findings about the parts that a profile can't have."""
+
+    argv: list[str] = field(default_factory=list)
+    image: str = ""
+    env: dict[str, str] = field(default_factory=dict)
+    nodes: int = 0
+    description: str = ""
+    findings: list[Finding] = field(default_factory=list)
+
+    def note(self, severity: Severity, key: str, value: Any, reason: str, remedy: str) -> None:
+        """Add a finding."""
+        self.findings.append(Finding(severity, "adopt", key, value, reason, remedy))
+
+
+def read_command(text: str) -> Source:
+    """Read a pasted command line; raise ValueError if it doesn't start SGLang."""
+    if MANIFEST.search(text):
+        raise ValueError("this is a compose file or a manifest. Paste one line: docker run -e NAME=VALUE IMAGE COMMAND")
+    text = re.sub(r"(?<=\s)[\u2013\u2014](?=\w)", "--", text.translate(TYPOGRAPHY))
+    try:
+        words = _words(re.sub(r"\\[ \t]*\r?\n", " ", text))
+    except ValueError as problem:
+        raise ValueError(f"the command can't be read: {problem}. Paste it whole, with both quotes") from problem
+    if sum(word == "sglang.launch_server" for word in words) > 1:
+        raise ValueError("the text starts SGLang more than once. Paste one command, that of node rank 0")
+    for place, word in enumerate(words):
+        if " " in word and ("sglang.launch_server" in word or "sglang serve" in word):
+            inner = read_command(word)
+            return _started_by(words[:place], inner)
+    if words and words[0].startswith("--"):
+        return Source(argv=words)
+    for place, word in enumerate(words):
+        before = [part for part in words[:place] if part.startswith("sglang") or part == "--entrypoint=sglang"]
+        if word == "sglang.launch_server" or (word == "serve" and before):
+            rest = words[place + 1 :]
+            return _started_by(words[:place], _server(serve_argv(rest) if word == "serve" else rest))
+    raise ValueError("the command does not start SGLang. Paste a line with sglang.launch_server or sglang serve")
+
+
+def _words(text: str) -> list[str]:
+    """Return the words of a command as a shell does; what separates commands are words of their own."""
+    reader = shlex.shlex(text, posix=True, punctuation_chars=";&|<>")
+    reader.whitespace_split = True
+    return list(reader)
+
+
+def _server(words: Sequence[str]) -> Source:
+    """Return the flags of the server, up to the end of its command."""
+    found = Source()
+    for place, word in enumerate(words):
+        if END_OF_COMMAND.fullmatch(word):
+            found.note("info", "command", " ".join(words[place:]), "follows the server's flags", "Nothing to do")
+            if ">" in word and found.argv and found.argv[-1] in ("1", "2"):
+                found.argv.pop()
+            break
+        found.argv.append(word)
+    return found
+
+
+def _started_by(words: Sequence[str], found: Source) -> Source:
+    """Add what stands before the server: variables, options of a container, and other commands."""
+    rest, command = list(words), list[str]()
+    while rest:
+        word = rest.pop(0)
+        if END_OF_COMMAND.fullmatch(word):
+            if command and command[0] not in ("cd", "set", "source", "."):
+                _step(found, command)
+            command = []
+        elif ASSIGNMENT.match(word):
+            _variable(found, word)
+        elif word in RUNNERS and not found.image:
+            _container(found, rest)
+        elif word not in ("export", "env", "exec", "sudo", "nohup"):
+            command.append(word)
+    if "install" in command:
+        _step(found, command)
+    return found
+
+
+def _step(found: Source, command: Sequence[str]) -> None:
+    remedy = "Use an image in which it was done, or a patch of your own that does it"
+    found.note("warning", "command", " ".join(command), "is a step before the server", remedy)
+
+
+def _variable(found: Source, text: str) -> None:
+    name, equals, value = text.partition("=")
+    if SECRET.search(name):
+        remedy = "Give the token with sglang_hf_token, or the key with gateway_api_key, from your vault"
+        found.note("warning", name, None, "is a secret, which a profile must not contain", remedy)
+    elif FABRIC.fullmatch(name):
+        found.note("info", name, value, "follows from the cluster: the serving plan sets it", "Nothing to do")
+    elif not equals or "$" in value:
+        remedy = f"Add it under env with its value, if it is needed: {name}"
+        found.note("warning", name, value or None, "gets its value from your shell, which is unknown here", remedy)
+    else:
+        found.env[name] = value
+
+
+def _container(found: Source, rest: list[str]) -> None:
+    """Read the options of ``docker run`` up to the image; ``docker exec`` names a container there."""
+    left_out, inside = [], rest[:1] == ["exec"]
+    while rest:
+        word = rest.pop(0)
+        name, equals, value = word.partition("=")
+        if not word.startswith("-"):
+            if word in ("run", "exec", "container"):
+                continue
+            found.image = "" if inside else word
+            break
+        if not word.startswith("--") and not SWITCH.fullmatch(word) and len(word) > 2:
+            name, equals, value = word[:2], "=", word[2:].removeprefix("=")
+        elif not equals and not SWITCH.fullmatch(name) and rest:
+            value = rest.pop(0)
+        if name in ("-e", "--env"):
+            _variable(found, value)
+        elif name == "--env-file":
+            reason = "has variables that were not read"
+            found.note("warning", name, value, reason, "Add those that the server needs under env")
+        else:
+            left_out.append(f"{name} {value}".strip())
+    if left_out:
+        reason = "are options of the container, which the collection chooses itself (devices, memory, network, models)"
+        found.note("info", "docker", ", ".join(left_out), reason, "Nothing to do, unless a mount has files of yours")
+
+
+def read_recipe(recipe: Any, knowledge: Knowledge) -> Source:
+    """Read a sparkrun recipe; raise ValueError if it is not for SGLang."""
+    if not isinstance(recipe, Mapping) or not recipe.get("model"):
+        raise ValueError("the recipe names no model. Give a sparkrun recipe with model, runtime and container")
+    for key, (kind, name) in RECIPE.items():
+        if recipe.get(key) is not None and not isinstance(recipe[key], kind):
+            raise ValueError(f"the recipe's {key} is {recipe[key]!r}, which is not {name}. Correct it")
+    if str(recipe.get("runtime") or "sglang") != "sglang":
+        raise ValueError(f"the recipe's runtime is {recipe['runtime']}. This collection serves with SGLang only")
+    defaults = dict(recipe.get("defaults") or {})
+    command = recipe.get("command")
+    if command:
+        values = {"model": recipe["model"], **defaults}
+        text = re.sub(r"\{(\w+)\}", lambda m: shlex.quote(str(values.get(m[1], m[0]))), str(command))
+        found = read_command(text)
+    else:
+        found = Source(argv=["--model-path", str(recipe["model"]), *_flags(defaults, knowledge)])
+    for place in re.findall(r"\{\w+\}", " ".join(found.argv)):
+        found.note("error", "command", place, "has no value under defaults", "Write its value into the profile")
+    for name, value in (recipe.get("env") or {}).items():
+        _variable(found, str(name) if value is None else f"{name}={value}")
+    for key in sorted({"pre_exec", "post_exec", "post_commands", "mods", "builder", "executor_config"} & set(recipe)):
+        reason = "is a step of sparkrun, which profiles don't have"
+        found.note("warning", key, recipe[key], reason, "Use an image with it")
+    found.image = str(recipe.get("container") or "")
+    found.nodes = int(recipe.get("min_nodes") or 0)
+    found.description = str((recipe.get("metadata") or {}).get("description") or recipe.get("description") or "")
+    return found
+
+
+def counterparts_of(knowledge: Knowledge) -> Mapping[str, str]:
+    """Return SGLang's counterparts of vLLM's flags."""
+    return next(rule.flags for rule in knowledge.rules.rules if rule.id == "name.vllm")
+
+
+def _flags(defaults: Mapping[str, Any], knowledge: Knowledge) -> list[str]:
+    """Return the settings of a recipe without a command as flags; sparkrun names some of them as vLLM does."""
+    counterparts = counterparts_of(knowledge)
+    words: list[str] = []
+    for key, value in defaults.items():
+        flag = f"--{str(key).replace('_', '-')}"
+        if value is not None and value is not False:
+            values = value if isinstance(value, list) else [] if value is True else [value]
+            words += [counterparts.get(flag) or flag, *(str(each) for each in values)]
+    return words
