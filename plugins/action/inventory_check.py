@@ -28,6 +28,8 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._plan.inventory impor
     wrong_variables,
 )
 from ansible_collections.gb10.cluster.plugins.plugin_utils._variables.check import (
+    GROUPS,
+    NODES,
     SPECIAL_TAGS,
     HostVariables,
     check_groups,
@@ -41,9 +43,7 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._variables.check impo
 from ansible_collections.gb10.cluster.plugins.plugin_utils._variables.files import check_encoding, check_files
 from ansible_collections.gb10.cluster.plugins.plugin_utils._variables.known import Known, load_known
 
-NODES = "gb10_nodes"
 TAG_OPTIONS = {"--tags": "ansible_run_tags", "--skip-tags": "ansible_skip_tags"}
-GROUPS = ("gb10_cluster", "gb10_servers", NODES)
 
 
 class ActionModule(ControllerAction):
@@ -137,7 +137,9 @@ def _read(hostvars: Mapping[str, Any], host: str) -> Mapping[str, Any]:
         place = getattr(error.__context__, "obj", None)
         # The content of a file that is encrypted comes as bytes.
         shown = f"variables of {host}" if place is None or isinstance(place, bytes) else place
-        remedy = "Add --ask-vault-pass (-J)." if "vault" in error.message else "Correct this file."
+        given = any(context.CLIARGS.get(name) for name in ("ask_vault_pass", "vault_ids", "vault_password_files"))
+        password = "Give the password with which it was encrypted." if given else "Add --ask-vault-pass (-J)."
+        remedy = password if "vault" in error.message else "Correct this file."
         raise AnsibleActionFail(f"{shown}: {error.message} Nothing was changed. {remedy}") from None
     return values
 

@@ -89,7 +89,7 @@ def load_profile(name: str, search_path: Iterable[Path | str] = ()) -> dict[str,
     if name not in profiles:
         close = get_close_matches(name, profiles, n=1, cutoff=0.5)
         hint = f"Did you mean {close[0]}?" if close else f"There are: {', '.join(profiles)}."
-        raise ProfileError(f"there is no profile {name}. {hint}")
+        raise ProfileError(f"there is no profile {name}. {hint}" if name else f"no profile is named. {hint}")
     return read_profile(profiles[name])
 
 

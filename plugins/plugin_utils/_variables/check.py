@@ -55,11 +55,15 @@ NODE_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z
 HOST_NAME = re.compile(r"(?=.*[A-Za-z])[\w.-]+")
 # Percentages of available memory, that of the milder step first
 DESCENDING = ("node_tuning_memory_guard_percent", "sglang_memory_guard_percent")
+# Where Ansible keeps words after -e that assign nothing
+RAW = "_raw_params"
 # Tags that Ansible defines
 SPECIAL_TAGS = ("all", "tagged", "untagged", "always", "never")
 # The group of all hosts, to which the plays for all hosts refer
 CLUSTER = "gb10_cluster"
 SERVERS = "gb10_servers"
+NODES = "gb10_nodes"
+GROUPS = (CLUSTER, SERVERS, NODES)
 PROVIDER, EXISTING = "gb10_kubernetes_provider", "existing"
 # Variables without which an existing cluster would be looked for where K3s's kubeconfig is.
 EXISTING_NEEDS = ("gb10_kubeconfig", "gb10_kube_context")
@@ -124,8 +128,11 @@ def _differing(variables: HostVariables) -> Iterator[Finding]:
 
 
 def _hosts(variables: HostVariables) -> Iterator[Finding]:
+    first: dict[str, str] = {}
     for host, values in variables.items():
         name, address = str(values.get("k3s_node_name") or host), values.get("ansible_host")
+        if (other := first.setdefault(name, host)) != host:
+            yield _finding("inventory.name", name, host, other=other)
         if not NODE_NAME.fullmatch(name):
             yield _finding("inventory.host", name, host)
         if isinstance(address, str) and not _is_address(address):
@@ -141,6 +148,8 @@ def _is_address(address: str) -> bool:
 
 
 def _misspelt(known: Known, extra: Mapping[str, Any]) -> Iterator[Finding]:
+    if RAW in extra:
+        yield _finding("variables.assignment", extra[RAW])
     for name in extra:
         if name not in known.command_line and not known.owner(name) and (alike := meant(known, name)):
             yield _finding("variables.unknown/misspelt", None, key=f"-e {name}", alike=alike)
@@ -260,8 +269,12 @@ def needed_groups(variables: HostVariables, groups: list[str]) -> list[str]:
 def check_groups(groups: Mapping[str, list[str]], needed: list[str]) -> list[Finding]:
     """Return a finding for the groups that a playbook needs and that are empty or lack hosts of the others."""
     empty = [name for name in needed if not groups.get(name)]
+    others = [name for name, hosts in groups.items() if hosts and name not in GROUPS]
+    alike = {name: close[0] for name in empty if (close := difflib.get_close_matches(name, others, 1, ALIKE))}
+    findings = [_finding("inventory.group/misspelt", [], key=name, alike=close) for name, close in alike.items()]
+    empty = [name for name in empty if name not in alike]
     what = "this group" if len(empty) == 1 else "these groups"
-    findings = [_finding("inventory.group", [], key=", ".join(empty), what=what)] if empty else []
+    findings += [_finding("inventory.group/empty", [], key=", ".join(empty), what=what)] if empty else []
     cluster = groups.get(CLUSTER, [])
     missing = sorted({host for name in needed for host in groups.get(name, [])} - set(cluster))
     if CLUSTER in needed and cluster and missing:

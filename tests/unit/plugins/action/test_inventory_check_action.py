@@ -14,9 +14,9 @@ ROOT = Path(__file__).resolve().parents[4]
 PLAYBOOK = Path(sys.executable).with_name("ansible-playbook")
 
 
-def refused(inventory: Path, playbook: str = "preflight") -> str:
+def refused(inventory: Path, playbook: str = "preflight", *options: str) -> str:
     """Run the playbook, which must fail, with the repository's settings; return its output on one line."""
-    words = [PLAYBOOK, "-i", inventory, f"playbooks/{playbook}.yml"]
+    words = [PLAYBOOK, "-i", inventory, f"playbooks/{playbook}.yml", *options]
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 2, done.stdout
     return " ".join(done.stdout.split())
@@ -81,3 +81,12 @@ def test_what_follows_from_a_file_that_is_not_read_is_not_reported(tmp_path: Pat
     output = refused(tmp_path, "fabric")
     assert "Rename it to group_vars/gb10_cluster.yml." in output
     assert "fabric.rails.none" not in output
+
+
+def test_a_wrong_vault_password_is_told_from_a_missing_one(tmp_path: Path) -> None:
+    (tmp_path / "hosts.yml").write_text(HOSTS)
+    (tmp_path / "group_vars").mkdir()
+    (tmp_path / "group_vars" / "gb10_cluster.yml").write_text("$ANSIBLE_VAULT;1.1;AES256\n" + "6162" * 20 + "\n")
+    (tmp_path / "password").write_text("wrong")
+    output = refused(tmp_path / "hosts.yml", "preflight", "--vault-password-file", str(tmp_path / "password"))
+    assert "Give the password with which it was encrypted." in output

@@ -233,6 +233,22 @@ def test_a_mistake_in_the_variables_of_the_connection_is_named(variables: dict[s
     assert told in message
 
 
+def test_two_hosts_of_one_name_are_refused() -> None:
+    (finding,) = check_variables(load_known(), {"spark1": {}, "spark2": {"k3s_node_name": "spark1"}}, {})
+    assert (finding.where, finding.value) == ("spark2", "spark1")
+    assert finding.reason.startswith("spark1 has the same name")
+
+
+def test_words_of_the_command_line_that_assign_nothing_are_refused() -> None:
+    (message,) = messages({"_raw_params": "preset throughput"})
+    assert "-e = 'preset throughput': this assigns no value" in message
+
+
+def test_a_misspelt_group_is_named() -> None:
+    (finding,) = check_groups({"gb10-nodes": ["spark1"], "gb10_servers": ["spark1"]}, ["gb10_servers", "gb10_nodes"])
+    assert (finding.key, finding.remedy) == ("gb10_nodes", "Rename gb10-nodes if it was meant.")
+
+
 def test_other_variables_of_ansible_are_not_misspelt() -> None:
     names = ("ansible_hostname", "ansible_ssh_user", "ansible_become_user", "ansible_ssh_host", "ansible_password")
     assert messages(ansible_become="yes", ansible_port="22", **dict.fromkeys(names, "x")) == []

@@ -1,0 +1,61 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Test that a backup of another number of servers is refused before any server is stopped."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).resolve().parents[3]
+PLAYBOOK = Path(sys.executable).with_name("ansible-playbook")
+SINGLE = ["server/db/state.db", "server/tls/server-ca.crt", "server/token"]
+SEVERAL = ["server/db/snapshots/gb10-control-1", "server/token"]
+
+
+def restored(tmp_path: Path, files: list[str], servers: int) -> str:
+    """Play the restore in check mode on this machine; return the output on one line."""
+    backup = tmp_path / "backup.tar.gz"
+    with tarfile.open(backup, "w:gz") as archive:
+        for file in files:
+            archive.addfile(tarfile.TarInfo(f"var/lib/rancher/k3s/{file}"))
+    names = [f"s{number}" for number in range(1, servers + 1)]
+    role = {"name": "gb10.cluster.k3s", "tasks_from": "restore"}
+    play = {"hosts": "all", "gather_facts": False, "tasks": [{"ansible.builtin.import_role": role}]}
+    (tmp_path / "book.yml").write_text(yaml.safe_dump([play]))
+    (tmp_path / "hosts.yml").write_text(yaml.safe_dump({"gb10_servers": {"hosts": {name: {} for name in names}}}))
+    asked = {"k3s_backup_file": str(backup), "k3s_restore_confirm": "yes", "ansible_connection": "local"}
+    words = [PLAYBOOK, "--check", "-i", tmp_path / "hosts.yml", "-e", json.dumps(asked), tmp_path / "book.yml"]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
+    return " ".join((done.stdout + done.stderr).split())
+
+
+@pytest.mark.parametrize(
+    ("files", "servers", "told"),
+    [
+        (
+            SINGLE,
+            3,
+            "is a backup of a single server, and gb10_servers has s1, s2, s3. Nothing was changed. Leave only s1",
+        ),
+        (SEVERAL, 1, "is a backup of several servers, and gb10_servers has s1. Nothing was changed. Put the servers"),
+    ],
+)
+def test_a_backup_of_another_number_of_servers_is_refused(
+    files: list[str], servers: int, told: str, tmp_path: Path
+) -> None:
+    output = restored(tmp_path, files, servers)
+    assert told in output
+    assert "Stop every server" not in output
+
+
+@pytest.mark.parametrize(("files", "servers"), [(SINGLE, 1), (SEVERAL, 3)])
+def test_a_backup_of_as_many_servers_is_not_refused(files: list[str], servers: int, tmp_path: Path) -> None:
+    assert "Stop every server" in restored(tmp_path, files, servers)
