@@ -9,8 +9,10 @@ configuration: by their shape, by the name before them, and by their known value
 from __future__ import annotations
 
 import base64
+import json
 import re
 from collections.abc import Collection, Iterable
+from urllib.parse import quote
 
 REMOVED = "<removed>"
 SHOWN_ENVIRONMENT = ("NCCL_", "GLOO_", "UCX_", "CUDA_", "NVIDIA_", "TORCH_", "SGLANG_HOST_IP", "MAX_JOBS")
@@ -20,7 +22,7 @@ SHORTEST = 4
 
 # "bypass", "compass" and the like are no passwords.
 _PASS = r"(?<!by)(?<!com)(?<!over)(?<!sur)(?<!tres)pass"
-_WORDY = rf"passw(?:or)?ds?|passphrase|psk|{_PASS}|pwd|(?:bind|root)pw|cookie"
+_WORDY = rf"passw(?:or)?ds?|passphrase|psk|{_PASS}|pwd|[a-z]+pw|cookie"
 _KEYS = r"(?:api|access|account)[-_]?keys?|(?:pre)?shared[-_]?key|key-data|private(?:[-_]?key)?"
 _NAMES = rf"{_WORDY}|secrets?|token|{_KEYS}|credentials?|dockerc(?:fg|onfigjson)"
 _NAME = rf"[\w.-]*(?:{_NAMES})|(?:\w+_)?auth|(?:[\w.-]*[-_.])?key|wep-key\d|\w+_pat|(?:sim-)?pin"
@@ -31,7 +33,7 @@ _QUOTED = r"\\{1,3}\"[^\"\n]*\"|\"(?:[^\"\\\n]|\\.)*+(?:\"|$)|'(?:[^'\\\n]|\\.|'
 _PARAMETER = r"=(?:\"[^\"\n]*\"|[^\s,\"'}\]\\=]*)"
 _WORD = rf"(?:[^\s,\"'}}\]\\=]|{_PARAMETER})+"
 _PRIVATE = r"[\w ]*(?:PRIVATE KEY|Static key)[^\n-]*-{4,5}"
-_HOOKS = r"hooks\.slack\.com/\w+|discord(?:app)?\.com/api/webhooks|webhook\.office\.com/\w+"
+_HOOKS = r"hooks\.slack\.com/\w+|discord(?:app)?\.com/api(?:/v\d+)?/webhooks|webhook\.office\.com/\w+"
 # An end is optional where a long text without it would be read again from each of its lines or words.
 _SHAPES = (
     re.compile(rf"-{{4,5}} ?BEGIN {_PRIVATE}.*?(?:-{{4,5}} ?END {_PRIVATE}|\Z)", re.S),
@@ -43,12 +45,14 @@ _SHAPES = (
     ),
     # A password that is hashed as in /etc/shadow or by htpasswd.
     re.compile(r"\$(?:[1567y]|2[abxy]?|gy|apr1|argon2\w*)\$[^\s:\"',]{8,}"),
-    re.compile(r"LS0tLS1[A-Za-z0-9+/]{20,}={0,2}"),
+    # In base64: a key in PEM, a token of Hugging Face, GitHub, GitLab, NVIDIA or of the form sk-, and a JSON web token.
+    re.compile(r"(?:LS0tLS1|\b(?:aGZf|Z2hwX|Z2xwYXQt|bnZhcGkt|c2st|ZXlK))[A-Za-z0-9+/]{20,}={0,2}"),
+    re.compile(r"(?P<name>\$ANSIBLE_VAULT;[\w.;-]+)(?P<gap>(?:\s|\\n)+)[0-9a-f]{8,}(?:(?:\s|\\n)+[0-9a-f]{8,})*+"),
     re.compile(r"\bK10[0-9a-f]{32,}::\S+"),
     # "hf_chat_template_name" is an argument of SGLang.
     re.compile(
         r"\b(?:hf_(?![a-z]+(?:_[a-z]+)*\b)|gh[oprsu]_|github_pat_|glpat-|nvapi-|sk-|xox[a-z]-|xapp-|npm_|pypi-|dckr_pat_|hvs\."
-        r"|ya29\.|AIza|AGE-SECRET-KEY-1)[\w-]{8,}"
+        r"|ya29\.|AIza|AGE-SECRET-KEY-1|tskey-|syt_|gsk_|xai-|SG\.|[sr]k_(?:live|test)_)[\w-]{8,}"
     ),
     re.compile(r"\beyJ[\w-]{8,}+(?P<end>\.[\w-]+\.[\w-]*)?"),
     re.compile(
@@ -58,7 +62,7 @@ _SHAPES = (
         re.I,
     ),
     re.compile(r"(?<=Bearer )[^\s\"',]+|(?<=Basic )[A-Za-z0-9+/=]{8,}", re.I),
-    re.compile(r"(?<=://)(?:[^/\s:@]*:[^/\s@]+|[^/\s:@]{20,})(?=@)"),
+    re.compile(r"(?<=://)(?:[^/\s:@]*:[^/\s@]+|:[^\s@]{1,200}|[^/\s:@]{20,})(?=@)"),
     re.compile(rf"(?P<name>{_HOOKS})(?P<gap>/)[^\s\"'<>,)}}\]]+", re.I),
     re.compile(r"(?<=/bot)\d{6,}:[\w-]{20,}"),
     # The signature of a signed URL is all that its user needs.
@@ -70,8 +74,16 @@ _SHAPES = (
     re.compile(
         rf"(?P<name>(?<![\w-])--[\w-]*(?:{_NAMES}|key))(?P<gap>[\"']?\s*[,=\s]\s*(?:- +)?[\"']?)(?!-)[^\s\"',]+", re.I
     ),
-    re.compile(r"(?P<name>\bsshpass)(?P<gap>\s+-p\s*)(?!<removed>)\S+"),
-    re.compile(r"(?P<name>\s-u|\s--user)(?P<gap>[= ]\s*[^\s:]+:)(?!<removed>|\d+\b)\S+"),
+    # Commands: "docker login -u robot -p …", "sshpass -p…", "ipmitool -P …"; a number after -p is a port.
+    re.compile(
+        r"(?P<name>\b(?:sshpass|(?:docker|podman|helm|oras|skopeo)\b[^\n]{0,80}?\slogin|ipmitool)\b[^\n]{0,200}?\s-[pP])"
+        r"(?P<gap>\s*)(?!<removed>|\d{1,5}\b)\S+"
+    ),
+    re.compile(r"(?P<name>--from-literal[= ][\w.-]+)(?P<gap>=)\S+"),
+    re.compile(r"(?P<name>\b(?:echo|printf)(?: -\w+)*)(?P<gap>\s+)[^|\n]{1,200}(?=\|\s*sudo\b)"),
+    # A line of .netrc.
+    re.compile(r"(?P<name>^[ \t]*(?:password|passwd))(?P<gap>[ \t]+)\S+$", re.M),
+    re.compile(r"(?P<name>\s-u|\s--user|\s--(?:src-|dest-)?creds)(?P<gap>[= ]\s*[^\s:]+:)(?!<removed>|\d+\b)\S+"),
     re.compile(rf"(?P<name><[\w:.-]*(?:{_NAMES})>)(?P<gap>)[^<\n]+", re.I),
     # In a sentence or a command. A word without a digit is rather a part of the sentence.
     re.compile(
@@ -183,9 +195,11 @@ def _lines(text: str) -> Iterable[str]:
 
 
 def redact(text: str, known: Collection[str] = ()) -> str:
-    """Return the text without private keys, tokens, passwords, and the ``known`` secrets, plain or in base64."""
+    """Return the text without private keys, tokens, passwords, and the ``known`` secrets, plain or encoded."""
     for secret in sorted({s.strip() for s in known if len(s.strip()) >= SHORTEST}, key=len, reverse=True):
-        text = text.replace(secret, REMOVED).replace(base64.b64encode(secret.encode()).decode(), REMOVED)
+        encoded = (base64.b64encode(secret.encode()).decode(), quote(secret, safe=""), json.dumps(secret)[1:-1])
+        for form in dict.fromkeys((secret, *encoded)):
+            text = text.replace(form, REMOVED)
     if _SECRET.search(text):
         for data in (_DATA, _DATA_BELOW):
             text = data.sub(rf"\g<name> {REMOVED}", text)

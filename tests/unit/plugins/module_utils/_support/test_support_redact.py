@@ -29,6 +29,10 @@ SLOW += [
     "kind: Secret\ndata:\n a\n",
     "kind: Secret data: {",
     "wpa_passphrase ",
+    "docker login ",
+    "$ANSIBLE_VAULT;1 abcdefab ",
+    "echo ",
+    "password\n",
     "--token - ",
 ]
 SLOW += ["://:a", "eyJaaaaaaaaa-", "A" * 20 + "\n", "\\", "--token ", " ", "{'token': '"]
@@ -114,6 +118,13 @@ LOGS = Path(__file__).resolve().parents[3] / "fixtures/nccl/real"
         f"machine r.lan login robot password {HIDDEN}",
         f"wrong password {HIDDEN} for user; Incorrect API key provided: {HIDDEN}.",
         f"<password>{HIDDEN}</password>",
+        f"docker login -u robot -p {HIDDEN} r.lan; ipmitool -I lanplus -U a -P {HIDDEN} power status",
+        f"skopeo copy --src-creds robot:{HIDDEN} docker://r.lan/x dir:y; crictl pull --creds robot:{HIDDEN} r.lan/x",
+        f"kubectl create secret generic x --from-literal=words={HIDDEN}",
+        f"echo {HIDDEN} | sudo -S apt-get update",
+        f"redis://:{HIDDEN}/1@10.0.0.1:6379/0 https://discord.com/api/v10/webhooks/1/{HIDDEN}",
+        f"tskey-auth-{HIDDEN} syt_{HIDDEN} gsk_{HIDDEN} SG.{HIDDEN}",
+        f"root=/dev/x cryptopw={HIDDEN}",
         f"wep-key0={HIDDEN} bindpw: {HIDDEN}",
         f"modems:\n  wwan0:\n    pin: {HIDDEN}\nmtu: 9000",
         f"the value is known: {HIDDEN} {base64.b64encode(HIDDEN.encode()).decode()}",
@@ -126,6 +137,27 @@ def test_secrets_are_removed(text: str) -> None:
     assert "<removed>" in said and "<removed>>" not in said
     assert "mtu: 9000" in said or "mtu" not in text
     assert redact(said, known) == said
+
+
+@pytest.mark.parametrize("token", [f"hf_{HIDDEN}AbCdEfGhIj", f"ghp_{HIDDEN}AbCdEfGhIj", f"eyJhbGciOiJ9.{HIDDEN}AbCdEf"])
+def test_a_known_form_of_a_token_is_removed_in_base64(token: str) -> None:
+    assert redact(f"value: {base64.b64encode(token.encode()).decode()} and more") == "value: <removed> and more"
+
+
+@pytest.mark.parametrize("form", ['a "b" c@d', "a%20%22b%22%20c%40d", r"a \"b\" c@d", "YSAiYiIgY0Bk"])
+def test_a_known_value_is_removed_in_every_encoding(form: str) -> None:
+    assert redact(f"read {form} there", ['a "b" c@d']) == "read <removed> there"
+
+
+def test_a_password_without_a_digit_in_a_netrc_is_removed() -> None:
+    said = redact("machine r.lan\n  login robot\n  password hunter\nmachine s.lan")
+    assert said == "machine r.lan\n  login robot\n  password <removed>\nmachine s.lan"
+
+
+@pytest.mark.parametrize("gap", ["\n    ", "\\n"])
+def test_what_ansible_vault_encrypted_is_removed(gap: str) -> None:
+    text = gap.join(["a: !vault |", "$ANSIBLE_VAULT;1.2;AES256;prod", "6231336539", "66623430", "b: 1"])
+    assert redact(text) == gap.join(["a: !vault |", "$ANSIBLE_VAULT;1.2;AES256;prod", "<removed>", "b: 1"])
 
 
 @pytest.mark.parametrize(
@@ -146,6 +178,8 @@ def test_a_secret_may_be_a_number(text: str) -> None:
         "#token: 12, #full token: 123456, full token usage: 0.42, #new-token: 8192, num_token=4096",
         "tokens: 64",
         "docker run --user 1000:1000 -u 0:0 x",
+        "ssh -p 22 login@spark1; docker run -p 80:80 x; echo 3 | tee drop_caches",
+        "docker://r.lan:5000/sglang@sha256:0123456789abcdef",
         "a password for user is wrong; password authentication failed; with token bucket",
         'failed to sync secret cache: secret "gb10-1" not found',
         "kind: ConfigMap\ndata:\n  a: b",
