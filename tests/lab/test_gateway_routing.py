@@ -32,13 +32,16 @@ SUBJECTS = [f"You are assistant {number}. {number * 37} " + f"rule {number} of t
 
 
 class Worker(ThreadingHTTPServer):
-    """A simulated SGLang server that records prompts; ``fault`` makes it answer 503, or close the connection."""
+    """A simulated SGLang server that records prompts.
+
+    ``fault`` makes it answer 503, close the connection, or hang until ``mended`` is set and then close it.
+    """
 
     daemon_threads = True
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Answer)
-        self.fault, self.prompts, self.faults = "", list[str](), 0
+        self.fault, self.prompts, self.faults, self.mended = "", list[str](), 0, threading.Event()
         threading.Thread(target=self.serve_forever, daemon=True).start()
 
 
@@ -49,13 +52,17 @@ class Answer(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def do_GET(self) -> None:
+        if self.server.fault == "hangs":
+            self.server.mended.wait(120)
         self.reply(200, {"model_path": "m", "served_model_name": "m", "data": [{"id": "m"}]})
 
     def do_POST(self) -> None:
         asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         if self.server.fault:
             self.server.faults += 1
-        if self.server.fault == "closed":
+        if self.server.fault == "hangs":
+            self.server.mended.wait(120)
+        if self.server.fault in ("closed", "hangs"):
             self.close_connection = True
             self.connection.shutdown(socket.SHUT_RDWR)
         elif self.server.fault == "503":
@@ -176,4 +183,23 @@ def test_a_worker_that_fails_costs_no_request(door: str, workers: list[Worker], 
     assert failed == []
     # Without a request to the broken worker, nothing was tried again. After three the circuit breaker spares it.
     assert 0 < broken.faults < 40
+    assert len(other.prompts) - answered == 40
+
+
+def test_a_worker_that_hangs_costs_no_request_and_the_other_one_goes_on(door: str, workers: list[Worker]) -> None:
+    """The supervisor of a group ends a head that hangs; until then its connections stay open without an answer."""
+    assert ask_all(door, range(1)) == []
+    stuck, other = sorted(workers, key=lambda worker: -len(worker.prompts))
+    answered = len(other.prompts)
+    stuck.fault = "hangs"
+    with ThreadPoolExecutor(16) as pool:
+        asked = [pool.submit(ask, door, f"{SUBJECTS[n % 4]} question {n}") for n in range(40)]
+        time.sleep(15)
+        held = sum(not one.done() for one in asked)
+        stuck.mended.set()
+        failed = [said for one in asked if (said := one.result())]
+    print(f"{held} of 40 requests waited for the worker that hung")
+    assert failed == []
+    # The gateway sends a prompt elsewhere when one worker has over four running requests more than the other.
+    assert 0 < held <= 10
     assert len(other.prompts) - answered == 40
