@@ -349,7 +349,7 @@ class NcclLog:
             self.processes, self.earlier = set_aside(self.processes, self.earlier)
             self.unready = find_unready(self.processes)
             doubt_restart(self.processes, self.earlier)
-            doubt_order(self.processes)
+            doubt_order(self.processes, self.version)
             if not self.silent_start:
                 doubt_whole(self.processes, self._bare, self._early)
         infer_nodes(self.processes)

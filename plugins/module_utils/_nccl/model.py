@@ -158,6 +158,8 @@ class Process:
     # one first; releases before 2.7 do not, but they connect first.
     unselected: bool = False
     unconnected: bool = False
+    # Whether a communicator was complete before a line named its own network, which releases since 2.17 name for each.
+    unnamed: bool = False
     # When it last wrote that a communicator starts or is complete, in the log's count of lines.
     set_up: int = 0
     # Why text alone can't tell whether it is running.
@@ -241,7 +243,8 @@ class Process:
     def says_nothing(self) -> bool:
         """Tell whether it set up a communicator of several nodes, and no line says by which path it reaches them."""
         path = self.channels or self.intra or self.collnet or self.odd
-        devices = self.ib_devices or self.socket_devices or self.provider
+        # Every release with IB lists its devices too, so a list of interfaces alone is no path to other nodes.
+        devices = self.ib_devices or self.provider
         return self.has_finished and not self.stays_on_node and not (path or self.selections or devices)
 
     @property

@@ -76,9 +76,10 @@ def read_statement(text: str) -> Reading:
     return reading._replace(cause=cause) if cause else NOTHING if reading == NOTHING else reading
 
 
-def _init(found: re.Match[str]) -> tuple[str, int, int, str, str, bool]:
+def _init(found: re.Match[str]) -> tuple[str, int, int, str, str, bool, bool]:
     identity, rank, nranks, device, bus, shared, what = found.groups(default="")
-    return identity, int(rank), int(nranks), f"{device}/{bus}" if bus else "", shared, what == "START"
+    gpu, split = f"{device}/{bus}" if bus else "", " parent " in found[0]
+    return identity, int(rank), int(nranks), gpu, shared, what == "START", split
 
 
 def _nodes(found: re.Match[str]) -> tuple[str, int, int, int, int, bool]:

@@ -57,8 +57,8 @@ class Recorders:
             "version": _version,
         }
 
-    def _init(self, process: Process, origin: Origin, values: tuple[str, int, int, str, str, bool]) -> None:
-        identity, rank, nranks, device, shared, start = values
+    def _init(self, process: Process, origin: Origin, values: tuple[str, int, int, str, str, bool, bool]) -> None:
+        identity, rank, nranks, device, shared, start, split = values
         known = process.communicators.get(identity)
         # NCCL reused the address if a communicator starts there again, or is completed there a second time.
         again = known is not None and (known.started if start else known.complete)
@@ -70,6 +70,8 @@ class Recorders:
             if nranks > 1 and comm.nodes != 1 and not process.selections:
                 process.unselected = True
                 process.unconnected |= not (process.channels or process.intra or process.collnet)
+            # A split may share the network of its parent.
+            process.unnamed |= nranks > 1 and comm.nodes != 1 and not (comm.network or split)
         if device:
             comm.device = device
         if shared:

@@ -98,7 +98,7 @@ def test_a_process_of_several_gpus_is_several_ranks() -> None:
         "ncclCommInitAll comm 0x{0} rank {0} nranks 4 cudaDev {0} nvmlDev {0} busId {0}000 commId 0x7 - Init COMPLETE"
     )
     assert judge(
-        log("Using network IB", *(begun.format(n) for n in (0, 1)), *BOTH), "x", Expectation(ranks=2)
+        log(*(line.format(n) for n in (0, 1) for line in ("Using network IB", begun)), *BOTH), "x", Expectation(ranks=2)
     ).satisfied
 
 

@@ -232,6 +232,36 @@ def test_a_communicator_that_was_complete_before_any_network_was_named_proves_no
     assert "completed a communicator before any line named its network" in report.msg
 
 
+@pytest.mark.parametrize("address", ["0x1", "0x2"])
+@pytest.mark.parametrize("pid", [1, 2])
+@pytest.mark.parametrize("begins", [[*START], [START[0], "NET/Socket : Using [0]eth0:10.0.0.1<0>"]])
+@pytest.mark.parametrize("first", [True, False], ids=["before", "after"])
+def test_a_communicator_without_a_network_of_its_own_takes_the_pass_of_a_quotation_away(
+    first: bool, begins: list[str], pid: int, address: str
+) -> None:
+    """The quotation names the network that it takes, and the server's log does not."""
+    quotation = said(
+        *START, IB, init("START", address), nodes(2, address), init("COMPLETE", address), channel(), pid=pid
+    )
+    server = said(init("START"), nodes(2), init("COMPLETE"))
+    log = said(*begins) + (quotation + server if first else server + quotation)
+    report = judge(log)
+    assert (report.verdict.verdict, report.satisfied) == ("unknown", False), log
+    assert "quotation" in report.msg
+
+
+def test_a_split_may_share_the_network_of_its_parent() -> None:
+    child = (
+        "ncclCommSplit comm 0x2 rank 0 nranks 2 cudaDev 0 nvmlDev 0 busId f000 parent 0x1 splitCount 1 color 5 key 0"
+    )
+    split = said(f"{child}- Init START", nodes(2, "0x2"), f"{child} - Init COMPLETE")
+    assert judge(SOUND + split).satisfied
+    # Releases before 2.17 name the network once per process.
+    old = said("NCCL version 2.10.3+cuda11.4", IB, *DONE, channel(), init("COMPLETE", "0x2"))
+    assert judge(old).satisfied
+    assert not judge(old.replace("2.10.3", "2.28.9")).satisfied
+
+
 def test_a_release_that_names_no_network_passes_because_it_connects_first() -> None:
     """NCCL 2.5 lists its devices and prints no "Using network"."""
     devices = "NET/IB : Using [0]mlx5_0:1/RoCE ; OOB eth0:10.0.0.1<0>"

@@ -50,7 +50,7 @@ def test_a_silent_start_is_found_after_the_text_of_a_collector(form: str) -> Non
     log += said("Bootstrap : Using eth0:10.0.0.1<0>", pid=2) + f"{OLD_BARE}\n" + said(IB, *AGAIN, channel(), pid=2)
     assert judge(collected(form, log)).satisfied
     # And so does a second copy of the library, in the same process.
-    assert judge(collected(form, f"{SOUND}{OLD_BARE}\n" + said(*other(1), channel()))).satisfied
+    assert judge(collected(form, f"{SOUND}{OLD_BARE}\n" + said(IB, *other(1), channel()))).satisfied
 
 
 @pytest.mark.parametrize("start", ["\x1b[36m(RayWorker pid=3)\x1b[0m ", "Loading: 100%\r", "INFO ready"])
