@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 _BLOCK = 1 << 20
-Signature = tuple[tuple[str, int], ...]
+Signature = tuple[tuple[str, int, int], ...]
 
 
 @contextmanager
@@ -53,9 +53,11 @@ class NcclFiles:
         return start.name, sorted(regular, key=lambda path: (files[path].st_mtime_ns, path.name))
 
     def signature(self) -> Signature:
-        """Return what changes whenever NCCL writes a line or the server starts again; raise OSError."""
+        """Return what changes whenever a file is written or the server starts again; raise OSError."""
         start, files = self.current()
-        return ((start, 0), *((path.name, path.lstat().st_size) for path in files))
+        found = ((path.name, path.lstat()) for path in files)
+        # The time too: a file that was cut off may have its old size again.
+        return ((start, 0, 0), *((name, seen.st_size, seen.st_mtime_ns) for name, seen in found))
 
     def new_lines(self) -> Iterator[bytes]:
         """Yield the whole lines that were written since the last call, in blocks; raise OSError."""
@@ -63,6 +65,9 @@ class NcclFiles:
         self._offsets = {path: self._offsets.get(path, 0) for path in files}
         for path in files:
             with _opened(path) as stream:
+                if self._offsets[path] > os.fstat(stream.fileno()).st_size:
+                    # It was cut off.
+                    self._offsets[path] = 0
                 stream.seek(self._offsets[path])
                 while block := stream.read(_BLOCK):
                     end = block.rfind(b"\n") + 1 or (len(block) if len(block) == _BLOCK else 0)

@@ -16,7 +16,6 @@ import subprocess
 import sys
 import time
 import urllib.error
-import urllib.request
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from http import HTTPStatus
@@ -31,8 +30,7 @@ from .._in_pod.api import timestamp
 from .._nccl.overall import expectation, nothing_read
 from .._nccl.sources import SourceError, Sources, judge_sources
 from .._rdma.counters import SCRIPT, parse_counters
-from .._rdma.gids import ROCE_V2, parse_state, read_devices
-from .._sriov.physical_functions import read_int, read_link, read_text
+from . import generations, rails
 from .api import PodApi
 from .metrics import render
 from .nccl_files import NcclFiles, Signature, open_file
@@ -40,10 +38,8 @@ from .node_memory import NodeMemory
 from .state import Condition, History, Rail, Seen, decide, server_started, unproven
 
 _ACCOUNT = Path("/var/run/secrets/gb10")
-_PROBE = "/opt/gb10/generate_probe.py"
-_TOKENS = 64
-# Seconds between two generations while the group is not proven, and between two readings of GIDs and tokens.
-_PROBE_EVERY, _RAILS_EVERY = 10, 15
+# Seconds between two readings of GIDs and tokens.
+_RAILS_EVERY = 15
 # Seconds without a judgement after which the probes and the metrics fail: this program hangs.
 _HUNG = 30
 # The condition is also written when nothing changed, because a restored backup of etcd contains an old condition.
@@ -76,8 +72,8 @@ class Gate:
         """Return the settings from JSON."""
         given = json.loads(text)
         memory = Limits(**given["memory"]) if given.get("memory") else None
-        rails = tuple(Rail(**rail) for rail in given["rails"])
-        return cls(**given | {"pods": tuple(given["pods"]), "rails": rails, "memory": memory})
+        planned = tuple(Rail(**rail) for rail in given["rails"])
+        return cls(**given | {"pods": tuple(given["pods"]), "rails": planned, "memory": memory})
 
     @property
     def pod(self) -> str:
@@ -93,34 +89,6 @@ class Gate:
 def say(text: str) -> None:
     """Write a line that is not NCCL's."""
     pages.say(f"gb10.cluster transport: {text}")
-
-
-def _has_carrier(interface: str) -> bool:
-    # The kernel refuses this read while the interface is set down.
-    return read_int(Path("/sys/class/net", interface, "carrier")) == 1
-
-
-def _link(interface: str) -> dict[str, int | None]:
-    # Some drivers, veth for one, report a speed without carrier.
-    return read_link("/sys", interface) | ({} if _has_carrier(interface) else {"speed": None})
-
-
-class Prober:
-    """Makes the server generate a few tokens, because NCCL connects only when it is used."""
-
-    def __init__(self, port: int) -> None:
-        self._command = [sys.executable, _PROBE, "--port", str(port), "--measure", str(_TOKENS), "--timeout", "20"]
-        self._running: subprocess.Popen[bytes] | None = None
-        self._not_before = 0.0
-
-    def run(self, now: float) -> None:
-        """Start a generation, unless one still runs or the last one began a moment ago."""
-        if now >= self._not_before and (self._running is None or self._running.poll() is not None):
-            self._not_before = now + _PROBE_EVERY
-            # Before the server listens, the probe fails at once.
-            quiet = subprocess.DEVNULL
-            # pylint: disable-next=ansible-bad-function
-            self._running = subprocess.Popen(self._command, stdout=quiet, stderr=quiet)
 
 
 @dataclass
@@ -148,29 +116,31 @@ class Watch:
     _events: list[float] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self._prober = Prober(self.gate.port)
+        self._prober = generations.Prober(self.gate.port)
         pods = self.gate.pods if self.gate.rank == 0 else ()
         self._others = {name: "the API server has not answered yet" for name in pods if name != self.gate.pod}
 
     def step(self, now: float) -> None:
         """Look once, and publish what changed; raise OSError, HTTPException or ValueError."""
         failed: Exception | None = None
-        try:
-            self._others = {name: self._other(name) for name in self._others}
-        except (OSError, HTTPException, ValueError) as error:
-            # What this rank sees itself must reach the metrics also while the API is away.
-            failed = error
+        for name in self._others:
+            try:
+                self._others[name] = self._other(name)
+            except (OSError, HTTPException, ValueError) as error:
+                # What this rank sees itself must reach the metrics also while the API is away.
+                failed = error
         seen = self._look(now)
         condition = decide(seen, self.history, self.gate.rails, self.gate.rdma, now)
         self.judged_at = now
         if condition.reason in ("NotProven", "OtherRanks", "CountersSilent") and self.gate.rank == 0:
             self._prober.run(now)
         try:
-            self._publish(seen.start, condition)
+            self._publish(seen.start, condition, now)
         finally:
             self.unsaid = not condition.proven and self._published != (seen.start, condition)
-            age = time.time() - self._since
-            links = {rail.interface: _link(rail.interface) for rail in self.gate.rails}
+            # The node's clock may be set back.
+            age = max(0.0, time.time() - self._since)
+            links = {rail.interface: rails.link(rail.interface) for rail in self.gate.rails}
             self.text = render(self.gate.labels, condition, seen, age, self.gate.rails, self._counted, links)
         if failed:
             raise failed
@@ -193,11 +163,13 @@ class Watch:
         ran = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
         self._counted = parse_counters(ran.stdout)
         if now - self._rails_read >= _RAILS_EVERY:
-            self._rails, self._rails_read = self._read_rails(), now
+            self._rails, self._rails_read = rails.gids_and_mtus(self.gate.rails, self.gate.sysfs_root), now
             # The server collects its metrics between two tokens, so it is asked rarely.
-            self._generated = self._tokens() if self.gate.rank == 0 else None
+            self._generated = generations.tokens(self.gate.port) if self.gate.rank == 0 else None
         gids, mtus = self._rails
-        return Seen(start, self._judged, gids, mtus, self._down(), self._moved(), self._generated, self._others)
+        down = rails.down(self.gate.rails, self.gate.sysfs_root, self.gate.rdma)
+        sent = rails.sent(self.gate.rails, self._counted["rdma"])
+        return Seen(start, self._judged, gids, mtus, down, sent, self._generated, self._others)
 
     def _judge(self, files: list[Path]) -> dict[str, Any]:
         opened: Sources = {self.gate.pod: [open_file(path) for path in files]}
@@ -207,64 +179,26 @@ class Watch:
         except SourceError as error:
             return nothing_read(str(error))
 
-    def _read_rails(self) -> tuple[frozenset[str], dict[str, int]]:
-        """Return the planned addresses that have a RoCE v2 GID, and the MTUs of the interfaces."""
-        wanted = {(rail.device, rail.address) for rail in self.gate.rails}
-        found = {
-            gid.ipv4
-            for device in read_devices(self.gate.sysfs_root)
-            for port in device.ports
-            for gid in port.gids
-            if gid.type == ROCE_V2 and gid.ipv4 and (device.name, gid.ipv4) in wanted
-        }
-        mtus = {rail.interface: read_int(Path("/sys/class/net", rail.interface, "mtu")) for rail in self.gate.rails}
-        return frozenset(found), {name: mtu for name, mtu in mtus.items() if mtu is not None}
-
-    def _down(self) -> tuple[str, ...]:
-        """Return what is wrong with each rail that has no link."""
-        found = []
-        for rail in self.gate.rails:
-            # An RDMA device of a VF has one port.
-            port = Path(self.gate.sysfs_root, "class/infiniband", rail.device, "ports/1")
-            state = parse_state(read_text(port / "state"))
-            if not _has_carrier(rail.interface):
-                found.append(f"{rail.interface} has no carrier")
-            elif self.gate.rdma and state not in (None, "ACTIVE"):
-                found.append(f"{rail.device} has port state {state}")
-        return tuple(found)
-
-    def _moved(self) -> int | None:
-        devices = [self._counted["rdma"].get(rail.device, {}) for rail in self.gate.rails]
-        sent = [counters["xmit_bytes"] for counters in devices if "xmit_bytes" in counters]
-        return sum(sent) if sent else None
-
-    def _tokens(self) -> float | None:
-        """Return the number of tokens that the server has generated; None without --enable-metrics."""
-        try:
-            with urllib.request.build_opener().open(f"http://127.0.0.1:{self.gate.port}/metrics", timeout=5) as answer:
-                lines = answer.read().decode(errors="replace").splitlines()
-            values = [line.rpartition(" ")[2] for line in lines if line.startswith("sglang:generation_tokens_total")]
-            return sum(map(float, values)) if values else None
-        except (OSError, HTTPException, ValueError):
-            return None
-
     def _other(self, name: str) -> str:
         try:
             return unproven(self.api.pod(name))
         except urllib.error.HTTPError as error:
+            if error.code in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
+                # The condition of this pod may still be written, and would stand on what was known before.
+                return f"the API server refuses to show its pod ({error.code} {error.reason})"
             # Without an answer of the API nothing new is known, and nothing could be written.
             if error.code != HTTPStatus.NOT_FOUND:
                 raise
             return "its pod is missing"
 
-    def _publish(self, start: str, condition: Condition) -> None:
-        before, now = self._published, time.time()
+    def _publish(self, start: str, condition: Condition, now: float) -> None:
+        before = self._published
         known = before == (start, condition)
         if known and now - self._written < _WRITE_EVERY:
             return
         last_start, last = before or ("", Condition(False, "", ""))
         same = before is not None and (last_start, last.proven) == (start, condition.proven)
-        since = self._since if same else now
+        since = self._since if same else time.time()
         stamp = timestamp(since)
         if condition.proven:
             # If the node's clock was set back after the server's start, the proof would seem older than that start.

@@ -70,7 +70,8 @@ class Shape:
         """Return the shape of a language model; raise ValueError that names the missing value."""
         text = config.get("text_config") or config
         names = ("hidden_size", "num_hidden_layers", "vocab_size")
-        if lacking := [name for name in names if not isinstance(text.get(name), int)]:
+        # A bool is an int too, and nothing could be compared with a prediction of no bytes.
+        if lacking := [name for name in names if type(text.get(name)) is not int or text[name] < 1]:
             raise ValueError(f"config.json of the model has no {', '.join(lacking)}")
         if text.get("hidden_size_per_layer_input"):
             raise ValueError("the model has embeddings per layer, whose exchange is not known")

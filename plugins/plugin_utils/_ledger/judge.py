@@ -98,6 +98,11 @@ def doubt(transport_class: str, entries: Mapping[str, Entry], source: Literal["l
         if entry.verdict == transport_class:
             continue
         seen = f"the {source} says {transport_class}, the bytes of {rank} say {entry.msg}"
+        if entry.verdict == "mixed" and entry.rdma_bytes >= entry.predicted.low and transport_class == "rdma":
+            return (
+                f"{seen}. RDMA alone carried enough. Doubt the {source} if this stays: another communicator uses TCP. "
+                "Or other TCP traffic, such as a download, uses the interface: repeat it while there is none"
+            )
         if entry.verdict != "unexplained":
             return (
                 f"{seen}. Doubt the {source}: a library without a log line, or a second communicator, used another path"

@@ -86,6 +86,8 @@ def test_the_blocks_of_a_layer_follow_the_architecture(config: dict[str, Any], b
     ("config", "why"),
     [
         ({}, "has no hidden_size, num_hidden_layers, vocab_size"),
+        (LLAMA | {"hidden_size": 0}, "has no hidden_size"),
+        (LLAMA | {"num_hidden_layers": True, "vocab_size": -1}, "has no num_hidden_layers, vocab_size"),
         (LLAMA | {"hidden_size_per_layer_input": 256}, "embeddings per layer"),
     ],
 )
@@ -188,6 +190,11 @@ def test_the_bytes_alone_name_the_path(rdma: float, tcp: float, verdict: str) ->
         ("tcp", 0, 150e6, ""),
         ("rdma", 0, 150e6, "Doubt the log: a library without a log line"),
         ("tcp", 150e6, 0, "Doubt the log: a library without a log line"),
+        ("rdma", 150e6, 90e6, "Or other TCP traffic, such as a download, uses the interface"),
+        ("rdma", 70e6, 90e6, "Doubt the log: a library without a log line"),
+        # A download beside silent RDMA devices, and two groups on one NIC.
+        ("rdma", 0, 900e6, "Doubt the log: a library without a log line"),
+        ("rdma", 300e6, 0, "Doubt the prediction: more bytes moved than the model needs"),
         ("rdma", 1e6, 1e6, "Doubt the log: fewer bytes moved than the model needs"),
         ("rdma", 900e6, 0, "Doubt the prediction: more bytes moved than the model needs"),
         ("unknown", 150e6, 0, "the log says unknown, the bytes of g-0 say rdma: 100.0 to 200.0 MB predicted"),

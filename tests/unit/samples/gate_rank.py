@@ -1,0 +1,95 @@
+# Copyright: The gb10.cluster authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""One rank with its own files and sysfs, and an API that records what its sidecar writes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible_collections.gb10.cluster.plugins.module_utils._transport_gate import generations, sidecar
+from ansible_collections.gb10.cluster.plugins.module_utils._transport_gate.nccl_files import NcclFiles
+from ansible_collections.gb10.cluster.plugins.module_utils._transport_gate.state import Condition
+
+LINES = (
+    "NCCL version 2.28.9+cuda13.0",
+    "ncclCommInitRankConfig comm 0x1 rank 0 nranks 2 cudaDev 0 nvmlDev 0 busId f01000 commId 0x7 - Init START",
+    "comm 0x1 rank 0 nRanks 2 nNodes 2 localRanks 1 localRank 0 MNNVL 0",
+    "ncclCommInitRank comm 0x1 rank 0 nranks 2 cudaDev 0 nvmlDev 0 busId f01000 commId 0x7 - Init COMPLETE",
+    "Channel 00/0 : 1[0] -> 0[0] [receive] via NET/{net}/0",
+    "Connected all rings, use ring PXN 0 GDR 0",
+)
+GATE = {
+    "instance": "g",
+    "rank": 0,
+    "pods": ["g-0-0", "g-1-0"],
+    "rails": [{"device": "mlx0", "interface": "lo", "address": "10.100.0.1", "mtu": 1500}],
+    "expect": {"networks": ["IB"], "ranks": 1, "nodes": 2, "min_devices": 1, "complete": True, "gdr": None},
+    "rdma": True,
+    "port": 9,
+    "metrics_port": 0,
+}
+SIDECAR = {"name": "transport", "ready": True, "state": {"running": {"startedAt": "2026-11-22T12:00:00Z"}}}
+STARTED, LATER = "2026-11-22T12:00:00Z", "2026-11-22T12:00:30Z"
+
+
+class FakeApi:
+    """The other rank's pod, and everything that was written."""
+
+    def __init__(self) -> None:
+        self.conditions: list[Condition] = []
+        self.times: list[str] = []
+        self.events: list[str] = []
+        self.proven = "True"
+        self.started = {"g-1-0": STARTED}
+
+    def pod(self, name: str) -> dict[str, Any]:
+        said = {"type": "gb10.cluster/transport", "status": self.proven, "lastTransitionTime": LATER, "message": "TCP"}
+        state = {"running": {"startedAt": self.started[name]}} if name in self.started else {}
+        server = {"name": "sglang", "state": state}
+        return {"metadata": {}, "status": {"containerStatuses": [server, SIDECAR], "conditions": [said]}}
+
+    def set_condition(self, condition: Condition, since: str) -> None:
+        self.conditions.append(condition)
+        self.times.append(since)
+
+    def add_event(self, condition: Condition) -> None:
+        self.events.append(condition.reason)
+
+
+class Rank:
+    """One rank with its files, and the number of generations that its sidecar asked for."""
+
+    def __init__(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.logs, self.sysfs, self.asked = path / "logs", path / "sys", 0
+        self.logs.mkdir()
+        gate = sidecar.Gate.parse(json.dumps(GATE | {"sysfs_root": str(self.sysfs)}))
+        self.api = FakeApi()
+        self.watch = sidecar.Watch(gate, NcclFiles(self.logs), self.api)  # type: ignore[arg-type]
+        self.port = self.sysfs / "class/infiniband/mlx0/ports/1"
+        self.write("gids/3", "0000:0000:0000:0000:0000:ffff:0a64:0001")
+        self.write("gid_attrs/types/3", "RoCE v2")
+        self.write("counters/port_xmit_data", "25")
+        monkeypatch.setattr(generations.Prober, "run", self._ask)
+        # The sidecar waits after a slow judgement. On a busy machine it would not judge the next step.
+        monkeypatch.setattr(sidecar.time, "monotonic", lambda: 0.0)
+        self.now = 0.0
+
+    def _ask(self, _now: float) -> None:
+        self.asked += 1
+
+    def write(self, name: str, text: str) -> None:
+        (self.port / name).parent.mkdir(parents=True, exist_ok=True)
+        (self.port / name).write_text(f"{text}\n")
+
+    def nccl(self, start: str, net: str = "IB", lines: int = len(LINES)) -> None:
+        (self.logs / start).mkdir(exist_ok=True)
+        said = "".join(f"g-0-0:40:40 [0] NCCL INFO {line.format(net=net)}\n" for line in LINES[:lines])
+        (self.logs / start / "g-0-0.40").write_text(said)
+
+    def step(self, seconds: float = 3) -> str:
+        self.now += seconds
+        self.watch.step(self.now)
+        return self.api.conditions[-1].reason
