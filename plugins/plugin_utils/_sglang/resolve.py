@@ -46,7 +46,7 @@ class Change:
     why: str
 
 
-PARAMETERS = re.compile(r"(?<![\d.A-Za-z])(\d+(?:\.\d+)?)[bB](?![a-zA-Z])")
+PARAMETERS = re.compile(r"(?<![\d.A-Za-z])(\d+(?:\.\d+)?)([bBT])(?![a-zA-Z])")
 FOUR_BITS, EIGHT_BITS = re.compile("FP4|AWQ|INT4|GPTQ|W4A|4.?BIT", re.I), re.compile("FP8|INT8|W8A|8.?BIT", re.I)
 
 
@@ -58,7 +58,8 @@ def named_weights(name: str, quantization: str | None, world: int) -> float | No
     text = f"{name} {quantization or ''}"
     size = 0.55 if FOUR_BITS.search(text) else 1.0 if EIGHT_BITS.search(text) else 2.0
     known = quantization in (None, "fp8", "modelopt_fp8") or size < 1
-    return round(float(found[1]) * (size if known else 0.5) * 1e9 / 2**30 / world, 1)
+    billions = float(found[1]) * (1000 if found[2] == "T" else 1)
+    return round(billions * (size if known else 0.5) * 1e9 / 2**30 / world, 1)
 
 
 def mamba_ratio(strategy: str, overlap: bool, radix: bool) -> int:

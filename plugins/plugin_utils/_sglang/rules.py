@@ -168,7 +168,7 @@ def _defaults(catalogue: Catalogue, history: History) -> dict[str, Any]:
 def _facts(context: dict[str, Any], facts: Facts, setting: Setting, book: RuleBook) -> None:
     arch = facts.arch
     context.update({group: arch in members for group, members in book.groups.items()})
-    moe = facts.moe if facts.moe is not None else (arch in book.groups["moe"] or "moe" in (arch or "").lower() or None)
+    known = True if context["moe"] or "moe" in (arch or "").lower() else False if context["dense"] else None
     quantization = context["quantization"] or facts.quantization
     modelopt = (facts.quantization or "").startswith("modelopt")
     if quantization == "modelopt" or (modelopt and arch in book.groups["nemotron"]):
@@ -181,7 +181,7 @@ def _facts(context: dict[str, Any], facts: Facts, setting: Setting, book: RuleBo
         arch=arch,
         draft_arch=facts.draft_arch,
         assistant_draft=facts.draft_arch in book.groups["gemma4_assistant"],
-        moe=moe,
+        moe=known if facts.moe is None else facts.moe,
         quant=quantization,
         checkpoint_quant=facts.quantization,
         nvfp4=quantization in ("modelopt_fp4", "modelopt_mixed", "nvfp4"),

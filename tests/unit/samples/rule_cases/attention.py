@@ -5,7 +5,24 @@
 
 from __future__ import annotations
 
-from .words import DEEPSEEK, DSA, EAGLE, GEMMA, GLM, INKLING, LLAMA4, NEMOTRON, NVFP4_KV, OMNI, QWEN, SPARSE_MLA, V4
+from .words import (
+    DEEPSEEK,
+    DSA,
+    EAGLE,
+    GEMMA,
+    GLM,
+    INKLING,
+    LLAMA4,
+    NEMOTRON,
+    NVFP4_KV,
+    OMNI,
+    QSA,
+    QWEN,
+    SIZES,
+    SPARSE_MLA,
+    TREE,
+    V4,
+)
 
 CASES = [
     ("attn.deterministic", "error", "0.5.16", "--enable-deterministic-inference --attention-backend cutlass_mla", {},
@@ -50,8 +67,18 @@ CASES = [
      "0.5.13", "--attention-backend trtllm_mla", DEEPSEEK),
     ("attn.mla_only", "error", "0.5.21", "--decode-attention-backend trtllm_mha", DEEPSEEK,
      "0.5.21", "--decode-attention-backend trtllm_mha", GLM),
+    ("attn.fa3_sm12x", "error", "0.5.20", "--mm-attention-backend fa3", {"arch": "Qwen3VLForConditionalGeneration"},
+     "0.5.20", "--mm-attention-backend fa3", {"arch": "Qwen3ForCausalLM"}),
+    ("attn.qsa_sm121", "error", "0.5.20", f"{SIZES} --ep-size 4", {**QSA, "patches": ()},
+     "0.5.20", "--tp-size 2 --nnodes 2", {**QSA, "patches": ()}),
+    ("attn.qsa_sm121", "warning", "0.5.20", SIZES, QSA, "0.5.20", "--tp-size 2 --nnodes 2", QSA),
+    ("attn.qsa_sm121", "warning", "0.5.20", f"{EAGLE} 4 --max-running-requests 64", QSA,
+     "0.5.20", f"{EAGLE} 4 --max-running-requests 64 --max-mamba-cache-size 120", QSA),
+    ("attn.qsa_sm121", "error", "0.5.20", TREE, QSA, "0.5.20", f"{EAGLE} 4", QSA),
+    ("attn.mla_sm12x", "warning", "0.5.20", "--attention-backend trtllm_mla", DEEPSEEK,
+     "0.5.20", "--attention-backend triton", DEEPSEEK),
     ("attn.mla_sm12x", "warning", "0.5.13", "--attention-backend cutlass_mla", DEEPSEEK,
-     "0.5.13", "--attention-backend trtllm_mla", DEEPSEEK),
+     "0.5.13", "--attention-backend flashinfer", DEEPSEEK),
     ("attn.nemotron.triton", "error", "0.5.18", "--attention-backend triton", NEMOTRON, "0.5.19",
      "--attention-backend triton", NEMOTRON),
     ("attn.nemotron.triton", "error", "0.5.13", "--attention-backend triton", NEMOTRON, "0.5.13",
@@ -69,6 +96,8 @@ CASES = [
      "0.5.16", "--kv-cache-dtype fp4_mx_block16 --attention-backend triton", GLM),
     ("kv.fp4_e2m1.attn", "error", "0.5.20", "--kv-cache-dtype fp4_mx_block16 --prefill-attention-backend flashinfer",
      QWEN, "0.5.20", "--kv-cache-dtype fp4_mx_block16 --prefill-attention-backend triton", QWEN),
+    ("kv.fp4_e2m1.attn", "error", "0.5.13", "--kv-cache-dtype fp4_e2m1", DEEPSEEK,
+     "0.5.20", "--kv-cache-dtype fp4_e2m1", DEEPSEEK),
     ("kv.fp4_e2m1.attn", "error", "0.5.23", "--kv-cache-dtype fp4_mx_block16", {"arch": "DeepseekV3ForCausalLM"},
      "0.5.23", "--kv-cache-dtype fp4_mx_block16 --attention-backend flashinfer", {"arch": "DeepseekV3ForCausalLM"}),
     ("kv.fp4_e2m1.attn", "error", "0.5.16", "--kv-cache-dtype fp4_mx_block16 --attention-backend trtllm_mla",

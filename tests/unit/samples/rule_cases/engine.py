@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from .words import EAGLE, GEMMA, GLM, INKLING, MINIMAX, QWEN, SIZES
+from .words import DEEPSEEK, EAGLE, GEMMA, GLM, INKLING, MINIMAX, QSA, QWEN, SIZES
 
 CASES = [
     ("graph.eager_regime", "error", "0.5.10", f"{SIZES} --ep-size 4 --disable-cuda-graph", QWEN,
@@ -62,6 +62,12 @@ CASES = [
      "0.5.17", f"--disable-prefill-cuda-graph {EAGLE} 4 --page-size 1", INKLING),
     ("model.inkling", "warning", "0.5.17", "--disable-prefill-cuda-graph --moe-runner-backend flashinfer_cutlass",
      INKLING, "0.5.17", "--disable-prefill-cuda-graph --moe-runner-backend marlin", INKLING),
+    ("hw.sm12x", "error", "0.5.23", "--attention-backend tokenspeed_mla", DEEPSEEK,
+     "0.5.22", "--attention-backend tokenspeed_mla", DEEPSEEK),
+    ("hw.sm12x", "error", "0.5.22", "--qsa-indexer-dtype fp8_e4m3", QSA,
+     "0.5.22", "--qsa-indexer-dtype fp8_e4m3", {**QSA, "gpu": "b300"}),
+    ("par.attention_dp", "error", "0.5.23", "--tp-size 4 --attn-dp-size 3", {},
+     "0.5.23", "--tp-size 4 --attn-dp-size 2", {}),
     ("par.attention_dp", "error", "0.5.16", f"{SIZES} --dp-size 3 --enable-dp-attention", {},
      "0.5.16", f"{SIZES} --dp-size 2 --enable-dp-attention", {}),
     ("par.divides", "error", "0.5.16", f"{SIZES} --attn-cp-size 3", {}, "0.5.16", f"{SIZES} --attn-cp-size 2", {}),

@@ -82,6 +82,8 @@ CASES = [
      "0.5.23", f"{TREE} --page-size 1 --attention-backend trtllm_mha", {}),
     ("spec.page_tree", "error", "0.5.16", f"{NGRAM} --page-size 16 --attention-backend triton", {},
      "0.5.16", f"{NGRAM} --page-size 16 --attention-backend flashinfer", {}),
+    ("spec.page_tree", "error", "0.5.13", f"{TREE} --attention-backend trtllm_mla", {},
+     "0.5.13", f"{TREE} --attention-backend flashinfer", {}),
     ("spec.page_tree", "error", "0.5.23", f"{NGRAM} --attention-backend trtllm_mla", {},
      "0.5.23", f"{NGRAM} --attention-backend flashinfer", {}),
     ("spec.page_tree", "error", "0.5.20", f"{NGRAM} --page-size 128", GEMMA, "0.5.20", f"{NGRAM} --page-size 128", GLM),

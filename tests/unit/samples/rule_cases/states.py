@@ -17,6 +17,8 @@ CASES = [
      "0.5.16", "--enable-hierarchical-cache --disaggregation-mode prefill", {}),
     ("cache.hierarchical", "error", "0.5.12", "--enable-hierarchical-cache --enable-deterministic-inference", {},
      "0.5.11", "--enable-hierarchical-cache --enable-deterministic-inference", {}),
+    ("cache.hierarchical", "error", "0.5.13", "--enable-hierarchical-cache --enable-deterministic-inference", {},
+     "0.5.13", "--enable-hierarchical-cache --enable-deterministic-inference", {"arch": "DeepseekV3ForCausalLM"}),
     ("cache.hierarchical", "warning", "0.5.11", "--enable-hierarchical-cache --enable-deterministic-inference", {},
      "0.5.11", "--enable-hierarchical-cache", {}),
     ("cache.swa_ratio", "error", "0.5.16", "--swa-full-tokens-ratio 2", {}, "0.5.16", "--swa-full-tokens-ratio 1", {}),

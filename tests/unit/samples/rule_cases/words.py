@@ -23,6 +23,7 @@ NVFP4_KV = (
     "--kv-cache-dtype nvfp4 --prefill-attention-backend flashinfer --decode-attention-backend trtllm_mha"
     " --attention-backend flashinfer"
 )
+QSA = {"arch": "Qwen4ExpForConditionalGeneration", "quantization": "modelopt_fp4"}
 GPTOSS = {"arch": "GptOssForCausalLM", "quantization": "mxfp4"}
 DEEPSEEK = {"arch": "DeepseekV3ForCausalLM"}
 GEMMA = {"arch": "Gemma4ForConditionalGeneration"}
