@@ -11,6 +11,8 @@ CASES = [
     ("cache.chunk_page", "error", "0.5.10", "--page-size 48", {}, "0.5.10", "--page-size 64", {}),
     ("cache.chunk_page", "error", "0.5.16", "--chunked-prefill-size 1000 --page-size 64", {},
      "0.5.16", "--chunked-prefill-size 1000", {}),
+    ("cache.chunk_page", "error", "0.5.13", "--page-size 48 --mamba-scheduler-strategy extra_buffer", QWEN,
+     "0.5.13", "--page-size 48", QWEN),
     ("cache.hierarchical", "error", "0.5.16", "--enable-hierarchical-cache --disable-radix-cache", {},
      "0.5.16", "--enable-hierarchical-cache", {}),
     ("cache.hierarchical", "error", "0.5.16", "--enable-hierarchical-cache --disaggregation-mode decode", {},
