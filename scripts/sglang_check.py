@@ -124,7 +124,8 @@ def judge_line(
     knowledge: Knowledge, models: Mapping[str, Model], sglang: str, argv: Sequence[str], given: Facts, setting: Setting
 ) -> tuple[Report, Estimate | None]:
     """Check one command line and estimate its memory if the model is known; raise ValueError for an invalid version."""
-    report = check(knowledge, sglang, argv, facts_for(models, argv, given), setting)
+    facts = facts_for(models, flag_value(argv, *MODEL_FLAGS), flag_value(argv, *DRAFT_FLAGS), given)
+    report = check(knowledge, sglang, argv, facts, setting)
     model = find(models, report.context["model_path"])
     if model is None:
         return report, None

@@ -47,6 +47,9 @@ def facts_of(config: Mapping[str, Any], repo: str, source: str) -> dict[str, Any
     quantization = quantization_of(config)
     if quantization:
         facts["quantization"] = quantization
+    blocks = (config.get("quantization_config") or {}).get("weight_block_size")
+    if blocks and facts["moe"] and isinstance(width := text.get("moe_intermediate_size"), int):
+        facts["expert_blocks"] = width // max(blocks)
     return facts | _attention(text)
 
 

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -29,7 +29,8 @@ class Model:
     separate fields. With latent attention all heads share ``latent_dim`` numbers and ``rope_dim`` numbers of the
     position, and ``index_dim`` more if an indexer selects tokens; ``compressed`` has the number of layers by the tokens
     that one cached row stands for (DeepSeek-V4). ``draft_*`` describes the MTP layer of the checkpoint, if
-    ``weights_gb`` does not include it. ``evidence`` says with what the facts were compared.
+    ``weights_gb`` does not include it. ``expert_blocks`` is the width of an expert in blocks that have one scale each
+    (fp8 with ``weight_block_size``), which a rank cannot divide. ``evidence`` says with what the facts were compared.
     """
 
     repo: str
@@ -50,6 +51,7 @@ class Model:
     index_dim: int = 0
     compressed: Mapping[str, int] | None = None
     experts: int | None = None
+    expert_blocks: int | None = None
     sliding_layers: int | None = None
     sliding_kv_heads: int | None = None
     sliding_head_dim: int | None = None
@@ -107,22 +109,13 @@ def find_draft(models: Mapping[str, Model], path: str | None) -> Model | None:
     return find(models, f"{path.rstrip('/').lower().removesuffix('-mtp')}-assistant")
 
 
-def facts_for(models: Mapping[str, Model], argv: Iterable[str], given: Facts) -> Facts:
-    """Add published facts about a command line's model and draft to ``given``, whose values take precedence."""
-    words = list(argv)
-    model = find(models, flag_value(words, *MODEL_FLAGS))
-    draft = find_draft(models, flag_value(words, *DRAFT_FLAGS))
+def facts_for(models: Mapping[str, Model], path: str | None, draft_path: str | None, given: Facts) -> Facts:
+    """Add published facts about a model and its draft to ``given``, whose values take precedence."""
+    model, draft = find(models, path), find_draft(models, draft_path)
     filled: dict[str, Any] = {}
-    if model is not None:
-        filled = {
-            "arch": model.architecture,
-            "quantization": model.quantization,
-            "moe": model.moe,
-            "max_context": model.max_context,
-            "kv_heads": model.kv_heads,
-        }
-        if given.arch is not None and given.arch != model.architecture:
-            filled = {}
+    if model is not None and given.arch in (None, model.architecture):
+        names = ("quantization", "moe", "max_context", "kv_heads", "expert_blocks")
+        filled = {"arch": model.architecture, **{name: getattr(model, name) for name in names}}
     if draft is not None:
         filled["draft_arch"] = draft.architecture
     return replace(given, **{key: value for key, value in filled.items() if getattr(given, key) is None})

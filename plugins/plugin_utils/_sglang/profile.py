@@ -22,7 +22,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._common.versions impo
 from .._paths import PROFILES
 from .check import Knowledge, Report, check
 from .memory import estimate
-from .models import Model, find, find_draft, load_models
+from .models import Model, facts_for, find, find_draft, load_models
 from .nccl import oldest_nccl
 from .patches import Patch, load_patches, select_patches
 from .profile_checks import hardware_findings, image_findings, secret_findings, status_findings, with_sampling
@@ -244,15 +244,9 @@ def _model(
     repo = str(given.get("repo") or "")
     known = find(models, repo)
     draft_path = server_args.get("speculative_draft_model_path")
-    draft = find_draft(models, str(draft_path)) if draft_path else None
-    facts = Facts(
-        arch=given.get("arch") or (known.architecture if known else None),
-        draft_arch=(given.get("draft_arch") or (draft.architecture if draft else None)) if draft_path else None,
-        quantization=given.get("quantization") or (known.quantization if known else None),
-        moe=given.get("moe", known.moe if known else None),
-        max_context=given.get("max_context") or (known.max_context if known else None),
-        kv_heads=known.kv_heads if known else None,
-    )
+    stated = {name: given.get(name) for name in ("arch", "quantization", "moe", "max_context")}
+    own = Facts(**stated, draft_arch=given.get("draft_arch") if draft_path else None)
+    facts = facts_for(models, repo, str(draft_path) if draft_path else None, own)
     model = {
         **given,
         "repo": repo,

@@ -49,6 +49,7 @@ class Facts:
     moe: bool | None = None
     max_context: int | None = None
     kv_heads: int | None = None
+    expert_blocks: int | None = None
 
 
 @dataclass(frozen=True)
@@ -198,6 +199,7 @@ def _facts(context: dict[str, Any], facts: Facts, setting: Setting, book: RuleBo
         longer_context_env=env.get("SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN", "").lower() in _TRUE,
         override_readable=override is not None,
         max_context=(override or {}).get("max_position_embeddings", facts.max_context),
+        expert_blocks=facts.expert_blocks,
         kv_heads=(override or {}).get("num_key_value_heads", facts.kv_heads),
         prefill_attn=context["prefill_attention_backend"] or context["attention_backend"],
         decode_attn=context["decode_attention_backend"] or context["attention_backend"],

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import shlex
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.rules import 
 ROOT = Path(__file__).resolve().parents[3]
 PROFILES = ROOT / "profiles"
 KNOWLEDGE = Knowledge.load(PROFILES)
-FACTS = ("arch", "draft_arch", "quantization", "moe", "max_context", "kv_heads")
+FACTS = frozenset(field.name for field in fields(Facts))
 
 
 def ask(version: str, line: str, **about: Any) -> Report:

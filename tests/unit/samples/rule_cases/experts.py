@@ -112,6 +112,8 @@ CASES = [
     ("moe.fi_cutlass.quant", "warning", "0.5.12", "--moe-runner-backend flashinfer_cutlass",
      {"arch": "Gemma4ForCausalLM", "quantization": "fp8"},
      "0.5.12", "--moe-runner-backend flashinfer_cutlass", DENSE_FP8),
+    ("moe.fp8.blocks", "error", "0.5.16", SIZES, {**FP8, "expert_blocks": 6},
+     "0.5.16", f"{SIZES} --ep-size 4", {**FP8, "expert_blocks": 6}),
     ("moe.gptq", "error", "0.5.10", "--quantization gptq", {"arch": "Qwen3MoeForCausalLM"},
      "0.5.10", "--quantization gptq_marlin", {"arch": "Qwen3MoeForCausalLM"}),
     ("moe.fp8.shared_memory", "warning", "0.5.13", "", {**GLM, "quantization": "compressed-tensors"},
