@@ -22,8 +22,8 @@ sys.path.insert(0, IMPORT_ROOT)
 from ansible_collections.gb10.cluster.plugins.module_utils._common.terms import EVIDENCE
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.expectation import Expectation, judge_log
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.log import NcclLog
+from ansible_collections.gb10.cluster.plugins.module_utils._nccl.report import Report
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.sources import UNREADABLE, open_log, unpacked
-from ansible_collections.gb10.cluster.plugins.module_utils._nccl.verdict import Report
 
 
 def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:

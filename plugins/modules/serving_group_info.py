@@ -17,7 +17,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._kube.kubeconfig impo
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.labels import FALLBACK, INSTANCE, RANK, SIDECAR
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.slices import PROGRESS_SPEC, Slice, poll
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.log import NcclLog
-from ansible_collections.gb10.cluster.plugins.module_utils._nccl.verdict import make_report
+from ansible_collections.gb10.cluster.plugins.module_utils._nccl.report import make_report
 
 POLL_SECONDS = 2
 CONTAINER = "sglang"

@@ -11,7 +11,8 @@ from .._common.terms import EVIDENCE, Evidence
 from .catalogue import BY_ID
 from .log import NcclLog
 from .networks import SOCKETS, matches
-from .verdict import Report, absent_ranks, begun, make_report, promise, seen_ranks, shown, speaks
+from .report import Report, absent_ranks, begun, make_report, seen_ranks, shown, speaks
+from .verdict import promise
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,8 @@ from .._common.terms import EVIDENCE
 from .causes import mtu_differs
 from .expectation import Expectation, judge_log
 from .log import NcclLog
-from .verdict import Report, Verdict, absent_ranks, decide, seen_ranks, shown
+from .report import Report, absent_ranks, seen_ranks, shown
+from .verdict import Verdict, decide
 
 _RANK_FIRST = {"error": 0, "mixed": 1, "socket": 2, "unknown": 3}
 

@@ -29,11 +29,10 @@ from ansible_collections.gb10.cluster.plugins.module_utils._nccl.sources import 
 from ansible_collections.gb10.cluster.plugins.module_utils._rdma import counters
 
 from .._ledger.window import Window, at_one_token
+from . import all_reduce
 from .progress import Progress
 
 LARGEST_BUFFER = 4 * 10**9
-# The ranks of an all-reduce run at the same time in the background of their pods; each writes its output here.
-_OUTPUT = "/tmp/gb10-all-reduce"
 Json = dict[str, Any]
 
 
@@ -246,16 +245,11 @@ class Proof:
         if not size or len(ranks) < 2 or not self.active:
             return
         self.progress.begin(f"Measure an all-reduce of {size} bytes between the pods")
-        by_pod = {each.pod: each for each in self.containers}
-        for rank in ranks:
-            by_pod[rank["pod"]].run(["sh", "-c", self._all_reduce(rank["rank"])])
-        outputs = [self._output(by_pod[rank["pod"]]) for rank in ranks]
-        bad = sorted({text.strip()[-400:] for text in outputs if text.rstrip().split("\n")[-1] != "ended 0"})
-        if bad:
-            raise NotProved(f"the all-reduce could not be measured: {'; '.join(bad)}")
-        # NCCL may print lines before the figures of rank 0.
-        figures = [line for line in outputs[0].splitlines() if line.startswith("{")]
-        self.bandwidth = json.loads(figures[-1])
+        port, limit = self.settings.bandwidth_port, self.settings.request_timeout
+        try:
+            self.bandwidth = all_reduce.measure(self.containers, self.plan, size, port, limit, self.progress)
+        except ValueError as error:
+            raise NotProved(str(error)) from error
         name, kind = self._measured_transport()
         floor = float(self.settings.min_busbw.get(kind, 0))
         busbw, correct = float(self.bandwidth["busbw"]), self.bandwidth["correct"]
@@ -287,23 +281,6 @@ class Proof:
         if self.judged["transport_class"] == "unknown":
             return self._planned, self._planned
         return self.judged["verdict"], self.judged["transport_class"]
-
-    def _all_reduce(self, rank: int) -> str:
-        place = self.plan["rendezvous"]["address"]
-        return (
-            f"rm -f {_OUTPUT}; {{ timeout {self.settings.request_timeout} python3 /opt/gb10/all_reduce_bandwidth.py"
-            f" --rank {rank} --ranks {len(self.plan['ranks'])} --address {place} --port {self.settings.bandwidth_port}"
-            f" --bytes {self.settings.bandwidth_bytes}; echo ended $?; }} > {_OUTPUT} 2>&1 < /dev/null &"
-        )
-
-    def _output(self, container: PodContainer) -> str:
-        """Return the output of an all-reduce after it ended or its time limit passed."""
-        deadline = self.progress.now() + self.settings.request_timeout + 5
-        while True:
-            text = container.run(["cat", _OUTPUT]).stdout
-            if "\nended " in f"\n{text}" or self.progress.now() >= deadline:
-                return text
-            self.progress.pause(1)
 
     def _explained(self, why: str) -> str:
         """Return why the proof failed, with the verdicts of logs and counters, which often show the actual cause."""

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.log import NcclLog
-from ansible_collections.gb10.cluster.plugins.module_utils._nccl.verdict import make_report
+from ansible_collections.gb10.cluster.plugins.module_utils._nccl.report import make_report
 from ansible_collections.gb10.cluster.plugins.plugin_utils._ledger.exchange import Shape, Split, Work, predict
 from ansible_collections.gb10.cluster.plugins.plugin_utils._ledger.judge import judge
 

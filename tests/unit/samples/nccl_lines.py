@@ -9,7 +9,7 @@ import io
 
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.expectation import Expectation, judge_log
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.log import NcclLog
-from ansible_collections.gb10.cluster.plugins.module_utils._nccl.verdict import Report
+from ansible_collections.gb10.cluster.plugins.module_utils._nccl.report import Report
 
 INTRA = Expectation(allow_intra=True)
 
