@@ -13,6 +13,7 @@ from .networks import is_tcp
 from .read import NOTHING, Reading, find_path, read_statement, read_via
 from .recorders import Recorders, is_odd, record_channel, record_pending, record_torn
 from .scan import CHUNK, NOBODY, Origin
+from .silent import SilentStarts
 from .starts import doubt_order, doubt_restart, doubt_whole, find_unready, infer_nodes, set_aside
 
 # The process number can't occur in a log.
@@ -35,23 +36,10 @@ class NcclLog:
         self.processes: list[Process] = []
         self.earlier: list[Process] = []
         self.version = ""
-        # Number of quoted log lines, and whether NCCL was restarted and has logged nothing since.
-        self.quotations = 0
-        self.silent_start = False
-        # Whether the log has more processes than can be told apart.
-        self.crowded = False
-        # The name of a process that replaces the others and is not ready yet.
-        self.unready = ""
-        # {pod: when NCCL printed its version there as it does with a log level below INFO}
-        self._silent: dict[str, int] = {}
-        # What precedes such versions.
-        self._bare: set[str] = set()
-        # A version that NCCL printed alone where a log level of INFO would not print it.
-        self._early = ""
-        # What precedes the first INFO lines of the log.
-        self._first: set[bytes] = set()
-        # {pod: what precedes the writer in the lines that set communicators up}
-        self._leads: dict[str, set[str]] = {}
+        # Number of quoted log lines; whether NCCL was restarted and has logged nothing since; whether the log has more
+        # processes than can be told apart; the name of a process that replaces the others and is not ready yet.
+        self.quotations, self.silent_start, self.crowded, self.unready = 0, False, False, ""
+        self._silent = SilentStarts()
         self._by_key: dict[tuple[str, str, str], Process] = {}
         self._by_pid: dict[tuple[str, str], list[Process]] = {}
         # {text before "NCCL INFO", without time stamps: who wrote it}
@@ -114,7 +102,7 @@ class NcclLog:
         # The meaning of a statement that names NCCL depends on its writer: two lines may have run into each other.
         named = b"NCCL" in raw
         if named and (b"NCCL" in head or any(level in raw for level in _LEVELS) or not self._knows(head)):
-            self._note_first(head)
+            self._silent.note_first(head)
             self._pieces(head + b" NCCL INFO " + raw)
             return NOTHING
         long = len(raw) > says.LONGEST
@@ -125,7 +113,7 @@ class NcclLog:
                 return Reading("channel", reading)
             self._vias[end] = reading
         else:
-            self._note_first(head)
+            self._silent.note_first(head)
             boring = raw.startswith(says.BORING) and not named
             reading = NOTHING if boring else read_statement(scan.plain(raw))
         if raw and not (named or long):
@@ -138,10 +126,6 @@ class NcclLog:
 
     def _knows(self, head: bytes) -> bool:
         return head in self._writers or scan.without_time(head) in self._writers
-
-    def _note_first(self, head: bytes) -> None:
-        if len(self._first) < says.NAMES:
-            self._first.add(head[-says.LONGEST :])
 
     def _writer(self, head: bytes) -> Writer:
         """Return the writer of a line, from all text before ``NCCL INFO``."""
@@ -156,8 +140,7 @@ class NcclLog:
                 self._without_prefix(scan.plain(head))
         self._clock += 1
         writer.process.last = self._clock
-        if self._silent:
-            self._heard(writer.process, writer.origin)
+        self._silent.heard(writer.process, writer.origin)
         return writer
 
     def _new_writer(self, head: bytes) -> Writer:
@@ -178,31 +161,6 @@ class NcclLog:
         for writer in self._writers.values():
             writer.process.writers.clear()
         self._writers.clear()
-
-    def _heard(self, process: Process, origin: Origin, sets_up: bool = False) -> None:
-        """Note that a process logs at INFO while it sets itself up, so the version before was its own.
-
-        Lines of other processes, and those that begin otherwise than all before, say nothing about the new start.
-        """
-        if sets_up or not (process.settled or process.has_finished):
-            own = True
-        else:
-            own = process.first > max(self._silent.get(pod, 0) for pod in (process.pod, ""))
-        leads = self._leads.get(process.pod)
-        if own and (not leads or origin.lead in leads):
-            for pod in (process.pod, ""):
-                self._silent.pop(pod, None)
-
-    def _set_up(self, process: Process, origin: Origin) -> None:
-        """Note that a process sets a communicator up."""
-        process.set_up = self._clock
-        if self._silent:
-            # Also a second copy of the library in a known process, which has printed the version.
-            self._heard(process, origin, sets_up=True)
-        elif origin.lead != scan.JOINED and len(self._leads) < says.CACHE:
-            leads = self._leads.setdefault(process.pod, set())
-            if len(leads) < says.NAMES:
-                leads.add(origin.lead)
 
     def _process(self, origin: Origin) -> Process:
         key = (origin.pod, origin.host, origin.pid or f"dev{origin.device}")
@@ -249,8 +207,7 @@ class NcclLog:
             # Only for lines that ran into each other: in whole lines, two hosts may use the same process number.
             process = self._torn_host(origin) or self._process(origin)
             if level == "INFO":
-                if self._silent:
-                    self._heard(process, origin)
+                self._silent.heard(process, origin)
                 self._said(process, origin, read_statement(text), line)
             elif cause := causes.find_cause(text):
                 self._hit(process, origin, cause, line)
@@ -275,7 +232,8 @@ class NcclLog:
         if cause:
             self._hit(process, origin, cause, line)
         if kind == "init":
-            self._set_up(process, origin)
+            process.set_up = self._clock
+            self._silent.set_up(process, origin)
         if kind == "mtu":
             process.mtus.setdefault(values, scan.quoted(line))
         elif kind:
@@ -284,18 +242,7 @@ class NcclLog:
     def _without_prefix(self, text: str) -> None:
         """Record what a line without ``NCCL INFO`` still proves: versions, errors, and channel statements."""
         if found := says.VERSION.search(text) or says.NAMED_VERSION.search(text):
-            if bare := says.BARE_VERSION.search(text):
-                before = text[: bare.start()]
-                pod = scan.parse_origin(before).pod
-                # A progress bar or an unfinished line may precede it, which says nothing about its writer.
-                if not before[-1:].isalnum() and "\r" not in before and len(self._bare) < says.NAMES:
-                    self._bare.add(_lead(before))
-                self._silent[pod if len(self._silent) < says.CACHE else ""] = self._clock
-                # Up to 2.22, rank 0 also prints it at INFO, but after it has said which interface it uses.
-                if says.AFTER_2_22.match(found[1]) or not any(
-                    scan.parse_origin(scan.plain(head)).pod in (pod, "") for head in self._first
-                ):
-                    self._early = self._early or found[1]
+            self._silent.version(text, found[1], self._clock)
             self.version = self.version or found[1]
         end = text[-says.LONGEST :]
         if "->" in end and (found := says.CHANNEL.search(end)):
@@ -341,21 +288,13 @@ class NcclLog:
     def finish(self) -> NcclLog:
         """Set earlier starts aside and fill in the values that require the whole log; return self."""
         self._record_pending()
-        self.silent_start = bool(self._silent) and any(
-            process.first <= max(self._silent.get(pod, 0) for pod in (process.pod, "")) and process.has_finished
-            for process in self.processes
-        )
+        self.silent_start = self._silent.found(self.processes)
         if not self.one_start:
             self.processes, self.earlier = set_aside(self.processes, self.earlier)
             self.unready = find_unready(self.processes)
             doubt_restart(self.processes, self.earlier)
             doubt_order(self.processes, self.version)
             if not self.silent_start:
-                doubt_whole(self.processes, self._bare, self._early)
+                doubt_whole(self.processes, self._silent.bare, self._silent.early)
         infer_nodes(self.processes)
         return self
-
-
-def _lead(before: str) -> str:
-    """Return the spaces and punctuation before a text without a writer, like ``Origin.lead``."""
-    return scan.parse_origin(scan.plain(scan.without_time(before.encode())) + "a:1:1").lead
