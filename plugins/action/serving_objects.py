@@ -21,7 +21,7 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.caches impor
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.fallback import Fallback
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.manifests import render
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.model import Plan
-from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.pods import PodOptions
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.pods import PodOptions, start_limit
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.sidecar import PROGRAM as SIDECAR
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.supervisor import PROGRAM as SUPERVISOR
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.switch import PROGRAM as SWITCH
@@ -57,9 +57,10 @@ class ActionModule(ControllerAction):
         patches = {f"{p.name}.py": Path(p.path) for one in plans for p in one.patches if p.needed}
         hooks = {name: path if path.is_absolute() else PATCHES / name for name, path in patches.items()}
         hooks |= {"gb10_patch.py": PATCHES / "gb10_patch.py"} if hooks else {}
+        pods = from_options(PodOptions, options, secrets=secrets, cache_dir=cache)
         objects = render(
             plan,
-            from_options(PodOptions, options, secrets=secrets, cache_dir=cache),
+            pods,
             {name: _text(SCRIPTS / name) for name in IN_EVERY_POD},
             {name: _text(path) for name, path in hooks.items()},
             from_options(Access, options),
@@ -67,7 +68,7 @@ class ActionModule(ControllerAction):
             fallback,
             _programs(SWITCH, SUPERVISOR) if fallback else {},
         )
-        return {"changed": False, "objects": objects, "cache_key": key}
+        return {"changed": False, "objects": objects, "cache_key": key, "start_limit": start_limit(plan, pods)}
 
 
 def _as_wanted(plan: Plan, options: Mapping[str, Any]) -> Plan:

@@ -87,9 +87,14 @@ def main() -> None:
         advice = f"Set ansible_become: true, or choose another sglang_cache_dir than {root}"
         module.fail_json(msg=f"The directory for compiled kernels can't be prepared: {error}. {advice}.", **result)
     result |= {"changed": new or bool(doomed), "removed": [path.name for path in doomed], "bytes": left}
-    over = "" if left <= options["limit_gb"] * 1e9 else f", more than limit_gb = {options['limit_gb']:g}: all is in use"
+    if left > options["limit_gb"] * 1e9:
+        module.warn(
+            f"{root} has {left / 1e9:.1f} GB of kernels, and sglang_cache_limit_gb is {options['limit_gb']:g}. "
+            "All of them are in use, so nothing more was deleted. Raise the limit, or stop the group and delete "
+            f"{own}: the next start compiles its kernels again."
+        )
     deleted = f", {len(doomed)} old one(s) deleted" if doomed else ""
-    module.exit_json(msg=f"{own} is ready{deleted}; {left / 1e9:.1f} GB in {root}{over}.", **result)
+    module.exit_json(msg=f"{own} is ready{deleted}; {left / 1e9:.1f} GB in {root}.", **result)
 
 
 if __name__ == "__main__":

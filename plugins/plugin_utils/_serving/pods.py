@@ -82,17 +82,22 @@ def networks_annotation(entry: RankPlan) -> str:
     return json.dumps([network.as_annotation() for network in entry.networks], separators=(",", ":"))
 
 
+def start_limit(plan: Plan, options: PodOptions) -> int:
+    """Return the seconds that a rank may take to start: one that loads or downloads more may take longer."""
+    load = plan.load.weights * LOAD_SECONDS_PER_GIB if plan.load else 0
+    load += DOWNLOAD_SECONDS if plan.models and not plan.models_dir else 0
+    return int(options.startup_timeout + load)
+
+
 def probes(entry: RankPlan, plan: Plan, options: PodOptions) -> dict[str, Any]:
     """Return startup and readiness probe of a rank; there is no liveness probe, the group supervisor acts instead.
 
-    A rank that loads more may take longer to start. A healthy head's /health takes 1.00 s and a stuck one answers 503
+    A healthy head's /health takes 1.00 s and a stuck one answers 503
     after 20.0 s (measured with SGLang 0.5.20), so a probe must wait longer than that to hear the answer. A worker's
     /health is a dummy that starts when its scheduler is up: it shows a successful start but no later failure.
     """
     health = {"httpGet": {"path": "/health", "port": "http"}, "timeoutSeconds": 25, "periodSeconds": 10}
-    load = plan.load.weights * LOAD_SECONDS_PER_GIB if plan.load else 0
-    load += DOWNLOAD_SECONDS if plan.models and not plan.models_dir else 0
-    startup = health | {"failureThreshold": max(1, int(options.startup_timeout + load) // 10)}
+    startup = health | {"failureThreshold": max(1, start_limit(plan, options) // 10)}
     if entry.role == "worker":
         return {"startupProbe": startup, "readinessProbe": health | {"failureThreshold": 3}}
     kind = options.readiness

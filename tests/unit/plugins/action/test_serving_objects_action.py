@@ -45,6 +45,15 @@ def test_the_defaults_give_every_pod_the_scripts_and_nothing_else() -> None:
     assert head(objects)["runtimeClassName"] == "nvidia"
 
 
+@pytest.mark.parametrize(("weights", "limit"), [(None, 3600), (100, 9600)])
+def test_who_waits_for_a_group_learns_how_long_its_ranks_may_take(weights: int | None, limit: int) -> None:
+    made = plan().as_dict() | {"load": None, "models_dir": "/srv/models"}
+    made["load"] = weights and {"weights": weights, "fraction": 0.8, "total": 119}
+    values = role_values("sglang", plan=made)
+    result = ActionModule.act(None, {"arch": "arm64", "digest": "", "image": ""} | values, {})
+    assert result["start_limit"] == limit
+
+
 def test_options_reach_the_pods() -> None:
     objects = rendered(stuck_after="99", host_ipc="true", cache_dir="/srv/cache", service_type="NodePort")
     (supervisor,) = objects["Deployment", "gemma-4-31b-it-supervisor"]["spec"]["template"]["spec"]["containers"]

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gb10.cluster.plugins.modules import jit_cache
 from module_runs import run_module
 
@@ -49,16 +50,20 @@ def test_the_oldest_goes_first_and_foreign_directories_stay(capsys: Capture, roo
     assert run(capsys, root, 0.0015)[1]["removed"] == [OLDER]
     assert run(capsys, root, 0)[1]["removed"] == [OLD]
     assert {path.name for path in root.iterdir()} == {OWN, "models"}
-    assert "all is in use" not in run(capsys, root, 1)[1]["msg"]
 
 
-def test_a_directory_that_a_pod_uses_stays(capsys: Capture, root: Path, tmp_path: Path) -> None:
+def test_a_directory_that_a_pod_uses_stays_and_a_warning_says_so(
+    capsys: Capture, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+    monkeypatch.setattr(AnsibleModule, "warn", lambda _module, text: said.append(text))
+    assert run(capsys, root, 1)[1]["removed"] == [] == said
     (tmp_path / "proc" / "7").mkdir(parents=True)
     line = f"1 2 259:2 /var/lib/{OLDER} /opt/gb10-cache rw - ext4 /dev/nvme0n1p2 rw\n"
     (tmp_path / "proc" / "7" / "mountinfo").write_text(line)
     result = run(capsys, root, 0.0001)[1]
     assert result["removed"] == [OLD]
-    assert result["msg"].endswith("more than limit_gb = 0.0001: all is in use.")
+    assert "sglang_cache_limit_gb is 0.0001. All of them are in use" in said[0]
 
 
 def test_a_link_is_not_followed(capsys: Capture, root: Path) -> None:
