@@ -4,6 +4,7 @@
 """Build images of the monitoring stack and of the Prometheus operator.
 
 Prometheus, Alertmanager and node-exporter are Debian's. kube-state-metrics and the operator are built from Go modules.
+DCGM's exporter is simulated, because the lab has no GPU.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from sitecommand import CACHE
 
 # The suite of the lab's Debian layer. Prometheus of the suite before it cannot find pods through the Kubernetes API.
 SUITE = "trixie"
-# What the images need of Debian's packages. Grafana and DCGM's exporter are no Debian packages.
+# What the images need of Debian's packages. Grafana is no Debian package.
 PACKAGES = {
     "prometheus": ["usr/bin/prometheus"],
     "prometheus-alertmanager": [
@@ -34,12 +35,15 @@ PACKAGES = {
     ],
     "prometheus-node-exporter": ["usr/bin/prometheus-node-exporter"],
 }
+# What no package and no module has.
+SIMULATED = {"dcgm-exporter": CHECKOUT / "lab" / "dcgm" / "dcgm-exporter"}
 # The package of each part of the stack.
-PARTS = {name.removeprefix("prometheus-"): name for name in (*PACKAGES, "kube-state-metrics")}
+PARTS = {name.removeprefix("prometheus-"): name for name in (*PACKAGES, "kube-state-metrics", *SIMULATED)}
 OPERATOR = {
     f"quay.io/prometheus-operator/{name}:v0.85.0": program
     for name, program in (("prometheus-operator", "operator"), ("prometheus-config-reloader",) * 2)
 }
+PACKED = "a program of Debian or of its project's Go module, packed here"
 IMAGES = {part: f"localhost/gb10/{part}:lab" for part in PARTS}
 
 
@@ -71,7 +75,7 @@ def debian_files() -> Path:
     return final
 
 
-def _image(scratch: Path, name: str, program: str, files: Sequence[tuple[str, Path]]) -> Image:
+def _image(scratch: Path, name: str, program: str, files: Sequence[tuple[str, Path]], origin: str = PACKED) -> Image:
     """Return an image of the lab's Debian with Python, with the files in it, that runs the program."""
     (base,) = CACHE.glob("python-*.tar")
     return Image(
@@ -80,7 +84,7 @@ def _image(scratch: Path, name: str, program: str, files: Sequence[tuple[str, Pa
         [program],
         env=["PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"],
         user="65534:65534",
-        origin="a program of Debian or of its project's Go module, packed here",
+        origin=origin,
     )
 
 
@@ -90,8 +94,9 @@ def monitoring_images(scratch: Path) -> Path:
     images = []
     for part, package in PARTS.items():
         files = [(name, debian / name) for name in PACKAGES.get(package, ())]
-        files = files or [(f"usr/bin/{package}", programs / package)]
-        images.append(_image(scratch, IMAGES[part], f"/usr/bin/{package}", files))
+        files = files or [(f"usr/bin/{package}", SIMULATED.get(package, programs / package))]
+        origin = "simulated: the lab has no GPU" if package in SIMULATED else PACKED
+        images.append(_image(scratch, IMAGES[part], f"/usr/bin/{package}", files, origin))
     for name, program in OPERATOR.items():
         images.append(_image(scratch, name, f"/bin/{program}", [(f"usr/bin/{program}", programs / program)]))
     made = scratch / "monitoring.tar"
