@@ -36,6 +36,16 @@ def test_an_example_is_planned_as_it_stands(example: str) -> None:
     assert "Plan the group" in done.stdout
 
 
+def test_numbers_of_the_command_line_and_of_files_are_integers_to_a_preset(tmp_path: Path) -> None:
+    wanted = {"serving_plan_overrides": {"topology": {"nodes": 4, "tp": 4}}}
+    path = tmp_path / "mine.yml"
+    path.write_text(yaml.safe_dump(wanted), encoding="utf-8")
+    for given in (json.dumps(wanted), f"@{path}"):
+        arguments = ("-i", "inventory/4x-gb10-switch", "-e", "gb10_kubeconfig=/nonexistent", "-e", given)
+        done = play(ROOT / "playbooks" / "plan.yml", *arguments)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
 def test_hosts_keep_facts_of_their_own_after_the_plan(tmp_path: Path) -> None:
     later = {
         "hosts": "gb10_nodes",

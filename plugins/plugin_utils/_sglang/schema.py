@@ -61,7 +61,10 @@ def _strict() -> Any:
         if isinstance(text, str) and (text.endswith("\n") or not re.search(wanted, text)):
             yield jsonschema.ValidationError(f"{text!r} does not match {wanted!r}")
 
-    types = base.TYPE_CHECKER.redefine("integer", lambda _checker, value: type(value) is int)
+    # Values of Ansible are of subclasses of int that remember where they were written.
+    types = base.TYPE_CHECKER.redefine(
+        "integer", lambda _checker, value: isinstance(value, int) and not isinstance(value, bool)
+    )
     return jsonschema.validators.extend(base, {"pattern": pattern}, type_checker=types)  # type: ignore[no-untyped-call]
 
 
