@@ -87,21 +87,21 @@ def check(
     items, notes = translate(parsed.items, catalogue, knowledge.history)
     translated = [word for item in items for word in item.argv]
     meant = _with_translations(parsed, parse_flags(catalogue, knowledge.history, translated))
-    judgement = judge_flags(catalogue, knowledge.history, version, meant, facts, setting, knowledge.rules)
+    told, changes, context = judge_flags(catalogue, knowledge.history, version, meant, facts, setting, knowledge.rules)
     if facts.arch is None:
         reason = "the rules about architectures were not applied"
         findings.append(Finding("info", "model.unknown", "architecture", None, reason, "Name the architecture"))
-    told = {finding.key for finding in judgement.findings if finding.key.startswith("--")}
-    findings += [finding for finding in parsed.findings if finding.rule not in NAMES or finding.key not in told]
+    named = {finding.key for finding in told if finding.key.startswith("--")}
+    findings += [finding for finding in parsed.findings if finding.rule not in NAMES or finding.key not in named]
     # the parser already reported unknown flags; keep only the translation's notes
-    findings = [*findings, *judgement.findings, *(n for n in notes if n.severity != "error")]
+    findings = [*findings, *told, *(n for n in notes if n.severity != "error")]
     return Report(
         sglang=str(version),
         judged_by=str(catalogue.version),
         findings=sort_findings(replace(finding, where=where or finding.where) for finding in findings),
         translated=translated,
-        changes=judgement.changes,
-        context=judgement.context,
+        changes=changes,
+        context=context,
         values=meant.values,
         env=setting.env,
     )

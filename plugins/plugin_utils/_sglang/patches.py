@@ -5,13 +5,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from ansible_collections.gb10.cluster.plugins.module_utils._common import plain
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding
 from ansible_collections.gb10.cluster.plugins.module_utils._common.versions import Version
 
@@ -27,11 +28,6 @@ class Patch:
     source: str
     first: str | None = None
     last: str | None = None
-
-    @classmethod
-    def from_dict(cls, raw: Mapping[str, Any]) -> Patch:
-        """Build a patch from an entry of ``profiles/patches/patches.json``."""
-        return cls(raw["name"], raw["order"], raw["file"], raw["reason"], raw["source"], raw.get("from"), raw.get("to"))
 
 
 @dataclass
@@ -49,8 +45,9 @@ def load_patches(path: Path, *own: Path) -> tuple[Patch, ...]:
     for file in (path, *(file for file in own if file.is_file())):
         folder = "profiles/patches" if file == path else str(file.parent.absolute())
         try:
-            entries = json.loads(file.read_text(encoding="utf-8"))["patches"]
-            patches += [Patch.from_dict({**entry, "file": f"{folder}/{entry['file']}"}) for entry in entries]
+            for raw in json.loads(file.read_text(encoding="utf-8"))["patches"]:
+                place = {"file": f"{folder}/{raw['file']}", "first": raw.get("from"), "last": raw.get("to")}
+                patches.append(plain.load(Patch, {**raw, **place}))
         except (OSError, KeyError, TypeError, ValueError) as problem:
             raise ValueError(f"{file}: not a list of patches: {problem}") from problem
     return tuple(sorted(patches, key=lambda patch: patch.order))

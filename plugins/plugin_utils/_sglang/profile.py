@@ -8,7 +8,6 @@ plain mappings, which ``_sglang/profile_files.py`` reads from YAML.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from difflib import get_close_matches
@@ -28,8 +27,6 @@ from .patches import Patch, load_patches, select_patches
 from .profile_checks import hardware_findings, image_findings, secret_findings, status_findings, with_sampling
 from .render import render_argv, topology_argv, translate_env
 from .rules import GPUS, Facts, Setting
-
-"""The directory of the collection's own profiles and of the data with which profiles are checked."""
 
 OVERLAYS = ("server_args", "env", "topology", "sampling", "model", "expected")
 PLAIN = ("description", "status", "source", "notes", "sglang_version", "patches", "image", "hardware")
@@ -181,14 +178,9 @@ def resolve(
     setting = Setting(hardware if hardware in GPUS else "gb10", gpus, carries, needed, env)
     full = ["--model-path", str(model["path"]), *argv, *topology_argv(topology)]
     report: Report = check(library.knowledge, str(version), full, facts, setting, where)
-    models = library.models
-    memory = estimate(
-        _weighed(find(models, model["repo"]), model),
-        report.context,
-        find_draft(models, model["draft"]),
-        setting.gpu,
-        where,
-    )
+    draft = find_draft(library.models, model["draft"])
+    weighed = _weighed(find(library.models, model["repo"]), model)
+    memory = estimate(weighed, report.context, draft, setting.gpu, where)
     # In a pasted command line an abbreviation is only a warning; in a profile it is an error, because a profile is also
     # used with later releases, which may not accept the abbreviation.
     judged = [replace(f, severity="error") if f.rule == "argparse.abbrev" else f for f in report.findings]
@@ -212,7 +204,7 @@ def resolve(
         sampling=dict(merged.get("sampling") or {}),
         status=str(merged.get("status") or "untested"),
         expected=dict(merged.get("expected") or {}),
-        findings=sort_findings(set_of(findings)),
+        findings=sort_findings({str(finding): finding for finding in findings}.values()),
         hardware=hardware,
         engine=report.engine,
         changes=[asdict(change) for change in report.changes],
@@ -227,14 +219,6 @@ def _weighed(known: Model | None, model: Mapping[str, Any]) -> Model | None:
         return known
     base = known or Model(str(model["repo"]), str(model["arch"]), "the profile")
     return replace(base, weights_gb=float(model["weights_gb"]))
-
-
-def set_of(findings: Sequence[Finding]) -> list[Finding]:
-    """Return each finding once: rendering and parsing can report the same problem."""
-    seen: dict[str, Finding] = {}
-    for finding in findings:
-        seen.setdefault(json.dumps(finding.as_dict(), sort_keys=True, default=str), finding)
-    return list(seen.values())
 
 
 def _model(

@@ -15,6 +15,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from ansible_collections.gb10.cluster.plugins.module_utils._common import plain
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding, Severity
 from ansible_collections.gb10.cluster.plugins.module_utils._common.versions import Version
 
@@ -94,21 +95,15 @@ class Rule:
         missing = {"id", "severity", "key", "reason", "remedy", "source", "evidence"} - set(raw)
         if missing or not (raw.get("when") or raw.get("flags")):
             raise ValueError(f"rule {raw.get('id', '?')}: needs {', '.join(sorted(missing)) or 'when or flags'}")
-        if raw["severity"] not in ("error", "warning", "info"):
-            raise ValueError(f"rule {raw['id']}: severity is error, warning or info")
-        if raw["evidence"] not in EVIDENCE:
-            raise ValueError(f"rule {raw['id']}: evidence is one of {', '.join(EVIDENCE)}")
-        names = ("id", "severity", "key", "reason", "remedy", "source", "evidence", "when", "sglang")
+        for key, known in (("severity", ("error", "warning", "info")), ("evidence", EVIDENCE)):
+            if raw[key] not in known:
+                raise ValueError(f"rule {raw['id']}: {key} is one of {', '.join(known)}")
         flags, tried = raw.get("flags", {}), raw.get("tried", {})
-        return cls(
-            first=raw.get("from"),
-            last=raw.get("to"),
-            flags=flags if isinstance(flags, dict) else dict.fromkeys(flags, ""),
-            tried=(tried.get("works", 0), tried.get("fails", 0)),
-            keys=tuple(raw.get("keys", ())),
-            lifted_by=tuple(raw["lifted_by"]) if "lifted_by" in raw else None,
-            **{name: raw[name] for name in names if name in raw},
-        )
+        read = {
+            "flags": flags if isinstance(flags, dict) else dict.fromkeys(flags, ""),
+            "tried": (tried.get("works", 0), tried.get("fails", 0)),
+        }
+        return plain.load(cls, {**raw, **read, "first": raw.get("from"), "last": raw.get("to")})
 
     @property
     def told_by(self) -> str:
@@ -124,15 +119,6 @@ class RuleBook:
 
     rules: tuple[Rule, ...]
     groups: Mapping[str, frozenset[str]]
-
-
-@dataclass(frozen=True)
-class Judgement:
-    """The result of the rules for one set of flags: findings, SGLang's changes, and the values that the rules used."""
-
-    findings: list[Finding]
-    changes: list[Change]
-    context: Mapping[str, Any]
 
 
 @lru_cache(maxsize=4)
@@ -320,8 +306,8 @@ def judge_flags(
     facts: Facts,
     setting: Setting,
     book: RuleBook,
-) -> Judgement:
-    """Apply all rules; raise ValueError if a rule is invalid."""
+) -> tuple[list[Finding], list[Change], dict[str, Any]]:
+    """Return findings, SGLang's own changes, and the values that the rules used; raise ValueError for a wrong rule."""
     context, changes = build_context(catalogue, history, version, parsed, facts, setting, book)
     applied: list[Finding] = []
     for rule in book.rules:
@@ -329,7 +315,7 @@ def judge_flags(
         if version.within(rule.first, rule.last):
             named = [item for item in parsed.items if item.written in rule.flags]
             applied += [_finding(rule, context, _replacements(rule, item, catalogue, history)) for item in named]
-    return Judgement(applied, changes, context)
+    return applied, changes, context
 
 
 def conditions_met(rule: Rule, context: Mapping[str, Any], version: Version) -> list[dict[str, Any]]:
