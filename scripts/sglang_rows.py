@@ -65,9 +65,9 @@ def load_rows(path: Path) -> list[dict[str, Any]]:
         wrong = [str(row.get("id", "?")) for row in rows if not well_formed(row)]
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as problem:
         raise ValueError(f"{path}: not a list of launches with id, sglang, flags and truth: {problem!r}") from problem
-    if wrong:
-        reason = "flags and carries are lists of texts, env is a mapping, sglang is a version, truth is works or fails"
-        raise ValueError(f"{path}: {reason}: {', '.join(wrong)}")
+    if wrong or not rows:
+        reason = "flags and carries are lists of texts, env is a mapping, sglang is a version, truth is works or fails,"
+        raise ValueError(f"{path}: {reason} the others are texts: {', '.join(wrong) or 'there is no launch'}")
     return list(rows)
 
 
@@ -76,7 +76,8 @@ def well_formed(row: Mapping[str, Any]) -> bool:
     lists = [row["flags"], row.get("carries") or []]
     texts = all(isinstance(words, list) and all(isinstance(word, str) for word in words) for words in lists)
     form = isinstance(row["sglang"], str) and isinstance(row.get("env") or {}, dict) and "id" in row
-    return bool(texts and form and row["flags"]) and row["truth"] in ("works", "fails")
+    names = all(isinstance(row.get(name), str | None) for name in ("arch", "draft_arch", "quantization", "fork"))
+    return bool(texts and form and names and row["flags"]) and row["truth"] in ("works", "fails")
 
 
 def judge_row(row: Mapping[str, Any], knowledge: Knowledge, models: Mapping[str, Model]) -> Outcome:
@@ -163,7 +164,7 @@ def main(words: Sequence[str] | None = None) -> int:
         knowledge, models = Knowledge.load(asked.profiles), load_models(asked.profiles / "models")
         outcomes = [judge_row(row, knowledge, models) for row in rows]
     except ValueError as problem:
-        print(problem, file=sys.stderr)
+        print(problem if str(asked.file) in str(problem) else f"{asked.file}: {problem}", file=sys.stderr)
         return 2
     score = summarize(outcomes)
     if asked.update:

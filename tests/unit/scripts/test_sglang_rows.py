@@ -82,6 +82,9 @@ def test_own_launches_are_scored(tmp_path: Path, capsys: pytest.CaptureFixture[s
         [{**ROW, "flags": ["--tp-size", 2]}],
         [{**ROW, "carries": "sglang#1"}],
         [{**ROW, "env": ["A=1"]}],
+        [{**ROW, "arch": ["a"]}],
+        [{**ROW, "quantization": 5}],
+        [],
     ],
 )
 def test_unusable_files_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str], data: Any) -> None:
