@@ -46,6 +46,8 @@ CASES = [
     ("hw.other", "error", "0.5.16", "--enable-quant-communications", {}, "0.5.16", "", {}),
     ("hw.sm12x", "error", "0.5.16", "--attention-backend cutedsl_mla", {},
      "0.5.16", "--attention-backend cutedsl_mla", {"gpu": "b300"}),
+    ("hw.sm12x", "error", "0.5.20", "--moe-runner-backend experimental_sgl_trtllm", {},
+     "0.5.20", "--moe-runner-backend triton", {}),
     ("hw.sm12x", "error", "0.5.16", "--quantization nvfp4_online", {},
      "0.5.16", "--quantization nvfp4_online", {"gpu": "b300"}),
     ("hw.sm12x", "error", "0.5.16", "--enable-deepseek-v4-fp4-indexer", {},
