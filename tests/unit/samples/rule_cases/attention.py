@@ -96,6 +96,8 @@ CASES = [
      "0.5.16", "--kv-cache-dtype fp4_mx_block16 --attention-backend triton", GLM),
     ("kv.fp4_e2m1.attn", "error", "0.5.20", "--kv-cache-dtype fp4_mx_block16 --prefill-attention-backend flashinfer",
      QWEN, "0.5.20", "--kv-cache-dtype fp4_mx_block16 --prefill-attention-backend triton", QWEN),
+    ("kv.fp4_e2m1.attn", "error", "0.5.20", "--kv-cache-dtype nvfp4", DEEPSEEK,
+     "0.5.23", "--kv-cache-dtype nvfp4", DEEPSEEK),
     ("kv.fp4_e2m1.attn", "error", "0.5.13", "--kv-cache-dtype fp4_e2m1", DEEPSEEK,
      "0.5.20", "--kv-cache-dtype fp4_e2m1", DEEPSEEK),
     ("kv.fp4_e2m1.attn", "error", "0.5.23", "--kv-cache-dtype fp4_mx_block16", {"arch": "DeepseekV3ForCausalLM"},

@@ -188,7 +188,7 @@ CASES = [
      "0.5.18", "--quantization modelopt_fp4", FP8),
     ("quant.mismatch", "error", "0.5.16", "--quantization quark_mxfp4", FP8,
      "0.5.17", "--quantization quark_mxfp4", FP8),
-    ("quant.mismatch", "error", "0.5.23", "--quantization mxfp8", FP8, "0.5.23", "--quantization humming", FP8),
+    ("quant.mismatch", "error", "0.5.23", "--quantization mxfp8", FP8, "0.5.23", "--quantization unquant", FP8),
     ("name.quantization", "error", "0.5.20", "--quantization gptq", {}, "0.5.19", "--quantization gptq", {}),
     ("quant.mismatch", "error", "0.5.20", "--quantization nvfp4_online", GLM, "0.5.20", "", GLM),
     ("sm121.admissible_archs", "warning", "0.5.11", "", GLM, "0.5.12", "", GLM),

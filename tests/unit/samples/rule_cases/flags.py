@@ -87,6 +87,7 @@ CASES = [
         ("0.5.16", "--disable-cuda-graph-padding --enable-torch-compile", "--enable-torch-compile"),
         ("0.5.23", "--moe-runner-backend lora_cutedsl", "--moe-runner-backend auto"),
         ("0.5.23", f"--attention-backend flex_attention {EAGLE} 4", "--attention-backend flex_attention"),
+        ("0.5.20", "--moe-a2a-backend deepep_v2 --enable-single-batch-overlap", "--moe-a2a-backend deepep_v2"),
         ("0.5.20", "--linear-attn-decode-backend flashkda", "--linear-attn-prefill-backend flashkda"),
         ("0.5.23", "--enable-kv-cache-sharding", "--enable-kv-cache-sharding --disaggregation-mode prefill"),
         ("0.5.23", "--enable-linker-mla-dedup", ""),
