@@ -104,6 +104,16 @@ def test_a_sweep_that_does_not_exist_is_named_before_a_host_is_contacted(name: s
     assert "Read the ports" not in done.stdout
 
 
+@pytest.mark.parametrize(
+    ("playbook", "told"), [("reset", "k3s_reset_confirm=yes"), ("restore", "k3s_restore_confirm=yes")]
+)
+def test_a_confirmation_is_required_before_a_host_is_contacted(playbook: str, told: str) -> None:
+    done = play(ROOT / "playbooks" / f"{playbook}.yml", "-i", "inventory/4x-gb10-switch")
+    assert done.returncode == 2
+    assert told in " ".join((done.stdout + done.stderr).split())
+    assert "Gathering Facts" not in done.stdout
+
+
 @pytest.mark.parametrize("option", ["--tags", "--skip-tags"])
 def test_a_tag_that_no_task_has_ends_the_run(option: str) -> None:
     done = play(ROOT / "playbooks" / "site.yml", "-i", "inventory/4x-gb10-switch", option, "fabirc")

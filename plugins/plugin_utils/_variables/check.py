@@ -233,7 +233,13 @@ def _check_value(name: str, value: Any, spec: Spec) -> Iterator[Finding]:
 def _expected(spec: Spec) -> str:
     if spec.get("choices"):
         return f"Choose one of {', '.join(map(str, spec['choices']))}."
-    kind = {"bool": "true or false", "int": "a whole number", "float": "a number"}.get(spec["type"])
+    kinds = {
+        "bool": "true or false",
+        "int": "a whole number",
+        "float": "a number",
+        "dict": "a mapping, as {name: value}",
+    }
+    kind = kinds.get(spec["type"])
     return f"Write {kind or 'a ' + str(spec['type'])}."
 
 
