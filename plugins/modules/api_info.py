@@ -70,7 +70,7 @@ def main() -> None:
     try:
         config = yaml.safe_load(path.read_text(encoding="utf-8")) if path.is_file() else None
         result["server"] = kubeconfig.server_of(config, options["context"])
-    except (ValueError, KeyError, TypeError, yaml.YAMLError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, yaml.YAMLError) as error:
         module.fail_json(msg=f"{path} is not a kubeconfig ({type(error).__name__}); repair or move it", **result)
     if result["server"]:
         why = connects(result["server"], options["timeout"])

@@ -65,7 +65,7 @@ def main() -> None:
             source = yaml.safe_load(options["content"])
             entries = kubeconfig.renamed(source, options["context"], options["server"])
             wanted = kubeconfig.merged(existing, entries)
-    except (ValueError, KeyError, TypeError, yaml.YAMLError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, yaml.YAMLError) as error:
         module.fail_json(
             msg=f"{path} or the server's file is not a kubeconfig ({type(error).__name__}); repair or move the file",
             **result,

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 Severity = Literal["error", "warning", "info"]
@@ -58,5 +58,19 @@ def has_errors(findings: Iterable[Finding]) -> bool:
 
 
 def format_findings(findings: Iterable[Finding]) -> str:
-    """Return all findings, one per line, worst first and each once; an empty string if there are none."""
-    return "\n".join(dict.fromkeys(str(f) for f in sort_findings(findings)))
+    """Return all findings, one per line, worst first; an empty string if there are none.
+
+    A finding is there once, with all places at which it was made.
+    """
+    return "\n".join(map(str, merge_places(findings)))
+
+
+def merge_places(findings: Iterable[Finding]) -> list[Finding]:
+    """Return the findings in order, those that differ only in their place as one."""
+    places: dict[str, dict[str, None]] = {}
+    merged: dict[str, Finding] = {}
+    for finding in sort_findings(findings):
+        rest = repr(replace(finding, where=""))
+        merged.setdefault(rest, finding)
+        places.setdefault(rest, {})[finding.where] = None
+    return [replace(finding, where=", ".join(filter(None, places[rest]))) for rest, finding in merged.items()]

@@ -9,7 +9,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from ansible.plugins.action import ActionBase
-from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding, format_findings
+from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import (
+    Finding,
+    format_findings,
+    merge_places,
+)
 
 from .options import documented_spec, role_options
 
@@ -47,8 +51,8 @@ def _refusal(result: Mapping[str, Any]) -> dict[str, Any]:
 
     Ansible prints the message of a failed task twice, once inside JSON with the rest of the result.
     """
-    errors = [finding for finding in result["findings"] if finding["severity"] == "error"]
-    names = [": ".join(filter(None, (f["where"], f"{f['key']} [{f['rule']}]"))) for f in errors]
+    errors = [Finding(**finding) for finding in result["findings"] if finding["severity"] == "error"]
+    names = [": ".join(filter(None, (f.where, f"{f.key} [{f.rule}]"))) for f in merge_places(errors)]
     first = result["msg"].splitlines()[0]
     message = f"{first} Errors, each explained in the output: {', '.join(dict.fromkeys(names))}."
     return {key: value for key, value in result.items() if key != "findings"} | {"msg": message}

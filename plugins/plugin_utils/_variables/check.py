@@ -27,6 +27,11 @@ FORMATS: Mapping[str, tuple[str, str, str]] = {
     "gb10_model_url": ("url", r"https?://\S+", "https://huggingface.co"),
     "k3s_api_host": ("mdns", r"(?i)(?!.*\.local\.?$).*", ""),
 }
+# The same for all variables whose names end so
+ENDINGS = {
+    "image": ("image", r"|(?!\w+://)[^\s@]+(@sha256:[0-9a-f]{64})?", ""),
+    "namespace": ("namespace", r"(?=.{1,63}$)[a-z0-9]([-a-z0-9]*[a-z0-9])?", "gb10-serving"),
+}
 RANGES: Mapping[str, tuple[int, int]] = {
     "models_share_port": (1, 65535),
     "models_streams": (1, 64),
@@ -46,7 +51,6 @@ CONNECTION: Mapping[str, Spec] = {
 VERY_ALIKE = 0.9
 # Seconds, at most a week
 TIMEOUT = (0, 604800)
-IMAGE = ("image", r"|[^\s@]+(@sha256:[0-9a-f]{64})?", "")
 # Read on one host for the whole group
 ONE_VALUE = ("serving_plan_profile", "serving_plan_preset", "gb10_models_dir")
 # Kubernetes takes these names for nodes only.
@@ -221,7 +225,8 @@ def _check_value(name: str, value: Any, spec: Spec) -> Iterator[Finding]:
         yield _finding("variables.value/type", shown, key=name, error=reason, expected=_expected(spec))
     if name in DESCENDING and not result.error_messages and not descending(result.validated_parameters[name]):
         yield _finding("variables.value/descending", shown, key=name)
-    case, pattern, example = FORMATS.get(name, IMAGE if name.endswith("_image") else ("", ".*", ""))
+    ending = name.rpartition("_")[2]
+    case, pattern, example = FORMATS.get(name) or ENDINGS.get(ending, ("", ".*", ""))
     if not re.fullmatch(pattern, str(value), re.S):
         yield _finding(f"variables.value/{case}", shown, key=name, example=example)
     least, most = RANGES.get(name, TIMEOUT if name.endswith("_timeout") else (0, 0))

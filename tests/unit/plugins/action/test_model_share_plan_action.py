@@ -40,4 +40,4 @@ def test_each_node_gets_its_options() -> None:
 def test_small_disks_are_refused_together() -> None:
     result = planned(free=1000)
     assert result["failed"] and not result["needed"] and "nodes" not in result
-    assert result["msg"].count("models.disk") == 2 and "spark2: /srv/models" in result["msg"]
+    assert result["msg"].count("models.disk") == 1 and "error: spark1, spark2: /srv/models" in result["msg"]

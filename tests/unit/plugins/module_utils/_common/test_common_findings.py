@@ -3,6 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import (
     Finding,
     format_findings,
@@ -25,6 +27,13 @@ def test_a_line_names_place_key_value_reason_remedy_and_rule() -> None:
         "warning: spark1: mtu = 1500: smaller than planned. Set gb10_fabric_mtu. [a.b]"
     )
     assert format_findings([]) == ""
+
+
+def test_a_finding_of_several_places_is_one_line() -> None:
+    again = replace(WARNING, where="spark2")
+    (line,) = format_findings([WARNING, again, WARNING]).splitlines()
+    assert line.startswith("warning: spark1, spark2: mtu = 1500: ")
+    assert len(format_findings([WARNING, replace(again, value=[1])]).splitlines()) == 2
 
 
 def test_a_value_that_fills_pages_is_cut() -> None:

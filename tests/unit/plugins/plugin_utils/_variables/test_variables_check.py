@@ -72,6 +72,9 @@ def test_other_names_are_not_looked_at(name: str) -> None:
         ("gb10_model_url", "huggingface.co", "https://huggingface.co"),
         ("multus_image", "ghcr.io/x/multus@sha256:abc", "64 hexadecimal digits"),
         ("gb10_sglang_image", "lmsysorg/sglang: latest", "not the name of an image"),
+        ("gb10_sglang_image", "https://hub.example/sglang", "not the name of an image"),
+        ("gb10_namespace", "My_NS", "such as gb10-serving"),
+        ("gb10_namespace", "", "such as gb10-serving"),
     ],
 )
 def test_an_invalid_value_is_refused_with_the_valid_ones(name: str, value: Any, told: str) -> None:
