@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import difflib
+from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from .._rules import Rules
 KINDS = ("group_vars", "host_vars")
 READ = ("", *constants.config.get_config_value("YAML_FILENAME_EXTENSIONS"))
 TEXT = (*READ, ".ini", ".cfg")
+UTF_16 = (BOM_UTF16_LE, BOM_UTF16_BE)
 # Similarity from which the name of a file or directory counts as a misspelling.
 ALIKE = 0.8
 
@@ -63,6 +65,8 @@ def check_encoding(sources: Iterable[str]) -> list[Finding]:
     found = []
     for path in (file for source in sources for file in _files(Path(source))):
         content = path.read_bytes()
+        if b"\0" in content and not content.startswith(UTF_16):
+            continue  # not text
         try:
             content.decode()
         except UnicodeDecodeError as error:
@@ -73,10 +77,10 @@ def check_encoding(sources: Iterable[str]) -> list[Finding]:
 
 def _files(source: Path) -> Iterator[Path]:
     """Yield the text files of an inventory and of the variables beside it; a program may be anything."""
-    if source.is_dir():
-        paths = set(source.rglob("*"))
-    else:
-        paths = {source, *(path for kind in KINDS for path in source.parent.joinpath(kind).rglob("*"))}
-    for path in sorted(paths):
+    if not source.exists():
+        return  # a list of hosts
+    directory = source if source.is_dir() else source.parent
+    beside = {path for kind in KINDS for path in (directory / kind).rglob("*")}
+    for path in sorted(beside | (set(source.glob("[!.]*")) if source.is_dir() else {source})):
         if path.is_file() and path.suffix in TEXT and not path.stat().st_mode & 0o111:
             yield path

@@ -54,3 +54,11 @@ def test_the_line_that_is_not_utf_8_is_named(tmp_path: Path) -> None:
         (finding,) = check_encoding([str(source), "192.0.2.1,"])
         assert finding.key == f"{tmp_path}/group_vars/all.yml:2"
         assert "iconv -f LATIN1 -t UTF-8" in finding.remedy
+
+
+def test_what_ansible_does_not_read_as_text_is_not_looked_at(tmp_path: Path) -> None:
+    (tmp_path / ".git").mkdir()
+    (tmp_path / ".git" / "index").write_bytes(b"\xff")
+    (tmp_path / "data").write_bytes(b"\0\xff")
+    (tmp_path / "hosts").write_text("spark1\n", encoding="utf-16")
+    assert [finding.key for finding in check_encoding([str(tmp_path)])] == [f"{tmp_path}/hosts:1"]
