@@ -19,9 +19,14 @@ Signature = tuple[tuple[str, int, int], ...]
 def _opened(path: Path) -> Iterator[BinaryIO]:
     """Open a regular file; raise OSError for anything else.
 
-    The server owns the directory. Links are not followed, because they could name files that only this container has.
+    The server owns the directory. Links are not followed, because they could name files that only this container has;
+    nor is the directory, which the server can replace by a link at any moment.
     """
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    directory = os.open(path.parent, os.O_RDONLY | os.O_NOFOLLOW | os.O_DIRECTORY)
+    try:
+        descriptor = os.open(path.name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=directory)
+    finally:
+        os.close(directory)
     with os.fdopen(descriptor, "rb") as stream:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise OSError(f"{path} is not a regular file")
