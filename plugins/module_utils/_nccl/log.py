@@ -293,7 +293,7 @@ class NcclLog:
             self.processes, self.earlier = set_aside(self.processes, self.earlier)
             self.unready = find_unready(self.processes)
             doubt_restart(self.processes, self.earlier)
-            doubt_order(self.processes, self.version)
+            doubt_order(self.processes)
             if not self.silent_start:
                 doubt_whole(self.processes, self._silent.bare, self._silent.early)
         infer_nodes(self.processes)

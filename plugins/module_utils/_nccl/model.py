@@ -158,7 +158,7 @@ class Process:
     # one first; releases before 2.7 do not, but they connect first.
     unselected: bool = False
     unconnected: bool = False
-    # Whether a communicator was complete before a line named its own network, which releases since 2.17 name for each.
+    # Whether a communicator was complete before a line named its own network, although its release names that of each.
     unnamed: bool = False
     # When it last wrote that a communicator starts or is complete, in the log's count of lines.
     set_up: int = 0

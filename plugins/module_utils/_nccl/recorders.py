@@ -70,8 +70,8 @@ class Recorders:
             if nranks > 1 and comm.nodes != 1 and not process.selections:
                 process.unselected = True
                 process.unconnected |= not (process.channels or process.intra or process.collnet)
-            # A split may share the network of its parent.
-            process.unnamed |= nranks > 1 and comm.nodes != 1 and not (comm.network or split)
+            # Releases that print a commId name the network of each communicator. A split may share its parent's.
+            process.unnamed |= bool(shared) and nranks > 1 and comm.nodes != 1 and not (comm.network or split)
         if device:
             comm.device = device
         if shared:

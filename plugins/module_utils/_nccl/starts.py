@@ -12,7 +12,6 @@ from itertools import product
 
 from .model import Communicator, Process
 from .networks import TCP_PROVIDERS, is_tcp
-from .statements import BEFORE_2_17
 
 
 def set_aside(processes: Sequence[Process], earlier: Sequence[Process]) -> tuple[list[Process], list[Process]]:
@@ -60,17 +59,15 @@ def doubt_restart(processes: Sequence[Process], earlier: Iterable[Process]) -> N
         )
 
 
-def doubt_order(processes: Iterable[Process], version: str) -> None:
+def doubt_order(processes: Iterable[Process]) -> None:
     """Note that text can't tell whether NCCL named a network, if it names it too late or beside another one."""
     for process in processes:
-        early = process.unnamed and not BEFORE_2_17.match(process.version or version)
         who, tcp = f"{process.host}:{process.pid}", [name for name in process.selections if is_tcp(name)]
         used = [name for name in process.channels if not is_tcp(name)]
         if process.doubt or process.stays_on_node:
             continue
-        if (early and process.selections) or (
-            process.unselected and (process.selections or (process.unconnected and used))
-        ):
+        late = process.selections or (process.unconnected and used)
+        if (process.unnamed and process.selections) or (process.unselected and late):
             process.doubt = (
                 f"{who} completed a communicator before any line named its network, which NCCL does first: lines are "
                 "missing, or those that follow are a quotation"

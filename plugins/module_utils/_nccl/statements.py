@@ -57,7 +57,6 @@ VERSION = re.compile(r"[NR]CCL version ?:? ?v?(\d+\.\d+(?:\.\d+)?[^\s\"\\,;)]*)"
 BARE_VERSION = re.compile(
     r"(?:^\s*|(?=NCCL version \d+(?:\.\d+)+\+(?:cuda|hip)[\d.]+(?:\\[nr]|[\"'},\s])*(?:$|\")))NCCL version"
 )
-BEFORE_2_17 = re.compile(r"2\.(?:\d|1[0-6])\b")
 AFTER_2_22 = re.compile(r"2\.(?:2[3-9]|[3-9]\d)|[3-9]\.|\d\d")
 NAMED_VERSION = re.compile(r"nccl==(?<!\wnccl==)(\d+\.\d+\.\d+)")
 # A process prints each of these once. A second one means that a process of the same name has started again.
