@@ -1,17 +1,34 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Run a module in time slices, and show its message after each of them.
+"""Run a module in time slices, and show its message after each of them; on the controller without a Python of its own.
 
 A module can show nothing before it ends, and a retried task shows only the retries left. All modules that wait in
-slices use this action; meta/runtime.yml names the others.
+slices use this action, and those that only call the Kubernetes API; meta/runtime.yml names them.
 """
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Mapping
 from typing import Any
 
 from ansible.plugins.action import ActionBase
+from ansible_collections.gb10.cluster.plugins.modules import (
+    api_info,
+    image_pull,
+    node_room_info,
+    node_wait,
+    pods_wait,
+    serving_group_info,
+)
+from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.local import call
+
+# The Kubernetes client takes 0.3 s to import. Ansible imports action api_info in its main process; later tasks have it.
+LOCAL = {
+    f"gb10.cluster.{module.__name__.rpartition('.')[2]}": module.main
+    for module in (api_info, image_pull, node_room_info, node_wait, pods_wait, serving_group_info)
+}
 
 
 class ActionModule(ActionBase):
@@ -22,11 +39,23 @@ class ActionModule(ActionBase):
         result: dict[str, Any] = super().run(tmp, task_vars)
         host, changed = (task_vars or {}).get("inventory_hostname", ""), False
         options = dict(self._task.args)
+        main = LOCAL.get(self._task.action) if self._is_here(task_vars or {}) else None
         while True:
-            part = self._execute_module(module_args=options, task_vars=task_vars)
+            if main:
+                part = call(main, options, bool(self._task.check_mode))
+            else:
+                part = self._execute_module(module_args=options, task_vars=task_vars)
             changed = changed or bool(part.get("changed"))
             if part.get("failed") or part.get("done", True) or self._task.check_mode:
                 return result | part | {"changed": changed}
             self._display.display(f"{host}: {part['msg']}")
             if "progress" in part:
                 options["progress"] = part["progress"]
+
+    def _is_here(self, task_vars: Mapping[str, Any]) -> bool:
+        """Return whether the task runs on the controller, with Ansible's Python, user and environment."""
+        host = self._task.delegate_to
+        variables = task_vars["ansible_delegated_vars"][host] if host else task_vars
+        interpreter = self._templar.template(variables.get("ansible_python_interpreter", ""))
+        foreign = self._task.become or any(self._task.environment or [])
+        return bool(self._connection.transport == "local" and interpreter == sys.executable and not foreign)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import socket
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -51,8 +52,8 @@ def read(cluster: Cluster, wanted: dict[str, Any]) -> list[dict[str, Any]]:
     return found
 
 
-def main() -> None:
-    module = AnsibleModule(
+def main(make: Callable[..., Any] = AnsibleModule) -> None:
+    module = make(
         argument_spec={
             **kubeconfig.CLUSTER_SPEC,
             "required": {"type": "bool", "default": True},

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Container
+from collections.abc import Callable, Container
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
@@ -136,8 +136,8 @@ def _series(names: list[str], word: str) -> str:
     return f" {word} ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
 
 
-def main() -> None:
-    module = AnsibleModule(
+def main(make: Callable[..., Any] = AnsibleModule) -> None:
+    module = make(
         argument_spec={
             **CLUSTER_SPEC,
             "namespace": {"type": "str", "required": True},

@@ -72,8 +72,8 @@ def message(found: list[Room], unread: list[str]) -> str:
     )
 
 
-def main() -> None:
-    module = AnsibleModule(
+def main(make: Callable[..., Any] = AnsibleModule) -> None:
+    module = make(
         argument_spec={
             **CLUSTER_SPEC,
             "optional": {"type": "bool", "default": False},

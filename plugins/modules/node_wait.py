@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
@@ -39,8 +40,8 @@ def warnings(cluster: Cluster, namespace: str) -> list[str]:
         return []
 
 
-def main() -> None:
-    module = AnsibleModule(
+def main(make: Callable[..., Any] = AnsibleModule) -> None:
+    module = make(
         argument_spec={
             **CLUSTER_SPEC,
             "nodes": {"type": "list", "elements": "str", "default": []},

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
@@ -47,8 +48,8 @@ def warnings(cluster: Cluster, options: dict[str, Any]) -> list[str]:
     return latest_warnings(event for event in events if event.get("involvedObject", {}).get("name") in names)
 
 
-def main() -> None:
-    module = AnsibleModule(
+def main(make: Callable[..., Any] = AnsibleModule) -> None:
+    module = make(
         argument_spec={
             **CLUSTER_SPEC,
             "namespace": {"type": "str", "required": True},

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from io import BytesIO
 from typing import Any
@@ -131,8 +132,8 @@ def report(
     return "\n".join([*lines, *hints(warnings)])
 
 
-def main() -> None:
-    module = AnsibleModule(
+def main(make: Callable[..., Any] = AnsibleModule) -> None:
+    module = make(
         argument_spec={
             **CLUSTER_SPEC,
             "namespace": {"type": "str", "required": True},

@@ -38,7 +38,8 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("plugin_utils._preflight", "plugin_utils._serving", "plugin_utils._load", "plugin_utils._ledger"),
     ("plugin_utils._sweep", "plugin_utils._proof", "plugin_utils._plan"),
     ("plugin_utils._report",),
-    ("action", "callback", "filter", "modules"),
+    ("callback", "filter", "modules"),
+    ("action",),
 )
 ROW = {box: number for number, row in enumerate(LAYERS) for box in row}
 

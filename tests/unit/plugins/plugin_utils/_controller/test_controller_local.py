@@ -1,0 +1,61 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Test that an action that calls its module on the controller returns what the module returns, and when it calls it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).resolve().parents[5]
+PLAYBOOK = Path(sys.executable).with_name("ansible-playbook")
+MODULE = "AnsiballZ_api_info.py"
+READS = [{"resource": "v1/pods", "namespace": "x"}]
+
+
+def play(tmp_path: Path, options: dict[str, Any], **keywords: Any) -> tuple[dict[str, Any], bool]:
+    """Return the result of a task on the controller, and whether Ansible started the module for it."""
+    task = {"gb10.cluster.api_info": options, "delegate_to": "localhost", "register": "found", "ignore_errors": True}
+    content = {"copy": {"content": "{{ found | to_json }}", "dest": str(tmp_path / "found.json")}}
+    book = tmp_path / "book.yml"
+    tasks = [task | keywords, content]
+    book.write_text(yaml.safe_dump([{"hosts": "localhost", "gather_facts": False, "tasks": tasks}]))
+    done = subprocess.run([PLAYBOOK, "-vvv", book], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+    result = json.loads((tmp_path / "found.json").read_text())
+    result.pop("invocation", None)
+    return result, MODULE in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"required": False, "reads": READS},
+        {"reads": READS},
+        {"required": "perhaps"},
+        {"reads": [{"namespace": "x"}]},
+        {"request": 1},
+    ],
+)
+def test_the_result_is_that_of_the_module(tmp_path: Path, options: dict[str, Any]) -> None:
+    options = {"kubeconfig": "~/missing", "context": "gb10"} | options
+    here, started = play(tmp_path, options)
+    there, started_there = play(tmp_path, options, environment={"SOME_PROXY": "http://proxy"})
+    assert (started, started_there) == (False, True)
+    assert here.get("failed", False) == there.get("failed", False)
+    if "found" in there:
+        assert here == there
+
+
+def test_another_interpreter_gets_the_module(tmp_path: Path) -> None:
+    options = {"kubeconfig": "/missing", "context": "gb10", "required": False}
+    other = tmp_path / "python"
+    other.symlink_to(sys.executable)
+    assert play(tmp_path, options, vars={"ansible_python_interpreter": str(other)})[1]
