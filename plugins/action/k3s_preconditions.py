@@ -53,6 +53,9 @@ class ActionModule(ControllerAction):
             "findings": [finding.as_dict() for finding in findings],
             "installed": any(facts["kubernetes"]["units"].values()),
             "installed_version": facts["kubernetes"]["version"],
+            # Named as by setup, which the plays of K3s then need not run.
+            "ansible_facts": {"architecture": facts["arch"]},
+            "addresses": facts["addresses"],
             "kubelet_args": eviction.kubelet_args(int(facts["disks"][0]["total_gib"] * 2**30), options["kubelet_args"]),
             "msg": f"{host.name} can't run K3s; nothing was changed.\n{text}" if failed else text,
         }

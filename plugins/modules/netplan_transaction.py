@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -58,12 +59,20 @@ class Transaction:
             self.result["findings"].append(finding.as_dict())
             self.module.warn(str(finding))
         transaction.validate({})
+        present = {*system.links(), *self.result["held"]}
+        if not self.state.pending.exists() and present.issuperset(interface.name for interface in desired):
+            change, differences = self.planned(desired)
+            modes = {path: transaction.mode_of(path) for path in change.files}
+            self.result["in_place"] = not (transaction.outdated(change.files, modes) or differences())
         self.result["msg"] = "netplan accepts the files of this host, and the plan changes only the fabric's interfaces"
 
     def apply(self) -> None:
         """Bring the host to the plan."""
         self.undo_leftover()
-        desired = self.desired(vfs_may_come=self.module.check_mode)
+        self.perform(*self.planned(self.desired(vfs_may_come=self.module.check_mode)))
+
+    def planned(self, desired: list[interfaces.Interface]) -> tuple[transaction.Change, Callable[[], list[str]]]:
+        """Return the change that brings the host to the plan, and what tells the differences from it."""
         held = self.result["held"]
         sysctls = interfaces.sysctls(desired)
         forwarding = interfaces.forwarding(desired)
@@ -93,7 +102,7 @@ class Transaction:
                 found += interfaces.gid_deviations(desired, held, gids.read_devices(self.params["sysfs_root"]))
             return found
 
-        self.perform(change, differences)
+        return change, differences
 
     def go_back(self, forget: bool) -> None:
         """Restore the state before the last change, or before the first one if ``forget`` is true."""
@@ -206,6 +215,7 @@ def main() -> None:
         "transaction": "",
         "differences": [],
         "held": {},
+        "in_place": False,
         "findings": [],
     }
     call = Transaction(module, result)

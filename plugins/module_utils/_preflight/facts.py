@@ -73,6 +73,7 @@ class Facts(TypedDict):
     rdma: dict[str, Any]
     pfs: list[dict[str, Any]]
     interfaces: list[str]
+    addresses: dict[str, list[str]]
     wifi: list[str]
     default_routes: list[str]
     listeners: list[dict[str, Any]]
@@ -96,7 +97,7 @@ def read_host(
     clock_offset = None if controller_time is None else round(time.time() - controller_time, 1)
     sysfs, proc, etc, top = Path(roots.sysfs), Path(roots.proc), Path(roots.etc), Path(roots.top)
     links = run(["ip", "-d", "-j", "address", "show"]).output
-    pfs = read_pfs(roots.sysfs, links)
+    pfs, addresses = read_pfs(roots.sysfs, links), network.addresses_of(links)
     memory = _memory(proc)
     return {
         "user": _user(),
@@ -118,8 +119,9 @@ def read_host(
         "gpu_runtime": devices.read_gpu_runtime(top),
         "gpus": devices.read_gpus(run),
         "rdma": devices.read_rdma(sysfs, Path(roots.dev)),
-        "pfs": devices.read_ports(sysfs, pfs, network.addresses_of(links)),
+        "pfs": devices.read_ports(sysfs, pfs, addresses),
         "interfaces": network.read_interfaces(proc),
+        "addresses": {name: [each["address"].partition("/")[0] for each in found] for name, found in addresses.items()},
         "wifi": sorted(path.parent.name for path in (sysfs / "class/net").glob("*/wireless")),
         "default_routes": network.read_default_routes(proc),
         "listeners": network.read_listeners(proc),

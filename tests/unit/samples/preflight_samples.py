@@ -60,6 +60,7 @@ GOOD: dict[str, Any] = {
     "rdma": {"devices": ["rocep1s0f0"], "device_nodes": 1, "shared_mode": True},
     "pfs": [PF, {**PF, "name": "enP2p1s0f0np0", "rdma_device": "roceP2p1s0f0"}],
     "interfaces": ["enP7s7", "lo", "wlP9s9"],
+    "addresses": {"lo": ["127.0.0.1"], "enP7s7": ["192.168.10.11"]},
     "wifi": ["wlP9s9"],
     "default_routes": ["enP7s7", "wlP9s9"],
     "listeners": [{"port": 22, "process": "sshd"}, {"port": 10250, "process": "k3s-agent"}],

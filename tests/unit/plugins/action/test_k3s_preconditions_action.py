@@ -58,6 +58,8 @@ def test_a_host_may_get_k3s() -> None:
     disk = {"path": "/var/lib/rancher/k3s", "total_gib": 100.0, "free_gib": 50.0}
     result = checked({"disks": [disk]})
     assert (result["failed"], result["installed"], result["installed_version"]) == (False, False, "")
+    assert result["ansible_facts"] == {"architecture": GOOD["arch"]}
+    assert result["addresses"]["enP7s7"] == ["192.168.10.11"]
     assert "eviction-hard=imagefs.available<4096Mi,nodefs.available<4096Mi" in result["kubelet_args"]
     assert result["msg"] == "K3s can be installed here."
 

@@ -119,14 +119,19 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Host:
 
 
 def test_a_change_is_applied_confirmed_and_then_nothing_is_left_to_do(host: Host) -> None:
+    assert not host.call(state="checked")["in_place"]
     applied = host.call()
     assert applied["changed"]
+    assert not host.call(state="checked")["in_place"]
     assert "mtu: enp1s0f0np0 has 1500, planned 9000" in applied["differences"]
     assert "networkd" in host.netplan.read_text()
     assert "enp1s0f0v0" in (host.directory / "etc/nm.conf").read_text()
     assert host.call(state="confirmed", transaction=applied["transaction"])["msg"] == "The change holds"
     again = host.call()
     assert (again["changed"], again["msg"]) == (False, "Files and live state are as planned")
+    assert host.call(state="checked")["in_place"]
+    host.ports["enp1s0f0v0"]["addr_info"] = []
+    assert not host.call(state="checked")["in_place"]
 
 
 def test_an_interface_that_leaves_the_plan_loses_its_address_and_restore_knows_it(host: Host) -> None:

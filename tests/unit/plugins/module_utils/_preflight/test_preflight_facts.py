@@ -147,6 +147,7 @@ def test_everything_is_read(host: Host) -> None:
     assert facts["gpu_driver"] == "580.95.05"
     assert facts["rdma"] == {"devices": ["rocep1s0f0"], "device_nodes": 1, "shared_mode": True}
     assert facts["interfaces"] == ["enP7s7", "lo", "wlP9s9"]
+    assert facts["addresses"] == {"enp1s0f0np0": ["192.168.177.12"]}
     assert (facts["wifi"], facts["default_routes"]) == (["wlP9s9"], ["enP7s7", "wlP9s9", "usb0"])
     assert facts["listeners"] == [{"port": 10250, "process": "python3"}]
     assert facts["disks"][0]["free_gib"] > 0
