@@ -17,7 +17,7 @@ _ENFORCE = "pod-security.kubernetes.io/enforce"
 
 def distribution(version: str, nodes: list[Json]) -> str:
     """Return the name of the distribution, as versions and nodes show it; empty if they do not."""
-    for mark, name in (("+k3s", "K3s"), ("+rke2", "RKE2"), ("-gke", "GKE"), ("-eks", "EKS")):
+    for mark, name in (("+k3s", "K3s"), ("+rke2", "RKE2"), ("+k0s", "k0s"), ("-gke", "GKE"), ("-eks", "EKS")):
         if mark in version:
             return name
     for node in nodes:
@@ -25,6 +25,8 @@ def distribution(version: str, nodes: list[Json]) -> str:
         names = {*(meta.get("annotations") or {}), *(meta.get("labels") or {})}
         if "node.openshift.io/os_id" in names:
             return "OpenShift"
+        if "microk8s.io/cluster" in names:
+            return "MicroK8s"
         if "kubeadm.alpha.kubernetes.io/cri-socket" in names:
             return "kubeadm"
     return ""

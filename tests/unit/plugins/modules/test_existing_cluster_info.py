@@ -90,6 +90,8 @@ def test_what_may_not_be_read_is_named_and_what_is_absent_is_empty(
     [
         ("v1.36.4+k3s1", {}, "K3s"),
         ("v1.36.4+rke2r1", {}, "RKE2"),
+        ("v1.36.4+k0s.0", {}, "k0s"),
+        ("v1.36.4", {"labels": {"microk8s.io/cluster": "true"}}, "MicroK8s"),
         ("v1.33.1-eks-7f9249a", {}, "EKS"),
         ("v1.31.0", {"labels": {"node.openshift.io/os_id": "rhel"}}, "OpenShift"),
         ("v1.31.0", {}, ""),
