@@ -24,7 +24,7 @@ PLACES: list[tuple[str, Place, str]] = [
     (r"inventory_new", "elsewhere", "tests/lab/test_discover.py types it with the addresses of its labs"),
     (r"monitoring\.yml$", "elsewhere", "needs the Prometheus operator: tests/lab/test_monitoring.py"),
     (r"^ANSIBLE_CALLBACKS_ENABLED", "elsewhere", "tests/installed runs playbook plan with the callback"),
-    (r"latency\.yml", "elsewhere", "measures with PyTorch, which the lab's image lacks"),
+    (r"latency\.yml", "elsewhere", "tests/lab/test_transport.py runs it, with PyTorch simulated"),
     (r"scripts/|plan\.yml|profile_new|cluster\.rights", "unit", ""),
     (r"gb10\.cluster\.sweep ", "elsewhere", "takes hours: tests/lab/test_sweep.py runs two cells"),
     (r"^ansible-playbook|^kubectl|^curl", "lab", ""),
