@@ -3,13 +3,16 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Deploy and serve with the previous release, then run this tree's playbooks over it, on two nodes.
 
-The previous release is the newest tag, or this commit while there is none.
+The previous release is the newest tag, or this commit while there is none. A client sends requests all the time.
 """
 
 from __future__ import annotations
 
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -17,7 +20,20 @@ from labcommand import CHECKOUT, LabCommand, changed
 from sitecommand import Site, incarnations, revisions
 
 COMMIT = "a4be44a"
-GROUP = {"serving_plan_overrides": {"topology": {"nodes": 2, "tp": 2}}}
+GROUP = {"serving_plan_overrides": {"topology": {"nodes": 2, "tp": 2}}, "sglang_service_type": "NodePort"}
+# Sends one request after another until a file exists; prints a line for each.
+CLIENT = """
+import json, pathlib, sys, time, urllib.request as u
+body = {"messages": [{"role": "user", "content": "Hello"}], "max_tokens": 4}
+asked = u.Request(sys.argv[1], json.dumps(body).encode(), {"Content-Type": "application/json"})
+while not pathlib.Path(sys.argv[2]).exists():
+    try:
+        with u.urlopen(asked, timeout=20) as answer:
+            print("answered" if json.load(answer)["choices"] else "empty")
+    except OSError as error:
+        print(time.strftime("%X"), error)
+    time.sleep(0.2)
+"""
 
 
 def git(*words: str) -> str:
@@ -47,12 +63,34 @@ def site(make_lab: Callable[..., LabCommand], previous: Path) -> Site:
     return made
 
 
-def test_only_a_group_whose_pods_changed_is_replaced_and_as_a_whole(site: Site) -> None:
+@contextmanager
+def requests(site: Site, stop: Path) -> Iterator[None]:
+    """Send requests to the group; fail unless it has answered all of them."""
+    node = site.get("node", site.pods()[0]["spec"]["nodeName"])["status"]["addresses"]
+    address = next(entry["address"] for entry in node if entry["type"] == "InternalIP")
+    port = site.get("service", site.group)["spec"]["ports"][0]["nodePort"]
+    url = f"http://{address}:{port}/v1/chat/completions"
+    with ThreadPoolExecutor(1) as pool:
+        client = pool.submit(site.lab.run, sys.executable, "-c", CLIENT, url, stop)
+        try:
+            yield
+        finally:
+            stop.touch()
+        done = client.result()
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert set(lines) == {"answered"}, set(lines)
+    print(f"{len(lines)} requests were answered")
+
+
+def test_only_a_group_whose_pods_changed_is_replaced_and_as_a_whole(site: Site, tmp_path: Path) -> None:
     before, earlier = site.incarnations(), revisions(site.pods())
-    site.play("fabric")
-    site.play("kubernetes")
-    # Neither hosts, K3s nor the device plugins take the group down.
-    assert site.incarnations() == before
+    with requests(site, tmp_path / "stop"):
+        site.play("fabric")
+        site.play("tune")
+        site.play("kubernetes")
+        # Neither hosts, K3s nor the device plugins take the group down.
+        assert site.incarnations() == before
     site.play("serve")
     same = revisions(site.pods()) == earlier
     assert (site.incarnations() == before) is same
@@ -60,7 +98,13 @@ def test_only_a_group_whose_pods_changed_is_replaced_and_as_a_whole(site: Site) 
     site.play("verify")
 
 
-def test_a_second_run_of_this_release_changes_nothing(site: Site) -> None:
+def test_a_second_run_of_this_release_changes_nothing(site: Site, tmp_path: Path) -> None:
     before = site.incarnations()
-    assert [changed(site.play(playbook)) for playbook in ("fabric", "kubernetes", "serve")] == [0, 0, 0]
+    with requests(site, tmp_path / "stop"):
+        assert [changed(site.play(playbook)) for playbook in ("fabric", "kubernetes", "serve", "verify")] == [
+            0,
+            0,
+            0,
+            0,
+        ]
     assert site.incarnations() == before
