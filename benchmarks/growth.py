@@ -19,6 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -82,12 +83,14 @@ def make_profile(directory: Path, nodes: int) -> Path:
     return directory
 
 
-def timed(inventory: Path, playbook: Path, variables: dict[str, Any]) -> tuple[dict[str, float], str]:
+def timed(
+    inventory: Path, playbook: Path, variables: dict[str, Any], more: Sequence[str] = ()
+) -> tuple[dict[str, float], str]:
     """Run a playbook; return seconds of wall and CPU time with the largest process in MiB, and its output.
 
     Raises RuntimeError if the playbook fails.
     """
-    command = ["ansible-playbook", "-i", str(inventory), str(playbook), "-e", json.dumps(variables)]
+    command = ["ansible-playbook", "-i", str(inventory), str(playbook), "-e", json.dumps(variables), *more]
     environment = {**os.environ, "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg")}
     started = time.perf_counter()
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT, env=environment) as child:
