@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +39,7 @@ def judge_files(names: list[str], batch: bool) -> list[dict[str, Any]]:
     report = []
     for name, recording in zip(names, recordings, strict=True):
         findings = [*judge_recording(recording), *together]
-        report.append({"file": name, "ok": not findings, "findings": [f.as_dict() for f in findings]})
+        report.append({"file": name, "ok": not findings, "findings": [asdict(f) for f in findings]})
     return report
 
 

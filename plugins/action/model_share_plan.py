@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import has_errors
@@ -26,5 +27,5 @@ class ActionModule(ControllerAction):
         )
         if failed:
             return {**result, "needed": False}
-        nodes = {name: node.as_dict() for name, node in plan.nodes.items()}
+        nodes = {name: asdict(node) for name, node in plan.nodes.items()}
         return {**result, "needed": plan.needed, "nodes": nodes, "table": plan.table}

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -58,7 +59,7 @@ class ActionModule(ControllerAction):
         if has_errors(examined.findings):
             text = f"The sweep {path} is invalid; nothing was measured.\n{format_findings(examined.findings)}"
             return {"failed": True, "findings": [finding.as_dict() for finding in examined.findings], "msg": text}
-        cells = [c.as_dict() for c in planned.cells]
+        cells = [asdict(cell) for cell in planned.cells]
         records = current(read_journal(options["journal"]), {"cells": cells, "workloads": sweep["workloads"]})
         left = [
             {**c, "serving": serving_of(c["overlay"], options["sglang_version"])} for c in remaining(cells, records)

@@ -5,19 +5,10 @@
 
 from __future__ import annotations
 
-import hashlib
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gb10.cluster.plugins.module_utils._k3s import service
-
-
-def digest(path: Path) -> str:
-    """Return the sha256 of a file; empty if there is no file."""
-    if not path.is_file():
-        return ""
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
+from ansible_collections.gb10.cluster.plugins.module_utils._k3s import airgap, service
 
 
 def main() -> None:
@@ -40,7 +31,7 @@ def main() -> None:
         active=properties.get("ActiveState") == "active",
         running=properties.get("ActiveState") in service.RUNNING,
         enabled=properties.get("UnitFileState") == "enabled",
-        held=[name for name, wanted in module.params["sums"].items() if digest(Path(name)) == wanted],
+        held=[name for name, wanted in module.params["sums"].items() if airgap.holds(Path(name), wanted)],
         stale=service.is_stale(properties, changed),
     )
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import format_findings, has_errors
+from ansible_collections.gb10.cluster.plugins.module_utils._common.terms import DEFAULT_MTU
 from ansible_collections.gb10.cluster.plugins.module_utils._host import network_manager, system
 from ansible_collections.gb10.cluster.plugins.module_utils._netplan import (
     interfaces,
@@ -196,7 +197,7 @@ def main() -> None:
             },
             "pfs": {"type": "list", "elements": "dict", "default": []},
             "vfs": {"type": "list", "elements": "dict", "default": []},
-            "mtu": {"type": "int", "default": 9000},
+            "mtu": {"type": "int", "default": DEFAULT_MTU},
             "transaction": {"type": "str"},
             "management_interfaces": {"type": "list", "elements": "str", "default": []},
             "undo_timeout": {"type": "int", "default": 120},

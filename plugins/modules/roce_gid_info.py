@@ -38,7 +38,7 @@ def main() -> None:
     expected, findings = check_expected(devices, module.params["expect"], module.params["mtu"])
     result: dict[str, Any] = {
         "changed": False,
-        "devices": [device.as_dict() for device in devices],
+        "devices": [asdict(device) for device in devices],
         "expected": [asdict(item) for item in expected],
         "pod_mtus": {},
         "satisfied": not findings,

@@ -80,12 +80,6 @@ def _has_link_local(link: Mapping[str, Any]) -> bool:
     return any(str(entry.get("local", "")).startswith("fe80:") for entry in link.get("addr_info", []))
 
 
-def addresses(link: Mapping[str, Any]) -> list[str]:
-    """Return the global addresses with prefix of an interface from its entry of ``ip -j address``."""
-    every = link.get("addr_info", [])
-    return [f"{entry['local']}/{entry['prefixlen']}" for entry in every if entry.get("scope") == "global"]
-
-
 def _join(port: Mapping[str, Any], found: Mapping[str, Any], heard: Mapping[str, Any]) -> dict[str, Any]:
     # An announcement may have the MAC of another port of its host, or be of a machine that left. An answer cannot.
     macs = found["neighbours"] or [mac for mac in dict.fromkeys(heard.get("macs", ())) if mac != port["mac"]]

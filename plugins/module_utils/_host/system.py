@@ -18,7 +18,7 @@ import pwd
 import re
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -111,6 +111,12 @@ def links(netns: Path | None = None) -> dict[str, dict[str, Any]]:
     prefix = ["nsenter", f"--net={netns}"] if netns else []
     found = run_json([*prefix, "ip", "-j", "-d", "address", "show"])
     return {link["ifname"]: link for link in found if "ifname" in link}
+
+
+def addresses(link: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the global addresses with prefix of an interface from its entry of :func:`links`."""
+    lasting = [entry for entry in link.get("addr_info", []) if entry.get("scope") == "global"]
+    return tuple(f"{entry['local']}/{entry['prefixlen']}" for entry in lasting)
 
 
 def wait_for(probe: Callable[[], T | None], timeout: float, step: float = 0.2) -> T | None:

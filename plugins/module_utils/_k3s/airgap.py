@@ -40,10 +40,12 @@ def parse_sums(text: str) -> dict[str, str]:
     return sums
 
 
-def sha256(path: Path) -> str:
-    """Return the checksum of a file as lower-case hexadecimal text."""
+def holds(path: Path, wanted: str) -> bool:
+    """Tell whether there is a file with this sha256 in lower-case hexadecimal text."""
+    if not path.is_file():
+        return False
     with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
+        return hashlib.file_digest(stream, "sha256").hexdigest() == wanted
 
 
 def _fits(name: str, arch: str) -> bool:
@@ -58,49 +60,28 @@ def read_airgap(directory: Path, arch: str) -> Airgap:
     """
     findings: list[Finding] = []
 
-    def add(rule: str, key: str, value: object, *, reason: str, remedy: str) -> None:
+    def add(rule: str, key: str, reason: str, remedy: str, value: object = None) -> None:
         findings.append(Finding("error", f"k3s.airgap.{rule}", key, value, reason, remedy, where=str(directory)))
 
     if not directory.is_dir():
-        add(
-            "directory",
-            "k3s_airgap_dir",
-            str(directory),
-            reason="the directory does not exist on the controller",
-            remedy="Create it from the release, or set k3s_airgap_dir to an empty text to download",
-        )
+        reason = "the directory does not exist on the controller"
+        remedy = "Create it from the release, or set k3s_airgap_dir to an empty text to download"
+        add("directory", "k3s_airgap_dir", reason, remedy, str(directory))
         return Airgap("", (), tuple(findings))
     sums: dict[str, str] = {}
     for path in sorted(directory.glob("sha256sum*.txt")):
         sums.update(parse_sums(path.read_text(encoding="utf-8")))
     binary = directory / binary_name(arch)
     if not binary.is_file():
-        add(
-            "binary",
-            binary.name,
-            None,
-            reason=f"the K3s binary for {arch} is missing",
-            remedy="Copy it there from the release page, with its sha256sum file",
-        )
+        remedy = "Copy it there from the release page, with its sha256sum file"
+        add("binary", binary.name, f"the K3s binary for {arch} is missing", remedy)
     images = [p for p in sorted(directory.iterdir()) if p.name.endswith(_IMAGE_SUFFIXES) and _fits(p.name, arch)]
-    for path in [binary, *images]:
-        if not path.is_file():
-            continue
+    for path in filter(Path.is_file, [binary, *images]):
         if path.name not in sums:
-            add(
-                "checksum.missing",
-                path.name,
-                None,
-                reason="no sha256sum*.txt in the directory names this file",
-                remedy=f"Add the release's sha256sum-{arch}.txt, or a line that `sha256sum {path.name}` prints",
-            )
-        elif sha256(path) != sums[path.name]:
-            add(
-                "checksum.wrong",
-                path.name,
-                None,
-                reason="the file does not match its checksum, so it is damaged or was replaced",
-                remedy="Download it again; do not use it",
-            )
+            remedy = f"Add the release's sha256sum-{arch}.txt, or a line that `sha256sum {path.name}` prints"
+            add("checksum.missing", path.name, "no sha256sum*.txt in the directory names this file", remedy)
+        elif not holds(path, sums[path.name]):
+            reason = "the file does not match its checksum, so it is damaged or was replaced"
+            add("checksum.wrong", path.name, reason, "Download it again; do not use it")
     used = {path.name: sums[path.name] for path in [binary, *images] if path.name in sums}
     return Airgap(str(binary) if binary.is_file() else "", tuple(map(str, images)), tuple(findings), used)

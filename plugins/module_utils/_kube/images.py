@@ -13,11 +13,10 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .labels import MANAGED_BY, OWNER
+from .labels import MANAGED_BY, OWNER, PULL
 from .objects import brief_pod
 
 HOSTNAME = "kubernetes.io/hostname"
-PULL = "gb10.cluster/pull"
 
 
 def digest_in(image: str) -> str:

@@ -19,12 +19,6 @@ VOLATILE = re.compile(r" (expires \d+sec|linkdown|dead)\b")
 KERNEL_ROUTE = re.compile(r"^(local|broadcast|anycast|multicast|fe80::|ff00::)")
 
 
-def addresses(link: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the global addresses of an interface from its entry of ``ip -j address``."""
-    lasting = [entry for entry in link.get("addr_info", []) if entry.get("scope") == "global"]
-    return tuple(f"{entry['local']}/{entry['prefixlen']}" for entry in lasting)
-
-
 def observe(fabric: Collection[str]) -> tuple[str, ...]:
     """Return the state of everything except the fabric's interfaces, one line per item."""
     links = system.links()
@@ -34,10 +28,11 @@ def observe(fabric: Collection[str]) -> tuple[str, ...]:
         for name, link in links.items()
         if name not in fabric
         and "LOWER_UP" in link.get("flags", [])
-        and (addresses(link) or "link_netnsid" not in link)
+        and (system.addresses(link) or "link_netnsid" not in link)
     ]
-    found += [f"address {a} of {name}" for name, link in links.items() if name not in fabric for a in addresses(link)]
-    pods = {name for name, link in links.items() if "link_netnsid" in link and not addresses(link)}
+    others = {name: link for name, link in links.items() if name not in fabric}
+    found += [f"address {address} of {name}" for name, link in others.items() for address in system.addresses(link)]
+    pods = {name for name, link in links.items() if "link_netnsid" in link and not system.addresses(link)}
     for family in ("-4", "-6"):
         for line in _lines(["ip", family, "route", "show", "table", "all"]):
             route = VOLATILE.sub("", line)

@@ -261,7 +261,7 @@ def restore_runtime(links: Mapping[str, LinkState], sysctls: Mapping[str, str]) 
         link = present.get(name)
         if link is None:
             continue
-        now = others.addresses(link)
+        now = system.addresses(link)
         commands = [["address", "del", address, "dev", name] for address in now if address not in old.addresses]
         if commands:
             # systemd-networkd leaves its routes behind when it stops.
@@ -284,7 +284,7 @@ def restore_runtime(links: Mapping[str, LinkState], sysctls: Mapping[str, str]) 
 
 def link_state(link: Mapping[str, Any]) -> LinkState:
     """Return the state of an interface from its entry of ``ip -j address``."""
-    return LinkState(int(link.get("mtu", 0)), "UP" in link.get("flags", []), others.addresses(link))
+    return LinkState(int(link.get("mtu", 0)), "UP" in link.get("flags", []), system.addresses(link))
 
 
 if __name__ == "__main__":

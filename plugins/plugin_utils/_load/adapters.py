@@ -93,7 +93,7 @@ def _from_sglang(text: str, workload: Workload) -> list[dict[str, Any]]:
             {
                 "repetition": number,
                 "status": status_of(records, garbage),
-                "garbage": [g.as_dict() for g in garbage],
+                "garbage": [asdict(g) for g in garbage],
                 "figures": figures,
                 "server": {"accept_length": entry.get("accept_length")},
                 "requests": [r.as_dict() for r in records],

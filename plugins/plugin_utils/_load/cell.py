@@ -140,7 +140,7 @@ async def _repeat(target: Target, workload: Workload, repetition: int, known: Se
     return {
         "repetition": repetition,
         "status": status,
-        "garbage": [g.as_dict() for g in garbage],
+        "garbage": [asdict(g) for g in garbage],
         "figures": summarise(records),
         "server": server,
         "fingerprint": fingerprint_of(records),

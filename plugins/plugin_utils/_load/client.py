@@ -12,7 +12,7 @@ import asyncio
 import json
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 try:
@@ -148,7 +148,7 @@ class _Reader:
             self._reasoning.append(reasoning)
             found = self.guard.feed(content or reasoning) if self.guard else None
             if found:
-                self.record.garbage = found.as_dict()
+                self.record.garbage = asdict(found)
                 return False
         return True
 

@@ -5,8 +5,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 RULE_CHARACTERS = frozenset("-=_*#.~+|: \u00a0\t\n\r─━═│┃┼—\u2013·•█▓░▒⬛⬜/\\<>")
 """Characters that healthy text may repeat: rules, table borders, dot leaders, indentation, bars, drawings."""
@@ -24,10 +23,6 @@ class Garbage:
     kind: str
     at: int
     detail: str
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return plain data for JSON."""
-        return asdict(self)
 
 
 def share_of_letters(text: str) -> float:

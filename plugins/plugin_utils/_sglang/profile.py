@@ -85,10 +85,6 @@ class ResolvedProfile:
     memory: dict[str, Any] = field(default_factory=dict)
     nccl: str = "2.0"
 
-    def as_dict(self) -> dict[str, Any]:
-        """Return plain data, including the findings."""
-        return asdict(self)
-
 
 def overlay(base: Mapping[str, Any], top: Mapping[str, Any]) -> dict[str, Any]:
     """Merge one mapping over another recursively; null removes a key."""

@@ -11,7 +11,7 @@ import hashlib
 import itertools
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding, has_errors
@@ -40,10 +40,6 @@ class Cell:
     duplicate_of: str | None = None
     reasons: list[dict[str, Any]] = field(default_factory=list)
     key: str = ""
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return plain data for JSON."""
-        return asdict(self)
 
 
 @dataclass

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
@@ -80,7 +81,7 @@ def conclude(evidence: Evidence, origin: Mapping[str, Any]) -> dict[str, Any]:
         record["measurements"] = evidence.measurements
     failure = _failure(evidence) if status in SERVER_ERRORS else None
     if failure is not None:
-        status, record["failure"] = failure.kind, failure.as_dict()
+        status, record["failure"] = failure.kind, asdict(failure)
     return record | {"status": status}
 
 

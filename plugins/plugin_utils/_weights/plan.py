@@ -103,10 +103,6 @@ class NodePlan:
     download_bytes: int
     copy_bytes: int
 
-    def as_dict(self) -> dict[str, Any]:
-        """Return plain data."""
-        return asdict(self)
-
 
 @dataclass(frozen=True)
 class SharePlan:

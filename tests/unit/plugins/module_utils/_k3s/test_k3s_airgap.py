@@ -3,6 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 
 from ansible_collections.gb10.cluster.plugins.module_utils._k3s import airgap
@@ -11,7 +12,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._k3s import airgap
 def fill(directory: Path, *names: str) -> None:
     for name in names:
         (directory / name).write_text(name, encoding="utf-8")
-    sums = [f"{airgap.sha256(directory / name)}  {name}\n" for name in names]
+    sums = [f"{hashlib.sha256((directory / name).read_bytes()).hexdigest()}  {name}\n" for name in names]
     (directory / "sha256sum-amd64.txt").write_text("".join(sums), encoding="utf-8")
 
 

@@ -73,7 +73,8 @@ def test_the_firewall_is_opened_between_the_ports_only_and_in_a_chain_of_its_own
 def test_a_host_without_iptables_has_nothing_to_open(tmp_path: Path) -> None:
     script = next(line for line in transit.render(PORTS).splitlines() if line.startswith("ExecStart="))
     shell = script.removeprefix("ExecStart=/bin/sh -c '").removesuffix("'")
-    subprocess.run(["/bin/sh", "-c", shell], check=True, env={"PATH": str(tmp_path)})
+    done = subprocess.run(["/bin/sh", "-c", shell], check=False, env={"PATH": str(tmp_path)})
+    assert done.returncode == 0
 
 
 @pytest.fixture
