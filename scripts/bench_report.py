@@ -76,14 +76,14 @@ def examined(table: Mapping[str, Any], as_sglang: Callable[[Mapping[str, Any]], 
             row.overlay, row.key = dict(cell), resolved.key
             if has_errors(resolved.findings):
                 reasons = dict.fromkeys(f.reason for f in resolved.findings if f.severity == "error")
-                remarks.append("the resolver refuses it: " + "; ".join(reasons))
+                remarks.append("The resolver refuses it: " + "; ".join(reasons))
             elif resolved.key in first:
-                remarks.append(f"it resolves to the same engine as {first[resolved.key]}")
+                remarks.append(f"It resolves to the same engine as {first[resolved.key]}")
             first.setdefault(resolved.key, cell_name(row.labels))
         signs = _guards(entry.get("requests", []))
         if signs:
             row.status = "garbage"
-            remarks.append("the guards see " + "; ".join(signs))
+            remarks.append("The guards see " + "; ".join(signs))
         row.remark = ". ".join(remarks)
     return report
 

@@ -16,7 +16,7 @@ _ENFORCE = "pod-security.kubernetes.io/enforce"
 
 
 def distribution(version: str, nodes: list[Json]) -> str:
-    """Return the name of the distribution, as versions and nodes show it; empty if they do not."""
+    """Return the name of the Kubernetes distribution, read from its version or its nodes; empty if neither shows it."""
     for mark, name in (("+k3s", "K3s"), ("+rke2", "RKE2"), ("+k0s", "k0s"), ("-gke", "GKE"), ("-eks", "EKS")):
         if mark in version:
             return name

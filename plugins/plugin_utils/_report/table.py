@@ -104,7 +104,7 @@ def left_out(report: Report) -> list[str]:
     """Return one line per row that is not ranked or has a remark: its name, its status and the reason."""
     lines = []
     for row in report.rows:
-        said = [text for text in (row.reason, row.remark) if text]
-        if row.status != "ok" or said:
-            lines.append(f"{row.name}: {'. '.join([row.status, *said])}")
+        if row.status != "ok" or row.reason or row.remark:
+            status = ": ".join(filter(None, (row.status, row.reason)))
+            lines.append(f"{row.name}: {'. '.join(filter(None, (status, row.remark)))}")
     return lines

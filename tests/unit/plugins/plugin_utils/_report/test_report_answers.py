@@ -101,7 +101,7 @@ def test_without_a_valid_result_the_reasons_are_the_answer() -> None:
     assert found.parts == {
         "What won?": ["Nothing: no cell has a valid result."],
         "By how much?": ["There is no figure."],
-        "Can I trust it?": ["No.", "steps 2, RoCE: crash. illegal instruction"],
+        "Can I trust it?": ["No.", "steps 2, RoCE: crash: illegal instruction"],
     }
     assert "Nothing: no cell" in markdown(sweep())
     assert pictures(sweep()) == []

@@ -306,16 +306,16 @@ def test_each_figure_alone_can_be_a_regression_and_its_reverse_none(figure: str,
 
 def test_the_findings_of_resolver_and_guards_are_shown_for_published_rows() -> None:
     remarks = {r.name: r.remark for r in published("nemotron-3-super-120b").rows}
-    assert remarks["depth 5/7, ep 1"] == "it resolves to the same engine as depth 5/5, ep 1"
+    assert remarks["depth 5/7, ep 1"] == "It resolves to the same engine as depth 5/5, ep 1"
     rows = published("qwen3.5-397b").rows
     collapsed = [r for r in rows if r.status == "garbage"]
     tests = [int(r.reason.removeprefix("test ").partition(":")[0]) for r in collapsed]
     assert tests == [2, 5, 8, 11, 26, 29, 32, 35]
-    assert all("the resolver refuses it" in r.remark for r in collapsed)
-    assert all("the guards see no_content" in r.remark for r in collapsed[-3:])
+    assert all("The resolver refuses it" in r.remark for r in collapsed)
+    assert all("The guards see no_content" in r.remark for r in collapsed[-3:])
     crashed = [r for r in rows if r.status == "crash"]
     assert len(crashed) == 12
-    assert all("the resolver refuses it" in r.remark for r in crashed)
+    assert all("The resolver refuses it" in r.remark for r in crashed)
     assert sum("resolves to the same engine as" in r.remark for r in rows) == 2
 
 
