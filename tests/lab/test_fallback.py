@@ -24,9 +24,9 @@ AFTER, RETURN_AFTER = 20, 20
 # The limit for the lab, where a model loads in seconds.
 LIMIT = 60
 LOST = "spark1"
+NODES = 4
 WANTED = {
     "preset": "current",
-    "serving_plan_overrides": {"topology": {"nodes": 3, "tp": 3}},
     "serving_plan_fallback_preset": "two-nodes",
     "serving_plan_fallback_after": AFTER,
     "serving_plan_fallback_return_after": RETURN_AFTER,
@@ -35,7 +35,7 @@ WANTED = {
 
 @pytest.fixture(scope="module")
 def cluster(make_lab: Callable[[], LabCommand]) -> Iterator[Site]:
-    yield Site.deployed(make_lab(), 3)
+    yield Site.deployed(make_lab(), NODES)
 
 
 def fallback_pods(site: Site) -> list[dict[str, Any]]:
@@ -84,11 +84,11 @@ def kept(site: Site) -> dict[str, Any]:
 
 def test_the_planned_preset_serves_and_the_fallback_waits(cluster: Site) -> None:
     cluster.play("serve", **WANTED)
-    assert len(cluster.pods()) == 3
+    assert len(cluster.pods()) == NODES
     assert all(map(is_ready, cluster.pods()))
     assert all(map(proven, cluster.pods()))
     assert fallback_pods(cluster) == []
-    assert served_ranks(cluster) == 3
+    assert served_ranks(cluster) == NODES
 
 
 def lose(site: Site) -> None:
@@ -101,7 +101,7 @@ def lose(site: Site) -> None:
 
 def test_the_fallback_serves_soon_after_the_limit(cluster: Site) -> None:
     # The switch itself runs on the node that is lost.
-    others = [f"spark{number}" for number in (2, 3)]
+    others = [f"spark{number}" for number in range(2, NODES + 1)]
     cluster.kubectl("cordon", *others)
     cluster.kubectl("delete", "pod", "-l", f"gb10.cluster/instance={GROUP},gb10.cluster/fallback=switch")
     cluster.kubectl("rollout", "status", f"deploy/{GROUP}-fallback", "--timeout=60s")
@@ -138,12 +138,12 @@ def test_the_planned_preset_returns_with_the_node(cluster: Site) -> None:
     cluster.lab.shell(LOST, "systemctl enable --now k3s-agent")
     began = time.monotonic()
     wait(lambda: kept(cluster)["serving"] == "main", 180, cluster)
-    wait(lambda: len(planned_pods(cluster)) == 3 and all(map(is_ready, planned_pods(cluster))), 240, cluster)
+    wait(lambda: len(planned_pods(cluster)) == NODES and all(map(is_ready, planned_pods(cluster))), 240, cluster)
     print(f"the planned preset serves {time.monotonic() - began:.0f} s after the return of the node")
     assert fallback_pods(cluster) == []
     assert all(map(proven, planned_pods(cluster)))
     assert len(revisions(planned_pods(cluster))) == 1
-    assert served_ranks(cluster) == 3
+    assert served_ranks(cluster) == NODES
 
 
 def test_the_planned_preset_is_proven_again_and_a_second_run_changes_nothing(cluster: Site) -> None:
