@@ -71,7 +71,9 @@ class Shape:
         text = config.get("text_config") or config
         names = ("hidden_size", "num_hidden_layers", "vocab_size")
         # A bool is an int too, and nothing could be compared with a prediction of no bytes.
-        if lacking := [name for name in names if type(text.get(name)) is not int or text[name] < 1]:
+        given = {name: text.get(name) for name in names}
+        usable = {name for name, size in given.items() if isinstance(size, int) and size > 0 and size is not True}
+        if lacking := [name for name in names if name not in usable]:
             raise ValueError(f"config.json of the model has no {', '.join(lacking)}")
         if text.get("hidden_size_per_layer_input"):
             raise ValueError("the model has embeddings per layer, whose exchange is not known")
