@@ -14,6 +14,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._common.findings impo
     format_findings,
     merge_places,
 )
+from ansible_collections.gb10.cluster.plugins.module_utils._common.plain import load
 
 from .options import documented_spec, role_options
 
@@ -38,7 +39,7 @@ class ControllerAction(ActionBase):
         made = self.act(options, task_vars or {})
         if made.get("failed") and made.get("findings"):
             self._display.display(made["msg"])
-            made = _refusal(made)
+            made = refusal(made)
         return result | made
 
     @abstractmethod
@@ -46,12 +47,12 @@ class ControllerAction(ActionBase):
         """Return the result of the task for its validated options."""
 
 
-def _refusal(result: Mapping[str, Any]) -> dict[str, Any]:
+def refusal(result: Mapping[str, Any]) -> dict[str, Any]:
     """Return a failed result that names its errors without repeating their text, which was displayed before.
 
     Ansible prints the message of a failed task twice, once inside JSON with the rest of the result.
     """
-    errors = [Finding(**finding) for finding in result["findings"] if finding["severity"] == "error"]
+    errors = [load(Finding, finding) for finding in result["findings"] if finding["severity"] == "error"]
     names = [": ".join(filter(None, (f.where, f"{f.key} [{f.rule}]"))) for f in merge_places(errors)]
     first = result["msg"].splitlines()[0]
     message = f"{first} Errors, each explained in the output: {', '.join(dict.fromkeys(names))}."

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.gb10.cluster.plugins.action.preflight_report import ActionModule
+from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import refusal
 from preflight_samples import GOOD
 
 OPTIONS: dict[str, Any] = {
@@ -58,6 +59,7 @@ def test_what_stops_the_run(hostvars: dict[str, Any], facts: dict[str, Any], rul
     result = reported(hostvars, **facts)
     assert (rules(result), result["failed"]) == ([rule], True)
     assert result["msg"].startswith("Not ready; nothing was changed.")
+    assert f" [{rule}]" in refusal(result)["msg"]
     assert {finding["layer"] for finding in result["findings"]} >= {rule.split(".")[1]}
 
 
