@@ -1,0 +1,37 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Play the first tasks of a sweep in check mode, after a plan as in playbook sweep and without one, on no host."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+@pytest.mark.parametrize("before", [["sweep_plan"], []], ids=["planned before", "alone"])
+def test_a_sweep_is_planned_once_and_recorded(tmp_path: Path, before: list[str]) -> None:
+    roles = [{"name": "gb10.cluster.bench", "tasks_from": part} for part in [*before, "sweep"]]
+    tasks = [{"ansible.builtin.import_role": role} for role in roles]
+    play = {"hosts": "gb10_nodes", "connection": "local", "gather_facts": False, "tasks": tasks}
+    (tmp_path / "play.yml").write_text(yaml.safe_dump([play]), encoding="utf-8")
+    sweep = ROOT / "sweeps" / "gemma-4-26b-b300.yml"
+    values = {"bench_sweep": sweep, "gb10_results_dir": tmp_path / "results", "bench_models_dir": ""}
+    command = [Path(sys.executable).with_name("ansible-playbook"), "-i", ROOT / "inventory" / "4x-gb10-switch"]
+    for name, value in values.items():
+        command += ["-e", f"{name}={value}"]
+    environment = {**os.environ, "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"), "ANSIBLE_NOCOLOR": "1"}
+    done = subprocess.run(
+        [*command, "--check", tmp_path / "play.yml"], env=environment, cwd=ROOT,
+        check=False, capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("2 cells: 2 to measure") == 1
+    assert "changed: [spark1 -> localhost]" in done.stdout.partition("Sweep | Record the plan")[2]
