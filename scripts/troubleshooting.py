@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # Copyright: The gb10.cluster authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Write the tables of docs/troubleshooting.md; with ``--check`` only compare.
+"""Write the tables of docs/troubleshooting.md and docs/launch-rules.md; with ``--check`` only compare.
 
 The tables are generated from what prints the messages: NCCL's causes, the rules of the packages of checks, and the
 rules of launches.
@@ -24,7 +24,8 @@ from ansible_collections.gb10.cluster.plugins.module_utils._nccl.catalogue impor
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import Rules
 from role_docs import table
 
-PAGE = ROOT / "docs" / "troubleshooting.md"
+SYMPTOMS = ROOT / "docs" / "troubleshooting.md"
+LAUNCHES = ROOT / "docs" / "launch-rules.md"
 RULES = ROOT / "profiles" / "rules.json"
 
 
@@ -64,9 +65,9 @@ def _plain(text: str) -> str:
 
 
 def pages() -> dict[Path, dict[str, str]]:
-    """Return the page's generated parts."""
+    """Return the generated parts of both pages."""
     checks = {name: rules(f"_{name}") for name in ("preflight", "fabric", "serving", "variables", "weights", "sweep")}
-    return {PAGE: {"causes": causes(), **checks, "launches": launches()}}
+    return {SYMPTOMS: {"causes": causes(), **checks}, LAUNCHES: {"launches": launches()}}
 
 
 if __name__ == "__main__":
