@@ -32,8 +32,8 @@ class _Module:
         argument_spec: Mapping[str, Any],
         supports_check_mode: bool,
     ) -> None:
-        if not supports_check_mode:
-            raise NotImplementedError("a module that changes something in check mode cannot be called here")
+        if check_mode and not supports_check_mode:
+            raise _Ended({"skipped": True, "msg": "the module does not support check mode"})
         checked = ArgumentSpecValidator(argument_spec).validate(options)
         if checked.error_messages:
             self.fail_json(msg="; ".join(checked.error_messages))

@@ -22,10 +22,11 @@ READS = [{"resource": "v1/pods", "namespace": "x"}]
 
 def play(tmp_path: Path, options: dict[str, Any], **keywords: Any) -> tuple[dict[str, Any], bool]:
     """Return the result of a task on the controller, and whether Ansible started the module for it."""
-    task = {"gb10.cluster.api_info": options, "delegate_to": "localhost", "register": "found", "ignore_errors": True}
+    task = {"gb10.cluster.api_info": options, "delegate_to": "localhost", "register": "found"}
+    caught = {"block": [task | keywords], "rescue": [{"ansible.builtin.assert": {"that": "found is failed"}}]}
     content = {"copy": {"content": "{{ found | to_json }}", "dest": str(tmp_path / "found.json")}}
     book = tmp_path / "book.yml"
-    tasks = [task | keywords, content]
+    tasks = [caught, content]
     book.write_text(yaml.safe_dump([{"hosts": "localhost", "gather_facts": False, "tasks": tasks}]))
     done = subprocess.run([PLAYBOOK, "-vvv", book], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout
