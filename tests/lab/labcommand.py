@@ -23,14 +23,19 @@ FINGERPRINT = ("python3", "-B", "/opt/gb10-lab/hosts/fingerprint.py")
 
 @dataclass(frozen=True)
 class LabCommand:
-    """labctl for one state directory. Playbooks use ``inventory``, or the complete inventory that labctl writes."""
+    """labctl for one state directory. Playbooks use ``inventory``, or the complete inventory that labctl writes.
+
+    ``collections`` is a directory in which the collection is installed, whose playbooks are then run from there.
+    """
 
     state: Path
     inventory: tuple[Path, ...] = ()
+    collections: Path | None = None
 
     @property
     def environment(self) -> dict[str, str]:
-        return {**os.environ, "GB10_LAB_STATE": str(self.state)}
+        own = {"ANSIBLE_COLLECTIONS_PATH": str(self.collections)} if self.collections else {}
+        return {**os.environ, "GB10_LAB_STATE": str(self.state), **own}
 
     @property
     def results(self) -> Path:
@@ -67,7 +72,7 @@ class LabCommand:
         """Run a command on this machine, in the lab's network. After 20 minutes end it and fail with its output."""
         words = [LABCTL, "run", "--", *command]
         with subprocess.Popen(
-            words, cwd=CHECKOUT, env=self.environment, text=True, start_new_session=True,
+            words, cwd=self.collections or CHECKOUT, env=self.environment, text=True, start_new_session=True,
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         ) as process:  # fmt: skip
             try:
@@ -83,7 +88,8 @@ class LabCommand:
     def playbook(self, playbook: str, *words: str | Path, **values: Any) -> list[str | Path]:
         """Return the command that runs a playbook, given by its name or by its path in the repository."""
         program = CHECKOUT / ".venv" / "bin" / "ansible-playbook"
-        path = playbook if "/" in playbook else f"playbooks/{playbook}.yml"
+        shipped = f"gb10.cluster.{playbook}" if self.collections else f"playbooks/{playbook}.yml"
+        path = playbook if "/" in playbook else shipped
         values.setdefault("gb10_results_dir", str(self.results))
         # ``words`` come last: if two -e options set the same variable, Ansible uses the later one.
         given = [word for path in self.inventory or [self.state / "inventory"] for word in ("-i", path)]
