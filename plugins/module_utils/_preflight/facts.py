@@ -98,6 +98,7 @@ def read_host(
     sysfs, proc, etc, top = Path(roots.sysfs), Path(roots.proc), Path(roots.etc), Path(roots.top)
     links = run(["ip", "-d", "-j", "address", "show"]).output
     pfs, addresses = read_pfs(roots.sysfs, links), network.addresses_of(links)
+    masters = network.masters_of(links)
     memory = _memory(proc)
     return {
         "user": _user(),
@@ -119,7 +120,7 @@ def read_host(
         "gpu_runtime": devices.read_gpu_runtime(top),
         "gpus": devices.read_gpus(run),
         "rdma": devices.read_rdma(sysfs, Path(roots.dev)),
-        "pfs": devices.read_ports(sysfs, pfs, addresses),
+        "pfs": [port | {"master": masters.get(port["name"])} for port in devices.read_ports(sysfs, pfs, addresses)],
         "interfaces": network.read_interfaces(proc),
         "addresses": {name: [each["address"].partition("/")[0] for each in found] for name, found in addresses.items()},
         "wifi": sorted(path.parent.name for path in (sysfs / "class/net").glob("*/wireless")),

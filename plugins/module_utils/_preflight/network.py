@@ -55,6 +55,11 @@ def addresses_of(links_json: str) -> dict[str, list[dict[str, Any]]]:
     }
 
 
+def masters_of(links_json: str) -> dict[str, str]:
+    """Return ``{interface: master}`` from ``ip -d -j address show`` for the members of a bond, a bridge or a VRF."""
+    return {link["ifname"]: link["master"] for link in _parsed(links_json) if "ifname" in link and "master" in link}
+
+
 def read_netplan(etc: Path, interfaces: Iterable[str], run: Run) -> dict[str, Any]:
     """Return the error in the host's netplan files (None: no error), and which of ``interfaces`` each file names.
 

@@ -74,6 +74,8 @@ PORT_RULES: Mapping[str, Find] = {
     "preflight.driver.other": _ports(lambda host, pf: fault_if(pf["driver"] != "mlx5_core", pf["driver"])),
     "preflight.driver.no_rdma": _ports(lambda host, pf: fault_if(pf["rdma_device"] is None, None)),
     "preflight.link.down": _ports(_down),
+    # mlx5_lag_check_prereq in the kernel refuses a RoCE bond of ports with virtual functions
+    "preflight.link.member": _ports(lambda host, pf: fault_if(pf["master"], pf["master"])),
     "preflight.link.not_active": _ports(_not_active),
     "preflight.link.slow": _ports(_slow),
     "preflight.pcie.unknown": _ports(lambda host, pf: fault_if(_pcie_unknown(pf), None)),

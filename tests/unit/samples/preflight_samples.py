@@ -27,6 +27,7 @@ PF = {
     "pcie_max_gts": 32.0,
     "pcie_max_width": 4,
     "addresses": [],
+    "master": None,
 }
 GOOD: dict[str, Any] = {
     "user": {"uid": 0, "name": "root", "sudo_from": "nvidia"},

@@ -37,6 +37,7 @@ ADDRESSES = [
     {"family": "inet", "local": "192.168.177.12", "prefixlen": 24, "scope": "global", "dynamic": True},
     {"family": "inet6", "local": "fe80::1", "prefixlen": 64, "scope": "link"},
 ]
+PORT = {"ifname": "enp1s0f0np0", "max_mtu": 9978, "master": "bond0", "addr_info": ADDRESSES}
 
 
 class Host:
@@ -95,7 +96,7 @@ def host(tmp_path: Path) -> Host:
     write(sysfs / "module/ib_core/parameters/netns_mode", "Y")
     write(tmp_path / "dev/infiniband/uverbs0", "")
     made.answers = {
-        "ip -d -j address show": json.dumps([{"ifname": "enp1s0f0np0", "max_mtu": 9978, "addr_info": ADDRESSES}, {}]),
+        "ip -d -j address show": json.dumps([PORT, {}]),
         "netplan get": Answer(0, "", NETPLAN),
         "ufw status": UFW,
         "nvidia-smi --query-gpu=name,utilization.gpu,clocks.sm,clocks.max.sm,enforced.power.limit,power.default_limit,"
@@ -172,6 +173,7 @@ def test_everything_is_read(host: Host) -> None:
             "pcie_max_gts": 32.0,
             "pcie_max_width": 4,
             "addresses": [{"address": "192.168.177.12/24", "dynamic": True}],
+            "master": "bond0",
         }
     ]
     assert json.loads(json.dumps(facts)) == facts

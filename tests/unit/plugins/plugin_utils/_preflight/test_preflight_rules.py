@@ -154,6 +154,7 @@ RULE_CASES: list[tuple[str, Change, Change]] = [
     ),
     ("preflight.kubernetes.version_invalid", host_with(version="latest"), host_with(version="")),
     ("preflight.link.down", with_pf(carrier=False), as_it_is),
+    ("preflight.link.member", with_pf(master="bond0"), as_it_is),
     ("preflight.link.not_active", with_pf(port_state="DOWN"), as_it_is),
     ("preflight.link.slow", with_pf(rate_gbps=100.0), with_pf(rate_gbps=200.0)),
     ("preflight.memory.swap", swap("/dev/nvme0n1p3", 8), as_it_is),
