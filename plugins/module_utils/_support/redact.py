@@ -32,17 +32,21 @@ _QUOTED = r"\\{1,3}\"[^\"\n]*\"|\"(?:[^\"\\\n]|\\.)*+(?:\"|$)|'(?:[^'\\\n]|\\.|'
 # The words of an HTTP header; only parameters have quotes.
 _PARAMETER = r"=(?:\"[^\"\n]*\"|[^\s,\"'}\]\\=]*)"
 _WORD = rf"(?:[^\s,\"'}}\]\\=]|{_PARAMETER})+"
+# A key file in PEM or the like, or one of PuTTY.
 _PRIVATE = r"[\w ]*(?:PRIVATE KEY|Static key)[^\n-]*-{4,5}"
+_BEGIN, _END = rf"(?:-{{4,5}} ?BEGIN {_PRIVATE}|Private-Lines:)", rf"(?:-{{4,5}} ?END {_PRIVATE}|Private-MAC: \w+)"
 _HOOKS = r"hooks\.slack\.com/\w+|discord(?:app)?\.com/api(?:/v\d+)?/webhooks|webhook\.office\.com/\w+"
 # An end is optional where a long text without it would be read again from each of its lines or words.
 _SHAPES = (
-    re.compile(rf"-{{4,5}} ?BEGIN {_PRIVATE}.*?(?:-{{4,5}} ?END {_PRIVATE}|\Z)", re.S),
+    re.compile(rf"{_BEGIN}.*?(?:{_END}|\Z)", re.S),
     # The end of a key whose beginning is missing, as in the last lines of a log, which a program may indent.
     re.compile(
         r"(?:^(?:[^\n]*[ \t])?[A-Za-z0-9+/=]{16,}\n)++(?:[^\n]*?[A-Za-z0-9+/=]{1,15}\n)?"
-        rf"(?P<end>[^\n]*-{{4,5}} ?END {_PRIVATE})?",
+        rf"(?P<end>[^\n]*{_END})?",
         re.M,
     ),
+    # 32 bytes in base64, as the keys of WireGuard and those with which Kubernetes encrypts its Secrets.
+    re.compile(r"(?<![\w+/-])[A-Za-z0-9+/]{43}=(?![\w+/=-])"),
     # A password that is hashed as in /etc/shadow or by htpasswd.
     re.compile(r"\$(?:[1567y]|2[abxy]?|gy|apr1|argon2\w*)\$[^\s:\"',]{8,}"),
     # In base64: a key in PEM, a token of Hugging Face, GitHub, GitLab, NVIDIA or of the form sk-, and a JSON web token.
@@ -74,9 +78,10 @@ _SHAPES = (
     re.compile(
         rf"(?P<name>(?<![\w-])--[\w-]*(?:{_NAMES}|key))(?P<gap>[\"']?\s*[,=\s]\s*(?:- +)?[\"']?)(?!-)[^\s\"',]+", re.I
     ),
-    # Commands: "docker login -u robot -p …", "sshpass -p…", "ipmitool -P …"; a number after -p is a port.
+    # Commands: "docker login -u robot -p …", "sshpass -p…", "ipmitool -P …", "mysql -p…"; a number after -p is a port.
     re.compile(
-        r"(?P<name>\b(?:sshpass|(?:docker|podman|helm|oras|skopeo)\b[^\n]{0,80}?\slogin|ipmitool)\b[^\n]{0,200}?\s-[pP])"
+        r"(?P<name>\b(?:sshpass|ipmitool|mysql\w*|mariadb[\w-]*|(?:docker|podman|helm|oras|skopeo)\b[^\n]{0,80}?\slogin)\b"
+        r"[^\n]{0,200}?\s-[pP])"
         r"(?P<gap>\s*)(?!<removed>|\d{1,5}\b)\S+"
     ),
     re.compile(r"(?P<name>--from-literal[= ][\w.-]+)(?P<gap>=)\S+"),

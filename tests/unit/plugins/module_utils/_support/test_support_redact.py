@@ -26,6 +26,8 @@ SLOW += [
 ]
 SLOW += [
     "-----BEGIN PRIVATE KEY-----",
+    "Private-Lines: ",
+    "mysql ",
     "kind: Secret\ndata:\n a\n",
     "kind: Secret data: {",
     "wpa_passphrase ",
@@ -120,6 +122,10 @@ LOGS = Path(__file__).resolve().parents[3] / "fixtures/nccl/real"
         f"<password>{HIDDEN}</password>",
         f"docker login -u robot -p {HIDDEN} r.lan; ipmitool -I lanplus -U a -P {HIDDEN} power status",
         f"skopeo copy --src-creds robot:{HIDDEN} docker://r.lan/x dir:y; crictl pull --creds robot:{HIDDEN} r.lan/x",
+        f"mysql -u root -p{HIDDEN} db; mysqldump --user=a -p{HIDDEN} db",
+        f"Private-Lines: 2\n{HIDDEN}{'A' * 20}\nABCD\nPrivate-MAC: 0a1b\nmtu: 9000",
+        f"{HIDDEN}{'A' * 20}\nABCD\nPrivate-MAC: 0a1b\nmtu: 9000",
+        f"wg set wg0 peer x preshared-key <(echo {HIDDEN}{'A' * 32}=) endpoint 10.0.0.1:51820",
         f"kubectl create secret generic x --from-literal=words={HIDDEN}",
         f"echo {HIDDEN} | sudo -S apt-get update",
         f"redis://:{HIDDEN}/1@10.0.0.1:6379/0 https://discord.com/api/v10/webhooks/1/{HIDDEN}",
@@ -180,6 +186,7 @@ def test_a_secret_may_be_a_number(text: str) -> None:
         "docker run --user 1000:1000 -u 0:0 x",
         "ssh -p 22 login@spark1; docker run -p 80:80 x; echo 3 | tee drop_caches",
         "docker://r.lan:5000/sglang@sha256:0123456789abcdef",
+        f"SHA256:{'a' * 43} {'0' * 64} mysqld -p 3306",
         "a password for user is wrong; password authentication failed; with token bucket",
         'failed to sync secret cache: secret "gb10-1" not found',
         "kind: ConfigMap\ndata:\n  a: b",
