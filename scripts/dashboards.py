@@ -38,7 +38,7 @@ def _reasons() -> dict[str, str]:
     # PromQL has no operator for bits: bit n is set if the value divided by 2^n is odd. The bits are those of NVML.
     bits = {"power limit": 2, "hardware slowdown": 3, "software thermal": 5, "hardware thermal": 6, "power brake": 7}
     return {
-        f"{{{{instance}}}} GPU {{{{gpu}}}} {reason}": f"floor(DCGM_FI_DEV_CLOCKS_EVENT_REASONS / {2**bit}) % 2"
+        f"{{{{Hostname}}}} GPU {{{{gpu}}}} {reason}": f"floor(DCGM_FI_DEV_CLOCKS_EVENT_REASONS / {2**bit}) % 2"
         for reason, bit in bits.items()
     }
 
