@@ -44,7 +44,8 @@ class ActionModule(ControllerAction):
 def _host(name: str, task_vars: Mapping[str, Any], plan: Plan, servers: Sequence[str], settings: Settings) -> Host:
     hostvars = task_vars["hostvars"]
     mine, first = hostvars[name], hostvars[servers[0]] if servers else {}
-    facts = (mine.get("ansible_facts") or {}).get("gb10_preflight")
+    read = mine.get("ansible_facts") or {}
+    facts = read.get("gb10_preflight")
     planned = plan.hosts.get(name)
     return Host(
         name=name,
@@ -61,4 +62,5 @@ def _host(name: str, task_vars: Mapping[str, Any], plan: Plan, servers: Sequence
         vfs={vf.netdev: vf.mac for vf in planned.vfs} if planned else {},
         mtu=plan.mtu,
         settings=settings,
+        unread=plain(read.get("gb10_preflight_unread") or {}),
     )

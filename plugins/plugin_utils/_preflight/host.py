@@ -27,7 +27,8 @@ class Host:
     """A host's facts (None: not read), and the role that it will have.
 
     ``pfs`` and ``vfs`` (``{netdev: MAC}``) come from the fabric plan; a host without PFs is not a GPU node.
-    ``version`` is the wanted K3s release, empty if it is unknown.
+    ``version`` is the wanted K3s release, empty if it is unknown. ``unread`` is what action
+    preflight_info returns about a host that it could not read.
     """
 
     name: str
@@ -44,6 +45,7 @@ class Host:
     vfs: Mapping[str, str] = field(default_factory=dict)
     mtu: int = DEFAULT_MTU
     settings: Settings = field(default_factory=Settings)
+    unread: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def known(self) -> Facts:

@@ -14,6 +14,7 @@ from typing import cast
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding, Severity
 
 from .._rules import Rules
+from .contact import explain
 from .gpu_rules import GPU_NODE_RULES
 from .host import Fault, Find, Host
 from .node_rules import NODE_RULES, PRIVILEGES
@@ -49,7 +50,8 @@ def check_node(host: Host) -> list[Finding]:
 def check_host(host: Host) -> list[Finding]:
     """Return all findings about one host."""
     if host.facts is None:
-        return [make_finding("preflight.host.unread", host.name, {"value": None, "key": host.name})]
+        rule, fault = explain(host.unread)
+        return [make_finding(rule, host.name, fault)]
     found = check_node(host)
     unprivileged = any(one.rule in PRIVILEGES for one in found)
     return found if unprivileged or not host.pfs else [*found, *_apply({**GPU_NODE_RULES, **PORT_RULES}, host)]

@@ -230,7 +230,9 @@ def test_a_fault_is_found_by_its_rule_alone(rule: str, fault: Change, near: Chan
 
 def test_every_rule_has_a_case() -> None:
     cases = {case[0] for case in RULE_CASES}
-    assert cases | BETWEEN | {"preflight.settings.unknown_rule"} == set(RULES.all)
+    # Those of a host that could not be read are in test_preflight_contact.py.
+    unread = {name for name in RULES.all if name.startswith(("preflight.login.", "preflight.host."))}
+    assert cases | BETWEEN | unread | {"preflight.settings.unknown_rule"} == set(RULES.all)
     assert cases - {"preflight.host.unread"} == {*PRIVILEGES, *NODE_RULES, *GPU_NODE_RULES, *PORT_RULES}
 
 

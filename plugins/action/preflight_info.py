@@ -1,0 +1,34 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Read a host, or say why it can't be read: the report names cause and remedy for all hosts at once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ansible.errors import AnsibleError
+from ansible.plugins.action import ActionBase
+
+
+class ActionModule(ActionBase):
+    """Runs the module. A host that can't be read stays in the play without facts, and preflight_report refuses it."""
+
+    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Return the facts, or a result without facts whose ``gb10_preflight_unread`` has the error."""
+        result: dict[str, Any] = super().run(tmp, task_vars)
+        try:
+            read: dict[str, Any] = self._execute_module(task_vars=task_vars)
+        except AnsibleError as error:
+            read = {"failed": True, "msg": str(error)}
+        if not read.get("failed"):
+            return result | read | {"ansible_facts": {**read["ansible_facts"], "gb10_preflight_unread": {}}}
+        told = "\n".join(str(read.get(part) or "") for part in ("msg", "module_stderr", "module_stdout")).strip()
+        known = task_vars or {}
+        unread = {
+            "error": told,
+            "address": known.get("ansible_host") or known.get("inventory_hostname", ""),
+            "user": known.get("ansible_user") or self._play_context.remote_user or "",
+        }
+        facts = {"gb10_preflight": None, "gb10_preflight_unread": unread}
+        return result | {"changed": False, "ansible_facts": facts, "msg": f"the host could not be read: {told}"}
