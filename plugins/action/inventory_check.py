@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible import context
+from ansible.constants import config
 from ansible.errors import AnsibleActionFail, AnsibleError, AnsibleParserError
 from ansible.template import Templar
 from ansible.utils.vars import load_extra_vars
@@ -34,6 +35,7 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._variables.check impo
     HostVariables,
     check_groups,
     check_provider,
+    check_strategy,
     check_tags,
     check_variables,
     needed_groups,
@@ -66,6 +68,7 @@ class ActionModule(ControllerAction):
         unread = check_files(map(Path, sorted(directories)), groups, task_vars["hostvars"])
         findings += unread
         findings += _tags(task_vars)
+        findings += check_strategy(*config.get_config_value_and_origin("DEFAULT_STRATEGY"))
         # Without the variables of an unread file, the plans would only report what follows from it.
         if options["plans"] and groups.get(NODES) and not has_errors(unread):
             findings += self._plans(options["plans"], known, wrong_variables(known, findings), variables, task_vars)

@@ -22,6 +22,7 @@ from ansible_collections.gb10.cluster.plugins.modules import (
     pods_wait,
     serving_group_info,
 )
+from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import tell
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.local import call
 
 # The Kubernetes client takes 0.3 s to import. Ansible imports action api_info in its main process; later tasks have it.
@@ -48,7 +49,7 @@ class ActionModule(ActionBase):
             changed = changed or bool(part.get("changed"))
             if part.get("failed") or part.get("done", True) or self._task.check_mode:
                 return result | part | {"changed": changed}
-            self._display.display(f"{host}: {part['msg']}")
+            tell(f"{host}: {part['msg']}")
             if "progress" in part:
                 options["progress"] = part["progress"]
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ansible_collections.gb10.cluster.plugins.module_utils._common.tables import align
-from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import ControllerAction
+from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import ControllerAction, tell
 
 
 class ActionModule(ControllerAction):
@@ -22,5 +22,5 @@ class ActionModule(ControllerAction):
             cells = [list(rows[0]), *([str(cell) for cell in row.values()] for row in rows)]
             text = "\n".join([text, *align(cells)])
         alone = self._task.run_once or len(task_vars["ansible_play_hosts"]) == 1
-        self._display.display(text if alone else f"{task_vars['inventory_hostname']}:\n{text}")
+        tell(text if alone else f"{task_vars['inventory_hostname']}:\n{text}")
         return {"changed": False, "msg": text}

@@ -114,6 +114,61 @@ def test_a_confirmation_is_required_before_a_host_is_contacted(playbook: str, to
     assert "Gathering Facts" not in done.stdout
 
 
+@pytest.mark.parametrize(("tags", "contacts"), [("plan", False), ("plan,preflight", True), ("fabric", True)])
+def test_only_the_tag_plan_alone_contacts_no_host(tags: str, contacts: bool, tmp_path: Path) -> None:
+    ssh, called = tmp_path / "ssh", tmp_path / "called"
+    ssh.write_text(f"#!/bin/sh\ntouch '{called}'\nexit 255\n", encoding="utf-8")
+    ssh.chmod(0o755)
+    values = json.dumps({"gb10_kubeconfig": "/nonexistent", "ansible_ssh_executable": str(ssh)})
+    done = play(ROOT / "playbooks" / "site.yml", "-i", "inventory/4x-gb10-switch", "--tags", tags, "-e", values)
+    assert called.exists() is contacts
+    assert (done.returncode == 0) is not contacts, done.stdout + done.stderr
+    assert ("Group gemma-4-31b-it is planned" in done.stdout) is ("plan" in tags)
+
+
+def test_hosts_that_refuse_the_login_are_reported_together_with_the_remedy(tmp_path: Path) -> None:
+    ssh = tmp_path / "ssh"
+    ssh.write_text("#!/bin/sh\necho 'Host key verification failed.' >&2\nexit 255\n", encoding="utf-8")
+    ssh.chmod(0o755)
+    values = json.dumps({"gb10_kubeconfig": "/nonexistent", "ansible_ssh_executable": str(ssh)})
+    done = play(ROOT / "playbooks" / "site.yml", "-i", "inventory/4x-gb10-switch", "-e", values)
+    assert done.returncode == 2
+    told = [line for line in done.stdout.splitlines() if line.startswith("error: ")]
+    assert len(told) == 4
+    for number, line in enumerate(told, 1):
+        assert f"spark{number}: ssh = 'Host key verification failed.'" in line
+        assert f"ssh nvidia@192.168.10.1{number}" in line
+    assert "UNREACHABLE" not in done.stdout
+    assert "Read the ports" not in done.stdout
+
+
+def test_playbooks_of_a_checkout_run_from_any_directory_with_the_settings_of_its_owner(tmp_path: Path) -> None:
+    settings = "[defaults]\nforks = 1\ngathering = explicit\nstdout_callback = ansible.posix.json\n"
+    (tmp_path / "ansible.cfg").write_text(settings, encoding="utf-8")
+    inventory = tmp_path / "my inventory"
+    shutil.copytree(ROOT / "inventory" / "4x-gb10-switch", inventory)
+    words = [PLAYBOOK, "-i", inventory, ROOT / "playbooks" / "plan.yml", "--tags", "plan"]
+    own = {name: value for name, value in os.environ.items() if not name.startswith("ANSIBLE_")}
+    done = subprocess.run(
+        [*words, "-e", "gb10_kubeconfig=/nonexistent"],
+        check=False,
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env=own,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert json.loads(done.stdout)["stats"]["spark1"]["failures"] == 0
+    assert "Group gemma-4-31b-it is planned." in done.stderr
+
+
+@pytest.mark.parametrize("strategy", ["free", "ansible.builtin.host_pinned"])
+def test_a_strategy_in_which_hosts_do_not_wait_is_refused(strategy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ANSIBLE_STRATEGY", strategy)
+    done = play(ROOT / "playbooks" / "site.yml", "-i", "inventory/4x-gb10-switch")
+    assert errors(done) == ["strategy"]
+
+
 @pytest.mark.parametrize("option", ["--tags", "--skip-tags"])
 def test_a_tag_that_no_task_has_ends_the_run(option: str) -> None:
     done = play(ROOT / "playbooks" / "site.yml", "-i", "inventory/4x-gb10-switch", option, "fabirc")

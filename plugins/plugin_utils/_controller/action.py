@@ -8,7 +8,9 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
+from ansible.constants import config
 from ansible.plugins.action import ActionBase
+from ansible.utils.display import Display
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import (
     Finding,
     format_findings,
@@ -38,13 +40,19 @@ class ControllerAction(ActionBase):
             options |= role_options(self.ROLE, task_vars or {}, self._templar.template)
         made = self.act(options, task_vars or {})
         if made.get("failed") and made.get("findings"):
-            self._display.display(made["msg"])
+            tell(made["msg"])
             made = refusal(made)
         return result | made
 
     @abstractmethod
     def act(self, options: Mapping[str, Any], task_vars: Mapping[str, Any]) -> dict[str, Any]:
         """Return the result of the task for its validated options."""
+
+
+def tell(text: str) -> None:
+    """Display a text; on the error output if the standard output is JSON for a program."""
+    callback = config.get_config_value("DEFAULT_STDOUT_CALLBACK").rpartition(".")[2]
+    Display().display(text, stderr=callback in {"json", "jsonl"})
 
 
 def refusal(result: Mapping[str, Any]) -> dict[str, Any]:

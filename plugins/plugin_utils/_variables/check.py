@@ -248,6 +248,12 @@ def _expected(spec: Spec) -> str:
     return f"Write {kind or 'a ' + str(spec['type'])}."
 
 
+def check_strategy(strategy: str, origin: str) -> list[Finding]:
+    """Return an error if the user's strategy does not run each task on all hosts before the next one."""
+    wrong = strategy.rpartition(".")[2] in {"free", "host_pinned"}
+    return [_finding("variables.strategy", strategy, origin=origin)] if wrong else []
+
+
 def check_provider(variables: HostVariables, needed: str) -> list[Finding]:
     """Return what is wrong with the provider of Kubernetes; ``needed`` is the one that the playbook needs, if any."""
     by_provider: dict[str, list[str]] = {}
