@@ -9,7 +9,9 @@ An installed collection is in ``ansible_collections/gb10/cluster``; a checkout h
 from __future__ import annotations
 
 import argparse
+import io
 import signal
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
@@ -28,6 +30,12 @@ def directory(text: str) -> Path:
 
 
 def run(main: Callable[[], int]) -> NoReturn:
-    """Exit with the status of ``main``; end silently when the reader of the output ends (``| head``)."""
+    """Exit with the status of ``main``; end silently when the reader of the output ends (``| head``).
+
+    A terminal whose encoding lacks a character shows a question mark instead.
+    """
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
     raise SystemExit(main())

@@ -35,6 +35,7 @@ _REMEDIES = {
     403: "Give the kubeconfig's user this permission; kubectl auth can-i --list shows those that it has",
     404: "Check that it exists; it may have been deleted meanwhile",
 }
+_OTHER_CA = "The kubeconfig is of another cluster, perhaps before a reinstallation; playbook kubernetes writes it again"
 
 
 class ClusterError(Exception):
@@ -71,9 +72,16 @@ def explained(what: str) -> Iterator[None]:
         text = f"can't {what} ({f'{status}: ' if status else ''}{_first_line(reason)})"
         if status == FORBIDDEN:
             text = f"{text}: {_message(error.body or _body_of_handshake(str(error.reason)))}".removesuffix(": ")
-        raise ClusterError(f"{text}. {_REMEDIES.get(status, 'Look at the log of the API server')}", status) from error
+        raise ClusterError(f"{text}. {_remedy(status, error)}", status) from error
     except (OSError, ValueError, urllib3.exceptions.HTTPError) as error:
-        raise ClusterError(f"can't {what}: {type(error).__name__}: {_first_line(error)}. {_REMEDIES[0]}") from error
+        text = f"can't {what}: {type(error).__name__}: {_first_line(error)}"
+        raise ClusterError(f"{text}. {_remedy(0, error)}") from error
+
+
+def _remedy(status: int, error: Exception) -> str:
+    if not status and "certificate verify failed" in str(error).lower():
+        return _OTHER_CA
+    return _REMEDIES.get(status, "Look at the log of the API server")
 
 
 @contextmanager
