@@ -85,7 +85,11 @@ _SHAPES = (
         r"(?P<gap>\s*)(?!<removed>|\d{1,5}\b)\S+"
     ),
     re.compile(r"(?P<name>--from-literal[= ][\w.-]+)(?P<gap>=)\S+"),
-    re.compile(r"(?P<name>\b(?:echo|printf)(?: -\w+)*)(?P<gap>\s+)[^|\n]{1,200}(?=\|\s*sudo\b)"),
+    # Given to the standard input of a program that asks for a password.
+    re.compile(
+        r"(?P<name>\b(?:echo|printf)(?: -\w+)*)(?P<gap>\s+)[^|\n]{1,200}"
+        r"(?=\|\s*(?:sudo|(?:ch)?passwd)\b|\|[^|\n]{1,200}--(?:[a-z]+-)?stdin\b)"
+    ),
     # A line of .netrc.
     re.compile(r"(?P<name>^[ \t]*(?:password|passwd))(?P<gap>[ \t]+)\S+$", re.M),
     re.compile(r"(?P<name>\s-u|\s--user|\s--(?:src-|dest-)?creds)(?P<gap>[= ]\s*[^\s:]+:)(?!<removed>|\d+\b)\S+"),
@@ -93,7 +97,7 @@ _SHAPES = (
     # In a sentence or a command. A word without a digit is rather a part of the sentence.
     re.compile(
         r"(?P<name>\bwpa_passphrase\s+\S+|\b(?:(?:password|passphrase|psk)(?:\s+is)?|(?:using|with) token"
-        r"|API key(?: provided:)?))(?P<gap>\s+[\"']?)(?=[^\s\"',]*\d)[^\s\"',]{4,}",
+        r"|API key(?: provided:)?))(?P<gap>\s+[\"']{0,2})(?=[^\s\"',]*\d)[^\s\"',]{4,}",
         re.I,
     ),
     # The environment of a container in a manifest.
@@ -121,7 +125,7 @@ _LIST = r"(?<!=)(?:\{(?![^{}\n]*<removed>)[^{}\"'\n]+\}|\[[^\[\]\n]*\]?)"
 def _inline(words: str) -> re.Pattern[str]:
     """Return what finds names with their values within a line; a value after ``words`` and a colon may have spaces."""
     return re.compile(
-        rf"(?<![\w.-])(?P<head>(?:#(?:\w+ )?)?{_Q}(?:(?P<wordy>{words})|{_NAME}){_Q}\s*[:=]\s*+)"
+        rf"(?<![\w.-])(?P<head>(?:#(?:\w+ )?)?{_Q}(?:(?P<wordy>{words})|{_NAME}){_Q}\]?\s*[:=]\s*+)"
         rf"(?P<value>{_QUOTED}|{_LIST}|(?!{_MAPPING})(?:(?(wordy)(?<!=)(?<!= )[^,}}\]]+|(?!))|[^\s,}}\]]+))",
         re.I,
     )

@@ -34,6 +34,8 @@ SLOW += [
     "docker login ",
     "$ANSIBLE_VAULT;1 abcdefab ",
     "echo ",
+    "echo a |",
+    "['token'] ",
     "password\n",
     "--token - ",
 ]
@@ -128,6 +130,9 @@ LOGS = Path(__file__).resolve().parents[3] / "fixtures/nccl/real"
         f"wg set wg0 peer x preshared-key <(echo {HIDDEN}{'A' * 32}=) endpoint 10.0.0.1:51820",
         f"kubectl create secret generic x --from-literal=words={HIDDEN}",
         f"echo {HIDDEN} | sudo -S apt-get update",
+        f"echo nvidia:{HIDDEN} | chpasswd; printf %s {HIDDEN} | docker login r.lan --password-stdin",
+        f"os.environ['HF_TOKEN'] = '{HIDDEN}'",
+        f"wpa_cli set_network 0 psk '\"{HIDDEN}\"'",
         f"redis://:{HIDDEN}/1@10.0.0.1:6379/0 https://discord.com/api/v10/webhooks/1/{HIDDEN}",
         f"tskey-auth-{HIDDEN} syt_{HIDDEN} gsk_{HIDDEN} SG.{HIDDEN}",
         f"root=/dev/x cryptopw={HIDDEN}",
