@@ -40,12 +40,18 @@ RANGES: Mapping[str, tuple[int, int]] = {
     "serving_plan_port": (1, 65535),
     "sglang_startup_timeout": (60, 604800),
 }
+_SECRET: Spec = {"type": "str", "no_log": True}
 # Variables of Ansible itself. It reports a wrong value as a failure of a task, and does not know a misspelt name.
 CONNECTION: Mapping[str, Spec] = {
     "ansible_host": {"type": "str"},
     "ansible_user": {"type": "str"},
     "ansible_port": {"type": "int"},
     "ansible_become": {"type": "bool"},
+    # Often in a vault, whose password may be missing.
+    "ansible_password": _SECRET,
+    "ansible_ssh_pass": _SECRET,
+    "ansible_become_password": _SECRET,
+    "ansible_become_pass": _SECRET,
 }
 # Similarity from which a name counts as a misspelling of one of them; facts and other variables have similar names.
 VERY_ALIKE = 0.9

@@ -90,3 +90,17 @@ def test_a_wrong_vault_password_is_told_from_a_missing_one(tmp_path: Path) -> No
     (tmp_path / "password").write_text("wrong")
     output = refused(tmp_path / "hosts.yml", "preflight", "--vault-password-file", str(tmp_path / "password"))
     assert "Give the password with which it was encrypted." in output
+
+
+def test_an_encrypted_sudo_password_without_the_vault_s_password_is_reported_before_a_host_is_contacted(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "hosts.yml").write_text(HOSTS)
+    (tmp_path / "key").write_text("key\n")
+    vault = [PLAYBOOK.with_name("ansible-vault"), "encrypt_string", "--vault-password-file", tmp_path / "key", "secret"]
+    text = subprocess.run(vault, capture_output=True, text=True, check=True).stdout
+    (tmp_path / "group_vars").mkdir()
+    (tmp_path / "group_vars" / "gb10_cluster.yml").write_text(f"ansible_become_password: {text}\n")
+    output = refused(tmp_path)
+    assert "error: spark1: ansible_become_password: Error rendering template: Attempt to use undecryptable" in output
+    assert "--ask-vault-pass (-J)" in output
