@@ -56,6 +56,7 @@ class Facts(TypedDict):
     os: dict[str, str]
     arch: str
     kernel: str | None
+    boot_id: str | None
     command_line: str | None
     memory_kib: int | None
     cma_kib: int | None
@@ -105,6 +106,7 @@ def read_host(
         "os": _os_release(etc),
         "arch": platform.machine(),
         "kernel": read_text(proc / "sys/kernel/osrelease"),
+        "boot_id": read_text(proc / "sys/kernel/random/boot_id"),
         "command_line": read_text(proc / "cmdline"),
         "memory_kib": memory.get("MemTotal"),
         "cma_kib": memory.get("CmaTotal"),

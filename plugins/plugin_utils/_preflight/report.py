@@ -26,7 +26,7 @@ def check_hosts(hosts: Sequence[Host], severities: Mapping[str, str], others: It
     The severities are those that the user set. Missing privileges on a host come first, because they make all other
     facts of that host unknown.
     """
-    found = [*others, *_compare_hosts(hosts), *(one for host in hosts for one in check_host(host))]
+    found = [*others, *_compare_hosts(hosts), *_find_twins(hosts), *(one for host in hosts for one in check_host(host))]
     found = sort_findings([*_check_severities(severities), *weigh_findings(found, severities)])
     return sorted(found, key=lambda one: one.rule not in PRIVILEGES)
 
@@ -41,6 +41,17 @@ def _check_severities(severities: Mapping[str, str]) -> Iterator[Finding]:
         else:
             continue
         yield make_finding("preflight.settings.unknown_rule", "", fault)
+
+
+def _find_twins(hosts: Iterable[Host]) -> Iterator[Finding]:
+    """Yield an error for hosts that are one machine: started at once, with the same addresses."""
+    machines: dict[str, list[str]] = defaultdict(list)
+    for host in hosts:
+        if host.facts is not None and host.facts["boot_id"] is not None:
+            machines[f"{host.facts['boot_id']} {sorted(host.facts['addresses'].items())}"].append(host.name)
+    for names in machines.values():
+        if len(names) > 1:
+            yield make_finding("preflight.host.twins", ", ".join(names), {"value": None})
 
 
 def _compare_hosts(hosts: Iterable[Host]) -> Iterator[Finding]:

@@ -34,6 +34,7 @@ GOOD: dict[str, Any] = {
     "os": {"id": "ubuntu", "version": "24.04", "name": "Ubuntu 24.04.3 LTS"},
     "arch": "aarch64",
     "kernel": "6.14.0-1013-nvidia",
+    "boot_id": None,
     "command_line": "quiet",
     "memory_kib": 125000000,
     "swap": [],

@@ -271,6 +271,15 @@ def test_what_must_be_equal_is_compared_between_hosts() -> None:
     assert any("28.43.1014 on spark2 enp1s0f0np0" in str(finding.value) for finding in findings)
 
 
+def test_two_names_of_one_machine_are_refused() -> None:
+    one = with_facts(boot_id="4f1c")(HOST)
+    (finding,) = found(one, replace(one, name="spark2"))
+    assert (finding.rule, finding.where, finding.severity) == ("preflight.host.twins", "spark1, spark2", "error")
+    # Containers on one machine have its boot id; machines behind NAT may have equal addresses.
+    assert found(one, with_facts(addresses={"eth0": ["192.168.10.12"]})(replace(one, name="spark2"))) == []
+    assert found(one, with_facts(boot_id="77aa")(replace(one, name="spark2"))) == []
+
+
 def test_a_server_without_gpu_is_judged_as_a_server_only() -> None:
     changes = both(swap("/dev/sda2", 9), with_facts(gpu_driver=None, pfs=[], cgroup_version=1, disks=[]))
     control = replace(changes(HOST), pfs=(), vfs={})
