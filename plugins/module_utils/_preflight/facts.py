@@ -24,6 +24,7 @@ from . import devices, network
 from .commands import Run
 
 RUNTIME_UNITS = ("k3s.service", "k3s-agent.service", "containerd.service", "docker.service")
+WRITTEN = ("etc", "usr/local", "var/lib")  # directories that the roles write to
 NETWORK_UNITS = ("NetworkManager.service", "systemd-networkd.service")
 K3S_UNITS = ("k3s.service", "k3s-agent.service")
 OUR_UNIT = "installed by gb10.cluster"  # part of the description in the unit that the role writes
@@ -65,6 +66,7 @@ class Facts(TypedDict):
     time_synchronized: bool | None
     clock_offset_s: float | None
     disks: list[dict[str, Any]]
+    written: dict[str, dict[str, Any]]
     iommu: bool
     runtime_memlock: dict[str, int | None]
     kubernetes: dict[str, Any]
@@ -115,6 +117,7 @@ def read_host(
         "time_synchronized": _yes_no(run(["timedatectl", "show", "--property=NTPSynchronized", "--value"]).output),
         "clock_offset_s": clock_offset,
         "disks": [_disk(path) for path in paths],
+        "written": {f"/{path}": _written(top / path) for path in WRITTEN},
         "iommu": any((sysfs / "class/iommu").glob("*")),
         "runtime_memlock": _memlocks(run),
         "kubernetes": _kubernetes(etc, top, k3s_binary, run),
@@ -186,9 +189,18 @@ def _yes_no(text: str) -> bool | None:
 
 def _disk(path: str) -> dict[str, Any]:
     """Return size and free space of the file system that contains ``path`` or will contain it."""
-    existing = next(p for p in [Path(path), *Path(path).parents] if p.exists())
-    usage = shutil.disk_usage(existing)
+    usage = shutil.disk_usage(_existing(Path(path)))
     return {"path": path, "total_gib": round(usage.total / 2**30, 1), "free_gib": round(usage.free / 2**30, 1)}
+
+
+def _existing(path: Path) -> Path:
+    return next(parent for parent in (path, *path.parents) if parent.exists())
+
+
+def _written(path: Path) -> dict[str, Any]:
+    """Return whether the file system of a directory can be written, and its free space."""
+    state = os.statvfs(_existing(path))
+    return {"read_only": bool(state.f_flag & os.ST_RDONLY), "free_mib": state.f_bavail * state.f_frsize >> 20}
 
 
 def _unit(run: Run, unit: str, properties: str) -> dict[str, str]:

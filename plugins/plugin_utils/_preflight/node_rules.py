@@ -28,6 +28,7 @@ ETCD_PORTS = {2379: "etcd", 2380: "etcd"}
 REGISTRY_PORTS = {5001: "K3s's embedded registry", 6443: "K3s's embedded registry"}
 FIREWALL_PORTS = {"8472/udp": "the pod network (VXLAN)", "10250/tcp": "the kubelet"}
 FIREWALL_FABRIC_PORTS = {"4791/udp": "RoCE"}
+NEEDED_MIB = 64  # programs and units of the roles have less than 10 MiB; the journal and apt need some room too
 SWAP_AS_DELIVERED = ("/swap.img", 16 * 2**20)  # DGX OS creates this file, 16 GiB
 
 _PORT_OWNERS = re.compile(r"(k3s|kube|containerd|etcd)")
@@ -109,6 +110,18 @@ def _swap(host: Host) -> Iterator[Fault]:
         yield {"value": size, "name": area["name"], "severity": "info" if delivered else "warning"}
 
 
+def _read_only(host: Host) -> Iterator[Fault]:
+    for path, state in host.known["written"].items():
+        if state["read_only"]:
+            yield {"value": path}
+
+
+def _full(host: Host) -> Iterator[Fault]:
+    for path, state in host.known["written"].items():
+        if state["free_mib"] < NEEDED_MIB:
+            yield {"value": f"{state['free_mib']} MiB free", "key": path, "path": path}
+
+
 def _opens(entry: str, port: str) -> bool:
     """Return whether ufw's entry opens a port: Anywhere, a range (2379:2380/tcp), or a port for both protocols."""
     number, _slash, protocol = port.partition("/")
@@ -165,4 +178,6 @@ NODE_RULES: Mapping[str, Find] = {
     ),
     "preflight.kubernetes.version_differs": _version,
     "preflight.memory.swap": _swap,
+    "preflight.storage.read_only": _read_only,
+    "preflight.storage.full": _full,
 }

@@ -43,6 +43,7 @@ GOOD: dict[str, Any] = {
     "time_synchronized": True,
     "clock_offset_s": 1.5,
     "disks": [{"path": "/var/lib", "total_gib": 3700.0, "free_gib": 900.0}],
+    "written": {path: {"read_only": False, "free_mib": 900000} for path in ("/etc", "/usr/local", "/var/lib")},
     "iommu": True,
     "runtime_memlock": {"k3s-agent.service": None},
     "kubernetes": {"units": {}, "version": "", "others": []},

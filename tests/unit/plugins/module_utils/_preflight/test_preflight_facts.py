@@ -152,6 +152,9 @@ def test_everything_is_read(host: Host) -> None:
     assert (facts["wifi"], facts["default_routes"]) == (["wlP9s9"], ["enP7s7", "wlP9s9", "usb0"])
     assert facts["listeners"] == [{"port": 10250, "process": "python3"}]
     assert facts["disks"][0]["free_gib"] > 0
+    assert list(facts["written"]) == ["/etc", "/usr/local", "/var/lib"]
+    assert not any(state["read_only"] for state in facts["written"].values())
+    assert facts["written"]["/etc"]["free_mib"] > 0
     assert facts["pfs"] == [
         {
             "name": "enp1s0f0np0",

@@ -97,6 +97,10 @@ def host_with(**values: Any) -> Change:
     return lambda host: replace(host, **values)
 
 
+def written(**state: Any) -> Change:
+    return with_facts(written={"/etc": {"read_only": False, "free_mib": 900, **state}})
+
+
 def swap(name: str, gib: float) -> Change:
     return with_facts(swap=[{"name": name, "kind": "file", "kib": int(gib * 2**20)}])
 
@@ -159,6 +163,8 @@ RULE_CASES: list[tuple[str, Change, Change]] = [
     ("preflight.link.slow", with_pf(rate_gbps=100.0), with_pf(rate_gbps=200.0)),
     ("preflight.memory.swap", swap("/dev/nvme0n1p3", 8), as_it_is),
     ("preflight.memory.swap", swap("/swap.img", 64), swap("/swap.img", 16)),
+    ("preflight.storage.read_only", written(read_only=True), written(read_only=False)),
+    ("preflight.storage.full", written(free_mib=63), written(free_mib=64)),
     ("preflight.mtu.not_yet", with_pf(mtu=1500), with_pf(mtu=9216)),
     ("preflight.netplan.dhcp_lease", with_pf(addresses=[ADDRESS | {"dynamic": True}]), with_pf(addresses=[ADDRESS])),
     ("preflight.netplan.invalid", with_facts(netplan={"error": "90-NM-1.yaml:3:1: Error", "files": []}), as_it_is),
