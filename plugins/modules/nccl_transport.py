@@ -53,8 +53,8 @@ def judge_once(options: dict[str, Any], expect: Expectation) -> Judgement:
             cluster, wanted["namespace"], wanted["label_selector"], wanted["container"], wanted["rank_label"]
         )
         places = {each.pod: each.place for each in containers}
-        since = {"since_seconds": wanted["since_seconds"]} if wanted["since_seconds"] else {}
-        sources |= pod_sources(containers, wanted["log_file"], previous=wanted["previous"], **since)
+        limits = {"previous": wanted["previous"], "since_seconds": wanted["since_seconds"]}
+        sources |= pod_sources(containers, wanted["log_file"], **limits)
     return judge_sources(sources, expect, places)
 
 

@@ -9,7 +9,11 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.client import Cluster, ClusterError
-from ansible_collections.gb10.cluster.plugins.module_utils._kube.pod_logs import SELECTION_SPEC, find_containers
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.pod_logs import (
+    SELECTION_SPEC,
+    find_containers,
+    run_in_each,
+)
 from ansible_collections.gb10.cluster.plugins.module_utils._rdma import counters
 
 
@@ -27,7 +31,7 @@ def of_host(module: AnsibleModule, options: dict[str, Any]) -> dict[str, Any]:
 def of_pods(options: dict[str, Any]) -> dict[str, Any]:
     """Return the counters of every matching pod, as its container reads them; raises ClusterError."""
     containers = find_containers(Cluster(options["kubeconfig"], options["context"]), **options["pods"])
-    return {each.pod: counters.parse_counters(each.run(script(options)).stdout) for each in containers}
+    return {pod: counters.parse_counters(ran.stdout) for pod, ran in run_in_each(containers, script(options)).items()}
 
 
 def main() -> None:

@@ -73,6 +73,18 @@ class Members:
                 raise
             return []
 
+    def head_output(self, group: status.Group, command: list[str]) -> str:
+        """Return the output of a command in rank 0."""
+        head = min(group.ranks, key=lambda rank: rank.rank)
+        ran = self._cluster.run(self._namespace, head.pod, CONTAINER, command)
+        if ran.status:
+            said = (ran.stderr or ran.stdout).strip()[-WIDTH:]
+            raise ClusterError(
+                f"pod {head.pod} is ready, but {' '.join(command)} ended with status {ran.status} in it: {said}. "
+                f"Read its log: kubectl -n {self._namespace} logs {head.pod} -c {CONTAINER}"
+            )
+        return ran.stdout
+
     def answers(self, rank: status.Rank) -> bool:
         """Return whether the kubelet of a rank's node responds: the API server forwards log requests to it."""
         try:
@@ -144,12 +156,13 @@ def main(make: Callable[..., Any] = AnsibleModule) -> None:
             "progress": PROGRESS_SPEC,
             "fallback": {"type": "str", "default": ""},
             "restarted": {"type": "bool", "default": False},
+            "head_command": {"type": "list", "elements": "str", "default": []},
         },
         supports_check_mode=True,
     )
     options = module.params
     result: dict[str, Any] = {"changed": False, "ready": False, "ranks": [], "missing": [], "logs": {}}
-    result |= {"causes": [], "waited": 0.0, "done": True}
+    result |= {"causes": [], "waited": 0.0, "done": True, "head_output": ""}
     part = Slice(options["wait_timeout"], options["progress"])
     crashes: dict[str, dict[str, str]] = options["progress"].get("crashes", {})
     try:
@@ -167,6 +180,8 @@ def main(make: Callable[..., Any] = AnsibleModule) -> None:
         logs = {rank: members.log(rank) for rank in troubled if rank.phase == "Running" and not rank.lost}
         causes = [cause for rank, log in logs.items() for cause in nccl_causes(rank, members.nccl_lines(rank) + log)]
         warnings = [] if group.ready else members.warnings()
+        if group.ready and options["head_command"]:
+            result["head_output"] = members.head_output(group, options["head_command"])
     except ClusterError as error:
         module.fail_json(msg=str(error), **result)
     waited = round(part.waited, 1)

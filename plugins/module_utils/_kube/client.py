@@ -7,17 +7,17 @@ from __future__ import annotations
 import ast
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from ansible.module_utils.basic import missing_required_lib
 
 try:
     import kubernetes
     import kubernetes.dynamic
-    import kubernetes.stream
+    import kubernetes.stream.ws_client
     import urllib3
 
     MISSING = ""
@@ -25,6 +25,8 @@ except ImportError:
     MISSING = missing_required_lib("kubernetes")
 
 Json = dict[str, Any]
+_T = TypeVar("_T")
+_R = TypeVar("_R")
 
 # Seconds that connecting to the API, and its answer to a list request, may take.
 _TIMEOUT = (5, 60)
@@ -52,6 +54,12 @@ class Ran(NamedTuple):
     status: int
     stdout: str
     stderr: str
+
+
+def at_once(call: Callable[[_T], _R], items: Iterable[_T]) -> list[_R]:
+    """Return what ``call`` returns for each item, in their order; up to 16 calls run at the same time."""
+    with ThreadPoolExecutor(16) as pool:
+        return list(pool.map(call, items))
 
 
 @contextmanager
@@ -124,13 +132,9 @@ class Cluster:
             raise ClusterError(MISSING)
         with explained(f"use context {context or '(the current one)'} of kubeconfig {kubeconfig or '(the default)'}"):
             self._client = kubernetes.config.new_client_from_config(config_file=kubeconfig, context=context)
-        # Only the request of this client is used, so the kinds of the API need not be read.
+        # Only the request of this client is used, so the kinds of the API need not be read. The classes for the kinds
+        # take longer to import (0.3 s) than all requests of most modules.
         self._plain = kubernetes.dynamic.DynamicClient(self._client, discoverer=lambda _client, _file: None)
-
-    @cached_property
-    def _core(self) -> Any:
-        # Its import takes longer than all requests of most modules.
-        return kubernetes.client.CoreV1Api(self._client)
 
     def objects(self, resource: str, namespace: str = "", name: str = "", selector: str = "") -> list[Json]:
         """Return objects of a resource such as ``apps/v1/statefulsets``: all that match the selector, or the named one.
@@ -176,13 +180,13 @@ class Cluster:
 
     def create_pod(self, namespace: str, pod: Any) -> None:
         """Create a pod, unless one of its name exists."""
-        with tolerated(CONFLICT), explained(f"create pod {pod['metadata']['name']}"):
-            self._core.create_namespaced_pod(namespace, pod, _preload_content=False, _request_timeout=_TIMEOUT)
+        with tolerated(CONFLICT):
+            self._call(f"create pod {pod['metadata']['name']}", "POST", _path("v1/pods", namespace), body=pod)
 
     def delete_pod(self, namespace: str, name: str) -> None:
         """Delete a pod, if it exists."""
-        with tolerated(NOT_FOUND), explained(f"delete pod {name}"):
-            self._core.delete_namespaced_pod(name, namespace, _preload_content=False, _request_timeout=_TIMEOUT)
+        with tolerated(NOT_FOUND):
+            self._call(f"delete pod {name}", "DELETE", f"{_path('v1/pods', namespace)}/{name}")
 
     def config_map(self, namespace: str, name: str) -> dict[str, str]:
         """Return the data of a ConfigMap; empty if it does not exist."""
@@ -192,13 +196,12 @@ class Cluster:
 
     def add_to_config_map(self, namespace: str, name: str, data: dict[str, str]) -> None:
         """Add data to a ConfigMap, or create it."""
-        body: Any = {"metadata": {"name": name}, "data": data}
-        options: dict[str, Any] = {"_preload_content": False, "_request_timeout": _TIMEOUT}
-        with tolerated(NOT_FOUND), explained(f"write ConfigMap {name}"):
-            self._core.patch_namespaced_config_map(name, namespace, body, **options)
+        body, maps = {"metadata": {"name": name}, "data": data}, _path("v1/configmaps", namespace)
+        with tolerated(NOT_FOUND):
+            kind = "application/merge-patch+json"
+            self._call(f"write ConfigMap {name}", "PATCH", f"{maps}/{name}", body=body, content_type=kind)
             return
-        with explained(f"create ConfigMap {name}"):
-            self._core.create_namespaced_config_map(namespace, body, **options)
+        self._call(f"create ConfigMap {name}", "POST", maps, body=body)
 
     def daemon_set(self, namespace: str, name: str) -> Json:
         """Return a DaemonSet."""
@@ -216,13 +219,21 @@ class Cluster:
         return [] if text.startswith("unable to retrieve container logs") else text.splitlines()
 
     @contextmanager
-    def open_log(self, namespace: str, pod: str, container: str, **options: Any) -> Iterator[Callable[[int], bytes]]:
-        """Yield ``read(n)`` on a container's log; the log is loaded in the pieces that are read."""
-        what = f"read the log of pod {pod}"
+    def open_log(
+        self,
+        namespace: str,
+        pod: str,
+        container: str,
+        tail_lines: int = 0,
+        since_seconds: int = 0,
+        previous: bool = False,
+    ) -> Iterator[Callable[[int], bytes]]:
+        """Yield ``read(n)`` on a container's log; the log is loaded in the pieces that are read. 0 sets no limit."""
+        what, path = f"read the log of pod {pod}", f"{_path('v1/pods', namespace)}/{pod}/log"
+        wanted = {"tailLines": tail_lines, "sinceSeconds": since_seconds, "previous": str(previous).lower()}
+        query = [("container", container), *((key, value) for key, value in wanted.items() if value)]
         with explained(what):
-            response: Any = self._core.read_namespaced_pod_log(
-                pod, namespace, container=container, _preload_content=False, **options
-            )
+            response: Any = self._plain.request("GET", path, serialize=False, query_params=query)
 
         def read(size: int) -> bytes:
             with explained(what):
@@ -235,9 +246,14 @@ class Cluster:
             response.release_conn()
 
     def stream(self, namespace: str, pod: str, container: str, command: list[str]) -> Iterator[bytes]:
-        """Run a command in a pod and yield its output in pieces."""
-        with explained(f"run a command in pod {pod}"):
+        """Start a command in a pod, and return an iterator over the pieces of its output."""
+        what = f"run a command in pod {pod}"
+        with explained(what):
             channel = self._channel(namespace, pod, container, command, stderr=False)
+        return self._pieces(what, channel)
+
+    def _pieces(self, what: str, channel: Any) -> Iterator[bytes]:
+        with explained(what):
             while channel.is_open():
                 channel.update(timeout=5)
                 if piece := channel.read_stdout(timeout=0):
@@ -265,18 +281,14 @@ class Cluster:
         return ran
 
     def _channel(self, namespace: str, pod: str, container: str, command: list[str], stderr: bool) -> Any:
-        # stream() turns the client that it is given into a web-socket client, so it gets a separate one.
-        own = kubernetes.client.CoreV1Api(kubernetes.client.ApiClient(self._client.configuration))
-        return kubernetes.stream.stream(
-            own.connect_get_namespaced_pod_exec,
-            pod,
-            namespace,
-            container=container,
-            command=command,
-            stdout=True,
-            stderr=stderr,
-            stdin=False,
-            tty=False,
+        configuration = self._client.configuration
+        streams = {"stdin": "false", "stdout": "true", "stderr": str(stderr).lower(), "tty": "false"}
+        return kubernetes.stream.ws_client.websocket_call(
+            configuration,
+            "GET",
+            f"{configuration.host}{_path('v1/pods', namespace)}/{pod}/exec",
+            query_params=[("container", container), *(("command", word) for word in command), *streams.items()],
+            headers={key["key"]: key["value"] for key in configuration.auth_settings().values()},
             _preload_content=False,
         )
 
@@ -291,8 +303,11 @@ class Cluster:
         return self._get(what, f"{_path(resource, namespace)}/{name}")
 
     def _get(self, what: str, path: str, **options: str) -> Json:
+        return self._call(what, "GET", path, **options)
+
+    def _call(self, what: str, method: str, path: str, **options: Any) -> Json:
         with explained(what):
-            response = self._plain.request("GET", path, serialize=False, _request_timeout=_TIMEOUT, **options)
+            response = self._plain.request(method, path, serialize=False, _request_timeout=_TIMEOUT, **options)
             return dict(json.loads(response.data))
 
 

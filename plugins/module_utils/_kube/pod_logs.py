@@ -4,12 +4,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
-from .client import Cluster, ClusterError, Ran
+from .client import Cluster, ClusterError, Ran, at_once
 
 SELECTION_SPEC: dict[str, dict[str, Any]] = {
     "namespace": {"type": "str", "required": True},
@@ -33,22 +33,23 @@ class PodContainer:
         """Open the container's log for reading in pieces."""
         return self.cluster.open_log(self.namespace, self.pod, self.container, **options)
 
-    @contextmanager
-    def open_files(self, pattern: str) -> Iterator[Callable[[int], bytes]]:
-        """Yield ``read(n)`` on the container's regular files that match a glob, oldest first."""
+    def open_files(self, pattern: str) -> AbstractContextManager[Callable[[int], bytes]]:
+        """Open the container's regular files that match a glob, oldest first, for reading in pieces."""
         # The line that a killed process left unfinished must not run into the first line of the next file.
         script = 'ls -tr -- $1 2>/dev/null | while IFS= read -r f; do [ -f "$f" ] && cat -- "$f" && echo; done; true'
         command = ["/bin/sh", "-c", script, "sh", pattern]
         pieces = self.cluster.stream(self.namespace, self.pod, self.container, command)
-
-        def read(_size: int) -> bytes:
-            return next((piece for piece in pieces if piece), b"")
-
-        yield read
+        return nullcontext(lambda _size: next((piece for piece in pieces if piece), b""))
 
     def run(self, command: list[str], waiting: Callable[[], None] = lambda: None) -> Ran:
         """Run a command in the container to its end; ``waiting`` is called every few seconds until then."""
         return self.cluster.run(self.namespace, self.pod, self.container, command, waiting)
+
+
+def run_in_each(containers: Iterable[PodContainer], command: list[str]) -> dict[str, Ran]:
+    """Run a command in all containers at the same time; return the results by pod. Raises ClusterError."""
+    places = list(containers)
+    return dict(zip((each.pod for each in places), at_once(lambda each: each.run(command), places), strict=True))
 
 
 def find_containers(

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 SLICE_SECONDS = 20
+_FIRST_PAUSE = 0.125
 PROGRESS_SPEC: dict[str, Any] = {"type": "dict", "default": {}}
 """Argument spec of the option ``progress`` of modules that wait in slices."""
 
@@ -20,13 +21,18 @@ _T = TypeVar("_T")
 
 
 def poll(look: Callable[[], _T], enough: Callable[[_T], bool], seconds: float, pause: float) -> _T:
-    """Return what ``look`` returns once it is enough, or when the time is over. It looks at least once."""
-    deadline = time.monotonic() + seconds
+    """Return what ``look`` returns once it is enough, or when the time is over. It looks at least once.
+
+    The first pauses are shorter: most waits are over in a fraction of a second. ``pause`` is the longest.
+    """
+    deadline, next_pause = time.monotonic() + seconds, min(pause, _FIRST_PAUSE)
     while True:
         found = look()
-        if enough(found) or time.monotonic() >= deadline:
+        left = deadline - time.monotonic()
+        if enough(found) or left <= 0:
             return found
-        time.sleep(pause)
+        time.sleep(min(next_pause, left))
+        next_pause = min(pause, 2 * next_pause)
 
 
 class Slice:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from .._common.findings import Finding, sort_findings
-from .._kube.pod_logs import PodContainer
+from .._kube.pod_logs import PodContainer, run_in_each
 from .environment import effective_env, lint_env, parse_conf
 
 # Only these variables are read, so other variables (such as tokens) never leave the container.
@@ -56,7 +56,7 @@ def parse_environment(text: str) -> PodEnv:
 def read_environments(containers: Iterable[PodContainer], sysfs_root: str) -> dict[str, PodEnv]:
     """Return NCCL's environment in every container, by pod; raise ClusterError."""
     command = ["/bin/sh", "-c", SCRIPT, "sh", sysfs_root]
-    return {each.pod: parse_environment(each.run(command).stdout) for each in containers}
+    return {pod: parse_environment(ran.stdout) for pod, ran in run_in_each(containers, command).items()}
 
 
 def lint_environments(

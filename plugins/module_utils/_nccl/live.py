@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from .._kube.client import ClusterError
+from .._kube.client import ClusterError, at_once
 from .._kube.pod_logs import PodContainer
 from .overall import is_final, nothing_read
 from .sources import Judgement, SourceError, Sources
@@ -25,7 +25,9 @@ def pod_sources(containers: Iterable[PodContainer], log_file: str = "", **option
     # A device such as /dev/stdout is the container's output, which is read in any case.
     file = "" if log_file.startswith(("/dev/", "/proc/")) else log_file
     pattern = file.replace("%h", "*").replace("%p", "*")
-    return {each.pod: [each.open_files(pattern) if pattern else each.open_log(**options)] for each in containers}
+    places = list(containers)
+    opened = at_once(lambda each: each.open_files(pattern) if pattern else each.open_log(**options), places)
+    return {each.pod: [one] for each, one in zip(places, opened, strict=True)}
 
 
 def judge_until_final(

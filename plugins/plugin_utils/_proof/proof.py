@@ -13,7 +13,7 @@ from typing import Any
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import format_findings, has_errors
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.client import ClusterError
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.labels import SIDECAR
-from ansible_collections.gb10.cluster.plugins.module_utils._kube.pod_logs import PodContainer
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.pod_logs import PodContainer, run_in_each
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.environment_pod import (
     lint_environments,
     read_environments,
@@ -149,7 +149,7 @@ class Proof:
 
     def _counters(self) -> Json:
         command = ["/bin/sh", "-c", counters.SCRIPT, "sh", self.settings.sysfs_root, "/sys"]
-        return {each.pod: counters.parse_counters(each.run(command).stdout) for each in self.containers}
+        return {pod: counters.parse_counters(ran.stdout) for pod, ran in run_in_each(self.containers, command).items()}
 
     def _generate(self) -> None:
         """Generate text to cause traffic, because NCCL 2.22 and later open connections only when they are used."""

@@ -14,7 +14,7 @@ from typing import Any
 
 import kubernetes
 import kubernetes.dynamic
-import kubernetes.stream
+import kubernetes.stream.ws_client
 import pytest
 
 Json = dict[str, Any]
@@ -81,7 +81,8 @@ class FakeApi:
     """Pods, nodes, events, logs, files and commands. If a pod has a list of logs, each reading returns the next one.
 
     ``files`` is the output of the script of ``PodContainer.open_files``; ``asked`` has all requests in order. An answer
-    that is an exception is raised. ``objects`` has the answers of the API by path.
+    that is an exception is raised. ``objects`` has the answers of the API by path, those of other methods than GET by
+    method and path.
     """
 
     pods: list[Json] | Exception = field(default_factory=list)
@@ -95,8 +96,14 @@ class FakeApi:
     asked: list[Json] = field(default_factory=list)
 
     def request(self, method: str, path: str, **options: Any) -> Response:
-        assert method == "GET"
-        answer = self.objects.get(path) or self._answer(path, options.get("label_selector", ""))
+        if path.endswith("/log"):
+            name, query = path.split("/")[-2], dict(options["query_params"])
+            self.asked.append({"pod": name, **query})
+            return Response(_next_text(self.logs[name]).encode())
+        if method != "GET":
+            self.asked.append({"method": method, "path": path, "body": options.get("body")})
+        key = path if method == "GET" else f"{method} {path}"
+        answer = self.objects.get(key) or (self._answer(path, options.get("label_selector", "")) if key == path else {})
         if isinstance(answer, Exception):
             raise answer
         return Response(json.dumps(answer).encode())
@@ -117,25 +124,19 @@ class FakeApi:
                 return self.daemon_sets[name]
         return kubernetes.client.ApiException(status=404, reason="Not Found")
 
-    def read_namespaced_pod_log(self, name: str, _namespace: str, **options: Any) -> Response:
-        self.asked.append({"pod": name} | {key: value for key, value in options.items() if key[0] != "_"})
-        return Response(_next_text(self.logs[name]).encode())
-
-    def connect_get_namespaced_pod_exec(self) -> None:
-        """Simulate the request of ``stream``."""
-
-    def stream(self, _call: Any, name: str, _namespace: str, *, command: list[str], **options: Any) -> Channel:
-        self.asked.append({"pod": name, "container": options["container"], "command": command})
+    def websocket_call(self, _configuration: Any, _method: str, url: str, **options: Any) -> Channel:
+        name, query = url.split("/")[-2], options["query_params"]
+        command = [value for key, value in query if key == "command"]
+        self.asked.append({"pod": name, "container": dict(query)["container"], "command": command})
         if name in self.files and "ls -tr" in " ".join(command):
             return Channel((0, _next_text(self.files[name]), ""))
         return Channel(self.command(name, command))
 
     def install(self, monkeypatch: pytest.MonkeyPatch) -> FakeApi:
         """Replace the API of every cluster by this one."""
-        client = SimpleNamespace(configuration=None)
+        configuration = SimpleNamespace(host="https://none", auth_settings=dict)
+        client = SimpleNamespace(configuration=configuration)
         monkeypatch.setattr(kubernetes.config, "new_client_from_config", lambda **_options: client)
-        monkeypatch.setattr(kubernetes.client, "ApiClient", lambda _configuration: client)
-        monkeypatch.setattr(kubernetes.client, "CoreV1Api", lambda _client: self)
         monkeypatch.setattr(kubernetes.dynamic, "DynamicClient", lambda _client, **_options: self)
-        monkeypatch.setattr(kubernetes.stream, "stream", self.stream)
+        monkeypatch.setattr(kubernetes.stream.ws_client, "websocket_call", self.websocket_call)
         return self

@@ -90,7 +90,8 @@ def test_it_stops_when_a_rank_has_failed() -> None:
 def test_it_gives_up_in_time() -> None:
     cluster = Members([pod(False)])
     assert not info.wait(cluster, 1, 10, {}).ready
-    assert cluster.looks == 6
+    # After 0, 0.125, 0.375, 0.875, 1.875, 3.875, 5.875, 7.875, 9.875 and 10 seconds.
+    assert cluster.looks == 10
 
 
 def test_without_a_time_limit_it_reads_once() -> None:
@@ -131,7 +132,7 @@ def test_the_module_quotes_the_crashed_container_of_a_group_that_failed(
     assert (code, result["ready"], result["logs"]) == (1, False, {"g-0-0": [NO_GID[-1][:240]]})
     assert result["causes"][0]["id"] == "qp_unreachable"
     asked = [(ask["container"], ask["previous"]) for ask in api.asked if "previous" in ask]
-    assert asked == [("sglang", True), ("sglang", False), ("transport", False)]
+    assert asked == [("sglang", "true"), ("sglang", "false"), ("transport", "false")]
     api.pods = [pod(True)]
     code, ready = run(capsys, wait_timeout=60)
     assert (code, ready["ready"], ready["logs"]) == (0, True, {})
@@ -142,3 +143,27 @@ def test_an_api_that_does_not_answer_fails_with_its_reason(capsys: pytest.Captur
     code, result = run(capsys)
     assert (code, result["ranks"]) == (1, [])
     assert result["msg"].startswith("can't use context gb10 of kubeconfig /none")
+
+
+def test_a_command_runs_in_the_head_of_a_ready_group(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answers = [(0, '{"tp_size": 2}\n', ""), (1, "", "not ready: HTTP 401\n")]
+    api = FakeApi(pods=[pod(True)], command=lambda _pod, _command: answers.pop(0))
+    api.install(monkeypatch)
+    code, result = run(capsys, head_command=["get", "/server_info"])
+    assert (code, result["head_output"]) == (0, '{"tp_size": 2}\n')
+    assert api.asked[-1] == {"pod": "g-0-0", "container": "sglang", "command": ["get", "/server_info"]}
+    code, result = run(capsys, head_command=["get", "/server_info"])
+    assert code == 1
+    assert "g-0-0 is ready, but get /server_info ended with status 1 in it: not ready: HTTP 401" in result["msg"]
+    assert "kubectl -n gb10-serving logs g-0-0 -c sglang" in result["msg"]
+
+
+def test_no_command_runs_in_a_group_that_is_not_ready(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    api = FakeApi(pods=[pod(False)], logs={"g-0-0": [""]})
+    api.install(monkeypatch)
+    assert run(capsys, head_command=["get"])[1]["head_output"] == ""
+    assert not [ask for ask in api.asked if "command" in ask]

@@ -7,16 +7,18 @@ from __future__ import annotations
 
 import json
 import ssl
+import threading
 from pathlib import Path
 from typing import Any
 
 import kubernetes
+import kubernetes.stream.ws_client
 import pytest
 import urllib3
 from ansible_collections.gb10.cluster.plugins.module_utils._kube import client
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.client import Cluster, ClusterError
-from ansible_collections.gb10.cluster.plugins.module_utils._kube.pod_logs import find_containers
-from kube_samples import FakeApi, pod
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.pod_logs import find_containers, run_in_each
+from kube_samples import Channel, FakeApi, pod
 
 
 def refused(status: int, reason: str) -> kubernetes.client.ApiException:
@@ -95,7 +97,7 @@ def test_a_log_that_the_kubelet_no_longer_has_is_empty(monkeypatch: pytest.Monke
     cluster = Cluster(None, None)
     assert cluster.log_end("ns", "a", "sglang", 2) == ["one", "two"]
     assert cluster.log_end("ns", "a", "sglang", 2, previous=True) == []
-    assert api.asked[0] == {"pod": "a", "container": "sglang", "tail_lines": 2, "previous": False}
+    assert api.asked[0] == {"pod": "a", "container": "sglang", "tailLines": 2, "previous": "false"}
 
 
 def test_a_container_runs_commands_and_opens_files(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -115,33 +117,66 @@ def test_no_pod_is_an_error_with_the_selection(monkeypatch: pytest.MonkeyPatch) 
         find_containers(Cluster(None, None), "ns", "x=y")
 
 
-def refusing(status: int) -> Any:
-    def call(*_words: Any, **_options: Any) -> None:
-        raise kubernetes.client.ApiException(status=status, reason="because")
-
-    return call
-
-
 def test_a_pod_that_exists_or_is_gone_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    api = FakeApi()
+    api, pods = FakeApi(), "/api/v1/namespaces/ns/pods"
     api.install(monkeypatch)
-    cluster, pod = Cluster(None, None), {"metadata": {"name": "a"}}
-    for name, call in (("create_namespaced_pod", cluster.create_pod), ("delete_namespaced_pod", cluster.delete_pod)):
-        monkeypatch.setattr(api, name, refusing(409 if "create" in name else 404), raising=False)
-        call("ns", pod if "create" in name else "a")  # type: ignore[operator]
-        monkeypatch.setattr(api, name, refusing(403), raising=False)
+    cluster = Cluster(None, None)
+    body = {"metadata": {"name": "a"}}
+    for request, status, call in (
+        (f"POST {pods}", 409, lambda: cluster.create_pod("ns", body)),
+        (f"DELETE {pods}/a", 404, lambda: cluster.delete_pod("ns", "a")),
+    ):
+        api.objects = {request: refused(status, "because")}
+        call()
+        api.objects = {request: refused(403, "because")}
         with pytest.raises(ClusterError, match="403: because"):
-            call("ns", pod if "create" in name else "a")  # type: ignore[operator]
+            call()
+    assert api.asked[0] == {"method": "POST", "path": pods, "body": body}
 
 
 def test_data_of_a_config_map_that_does_not_exist_yet(monkeypatch: pytest.MonkeyPatch) -> None:
-    api, made = FakeApi(), []
+    maps, body = "/api/v1/namespaces/ns/configmaps", {"metadata": {"name": "c"}, "data": {"image": "sha256:1"}}
+    api = FakeApi(objects={f"PATCH {maps}/c": refused(404, "Not Found")})
     api.install(monkeypatch)
-    monkeypatch.setattr(api, "patch_namespaced_config_map", refusing(404), raising=False)
-    monkeypatch.setattr(
-        api, "create_namespaced_config_map", lambda _namespace, body, **_options: made.append(body), raising=False
-    )
     cluster = Cluster(None, None)
     assert cluster.config_map("ns", "c") == {}
     cluster.add_to_config_map("ns", "c", {"image": "sha256:1"})
-    assert made == [{"metadata": {"name": "c"}, "data": {"image": "sha256:1"}}]
+    assert api.asked == [
+        {"method": "PATCH", "path": f"{maps}/c", "body": body},
+        {"method": "POST", "path": maps, "body": body},
+    ]
+
+
+def test_a_command_is_sent_with_the_credentials_of_the_kubeconfig(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    config = tmp_path / "config"
+    config.write_text(
+        "{clusters: [{name: a, cluster: {server: 'https://[::1]:6443/k8s/a'}}], users: [{name: a, user: {token: t}}],"
+        " contexts: [{name: a, context: {cluster: a, user: a}}]}"
+    )
+    asked: list[tuple[str, Any, Any]] = []
+
+    def websocket_call(_configuration: Any, _method: str, url: str, **options: Any) -> Channel:
+        asked.append((url, options["headers"], options["query_params"]))
+        return Channel((0, "out", ""))
+
+    monkeypatch.setattr(kubernetes.stream.ws_client, "websocket_call", websocket_call)
+    assert Cluster(str(config), "a").run("ns", "p", "sglang", ["echo", "a b"]).stdout == "out"
+    [(url, headers, query)] = asked
+    assert url == "https://[::1]:6443/k8s/a/api/v1/namespaces/ns/pods/p/exec"
+    assert headers == {"authorization": "Bearer t"}
+    assert query[:3] == [("container", "sglang"), ("command", "echo"), ("command", "a b")]
+    assert dict(query[3:]) == {"stdin": "false", "stdout": "true", "stderr": "true", "tty": "false"}
+
+
+def test_commands_run_in_all_pods_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    both = threading.Barrier(2, timeout=5)
+
+    def command(name: str, _command: list[str]) -> tuple[int, str, str]:
+        both.wait()
+        return 0, name, ""
+
+    FakeApi(pods=[pod("b"), pod("a")], command=command).install(monkeypatch)
+    ran = run_in_each(find_containers(Cluster(None, None), "ns", "x=y"), ["true"])
+    assert {name: each.stdout for name, each in ran.items()} == {"a": "a", "b": "b"}
