@@ -35,7 +35,8 @@ def directory(path: Path, mode: int, act: bool) -> Change | None:
     if path.is_dir() and found == mode:
         return None
     if act:
-        path.mkdir(parents=True, exist_ok=True)
+        system.make_parents(path)
+        path.mkdir(exist_ok=True)
         path.chmod(mode)
     return Change(path, "" if found is None else f"directory, mode {found:04o}\n", f"directory, mode {mode:04o}\n")
 

@@ -158,11 +158,19 @@ def read_state(path: Path) -> dict[str, Any]:
     return found
 
 
+def make_parents(path: Path) -> None:
+    """Create the directories above a file with mode 0755, whatever the umask: networkd is an ordinary user."""
+    missing = [parent for parent in path.parents if not parent.exists()]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    for parent in missing:
+        parent.chmod(0o755)
+
+
 def stage(path: Path, content: str, mode: int) -> Path:
     """Write ``content`` durably to a hidden file beside ``path``; renaming it to ``path`` then needs no disk space."""
     staged = path.with_name(f".{path.name}.gb10-new")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_parents(path)
         with os.fdopen(os.open(staged, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode), "w", encoding="utf-8") as handle:
             os.fchmod(handle.fileno(), mode)
             handle.write(content)

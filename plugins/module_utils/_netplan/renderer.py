@@ -118,7 +118,7 @@ def take(output: Path, root: Path, name: str) -> None:
     if not new.exists():
         old.unlink(missing_ok=True)
     elif not old.exists() or old.read_bytes() != new.read_bytes():
-        old.parent.mkdir(parents=True, exist_ok=True)
+        system.make_parents(old)
         staged = old.with_name(f".{old.name}.gb10-new")
         shutil.copy2(new, staged)
         info = new.stat()

@@ -21,6 +21,7 @@ _CAUSES = {
     "preflight.host.no_python": r"interpreter .* was not found|python[\d.]*: (?:not found|no such file)",
     "preflight.host.full": "no space left on device|disk quota exceeded",
     "preflight.host.read_only": "read-only file system",
+    "preflight.host.no_directory": "failed to create temporary directory",
     "preflight.login.refused": r"permission denied \(|too many authentication failures",
     "preflight.login.no_answer": "timed out|timeout|refused|no route to host|unreachable|connection (?:closed|reset)",
 }

@@ -70,3 +70,13 @@ def test_a_command_that_needs_root_says_so_to_a_user_only(monkeypatch: pytest.Mo
         system.run(command)
     with pytest.raises(system.HostError, match=r"exit status 3: other$"):
         system.run(["sh", "-c", "echo other; exit 3"])
+
+
+def test_directories_above_a_file_can_be_read_by_all_whatever_the_umask(tmp_path: Path) -> None:
+    before = os.umask(0o077)
+    try:
+        system.stage(tmp_path / "networkd.conf.d" / "more" / "60-gb10.conf", "text", 0o644)
+    finally:
+        os.umask(before)
+    made = tmp_path / "networkd.conf.d"
+    assert [oct(path.stat().st_mode & 0o777) for path in (made, made / "more")] == ["0o755", "0o755"]

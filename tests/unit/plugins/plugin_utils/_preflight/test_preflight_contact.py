@@ -81,6 +81,12 @@ CASES = [
         "mkdir: cannot create directory '/home/nvidia/.ansible': Read-only file system",
         "dmesg",
     ),
+    (
+        "Failed to create temporary directory. In some cases, you may have been able to authenticate",
+        "host.no_directory",
+        "Failed to create temporary directory. In some cases, you may have been able to authenticate",
+        "pipelining",
+    ),
     ("something new\nmore", "host.unread", "something new", "-vvv"),
     ("", "host.unread", None, "-vvv"),
 ]
