@@ -54,6 +54,7 @@ class Transaction:
 
     def check_host(self) -> None:
         """Check the host before its VFs are created."""
+        system.require_writable([*self.paths.values(), renderer.NM_DROP_IN])
         desired = self.desired(vfs_may_come=True)
         files = {p: p.read_text(encoding="utf-8") for p in renderer.netplan_files() if p != self.paths["netplan"]}
         for finding in interfaces.leftovers(desired, system.links(), files):

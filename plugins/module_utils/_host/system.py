@@ -18,7 +18,7 @@ import pwd
 import re
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -156,6 +156,14 @@ def read_state(path: Path) -> dict[str, Any]:
             " from a backup, or delete it if the present state is the one to restore later."
         )
     return found
+
+
+def require_writable(paths: Iterable[Path]) -> None:
+    """Raise OSError if a file, or the directory that will contain it, is on a read-only file system."""
+    for path in paths:
+        existing = next(each for each in (path, *path.parents) if each.exists())
+        if os.statvfs(existing).f_flag & os.ST_RDONLY:
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
 
 
 def make_parents(path: Path) -> None:

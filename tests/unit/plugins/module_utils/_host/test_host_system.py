@@ -80,3 +80,22 @@ def test_directories_above_a_file_can_be_read_by_all_whatever_the_umask(tmp_path
         os.umask(before)
     made = tmp_path / "networkd.conf.d"
     assert [oct(path.stat().st_mode & 0o777) for path in (made, made / "more")] == ["0o755", "0o755"]
+
+
+def test_a_read_only_file_system_is_found_before_anything_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted = tmp_path / "netplan" / "60-gb10-fabric.yaml"
+    system.require_writable([wanted])
+    real = os.statvfs(tmp_path)
+    asked: list[Path] = []
+
+    def read_only(path: Path) -> os.statvfs_result:
+        asked.append(path)
+        return os.statvfs_result([*real[:8], os.ST_RDONLY, real.f_namemax])
+
+    monkeypatch.setattr(os, "statvfs", read_only)
+    with pytest.raises(OSError, match=r"60-gb10-fabric\.yaml") as caught:
+        system.require_writable([wanted])
+    assert asked == [tmp_path]
+    assert "Its file system is read-only" in system.explain(caught.value)
