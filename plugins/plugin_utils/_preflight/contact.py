@@ -13,7 +13,7 @@ from .host import Fault
 _CAUSES = {
     "preflight.login.key_changed": "remote host identification has changed|host key .* has changed",
     "preflight.login.key_unknown": "host key verification failed|host key is known for",
-    "preflight.login.name": "could not resolve hostname|name or service not known",
+    "preflight.login.name": "could not resolve hostname",
     "preflight.login.password": "sshpass|incorrect ssh password|invalid/incorrect (?:username/)?password",
     "preflight.login.sudo_password": "missing sudo password|sudo: a password is required",
     "preflight.login.sudo_wrong": r"incorrect sudo password|sudo: \d+ incorrect password|sorry, try again",
@@ -23,7 +23,8 @@ _CAUSES = {
     "preflight.host.read_only": "read-only file system",
     "preflight.host.no_directory": "failed to create temporary directory",
     "preflight.login.refused": r"permission denied \(|too many authentication failures",
-    "preflight.login.no_answer": "timed out|timeout|refused|no route to host|unreachable|connection (?:closed|reset)",
+    # Not "timed out" or "refused": an error of the module itself may contain these words.
+    "preflight.login.no_answer": "failed to connect to the host via ssh|could not be sent to remote host",
 }
 
 

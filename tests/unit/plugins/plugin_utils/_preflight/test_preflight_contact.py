@@ -87,6 +87,13 @@ CASES = [
         "Failed to create temporary directory. In some cases, you may have been able to authenticate",
         "pipelining",
     ),
+    ("MODULE FAILURE\nTimeoutError: timed out", "host.unread", "MODULE FAILURE", "-vvv"),
+    (
+        f"{VIA_SSH}kex_exchange_identification: Connection closed by remote host",
+        "login.no_answer",
+        "kex_exchange_identification: Connection closed by remote host",
+        "is on",
+    ),
     ("something new\nmore", "host.unread", "something new", "-vvv"),
     ("", "host.unread", None, "-vvv"),
 ]
