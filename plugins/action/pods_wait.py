@@ -4,7 +4,7 @@
 """Run a module in time slices, and show its message after each of them; on the controller without a Python of its own.
 
 A module can show nothing before it ends, and a retried task shows only the retries left. All modules that wait in
-slices use this action, and those that only call the Kubernetes API; meta/runtime.yml names them.
+slices use this action, and some that run on the controller; meta/runtime.yml names them.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from ansible.plugins.action import ActionBase
 from ansible_collections.gb10.cluster.plugins.modules import (
     api_info,
     image_pull,
+    k3s_airgap_info,
     node_room_info,
     node_wait,
     pods_wait,
@@ -28,7 +29,15 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.local imp
 # The Kubernetes client takes 0.3 s to import. Ansible imports action api_info in its main process; later tasks have it.
 LOCAL = {
     f"gb10.cluster.{module.__name__.rpartition('.')[2]}": module.main
-    for module in (api_info, image_pull, node_room_info, node_wait, pods_wait, serving_group_info)
+    for module in (
+        api_info,
+        image_pull,
+        k3s_airgap_info,
+        node_room_info,
+        node_wait,
+        pods_wait,
+        serving_group_info,
+    )
 }
 
 

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,8 @@ from ansible_collections.gb10.cluster.plugins.module_utils._common import findin
 from ansible_collections.gb10.cluster.plugins.module_utils._k3s import airgap
 
 
-def main() -> None:
-    module = AnsibleModule(
+def main(make: Callable[..., Any] = AnsibleModule) -> None:
+    module = make(
         argument_spec={
             "path": {"type": "path", "required": True},
             "arch": {"type": "str", "choices": ["amd64", "arm64"], "required": True},
