@@ -5,7 +5,7 @@
 """Time what the playbooks do with the Kubernetes API, on clusters whose nodes and pods kwok simulates.
 
 The API server, the controllers, the scheduler and etcd are real (lab/kubernetes/build); no host is contacted. Each
-size gets the device plugins, Multus and the networks, and then a group of at most 16 ranks. kwok 0.8.0:
+size gets the device plugins, Multus and the networks, and then groups of at most 16 ranks. kwok 0.8.0:
 GOBIN=$PWD/bin go install sigs.k8s.io/kwok/cmd/kwok@v0.8.0. The output is JSON.
 """
 
@@ -202,9 +202,10 @@ class Cluster:
         return used
 
 
-def measure(directory: Path, nodes: int, programs: Path, kwok: Path) -> dict[str, Any]:
-    """Return the figures of one size."""
+def measure(directory: Path, nodes: int, most: int, programs: Path, kwok: Path) -> dict[str, Any]:
+    """Return the figures of one size with up to ``most`` groups, each on nodes of its own."""
     group = min(nodes, GROUP)
+    groups = min(most, nodes // group)
     inventory = make_inventory(directory / "inventory", nodes)
     with running(directory, programs, kwok) as cluster:
         cluster.add_nodes(nodes)
@@ -221,19 +222,25 @@ def measure(directory: Path, nodes: int, programs: Path, kwok: Path) -> dict[str
         serve = write(directory / "serve.yml", [PLAN, SERVE])
         figures: dict[str, Any] = {}
 
-        def play(name: str, playbook: Path, **more: Any) -> None:
+        def play(name: str, playbook: Path, *flags: str, **more: Any) -> None:
             print(f"{nodes} nodes: {name}", file=sys.stderr)
-            figures[name], output = timed(inventory, playbook, variables | more, ("--skip-tags", "sglang_wait"))
+            figures[name], output = timed(inventory, playbook, variables | more, flags)
             print(figures[name], file=sys.stderr)
             figures[name]["changed"] = "changed=0" not in output.rpartition("spark1 ")[2].partition("\n")[0]
 
+        # The simulated ranks answer no request.
+        no_wait = ("--skip-tags", "sglang_wait")
         play("kubernetes", kubernetes)
         play("kubernetes, again", kubernetes)
-        play("group", serve, instance="wide0")
+        play("group", serve, *no_wait, instance="wide0")
         figures["group"]["ready_after"] = cluster.ready(group)
-        play("group, again", serve, instance="wide0")
-        play("group, changed", serve, instance="wide0", sglang_grace_period=61)
+        play("group, again", serve, *no_wait, instance="wide0")
+        play("group, changed", serve, *no_wait, instance="wide0", sglang_grace_period=61)
         figures["group, changed"]["ready_after"] = cluster.ready(group)
+        for number in range(1, groups):
+            own = [f"spark{number * group + place}" for place in range(1, group + 1)]
+            play("last group", serve, *no_wait, instance=f"wide{number}", serving_plan_nodes=own)
+            figures["last group"]["ready_after"] = cluster.ready((number + 1) * group)
         figures["objects"] = cluster.objects()
         figures["control plane"] = cluster.used()
     return figures
@@ -253,13 +260,14 @@ def main() -> int:
     """Measure every size, and print the figures."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
     parser.add_argument("--nodes", type=int, nargs="+", default=[4, 16, 64, 254])
+    parser.add_argument("--groups", type=int, default=1, help="most groups that are started, each on its own nodes")
     parser.add_argument("--kwok", type=Path, required=True, help="the program kwok")
     parser.add_argument("--programs", type=Path, required=True, help="directory bin of lab/kubernetes/build")
     options = parser.parse_args()
     results = {}
     for nodes in options.nodes:
         with tempfile.TemporaryDirectory() as directory:
-            results[nodes] = measure(Path(directory), nodes, options.programs, options.kwok.absolute())
+            results[nodes] = measure(Path(directory), nodes, options.groups, options.programs, options.kwok.absolute())
     print(json.dumps(results, indent=2))
     return 0
 
