@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import base64
 import json
+import secrets
 import subprocess
 import tarfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
+from gb10lab.machines import USER
 from labcommand import LabCommand, changed
 from sitecommand import Site
 
@@ -24,10 +27,13 @@ WIFI = "correct horse battery"
 REGISTRY = "registry-pass-0815"
 PROXY = "proxy-pass-0816"
 WEBHOOK = "https://chat.example/hooks/9q7opaque4711"
+MYSQL = "mysql-pass-0818"
 VAULT = "seven words that only the vault has"
+SETTING = "opaque-setting-0817"
 NETPLAN = f'network: {{wifis: {{wlP9s9: {{access-points: {{Home: {{password: "{WIFI}"}}}}}}}}}}'
 VALUES = {
     "gateway_api_key": API_KEY,
+    "serving_plan_env": {"MY_SETTING": SETTING},
     "sglang_hf_token": HF_TOKEN,
     "vault_chat_words": VAULT,
     "k3s_registries": {"configs": {"r.lan": {"auth": {"username": "robot", "password": REGISTRY}}}},
@@ -74,6 +80,10 @@ def planted(site: Site, tmp_path_factory: pytest.TempPathFactory) -> dict[str, s
     site.lab.shell("spark1", f"umask 077; echo '{NETPLAN}' > /etc/netplan/99-wifi.yaml")
     config = ("config", "view", "--raw", "-o", "jsonpath={.users[*].user.client-key-data}")
     account = (f"{site.group}-0-0", "-c", "transport", "--", "cat", "/var/run/secrets/gb10/token")
+    # What a host keeps outside of what a bundle reads; ``test`` writes them to logs.
+    wireguard = base64.b64encode(secrets.token_bytes(32)).decode()
+    hashed = site.lab.shell("spark1", f"getent shadow {USER} | cut -d: -f2")
+    assert hashed.startswith("$")
     return {
         "API key of the gateway": API_KEY,
         "token of Hugging Face": HF_TOKEN,
@@ -85,6 +95,11 @@ def planted(site: Site, tmp_path_factory: pytest.TempPathFactory) -> dict[str, s
         "URL of a webhook": WEBHOOK,
         "password of a proxy": PROXY,
         "variable of a vault": VAULT,
+        "variable of a container": SETTING,
+        "hash of a login": hashed,
+        "key of WireGuard": wireguard,
+        "key file of PuTTY": base64.b64encode(secrets.token_bytes(48)).decode(),
+        "password of a database": MYSQL,
         "token of a service account": site.kubectl("exec", *account),
         "password of sudo": (site.lab.state / "become-password").read_text().strip(),
     }  # fmt: skip
@@ -102,6 +117,32 @@ client-key-data: {planted["client key of the kubeconfig"]}
 notify: Post "{WEBHOOK}": timeout
 HTTPS_PROXY=http://user:{PROXY}@proxy.lan:3128
 the bot said {VAULT}
+{USER}:{planted["hash of a login"]}:20000:0:99999:7:::
+apiVersion: v1
+data:
+  api-key: {base64.b64encode(API_KEY.encode()).decode()}
+kind: Secret
+containers:
+- args:
+  - --hf-token
+  - {HF_TOKEN}
+  env:
+  - name: REGISTRY_PASSWORD
+    value: {REGISTRY}
+machine r.lan
+  login robot
+  password {REGISTRY}
+docker login -u robot -p {REGISTRY} r.lan
+k3s crictl pull --creds robot:{REGISTRY} r.lan/sglang
+kubectl create secret generic hub --from-literal=token={HF_TOKEN}
+the token is {base64.b64encode(HF_TOKEN.encode()).decode()} in base64
+GET https://hub.lan/?key={quote(API_KEY)}
+echo {planted["password of sudo"]} | sudo -S id
+wg set wg0 peer x preshared-key <(echo {planted["key of WireGuard"]})
+mysqldump -u root -p{MYSQL} db
+Private-Lines: 1
+{planted["key file of PuTTY"]}
+Private-MAC: 0a1b2c
 GET /api Bearer {planted["token of a service account"]}
 [sudo] password for user: {planted["password of sudo"]}
 the last line
@@ -111,6 +152,7 @@ the last line
 def parts(secret: str) -> set[str]:
     """Return what must not be in an archive: a secret, its lines, and its base64."""
     lines = {line for line in secret.splitlines() if len(line) > 3 and "PRIVATE KEY" not in line}
+    lines.add(quote(secret))
     return lines | {base64.b64encode(one.encode()).decode().rstrip("=") for one in (secret, secret.strip())}
 
 
@@ -152,6 +194,7 @@ def test_the_bundle_of_a_broken_group_has_the_cause_and_no_secret(site: Site, pl
         assert "netplan" in name or "the last line" in files[name], name
     assert "NCCL_NET" in files["cluster/pods.txt"] and "Missing" in files["cluster/pods.txt"]
     assert "gb10.cluster/transport" in files["cluster/pods.txt"]
+    assert "MY_SETTING" in files["plans/serving.json"] and "MY_SETTING" in files["cluster/pods.txt"]
     assert {"plans/fabric.json", "plans/serving.json", "hosts/spark2/netplan.txt"} < set(files)
     assert "nvidia-smi is not installed" in files["INDEX.md"]
     site.lab.shell("spark1", "rm /etc/netplan/99-wifi.yaml")
