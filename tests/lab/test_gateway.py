@@ -132,8 +132,16 @@ def test_requests_spread_and_a_group_leaves_without_a_failed_request(site: Site,
     assert site.pods("two") == []
 
 
-def test_a_group_joins_when_it_is_served_and_a_second_run_changes_nothing(site: Site) -> None:
+def test_a_group_joins_under_load_without_a_failed_request_and_a_second_run_changes_nothing(
+    site: Site, tmp_path: Path
+) -> None:
+    load = Load(site, tmp_path, 12)
     serve(site, "two")
+    time.sleep(10)
+    requests, failed = load.stop()
+    print(f"requests while a group joined: {requests}, failed {failed}")
+    assert failed == []
+    assert answered(site)["two"] > 0
     assert workers(site) == ["one", "two"]
     assert changed(site.play("gateway", **FRONT)) == 0
 
