@@ -11,7 +11,7 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gb10.cluster.plugins.module_utils._support.sources import gather
 
-PLACES = {"proc": "proc", "etc": "etc", "log": "var/log", "lib": "var/lib"}
+PLACES = {"proc": "proc", "etc": "etc", "lib": "var/lib"}
 # A command that takes longer, for example on a host whose GPU driver hangs, is recorded as missing.
 SECONDS = "30"
 
@@ -21,6 +21,7 @@ def main() -> None:
         argument_spec={
             "sysfs_root": {"type": "path", "default": "/sys"},
             "root": {"type": "path", "default": "/"},
+            "log_dir": {"type": "path", "default": "/var/log/gb10"},
             "limit_kib": {"type": "int", "default": 512},
         },
         supports_check_mode=True,
@@ -34,7 +35,8 @@ def main() -> None:
         return status, output, error
 
     root = Path(module.params["root"])
-    roots = {"sysfs": Path(module.params["sysfs_root"])} | {name: root / place for name, place in PLACES.items()}
+    places = PLACES | {"group_logs": module.params["log_dir"].lstrip("/")}
+    roots = {"sysfs": Path(module.params["sysfs_root"])} | {name: root / place for name, place in places.items()}
     texts, missing = gather(run, roots, 1024 * module.params["limit_kib"])
     module.exit_json(changed=False, texts=texts, missing=missing)
 

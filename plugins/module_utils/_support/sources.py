@@ -42,7 +42,7 @@ FILES: Mapping[str, tuple[str, Sequence[str]]] = {
     "os": ("etc", ["os-release", "dgx-release"]),
     "driver": ("proc", ["driver/nvidia/version", "cmdline", "meminfo", "pressure/*"]),
     "virtual_functions": ("sysfs", ["class/net/*/device/sriov_numvfs", "class/net/*/mtu", "class/net/*/speed"]),
-    "group_logs": ("log", ["gb10/*/*/*", "gb10/*/*/*/*"]),
+    "group_logs": ("group_logs", ["*/*/*", "*/*/*/*"]),
 }
 ERRORS = re.compile(r"NVRM|Xid|AER|pcieport|mlx5_core.*(?:err|fail|warn)|Out of memory|oom-kill|hung|lockup", re.I)
 """The lines of the kernel's log that go into a file of their own."""

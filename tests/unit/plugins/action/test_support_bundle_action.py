@@ -185,12 +185,11 @@ def test_what_a_host_lacks_is_named(host: dict[str, Any]) -> None:
 
 
 def test_only_the_end_of_a_long_log_is_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    logs = tmp_path / "var/log/gb10/a/b"
+    logs = tmp_path / "srv/logs/a/b"
     logs.mkdir(parents=True)
     (logs / "rank.log").write_text("old line\n" * 9000 + "the last line")
-    text = ran(support_info.main, capsys, limit_kib=1, root=str(tmp_path), sysfs_root=str(tmp_path))["texts"][
-        "group_logs"
-    ]
+    options = {"limit_kib": 1, "root": str(tmp_path), "sysfs_root": str(tmp_path), "log_dir": "/srv/logs"}
+    text = ran(support_info.main, capsys, **options)["texts"]["group_logs"]
     assert len(text) < 1200 and text.endswith("the last line") and "[only the last 1024 characters]" in text
 
 
