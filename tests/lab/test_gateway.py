@@ -146,6 +146,32 @@ def test_a_group_joins_under_load_without_a_failed_request_and_a_second_run_chan
     assert changed(site.play("gateway", **FRONT)) == 0
 
 
+def gateways(site: Site) -> set[str]:
+    """Return the ids of the gateway's pods that are ready."""
+    return {pod["metadata"]["uid"] for pod in site.get("pods", *OURS)["items"] if is_ready(pod)}
+
+
+def test_a_gateway_that_is_killed_answers_again_within_half_a_minute(site: Site, tmp_path: Path) -> None:
+    killed = gateways(site)
+    load = Load(site, tmp_path, 12)
+    time.sleep(3)
+    site.kubectl("delete", "pod", *OURS, "--grace-period=0", "--force")
+    started = time.monotonic()
+    while not gateways(site) - killed and time.monotonic() - started < 60:
+        time.sleep(0.5)
+    back = time.monotonic() - started
+    around, lost = load.stop()
+    (tmp_path / "after").mkdir()
+    after = Load(site, tmp_path / "after", 4)
+    time.sleep(5)
+    requests, failed = after.stop()
+    print(f"back after {back:.1f} s; {len(lost)} of {around} requests failed around it; after it {requests}, {failed}")
+    assert back < 30
+    assert len(killed) == len(gateways(site)) == 1
+    assert requests > 4
+    assert failed == []
+
+
 def test_nobody_passes_by_the_gateway(site: Site) -> None:
     ask = "import urllib.request as u; u.urlopen('http://one.gb10-serving.svc:30000/health', timeout=5)"
     site.kubectl("exec", "deploy/gb10-gateway", "--", "python3", "-c", ask)
