@@ -68,7 +68,8 @@ def say_in_every_pod(cluster: Cluster, lines: tuple[str, ...]) -> None:
         name = pod["metadata"]["name"]
         said = "".join(f"{line.format(rank)}\n" for line in lines)
         said += json.dumps({"prompt": said, "rank": rank}) + "\n"
-        cluster.kubectl("exec", "-i", name, "-c", "sglang", "--", "sh", "-c", "cat > /proc/1/fd/1", stdin=said)
+        # As an argument, because a standard input may end before the program in the container reads it.
+        cluster.kubectl("exec", name, "-c", "sglang", "--", "sh", "-c", 'printf %s "$0" > /proc/1/fd/1', said)
         # The runtime copies the line into the log, which may take a moment.
         last = said.splitlines()[-1]
         cluster.wait(lambda name=name, last=last: last in cluster.kubectl("logs", name, "-c", "sglang"), 20)
