@@ -62,6 +62,7 @@ def newest(site: Site) -> Path:
 def site(make_lab: Callable[[], LabCommand]) -> Site:
     made = Site.deployed(make_lab(), nodes=2, serving_plan_overrides=TWO, **VALUES)
     made.play("serve")
+    made.play("verify")
     return made
 
 
@@ -196,5 +197,6 @@ def test_the_bundle_of_a_broken_group_has_the_cause_and_no_secret(site: Site, pl
     assert "gb10.cluster/transport" in files["cluster/pods.txt"]
     assert "MY_SETTING" in files["plans/serving.json"] and "MY_SETTING" in files["cluster/pods.txt"]
     assert {"plans/fabric.json", "plans/serving.json", "hosts/spark2/netplan.txt"} < set(files)
+    assert any(name.startswith("verdicts/transport-") and '"rdma"' in text for name, text in files.items())
     assert "nvidia-smi is not installed" in files["INDEX.md"]
     site.lab.shell("spark1", "rm /etc/netplan/99-wifi.yaml")
