@@ -131,7 +131,7 @@ def main() -> None:
                 "type": "list",
                 "elements": "dict",
                 "default": [],
-                # Only the content is secret, and no argument is logged on the host, see below.
+                # Only the content is secret. The action of this module keeps all arguments out of the host's journal.
                 "no_log": False,
                 "options": {
                     "path": path,
@@ -143,8 +143,6 @@ def main() -> None:
             "absent": {"type": "list", "elements": "path", "default": []},
         },
         supports_check_mode=True,
-        # Ansible logs this module's arguments as text, in which it does not find the lines of a secret content.
-        no_log=True,
     )
     options, act = module.params, not module.check_mode
     for entry in options["directories"] + options["files"] + options["secret_files"]:

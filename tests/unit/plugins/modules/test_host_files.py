@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gb10.cluster.plugins.modules import host_files
 from module_runs import run_module
 
@@ -107,19 +106,6 @@ def test_the_diff_shows_the_text_before_and_after(capsys: Capture, wanted: dict[
         "before_header": str(path),
         "after_header": str(path),
     }
-
-
-def test_the_content_of_a_secret_file_is_not_logged_on_the_host(
-    capsys: Capture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    logged: list[str] = []
-    monkeypatch.setattr(
-        AnsibleModule, "log", lambda _self, message, log_args=None: logged.append(f"{message}{log_args}")
-    )
-    # In the text of all arguments the line feed is an escape.
-    entry = {"path": str(tmp_path / "token"), "content": "s3cr3t-token\n"}
-    assert run_module(host_files, capsys, secret_files=[entry])[0] == 0
-    assert not any("s3cr3t-token" in text for text in logged)
 
 
 def test_the_content_of_a_secret_file_is_never_shown(capsys: Capture, tmp_path: Path) -> None:
