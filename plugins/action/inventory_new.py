@@ -41,13 +41,11 @@ class ActionModule(ControllerAction):
             )
         hosts = task_vars["ansible_play_hosts_all"]
         known = {host: task_vars["hostvars"][host] for host in hosts}
-        facts = {host: known[host].get("ansible_facts") or {} for host in hosts}
-        # preflight_info leaves a host that it could not read without facts.
-        unread = [h for h, read in facts.items() if "gb10_cabling" not in read or read.get("gb10_preflight", 1) is None]
+        unread = [host for host in hosts if "gb10_cabling" not in (known[host].get("ansible_facts") or {})]
         if unread:
-            errors = {host: (facts[host].get("gb10_preflight_unread") or {}).get("error", "") for host in unread}
-            named = "; ".join(f"{host}: not read {error}".rstrip() for host, error in errors.items())
-            raise AnsibleActionFail(f"{named}. Correct the errors, or leave these hosts out.")
+            raise AnsibleActionFail(
+                f"{', '.join(unread)}: not read. Correct the errors above, or leave these hosts out."
+            )
         machines = [
             Machine.of(plain(known[host].get("ansible_host") or host), plain(known[host]["ansible_facts"]))
             for host in hosts

@@ -1,22 +1,25 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Read a host, or say why it can't be read: the report names cause and remedy for all hosts at once."""
+"""Read a host; with ``keep_unread`` a host that can't be read stays in the play with its error as a fact."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from ansible.errors import AnsibleError
+from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.action import ActionBase
 
 
 class ActionModule(ActionBase):
-    """Runs the module. A host that can't be read stays in the play without facts, and preflight_report refuses it."""
+    """Runs the module; preflight_report refuses a host that stays in the play without facts."""
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Return the facts, or a result without facts whose ``gb10_preflight_unread`` has the error."""
+        """Return the facts, or with ``keep_unread`` a result whose fact ``gb10_preflight_unread`` has the error."""
         result: dict[str, Any] = super().run(tmp, task_vars)
+        if not boolean(self._task.args.get("keep_unread", False)):
+            return result | self._execute_module(task_vars=task_vars)
         try:
             read: dict[str, Any] = self._execute_module(task_vars=task_vars)
         except AnsibleError as error:

@@ -19,6 +19,8 @@ def main() -> None:
             "paths": {"type": "list", "elements": "str", "default": ["/var/lib"]},
             "controller_time": {"type": "float"},
             "k3s_binary": {"type": "path", "default": "/usr/local/bin/k3s"},
+            # The action of this module reads it: a host that can't be read can't run the module either.
+            "keep_unread": {"type": "bool", "default": False},
         },
         supports_check_mode=True,
     )
