@@ -32,6 +32,7 @@ import _sglang_environment
 import sglang_catalogue
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import format_findings, sort_findings
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.check import Knowledge, Report, check, clean_argv
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.facts import GPUS, Facts, Setting
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.memory import Estimate, estimate
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.model_config import read_facts
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.models import (
@@ -44,7 +45,6 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.models import
     flag_value,
     load_models,
 )
-from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.rules import GPUS, Facts, Setting
 
 ROOT = Path(__file__).resolve().parents[1]
 

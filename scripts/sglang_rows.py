@@ -32,8 +32,9 @@ from ansible_collections.gb10.cluster.plugins.module_utils._common.tables import
 from ansible_collections.gb10.cluster.plugins.module_utils._common.versions import Version
 from ansible_collections.gb10.cluster.plugins.plugin_utils._paths import PROFILES
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.check import Knowledge, Report
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.facts import Facts, Setting
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.models import Model, load_models
-from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.rules import Facts, Rule, Setting, conditions_met
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.rules import Rule, conditions_met
 from sglang_check import judge_line
 
 

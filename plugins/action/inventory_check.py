@@ -39,11 +39,10 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._variables.check impo
     check_tags,
     check_variables,
     needed_groups,
-    unreadable,
-    usable,
 )
 from ansible_collections.gb10.cluster.plugins.plugin_utils._variables.files import check_encoding, check_files
 from ansible_collections.gb10.cluster.plugins.plugin_utils._variables.known import Known, load_known
+from ansible_collections.gb10.cluster.plugins.plugin_utils._variables.values import unreadable, usable
 
 TAG_OPTIONS = {"--tags": "ansible_run_tags", "--skip-tags": "ansible_skip_tags"}
 

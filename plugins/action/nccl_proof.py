@@ -12,7 +12,8 @@ from typing import Any
 
 from ansible.errors import AnsibleActionFail
 from ansible.utils.display import Display
-from ansible_collections.gb10.cluster.plugins.module_utils._kube.client import Cluster, ClusterError
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.client import Cluster
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.errors import ClusterError
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.labels import INSTANCE, RANK
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.pod_logs import find_containers
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import ControllerAction

@@ -9,7 +9,8 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import format_findings, has_errors
-from ansible_collections.gb10.cluster.plugins.module_utils._kube.client import Cluster, ClusterError
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.client import Cluster
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.errors import ClusterError
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.pod_logs import SELECTION_SPEC, find_containers
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.environment_pod import (
     PodEnv,

@@ -27,7 +27,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._common.versions impo
 from ansible_collections.gb10.cluster.plugins.plugin_utils._paths import PROFILES
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.catalogue import Catalogue, Flag
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.check import Knowledge, Report, check
-from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.rules import Facts, Setting
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.facts import Facts, Setting
 from rule_cases.cases import CASES
 
 KNOWLEDGE = Knowledge.load(PROFILES)

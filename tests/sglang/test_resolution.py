@@ -13,7 +13,7 @@ import pytest
 import sglang_catalogue
 from ansible_collections.gb10.cluster.plugins.module_utils._common.versions import Version
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.check import Knowledge, Report, check
-from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.rules import Facts, Setting
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.facts import Facts, Setting
 
 ROOT = Path(__file__).resolve().parents[2]
 HANDLERS = Path(__file__).with_name("handlers.py")

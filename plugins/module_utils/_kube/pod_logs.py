@@ -9,7 +9,8 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
-from .client import Cluster, ClusterError, Ran, at_once
+from .client import Cluster, Ran, at_once
+from .errors import ClusterError
 
 SELECTION_SPEC: dict[str, dict[str, Any]] = {
     "namespace": {"type": "str", "required": True},

@@ -7,7 +7,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from .._kube.client import ClusterError, at_once
+from .._kube.client import at_once
+from .._kube.errors import ClusterError
 from .._kube.pod_logs import PodContainer
 from .overall import is_final, nothing_read
 from .sources import Judgement, SourceError, Sources

@@ -8,7 +8,8 @@ import json
 from functools import partial
 from typing import Any
 
-from ansible_collections.gb10.cluster.plugins.module_utils._kube.client import Cluster, ClusterError
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.client import Cluster
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.errors import ClusterError
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.labels import INSTANCE
 
 from .redact import REMOVED, SHOWN_ENVIRONMENT, redact

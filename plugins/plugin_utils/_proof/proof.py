@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import format_findings, has_errors
-from ansible_collections.gb10.cluster.plugins.module_utils._kube.client import ClusterError
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.errors import ClusterError
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.labels import SIDECAR
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.pod_logs import PodContainer, run_in_each
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.environment_pod import (

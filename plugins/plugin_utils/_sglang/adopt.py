@@ -19,10 +19,10 @@ from ansible_collections.gb10.cluster.plugins.module_utils._common.versions impo
 
 from .argv import parse_flags
 from .check import Knowledge, check
+from .facts import Facts, Setting
 from .items import key_of
 from .owned import OWNERS, SECRET_FLAGS, TOPOLOGY_FLAGS
 from .profile_checks import SAMPLING
-from .rules import Facts, Setting
 from .sources import Source, counterparts_of
 
 RELEASE = re.compile(r"\d+\.\d+\.\d+([.-]?(post|rc|dev)\d*)?")

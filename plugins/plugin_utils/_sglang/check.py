@@ -15,9 +15,10 @@ from ansible_collections.gb10.cluster.plugins.module_utils._common.versions impo
 
 from .argv import parse_flags
 from .catalogue import History, load_history
+from .facts import Facts, Setting
 from .items import Parsed
 from .resolve import Change, resolved_key
-from .rules import Facts, RuleBook, Setting, judge_flags, load_rules
+from .rules import RuleBook, judge_flags, load_rules
 from .translate import translate
 
 NAMES = frozenset({"flag.too_new", "flag.renamed", "flag.deprecated", "flag.unknown", "flag.choice"})

@@ -16,8 +16,8 @@ from typing import Any
 
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding, Severity
 
+from .facts import GPUS
 from .models import Model
-from .rules import GPUS
 from .sizes import Share, state_size, token_size
 
 GIB = 2**30

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from .._paths import PROFILES
-from .rules import Facts
+from .facts import Facts
 from .schema import load_schema, violations
 
 SHIPPED = PROFILES / "models"

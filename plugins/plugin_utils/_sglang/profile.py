@@ -20,13 +20,13 @@ from ansible_collections.gb10.cluster.plugins.module_utils._common.versions impo
 
 from .._paths import PROFILES
 from .check import Knowledge, Report, check
+from .facts import GPUS, Facts, Setting
 from .memory import estimate
 from .models import Model, facts_for, find, find_draft, load_models
 from .nccl import oldest_nccl
 from .patches import Patch, load_patches, select_patches
 from .profile_checks import hardware_findings, image_findings, secret_findings, status_findings, with_sampling
 from .render import render_argv, topology_argv, translate_env
-from .rules import GPUS, Facts, Setting
 
 OVERLAYS = ("server_args", "env", "topology", "sampling", "model", "expected")
 PLAIN = ("description", "status", "source", "notes", "sglang_version", "patches", "image", "hardware")

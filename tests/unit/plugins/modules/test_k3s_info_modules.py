@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gb10.cluster.plugins.module_utils._kube.client import ClusterError
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.errors import ClusterError
 from ansible_collections.gb10.cluster.plugins.module_utils._preflight import facts as preflight_facts
 from ansible_collections.gb10.cluster.plugins.modules import (
     k3s_airgap_info,

@@ -14,9 +14,9 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._variables.check impo
     check_tags,
     check_variables,
     needed_groups,
-    unreadable,
 )
 from ansible_collections.gb10.cluster.plugins.plugin_utils._variables.known import load_known
+from ansible_collections.gb10.cluster.plugins.plugin_utils._variables.values import unreadable
 
 
 def messages(extra: dict[str, Any] | None = None, **variables: Any) -> list[str]:

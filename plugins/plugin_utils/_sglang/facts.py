@@ -1,0 +1,44 @@
+# Copyright: The gb10.cluster authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What is known beside the flags: the model, the GPU, and what the image carries.
+
+Private to the collection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+GPUS: dict[str, tuple[int, bool, float]] = {
+    "gb10": (121, True, 119.0),
+    "b300": (103, False, 268.6),
+    "b200": (100, False, 179.0),
+    "h200": (90, False, 139.0),
+    "h100": (90, False, 79.0),
+}
+"""Known GPUs: compute capability, whether CPU and GPU share memory, and the visible GiB."""
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Facts about the model: a few values of its config.json; None means unknown, not absent."""
+
+    arch: str | None = None
+    draft_arch: str | None = None
+    quantization: str | None = None
+    moe: bool | None = None
+    max_context: int | None = None
+    kv_heads: int | None = None
+    expert_blocks: int | None = None
+
+
+@dataclass(frozen=True)
+class Setting:
+    """The environment of the flags: hardware, extras of the image, variables; ``patches`` is None if unknown."""
+
+    gpu: str = "gb10"
+    gpus_per_node: int = 1
+    carries: tuple[str, ...] = ()
+    patches: tuple[str, ...] | None = None
+    env: Mapping[str, str] = field(default_factory=dict)

@@ -1,0 +1,105 @@
+# Copyright: The gb10.cluster authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Compare the value of a variable with its type, and with conditions that a type cannot express."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
+from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding
+from ansible_collections.gb10.cluster.plugins.module_utils._common.memory import descending
+
+from .._rules import Rules
+from .known import Known, Spec
+
+# Conditions that a type cannot express: the case of rule variables.value, the pattern, and an example.
+FORMATS: Mapping[str, tuple[str, str, str]] = {
+    "k3s_version": ("release", r"v\d+\.\d+\.\d+(-rc\d+)?\+k3s\d+", "v1.36.4+k3s1"),
+    "multus_cni_version": ("release", r"v\d+\.\d+\.\d+", "v1.9.1"),
+    "gb10_models_dir": ("path", r"|/.*", "/srv/models"),
+    "sglang_cache_dir": ("path", r"|/.*", "/var/lib/gb10-jit-cache"),
+    "gb10_model_url": ("url", r"https?://\S+", "https://huggingface.co"),
+    "k3s_api_host": ("mdns", r"(?i)(?!.*\.local\.?$).*", ""),
+}
+# The same for all variables whose names end so
+ENDINGS = {
+    "image": ("image", r"|(?!\w+://)[^\s@]+(@sha256:[0-9a-f]{64})?", ""),
+    "namespace": ("namespace", r"(?=.{1,63}$)[a-z0-9]([-a-z0-9]*[a-z0-9])?", "gb10-serving"),
+}
+RANGES: Mapping[str, tuple[int, int]] = {
+    "models_share_port": (1, 65535),
+    "models_streams": (1, 64),
+    "node_tuning_gpu_clock_mhz": (200, 5000),
+    "node_tuning_swappiness": (0, 200),
+    "serving_plan_port": (1, 65535),
+    "sglang_startup_timeout": (60, 604800),
+}
+# Seconds, at most a week
+TIMEOUT = (0, 604800)
+# Percentages of available memory, that of the milder step first
+DESCENDING = ("node_tuning_memory_guard_percent", "sglang_memory_guard_percent")
+_finding = Rules("_variables").finding
+
+
+@dataclass(frozen=True)
+class Unreadable:
+    """A value that Ansible cannot evaluate, for this reason."""
+
+    reason: str
+
+
+def unreadable(known: Known, reason: str) -> Unreadable | None:
+    """Return what is wrong with a template or vault, None if it only needs facts or the default of a role."""
+    match = re.search(r"'(\w+)' is undefined", reason)
+    needed = match[1] if match else ""
+    # Ansible has these names in tasks only.
+    task = needed in ("hostvars", "vars", "play_hosts") or "Omit" in reason
+    later = task or needed.startswith("ansible_") or needed in known.names(known.owner(needed))
+    return None if later or "has no attribute" in reason else Unreadable(reason.rstrip("."))
+
+
+def usable(value: Any) -> bool:
+    """Tell whether a value is known now; None stands for one that needs facts."""
+    return value is not None and not isinstance(value, Unreadable)
+
+
+def check_value(name: str, value: Any, spec: Spec) -> Iterator[Finding]:
+    if value is None:
+        return
+    if isinstance(value, Unreadable):
+        yield _finding("variables.value/unreadable", None, key=name, reason=value.reason)
+        return
+    shown = None if spec.get("no_log") else value
+    rule = {key: spec[key] for key in ("type", "elements", "choices") if key in spec}
+    result = ArgumentSpecValidator({name: rule}).validate({name: value})
+    for error in result.error_messages:
+        # The rest of such a message is about types of Python.
+        reason = re.sub(r".* unable to convert to (\w+)\b.*", r"this is not of the type \1", str(error), flags=re.S)
+        yield _finding("variables.value/type", shown, key=name, error=reason, expected=_expected(spec))
+    if name in DESCENDING and not result.error_messages and not descending(result.validated_parameters[name]):
+        yield _finding("variables.value/descending", shown, key=name)
+    ending = name.rpartition("_")[2]
+    case, pattern, example = FORMATS.get(name) or ENDINGS.get(ending, ("", ".*", ""))
+    if not re.fullmatch(pattern, str(value), re.S):
+        yield _finding(f"variables.value/{case}", shown, key=name, example=example)
+    least, most = RANGES.get(name, TIMEOUT if name.endswith("_timeout") else (0, 0))
+    outside = not (str(value).isdigit() and least <= int(value) <= most)
+    if most and value != "" and outside and not result.error_messages:
+        yield _finding("variables.value/number", shown, key=name, least=least, most=most)
+
+
+def _expected(spec: Spec) -> str:
+    if spec.get("choices"):
+        return f"Choose one of {', '.join(map(str, spec['choices']))}."
+    kinds = {
+        "bool": "true or false",
+        "int": "a whole number",
+        "float": "a number",
+        "dict": "a mapping, as {name: value}",
+    }
+    kind = kinds.get(spec["type"])
+    return f"Write {kind or 'a ' + str(spec['type'])}."
