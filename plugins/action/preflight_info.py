@@ -10,6 +10,7 @@ from typing import Any
 from ansible.errors import AnsibleError
 from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.action import ActionBase
+from ansible_collections.gb10.cluster.plugins.plugin_utils._preflight.contact import error_of
 
 
 class ActionModule(ActionBase):
@@ -26,7 +27,7 @@ class ActionModule(ActionBase):
             read = {"failed": True, "msg": str(error)}
         if not read.get("failed"):
             return result | read | {"ansible_facts": {**read["ansible_facts"], "gb10_preflight_unread": {}}}
-        told = "\n".join(str(read.get(part) or "") for part in ("msg", "module_stderr", "module_stdout")).strip()
+        told = error_of(read)
         known = task_vars or {}
         unread = {
             "error": told,

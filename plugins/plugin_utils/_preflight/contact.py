@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from typing import Any
 
 from .host import Fault
 
@@ -28,6 +29,14 @@ _CAUSES = {
 }
 
 
+UNKNOWN = "preflight.host.unread"
+
+
+def error_of(result: Mapping[str, Any]) -> str:
+    """Return all that a failed task says of its error."""
+    return "\n".join(str(result.get(part) or "") for part in ("msg", "module_stderr", "module_stdout")).strip()
+
+
 def explain(unread: Mapping[str, str]) -> tuple[str, Fault]:
     """Return the rule that explains the error of a host that could not be read, and the values for its sentences."""
     error = unread.get("error", "")
@@ -35,7 +44,7 @@ def explain(unread: Mapping[str, str]) -> tuple[str, Fault]:
     for rule, pattern in _CAUSES.items():
         if re.search(pattern, error, re.IGNORECASE):
             return rule, {"value": _line(error, pattern), **words}
-    return "preflight.host.unread", {"value": _line(error, r"\S") or None, **words}
+    return UNKNOWN, {"value": _line(error, r"\S") or None, **words}
 
 
 def _line(error: str, pattern: str) -> str:

@@ -1,0 +1,66 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Test that a run ends with one line per cause that kept Ansible from its hosts, and leaves other errors alone."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from ansible_collections.gb10.cluster.plugins.callback import contact
+
+
+def told(monkeypatch: pytest.MonkeyPatch, *results: Any, method: str) -> list[str]:
+    shown: list[str] = []
+    monkeypatch.setattr(contact, "tell", shown.append)
+    callback = contact.CallbackModule()
+    monkeypatch.setattr(callback, "_values", lambda host: {"ansible_host": host.address, "ansible_user": "nvidia"})
+    for result in results:
+        getattr(callback, method)(result)
+    callback.v2_playbook_on_stats(SimpleNamespace())
+    return "\n".join(shown).splitlines()
+
+
+def result(host: str, msg: str, **more: Any) -> Any:
+    return SimpleNamespace(
+        result={"msg": msg, **more},
+        host=SimpleNamespace(name=host, address=f"{host}.example"),
+        task=SimpleNamespace(remote_user=None),
+    )
+
+
+def test_hosts_without_a_known_key_are_named_with_their_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    msg = "Task failed: Failed to connect to the host via ssh: Host key verification failed."
+    lines = told(monkeypatch, result("spark1", msg), result("spark2", msg), method="v2_runner_on_unreachable")
+    assert [line.partition(" = ")[0] for line in lines] == ["error: spark1: ssh", "error: spark2: ssh"]
+    assert "Run ssh nvidia@spark1.example once" in lines[0]
+
+
+def test_a_missing_sudo_password_is_told_once_for_all_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
+    failed = [result(host, "Task failed: Missing sudo password") for host in ("spark1", "spark2")]
+    lines = told(monkeypatch, *failed, method="v2_runner_on_failed")
+    assert len(lines) == 1
+    assert lines[0].startswith("error: spark1, spark2: sudo = 'Missing sudo password'")
+    assert "Run the command again with -K." in lines[0]
+
+
+def test_the_host_of_a_delegated_task_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    delegated = {"ansible_delegated_host": "control", "ansible_host": "192.0.2.9"}
+    one = result("spark1", "Host key verification failed.", _ansible_delegated_vars=delegated)
+    lines = told(monkeypatch, one, method="v2_runner_on_unreachable")
+    assert "error: control: ssh" in lines[0]
+    assert "nvidia@192.0.2.9" in lines[0]
+
+
+@pytest.mark.parametrize("msg", ["rsync: Permission denied (publickey)", "No space left on device", "NCCL fell back"])
+def test_errors_of_a_task_that_ran_are_left_alone(monkeypatch: pytest.MonkeyPatch, msg: str) -> None:
+    assert told(monkeypatch, result("spark1", msg), method="v2_runner_on_failed") == []
+
+
+def test_ignored_errors_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(contact, "tell", pytest.fail)
+    callback = contact.CallbackModule()
+    callback.v2_runner_on_failed(result("spark1", "Missing sudo password"), ignore_errors=True)
+    callback.v2_playbook_on_stats(SimpleNamespace())
