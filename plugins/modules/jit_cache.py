@@ -16,6 +16,8 @@ from ansible.module_utils.basic import AnsibleModule
 
 KEY = re.compile(r"[\w.+-]+-[0-9a-f]{12}")
 PROC = Path("/proc")
+# The CUDA driver limits its own cache, and keeps an index of it.
+CUDA = "cuda"
 
 
 def size_of(directory: Path) -> int:
@@ -54,6 +56,30 @@ def surplus(directories: Iterable[Path], key: str, limit: int) -> tuple[list[Pat
     return doomed, total
 
 
+def last_use(directory: Path) -> float:
+    """Return when a file of a directory was read or written last. A file system with noatime knows only the writing."""
+    return max((max(one.st_atime, one.st_mtime) for one in map(Path.lstat, directory.iterdir())), default=0)
+
+
+def unused_kernels(own: Path, excess: int) -> list[Path]:
+    """Return the kernels that were not used for the longest time, so many that ``excess`` bytes become free.
+
+    A kernel is a directory without directories, in which a compiler looks for all files of it or none. While a pod uses
+    them, there is nothing to return.
+    """
+    if excess <= 0 or own.name in mounts():
+        return []
+    kernels = [
+        Path(root) for root, below, names in os.walk(own) if names and not below and CUDA not in Path(root).parts
+    ]
+    doomed = []
+    for kernel in sorted(kernels, key=last_use):
+        if excess > 0:
+            doomed.append(kernel)
+            excess -= size_of(kernel)
+    return doomed
+
+
 def main() -> None:
     module = AnsibleModule(
         argument_spec={
@@ -66,6 +92,7 @@ def main() -> None:
     )
     options = module.params
     root, key, owner = Path(options["path"]), options["key"], options["owner"]
+    limit = int(options["limit_gb"] * 1e9)
     result: dict[str, Any] = {"changed": False, "removed": [], "bytes": 0}
     if not KEY.fullmatch(key):
         module.fail_json(msg=f"key is {key!r}. It must end with a dash and 12 hexadecimal digits.", **result)
@@ -80,20 +107,24 @@ def main() -> None:
         keyed = [
             path for path in root.glob("*") if KEY.fullmatch(path.name) and path.is_dir() and not path.is_symlink()
         ]
-        doomed, left = surplus(keyed, key, int(options["limit_gb"] * 1e9))
-        for path in () if module.check_mode else doomed:
+        doomed, left = surplus(keyed, key, limit)
+        kernels = unused_kernels(own, size_of(own) - limit if left > limit else 0)
+        left -= sum(map(size_of, kernels))
+        for path in () if module.check_mode else doomed + kernels:
             shutil.rmtree(path)
     except OSError as error:
         advice = f"Set ansible_become: true, or choose another sglang_cache_dir than {root}"
         module.fail_json(msg=f"The directory for compiled kernels can't be prepared: {error}. {advice}.", **result)
-    result |= {"changed": new or bool(doomed), "removed": [path.name for path in doomed], "bytes": left}
-    if left > options["limit_gb"] * 1e9:
+    removed = [str(path.relative_to(root)) for path in doomed + kernels]
+    result |= {"changed": new or bool(removed), "removed": removed, "bytes": left}
+    if left > limit:
         module.warn(
             f"{root} has {left / 1e9:.1f} GB of kernels, and sglang_cache_limit_gb is {options['limit_gb']:g}. "
-            "All of them are in use, so nothing more was deleted. Raise the limit, or stop the group and delete "
-            f"{own}: the next start compiles its kernels again."
+            "Pods use them, so nothing more was deleted. Raise the limit, or stop the group (playbook serve_stop) and "
+            "serve again: kernels that were not used for the longest time are then deleted."
         )
     deleted = f", {len(doomed)} old one(s) deleted" if doomed else ""
+    deleted += f", {len(kernels)} of its kernels deleted that were not used for the longest time" if kernels else ""
     module.exit_json(msg=f"{own} is ready{deleted}; {left / 1e9:.1f} GB in {root}.", **result)
 
 

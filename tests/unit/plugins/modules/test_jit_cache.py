@@ -63,7 +63,35 @@ def test_a_directory_that_a_pod_uses_stays_and_a_warning_says_so(
     (tmp_path / "proc" / "7" / "mountinfo").write_text(line)
     result = run(capsys, root, 0.0001)[1]
     assert result["removed"] == [OLD]
-    assert "sglang_cache_limit_gb is 0.0001. All of them are in use" in said[0]
+    assert "sglang_cache_limit_gb is 0.0001. Pods use them, so nothing more was deleted" in said[0]
+
+
+@pytest.mark.parametrize("used", [False, True])
+def test_the_kernels_of_its_own_image_that_were_not_used_for_long_go_unless_a_pod_uses_them(
+    capsys: Capture, root: Path, tmp_path: Path, used: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+    monkeypatch.setattr(AnsibleModule, "warn", lambda _module, text: said.append(text))
+    for age, name in enumerate(("triton/new", "triton/read", "flashinfer/ops/old", "flashinfer/ops/older", "cuda/a/0")):
+        (root / OWN / name).mkdir(parents=True)
+        for part in ("kernel.so", "kernel.json"):
+            (root / OWN / name / part).write_bytes(bytes(MEGABYTE // 2))
+            os.utime(root / OWN / name / part, (9000 - 1000 * age, 9000 - 1000 * age))
+    os.utime(root / OWN / "triton/read/kernel.so", (9999, 100))
+    if used:
+        (tmp_path / "proc" / "7").mkdir(parents=True)
+        (tmp_path / "proc" / "7" / "mountinfo").write_text(f"1 2 259:2 /var/lib/{OWN} /opt/gb10-cache rw - ext4 x rw\n")
+    gone = [f"{OWN}/flashinfer/ops/older", f"{OWN}/flashinfer/ops/old"]
+    result = run(capsys, root, 0.0036, check=True)[1]
+    assert result["removed"] == ([OLDER, OLD] if used else [OLDER, OLD, *gone])
+    assert (root / OWN / "flashinfer/ops/older").exists()
+    result = run(capsys, root, 0.0036)[1]
+    left = {str(path.parent.relative_to(root / OWN)) for path in root.glob(f"{OWN}/**/kernel.so")}
+    assert left == {"triton/new", "triton/read", "cuda/a/0"} | (
+        {"flashinfer/ops/old", "flashinfer/ops/older"} if used else set()
+    )
+    assert bool(said) is used
+    assert result["bytes"] > 3.6e6 if used else result["bytes"] <= 3.6e6
 
 
 def test_a_link_is_not_followed(capsys: Capture, root: Path) -> None:
