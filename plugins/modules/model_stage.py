@@ -53,9 +53,8 @@ def stage_from_hub(options: dict[str, Any], check_mode: bool) -> dict[str, Any]:
     done = fetch.fetch_all(hub, repo, commit, lacking, directory, options["slice_seconds"], verified)
     left = store.needed_bytes(directory, store.missing(directory, files, recorded))
     if done:
-        names = {file.name for file in files}
-        kept = {name: value for name, value in recorded.items() if name in names}
-        store.write_marker(directory, repo, commit, kept, complete=True)
+        store.drop_former(directory, files, recorded)
+        store.write_marker(directory, repo, commit, recorded, complete=True)
     message = f"{repo}: {store.progress(total, left, to_come - left, time.monotonic() - started)} in {directory}."
     return result | {"changed": True, "done": done, "missing_bytes": left, "msg": message}
 

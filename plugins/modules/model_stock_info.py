@@ -15,6 +15,8 @@ from ansible_collections.gb10.cluster.plugins.module_utils._models import fetch,
 
 # A node that does not reach the hub needs this long to say so; another one may download for it.
 TIMEOUT = 15
+# The ends of the names of files that are not the model's.
+OWN = (store.MARKER, store.PART)
 
 
 def is_here(address: str) -> bool:
@@ -37,10 +39,12 @@ def read_model(options: dict[str, Any], repo: str, revision: str) -> dict[str, A
     """Return what this node has of a model, and the hub's listing or the reason why there is none."""
     dest = Path(options["path"]) / repo.replace("/", "--")
     marker = store.read_marker(dest)
+    recorded = dict(marker.get("files") or {})
     held = {
-        name: {"digest": value, "size": (dest / name).stat().st_size}
-        for name, value in dict(marker.get("files") or {}).items()
-        if (dest / name).is_file()
+        name: {"digest": recorded.get(name, ""), "size": path.stat().st_size}
+        for path in dest.rglob("*")
+        # A record without a digest is that of a damaged file.
+        if path.is_file() and recorded.get(name := str(path.relative_to(dest)), not name.endswith(OWN))
     }
     parts = {
         str(path.relative_to(dest))[: -len(store.PART)]: path.stat().st_size for path in dest.rglob(f"*{store.PART}")

@@ -15,7 +15,7 @@ from http.client import HTTPException, HTTPMessage
 from pathlib import Path
 from typing import IO, Any
 
-from .store import PART, File, digest, partial_size
+from .store import PART, File, digest, is_copied, partial_size
 
 _BLOCK = 1 << 20
 _REPO = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?", re.A)
@@ -100,7 +100,8 @@ class Hub:
         """Download one file, or continue an earlier download; return False if ``alive`` returned False.
 
         ``received`` is called with the size of each block. The file gets its final name only if its digest is right.
-        Otherwise it is deleted and FetchError is raised.
+        Otherwise it is deleted, and FetchError is raised unless a part of it was there before: that may be damaged, as
+        by a power cut, or of another revision, so the whole file is downloaded.
         """
         part, done = start_part(directory, file)
         if done < file.size:
@@ -109,14 +110,24 @@ class Hub:
                 resumed = done and answer.status == 206
                 if not save(answer, part, "ab" if resumed else "wb", alive, received):
                     return False
-        settle(repo, file, directory)
+        try:
+            settle(repo, file, directory)
+        except FetchError:
+            if not done:
+                raise
+            return self.fetch(repo, commit, file, directory, alive, received)
         return True
 
 
 def start_part(directory: Path, file: File) -> tuple[Path, int]:
-    """Return the partial file of an earlier run, or a new one, and its size. One that is too long starts again."""
+    """Return the partial file of an earlier run, or a new one, and its size. One that is too long starts again.
+
+    A file that somebody copied here counts as a part without an end, so only its digest is compared.
+    """
     part = directory / (file.name + PART)
     part.parent.mkdir(parents=True, exist_ok=True)
+    if not part.exists() and is_copied(directory, file):
+        (directory / file.name).replace(part)
     if partial_size(directory, file) > file.size:
         part.unlink()
     part.touch()

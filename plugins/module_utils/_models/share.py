@@ -217,7 +217,6 @@ class Share:
             if number is None:
                 return
             item, before = self.state.items[number], self.state.from_hub
-            begun = item.begun()
             try:
                 if self._hub.fetch(
                     item.repo, item.commit, item.file, item.directory, self._alive, self._count_downloaded
@@ -225,9 +224,7 @@ class Share:
                     self.state.hold(number)
                     tries = 0
             except FetchError as error:
-                # A file that was begun earlier may be damaged there, as by a power cut. It is fetched again as a whole.
-                if not begun or item.begun():
-                    self._fail(str(error))
+                self._fail(str(error))
             except (OSError, http.client.HTTPException) as error:
                 tries = 1 if self.state.from_hub > before else tries + 1
                 self._tries += 1

@@ -77,8 +77,7 @@ class State:
         complete = self.held.issuperset(numbers)
         recorded = self._recorded[directory]
         if complete:
-            names = {self.items[number].file.name for number in numbers}
-            recorded = {name: value for name, value in recorded.items() if name in names}
+            store.drop_former(directory, [self.items[number].file for number in numbers], recorded)
         elif not self.held.intersection(numbers):
             return
         old = store.read_marker(directory)

@@ -87,8 +87,8 @@ def verify(model: Staged, checked: Collection[str], alive: Callable[[], bool]) -
 
 
 def forget(model: Staged, damaged: Collection[str]) -> None:
-    """Remove files from the record, so that the next download fetches them again."""
-    kept = {name: value for name, value in model.recorded.items() if name not in damaged}
+    """Record files without a digest, so that the next download fetches them again."""
+    kept = {name: "" if name in damaged else value for name, value in model.recorded.items()}
     store.write_marker(model.directory, model.repo, model.commit, kept, complete=False)
 
 

@@ -85,7 +85,11 @@ def missing(directory: Path, files: Iterable[File], recorded: Mapping[str, str])
 
 
 def _has_size(path: Path, size: int) -> bool:
-    return path.is_file() and path.stat().st_size == size
+    try:
+        return path.is_file() and path.stat().st_size == size
+    except FileNotFoundError:
+        # It got another name meanwhile.
+        return False
 
 
 def needed_bytes(directory: Path, files: Iterable[File]) -> int:
@@ -94,14 +98,19 @@ def needed_bytes(directory: Path, files: Iterable[File]) -> int:
 
 
 def partial_size(directory: Path, file: File) -> int:
-    """Return how many bytes of a file an earlier run downloaded.
+    """Return how many bytes of a file an earlier run downloaded, or its size if somebody copied it here.
 
     The download may give the file its final name at any time, so it is not asked first whether it is there.
     """
     try:
         return (directory / (file.name + PART)).stat().st_size
     except FileNotFoundError:
-        return 0
+        return file.size if is_copied(directory, file) else 0
+
+
+def is_copied(directory: Path, file: File) -> bool:
+    """Return whether a file of the right size is there that no run has recorded, so its digest is not known yet."""
+    return _has_size(directory / file.name, file.size) and file.name not in (read_marker(directory).get("files") or {})
 
 
 def read_marker(directory: Path) -> dict[str, Any]:
@@ -119,6 +128,16 @@ def write_marker(directory: Path, repo: str, commit: str, files: Mapping[str, st
     temporary = directory / (MARKER + PART)
     temporary.write_text(json.dumps(marker, indent=1) + "\n", encoding="utf-8")
     temporary.replace(directory / MARKER)
+
+
+def drop_former(directory: Path, files: Iterable[File], recorded: dict[str, str]) -> None:
+    """Delete the recorded files that this revision of a model does not have, and forget them; raise OSError.
+
+    SGLang would load the shards or the index of the former revision if their names differ.
+    """
+    for name in recorded.keys() - {file.name for file in files}:
+        (directory / name).unlink(missing_ok=True)
+        del recorded[name]
 
 
 def human(size: float) -> str:

@@ -32,7 +32,7 @@ class Listing:
 
 @dataclass(frozen=True)
 class Held:
-    """Digest and size of a verified file."""
+    """Digest and size of a verified file. The digest of a file that somebody copied there is empty."""
 
     digest: str
     size: int
@@ -59,7 +59,13 @@ class ModelStock:
 
     def left(self, file: File) -> int:
         """Return how many bytes of a file are missing."""
-        return 0 if self.has(file) else file.size - min(file.size, self.parts.get(file.name, 0))
+        if self.has(file) or self.is_copied(file):
+            return 0
+        return file.size - min(file.size, self.parts.get(file.name, 0))
+
+    def is_copied(self, file: File) -> bool:
+        """Return whether a file is there whose digest has to be compared."""
+        return self.held.get(file.name) == Held("", file.size)
 
 
 @dataclass(frozen=True)
@@ -194,14 +200,16 @@ def _groups(stocks: Sequence[Stock], paths: Mapping[tuple[str, str], Sequence[tu
 def _assign(group: Sequence[Stock], repo: str, listing: Listing, hub: dict[str, list[str]]) -> list[File]:
     """Let one node download what no node of the group has; return the files for which no node reaches the hub.
 
-    The node is the first that reaches the hub, or the one that has the largest part of a file.
+    The node is the first that reaches the hub, or the one that has the largest part of a file. A node to which somebody
+    copied the whole file only compares its digest.
     """
     wanted = [file for file in listing.files if not any(stock.models[repo].has(file) for stock in group)]
     able = [stock for stock in group if stock.models[repo].listing]
     if not able:
         return wanted
     for file in wanted:
-        best = max(able, key=lambda stock: stock.models[repo].parts.get(file.name, 0))
+        copied = [stock for stock in group if stock.models[repo].is_copied(file)]
+        best = max(copied or able, key=lambda stock: stock.models[repo].parts.get(file.name, 0))
         hub[best.name].append(f"{repo}/{file.name}")
     return []
 
@@ -250,7 +258,9 @@ def _table(listings: Mapping[str, Listing], nodes: Mapping[str, NodePlan]) -> st
         for repo, listing in listings.items()
     ]
     for name, node in nodes.items():
-        doing = [f"downloads {human(node.download_bytes)} from the hub"] if node.hub else []
+        doing = [f"downloads {human(node.download_bytes)} from the hub"] if node.download_bytes else []
+        if node.hub and not node.download_bytes:
+            doing = ["compares the files that are there with the digests of the hub"]
         if node.copy_bytes:
             sources = ", ".join(str(peer["name"]) for peer in node.peers)
             doing.append(f"copies {human(node.copy_bytes)} over the fabric from {sources}")

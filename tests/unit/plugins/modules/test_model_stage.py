@@ -35,9 +35,11 @@ class Hub:
         return json.dumps({"sha": "c0ffee", "siblings": siblings}).encode()
 
     def fetch(self, repo: str, commit: str, file: Any, directory: Path, alive: Any) -> bool:
+        if not alive():
+            return False
         self.asked.append(file.name)
         (directory / file.name).write_bytes(FILES[file.name])
-        return bool(alive())
+        return True
 
 
 @pytest.fixture(autouse=True)
@@ -100,6 +102,18 @@ def test_a_slice_that_ends_shows_its_progress(tmp_path: Path) -> None:
 )
 def test_progress_has_bytes_rate_and_remaining_time(total: float, left: float, fetched: float, said: str) -> None:
     assert store.progress(int(total), int(left), int(fetched), 30) == said
+
+
+def test_files_of_a_former_revision_are_deleted(tmp_path: Path) -> None:
+    model_stage.stage_from_hub(options(tmp_path), check_mode=False)
+    directory = Path(options(tmp_path)["dest"])
+    marker = store.read_marker(directory)
+    (directory / "model-00001-of-00002.safetensors").write_bytes(DATA)
+    recorded = {**marker["files"], "model-00001-of-00002.safetensors": "0" * 64}
+    store.write_marker(directory, "org/tiny", "former", recorded, complete=True)
+    assert model_stage.stage_from_hub(options(tmp_path), check_mode=False)["done"]
+    assert store.read_marker(directory) == marker
+    assert sorted(path.name for path in directory.iterdir()) == [store.MARKER, "config.json", "model.safetensors"]
 
 
 def test_a_file_that_vanished_comes_back(tmp_path: Path) -> None:

@@ -208,6 +208,17 @@ def test_sizes_for_people(size: float, text: str) -> None:
     assert store.human(size) == text
 
 
+@pytest.mark.parametrize("damaged", [False, True])
+def test_a_copied_file_is_compared_and_downloaded_only_if_it_differs(
+    server: Server, files: list[store.File], tmp_path: Path, damaged: bool
+) -> None:
+    (tmp_path / "model.safetensors").write_bytes(b"?" * len(WEIGHTS) if damaged else WEIGHTS)
+    assert store.needed_bytes(tmp_path, files[1:2]) == 0
+    fetch_all(server, files[1:2], tmp_path)
+    assert (tmp_path / "model.safetensors").read_bytes() == WEIGHTS
+    assert len(server.asked) == damaged
+
+
 def test_a_partial_file_that_gets_its_final_name_meanwhile_has_no_size(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -68,6 +68,49 @@ def test_one_node_downloads_and_three_copy(make: Callable[..., Node], hub: Hub) 
         assert not list(node.directory.rglob("*" + store.PART))
 
 
+@pytest.mark.parametrize("damaged", [False, True])
+def test_a_model_that_somebody_copied_is_a_source_once_its_digests_are_compared(
+    make: Callable[..., Node], hub: Hub, tmp_path: Path, damaged: bool
+) -> None:
+    for number in (1, 2):
+        put(tmp_path / f"spark{number}/org--tiny", FILES)
+        (tmp_path / f"spark{number}/org--tiny" / store.MARKER).unlink()
+    if damaged:
+        (tmp_path / "spark1/org--tiny" / BIG).write_bytes(b"?" * len(FILES[BIG]))
+    numbers = [1, 2, 3]
+    others = {number: [n for n in numbers if n != number] for number in numbers}
+    nodes = [make(1, others[1], hub=hub.url, downloads=list(FILES)), *(make(n, others[n]) for n in (2, 3))]
+    wait(done(*nodes))
+    assert hub.sent == (len(FILES[BIG]) if damaged else 0)
+    assert all(node.is_whole() and store.read_marker(node.directory)["complete"] for node in nodes)
+    assert nodes[2].share.status()["peer_bytes"] == TOTAL
+    assert not any(node.share.state.distrusted() for node in nodes)
+
+
+def test_the_shards_of_a_former_revision_go_when_the_new_one_is_complete(
+    make: Callable[..., Node], hub: Hub, tmp_path: Path
+) -> None:
+    directory = tmp_path / "spark1/org--tiny"
+    put(directory, FILES)
+    for name in ("old-00001-of-00001.safetensors", "mine.txt"):
+        (directory / name).write_text(name)
+    record = {**store.read_marker(directory)["files"], "old-00001-of-00001.safetensors": "0" * 64, BIG: "1" * 64}
+    store.write_marker(directory, REPO, "former", record, complete=True)
+    hub.deny = True
+    stopped = make(1, [], hub=hub.url, downloads=[BIG])
+    wait(lambda: stopped.share.status()["error"])
+    assert (directory / "old-00001-of-00001.safetensors").exists()
+    stopped.end()
+    stopped.control.clear()
+    hub.deny = False
+    node = make(1, [], hub=hub.url, downloads=[BIG])
+    wait(done(node))
+    assert sorted(path.name for path in directory.iterdir() if path.is_file() and not path.name.startswith(".")) == [
+        BIG, "config.json", "mine.txt",
+    ]  # fmt: skip
+    assert set(store.read_marker(directory)["files"]) == set(FILES)
+
+
 def test_a_node_without_a_common_network_gets_the_files_from_its_neighbour(make: Callable[..., Node], hub: Hub) -> None:
     chain = [make(1, [2], hub=hub.url, downloads=list(FILES)), make(2, [1, 3]), make(3, [2])]
     wait(done(*chain))

@@ -72,6 +72,19 @@ def test_a_node_that_has_a_file_is_a_source_and_only_missing_files_are_downloade
     assert downloads(node(1), node(2, "abc")) == {"spark1": "", "spark2": ""}
 
 
+def test_a_file_that_somebody_copied_is_compared_and_not_downloaded() -> None:
+    """Also where that node does not reach the hub and its disk has no room for another copy."""
+    copied = {"held": {name: {"digest": "", "size": GB} for name in "ab"} | {"c": {"digest": "", "size": GB - 1}}}
+    nodes = [node(1), node(2, model=copied, offline="no route", free=11 * GB)]
+    assert downloads(*nodes) == {"spark1": "c", "spark2": "ab"}
+    plan, _findings = plan_share(nodes)
+    assert plan.table.splitlines()[1:] == [
+        "spark1: downloads 1.0 GB from the hub and copies 2.0 GB over the fabric from spark2",
+        "spark2: compares the files that are there with the digests of the hub and copies 1.0 GB over the fabric"
+        " from spark1",
+    ]
+
+
 def test_the_node_with_the_largest_part_goes_on_with_it() -> None:
     assert downloads(node(1, parts={"a": 5}), node(2, parts={"a": 9, "b": 1})) == {"spark1": "c", "spark2": "ab"}
     plan, _findings = plan_share([node(1, parts={"a": GB - 5}), node(2)])
