@@ -27,6 +27,7 @@ CONTAINER = "sglang"
 READ_LINES = 500
 # SGLang prints all its arguments on one line of several thousand characters.
 WIDTH = 240
+LOG_LINE = "    log: "
 # A line with less confidence than this is only a hint.
 PROBABLE = 0.3
 # HTTP status codes from here on mean that the server failed, not that the request was wrong.
@@ -117,7 +118,7 @@ def progress_lines(members: Members, group: status.Group, waited: float) -> list
     lines = [f"waiting for the group for {waited:.0f} s"]
     for rank in group.troubled():
         log = members.log(rank)[-1:] if rank.phase == "Running" and not rank.trouble else []
-        lines += [f"  {rank}", *(f"    log: {line[:WIDTH]}" for line in log)]
+        lines += [f"  {rank}", *(f"{LOG_LINE}{line[:WIDTH]}" for line in log)]
     return [*lines, *(f"  rank {number}: no pod" for number in group.missing)]
 
 
@@ -153,6 +154,7 @@ def main(make: Callable[..., Any] = AnsibleModule) -> None:
             "instance": {"type": "str", "required": True},
             "ranks": {"type": "int", "required": True},
             "wait_timeout": {"type": "int", "default": 0},
+            "extend": {"type": "bool", "default": False},
             "log_lines": {"type": "int", "default": 15},
             "progress": PROGRESS_SPEC,
             "fallback": {"type": "str", "default": ""},
@@ -164,16 +166,22 @@ def main(make: Callable[..., Any] = AnsibleModule) -> None:
     options = module.params
     result: dict[str, Any] = {"changed": False, "ready": False, "ranks": [], "missing": [], "logs": {}}
     result |= {"causes": [], "waited": 0.0, "done": True, "head_output": ""}
-    part = Slice(options["wait_timeout"], options["progress"])
-    crashes: dict[str, dict[str, str]] = options["progress"].get("crashes", {})
+    before: dict[str, Any] = options["progress"]
+    moved: float = before.get("moved", 0.0)
+    part = Slice(options["wait_timeout"] + moved, before)
+    crashes: dict[str, dict[str, str]] = before.get("crashes", {})
     try:
         cluster = Cluster(options["kubeconfig"], options["context"])
         members = Members(cluster, options["namespace"], options["instance"], options["fallback"])
         group = wait(members, options["ranks"], part.seconds, crashes)
         if not (group.ready or group.hopeless or part.last):
-            result |= group.as_dict() | {"done": False, "progress": {"waited": part.waited, "crashes": crashes}}
-            result["waited"] = part.waited
-            module.exit_json(msg="\n".join(progress_lines(members, group, part.waited)), **result)
+            lines = progress_lines(members, group, part.waited)
+            said = [line for line in lines if line.startswith(LOG_LINE)]
+            if options["extend"] and said != before.get("said"):
+                moved = part.waited
+            progress = {"waited": part.waited, "crashes": crashes, "moved": moved, "said": said}
+            result |= group.as_dict() | {"done": False, "progress": progress, "waited": part.waited}
+            module.exit_json(msg="\n".join(lines), **result)
         if options["restarted"]:
             group = with_lost(members, group)
         again = [rank for rank in group.ranks if options["restarted"] and rank.restarts and rank.ready]

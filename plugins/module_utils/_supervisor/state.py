@@ -50,11 +50,12 @@ class Limits:
 
     A head is stuck while it answers 503 and its counters do not change, so ``stuck_after`` has to be longer than the
     slowest single step of a warm head. Until a head is warm its steps may compile kernels (six minutes for one step
-    were seen), and ``first_step`` applies.
+    were seen), and ``first_step`` applies. A start is stuck if no rank has written a log line for ``start`` seconds.
     """
 
     stuck_after: float = 120
     first_step: float = 1800
+    start: float = 3600
     part_after: float = 30
     backoff_first: float = 30
     backoff_most: float = 600
@@ -70,6 +71,8 @@ class History:
     tokens: float = 0.0
     warm: int = 0
     stuck_since: float | None = None
+    said: str = ""
+    silent_since: float | None = None
     part_since: float | None = None
     healthy_since: float | None = None
     restarts: int = 0
@@ -77,17 +80,35 @@ class History:
     notes: list[str] = field(default_factory=list)
 
 
-def decide(seen: list[Seen], healthy: bool | None, history: History, limits: Limits, now: float, work: str = "") -> str:
+def is_starting(seen: list[Seen]) -> bool:
+    """Return whether all ranks run, and some are still loading."""
+    return all(pod.running for pod in seen) and not all(pod.started for pod in seen)
+
+
+def decide(
+    seen: list[Seen],
+    healthy: bool | None,
+    history: History,
+    limits: Limits,
+    now: float,
+    work: str = "",
+    said: str = "",
+) -> str:
     """Return why the whole group must restart now, or an empty string; update ``history``.
 
     ``healthy`` is the head's answer, None if it was not asked because some rank has not started yet; ``work`` are its
-    metrics, empty if they are unknown.
+    metrics, empty if they are unknown. ``said`` are the last log lines of the ranks that are loading.
     """
     incarnations = tuple(pod.incarnation for pod in seen)
     if work:
         tokens = generated(work)
         history.warm = history.warm + (tokens - history.tokens >= BUSY_TOKENS) if tokens >= history.tokens else 0
         history.tokens = tokens
+    if not is_starting(seen):
+        history.silent_since = None
+    elif history.silent_since is None or said != history.said:
+        history.silent_since = now
+    history.said = said
     for pod in seen:
         if pod.memory and now >= history.not_before:
             return f"{pod.name}: {pod.memory}"
@@ -112,11 +133,18 @@ def decide(seen: list[Seen], healthy: bool | None, history: History, limits: Lim
     history.part_since = (history.part_since or now) if part else None
     if now < history.not_before:
         return ""
+    old = [pod.name for pod, new in zip(seen, changed, strict=False) if not new]
+    return _overdue(history, limits, now, old)
+
+
+def _overdue(history: History, limits: Limits, now: float, old: list[str]) -> str:
+    """Return which limit is over, or an empty string; ``old`` are the ranks that did not restart."""
     patience = limits.stuck_after if history.warm >= WARM_CHECKS else max(limits.first_step, limits.stuck_after)
     if history.stuck_since is not None and now - history.stuck_since >= patience:
         return f"the head has been stuck for {now - history.stuck_since:.0f} s"
+    if history.silent_since is not None and now - history.silent_since >= limits.start:
+        return f"the start makes no progress: no rank has written a log line for {now - history.silent_since:.0f} s"
     if history.part_since is not None and now - history.part_since >= limits.part_after:
-        old = [pod.name for pod, new in zip(seen, changed, strict=False) if not new]
         return f"some ranks are new while {', '.join(old)} still belong to the old group"
     return ""
 
@@ -132,7 +160,7 @@ def acted(history: History, limits: Limits, now: float) -> float:
     history.restarts += 1
     history.not_before = now + pause
     history.incarnations = ()
-    history.stuck_since = history.part_since = history.healthy_since = None
+    history.stuck_since = history.silent_since = history.part_since = history.healthy_since = None
     history.warm, history.tokens = 0, 0.0
     return pause
 

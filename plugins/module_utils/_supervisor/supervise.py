@@ -3,9 +3,9 @@
 """Restart all ranks of a serving group together when the head is stuck or a rank was lost.
 
 Runs in its own pod, whose RBAC permits only reading and deleting the group's pods; standard library only. If the
-process of a rank ends, the kubelet restarts it and the other ranks end by themselves within seconds. Three cases need
-this program: a frozen rank (the head answers 503 forever and never exits), a rank that restarted without the others
-noticing, and a node that runs out of memory.
+process of a rank ends, the kubelet restarts it and the other ranks end by themselves within seconds. Four cases need
+this program: a frozen rank (the head answers 503 forever and never exits), a start that makes no progress, a rank that
+restarted without the others noticing, and a node that runs out of memory.
 """
 
 from __future__ import annotations
@@ -19,11 +19,13 @@ from pathlib import Path
 from .._in_pod.api import InPodApi
 from .._in_pod.pages import say
 from .._kube.labels import SIDECAR
-from .state import WORK, History, Limits, Seen, acted, crashed, decide, read_pod
+from .state import WORK, History, Limits, Seen, acted, crashed, decide, is_starting, read_pod
 
 # After one rank crashes the others follow one by one, so one failure can leave a set of logs per rank.
 KEPT_SETS = 30
 SHOWN_LINES = 20
+# Lines of a rank's log that show whether its start goes on.
+LAST_LINES = 3
 _HTTP = urllib.request.build_opener()
 
 
@@ -39,6 +41,10 @@ class SupervisorApi(InPodApi):
         """Return the end of a pod's log, with ``previous`` that of the process before the running one."""
         # The sidecar, which repeats NCCL's lines, keeps running when the server restarts.
         return self._log(name, SIDECAR, lines, False) + self._log(name, "sglang", lines, previous)
+
+    def last_lines(self, name: str) -> str:
+        """Return the last lines of a server's log."""
+        return self._log(name, "sglang", LAST_LINES, False)
 
     def _log(self, name: str, container: str, lines: int, previous: bool) -> str:
         query = f"container={container}&tailLines={lines}&previous={str(previous).lower()}"
@@ -108,7 +114,8 @@ def check(
     if all(pod.started for pod in seen):
         healthy = head_is_healthy(seen[0].address, options.port, options.health_timeout)
     work = work_done(seen[0].address, options.port) if healthy is not None else ""
-    why = decide(seen, healthy, history, limits, time.monotonic(), work)
+    said = "".join(api.last_lines(pod.name) for pod in seen if not pod.started) if is_starting(seen) else ""
+    why = decide(seen, healthy, history, limits, time.monotonic(), work, said)
     if why:
         say(f"restarting the group: {why}")
         keep_logs(api, pods, options.logs, options.log_lines)
@@ -147,13 +154,14 @@ def main() -> None:
     parser.add_argument("--health-timeout", type=float, default=25)
     parser.add_argument("--stuck-after", type=float, default=Limits.stuck_after)
     parser.add_argument("--first-step-timeout", type=float, default=Limits.first_step)
+    parser.add_argument("--start-timeout", type=float, default=Limits.start)
     parser.add_argument("--grace", type=int, default=10)
     parser.add_argument("--logs", type=Path, default=Path("/var/log/group"))
     parser.add_argument("--log-lines", type=int, default=400)
     options = parser.parse_args()
     say(f"watching {'; '.join(map(', '.join, options.pods))}")
     try:
-        limits = Limits(stuck_after=options.stuck_after, first_step=options.first_step_timeout)
+        limits = Limits(options.stuck_after, options.first_step_timeout, options.start_timeout)
         watch(SupervisorApi(options.namespace, timeout=15), options, limits)
     except KeyboardInterrupt:
         return

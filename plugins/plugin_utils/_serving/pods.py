@@ -44,6 +44,8 @@ _READY_SINCE = "0.5.20"
 LOAD_SECONDS_PER_GIB = 60
 # A rank that downloads its model begins again when it is ended. A home's line takes hours for a large model.
 DOWNLOAD_SECONDS = 86400
+# A week: with a supervisor, which sees whether a start makes progress, the kubelet is only the last resort.
+SUPERVISED_SECONDS = 604800
 
 
 @dataclass(frozen=True)
@@ -83,10 +85,13 @@ def networks_annotation(entry: RankPlan) -> str:
 
 
 def start_limit(plan: Plan, options: PodOptions) -> int:
-    """Return the seconds that a rank may take to start: one that loads or downloads more may take longer."""
-    load = plan.load.weights * LOAD_SECONDS_PER_GIB if plan.load else 0
-    load += DOWNLOAD_SECONDS if plan.models and not plan.models_dir else 0
-    return int(options.startup_timeout + load)
+    """Return the seconds that a rank may start without progress: one that loads or downloads more may take longer.
+
+    Weights of an unknown size are at most as large as the server's share of the memory.
+    """
+    weights = plan.load.weights or plan.load.fraction * plan.load.total if plan.load else 0
+    load = DOWNLOAD_SECONDS if plan.models and not plan.models_dir else 0
+    return int(options.startup_timeout + weights * LOAD_SECONDS_PER_GIB + load)
 
 
 def probes(entry: RankPlan, plan: Plan, options: PodOptions) -> dict[str, Any]:
@@ -97,7 +102,8 @@ def probes(entry: RankPlan, plan: Plan, options: PodOptions) -> dict[str, Any]:
     /health is a dummy that starts when its scheduler is up: it shows a successful start but no later failure.
     """
     health = {"httpGet": {"path": "/health", "port": "http"}, "timeoutSeconds": 25, "periodSeconds": 10}
-    startup = health | {"failureThreshold": max(1, start_limit(plan, options) // 10)}
+    limit = SUPERVISED_SECONDS if options.supervisor else start_limit(plan, options)
+    startup = health | {"failureThreshold": max(1, limit // 10)}
     if entry.role == "worker":
         return {"startupProbe": startup, "readinessProbe": health | {"failureThreshold": 3}}
     kind = options.readiness

@@ -10,7 +10,7 @@ from typing import Any
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.labels import SUPERVISOR
 
 from .model import Plan
-from .pods import PodOptions
+from .pods import PodOptions, start_limit
 from .programs import account, container, deployment, role
 from .volumes import CLAIMS
 
@@ -34,12 +34,14 @@ def supervisor_labels(plan: Plan) -> dict[str, str]:
     return {SUPERVISOR: plan.instance}
 
 
-def supervising(plan: Plan, options: PodOptions, groups: Sequence[Sequence[str]]) -> dict[str, Any]:
-    """Return the container that supervises ``groups``, each given by its pods in rank order."""
+def supervising(plan: Plan, options: PodOptions, groups: Sequence[Plan]) -> dict[str, Any]:
+    """Return the container that supervises the pods of ``groups``."""
     arguments = ["--namespace", plan.namespace]
-    arguments += [word for pods in groups for word in ("--pods", ",".join(pods))]
+    arguments += [word for one in groups for word in ("--pods", ",".join(rank.pod for rank in one.ranks))]
     arguments += ["--port", str(plan.service.port), "--stuck-after", str(options.stuck_after)]
-    arguments += ["--first-step-timeout", str(options.first_step_timeout), "--logs", LOGS]
+    start = max(start_limit(one, options) for one in groups)
+    arguments += ["--first-step-timeout", str(options.first_step_timeout), "--start-timeout", str(start)]
+    arguments += ["--logs", LOGS]
     made = container("supervisor", PROGRAM, arguments, plan, options)
     made["volumeMounts"].append({"name": "logs", "mountPath": LOGS})
     return made
@@ -67,15 +69,14 @@ def supervisor(
     """
     name = f"{plan.instance}-supervisor"
     meta = {"name": name, "namespace": plan.namespace, "labels": dict(labels)}
-    pods = [entry.pod for entry in plan.ranks]
     spec = {
         # The head's node already has the image, and without that node there is no group to supervise.
         "nodeSelector": {"kubernetes.io/hostname": plan.ranks[0].node},
-        "containers": [supervising(plan, options, [pods])],
+        "containers": [supervising(plan, options, [plan])],
         "volumes": [dict(code), {"name": "logs", **logs_volume(plan, options.log_dir)}],
     }
     return [
         account(meta),
-        *role(meta, pod_rules(pods), name, plan.namespace),
+        *role(meta, pod_rules([entry.pod for entry in plan.ranks]), name, plan.namespace),
         deployment(meta, supervisor_labels(plan), annotations, spec),
     ]

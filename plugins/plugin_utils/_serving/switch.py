@@ -98,8 +98,7 @@ def _containers(plan: Plan, fallback: Fallback, options: PodOptions) -> list[dic
     """Return the switch, and a supervisor for the fallback's ranks: the group's own one may be on the lost node."""
     main = container("switch", PROGRAM, ["--settings", settings(plan, fallback)], plan, options)
     main["ports"] = [{"name": "fallback", "containerPort": metrics_port(plan), "protocol": "TCP"}]
-    groups = [[rank.pod for rank in one.ranks] for one in fallback.plans.values()]
-    return [main, *([supervising(plan, options, groups)] if options.supervisor else [])]
+    return [main, *([supervising(plan, options, list(fallback.plans.values()))] if options.supervisor else [])]
 
 
 def _deployment(

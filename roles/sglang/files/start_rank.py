@@ -18,6 +18,7 @@ unpatched one.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import re
@@ -100,13 +101,10 @@ def size_of_weights(models: Sequence[Path], shares: int) -> float:
 
 
 def drop_from_cache(models: Sequence[Path]) -> None:
-    """Drop the models' own files from the page cache. A reader of a file may do that; raise OSError."""
+    """Drop the models' own files from the page cache. A reader of a file may do that; one that can't be read stays."""
     for file in (file for model in models for file in model.rglob("*") if file.is_file()):
-        descriptor = os.open(file, os.O_RDONLY)
-        try:
-            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
-        finally:
-            os.close(descriptor)
+        with contextlib.suppress(OSError), file.open("rb") as stream:
+            os.posix_fadvise(stream.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 def wait_for_caches(models: Sequence[Path], timeout: float, meminfo: Path, buddyinfo: Path) -> str:
@@ -154,8 +152,9 @@ def wait_for_memory(weights: float, fraction: float, total: float, timeout: floa
     while True:
         now = available(meminfo)
         left = now * fraction - weights
+        size = f"{weights:.1f} GiB of weights" if weights else "weights, whose size is unknown,"
         text = (
-            f"memory: {now:.1f} GiB are available; {fraction:.2f} of that without {weights:.1f} GiB of weights leave"
+            f"memory: {now:.1f} GiB are available; {fraction:.2f} of that without {size} leave"
             f" {left:.1f} GiB for caches, and the plan expects {total * fraction - weights:.1f}"
         )
         over = time.monotonic() - started >= timeout

@@ -139,6 +139,25 @@ def test_the_module_quotes_the_crashed_container_of_a_group_that_failed(
     assert set(ready) == set(result) - {"failed"}
 
 
+@pytest.mark.parametrize("extend", [True, False])
+def test_a_start_that_goes_on_is_waited_for_beyond_the_limit(
+    extend: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each new line starts the time again; the same line does not."""
+    api = FakeApi(pods=[pod(False)])
+    api.install(monkeypatch)
+    progress: dict[str, Any] = {}
+    ended = []
+    for number in (1, 2, 3, 4, 4, 4, 4):
+        api.logs = {"g-0-0": [f"shard {number}"]}
+        code, result = run(capsys, wait_timeout=50, extend=extend, progress=progress)
+        progress = result.get("progress", {})
+        ended.append(bool(code))
+        if code:
+            break
+    assert ended == ([False] * 6 + [True] if extend else [False, False, True])
+
+
 def test_an_api_that_does_not_answer_fails_with_its_reason(capsys: pytest.CaptureFixture[str]) -> None:
     code, result = run(capsys)
     assert (code, result["ranks"]) == (1, [])

@@ -216,6 +216,16 @@ def test_a_model_that_was_just_downloaded_is_dropped_from_the_page_cache_without
     (model / "a.safetensors").touch()
     (model / "deeper" / "b.safetensors").touch()
     os.mkfifo(model / "pipe")
+    # A file that this user can't read does not prevent the start.
+    (model / "config.json").touch()
+    opened = started.Path.open
+
+    def refused(path: Path, *words: Any, **more: Any) -> Any:
+        if path.name == "config.json":
+            raise PermissionError(13, "Permission denied")
+        return opened(path, *words, **more)
+
+    monkeypatch.setattr(started.Path, "open", refused)
     text, seconds = caches(started, monkeypatch, tmp_path, *[2] * 6, 60, models=(model, tmp_path / "missing"))
     assert sorted(dropped) == ["a.safetensors", "b.safetensors"]
     assert text.startswith("memory: 60.0 GiB are free") and seconds == started.CACHES_DROPPED + started.LOOK_EVERY
@@ -249,6 +259,7 @@ def test_a_start_measures_weights_that_the_plan_does_not_know(tmp_path: Path) ->
         file.truncate(9 << 30)
     words = ["--memory", "0", "0.8", "10", "0", "--meminfo", str(meminfo), "--model", str(model)]
     assert "without 9.0 GiB of weights leave -1.0 GiB" in start(logs, *words).stderr
+    assert "without weights, whose size is unknown, leave 8.0 GiB" in start(logs, *words[:-2]).stdout
     assert start(logs, *words, "--shares", "2").returncode == 0
 
 

@@ -77,6 +77,22 @@ def test_a_log_that_cannot_be_kept_is_reported_and_stops_nothing(
     assert "g-1-0 9" in said
 
 
+def test_only_ranks_that_load_are_asked_for_their_last_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    class Loading(Api):
+        def see(self, name: str) -> Any:
+            return state.Seen(name, name == "g-0-0", True, "u/0")
+
+        def last_lines(self, name: str) -> str:
+            asked.append(name)
+            return "shard 1\n"
+
+    history, options = state.History(), argparse.Namespace(health_timeout=1)
+    supervise.check(Loading(), ["g-0-0", "g-1-0"], history, {}, options, state.Limits())
+    assert (asked, history.said) == (["g-1-0"], "shard 1\n")
+
+
 def test_a_failure_of_one_group_does_not_keep_it_from_the_others(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -138,3 +154,4 @@ def test_a_pod_and_a_log_that_do_not_exist_are_no_failure(opener: Opener, tmp_pa
     assert api.log("g-0-0", 5, True).endswith("last line\n")
     assert "no log: HTTP Error 404" in api.log("g-0-0", 5, True)
     assert opener.asked[-1][1] == "g-0-0/log?container=sglang&tailLines=5&previous=true"
+    assert api.last_lines("g-0-0") == "last line\n"

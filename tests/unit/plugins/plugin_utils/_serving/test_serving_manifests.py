@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from dataclasses import replace
 from typing import Any
@@ -114,28 +115,29 @@ def test_readiness_follows_the_version(version: str, kind: str) -> None:
 
 
 def test_no_probe_kills_a_long_load_and_none_gives_up_before_the_server_answers() -> None:
-    for rank in range(4):
-        container = container_of(rendered(pods.PodOptions(startup_timeout=1800)), rank)
+    """The supervisor sees whether a start makes progress; only without it the kubelet ends a start after its limit."""
+    for rank, supervised in itertools.product(range(4), (True, False)):
+        options = pods.PodOptions(startup_timeout=1800, supervisor=supervised)
+        container = container_of(rendered(options), rank)
         assert "livenessProbe" not in container
         startup = container["startupProbe"]
-        assert startup["failureThreshold"] * startup["periodSeconds"] == 1800
+        assert startup["failureThreshold"] * startup["periodSeconds"] == (604800 if supervised else 1800)
         # a stuck head answers 503 after 20 s
         assert startup["timeoutSeconds"] > 20
 
 
-def test_a_rank_that_loads_more_may_take_longer_to_start() -> None:
-    large = replace(sample_plan(), load=Load(weights=59.4, fraction=0.8, total=119.0))
-    startup = pods.probes(large.ranks[0], large, pods.PodOptions(startup_timeout=1800))["startupProbe"]
-    assert startup["failureThreshold"] * startup["periodSeconds"] == 1800 + 3560
+@pytest.mark.parametrize(("weights", "more"), [(59.4, 3564), (0, 5712)])
+def test_a_rank_that_loads_more_may_take_longer_to_start(weights: float, more: int) -> None:
+    """Weights of an unknown size fill at most 0.8 of 119 GiB."""
+    large = replace(sample_plan(), load=Load(weights=weights, fraction=0.8, total=119.0))
+    assert pods.start_limit(large, pods.PodOptions(startup_timeout=1800)) == 1800 + more
 
 
 def test_a_rank_that_downloads_its_model_is_not_ended_meanwhile() -> None:
     plan = replace(sample_plan(), models=("org/model",), models_dir="")
-    startup = pods.probes(plan.ranks[0], plan, pods.PodOptions(startup_timeout=1800))["startupProbe"]
-    assert startup["failureThreshold"] * startup["periodSeconds"] == 1800 + 86400
-    staged = replace(plan, models_dir="/srv/models")
-    startup = pods.probes(staged.ranks[0], staged, pods.PodOptions(startup_timeout=1800))["startupProbe"]
-    assert startup["failureThreshold"] * startup["periodSeconds"] == 1800
+    options = pods.PodOptions(startup_timeout=1800)
+    assert pods.start_limit(plan, options) == 1800 + 86400
+    assert pods.start_limit(replace(plan, models_dir="/srv/models"), options) == 1800
 
 
 DIRECTORIES = pods.PodOptions(cache_dir="/srv/cache")
