@@ -14,8 +14,9 @@ The time between tokens is predicted from the server over shared memory and the 
 least the larger of the fabric's time and the time over shared memory, at most the latter plus the fabric's additional
 time. (The CPU prepares a pass while the GPUs compute and exchange the one before, so the times overlap.)
 Prints one JSON object, and writes it after each setting; the exit status is 0 only if, over Socket, every predicted
-number of bytes is within 10 % of the measured one and the ledger says `tcp`, every time between tokens is within 10 %
-of its predicted range, and every pass of the slow setting takes longer than the same pass over Socket.
+number of bytes is within 10 % of the measured one and the ledger says `tcp`, the bytes without NCCL are no more than
+the ledger allows for the scheduler, every time between tokens is within 10 % of its predicted range, and every pass of
+the slow setting takes longer than the same pass over Socket.
 """
 
 from __future__ import annotations
@@ -203,6 +204,8 @@ def compare_bytes(seen: dict[str, Any]) -> list[dict[str, Any]]:
                 "batch": load["batch"],
                 "measured": measured,
                 "without_nccl": other["bytes"],
+                # While a batch is decoded, the server does not wait for requests.
+                "scheduler_at_most": judge.scheduler_bytes(0, exchange.Work(**other["work"])),
                 "predicted": round(predicted.usual),
                 "low": round(predicted.low),
                 "high": round(predicted.high),
@@ -252,6 +255,7 @@ def passed(result: dict[str, Any]) -> bool:
         "error" not in result
         and bool(result.get("bytes"))
         and all(abs(row["error"]) <= LIMIT and row["verdict"] == "tcp" for row in result["bytes"])
+        and all(row["without_nccl"] <= row["scheduler_at_most"] for row in result["bytes"])
         and all(row.get("within", row["setting"] == "shm") for row in result["times"])
         and slower(result["times"])
     )

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 _TRAFFIC = Path(os.environ.get("GB10_LAB_TRAFFIC", "/run/gb10-lab/rdma-traffic"))
-# Bytes that one rank really sends per rail and decode step over the simulated RDMA: few, for small machines, and fewer
-# than the byte ledger takes for a second path.
-STEP_BYTES = 32768
+# The most bytes that one rank really sends per rail and decode step over the simulated RDMA, and their share of the
+# bytes that it records: few, for small machines, and fewer than the byte ledger takes for a second path.
+STEP_BYTES, STEP_SHARE = 32768, 16
 RING_PORT = 23456
 
 
@@ -109,7 +109,7 @@ class Ring:
         ``amount`` bytes are sent over TCP. With RDMA devices they are only recorded, and fewer are sent.
         """
         share = amount // len(self._next)
-        size = min(share, STEP_BYTES) if self.devices else share
+        size = min(max(1, share // STEP_SHARE), STEP_BYTES) if self.devices else share
         for sent in range(0, size, STEP_BYTES):
             piece = bytes(min(STEP_BYTES, size - sent))
             for connection in self._next.values():

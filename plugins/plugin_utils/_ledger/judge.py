@@ -17,9 +17,10 @@ TOLERANCE = 0.10
 # A path takes part if it carried this share of the least prediction: twice the tolerance, so neither the tolerance nor
 # other traffic makes a second path.
 _TAKES_PART = 0.2
-# SGLang's scheduler broadcasts over Gloo, on the fabric's interface, in every round of its loop, also while it waits
-# for requests: 1.5 MB per second between two ranks of SGLang 0.5.16. Twice that is allowed.
-_GLOO = 3e6
+# SGLang's scheduler broadcasts over Gloo, on the fabric's interface, in every round of its loop. While it waits for
+# requests, that is 1.5 MB per second between two ranks of SGLang 0.5.16. Twice that is allowed. While it computes,
+# there is one round per pass, which broadcasts a number of eight bytes.
+_IDLE_SECOND, _PASS = 3e6, 4096
 
 Path = Literal["rdma", "tcp", "mixed", "unexplained"]
 
@@ -28,15 +29,18 @@ Path = Literal["rdma", "tcp", "mixed", "unexplained"]
 class Entry:
     """One rank: the bytes that the model needs, the bytes that moved by each path, and the path that explains them.
 
-    ``silent`` are the RDMA devices of the plan that moved nothing while another one did. NCCL may use one device for
-    small messages, so this is no failure.
+    ``scheduler`` are the TCP bytes that the server's scheduler may have sent. If they could hide a second path,
+    ``unclear`` is true. ``silent`` are the RDMA devices of the plan that moved nothing while another one did. NCCL may
+    use one device for small messages, so this is no failure.
     """
 
     verdict: Path
     predicted: Bytes
     rdma_bytes: int
     tcp_bytes: int
+    scheduler: float = 0.0
     silent: tuple[str, ...] = ()
+    unclear: bool = False
 
     @property
     def msg(self) -> str:
@@ -45,6 +49,7 @@ class Entry:
         return (
             f"{self.verdict}: {low} to {high} MB predicted (usually {usual}, tolerance {TOLERANCE:.0%}), "
             f"{self.rdma_bytes / 1e6:.1f} MB by RDMA and {self.tcp_bytes / 1e6:.1f} MB by TCP counted"
+            + (f", of which the scheduler may have sent {self.scheduler / 1e6:.1f}" if self.unclear else "")
             + (f", none of them by {', '.join(self.silent)}" if self.silent else "")
         )
 
@@ -77,19 +82,32 @@ def work_between(before: Scrape, after: Scrape) -> Work:
     return work
 
 
-def judge(predicted: Bytes, rdma: int, tcp: int, seconds: float = 0.0, silent: tuple[str, ...] = ()) -> Entry:
-    """Return by which path one rank exchanged the predicted bytes; ``seconds`` is the length of the window."""
+def scheduler_bytes(idle_seconds: float, work: Work) -> float:
+    """Return the most TCP bytes that a rank's scheduler exchanges in a window with this work and waiting time."""
+    return _IDLE_SECOND * max(0.0, idle_seconds) + _PASS * (work.prefill_passes + work.decode_passes)
+
+
+def judge(predicted: Bytes, rdma: int, tcp: int, scheduler: float = 0.0, silent: tuple[str, ...] = ()) -> Entry:
+    """Return by which path one rank exchanged the predicted bytes; ``scheduler`` of the TCP bytes may be others."""
     least, most = predicted.low * (1 - TOLERANCE), predicted.high * (1 + TOLERANCE)
-    by_rdma, by_tcp = (moved >= predicted.low * _TAKES_PART for moved in (rdma, tcp - _GLOO * seconds))
+    part = predicted.low * _TAKES_PART
+    # If the scheduler cannot have sent enough for a path of its own, its bytes need no allowance.
+    second = part + (scheduler if scheduler > part else 0)
     verdict: Path = "unexplained"
-    if by_rdma and by_tcp and rdma + tcp >= least:
-        verdict = "mixed"
-    elif by_rdma and least <= rdma <= most:
-        verdict = "rdma"
-    elif tcp >= least and not by_rdma:
+    unclear = False
+    if rdma >= part:
+        if tcp >= second and rdma + tcp >= least:
+            verdict = "mixed"
+        elif tcp < part and least <= rdma <= most:
+            verdict = "rdma"
+        else:
+            unclear = part <= tcp < second and rdma <= most and rdma + tcp >= least
+    elif tcp - scheduler >= least:
         # RDMA carried too little, so the excess is other traffic of the same interface.
         verdict = "tcp"
-    return Entry(verdict, predicted, rdma, tcp, silent)
+    else:
+        unclear = tcp >= least
+    return Entry(verdict, predicted, rdma, tcp, scheduler, silent, unclear)
 
 
 def doubt(transport_class: str, entries: Mapping[str, Entry], source: Literal["log", "plan"] = "log") -> str:
@@ -106,6 +124,11 @@ def doubt(transport_class: str, entries: Mapping[str, Entry], source: Literal["l
         if entry.verdict != "unexplained":
             return (
                 f"{seen}. Doubt the {source}: a library without a log line, or a second communicator, used another path"
+            )
+        if entry.unclear:
+            return (
+                f"{seen}. Doubt neither yet: the bytes by TCP may be those of the scheduler, or of a second path. "
+                "Raise nccl_verify_tokens, so that the model needs more bytes than the scheduler sends"
             )
         if entry.rdma_bytes + entry.tcp_bytes < entry.predicted.low:
             return (

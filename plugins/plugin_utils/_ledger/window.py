@@ -13,7 +13,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._rdma.counters import
 
 from .._sglang.metrics import Scrape, parse_metrics
 from .exchange import Shape, Split, fabric_seconds, predict
-from .judge import Entry, doubt, judge, work_between
+from .judge import Entry, doubt, judge, scheduler_bytes, work_between
 
 # The model is in a directory of the pod, or in the directory to which Hugging Face's library downloaded it.
 _CONFIG = (
@@ -58,8 +58,8 @@ class Window:
         except ValueError as error:
             self.why_not = str(error)
 
-    def close(self, moved: Mapping[str, Mapping[str, Counters]]) -> None:
-        """Compare the bytes that every pod moved during the work with the bytes that the work needs."""
+    def close(self, moved: Mapping[str, Mapping[str, Counters]], runs: Iterable[Mapping[str, float]]) -> None:
+        """Compare the bytes that every pod moved during the work of the runs with the bytes that the work needs."""
         if self._shape is None:
             return
         try:
@@ -70,7 +70,9 @@ class Window:
             return
         then, now = (page.counters.get("generation_tokens_total", 0.0) for page in (self._before, after))
         self._tokens_per_pass = max(1.0, (now - then) / work.rows)
-        needed, seconds = predict(*self._shape, work), self._now() - self._opened
+        needed = predict(*self._shape, work)
+        busy = sum(run["tokens"] / run["tokens_per_second"] for run in runs if run["tokens_per_second"])
+        scheduler = scheduler_bytes(self._now() - self._opened - busy, work)
         for rank in self._plan["ranks"]:
             rdma, tcp = (
                 {network[key] for network in rank["networks"] if network.get(key)}
@@ -79,7 +81,14 @@ class Window:
             own = moved[rank["pod"]]
             by_rail = {device: moved_bytes(own["rdma"], [device]) for device in sorted(rdma)}
             silent = tuple(device for device, count in by_rail.items() if not count and any(by_rail.values()))
-            self.entries[rank["pod"]] = judge(needed, *bytes_by_path(own, rdma, tcp), seconds, silent)
+            self.entries[rank["pod"]] = judge(needed, *bytes_by_path(own, rdma, tcp), scheduler, silent)
+        if self._shape[1].crossing < 2 and any(entry.unclear for entry in self.entries.values()):
+            # Stages exchange some KiB per token, so no generation of a usual length exceeds the scheduler's bytes.
+            self.entries = {}
+            self.why_not = (
+                f"the stages of the pipeline exchange {needed.usual / 1e6:.1f} MB, and the scheduler may have sent "
+                f"{scheduler / 1e6:.1f} MB by TCP. Raise nccl_verify_tokens to compare them"
+            )
 
     def doubt(self, transport_class: str, source: Literal["log", "plan"] = "log") -> str:
         """Return why the bytes contradict the verdict of logs or plan; empty if they agree or nothing was predicted."""

@@ -237,7 +237,7 @@ class Proof:
         moved = counters.moved_since(self._before, self._counters(), devices, interfaces)
         self.counted |= {"rdma_bytes": moved.rdma_bytes, "tcp_bytes": moved.tcp_bytes, "msg": moved.msg}
         self._difference = moved
-        self._ledger.close(moved.sources)
+        self._ledger.close(moved.sources, self.measured)
         return moved
 
     def _measure_bandwidth(self) -> None:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -73,6 +74,7 @@ MODEL = {"architectures": ["LlamaForCausalLM"], "hidden_size": 4096, "num_hidden
 SILENT = "g-0-0:40:40 [0] NCCL INFO Bootstrap : Using net1:10.0.0.1<0>\n"
 
 
+SLOW = (0, '{"tokens": 64, "tokens_per_second": 1.0, "first_token_seconds": 1.0}\n', "")
 BY_BYTES = {"allow_unknown": True, "ranks": 0, "nodes": 0}
 
 
@@ -86,6 +88,8 @@ class Pods:
     config: str = json.dumps(MODEL)
     p50: float = 40.0
     answer: Ran = (0, '{"tokens": 64, "tokens_per_second": 20.5, "first_token_seconds": 0.2}\n', "")
+    # The seconds that a generation takes from the start of its command, of which the answer tells a part.
+    lasts: float = 0.0
     busbw: float = 20.0
     end: str = "ended 0"
     made: int = 0
@@ -103,6 +107,7 @@ class Pods:
             return 0, f"sglang:{page}", ""
         if "generate_probe" in text:
             self.made += 1
+            time.sleep(self.lasts)
             return self.answer
         if "port_xmit" in text or "/class/infiniband/*/ports" in text:
             path = "infiniband/rocep1s0f0v0/ports/1/counters/port_xmit_data"
@@ -213,6 +218,20 @@ FAILURES = {
     "ledger finds a considerable share of TCP": (
         {"pods": Pods(rdma=90_000_000, tcp=45_000_000)},
         ["the bytes of g-0-0 say mixed: "],
+    ),
+    # A minute per generation: the scheduler has one round per token, so 45 MB are a second communicator's.
+    "ledger finds TCP in a slow generation": (
+        {"pods": Pods(rdma=90_000_000, tcp=45_000_000, answer=SLOW, lasts=64)},
+        ["the bytes of g-0-0 say mixed: ", "180.0 MB by RDMA and 90.0 MB by TCP counted"],
+    ),
+    "ledger finds TCP while the server waits": (
+        {"pods": Pods(rdma=90_000_000, tcp=20_000_000, answer=SLOW, lasts=74)},
+        [
+            "the bytes of g-0-0 say unexplained: ",
+            "180.0 MB by RDMA and 40.0 MB by TCP counted, of which the scheduler may have sent 60.5",
+            "Doubt neither yet",
+            "Raise nccl_verify_tokens",
+        ],
     ),
     "ledger says both": ({"pods": Pods(rdma=45_000_000, tcp=45_000_000)}, ["say mixed: ", "Doubt the log"]),
     "ledger misses bytes": (
@@ -336,6 +355,19 @@ def test_a_model_that_cannot_be_predicted_is_still_proved_by_log_and_counters(
     proved = prove(Pods(config=config))["proof"]
     assert (proved["satisfied"], proved["ledger"]["verdict"]) == (True, None)
     assert proved["ledger"]["msg"].startswith(why)
+
+
+def test_a_pipeline_that_exchanges_less_than_the_scheduler_is_not_predicted(prove: Any) -> None:
+    argv = ["--tp-size", "1", "--pp-size", "2"]
+    plan = {**PLAN, "ranks": [{**rank, "argv": argv} for rank in PLAN["ranks"]]}
+    quiet = prove(Pods(rdma=2_000_000), plan=plan)["proof"]
+    assert (quiet["satisfied"], quiet["ledger"]["verdict"]) == (True, "rdma")
+    proved = prove(Pods(rdma=2_000_000, tcp=2_000_000, answer=SLOW, lasts=66), plan=plan)["proof"]
+    assert (proved["satisfied"], proved["ledger"]["verdict"]) == (True, None)
+    sizes = "the stages of the pipeline exchange 2.1 MB, and the scheduler may have sent 12.5 MB"
+    assert sizes in proved["ledger"]["msg"]
+    result = prove(Pods(rdma=2_000_000, tcp=20_000_000, answer=SLOW, lasts=66), plan=plan)
+    assert "the bytes of g-0-0 say mixed" in result["msg"]
 
 
 def test_a_group_that_died_is_explained_by_its_logs_first(prove: Any) -> None:

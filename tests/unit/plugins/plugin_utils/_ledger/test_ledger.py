@@ -19,7 +19,13 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._ledger.exchange impo
     fabric_seconds,
     predict,
 )
-from ansible_collections.gb10.cluster.plugins.plugin_utils._ledger.judge import TOLERANCE, doubt, judge, work_between
+from ansible_collections.gb10.cluster.plugins.plugin_utils._ledger.judge import (
+    TOLERANCE,
+    doubt,
+    judge,
+    scheduler_bytes,
+    work_between,
+)
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.metrics import parse_metrics
 from hypothesis import given
 from hypothesis import strategies as st
@@ -228,11 +234,50 @@ def test_too_few_bytes_never_name_a_path(moved: float) -> None:
     assert TOLERANCE < 0.2
 
 
-def test_what_the_scheduler_sends_while_a_window_is_open_is_no_second_path() -> None:
-    """Gloo moves 1.5 MB per second, which is more than a small model exchanges in a long window."""
-    assert judge(NEEDED, int(100e6), int(30e6), seconds=10).verdict == "rdma"
-    assert judge(NEEDED, int(100e6), int(60e6), seconds=10).verdict == "mixed"
-    assert judge(NEEDED, 0, int(150e6), seconds=100).verdict == "tcp"
+@pytest.mark.parametrize(
+    ("rdma", "tcp", "scheduler", "verdict", "unclear"),
+    [
+        # Fewer bytes than a second path has, so it does not matter who sent them.
+        (150e6, 19e6, 0, "rdma", False),
+        (150e6, 19e6, 60e6, "rdma", False),
+        # The scheduler cannot have sent enough for a path of its own.
+        (150e6, 21e6, 19e6, "mixed", False),
+        # The same bytes may be the scheduler's or those of a second communicator.
+        (150e6, 21e6, 30e6, "unexplained", True),
+        (150e6, 49e6, 30e6, "unexplained", True),
+        (150e6, 51e6, 30e6, "mixed", False),
+        (70e6, 40e6, 30e6, "unexplained", True),
+        (70e6, 51e6, 30e6, "mixed", False),
+        # Other reasons to doubt are not hidden by it.
+        (60e6, 25e6, 30e6, "unexplained", False),
+        (900e6, 25e6, 30e6, "unexplained", False),
+        (0, 150e6, 50e6, "tcp", False),
+        (0, 150e6, 70e6, "unexplained", True),
+        (0, 80e6, 70e6, "unexplained", False),
+    ],
+)
+def test_bytes_that_may_be_the_schedulers_prove_no_path(
+    rdma: float, tcp: float, scheduler: float, verdict: str, unclear: bool
+) -> None:
+    entry = judge(NEEDED, int(rdma), int(tcp), scheduler)
+    assert (entry.verdict, entry.unclear) == (verdict, unclear)
+    why = doubt("tcp" if rdma == 0 else "rdma", {"g-0": entry})
+    assert ("Doubt neither yet" in why) == unclear
+    shown = f"{rdma / 1e6:.1f} MB by RDMA and {tcp / 1e6:.1f} MB by TCP counted"
+    assert shown + (f", of which the scheduler may have sent {scheduler / 1e6:.1f}" if unclear else "") in entry.msg
+
+
+def test_the_scheduler_sends_all_the_time_while_it_waits_and_once_per_pass_while_it_computes() -> None:
+    assert scheduler_bytes(2.0, Work(8, 1, 64, 64)) == 2 * 3e6 + 65 * 4096
+    assert scheduler_bytes(-1.0, Work(0, 0, 1, 1)) == 4096
+
+
+@given(low=st.floats(1e6, 1e12), idle=st.floats(0, 1e4), share=st.floats(0.2, 1))
+def test_a_fifth_of_the_bytes_by_tcp_never_passes_as_rdma(low: float, idle: float, share: float) -> None:
+    """However long the window is, and however much the scheduler may have sent in it."""
+    tcp = int(low * share) + 1
+    entry = judge(Bytes(low, low, 2 * low), int(2 * low) - tcp, tcp, scheduler_bytes(idle, Work(0, 0, 1, 1)))
+    assert entry.verdict in ("mixed", "unexplained")
 
 
 def test_ll_is_not_assumed_where_it_would_only_cost_bandwidth() -> None:
