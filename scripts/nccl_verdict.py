@@ -25,6 +25,9 @@ from ansible_collections.gb10.cluster.plugins.module_utils._nccl.log import Nccl
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.report import Report
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.sources import UNREADABLE, open_log, unpacked
 
+# A log may name a network so that the terminal would show "ok" in place of "FAIL".
+_CONTROL = dict.fromkeys((*range(32), *range(127, 160)), "?")
+
 
 def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     """Read the command line."""
@@ -78,14 +81,14 @@ def main(arguments: list[str] | None = None) -> int:
         try:
             report = judge_file(name, expect)
         except UNREADABLE as error:
-            print(f"{name}: {error}", file=sys.stderr)
+            print(f"{name}: {error}".translate(_CONTROL), file=sys.stderr)
             status = 2
             results.append({"file": name, "verdict": "unknown", "satisfied": False, "error": str(error)})
             continue
         status = max(status, 0 if report.satisfied else 1)
         results.append({"file": name, **report.as_dict()})
         if not options.json:
-            print(("ok    " if report.satisfied else "FAIL  ") + report.msg)
+            print((("ok    " if report.satisfied else "FAIL  ") + report.msg).translate(_CONTROL))
     if options.json:
         json.dump(results, sys.stdout, indent=2)
         print()

@@ -56,7 +56,9 @@ def _transport(report: Report, expect: Expectation) -> list[str]:
     if verdict == "error":
         return ["NCCL failed before it chose a transport"]
     failures = []
-    names = set(report.channels) or {n for p in report.processes for n in promise(p)[1]}
+    names = set(report.channels)
+    if verdict == "mixed" or not names:
+        names |= {n for p in report.processes for n in promise(p)[1]}
     if verdict == "mixed":
         failures.append(f"ranks or communicators use different transports ({', '.join(sorted(names))})")
     elif expect.networks:

@@ -81,6 +81,7 @@ class Communicator:
     started: bool = False
     complete: bool = False
     connected: bool = False
+    contradicted: bool = False
     channels: Channels = field(default_factory=dict)
     gdr: int = 0
 
@@ -98,7 +99,7 @@ class Communicator:
         Old releases print no COMPLETE, and no START either. "Connected all rings" may name no communicator, so it does
         not finish one that was begun.
         """
-        return self.complete or (self.connected and not self.started)
+        return not self.contradicted and (self.complete or (self.connected and not self.started))
 
     def as_dict(self) -> dict[str, Any]:
         """Return the communicator as plain data."""

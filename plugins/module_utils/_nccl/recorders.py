@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .model import Communicator, Process, Via
-from .networks import is_tcp
+from .networks import TCP_PROVIDERS, is_tcp
 from .scan import JOINED, Origin
 from .statements import (
     COMMUNICATORS,
@@ -90,7 +90,10 @@ class Recorders:
             self._forget(process, identity)
             comm = process.communicators[identity] = Communicator(identity, rank, nranks)
         else:
+            # The lines of one communicator agree, so another rank comes from a damaged line or a quotation.
+            comm.contradicted |= (comm.rank, comm.nranks) != (rank, nranks)
             comm.rank, comm.nranks = rank, nranks
+        comm.contradicted |= rank >= nranks
         if not process.settled and len(process.leads) < NAMES and origin.lead != JOINED:
             process.leads.add(origin.lead)
         if process.pending_network:
@@ -179,7 +182,9 @@ def _connected(process: Process, origin: Origin, identity: str) -> None:
 
 
 def _provider(process: Process, _origin: Origin, name: str) -> None:
-    process.provider = name
+    # A provider of TCP stays: a later line may be a quotation, and the worse of two counts.
+    if process.provider.partition(";")[0] not in TCP_PROVIDERS:
+        process.provider = name
 
 
 def _version(process: Process, _origin: Origin, version: str) -> None:

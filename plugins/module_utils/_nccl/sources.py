@@ -38,15 +38,17 @@ class SourceError(Exception):
     """A log that can't be read; its text is one sentence."""
 
 
-def unpacked(stream: BinaryIO) -> BinaryIO:
-    """Return a log's uncompressed bytes; the first bytes tell the format. Raise OSError for zstd.
+def unpacked(stream: BinaryIO, layers: int = 4) -> BinaryIO:
+    """Return a log's uncompressed bytes; the first bytes tell the format. Raise OSError for zstd and for more layers.
 
     ``stream`` must have ``peek``, as files and standard input do.
     """
     magic = stream.peek(6)[:6]  # type: ignore[attr-defined]
     for start, open_packed in _PACKED:
         if magic.startswith(start):
-            return unpacked(cast(BinaryIO, open_packed(stream)))
+            if not layers:
+                raise OSError("it is compressed again and again, so it is not a log")
+            return unpacked(cast(BinaryIO, open_packed(stream)), layers - 1)
     if magic.startswith(_ZSTD):
         raise OSError("it is compressed with zstd, which Python before 3.14 can't read. Unpack it: zstd -dc FILE > LOG")
     if magic.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):

@@ -87,6 +87,27 @@ def test_packed_logs_are_read_from_files_and_standard_input(tmp_path: Path, data
     assert run("-", given=data).returncode == 0
 
 
+def test_a_log_that_is_compressed_again_and_again_is_refused() -> None:
+    data = IB
+    for _ in range(4):
+        data = gzip.compress(data)
+    assert run("-", given=data).returncode == 0
+    for _ in range(1500):
+        data = gzip.compress(data, 1)
+    done = run("-", given=data)
+    assert (done.returncode, done.stderr) == (2, b"-: it is compressed again and again, so it is not a log\n")
+
+
+def test_a_log_cannot_write_over_its_verdict_on_a_terminal(tmp_path: Path) -> None:
+    forged = IB.replace(b"IB", b"A\rok    log ib x4\x08\x1b]0;t\x07")
+    done = run("-", given=forged)
+    assert done.returncode == 1
+    assert b"A?ok    log ib x4??]0;t?" in done.stdout
+    assert not [byte for byte in done.stdout if byte < 32 and byte != ord("\n")]
+    missing = run(str(tmp_path / "no\rok"))
+    assert b"no?ok: " in missing.stderr
+
+
 def test_zstd_is_named() -> None:
     done = run("-", given=b"\x28\xb5\x2f\xfd\x00\x00")
     assert done.returncode == 2

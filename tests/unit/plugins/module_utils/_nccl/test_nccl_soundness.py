@@ -92,6 +92,33 @@ NO_PASS = {
         INTRA,
         "nothing in the log says which transport",
     ),
+    "libfabric over TCP, and a later line that names another provider": (
+        said("NET/OFI Selected Provider is tcp;ofi_rxm", "Using network Libfabric", *DONE, channel("Libfabric"))
+        + said("NET/OFI Selected Provider is efa"),
+        Expectation(),
+        "plugin:Libfabric is TCP",
+    ),
+    "an unknown plugin of which one line in four says that it reads the GPU's memory": (
+        said("Using network UCX", *DONE, *[channel("UCX")] * 3, channel("UCX") + "/GDRDMA"),
+        Expectation(),
+        "plugin:UCX is not known to be RDMA",
+    ),
+    "a rank that its communicator does not have": (
+        SOUND.replace("rank 0 n", "rank 2 n"),
+        Expectation(),
+        "no process with a name (host:pid) is seen to finish",
+    ),
+    "a communicator that ends with more ranks than it began with": (
+        said("Using network IB", init("START"), init("COMPLETE", nranks=4), channel())
+        + SOUND.replace("s1:1:1", "s1:2:2"),
+        Expectation(),
+        "1 of 2 communicators never finished",
+    ),
+    "a second communicator that has chosen Socket": (
+        SOUND + said("Using network Socket", *other(2)),
+        Expectation(),
+        "ranks or communicators use different transports (IB, Socket)",
+    ),
     "libfabric without its provider": (
         said("Using network AWS Libfabric", *DONE, channel("AWS Libfabric")),
         Expectation(),
@@ -113,7 +140,7 @@ NO_PASS = {
     "a selection of TCP while the number of nodes is unknown": (
         said(init("COMPLETE"), channel(), "Using network Socket", init("COMPLETE", comm="0x2", shared="0x8")),
         Expectation(),
-        "different transports (IB)",
+        "different transports (IB, Socket)",
     ),
     "an address that is used again, now for TCP": (
         said("Using network IB", *DONE, channel(), "Using network Socket", *DONE),
