@@ -102,11 +102,9 @@ def judge(predicted: Bytes, rdma: int, tcp: int, scheduler: float = 0.0, silent:
             verdict = "rdma"
         else:
             unclear = part <= tcp < second and rdma <= most and rdma + tcp >= least
-    elif tcp - scheduler >= least:
+    elif tcp >= least:
         # RDMA carried too little, so the excess is other traffic of the same interface.
         verdict = "tcp"
-    else:
-        unclear = tcp >= least
     return Entry(verdict, predicted, rdma, tcp, scheduler, silent, unclear)
 
 
