@@ -9,8 +9,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import yaml
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding, Severity
+
+from ._paths import read_yaml
 
 
 @dataclass(frozen=True)
@@ -31,8 +32,8 @@ class Rule:
 @cache
 def _load(package: str) -> dict[str, Rule]:
     """Read the rules of a package of plugin_utils. A name may have several cases, each called ``name/case``."""
-    text = Path(__file__).parent.joinpath(package, "rules.yml").read_text(encoding="utf-8")
-    return {name: Rule(**entry) for name, entry in yaml.safe_load(text).items()}
+    rules = read_yaml(Path(__file__).parent / package / "rules.yml")
+    return {name: Rule(**entry) for name, entry in rules.items()}
 
 
 @dataclass(frozen=True)

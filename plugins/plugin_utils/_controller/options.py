@@ -12,11 +12,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import fields
 from typing import Any, TypeVar
 
-import yaml
 from ansible.errors import AnsibleActionFail
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 
-from .._paths import MODULES, ROLES
+from .._paths import MODULES, ROLES, read_yaml
 
 _T = TypeVar("_T")
 # Keys that a documented option and an option of an argument spec share.
@@ -25,7 +24,7 @@ _SHARED = ("type", "elements", "required", "default", "choices", "aliases")
 
 def documented_spec(module: str) -> dict[str, dict[str, Any]]:
     """Return the argument spec that the documentation of an action, plugins/modules/NAME.yml, describes."""
-    documentation = yaml.safe_load((MODULES / f"{module}.yml").read_text(encoding="utf-8"))["DOCUMENTATION"]
+    documentation = read_yaml(MODULES / f"{module}.yml")["DOCUMENTATION"]
     return _spec(documentation.get("options") or {})
 
 
@@ -40,7 +39,7 @@ def _spec(options: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]
 
 def role_spec(role: str) -> dict[str, dict[str, Any]]:
     """Return the options of a role of the collection, by their full names."""
-    specs = yaml.safe_load((ROLES / role / "meta" / "argument_specs.yml").read_text(encoding="utf-8"))
+    specs = read_yaml(ROLES / role / "meta" / "argument_specs.yml")
     options: dict[str, dict[str, Any]] = specs["argument_specs"]["main"].get("options") or {}
     return options
 

@@ -14,10 +14,8 @@ from dataclasses import asdict, dataclass
 from functools import cache
 from typing import Any
 
-import yaml
-
 from .._output.garbage import Garbage
-from .._paths import SWEEPS
+from .._paths import SWEEPS, read_yaml
 from .._sglang.metrics import Scrape, difference, parse_metrics
 from .client import UNREADABLE, Budget, Busy, Request, Target, fetch, run_level
 from .judge import WORST_FIRST, fingerprint_of, signs_of_garbage, status_of
@@ -27,7 +25,7 @@ from .workload import Workload
 
 @cache
 def _prompts() -> dict[str, list[str]]:
-    prompts: dict[str, list[str]] = yaml.safe_load((SWEEPS / "data/prompts.yml").read_text(encoding="utf-8"))
+    prompts: dict[str, list[str]] = read_yaml(SWEEPS / "data/prompts.yml")
     return prompts
 
 

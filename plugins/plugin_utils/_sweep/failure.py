@@ -13,10 +13,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Literal
 
-import yaml
-
 from .._load.judge import Status
-from .._paths import SWEEPS
+from .._paths import SWEEPS, read_yaml
 
 FailureKind = Literal[
     "rejected_argument",
@@ -49,7 +47,7 @@ class Failure:
 @cache
 def signatures() -> list[tuple[re.Pattern[str], FailureKind, str]]:
     """Return pattern, class and remedy of every known failure; earlier classes take precedence."""
-    entries = yaml.safe_load((SWEEPS / "data/failures.yml").read_text(encoding="utf-8"))
+    entries = read_yaml(SWEEPS / "data/failures.yml")
     return [(re.compile("|".join(e["patterns"]), re.IGNORECASE), e["kind"], e["remedy"]) for e in entries]
 
 

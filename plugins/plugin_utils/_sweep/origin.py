@@ -7,10 +7,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import yaml
 from ansible_collections.gb10.cluster.plugins.module_utils._host import system
 
-from .._paths import COLLECTION
+from .._paths import COLLECTION, read_yaml
 
 
 def collection_version(root: Path = COLLECTION) -> str:
@@ -18,7 +17,7 @@ def collection_version(root: Path = COLLECTION) -> str:
     manifest = root / "MANIFEST.json"
     if manifest.is_file():
         return str(json.loads(manifest.read_text(encoding="utf-8"))["collection_info"]["version"])
-    return str(yaml.safe_load((root / "galaxy.yml").read_text(encoding="utf-8"))["version"])
+    return str(read_yaml(root / "galaxy.yml")["version"])
 
 
 def commit(root: Path = COLLECTION) -> str:

@@ -9,9 +9,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-import yaml
-
-from .._paths import ROLES
+from .._paths import ROLES, read_yaml
 
 SHARED_VARIABLES = ROLES.parent / "meta" / "shared_variables.yml"
 
@@ -42,17 +40,13 @@ def load_known() -> Known:
     """Read the argument specs and the shared variables of this collection."""
     shared: dict[str, Spec] = {}
     command_line: dict[str, Spec] = {}
-    for group in _load(SHARED_VARIABLES):
+    for group in read_yaml(SHARED_VARIABLES):
         for name, spec in group["variables"].items():
             (command_line if spec["where"] == "command line" else shared)[name] = spec
     roles = {}
     for path in sorted(ROLES.glob("*/meta/argument_specs.yml")):
-        entry_points = _load(path)["argument_specs"].values()
+        entry_points = read_yaml(path)["argument_specs"].values()
         roles[path.parts[-3]] = {
             name: spec for point in entry_points for name, spec in (point.get("options") or {}).items()
         }
     return Known(shared, command_line, roles)
-
-
-def _load(path: Any) -> Any:
-    return yaml.load(path.read_text(encoding="utf-8"), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
