@@ -111,11 +111,14 @@ def test_an_execution_environment_gets_what_the_collection_needs(
     definition["dependencies"]["galaxy"]["collections"] = [{"name": str(artifact), "type": "file"}]
     (tmp_path / "ee.yml").write_text(yaml.safe_dump(definition), encoding="utf-8")
     run(BIN / "ansible-builder", "create", "-f", tmp_path / "ee.yml", "-c", tmp_path / "context", cwd=tmp_path)
-    assert "fedora" in (tmp_path / "context" / "Containerfile").read_text(encoding="utf-8")
+    steps = (tmp_path / "context" / "Containerfile").read_text(encoding="utf-8")
+    assert "fedora" in steps and 'PYPKG="python3"' in steps
     found = yaml.safe_load(run(BIN / "ansible-builder", "introspect", collections, cwd=tmp_path).stdout)
     wanted = (ROOT / "meta" / "ee-requirements.txt").read_text(encoding="utf-8").splitlines()
     # ansible-builder leaves out PyYAML, which every execution environment has.
     assert {one.split()[0] for one in found["python"]} == {one for one in wanted if one[0] not in "#P"}
+    programs = {one.split()[0] for one in found["system"]}
+    assert programs == {"openssh-clients", "openssh-client", "sshpass"}
 
 
 def test_every_playbook_is_found_by_its_full_name(collections: Path, home: Path) -> None:

@@ -1,0 +1,31 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Run playbook site as a job of AWX, with the sudo password as the answer to Ansible's question, on two nodes."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from labcommand import CHECKOUT, LabCommand
+
+JOB = CHECKOUT / "tests" / "unit" / "samples" / "awx_job.py"
+
+
+def test_a_job_deploys_and_serves(make_lab: Callable[..., LabCommand], tmp_path: Path) -> None:
+    lab = make_lab()
+    lab.up(2, kubernetes=True)
+    job = {
+        "inventories": [str(lab.state / "inventory")],
+        "extra": {
+            "gb10_results_dir": str(lab.results),
+            "serving_plan_overrides": {"topology": {"nodes": 2, "tp": 2}},
+        },
+        "become_password": (lab.state / "become-password").read_text().strip(),
+    }
+    done = lab.run(sys.executable, JOB, tmp_path, "playbooks/site.yml", json.dumps(job))
+    assert done.returncode == 0, done.stdout[-8000:] + done.stderr[-2000:]
+    assert "curl" in done.stdout, done.stdout[-3000:]
