@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Set
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -44,22 +45,29 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._variables.files impo
 from ansible_collections.gb10.cluster.plugins.plugin_utils._variables.known import Known, load_known
 from ansible_collections.gb10.cluster.plugins.plugin_utils._variables.values import unreadable, usable
 
+LOST = "{} failed in an earlier stage, whose error is above. The stages that come after it were not started."
 TAG_OPTIONS = {"--tags": "ansible_run_tags", "--skip-tags": "ansible_skip_tags"}
 
 
 class ActionModule(ControllerAction):
-    """Reads the variables of all hosts in the cluster's groups; the roles check values that need facts."""
+    """Reads the variables of all hosts in the cluster's groups. The stages of site leave the check of values to it."""
 
     def act(self, options: Mapping[str, Any], task_vars: Mapping[str, Any]) -> dict[str, Any]:
-        """Return all findings; failed if one is an error."""
+        """Return all findings; failed if one is an error, or if a host failed in an earlier playbook of the run."""
+        # Ansible goes on with the others, so Multus could fail on one host and the model be served on the other ones.
+        lost = [host for host in task_vars["ansible_play_hosts_all"] if host not in task_vars["ansible_play_hosts"]]
+        if lost:
+            return {"changed": False, "failed": True, "msg": LOST.format(", ".join(lost))}
         known = load_known()
+        if "later" in options["earlier"]:
+            return self._later(known, options["earlier"]["later"], task_vars["hostvars"])
         groups = task_vars["groups"]
         hosts = {host: None for group in GROUPS for host in groups.get(group, [])}
         extra = load_extra_vars(self._loader)
-        unreadable = check_encoding(context.CLIARGS.get("inventory") or ())
-        if unreadable:
-            return _result(unreadable)
-        variables = _variables(known, hosts, task_vars["hostvars"])
+        unread = check_encoding(context.CLIARGS.get("inventory") or ())
+        if unread:
+            return _result(unread, {})
+        variables = self._variables(known, hosts, task_vars["hostvars"])
         findings = check_groups(groups, needed_groups(variables, options["groups"]))
         findings += check_variables(known, variables, extra)
         findings += check_provider(variables, options["provider"])
@@ -71,7 +79,47 @@ class ActionModule(ControllerAction):
         # Without the variables of an unread file, the plans would only report what follows from it.
         if options["plans"] and groups.get(NODES) and not has_errors(unread):
             findings += self._plans(options["plans"], known, wrong_variables(known, findings), variables, task_vars)
-        return _result(findings)
+        return _result(findings, _open(known, variables))
+
+    def _later(self, known: Known, later: Mapping[str, list[str]], hostvars: Mapping[str, Any]) -> dict[str, Any]:
+        """Check the values that needed facts in an earlier playbook of the run."""
+        values = {
+            host: {name: self._value(known, hostvars, host, name) for name in names} for host, names in later.items()
+        }
+        return _result(check_variables(known, values, {}), _open(known, values))
+
+    def _variables(self, known: Known, hosts: Iterable[str], hostvars: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+        """Return ``{host: {name: value}}`` of the collection's variables; values that need facts are None."""
+        found: dict[str, dict[str, Any]] = {}
+        for host in hosts:
+            names = [
+                n
+                for n in _read(hostvars, host)
+                if n in known.command_line or known.owner(n) or n.startswith("ansible_")
+            ]
+            found[host] = {name: self._value(known, hostvars, host, name) for name in names}
+        return found
+
+    def _value(self, known: Known, hostvars: Mapping[str, Any], host: str, name: str) -> Any:
+        try:
+            return hostvars[host][name]
+        except AnsibleError as error:
+            if wrong := unreadable(known, str(error)):
+                return wrong
+        # A template may also use defaults of roles, which hostvars lacks.
+        own = hostvars.raw_get(host)  # type: ignore[attr-defined]
+        variables = {"hostvars": hostvars, **self._defaults, **own}
+        try:
+            return Templar(self._loader, variables).template(own[name])
+        except AnsibleError:
+            return None
+
+    @cached_property
+    def _defaults(self) -> dict[str, Any]:
+        defaults: dict[str, Any] = {}
+        for path in sorted(ROLES.glob("*/defaults/main.yml")):
+            defaults |= self._loader.load_from_file(str(path), trusted_as_template=True) or {}
+        return defaults
 
     def _plans(
         self,
@@ -101,25 +149,25 @@ class ActionModule(ControllerAction):
         return [f for f in found if f.severity == "error" and variable_of(f.key) not in wrong]
 
 
-def _result(findings: list[Finding]) -> dict[str, Any]:
+def _open(known: Known, variables: HostVariables) -> dict[str, list[str]]:
+    """Return the names of the roles' variables whose values are not known yet, by host."""
+    names = {
+        host: [n for n, value in values.items() if value is None and known.owner(n)]
+        for host, values in variables.items()
+    }
+    return {host: found for host, found in names.items() if found}
+
+
+def _result(findings: list[Finding], later: Mapping[str, list[str]]) -> dict[str, Any]:
     failed = has_errors(findings)
     return {
         "changed": False,
         "failed": failed,
+        **({} if failed else {"later": later}),
         "findings": [finding.as_dict() for finding in findings],
         "warnings": [] if failed else [str(finding) for finding in findings],
         "msg": f"Nothing was changed.\n{format_findings(findings)}" if failed else "The inventory can be used.",
     }
-
-
-def _variables(known: Known, hosts: Iterable[str], hostvars: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Return ``{host: {name: value}}`` of the collection's variables; values that need facts are None."""
-    found: dict[str, dict[str, Any]] = {}
-    for host in hosts:
-        values = _read(hostvars, host)
-        names = [n for n in values if n in known.command_line or known.owner(n) or n.startswith("ansible_")]
-        found[host] = {name: _value(known, values, name) for name in names}
-    return found
 
 
 def _tags(task_vars: Mapping[str, Any]) -> list[Finding]:
@@ -144,10 +192,3 @@ def _read(hostvars: Mapping[str, Any], host: str) -> Mapping[str, Any]:
         remedy = password if "vault" in error.message else "Correct this file."
         raise AnsibleActionFail(f"{shown}: {error.message} Nothing was changed. {remedy}") from None
     return values
-
-
-def _value(known: Known, variables: Mapping[str, Any], name: str) -> Any:
-    try:
-        return variables[name]
-    except AnsibleError as error:
-        return unreadable(known, str(error))

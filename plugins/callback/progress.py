@@ -50,8 +50,8 @@ from typing import Any
 from ansible import context
 from ansible.plugins.callback import CallbackBase
 
-# The play that checks the inventory before every stage belongs to no stage.
-NO_STAGE = "check"
+# The plays that check the inventory and plan before a stage, unless an earlier one has planned, belong to no stage.
+NO_STAGE = {"check", "planned"}
 # Stands beside the starts of the stages.
 END = "end of the run"
 
@@ -79,7 +79,7 @@ class CallbackModule(CallbackBase):
     def v2_playbook_on_start(self, playbook: Any) -> None:
         """Find the stages: the playbooks that have plays, in their order."""
         names = dict.fromkeys(stage(play) for play in playbook.get_plays())
-        self._stages = [name for name in names if name != NO_STAGE]
+        self._stages = [name for name in names if name not in NO_STAGE]
         options = ("inventory", "tags", "skip_tags", "subset")
         self._run = json.dumps([playbook._file_name, *(context.CLIARGS.get(name) for name in options)])
 

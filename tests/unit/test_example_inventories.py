@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import role_docs
@@ -253,9 +254,62 @@ def test_a_fact_cache_does_not_stand_for_the_hosts_as_they_are_now(
 
 def test_the_playbook_that_verifies_decides_by_this_run_which_plans_are_made() -> None:
     (play_of_it,) = [one for one in yaml.safe_load((ROOT / "playbooks/verify.yml").read_text()) if "tasks" in one]
-    made = {task["ansible.builtin.include_role"]["name"]: task["when"] for task in play_of_it["tasks"][:2]}
-    planned = {f"gb10.cluster.{plan}_plan" for plan in ("fabric", "serving")}
-    assert made == dict.fromkeys(planned, "serving_plan_result is not defined")
+    group = play_of_it["tasks"][0]
+    assert group["ansible.builtin.include_role"]["name"] == "gb10.cluster.serving_plan"
+    assert group["when"] == "serving_plan_result is not defined"
+    (fabric,) = yaml.safe_load((ROOT / "playbooks/planned.yml").read_text())
+    end, plan = fabric["tasks"]
+    assert end["ansible.builtin.meta"] == "end_play"
+    assert end["when"] == "fabric_plan_result is defined"
+    assert plan["ansible.builtin.include_role"]["name"] == "gb10.cluster.fabric_plan"
+
+
+def test_the_stages_of_site_leave_the_check_of_values_to_their_first_play() -> None:
+    stages = [stage["ansible.builtin.import_playbook"] for stage in _plays("site.yml")]
+    assert len(stages) == 7
+    roles = set()
+    for stage in stages:
+        first, *others = _plays(stage)
+        assert first["ansible.builtin.import_playbook"] == "check.yml", stage
+        for play_of_it in others:
+            assert "roles" not in play_of_it, stage
+            for task in play_of_it.get("tasks", []):
+                role = task.get("ansible.builtin.import_role", {})
+                assert role.get("rolespec_validate", True) is not bool(role), (stage, task["name"])
+                roles |= {role.get("name", "").rpartition(".")[2]}
+    assert {"preflight", "netplan", "node_tuning", "k3s", "multus", "sglang", "nccl_verify", "summary"} < roles
+
+
+def _plays(name: str) -> list[dict[str, Any]]:
+    return list(yaml.safe_load((ROOT / "playbooks" / name).read_text(encoding="utf-8")))
+
+
+@pytest.mark.parametrize(
+    ("value", "refused"),
+    [
+        ("{{ ansible_facts.size }}", "sglang_wait_timeout = 'large'"),
+        ("{{ serving_plan_profile }}", "sglang_wait_timeout = 'gemma-4-31b-it'"),
+        ("{{ ansible_facts.size | length }}", ""),
+    ],
+)
+def test_a_value_that_needs_facts_or_a_default_is_checked_when_it_is_known(
+    value: str, refused: str, tmp_path: Path
+) -> None:
+    check = {"ansible.builtin.import_playbook": str(ROOT / "playbooks" / "check.yml")}
+    fact = {"ansible.builtin.set_fact": {"size": "large", "cacheable": True}}
+    stage = {"hosts": "gb10_nodes", "gather_facts": False, "tasks": [fact]}
+    work = {"name": "Work of a later stage", "ansible.builtin.assert": {"that": "true"}}
+    book = [check, stage, check, stage | {"tasks": [work]}]
+    (tmp_path / "book.yml").write_text(yaml.safe_dump(book), encoding="utf-8")
+    given = tmp_path / "group_vars" / "gb10_nodes.yml"
+    given.parent.mkdir()
+    given.write_text(f'sglang_wait_timeout: "{value}"\n', encoding="utf-8")
+    shutil.copy(ROOT / "inventory/4x-gb10-switch/hosts.yml", tmp_path)
+    shutil.copy(ROOT / "inventory/4x-gb10-switch/group_vars/gb10_cluster.yml", given.parent)
+    done = play(tmp_path / "book.yml", "-i", str(tmp_path / "hosts.yml"))
+    assert (done.returncode == 0) is not bool(refused), done.stdout + done.stderr
+    assert ("Work of a later stage" in done.stdout) is not bool(refused)
+    assert refused in " ".join(done.stdout.split())
 
 
 @pytest.mark.parametrize("lost", ["fail", "nothing"])
