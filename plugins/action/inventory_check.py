@@ -41,7 +41,11 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._variables.check impo
     check_variables,
     needed_groups,
 )
-from ansible_collections.gb10.cluster.plugins.plugin_utils._variables.files import check_encoding, check_files
+from ansible_collections.gb10.cluster.plugins.plugin_utils._variables.files import (
+    check_encoding,
+    check_files,
+    check_sources,
+)
 from ansible_collections.gb10.cluster.plugins.plugin_utils._variables.known import Known, load_known
 from ansible_collections.gb10.cluster.plugins.plugin_utils._variables.values import unreadable, usable
 
@@ -64,7 +68,8 @@ class ActionModule(ControllerAction):
         groups = task_vars["groups"]
         hosts = {host: None for group in GROUPS for host in groups.get(group, [])}
         extra = load_extra_vars(self._loader)
-        unread = check_encoding(context.CLIARGS.get("inventory") or ())
+        sources = context.CLIARGS.get("inventory") or ()
+        unread = check_sources(sources) or check_encoding(sources)
         if unread:
             return _result(unread, {})
         variables = self._variables(known, hosts, task_vars["hostvars"])

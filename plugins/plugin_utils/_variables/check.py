@@ -98,6 +98,8 @@ def _hosts(variables: HostVariables) -> Iterator[Finding]:
             yield _finding("inventory.host", name, host)
         if isinstance(address, str) and not _is_address(address):
             yield _finding("inventory.address", address, host)
+        if address is None and "ansible_ssh_host" in values:
+            yield _finding("inventory.address/old", values["ansible_ssh_host"], host)
 
 
 def _is_address(address: str) -> bool:

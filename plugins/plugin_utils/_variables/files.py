@@ -60,6 +60,16 @@ def _check_name(kind: str, path: Path, names: list[str]) -> Iterator[Finding]:
     yield _finding(f"inventory.unread/{case}", None, key=f"{kind}/{name}", alike="".join(alike), **words)
 
 
+def check_sources(sources: Iterable[str]) -> list[Finding]:
+    """Return a finding for each directory of whole inventories: Ansible reads their hosts, but not their group_vars."""
+    found = []
+    for source in sources:
+        inside = sorted(str(path.parent) for path in Path(source).glob("[!.]*/group_vars"))
+        if inside:
+            found.append(_finding("inventory.several", None, key=f"-i {source}", inside=", ".join(inside)))
+    return found
+
+
 def check_encoding(sources: Iterable[str]) -> list[Finding]:
     """Return a finding for each file of the inventory that is not UTF-8; Ansible's message about it has no line."""
     found = []

@@ -185,6 +185,13 @@ def test_an_address_that_no_host_can_have_is_refused(address: str, rules: list[s
     assert [finding.rule for finding in found] == rules
 
 
+def test_the_old_name_of_the_address_is_refused() -> None:
+    (finding,) = check_variables(load_known(), {"spark1": {"ansible_ssh_host": "192.168.10.11"}}, {})
+    assert (finding.where, finding.key) == ("spark1", "ansible_ssh_host")
+    both = {"ansible_host": "192.168.10.11", "ansible_ssh_host": "192.168.10.11"}
+    assert check_variables(load_known(), {"spark1": both}, {}) == []
+
+
 def test_a_time_limit_is_not_negative() -> None:
     (finding,) = check_variables(load_known(), {"spark1": {"sglang_memory_timeout": -1}}, {})
     assert finding.rule == "variables.value"
@@ -253,7 +260,7 @@ def test_a_misspelt_group_is_named() -> None:
 
 
 def test_other_variables_of_ansible_are_not_misspelt() -> None:
-    names = ("ansible_hostname", "ansible_ssh_user", "ansible_become_user", "ansible_ssh_host", "ansible_password")
+    names = ("ansible_hostname", "ansible_ssh_user", "ansible_become_user", "ansible_password")
     assert messages(ansible_become="yes", ansible_port="22", **dict.fromkeys(names, "x")) == []
 
 

@@ -7,7 +7,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ansible_collections.gb10.cluster.plugins.plugin_utils._variables.files import check_encoding, check_files
+from ansible_collections.gb10.cluster.plugins.plugin_utils._variables.files import (
+    check_encoding,
+    check_files,
+    check_sources,
+)
 
 
 def inventory(directory: Path, *files: str) -> list[tuple[str, str]]:
@@ -41,6 +45,15 @@ def test_a_backup_beside_the_file_that_is_read_is_no_mistake(tmp_path: Path) -> 
 def test_a_misspelt_directory_of_variables_is_refused(tmp_path: Path) -> None:
     (found,) = inventory(tmp_path, "group_var/gb10_nodes.yml", "templates/a.yml")
     assert found == ("error", str(tmp_path / "group_var"))
+
+
+def test_a_directory_of_inventories_is_refused_with_their_names(tmp_path: Path) -> None:
+    for name in ("mine", "spare"):
+        (tmp_path / name / "group_vars").mkdir(parents=True)
+    (finding,) = check_sources([str(tmp_path), "192.0.2.1,"])
+    assert finding.key == f"-i {tmp_path}"
+    assert finding.remedy == f"Name one of them with -i: {tmp_path}/mine, {tmp_path}/spare."
+    assert check_sources([str(tmp_path / "mine")]) == []
 
 
 def test_the_line_that_is_not_utf_8_is_named(tmp_path: Path) -> None:
