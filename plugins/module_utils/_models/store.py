@@ -119,7 +119,7 @@ def read_marker(directory: Path) -> dict[str, Any]:
         marker = json.loads((directory / MARKER).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
-    return marker if isinstance(marker, dict) else {}
+    return marker if isinstance(marker, dict) and isinstance(marker.get("files", {}), dict) else {}
 
 
 def write_marker(directory: Path, repo: str, commit: str, files: Mapping[str, str], complete: bool) -> None:

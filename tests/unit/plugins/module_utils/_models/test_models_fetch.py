@@ -199,6 +199,9 @@ def test_what_was_verified_is_remembered(tmp_path: Path, files: list[store.File]
     assert store.missing(tmp_path, files, recorded) == files[1:]
     (tmp_path / "config.json").write_bytes(b"")
     assert store.missing(tmp_path, files, recorded) == files
+    for damaged in (b'{"files": ["config.json"]}', b"[]", b"\xff", b'{"files": null}'):
+        (tmp_path / store.MARKER).write_bytes(damaged)
+        assert store.read_marker(tmp_path) == {}
 
 
 @pytest.mark.parametrize(
