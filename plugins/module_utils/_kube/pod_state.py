@@ -20,6 +20,9 @@ _FINAL = frozenset(
 )
 # The kubelet retries every few seconds; so many failures are not a race at the start.
 _SANDBOX_FAILURES = 3
+# A busy server or node does not answer in time, also several times, but later: seen at a load of 30 on two cores.
+_BUSY = ("deadline exceeded", "i/o timeout")
+_BUSY_FAILURES = 20
 
 
 def crash(container: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -52,8 +55,9 @@ def trouble(
         return f"{reason}: {waiting.get('message', '')}", False
     sandbox = [e for e in warnings if e.get("reason") in {"FailedCreatePodSandBox", "NoNetworkFound"}]
     if sandbox and pod.get("status", {}).get("phase") == "Pending":
-        count = sum(int(e.get("count") or 1) for e in sandbox)
-        return str(sandbox[-1].get("message", "")), count >= _SANDBOX_FAILURES
+        count, message = sum(int(e.get("count") or 1) for e in sandbox), str(sandbox[-1].get("message", ""))
+        busy = any(words in message for words in _BUSY)
+        return message, count >= (_BUSY_FAILURES if busy else _SANDBOX_FAILURES)
     return _unmet(pod)
 
 

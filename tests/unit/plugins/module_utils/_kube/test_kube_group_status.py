@@ -140,9 +140,16 @@ def test_waiting_reasons(reason: str, hopeless: bool) -> None:
     assert f"{reason}: because" in group.lines()[0]
 
 
-@pytest.mark.parametrize(("count", "hopeless"), [(1, False), (3, True)])
-def test_a_network_that_can_not_be_attached(count: int, hopeless: bool) -> None:
-    message = "cannot find a network-attachment-definition (gb10-rail0-vf9) in namespace (gb10-serving)"
+NO_NETWORK = "cannot find a network-attachment-definition (gb10-rail0-vf9) in namespace (gb10-serving)"
+BUSY = 'Multus: [gb10-serving/g-0-0/15c6]: error waiting for pod: Get "https://10.43.0.1:443/": context deadline exceeded'
+
+
+@pytest.mark.parametrize(
+    ("message", "count", "hopeless"),
+    [(NO_NETWORK, 1, False), (NO_NETWORK, 3, True), (BUSY, 19, False), (BUSY, 20, True)],
+)
+def test_a_network_that_can_not_be_attached(message: str, count: int, hopeless: bool) -> None:
+    """A busy API server answers one of the next requests; the wait shows the message meanwhile."""
     waiting = pod(0, ready=False, state={"waiting": {"reason": "ContainerCreating"}})
     group = status.read_group([waiting], [warning(0, "FailedCreatePodSandBox", message, count)], 1)
     assert group.hopeless is hopeless
