@@ -141,7 +141,9 @@ def test_waiting_reasons(reason: str, hopeless: bool) -> None:
 
 
 NO_NETWORK = "cannot find a network-attachment-definition (gb10-rail0-vf9) in namespace (gb10-serving)"
-BUSY = 'Multus: [gb10-serving/g-0-0/15c6]: error waiting for pod: Get "https://10.43.0.1:443/": context deadline exceeded'
+BUSY = (
+    'Multus: [gb10-serving/g-0-0/15c6]: error waiting for pod: Get "https://10.43.0.1:443/": context deadline exceeded'
+)
 
 
 @pytest.mark.parametrize(
