@@ -234,3 +234,31 @@ def test_a_directory_of_ones_own_that_does_not_exist_is_refused() -> None:
 def test_a_pasted_serve_command_may_have_the_model_as_its_first_word() -> None:
     pasted = ["sglang", "serve", "Qwen/Qwen3-8B", "--mem-fraction-static", "0.8"]
     assert answer("--sglang", "0.5.23", "--", *pasted)["accepted"] is True
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "python3 -u -m sglang.launch_server --model-path m",
+        "docker run --gpus all -p 1:1 some/image:v0.5.23 python3 -m sglang.launch_server --model-path m",
+        "/opt/venv/bin/sglang serve m",
+        "uv run sglang serve --model-path m",
+    ],
+)
+def test_a_whole_command_can_be_pasted(command: str) -> None:
+    assert answer("--sglang", "0.5.23", "--", *command.split())["translated"] == ["--model-path", "m"]
+
+
+def test_a_command_of_vllm_gets_the_counterparts_alone() -> None:
+    found = answer("--sglang", "0.5.23", "--", "vllm", "serve", "m", "--max-model-len", "8")["findings"]
+    assert [finding["rule"] for finding in found if finding["severity"] == "error"] == ["name.vllm"]
+
+
+def test_a_removed_value_is_reported_once() -> None:
+    found = answer("--sglang", "0.5.23", "--", *GOOD, "--kv-cache-dtype", "fp4_e2m1")["findings"]
+    assert [finding["rule"] for finding in found if finding["severity"] == "error"] == ["kv.fp4_e2m1"]
+
+
+def test_a_node_may_have_more_gpus_than_the_group_uses() -> None:
+    for line in (["--tp-size", "1"], ["--dp-size", "2"]):
+        assert answer("--sglang", "0.5.23", "--gpus-per-node", "2", "--", *GOOD, *line)["accepted"]

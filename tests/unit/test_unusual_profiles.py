@@ -43,7 +43,7 @@ def refused(found: ResolvedProfile) -> set[str]:
     return {finding.rule for finding in found.findings if finding.severity == "error"}
 
 
-IMAGE = "images: [{sglang: '0.5.21', image: 'me/sglang@sha256:1'}]\n"
+IMAGE = f"images: [{{sglang: '0.5.21', image: 'me/sglang@sha256:{'1' * 64}'}}]\n"
 
 
 def test_own_patches_and_steps_run_beside_the_shipped_ones(tmp_path: Path) -> None:

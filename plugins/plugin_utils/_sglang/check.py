@@ -118,11 +118,13 @@ def _with_translations(parsed: Parsed, translated: Parsed) -> Parsed:
 
 
 def clean_argv(words: Sequence[str]) -> list[str]:
-    """Remove the words that start the server (``python3 -m sglang.launch_server``), so that it can be pasted."""
-    argv = list(words)
-    if argv[1:3] == ["-m", "sglang.launch_server"] and "python" in argv[0]:
-        return argv[3:]
-    return serve_argv(argv[2:]) if argv[:2] == ["sglang", "serve"] else argv
+    """Remove everything up to the words that start the server, so that a whole command can be pasted."""
+    for place, word in enumerate(words):
+        if word == "sglang.launch_server":
+            return list(words[place + 1 :])
+        if word == "serve" and words[max(place - 1, 0)].rpartition("/")[2] in ("sglang", "vllm"):
+            return serve_argv(words[place + 1 :])
+    return list(words)
 
 
 def serve_argv(words: Sequence[str]) -> list[str]:

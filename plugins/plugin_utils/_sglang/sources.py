@@ -9,6 +9,7 @@ import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from string import Template
 from typing import Any
 
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding, Severity
@@ -67,7 +68,7 @@ def read_command(text: str) -> Source:
         raise ValueError("this is a compose file or a manifest. Paste one line: docker run -e NAME=VALUE IMAGE COMMAND")
     text = re.sub(r"(?<=\s)[\u2013\u2014](?=\w)", "--", text.translate(TYPOGRAPHY))
     try:
-        words = _words(re.sub(r"\\[ \t]*\r?\n", " ", text))
+        words = _words(re.sub(r"\\[ \t]*(#[^\n]*)?\r?\n", " ", text))
     except ValueError as problem:
         raise ValueError(f"the command can't be read: {problem}. Paste it whole, with both quotes") from problem
     if sum(word == "sglang.launch_server" for word in words) > 1:
@@ -123,6 +124,7 @@ def _started_by(words: Sequence[str], found: Source) -> Source:
             command.append(word)
     if "install" in command:
         _step(found, command)
+    found.argv = [Template(word).safe_substitute(found.env) for word in found.argv]
     return found
 
 
@@ -146,13 +148,13 @@ def _variable(found: Source, text: str) -> None:
 
 
 def _container(found: Source, rest: list[str]) -> None:
-    """Read the options of ``docker run`` up to the image; ``docker exec`` names a container there."""
-    left_out, inside = [], rest[:1] == ["exec"]
+    """Read the options of ``docker run`` up to the image; ``exec`` and ``compose`` have another name in its place."""
+    left_out, inside = [], bool({"exec", "compose"} & set(rest))
     while rest:
         word = rest.pop(0)
         name, equals, value = word.partition("=")
         if not word.startswith("-"):
-            if word in ("run", "exec", "container"):
+            if word in ("run", "exec", "container", "compose"):
                 continue
             found.image = "" if inside else word
             break

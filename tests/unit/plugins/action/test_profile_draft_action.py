@@ -263,6 +263,39 @@ def test_the_model_that_serve_takes_without_a_flag_is_carried_over() -> None:
     assert profile["topology"]["tp"] == 2
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        "docker compose exec box python3 -m sglang.launch_server --model-path a/b",
+        "docker compose -f x.yml run --rm box python3 -m sglang.launch_server --model-path a/b",
+        "docker exec -it box python3 -m sglang.launch_server --model-path a/b",
+        "kubectl exec -it box-0 -- python3 -m sglang.launch_server --model-path a/b",
+    ],
+)
+def test_the_name_of_a_container_or_a_service_is_no_image(command: str) -> None:
+    profile, _result = draft(command=command)
+    assert profile["images"] == [{"sglang": EMPTY["sglang_version"], "image": EMPTY["image"]}]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "docker run -e M=a/b x/y:v0.5.20 sh -c 'python3 -m sglang.launch_server --model-path $M'",
+        "export M=a/b; sglang serve --model-path ${M}",
+        "M=a\nsglang serve --model-path $M/b",
+    ],
+)
+def test_variables_that_the_text_sets_are_replaced(command: str) -> None:
+    profile, result = draft(command=command)
+    assert profile["model"]["repo"] == "a/b", result["msg"]
+
+
+def test_a_comment_after_the_end_of_a_line_is_left_out() -> None:
+    profile, result = draft(command="sglang serve --model-path a/b \\ # mine\n --tp 2 \\  # two\n --nnodes 2")
+    assert profile["topology"]["tp"] == 2
+    assert "positional" not in result["msg"]
+
+
 def test_a_command_from_a_web_page_is_read_with_its_dashes_and_quotes() -> None:
     profile, _result = draft(
         command="sglang serve \u2013model-path \u201cQwen/Qwen3-8B\u201d \u2014mem-fraction-static 0.7"

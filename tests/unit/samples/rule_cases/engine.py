@@ -84,6 +84,7 @@ CASES = [
     ("par.dp", "error", "0.5.13", f"{SIZES} --dp-size 2", {}, "0.5.13", f"{SIZES} --dp-size 2 --enable-dp-attention",
      {}),
     ("par.dp", "error", "0.5.23", f"{SIZES} --dp-size 2", {}, "0.5.23", f"{SIZES} --attn-dp-size 2", {}),
+    ("par.dp", "error", "0.5.23", "--dp-size 2", {}, "0.5.23", "--dp-size 2", {"gpus_per_node": 2}),
     ("par.nnodes", "error", "0.5.13", "--tp-size 4 --nnodes 3", {}, "0.5.13", SIZES, {}),
     ("par.nnodes", "error", "0.5.13", "--tp-size 8 --nnodes 4", {}, "0.5.13", "--tp-size 8 --nnodes 4",
      {"gpus_per_node": 2}),

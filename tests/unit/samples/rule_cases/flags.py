@@ -108,6 +108,7 @@ CASES = [
     ("lora.incomplete", "error", "0.5.16", "--enable-lora", {},
      "0.5.16", "--enable-lora --max-lora-rank 8 --lora-target-modules q_proj", {}),
     ("name.colon", "error", "0.5.13", "--served-model-name a:b", {}, "0.5.13", "--served-model-name a/b", {}),
+    ("name.former", "error", "0.5.23", "--enable-ep-moe", {}, "0.5.23", "--ep-size 1", {}),
     ("name.quantization", "error", "0.5.16", "--quantization nvfp4", {}, "0.5.16", "--quantization modelopt_fp4", {}),
     ("name.vllm", "error", "0.5.23", "--gpu-memory-utilization 0.8", {}, "0.5.23", "--mem-fraction-static 0.8", {}),
     ("schedule.conservativeness", "error", "0.5.16", "--schedule-conservativeness -1", {},

@@ -28,7 +28,7 @@ RULE = {
 }  # fmt: skip
 PATCH = {"name": "mine", "order": 1, "file": "mine.py", "reason": "we need it", "source": "us"}
 PROFILE = {
-    "name": "mine", "model": {"repo": "org/Mine"}, "sglang_version": "0.5.24", "image": "a/b@sha256:1",
+    "name": "mine", "model": {"repo": "org/Mine"}, "sglang_version": "0.5.24", "image": "a/b@sha256:" + "1" * 64,
     "topology": {}, "server_args": {"page_size": 16, "mem_fraction_static": 0.8}, "status": "untested",
     "patches": ["mine"],
 }  # fmt: skip

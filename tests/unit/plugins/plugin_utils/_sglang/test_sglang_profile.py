@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._common.versions import Version
+from ansible_collections.gb10.cluster.plugins.plugin_utils._paths import PROFILES
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.catalogue import History
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.models import find, find_draft
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile import Library, overlay, resolve
@@ -184,6 +185,13 @@ def same(name: str, version: str) -> list[set[str]]:
     """Return the presets of a profile that are one engine."""
     cells = matrix([SHIPPED[name]], LIBRARY, [version])
     return [{cell.preset for cell in group} for group in duplicates(cells)]
+
+
+def test_every_image_has_a_digest_or_a_note_that_no_public_record_states_it() -> None:
+    for path in PROFILES.glob("*.yml"):
+        for line in path.read_text(encoding="utf-8").splitlines():
+            if "image: " in line and not line.lstrip().startswith("#") and "localhost/" not in line:
+                assert "@sha256:" in line or line.endswith("no public record of its digest"), (path.name, line)
 
 
 def test_presets_that_are_one_engine_are_found() -> None:
