@@ -27,7 +27,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "module_utils._supervisor",
         "module_utils._support",
     ),
-    ("plugin_utils._paths", "plugin_utils._output"),
+    ("plugin_utils._paths", "plugin_utils._yaml", "plugin_utils._output"),
     ("plugin_utils._rules",),
     (
         "plugin_utils._controller",

@@ -145,8 +145,8 @@ def test_hosts_that_refuse_the_login_are_reported_together_with_the_remedy(playb
     for number, line in enumerate(told, 1):
         assert f"spark{number}: ssh = 'Host key verification failed.'" in line
         assert f"ssh nvidia@192.168.10.1{number}" in line
-    assert playbook != "site" or "UNREACHABLE" not in done.stdout
-    assert "Read the ports" not in done.stdout
+    contacted = "UNREACHABLE" in done.stdout or "Read the ports" in done.stdout
+    assert contacted is (playbook != "site")
 
 
 def test_playbooks_of_a_checkout_run_from_any_directory_with_the_settings_of_its_owner(tmp_path: Path) -> None:
@@ -187,7 +187,8 @@ def test_a_tag_that_no_task_has_ends_the_run(option: str) -> None:
 @pytest.mark.parametrize("playbook", sorted((ROOT / "playbooks").glob("*.yml")), ids=lambda path: path.stem)
 def test_every_playbook_for_hosts_begins_with_the_check(playbook: Path) -> None:
     text = playbook.read_text(encoding="utf-8")
-    if "hosts: gb10_" in text:
+    # Playbook planned is a part of others, which have begun with the check.
+    if "hosts: gb10_" in text and playbook.stem != "planned":
         # Playbook plan begins with the check itself.
         first = re.search(r"import_playbook: (check|plan)\.yml", text)
         assert first and first.start() < text.index("hosts: ")

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from ansible_collections.gb10.cluster.plugins.module_utils._host import system
 
-from .._paths import COLLECTION, read_yaml
+from .._paths import COLLECTION
+from .._yaml import read_yaml
 
 
 def collection_version(root: Path = COLLECTION) -> str:

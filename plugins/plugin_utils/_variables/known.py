@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from .._paths import ROLES, read_yaml
+from .._paths import ROLES
+from .._yaml import read_yaml
 
 SHARED_VARIABLES = ROLES.parent / "meta" / "shared_variables.yml"
 

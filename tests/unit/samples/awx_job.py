@@ -3,7 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Run a playbook as AWX runs a job: ansible-runner transmits, works and processes, with the files that AWX writes.
 
-Read from AWX as of October 2024 (commit e21dd0a0): awx/main/tasks/jobs.py (classes BaseTask and RunJob), receptor.py and models/unified_jobs.py.
+Read from AWX as of October 2024 (commit e21dd0a0): awx/main/tasks/jobs.py (classes BaseTask and RunJob),
+receptor.py and models/unified_jobs.py.
 AWX reads the inventory of a project with ansible-inventory --export, and gives it to the job as a program. Usage:
 awx_job.py DIRECTORY PLAYBOOK JSON, where the JSON has inventories, extra, arguments and become_password.
 """

@@ -128,7 +128,8 @@ def sweep_file(tmp_path: Path, **keys: Any) -> dict[str, Any]:
 
 
 def test_cells_with_different_environments_or_images_are_not_merged(tmp_path: Path) -> None:
-    axes = {"env": [{"NCCL_DEBUG": "INFO"}, {"NCCL_DEBUG": "WARN"}], "image": ["a/b@sha256:1", "a/b@sha256:2"]}
+    images = [f"a/b@sha256:{number:064}" for number in (1, 2)]
+    axes = {"env": [{"NCCL_DEBUG": "INFO"}, {"NCCL_DEBUG": "WARN"}], "image": images}
     base = {"preset": "winner", "sglang_version": "0.5.10"}
     (answer,) = play(tmp_path, sweep_file(tmp_path, base=base, axes=axes))
     assert [cell["status"] for cell in answer["cells"]] == ["run"] * 4
