@@ -45,7 +45,7 @@ test: $(DEV) deps ## Tests on both ends of the supported ansible-core range, rol
 
 .PHONY: test-lab
 test-lab: $(DEV) deps ## Every lab test and every molecule scenario, the long ones too
-	SCENARIOS="$(notdir $(patsubst %/molecule.yml,%,$(wildcard molecule/*/molecule.yml)))" \
+	CORE_TESTS=tests/unit SCENARIOS="$(notdir $(patsubst %/molecule.yml,%,$(wildcard molecule/*/molecule.yml)))" \
 	LAB_TESTS="$(patsubst tests/lab/test_%,%,$(filter-out %sglang_cpu.py,$(wildcard tests/lab/test_*.py)))" tests/all
 
 .PHONY: deep-check
