@@ -89,10 +89,10 @@ def test_packed_logs_are_read_from_files_and_standard_input(tmp_path: Path, data
 
 def test_a_log_that_is_compressed_again_and_again_is_refused() -> None:
     data = IB
-    for _ in range(4):
+    for _layer in range(4):
         data = gzip.compress(data)
     assert run("-", given=data).returncode == 0
-    for _ in range(1500):
+    for _layer in range(1500):
         data = gzip.compress(data, 1)
     done = run("-", given=data)
     assert (done.returncode, done.stderr) == (2, b"-: it is compressed again and again, so it is not a log\n")
