@@ -15,6 +15,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._common.versions impo
 
 from .argv import parse_flags
 from .catalogue import History, load_history
+from .context import build_context
 from .facts import Facts, Setting
 from .items import Parsed
 from .resolve import Change, resolved_key
@@ -88,7 +89,9 @@ def check(
     items, notes = translate(parsed.items, catalogue, knowledge.history)
     translated = [word for item in items for word in item.argv]
     meant = _with_translations(parsed, parse_flags(catalogue, knowledge.history, translated))
-    told, changes, context = judge_flags(catalogue, knowledge.history, version, meant, facts, setting, knowledge.rules)
+    history, book = knowledge.history, knowledge.rules
+    context, changes = build_context(catalogue, history, version, meant, facts, setting, book.groups)
+    told = judge_flags(book, context, version, meant.items, catalogue, history)
     if facts.arch is None:
         reason = "the rules about architectures were not applied"
         findings.append(Finding("info", "model.unknown", "architecture", None, reason, "Name the architecture"))

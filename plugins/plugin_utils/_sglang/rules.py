@@ -8,7 +8,7 @@ Private to the collection.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -19,11 +19,9 @@ from ansible_collections.gb10.cluster.plugins.module_utils._common.findings impo
 from ansible_collections.gb10.cluster.plugins.module_utils._common.versions import Version
 
 from .catalogue import Catalogue, History
-from .context import Groups, build_context
+from .context import Groups
 from .expression import evaluate
-from .facts import Facts, Setting
-from .items import Item, Parsed
-from .resolve import Change
+from .items import Item
 from .translate import spelling
 
 EVIDENCE = ("measured", "reported", "derived", "refuted")
@@ -144,23 +142,21 @@ def _replacements(rule: Rule, item: Item, catalogue: Catalogue, history: History
 
 
 def judge_flags(
+    book: RuleBook,
+    context: Mapping[str, Any],
+    version: Version,
+    items: Sequence[Item],
     catalogue: Catalogue,
     history: History,
-    version: Version,
-    parsed: Parsed,
-    facts: Facts,
-    setting: Setting,
-    book: RuleBook,
-) -> tuple[list[Finding], list[Change], dict[str, Any]]:
-    """Return findings, SGLang's own changes, and the values that the rules used; raise ValueError for a wrong rule."""
-    context, changes = build_context(catalogue, history, version, parsed, facts, setting, book.groups)
+) -> list[Finding]:
+    """Return the findings about flags whose names and facts are in ``context``; raise ValueError for a wrong rule."""
     applied: list[Finding] = []
     for rule in book.rules:
         applied += [_finding(rule, context, extra) for extra in conditions_met(rule, context, version)]
         if version.within(rule.first, rule.last):
-            named = [item for item in parsed.items if item.written in rule.flags]
+            named = [item for item in items if item.written in rule.flags]
             applied += [_finding(rule, context, _replacements(rule, item, catalogue, history)) for item in named]
-    return applied, changes, context
+    return applied
 
 
 def conditions_met(rule: Rule, context: Mapping[str, Any], version: Version) -> list[dict[str, Any]]:
