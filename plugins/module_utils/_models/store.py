@@ -48,12 +48,17 @@ def parse_listing(text: bytes | str, skip: Iterable[str] = ()) -> tuple[str, lis
     patterns = list(skip)
     wanted = [f for f in files if not any(PurePosixPath(f.name).match(pattern) for pattern in patterns)]
     for file in wanted:
-        path = PurePosixPath(file.name)
-        if path.is_absolute() or ".." in path.parts:
+        if not _is_inside(file.name):
             raise ListingError(f"the listing names {file.name!r}, which is outside of the model's directory")
     if not wanted:
         raise ListingError("the listing names no files")
     return commit, wanted
+
+
+def _is_inside(name: str) -> bool:
+    """Return whether a file name stays inside the directory of its model."""
+    path = PurePosixPath(name)
+    return not path.is_absolute() and ".." not in path.parts
 
 
 def _file(entry: Mapping[str, Any]) -> File:
@@ -114,12 +119,16 @@ def is_copied(directory: Path, file: File) -> bool:
 
 
 def read_marker(directory: Path) -> dict[str, Any]:
-    """Return the record ``{repo, commit, complete, files: {name: digest}}`` of an earlier run, or an empty one."""
+    """Return the record ``{repo, commit, complete, files: {name: digest}}`` of an earlier run, or an empty one.
+
+    A record that names a file outside of the directory counts as damaged: root reads and deletes what records name.
+    """
     try:
         marker = json.loads((directory / MARKER).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
-    return marker if isinstance(marker, dict) and isinstance(marker.get("files", {}), dict) else {}
+    files = marker.get("files", {}) if isinstance(marker, dict) else None
+    return marker if isinstance(files, dict) and all(map(_is_inside, files)) else {}
 
 
 def write_marker(directory: Path, repo: str, commit: str, files: Mapping[str, str], complete: bool) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -114,6 +115,17 @@ def test_files_of_a_former_revision_are_deleted(tmp_path: Path) -> None:
     assert model_stage.stage_from_hub(options(tmp_path), check_mode=False)["done"]
     assert store.read_marker(directory) == marker
     assert sorted(path.name for path in directory.iterdir()) == [store.MARKER, "config.json", "model.safetensors"]
+
+
+def test_a_record_that_names_a_file_outside_deletes_nothing(tmp_path: Path) -> None:
+    model_stage.stage_from_hub(options(tmp_path), check_mode=False)
+    directory, other = Path(options(tmp_path)["dest"]), tmp_path / "other"
+    other.write_text("kept")
+    recorded = {**store.read_marker(directory)["files"], os.path.relpath(other, directory): "0" * 64}
+    store.write_marker(directory, "org/tiny", "former", recorded, complete=True)
+    assert store.read_marker(directory) == {}
+    assert model_stage.stage_from_hub(options(tmp_path), check_mode=False)["done"]
+    assert other.read_text() == "kept"
 
 
 def test_a_file_that_vanished_comes_back(tmp_path: Path) -> None:
