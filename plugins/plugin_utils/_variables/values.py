@@ -42,6 +42,9 @@ RANGES: Mapping[str, tuple[int, int]] = {
 TIMEOUT = (0, 604800)
 # Percentages of available memory, that of the milder step first
 DESCENDING = ("node_tuning_memory_guard_percent", "sglang_memory_guard_percent")
+# What a spec may require of a value. The playbooks of site leave Ansible's check of the specs of roles to check_value.
+REQUIREMENTS = ("type", "elements", "choices")
+
 _finding = Rules("_variables").finding
 
 
@@ -68,13 +71,14 @@ def usable(value: Any) -> bool:
 
 
 def check_value(name: str, value: Any, spec: Spec) -> Iterator[Finding]:
+    """Yield what is wrong with the value of a variable; nothing for None, a value that is not known yet."""
     if value is None:
         return
     if isinstance(value, Unreadable):
         yield _finding("variables.value/unreadable", None, key=name, reason=value.reason)
         return
     shown = None if spec.get("no_log") else value
-    rule = {key: spec[key] for key in ("type", "elements", "choices") if key in spec}
+    rule = {key: spec[key] for key in REQUIREMENTS if key in spec}
     result = ArgumentSpecValidator({name: rule}).validate({name: value})
     for error in result.error_messages:
         # The rest of such a message is about types of Python.

@@ -12,6 +12,7 @@ import pytest
 import yaml
 from ansible.parsing.plugin_docs import read_docstring
 from ansible_collections.gb10.cluster.plugins.module_utils._common import terms
+from ansible_collections.gb10.cluster.plugins.plugin_utils._variables.values import REQUIREMENTS
 
 ROOT = Path(__file__).resolve().parents[3]
 ROLES = sorted((ROOT / "roles").iterdir())
@@ -38,6 +39,15 @@ def test_specs_and_defaults_have_the_same_options_and_values(role: Path) -> None
                 # antsibull-docs refuses a template as the default of an option that is not text
                 assert option.get("type", "str") in ("str", "path") or "{{" not in str(option["default"]), name
     assert set(defaults) == {name for name, option in declared.items() if not option.get("required")}
+
+
+@pytest.mark.parametrize("role", ROLES, ids=lambda role: role.name)
+def test_the_check_of_the_inventory_knows_all_that_a_spec_requires(role: Path) -> None:
+    """The playbooks of site switch Ansible's own check of the specs off (rolespec_validate)."""
+    described = {"description", "default", "no_log", "version_added"}
+    for options in entry_points(role).values():
+        for name, option in options.items():
+            assert set(option) <= {*REQUIREMENTS, *described}, name
 
 
 def test_choices_are_the_terms_of_the_collection() -> None:
