@@ -115,6 +115,14 @@ def test_a_confirmation_is_required_before_a_host_is_contacted(playbook: str, to
     assert "Gathering Facts" not in done.stdout
 
 
+@pytest.mark.parametrize("arguments", [(), ("--tags", "plan")])
+def test_playbook_plan_shows_both_plans_once(arguments: tuple[str, ...]) -> None:
+    done = play(ROOT / "playbooks" / "plan.yml", "-i", "inventory/4x-gb10-switch", *arguments)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("Group gemma-4-31b-it is planned.") == 1
+    assert done.stdout.count("4 hosts, 2 rails, 16 VFs, 8 NADs") == 1
+
+
 @pytest.mark.parametrize(("tags", "contacts"), [("plan", False), ("plan,preflight", True), ("fabric", True)])
 def test_only_the_tag_plan_alone_contacts_no_host(tags: str, contacts: bool, tmp_path: Path) -> None:
     ssh, called = tmp_path / "ssh", tmp_path / "called"
