@@ -18,6 +18,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._kube.events import h
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.kubeconfig import CLUSTER_SPEC
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.labels import FALLBACK, INSTANCE, RANK, SIDECAR
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.slices import PROGRESS_SPEC, Slice, poll
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.start_log import progress
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.log import NcclLog
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.report import make_report
 
@@ -53,9 +54,9 @@ class Members:
         own = (e for e in events if str(e.get("involvedObject", {}).get("name", "")).startswith(f"{self._instance}-"))
         return latest_warnings(own)
 
-    def log(self, rank: status.Rank) -> list[str]:
-        """Return the end of a rank's log; if its container runs again after a crash, the log of the crashed one."""
-        for previous in (True, False) if rank.restarts else (False,):
+    def log(self, rank: status.Rank, crashed: bool = True) -> list[str]:
+        """Return the end of a rank's log; with ``crashed`` that of a container that crashed before, if there is one."""
+        for previous in (True, False) if crashed and rank.restarts else (False,):
             try:
                 lines = self._cluster.log_end(self._namespace, rank.pod, CONTAINER, READ_LINES, previous)
             except ClusterError as error:
@@ -113,13 +114,17 @@ def wait(members: Members, ranks: int, seconds: float, crashes: dict[str, dict[s
     )
 
 
-def progress_lines(members: Members, group: status.Group, waited: float) -> list[str]:
-    """Return what the group waits for, with the last log line of every rank that is loading."""
-    lines = [f"waiting for the group for {waited:.0f} s"]
+def progress_lines(members: Members, group: status.Group, waited: float) -> tuple[list[str], list[str]]:
+    """Return what the group waits for, with the last log line of every rank, and the last line of each rank's start.
+
+    A rank that loads has not proven its transport, so it has a trouble too. A rank that has started logs only requests.
+    """
+    lines, said = [f"waiting for the group for {waited:.0f} s"], []
     for rank in group.troubled():
-        log = members.log(rank)[-1:] if rank.phase == "Running" and not rank.trouble else []
-        lines += [f"  {rank}", *(f"{LOG_LINE}{line[:WIDTH]}" for line in log)]
-    return [*lines, *(f"  rank {number}: no pod" for number in group.missing)]
+        log = members.log(rank, crashed=False) if rank.phase == "Running" and not rank.down else []
+        lines += [f"  {rank}", *(f"{LOG_LINE}{line[:WIDTH]}" for line in log[-1:])]
+        said += [line[:WIDTH] for line in ([] if rank.started else progress(log)[-1:])]
+    return [*lines, *(f"  rank {number}: no pod" for number in group.missing)], said
 
 
 def nccl_causes(rank: status.Rank, log: list[str]) -> list[dict[str, Any]]:
@@ -175,12 +180,11 @@ def main(make: Callable[..., Any] = AnsibleModule) -> None:
         members = Members(cluster, options["namespace"], options["instance"], options["fallback"])
         group = wait(members, options["ranks"], part.seconds, crashes)
         if not (group.ready or group.hopeless or part.last):
-            lines = progress_lines(members, group, part.waited)
-            said = [line for line in lines if line.startswith(LOG_LINE)]
-            if options["extend"] and said != before.get("said"):
+            lines, said = progress_lines(members, group, part.waited)
+            if options["extend"] and said and said != before.get("said"):
                 moved = part.waited
-            progress = {"waited": part.waited, "crashes": crashes, "moved": moved, "said": said}
-            result |= group.as_dict() | {"done": False, "progress": progress, "waited": part.waited}
+            following = {"waited": part.waited, "crashes": crashes, "moved": moved, "said": said}
+            result |= group.as_dict() | {"done": False, "progress": following, "waited": part.waited}
             module.exit_json(msg="\n".join(lines), **result)
         if options["restarted"]:
             group = with_lost(members, group)

@@ -57,7 +57,7 @@ def outcome(python: Path, name: str) -> tuple[int, str]:
 def install_sglang(version: str, site: Path) -> None:
     """Copy those files of a release that patches change."""
     release = sglang_catalogue.unpack(version) / "sglang"
-    for part in ("jit_kernel", "srt/layers"):
+    for part in ("jit_kernel", "srt/layers", "srt/model_executor"):
         if (release / part).is_dir():
             shutil.copytree(release / part, site / "sglang" / part)
 

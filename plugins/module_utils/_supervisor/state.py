@@ -71,7 +71,7 @@ class History:
     tokens: float = 0.0
     warm: int = 0
     stuck_since: float | None = None
-    said: str = ""
+    said: list[str] | None = None
     silent_since: float | None = None
     part_since: float | None = None
     healthy_since: float | None = None
@@ -92,12 +92,13 @@ def decide(
     limits: Limits,
     now: float,
     work: str = "",
-    said: str = "",
+    said: list[str] | None = None,
 ) -> str:
     """Return why the whole group must restart now, or an empty string; update ``history``.
 
     ``healthy`` is the head's answer, None if it was not asked because some rank has not started yet; ``work`` are its
-    metrics, empty if they are unknown. ``said`` are the last log lines of the ranks that are loading.
+    metrics, empty if they are unknown. ``said`` is the last line that each loading rank's start wrote, or None if a log
+    can't be read: then the start may go on.
     """
     incarnations = tuple(pod.incarnation for pod in seen)
     if work:
@@ -106,7 +107,7 @@ def decide(
         history.tokens = tokens
     if not is_starting(seen):
         history.silent_since = None
-    elif history.silent_since is None or said != history.said:
+    elif history.silent_since is None or said is None or said != history.said:
         history.silent_since = now
     history.said = said
     for pod in seen:

@@ -19,13 +19,14 @@ from pathlib import Path
 from .._in_pod.api import InPodApi
 from .._in_pod.pages import say
 from .._kube.labels import SIDECAR
+from .._kube.start_log import progress
 from .state import WORK, History, Limits, Seen, acted, crashed, decide, is_starting, read_pod
 
 # After one rank crashes the others follow one by one, so one failure can leave a set of logs per rank.
 KEPT_SETS = 30
 SHOWN_LINES = 20
-# Lines of a rank's log that show whether its start goes on.
-LAST_LINES = 3
+# Lines of a rank's log of which the last one shows whether its start goes on: probes cause a line every ten seconds.
+LAST_LINES = 50
 _HTTP = urllib.request.build_opener()
 
 
@@ -42,16 +43,23 @@ class SupervisorApi(InPodApi):
         # The sidecar, which repeats NCCL's lines, keeps running when the server restarts.
         return self._log(name, SIDECAR, lines, False) + self._log(name, "sglang", lines, previous)
 
-    def last_lines(self, name: str) -> str:
-        """Return the last lines of a server's log."""
-        return self._log(name, "sglang", LAST_LINES, False)
+    def said(self, names: list[str]) -> list[str] | None:
+        """Return the last line that each server's start wrote, or None if a log can't be read."""
+        try:
+            logs = [self._read_log(name, "sglang", LAST_LINES, False) for name in names]
+        except (OSError, http.client.HTTPException):
+            return None
+        return [line for log in logs for line in progress(log.splitlines())[-1:]]
 
     def _log(self, name: str, container: str, lines: int, previous: bool) -> str:
-        query = f"container={container}&tailLines={lines}&previous={str(previous).lower()}"
         try:
-            return self.read("GET", self.core(f"pods/{name}/log?{query}")).decode(errors="replace")
+            return self._read_log(name, container, lines, previous)
         except (OSError, http.client.HTTPException) as error:
             return f"(no log: {error})\n"
+
+    def _read_log(self, name: str, container: str, lines: int, previous: bool) -> str:
+        query = f"container={container}&tailLines={lines}&previous={str(previous).lower()}"
+        return self.read("GET", self.core(f"pods/{name}/log?{query}")).decode(errors="replace")
 
     def delete(self, name: str, grace: int) -> None:
         """Delete a pod, which may be gone already."""
@@ -114,7 +122,7 @@ def check(
     if all(pod.started for pod in seen):
         healthy = head_is_healthy(seen[0].address, options.port, options.health_timeout)
     work = work_done(seen[0].address, options.port) if healthy is not None else ""
-    said = "".join(api.last_lines(pod.name) for pod in seen if not pod.started) if is_starting(seen) else ""
+    said = api.said([pod.name for pod in seen if not pod.started]) if is_starting(seen) else []
     why = decide(seen, healthy, history, limits, time.monotonic(), work, said)
     if why:
         say(f"restarting the group: {why}")

@@ -54,11 +54,14 @@ def log_env() -> dict[str, str]:
 
 def platform_env(platform: str) -> dict[str, str]:
     """Return the settings that a machine needs with every profile."""
+    # SGLang sends itself a request when it starts, and ends if there is no answer after 600 s (http_server.py,
+    # _execute_server_warmup). With a cold cache this request compiles kernels.
+    env = {"SGLANG_WARMUP_TIMEOUT": "3600"}
     if platform != "gb10":
-        return {}
+        return env
     # NVLS probing hangs on GB10 with NCCL 2.30.4, and a single GPU has no NVLink peers to multicast to. Compilers share
     # the 121 GB with the model: FlashInfer starts 15 and more at once, and machines of four Sparks ran out of memory.
-    return {"NCCL_NVLS_ENABLE": "0", "MAX_JOBS": "2"}
+    return env | {"NCCL_NVLS_ENABLE": "0", "MAX_JOBS": "2"}
 
 
 def check_profile_env(env: Mapping[str, str], where: str) -> list[Finding]:

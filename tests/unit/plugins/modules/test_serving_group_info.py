@@ -13,6 +13,7 @@ import pytest
 from ansible.module_utils.testing import patch_module_args
 from ansible_collections.gb10.cluster.plugins.module_utils._kube import group_status as status
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.client import Cluster
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.labels import TRANSPORT
 from ansible_collections.gb10.cluster.plugins.modules import serving_group_info as info
 from kube_samples import FakeApi
 
@@ -139,23 +140,59 @@ def test_the_module_quotes_the_crashed_container_of_a_group_that_failed(
     assert set(ready) == set(result) - {"failed"}
 
 
+def loading(restarts: int = 0, started: bool = False) -> dict[str, Any]:
+    """Return a pod whose server runs. Until it talks to the others, its sidecar says that nothing is proven."""
+    made = pod(False, restarts)
+    made["status"]["conditions"].append({"type": TRANSPORT, "status": "False", "reason": "NotProven"})
+    made["status"]["containerStatuses"][0] |= {"state": {"running": {}}, "started": started}
+    return made
+
+
 @pytest.mark.parametrize("extend", [True, False])
 def test_a_start_that_goes_on_is_waited_for_beyond_the_limit(
     extend: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Each new line starts the time again; the same line does not."""
-    api = FakeApi(pods=[pod(False)])
+    api = FakeApi(pods=[loading()])
     api.install(monkeypatch)
+    ended = slices(capsys, api, [f"shard {number}" for number in (1, 2, 3, 4, 4, 4, 4)], extend)
+    assert ended == ([False] * 6 + [True] if extend else [False, False, True])
+
+
+def slices(capsys: pytest.CaptureFixture[str], api: FakeApi, logs: list[str], extend: bool = True) -> list[bool]:
+    """Return for each slice of a wait, with these logs of the running server, whether it failed."""
+    ended: list[bool] = []
     progress: dict[str, Any] = {}
-    ended = []
-    for number in (1, 2, 3, 4, 4, 4, 4):
-        api.logs = {"g-0-0": [f"shard {number}"]}
+    for number, log in enumerate(logs):
+        api.asked.clear()
+        api.logs = {"g-0-0": [log]}
         code, result = run(capsys, wait_timeout=50, extend=extend, progress=progress)
         progress = result.get("progress", {})
         ended.append(bool(code))
         if code:
             break
-    assert ended == ([False] * 6 + [True] if extend else [False, False, True])
+        assert f"    log: {log}" in result["msg"], number
+        assert [ask["previous"] for ask in api.asked if "previous" in ask] == ["false"]
+    return ended
+
+
+def test_a_start_after_a_crash_is_waited_for_by_its_own_lines(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    api = FakeApi(pods=[loading(restarts=1)])
+    api.install(monkeypatch)
+    assert slices(capsys, api, [f"shard {number}" for number in range(7)]) == [False] * 7
+
+
+@pytest.mark.parametrize("started", [True, False])
+def test_requests_are_no_progress(
+    started: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The kubelet's probes cause lines while a warm-up hangs, and the sidecar's generations while a gate is closed."""
+    api = FakeApi(pods=[loading(started=started)])
+    api.install(monkeypatch)
+    lines = [f"{n} Decode batch" if started else f'[{n}] "GET /health HTTP/1.1" 503' for n in range(7)]
+    assert slices(capsys, api, lines) == [False, False, True]
 
 
 def test_an_api_that_does_not_answer_fails_with_its_reason(capsys: pytest.CaptureFixture[str]) -> None:

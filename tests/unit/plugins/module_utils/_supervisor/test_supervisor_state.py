@@ -36,30 +36,36 @@ def test_a_start_that_writes_to_its_log_is_left_alone_however_long() -> None:
     """A line an hour is enough: the size of the weights may be unknown, and a cold cache compiles for as long."""
     history, loading = state.History(), group("a", "b", started=False)
     for t in range(0, 200_000, 60):
-        assert state.decide(loading, None, history, COLD, float(t), "", f"shard {t // 3540}") == ""
+        assert state.decide(loading, None, history, COLD, float(t), "", [f"shard {t // 3540}"]) == ""
 
 
 def test_a_start_that_is_silent_for_too_long_ends_and_so_does_the_next_one() -> None:
     history, loading = state.History(), group("a", "b", started=False)
-    said = [state.decide(loading, None, history, COLD, float(t), "", "shard 1") for t in range(0, 3605, 5)]
+    said = [state.decide(loading, None, history, COLD, float(t), "", ["shard 1"]) for t in range(0, 3605, 5)]
     assert set(said[:-1]) == {""}
     assert "makes no progress: no rank has written a log line for 3600 s" in said[-1]
     state.acted(history, COLD, 3600)
     again = group("c", "d", started=False)
-    said = [state.decide(again, None, history, COLD, float(t), "", "shard 1") for t in range(3605, 7210, 5)]
+    said = [state.decide(again, None, history, COLD, float(t), "", ["shard 1"]) for t in range(3605, 7210, 5)]
     assert set(said[:-1]) == {""}
     assert "makes no progress" in said[-1]
+
+
+def test_a_log_that_cannot_be_read_ends_no_start() -> None:
+    history, loading = state.History(), group("a", "b", started=False)
+    for t in range(0, 20_000, 60):
+        assert state.decide(loading, None, history, COLD, float(t)) == ""
 
 
 def test_silence_counts_only_while_all_ranks_run_and_one_is_loading() -> None:
     history, loading = state.History(), group("a", "b", started=False)
     pending = [*group("a", started=False), state.Seen("g-1-0")]
     for now, seen in ((0, loading), (3599, pending), (3600, loading), (7199, loading)):
-        assert state.decide(seen, None, history, COLD, float(now), "", "shard 1") == ""
+        assert state.decide(seen, None, history, COLD, float(now), "", ["shard 1"]) == ""
     # A group that serves writes nothing for hours.
     for now in range(7200, 20_000, 60):
         assert state.decide(group("a", "b"), True, history, COLD, float(now)) == ""
-    assert state.decide(loading, None, history, COLD, 20_000.0) == ""
+    assert state.decide(loading, None, history, COLD, 20_000.0, "", []) == ""
 
 
 def test_a_stuck_head_ends_the_group_after_a_while() -> None:

@@ -84,13 +84,13 @@ def test_only_ranks_that_load_are_asked_for_their_last_lines(monkeypatch: pytest
         def see(self, name: str) -> Any:
             return state.Seen(name, name == "g-0-0", True, "u/0")
 
-        def last_lines(self, name: str) -> str:
-            asked.append(name)
-            return "shard 1\n"
+        def said(self, names: list[str]) -> list[str]:
+            asked.extend(names)
+            return ["shard 1"]
 
     history, options = state.History(), argparse.Namespace(health_timeout=1)
     supervise.check(Loading(), ["g-0-0", "g-1-0"], history, {}, options, state.Limits())
-    assert (asked, history.said) == (["g-1-0"], "shard 1\n")
+    assert (asked, history.said) == (["g-1-0"], ["shard 1"])
 
 
 def test_a_failure_of_one_group_does_not_keep_it_from_the_others(
@@ -121,6 +121,7 @@ class Opener:
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, str, Any]] = []
+        self.text = "last line\n"
 
     def open(self, request: urllib.request.Request, timeout: float) -> Any:
         assert timeout > 0
@@ -128,7 +129,7 @@ class Opener:
         self.asked.append((request.get_method(), path, request.data))
         if path.startswith("g-1-0") or "container=transport" in path:
             raise HTTPError(request.full_url, 404, "not found", Message(), None)
-        text = b"last line\n" if "/log?" in path else b'{"metadata": {"uid": "u"}}'
+        text = self.text.encode() if "/log?" in path else b'{"metadata": {"uid": "u"}}'
         answer = BytesIO(text)
         answer.headers = {"Date": "Sun, 22 Nov 2026 12:00:00 GMT"}  # type: ignore[attr-defined]
         return answer
@@ -154,4 +155,16 @@ def test_a_pod_and_a_log_that_do_not_exist_are_no_failure(opener: Opener, tmp_pa
     assert api.log("g-0-0", 5, True).endswith("last line\n")
     assert "no log: HTTP Error 404" in api.log("g-0-0", 5, True)
     assert opener.asked[-1][1] == "g-0-0/log?container=sglang&tailLines=5&previous=true"
-    assert api.last_lines("g-0-0") == "last line\n"
+    assert api.said(["g-0-0"]) == ["last line"]
+    assert api.said(["g-0-0", "g-1-0"]) is None
+
+
+def test_answers_to_probes_do_not_count_as_progress_of_a_start(opener: Opener, tmp_path: Path) -> None:
+    """In a warm-up that hangs they are all that SGLang logs, for ever."""
+    (tmp_path / "token").write_text("t")
+    api = supervise.SupervisorApi("s", 15, tmp_path)
+    access = '[2026-11-25 23:26:50] INFO:     10.42.0.1:4242 - "GET /health HTTP/1.1" 503 Service Unavailable\n'
+    opener.text = f"Capture cuda graph end\n{access}{access}Health check failed. Server couldn't get a response\n"
+    assert api.said(["g-0-0"]) == ["Capture cuda graph end"]
+    opener.text = access * 50
+    assert api.said(["g-0-0"]) == []

@@ -54,6 +54,7 @@ def test_every_rank_runs_on_its_node_with_its_address() -> None:
         "NCCL_NVLS_ENABLE": "0",
         "NCCL_SOCKET_IFNAME": "=net1",
         "SGLANG_HOST_IP": "10.100.0.3",
+        "SGLANG_WARMUP_TIMEOUT": "3600",
     }
     assert third.limits == {"nvidia.com/gpu": 1}
 
