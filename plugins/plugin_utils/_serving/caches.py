@@ -11,7 +11,9 @@ from .model import Plan
 
 CACHE = "/opt/gb10-cache"
 # A release ignores the variables that it does not know. HOME's .cache is not used: models that SGLang downloads itself
-# are there too. SGLang sets DeepGEMM's own variable from SGLANG_DG_CACHE_DIR.
+# are there too. SGLang sets DeepGEMM's own variable from SGLANG_DG_CACHE_DIR. Its own kernels do not follow
+# SGLANG_CACHE_DIR (kernels/jit/utils/compile/cache.py of 0.5.20 and 0.5.23). Extensions that torch compiles are left
+# out: a process that is killed while it compiles leaves a lock there, and the next one would wait for it for ever.
 _VARIABLES = {
     "TRITON_CACHE_DIR": "triton",
     "FLASHINFER_WORKSPACE_BASE": "flashinfer",
@@ -20,6 +22,8 @@ _VARIABLES = {
     "CUTE_DSL_CACHE_DIR": "cute-dsl",
     "SGLANG_DG_CACHE_DIR": "deep-gemm",
     "SGLANG_CACHE_DIR": "sglang",
+    "SGLANG_JIT_CACHE_DIR": "sglang-jit",
+    "TILELANG_CACHE_DIR": "tilelang",
     "CUDA_CACHE_PATH": "cuda",
 }
 

@@ -47,6 +47,7 @@ def test_another_architecture_never_reads_these_kernels() -> None:
 def test_every_compiler_has_a_directory_of_its_own() -> None:
     env = caches.cache_env()
     named = {"TRITON_CACHE_DIR", "FLASHINFER_WORKSPACE_BASE", "TVM_FFI_CACHE_DIR"}
-    assert named | {"TORCHINDUCTOR_CACHE_DIR", "SGLANG_DG_CACHE_DIR"} < set(env)
+    named |= {"TORCHINDUCTOR_CACHE_DIR", "SGLANG_DG_CACHE_DIR", "SGLANG_JIT_CACHE_DIR", "TILELANG_CACHE_DIR"}
+    assert named < set(env)
     assert len(set(env.values())) == len(env)
     assert all(path.startswith(f"{caches.CACHE}/") for path in env.values())
