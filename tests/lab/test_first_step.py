@@ -33,6 +33,8 @@ SERVED = {
 }
 CACHE = "/var/lib/gb10-jit-cache"
 OTHER = "localhost/gb10/another-sglang:lab"
+# Limit of a start without progress, and a load that takes longer, with a log line every fifteen seconds.
+LIMIT, LOAD = 60, 150
 
 
 def with_env(**more: str) -> dict[str, Any]:
@@ -82,3 +84,17 @@ def test_another_image_does_not_use_the_kernels_of_the_first_one(site: Site) -> 
     assert f"Compiling kernels for {FIRST_STEP} s" in site.kubectl("logs", f"{site.group}-0-0", "-c", "sglang")
     assert len(keys(site)) == 2
     assert first < keys(site)
+
+
+def test_a_load_that_goes_on_outlives_the_limits_of_the_wait_and_of_the_supervisor(site: Site) -> None:
+    model = {**SERVED["serving_plan_overrides"], "model": {"weights_gb": 0.1}}
+    limits = {"sglang_startup_timeout": LIMIT, "sglang_wait_timeout": 0, "serving_plan_overrides": model}
+    said = site.play("serve", **with_env(SGLANG_STANDIN_LOAD_SECONDS=str(LOAD)) | limits)
+    assert max(float(seconds) for seconds in re.findall(r"waiting for the group for (\d+) s", said)) > LIMIT
+    # A rank that loads has not proven its transport; its log is shown all the same.
+    assert re.search(r"spark1: transport: .*\n    log: .*Loading safetensors checkpoint shards", said)
+    assert {name.rpartition("/")[2] for name in incarnations(site.pods())} == {"0"}
+    pod = site.get("deployment", f"{site.group}-supervisor")["spec"]["template"]["spec"]
+    words = pod["containers"][0]["command"]
+    assert float(words[words.index("--start-timeout") + 1]) < LIMIT + 10
+    assert "restarting the group" not in site.kubectl("logs", f"deployment/{site.group}-supervisor")

@@ -19,6 +19,7 @@ from ._http import Server
 from ._ranks import Group, Ring
 
 _IGNORES_SIGTERM = (0, 5, 21)
+SHARDS = 10
 
 
 class Rank:
@@ -73,7 +74,11 @@ class Rank:
         seconds = float(os.environ.get("SGLANG_STANDIN_LOAD_SECONDS", "1"))
         _model.download_config(str(self.args["model_path"]))
         self.say("Load weight begin. avail mem=115.20 GB")
-        time.sleep(seconds)
+        for number in range(1, SHARDS + 1):
+            time.sleep(seconds / SHARDS)
+            if self.rank == 0:
+                done = 100 * number // SHARDS
+                self.say(f"Loading safetensors checkpoint shards: {done}% Completed | {number}/{SHARDS}")
         self.say(f"Load weight end. elapsed={seconds:.2f} s, type=StandIn, avail mem=60.00 GB, mem usage=0.00 GB.")
         fault = _model.faults().get("crash-at-start")
         if fault is not None and fault in {"", str(self.rank)}:

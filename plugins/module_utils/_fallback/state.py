@@ -8,7 +8,7 @@ Nothing here calls the API or reads a clock. All times are seconds of the API se
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from typing import Any
@@ -75,12 +75,15 @@ class Node:
 
 @dataclass(frozen=True)
 class Seen:
-    """The cluster: nodes by host name, wanted replicas by StatefulSet, and the StatefulSets that have a pod."""
+    """The cluster: nodes by host name, wanted replicas by StatefulSet, and the StatefulSets that have a pod.
+
+    Only ``name in pods`` is asked, and only before something starts, because each answer is a request to the API.
+    """
 
     now: float
     nodes: Mapping[str, Node]
     replicas: Mapping[str, int]
-    pods: frozenset[str]
+    pods: Container[str]
 
 
 @dataclass(frozen=True)
@@ -153,11 +156,11 @@ def steps(settings: Settings, seen: Seen, status: Status) -> list[tuple[str, int
         return []
     others = [(name, node) for one in settings.choices if one is not serving for name, node in _places(one)]
     stop = [(name, 0) for name, _node in others if seen.replicas.get(name)]
+    start = [(name, 1) for name in serving.sets if seen.replicas.get(name) == 0]
     # A StatefulSet that does not exist is being deleted with its group.
-    whole = all(name in seen.replicas for name in serving.sets)
-    if stop or not whole or any(name in seen.pods and node in serving.nodes for name, node in others):
+    if stop or not start or not all(name in seen.replicas for name in serving.sets):
         return stop
-    return [(name, 1) for name in serving.sets if seen.replicas[name] == 0]
+    return [] if any(node in serving.nodes and name in seen.pods for name, node in others) else start
 
 
 def _places(choice: Choice) -> list[tuple[str, str]]:

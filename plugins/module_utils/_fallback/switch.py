@@ -20,8 +20,20 @@ from .state import MAIN, Seen, Settings, Status, decide, read_node, steps
 _HOST = "kubernetes.io/hostname"
 # Seconds that a rank may take to stop. The group does not serve any more, and its successor waits for the device.
 _GRACE = 10
+# Seconds between two looks while one preset stops and another one starts: nobody is served meanwhile.
+_SOON = 1
 # Seconds without an answer of the API after which the metrics fail.
 _STALE = 60
+
+
+class _Pods:
+    """The StatefulSets that still have their pod, asked for one by one."""
+
+    def __init__(self, api: SwitchApi) -> None:
+        self._api = api
+
+    def __contains__(self, name: object) -> bool:
+        return self._api.has_pod(str(name))
 
 
 def look(settings: Settings, api: SwitchApi) -> Seen:
@@ -34,7 +46,7 @@ def look(settings: Settings, api: SwitchApi) -> Seen:
         api.now,
         {name: read_node(item) for name, item in nodes.items() if name in wanted},
         {name: number for name, number in replicas.items() if number is not None},
-        frozenset(name for name in sets if api.has_pod(name)),
+        _Pods(api),
     )
 
 
@@ -105,14 +117,17 @@ def main() -> None:
     serve_pages(settings.metrics_port, page.read)
     say(f"watching {', '.join(settings.main.nodes)} for group {settings.instance}")
     while True:
+        pause = options.interval
         try:
-            page.write(metrics(settings, step(settings, api)))
+            status = step(settings, api)
+            page.write(metrics(settings, status))
+            pause = pause if status.settled else min(pause, _SOON)
         except urllib.error.HTTPError as error:
             conflict = error.code == HTTPStatus.CONFLICT
             say("another switch has written the status, looking again" if conflict else f"trying again: {error}")
         except (OSError, HTTPException, ValueError) as error:
             say(f"the API gave no answer, trying again: {error}")
-        time.sleep(options.interval)
+        time.sleep(pause)
 
 
 if __name__ == "__main__":

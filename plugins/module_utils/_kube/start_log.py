@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-# Answers to the kubelet's probes, which SGLang logs every ten seconds, also when its warm-up hangs: uvicorn's access
+# Answers to the kubelet's probes, which SGLang logs every few seconds, also when its warm-up hangs: uvicorn's access
 # lines, and what http_server.py says about a health check without an answer.
 _CAUSED_BY_PROBES = (' HTTP/1.1"', "Health check failed")
 

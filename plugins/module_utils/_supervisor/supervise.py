@@ -25,7 +25,7 @@ from .state import WORK, History, Limits, Seen, acted, crashed, decide, is_start
 # After one rank crashes the others follow one by one, so one failure can leave a set of logs per rank.
 KEPT_SETS = 30
 SHOWN_LINES = 20
-# Lines of a rank's log of which the last one shows whether its start goes on: probes cause a line every ten seconds.
+# Lines of a rank's log of which the last one shows whether its start goes on: probes cause a line every few seconds.
 LAST_LINES = 50
 _HTTP = urllib.request.build_opener()
 

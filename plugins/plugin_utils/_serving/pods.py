@@ -103,7 +103,8 @@ def probes(entry: RankPlan, plan: Plan, options: PodOptions) -> dict[str, Any]:
     """
     health = {"httpGet": {"path": "/health", "port": "http"}, "timeoutSeconds": 25, "periodSeconds": 10}
     limit = SUPERVISED_SECONDS if options.supervisor else start_limit(plan, options)
-    startup = health | {"failureThreshold": max(1, limit // 10)}
+    # Twice as often: what a start waits for its next probe is time in which nothing serves.
+    startup = health | {"periodSeconds": 5, "failureThreshold": max(1, limit // 5)}
     if entry.role == "worker":
         return {"startupProbe": startup, "readinessProbe": health | {"failureThreshold": 3}}
     kind = options.readiness

@@ -185,6 +185,42 @@ def test_a_stopped_group_is_no_error(cluster: Cluster, client: api.SwitchApi) ->
     assert cluster.replicas == {}
 
 
+def test_a_pod_is_asked_for_only_before_something_starts(cluster: Cluster, client: api.SwitchApi) -> None:
+    for turn, asked in enumerate((0, 0, 4, 0)):
+        if turn == 1:
+            cluster.becomes("a", "Unknown")
+            cluster.now += 100
+        cluster.asked.clear()
+        switch.step(settings(), client)
+        # One for each StatefulSet of another preset on the node that serves.
+        paths = [path for method, path, *_more in cluster.asked if method == "GET" and "/pods/" in path]
+        assert len(paths) <= asked, paths
+    assert cluster.replicas["g-f1-0"] == 1
+
+
+def test_a_preset_that_stops_is_looked_at_every_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    paused: list[float] = []
+
+    class Known:
+        def __init__(self, *_given: object) -> None: ...
+
+    def rest(seconds: float) -> None:
+        paused.append(seconds)
+        if len(paused) == 2:
+            raise SystemExit(0)
+
+    given = iter([Status("f1", "NodeLost", settled=False), Status("f1", "NodeLost")])
+    monkeypatch.setattr(switch, "SwitchApi", Known)
+    monkeypatch.setattr(switch, "step", lambda *_given: next(given))
+    monkeypatch.setattr(switch.signal, "signal", lambda *_given: None)
+    monkeypatch.setattr(switch, "serve_pages", lambda *_given: None)
+    monkeypatch.setattr(switch.time, "sleep", rest)
+    monkeypatch.setattr(sys, "argv", ["switch", "--settings", json.dumps(SETTINGS)])
+    with pytest.raises(SystemExit):
+        switch.main()
+    assert paused == [1, 5]
+
+
 def test_an_error_of_the_api_is_not_an_absence(cluster: Cluster, client: api.SwitchApi) -> None:
     cluster.away = refused(500)
     with pytest.raises(HTTPError, match="500"):
