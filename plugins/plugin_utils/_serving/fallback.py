@@ -21,6 +21,9 @@ from .plan import plan_group
 OPTION = "serving_plan_fallback_preset"
 # Kubernetes needs about 50 s to notice that a node is gone, and a restart of a node takes a few minutes.
 SHORTEST = 10
+# If there are at most so many sets of nodes, each gets a plan, so that the group also survives the loss of more nodes.
+# A fallback of four out of eight nodes has 70 sets, and each is a StatefulSet per rank.
+MOST_SETS = 6
 _finding = Rules("_serving").finding
 
 
@@ -73,7 +76,8 @@ def plan_fallback(
 ) -> tuple[Fallback, list[Finding]]:
     """Return the fallback of the group ``main`` with ``settings``, and all findings.
 
-    There is a plan for the loss of each node, the head's included; equal sets of remaining nodes share one.
+    There is a plan for the loss of each node, the head's included; equal sets of remaining nodes share one. In a small
+    group there is also one for every other set of nodes that can run the preset.
     """
     findings = list(_check(profile, main, settings, after, return_after))
     plans: dict[str, Plan] = {}
@@ -85,6 +89,12 @@ def plan_fallback(
             findings += [finding for finding in found if finding not in findings]
             if nodes and nodes not in chosen:
                 chosen[nodes] = plan
+        every = list(combinations(settings.nodes, profile.nodes))
+        for nodes in every if len(every) <= MOST_SETS else []:
+            if nodes not in chosen:
+                plan, found = _on(nodes, fabric, profile, settings, _name(profile, len(chosen)))
+                if not has_errors(found):
+                    chosen[nodes] = plan
         plans = {_name(profile, number): plan for number, plan in enumerate(chosen.values())}
     return Fallback(profile.preset, after, return_after, plans), findings
 
@@ -104,19 +114,21 @@ def _without(
     rest = [node for node in settings.nodes if node != lost]
     tried = []
     for nodes in combinations(rest, profile.nodes):
-        plan, found = plan_group(fabric, profile, _own(settings, nodes, name))
-        tried.append((plan, found))
-        if not has_errors(found):
-            named = replace(plan, instance=settings.instance, service=Service(settings.instance, settings.port))
-            return named, [_placed(finding, lost) for finding in found]
-    plan, found = tried[0]
+        tried.append(_on(nodes, fabric, profile, settings, name))
+        if not has_errors(tried[-1][1]):
+            break
+    plan, found = tried[0] if has_errors(tried[-1][1]) else tried[-1]
     return plan, [_placed(finding, lost) for finding in found]
 
 
-def _own(settings: Settings, nodes: tuple[str, ...], name: str) -> Settings:
-    """Return the settings with which the workloads of this set of nodes get names of their own."""
+def _on(
+    nodes: tuple[str, ...], fabric: Mapping[str, Any] | None, profile: Profile, settings: Settings, name: str
+) -> tuple[Plan, list[Finding]]:
+    """Return the plan on these nodes. Its workloads have names of their own; its Service is that of the group."""
     taken = tuple(other for other in settings.taken if other["instance"] != settings.instance)
-    return replace(settings, instance=f"{settings.instance}-{name}", nodes=nodes, taken=taken)
+    own = replace(settings, instance=f"{settings.instance}-{name}", nodes=nodes, taken=taken)
+    plan, found = plan_group(fabric, profile, own)
+    return replace(plan, instance=settings.instance, service=Service(settings.instance, settings.port)), found
 
 
 def _placed(finding: Finding, lost: str) -> Finding:

@@ -25,7 +25,7 @@ def test_the_fact_has_a_plan_per_set_of_remaining_nodes() -> None:
     result = planned()
     fallback = result["plan"]["fallback"]
     assert (fallback["preset"], fallback["after"], fallback["return_after"]) == ("two-nodes", 600, 600)
-    assert [plan["preset"] for plan in fallback["plans"].values()] == ["two-nodes"] * 3
+    assert [plan["preset"] for plan in fallback["plans"].values()] == ["two-nodes"] * 6
     assert len(result["plan"]["ranks"]) == 4
     assert "fallback: preset two-nodes, if a node is gone for 600 s, on spark2, spark3 or on" in result["msg"]
 

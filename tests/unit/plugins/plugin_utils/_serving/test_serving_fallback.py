@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding
 from ansible_collections.gb10.cluster.plugins.module_utils._fallback.state import Status
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serving import fallback as planning
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.fallback import Fallback, kept, plan_fallback
 from ring_samples import cabled_plan
 from serving_samples import fabric, profile, settings
@@ -33,16 +34,24 @@ def rules(findings: list[Finding]) -> list[str]:
     return sorted(finding.rule for finding in findings)
 
 
-def test_there_is_a_set_for_the_loss_of_each_node_and_equal_ones_are_one() -> None:
+def test_there_is_a_set_for_the_loss_of_each_node_and_then_every_other_one() -> None:
     fallback, findings = planned()
     assert findings == []
     assert nodes(fallback) == {
         "f2-1": ["spark2", "spark3"],
         "f2-2": ["spark1", "spark3"],
         "f2-3": ["spark1", "spark2"],
+        "f2-4": ["spark1", "spark4"],
+        "f2-5": ["spark2", "spark4"],
+        "f2-6": ["spark3", "spark4"],
     }
     three, _findings = planned({"preset": "three-nodes", "nodes": 3, "tp": 3})
     assert len(nodes(three)) == 4
+
+
+def test_a_large_group_has_only_the_sets_for_the_loss_of_one_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(planning, "MOST_SETS", 5)
+    assert list(nodes(planned()[0])) == ["f2-1", "f2-2", "f2-3"]
 
 
 def test_its_ranks_have_names_of_their_own_behind_the_same_service() -> None:

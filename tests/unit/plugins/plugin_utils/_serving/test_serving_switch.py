@@ -61,7 +61,7 @@ def test_the_fallback_s_pods_do_not_exist_and_no_other_workload_selects_them() -
     waiting = [
         o for (kind, _name), o in objects.items() if kind == "StatefulSet" and FALLBACK in o["metadata"]["labels"]
     ]
-    assert len(waiting) == 6
+    assert len(waiting) == 12
     for item in waiting:
         assert item["spec"]["replicas"] == 0
         labels = item["spec"]["template"]["metadata"]["labels"]
@@ -69,7 +69,7 @@ def test_the_fallback_s_pods_do_not_exist_and_no_other_workload_selects_them() -
         assert FALLBACK in item["spec"]["selector"]["matchLabels"]
     selector = objects["Service", NAME]["spec"]["selector"]
     heads = [o for o in waiting if selector.items() <= o["spec"]["template"]["metadata"]["labels"].items()]
-    assert [o["metadata"]["name"] for o in heads] == [f"{NAME}-f2-{number}-0" for number in (1, 2, 3)]
+    assert [o["metadata"]["name"] for o in heads] == [f"{NAME}-f2-{number}-0" for number in range(1, 7)]
 
 
 def test_the_fallback_needs_a_proof_of_its_own() -> None:
@@ -113,14 +113,14 @@ def test_the_switch_gets_its_settings_and_its_program() -> None:
     parts = {path.partition("-")[2].partition("-")[0] for path in code}
     assert parts == {"_fallback", "_in_pod", "_kube", "_supervisor"}
     assert {"gb10-_fallback-switch.py", "gb10-_supervisor-supervise.py"} < set(code)
-    assert supervisor["command"].count("--pods") == 3
+    assert supervisor["command"].count("--pods") == 6
     assert "data" not in objects["ConfigMap", f"{NAME}-fallback"]
 
 
 def test_a_fallback_of_one_node_is_supervised_too() -> None:
     switch, supervisor = switch_containers(rendered(nodes=1))
     assert switch["name"] == "switch"
-    assert supervisor["command"].count("--pods") == 2
+    assert supervisor["command"].count("--pods") == 4
     assert [one["name"] for one in switch_containers(rendered(supervisor=False))] == ["switch"]
 
 
