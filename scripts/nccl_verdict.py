@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from dataclasses import fields
 from pathlib import Path
 
 from _collection import IMPORT_ROOT, run
@@ -64,18 +65,8 @@ def judge_file(name: str, expect: Expectation) -> Report:
 def main(arguments: list[str] | None = None) -> int:
     """Judge all files; return 0 if all satisfy the expectation, 1 if one does not, 2 if one cannot be read."""
     options = parse_arguments(arguments)
-    expect = Expectation(
-        networks=() if options.expect == "rdma" else tuple(options.expect.split(",")),
-        evidence=options.evidence,
-        ranks=options.ranks,
-        nodes=options.nodes,
-        min_devices=options.min_devices,
-        balance=options.balance,
-        gdr=options.gdr,
-        complete=options.complete,
-        allow_intra=options.allow_intra,
-        allow_unknown=options.allow_unknown,
-    )
+    given = {field.name: getattr(options, field.name) for field in fields(Expectation) if field.name != "networks"}
+    expect = Expectation(() if options.expect == "rdma" else tuple(options.expect.split(",")), **given)
     results, status = [], 0
     for name in options.files:
         try:

@@ -8,11 +8,9 @@ from typing import Literal, get_args
 
 RdmaMode = Literal["privileged", "ipc_lock", "restricted", "none"]
 """How a pod gets access to RDMA devices; ``none`` leaves NCCL with TCP sockets."""
-RDMA_MODES: tuple[RdmaMode, ...] = get_args(RdmaMode)
 
 Transport = Literal["roce", "socket"]
 """The transport that the ranks of a group are configured to use."""
-TRANSPORTS: tuple[Transport, ...] = get_args(Transport)
 
 TransportClass = Literal["rdma", "tcp", "intra", "mixed", "unknown"]
 """The transport that the ranks of a group were observed to use."""
@@ -26,7 +24,6 @@ EVIDENCE: tuple[Evidence, ...] = get_args(Evidence)
 
 Workload = Literal["statefulset", "leaderworkerset"]
 """The Kubernetes object that runs the ranks."""
-WORKLOADS: tuple[Workload, ...] = get_args(Workload)
 
 DEFAULT_MTU = 9000
 """Default MTU of the fabric in bytes; RoCE then uses an active MTU of 4096."""

@@ -17,24 +17,15 @@ Side = Literal["server", "client"]
 
 
 class PingResult(TypedDict):
-    """One direction between two hosts on one VF index of one rail; ``where`` is ``host``, ``nowhere`` or a pod."""
+    """What a verdict reads of one direction between two hosts on one VF index of one rail."""
 
     host: str
     peer: str
     rail: str
     vf_index: int
-    netdev: str
-    mac: str
-    source: str
-    address: str
-    peer_mac: str
-    mtu: int
-    payload: int
     ok: bool
-    where: str
     layer: Layer
     reason: str
-    rtt_ms: float | None
 
 
 class BandwidthResult(TypedDict):

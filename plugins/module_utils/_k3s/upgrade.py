@@ -69,48 +69,23 @@ class Plan:
         }
 
 
-def _check(node: Node, target: str) -> list[Finding]:
+def _check(node: Node, target: str) -> Finding | None:
     """Return why ``target`` is not possible on this node."""
     if not node.installed:
-        return [
-            Finding(
-                "error",
-                "upgrade.not_installed",
-                "k3s",
-                None,
-                "no K3s of this collection is installed here",
-                "Run playbook kubernetes first, or --limit the upgrade to the hosts that are in the cluster",
-                where=node.host,
-            )
-        ]
+        reason = "no K3s of this collection is installed here"
+        remedy = "Run playbook kubernetes first, or --limit the upgrade to the hosts that are in the cluster"
+        return Finding("error", "upgrade.not_installed", "k3s", None, reason, remedy, node.host)
     have, want = parse_k3s_version(node.installed), parse_k3s_version(target)
     if want < have:
-        return [
-            Finding(
-                "error",
-                "upgrade.downgrade",
-                "k3s_version",
-                target,
-                f"{node.installed} is newer, and K3s's datastore can't go back",
-                "Restore a backup of the older release instead, or correct k3s_version",
-                where=node.host,
-            )
-        ]
+        reason = f"{node.installed} is newer, and K3s's datastore can't go back"
+        remedy = "Restore a backup of the older release instead, or correct k3s_version"
+        return Finding("error", "upgrade.downgrade", "k3s_version", target, reason, remedy, node.host)
     major, minor = have.release[:2]
     if want.release[0] != major or want.release[1] > minor + 1:
-        return [
-            Finding(
-                "error",
-                "upgrade.skips_minor",
-                "k3s_version",
-                target,
-                f"{node.installed} runs here, and Kubernetes supports one minor release at a time",
-                f"Upgrade to the newest v{major}.{minor + 1} first",
-                where=node.host,
-                source="Kubernetes version skew policy",
-            )
-        ]
-    return []
+        reason = f"{node.installed} runs here, and Kubernetes supports one minor release at a time"
+        remedy, source = f"Upgrade to the newest v{major}.{minor + 1} first", "Kubernetes version skew policy"
+        return Finding("error", "upgrade.skips_minor", "k3s_version", target, reason, remedy, node.host, source)
+    return None
 
 
 def plan_upgrade(nodes: Sequence[Node], target: str, *, group_running: bool, group_stopped_by_us: bool) -> Plan:
@@ -120,7 +95,7 @@ def plan_upgrade(nodes: Sequence[Node], target: str, *, group_running: bool, gro
     group; it is then started at the end although it is not running now. Raise ValueError for an invalid ``target``.
     """
     parse_k3s_version(target)
-    findings = [finding for node in nodes for finding in _check(node, target)]
+    findings = [finding for node in nodes if (finding := _check(node, target))]
     if findings:
         return Plan((), tuple(findings))
     ordered = [node for node in nodes if node.server] + [node for node in nodes if not node.server]

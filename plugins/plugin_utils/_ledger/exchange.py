@@ -16,6 +16,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
+from .._sglang.items import options_of
+
 WIDTH = 2
 # Bytes around each message of a ring: headers and acknowledgements. Measured with Socket on two ranks: 215 bytes for
 # the two messages of an all-reduce with protocol Simple, 368 to 410 with LL.
@@ -100,7 +102,7 @@ class Split:
     @classmethod
     def read(cls, argv: Sequence[str], nodes: int) -> Split:
         """Return the division of a rank's command line; raise ValueError for one whose exchange is not known."""
-        flags = _flags(argv)
+        flags = options_of(argv)
         for flag, usual in _OTHER.items():
             if flags.get(flag, usual) != usual:
                 raise ValueError(f"{flag} {flags[flag]} uses collectives whose exchange is not known")
@@ -132,15 +134,6 @@ class Work:
     def batch(self) -> float:
         """Return the mean number of sequences of a decode pass."""
         return self.rows / self.decode_passes if self.decode_passes else 0.0
-
-
-def _flags(argv: Sequence[str]) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for place, word in enumerate(argv):
-        name, equals, value = word.partition("=")
-        if name.startswith("--"):
-            found[name] = value if equals else next(iter(argv[place + 1 : place + 2]), "")
-    return found
 
 
 def collectives(shape: Shape, split: Split, tokens: float, sampled: float) -> list[Collective]:

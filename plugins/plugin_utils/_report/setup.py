@@ -9,10 +9,11 @@ A record's environment holds facts by name and, in addition, ``arguments`` (the 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from .._sglang.items import options_of
 from .rows import Report, Row
 
 FABRIC = ("nodes", "networks", "rdma_devices", "mtu")
@@ -51,19 +52,6 @@ def _text(value: Any) -> str:
     if isinstance(value, list) and not any(isinstance(v, (list, Mapping)) for v in value):
         return ", ".join(map(str, value))
     return value if isinstance(value, str) else json.dumps(value, sort_keys=True)
-
-
-def options_of(argv: Sequence[str]) -> dict[str, str]:
-    """Return a command line as {option: value}; a switch has the value ``set``."""
-    found: dict[str, list[str]] = {}
-    values: list[str] = []
-    for word in argv:
-        if word.startswith("--"):
-            name, equals, value = word.partition("=")
-            values = found.setdefault(name, [value] if equals else [])
-        else:
-            values.append(word)
-    return {name: " ".join(words) or "set" for name, words in found.items()}
 
 
 def _differences(base: Mapping[str, Any], mine: Mapping[str, Any], prefix: str) -> list[str]:

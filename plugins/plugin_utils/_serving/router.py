@@ -28,6 +28,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._kube.labels import (
 )
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.objects import made, policy
 
+from .._rules import Rules
 from .access import ingress
 from .pods import SECURITY
 
@@ -37,6 +38,7 @@ USER = 1000
 METRICS_PORT = 29000
 # A pod that ends still gets new connections until every node knows that it is leaving.
 STILL_REACHED = 5
+_finding = Rules("_serving").finding
 LABELS = {NAME: RESOURCE, MANAGED_BY: OWNER, GATEWAY: "true"}
 
 # Health: a healthy head answers /health after 1 s, a stuck one after 20 s (SGLang 0.5.20). The circuit breaker must
@@ -112,35 +114,14 @@ def findings(chosen: Sequence[Member], groups: Sequence[str], key: bool) -> list
     out = []
     missing = sorted(set(groups) - {member.name for member in chosen})
     if missing:
-        out.append(
-            Finding(
-                "warning" if chosen else "error", "gateway.group.missing", "gateway_groups", ", ".join(missing),
-                "no such group is served, so the gateway sends it nothing",
-                "Serve it, or remove it from gateway_groups",
-            )
-        )  # fmt: skip
-    models = {member.model for member in chosen}
-    if len(models) > 1:
-        shown = ", ".join(
-            f"{member.name}: {member.model or 'unknown (served by an older release)'}" for member in chosen
-        )
-        out.append(
-            Finding(
-                "error", "gateway.models", "gateway_groups", shown,
-                "the gateway ignores the model of a request, so a client would get answers of another model",
-                "List the groups of one model in gateway_groups; serve a group of an older release once more",
-            )
-        )  # fmt: skip
+        severity = "warning" if chosen else "error"
+        out.append(_finding("gateway.group.missing", ", ".join(missing), severity=severity))
+    if len({member.model for member in chosen}) > 1:
+        models = {member.name: member.model or "unknown (served by an older release)" for member in chosen}
+        out.append(_finding("gateway.models", ", ".join(f"{name}: {model}" for name, model in models.items())))
     open_heads = [member.name for member in chosen if not member.guarded]
     if key and open_heads:
-        peer = f"sglang_allow_from: [{{podSelector: {{matchLabels: {{{GATEWAY}: 'true'}}}}}}]"
-        out.append(
-            Finding(
-                "error", "gateway.key.bypassed", "gateway_api_key", ", ".join(open_heads),
-                "every pod of the cluster can send requests to these groups without the key",
-                f"Set {peer} in the inventory, and serve them again",
-            )
-        )  # fmt: skip
+        out.append(_finding("gateway.key.bypassed", ", ".join(open_heads)))
     return out
 
 

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -49,6 +49,19 @@ class Parsed:
 def key_of(option: str) -> str:
     """Return the name of a flag as a mapping key: ``--tp-size`` becomes ``tp_size``."""
     return option.lstrip("-").replace("-", "_")
+
+
+def options_of(argv: Sequence[str]) -> dict[str, str]:
+    """Return a command line as {option: value}; a switch has the value ``set``; the last of equals counts."""
+    found: dict[str, list[str]] = {}
+    values: list[str] = []
+    for word in argv:
+        if word.startswith("--"):
+            name, equals, value = word.partition("=")
+            values = found[name] = [value] if equals else []
+        else:
+            values.append(word)
+    return {name: " ".join(words) or "set" for name, words in found.items()}
 
 
 def canonical(history: History, flag: Flag, value: Any) -> dict[str, Any]:

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import yaml
@@ -17,7 +17,11 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._variables.values imp
 ROOT = Path(__file__).resolve().parents[3]
 ROLES = sorted((ROOT / "roles").iterdir())
 MODULES = sorted((ROOT / "plugins" / "modules").glob("*.*"))
-TERMS = {"rdma_mode": terms.RDMA_MODES, "transport": terms.TRANSPORTS, "workload": terms.WORKLOADS}
+TERMS = {
+    "rdma_mode": get_args(terms.RdmaMode),
+    "transport": get_args(terms.Transport),
+    "workload": get_args(terms.Workload),
+}
 
 
 def entry_points(role: Path) -> dict[str, dict[str, Any]]:

@@ -23,7 +23,7 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._report.rank import (
 )
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report.rows import Report, Row, from_records
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report.sections import data, markdown
-from ansible_collections.gb10.cluster.plugins.plugin_utils._report.setup import options_of, setups
+from ansible_collections.gb10.cluster.plugins.plugin_utils._report.setup import setups
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report.table import context_table, figures_table
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sweep import journal as sweep_journal
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sweep.progress import identity
@@ -207,7 +207,6 @@ def test_each_cell_has_its_own_proof_and_its_difference_from_the_base() -> None:
     assert (theirs.verdict, theirs.ranks[1][-1]) == ("4 ranks on socket", "Socket/0: 2")
     assert theirs.arguments == ["--steps: 3 → not set", "--eager: not set → set", "resolved steps: 3 → 5"]
     assert theirs.facts == {"nccl": "2.30"}
-    assert options_of(["sglang", "serve", "--a", "1", "2", "--b=3", "--c"]) == {"--a": "1 2", "--b": "3", "--c": "set"}
 
 
 def test_markdown_and_page_say_the_same_of_fabric_transport_and_configuration() -> None:

@@ -14,7 +14,7 @@ import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding
 from ansible_collections.gb10.cluster.plugins.module_utils._common.versions import Version
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.argv import parse_flags
-from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.items import Parsed
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.items import Parsed, options_of
 from hypothesis import given
 from hypothesis import strategies as st
 from sglang_cases import KNOWLEDGE
@@ -57,6 +57,11 @@ def found(version: str, *words: str) -> list[Finding]:
 )
 def test_values_are_those_that_the_parser_stores(words: list[str], key: str, value: Any) -> None:
     assert read("0.5.23", *words).values[key] == value
+
+
+def test_words_become_options_of_which_the_last_counts() -> None:
+    words = ["sglang", "serve", "--a", "0", "--a", "1", "2", "--b=3", "--c"]
+    assert options_of(words) == {"--a": "1 2", "--b": "3", "--c": "set"}
 
 
 def test_the_other_spelling_of_the_model_path_is_accepted() -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding
-from ansible_collections.gb10.cluster.plugins.module_utils._common.terms import TRANSPORTS
+from ansible_collections.gb10.cluster.plugins.module_utils._common.terms import Transport
 from ansible_collections.gb10.cluster.plugins.plugin_utils._load.workload import Workload
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sweep.file import (
     OVERLAY,
@@ -164,7 +164,7 @@ def test_all_mistakes_are_reported_at_once_with_suggestions() -> None:
 
 
 def test_the_schema_knows_every_transport_and_every_key_of_a_workload() -> None:
-    assert tuple(OVERLAY["properties"]["transport"]["enum"]) == TRANSPORTS
+    assert tuple(OVERLAY["properties"]["transport"]["enum"]) == get_args(Transport)
     assert set(SCHEMA["properties"]["workloads"]["items"]["properties"]) == {f.name for f in fields(Workload)}
 
 
