@@ -24,7 +24,6 @@ TEXTS = frozenset({"cudaGetErrorString", "cudaGetErrorName", "ncclGetErrorString
 
 
 def readelf(*words: str) -> str:
-    """Return the output of readelf."""
     return subprocess.run(["readelf", "-W", *words], check=True, capture_output=True, text=True).stdout
 
 

@@ -151,7 +151,6 @@ def resolve(server_args: Any, question: Mapping[str, Any], scratch: Path) -> dic
 
 
 def judge(server_args: Any, question: Mapping[str, Any]) -> dict[str, Any]:
-    """Answer one question."""
     with tempfile.TemporaryDirectory() as scratch:
         try:
             return {"accepted": True, "message": "", **resolve(server_args, question, Path(scratch))}

@@ -196,7 +196,6 @@ def _panel(title: str, unit: str, queries: dict[str, str]) -> timeseries.Panel:
 
 
 def render(name: str) -> str:
-    """Return one dashboard as JSON."""
     title, values, panels = DASHBOARDS[name]
     variable = "host" if name == "node" else "group"
     chosen = dashboard.QueryVariable(variable).datasource(SOURCE).query(values).multi(True).include_all(True)

@@ -129,7 +129,6 @@ def render(version: str, requires: dict[str, str], models: list[str], flags: lis
 
 
 def catalogue(version: str, cache: Path = CACHE) -> str:
-    """Return the catalogue of a release as text."""
     directory = unpack(version, cache)
     return render(version, pins(directory), architectures(directory), json.loads(run_release(directory, "catalogue")))
 

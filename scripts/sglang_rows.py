@@ -139,7 +139,6 @@ def summarize(outcomes: Sequence[Outcome]) -> dict[str, Any]:
 
 
 def show(score: Mapping[str, Any]) -> None:
-    """Print the score for people."""
     for truth in ("works", "fails"):
         counted = ", ".join(f"{number} {verdict}" for verdict, number in sorted(score[truth].items()))
         print(f"launches with outcome {truth!r}: {counted or 'none'}")

@@ -18,7 +18,6 @@ class ActionModule(ActionBase):
     """
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Return the module's result."""
         result: dict[str, Any] = super().run(tmp, task_vars)
         known = {**(task_vars or {}), "ansible_no_target_syslog": True}
         return result | self._execute_module(task_vars=known)

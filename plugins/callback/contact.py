@@ -47,7 +47,6 @@ class CallbackModule(CallbackBase):
         self._play = play
 
     def v2_runner_on_unreachable(self, result: Any) -> None:
-        """Find the cause."""
         self._note(result, "preflight.")
 
     def v2_runner_on_failed(self, result: Any, ignore_errors: bool = False) -> None:
@@ -56,7 +55,6 @@ class CallbackModule(CallbackBase):
             self._note(result, *_OF_TASKS)
 
     def v2_playbook_on_stats(self, stats: Any) -> None:
-        """Print the causes."""
         if self._found:
             tell(format_findings(self._found))
 

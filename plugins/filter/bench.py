@@ -56,5 +56,4 @@ class FilterModule:
     """The filters of this file."""
 
     def filters(self) -> dict[str, Callable[..., Any]]:
-        """Return the filters by name."""
         return {"bench_lines": bench_lines, "sweep_lines": sweep_lines}

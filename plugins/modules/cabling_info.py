@@ -15,7 +15,6 @@ from ansible_collections.gb10.cluster.plugins.module_utils._sriov.physical_funct
 
 
 def main() -> None:
-    """Look at every port."""
     module = AnsibleModule(argument_spec={"sysfs_root": {"type": "path", "default": "/sys"}}, supports_check_mode=True)
     root = module.params["sysfs_root"]
     if remedy := system.root_remedy():

@@ -14,7 +14,6 @@ from ansible_collections.gb10.cluster.plugins.module_utils._host import system
 
 
 def main() -> None:
-    """Run the module."""
     module = AnsibleModule(
         argument_spec={
             "plan": {"type": "dict", "required": True},

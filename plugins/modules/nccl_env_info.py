@@ -20,7 +20,6 @@ from ansible_collections.gb10.cluster.plugins.module_utils._nccl.environment_pod
 
 
 def main() -> None:
-    """Read and check the environments; fail if a finding is an error."""
     module = AnsibleModule(
         argument_spec={
             "pods": {"type": "dict", "options": SELECTION_SPEC},

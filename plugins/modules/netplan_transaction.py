@@ -188,7 +188,6 @@ def diff(change: transaction.Change, differences: list[str]) -> dict[str, str]:
 
 
 def main() -> None:
-    """Run the module."""
     module = AnsibleModule(
         argument_spec={
             "state": {

@@ -85,7 +85,6 @@ def converge(module: AnsibleModule, result: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    """Run the module."""
     module = AnsibleModule(
         argument_spec={
             "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},

@@ -114,7 +114,6 @@ def converge(module: AnsibleModule, result: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    """Run the module."""
     module = AnsibleModule(
         argument_spec={
             "headless": {"type": "bool", "default": False},

@@ -12,7 +12,6 @@ from ansible_collections.gb10.cluster.plugins.module_utils._sriov.physical_funct
 
 
 def main() -> None:
-    """Read the PFs and report them."""
     module = AnsibleModule(
         argument_spec={"sysfs_root": {"type": "path", "default": "/sys"}},
         supports_check_mode=True,

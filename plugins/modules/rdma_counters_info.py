@@ -19,7 +19,6 @@ from ansible_collections.gb10.cluster.plugins.module_utils._rdma import counters
 
 
 def script(options: dict[str, Any]) -> list[str]:
-    """Return the command that prints the counters."""
     return ["/bin/sh", "-c", counters.SCRIPT, "sh", options["sysfs_root"], options["net_root"]]
 
 
@@ -36,7 +35,6 @@ def of_pods(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Read the counters, compute the difference and report it."""
     module = AnsibleModule(
         argument_spec={
             "sysfs_root": {"type": "path", "default": "/sys"},

@@ -24,7 +24,6 @@ def pod_mtus() -> dict[str, dict[str, int]]:
 
 
 def main() -> None:
-    """Read and check the GIDs, and report them."""
     module = AnsibleModule(
         argument_spec={
             "sysfs_root": {"type": "path", "default": "/sys"},

@@ -44,7 +44,6 @@ class Members:
         self._selector = f"{INSTANCE}={instance},{RANK}," + (f"{FALLBACK}={fallback}" if fallback else f"!{FALLBACK}")
 
     def group(self, ranks: int) -> status.Group:
-        """Return the state of the group."""
         pods = self._cluster.pods(self._namespace, self._selector)
         return status.read_group(pods, self._cluster.events(self._namespace), ranks)
 
@@ -77,7 +76,6 @@ class Members:
             return []
 
     def head_output(self, group: status.Group, command: list[str]) -> str:
-        """Return the output of a command in rank 0."""
         head = min(group.ranks, key=lambda rank: rank.rank)
         ran = self._cluster.run(self._namespace, head.pod, CONTAINER, command)
         if ran.status:
@@ -128,7 +126,6 @@ def progress_lines(members: Members, group: status.Group, waited: float) -> tupl
 
 
 def nccl_causes(rank: status.Rank, log: list[str]) -> list[dict[str, Any]]:
-    """Return the causes that the NCCL log lines of a rank show."""
     read = NcclLog()
     read.read(BytesIO("\n".join(log).encode()).read)
     causes = [cause for cause in make_report(read, rank.pod).causes if cause["confidence"] >= PROBABLE]

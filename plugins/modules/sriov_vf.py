@@ -38,7 +38,6 @@ def boot_unit(timeout: int, pf_count: int, vfs: list[sriov.Vf]) -> host_unit.Hos
 
 
 def describe(step: sriov.Step) -> str:
-    """Return a step in words."""
     if step.action == "numvfs":
         return f"{step.pf}: sriov_numvfs = {step.value}"
     return f"{step.pf} VF {step.vf_index} ({step.netdev}): MAC {step.value}"
@@ -54,7 +53,6 @@ def snapshot(states: dict[str, sriov.PfState], files: list[str]) -> str:
 
 
 def planned(states: dict[str, sriov.PfState], steps: list[sriov.Step]) -> dict[str, sriov.PfState]:
-    """Return the states after these steps."""
     after = dict(states)
     for step in steps:
         state = after[step.pf]
@@ -69,7 +67,6 @@ def planned(states: dict[str, sriov.PfState], steps: list[sriov.Step]) -> dict[s
 
 
 def report(states: dict[str, sriov.PfState]) -> list[dict[str, Any]]:
-    """Return the states as plain data."""
     found = []
     for state in states.values():
         vfs = [{"vf_index": index, **asdict(vf)} for index, vf in sorted(state.vfs.items())]
@@ -134,7 +131,6 @@ def converge(module: AnsibleModule, result: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    """Run the module."""
     module = AnsibleModule(
         argument_spec={
             "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},

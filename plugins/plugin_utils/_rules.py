@@ -45,7 +45,6 @@ class Rules:
 
     @property
     def all(self) -> dict[str, Rule]:
-        """Return the rules of the package by name."""
         return _load(self.package)
 
     def finding(self, name: str, value: Any, where: str = "", /, **words: Any) -> Finding:

@@ -102,7 +102,6 @@ def run_json(argv: Sequence[str]) -> Any:
 
 
 def is_active(unit: str) -> bool:
-    """Tell whether a systemd unit runs."""
     return run(["systemctl", "is-active", "--quiet", unit], check=False).returncode == 0
 
 

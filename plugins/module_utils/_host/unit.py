@@ -55,7 +55,6 @@ class HostUnit:
 
     @property
     def unit_path(self) -> Path:
-        """Return the path of the unit file."""
         return self.units / f"{self.name}.service"
 
     @property

@@ -78,7 +78,6 @@ class Control:
             (self.directory / name).unlink(missing_ok=True)
 
     def remove(self) -> None:
-        """Remove the directory."""
         shutil.rmtree(self.directory, ignore_errors=True)
 
     def own(self, secret: str) -> None:
@@ -104,7 +103,6 @@ class Control:
             return 0
 
     def write(self, status: dict[str, Any]) -> None:
-        """Replace the status."""
         temporary = self.directory / f"{STATUS}.new"
         temporary.write_text(json.dumps(status), encoding="utf-8")
         temporary.replace(self.directory / STATUS)

@@ -35,7 +35,6 @@ NM_DROP_IN = network_manager.DIRECTORY / "conf.d/60-gb10-fabric.conf"
 
 
 def netplan_files(root: Path = Path("/")) -> list[Path]:
-    """Return all of the host's netplan files."""
     return [path for directory in NETPLAN_DIRECTORIES for path in sorted((root / directory).glob("*.yaml"))]
 
 

@@ -20,7 +20,6 @@ OUR_NETPLAN_FILE = "Written by gb10.cluster"  # start of the first line in the f
 
 
 def read_interfaces(proc: Path) -> list[str]:
-    """Return the names of all interfaces."""
     lines = (read_text(proc / "net/dev") or "").splitlines()[2:]
     return sorted(line.partition(":")[0].strip() for line in lines)
 

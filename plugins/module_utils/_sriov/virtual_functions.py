@@ -86,7 +86,6 @@ class Sysfs:
         self.root = root
 
     def device(self, pf: str) -> Path:
-        """Return the PF's device directory."""
         return self.root / "class/net" / pf / "device"
 
     def number(self, pf: str, name: str) -> int | None:

@@ -93,7 +93,6 @@ def cell(results: Sequence[PingResult]) -> str:
 
 
 def describe(result: PingResult) -> str:
-    """Return a description of a result's direction."""
     return f"{result['host']} → {result['peer']} {result['rail']} {_function(result['vf_index'])}"
 
 

@@ -26,12 +26,10 @@ def shared_rails(rails: Rails, first: str, *others: str) -> tuple[str, ...]:
 
 
 def neighbours(rails: Rails, host: str) -> tuple[str, ...]:
-    """Return the hosts that share a rail with ``host``."""
     return tuple(other for other in rails if other != host and shared_rails(rails, host, other))
 
 
 def unlinked(rails: Rails, hosts: Sequence[str]) -> list[tuple[str, str]]:
-    """Return the pairs of ``hosts`` that share no rail."""
     return [pair for pair in combinations(hosts, 2) if not shared_rails(rails, *pair)]
 
 

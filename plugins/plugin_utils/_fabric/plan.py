@@ -92,7 +92,6 @@ def build_plan(fabric: Fabric) -> Plan:
 
 
 def vf_subnet(fabric: Fabric, rail: Rail, vf_index: int) -> IPv4Network:
-    """Return the IPv4 subnet of VF ``vf_index`` of every host on ``rail``."""
     if fabric.scheme == "subnet-per-rail":
         return rail.network
     base = int(rail.network.network_address) + vf_index * fabric.slot_size(rail)

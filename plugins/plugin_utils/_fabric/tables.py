@@ -62,7 +62,6 @@ def _addresses(plan: Plan) -> list[tuple[str, str, str]]:
 
 
 def _ends(texts: list[str]) -> str:
-    """Return the first and the last text."""
     return " … ".join(dict.fromkeys([*texts[:1], *texts[-1:]]))
 
 

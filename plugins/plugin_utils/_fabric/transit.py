@@ -28,7 +28,6 @@ def pf_subnet(fabric: Fabric, rail: Rail) -> IPv4Network:
 
 
 def pf_address(fabric: Fabric, rail: Rail, node_id: int) -> str:
-    """Return the address of a host's PF on a rail."""
     return str(IPv4Address(int(pf_subnet(fabric, rail).network_address) + node_id))
 
 

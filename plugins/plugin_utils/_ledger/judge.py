@@ -54,7 +54,6 @@ class Entry:
         )
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the entry as plain data."""
         return {
             "verdict": self.verdict,
             "predicted_bytes": {name: round(each) for name, each in self.predicted._asdict().items()},

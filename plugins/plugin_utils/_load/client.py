@@ -63,7 +63,6 @@ class Budget:
 
     @property
     def limited(self) -> bool:
-        """Return whether there is a budget."""
         return self.duration_s > 0 or self.tokens > 0
 
     def spend(self, tokens: int) -> None:

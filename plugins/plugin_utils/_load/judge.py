@@ -88,7 +88,6 @@ def accepted_share(server: Mapping[str, Any]) -> float | None:
 
 
 def status_of(records: Sequence[RequestRecord], garbage: Sequence[Garbage]) -> Status:
-    """Return the status of a repetition from its requests and their signs of garbage."""
     if any(g.kind != "eager_regime" for g in garbage):
         return "garbage"
     if any(r.error_class == "infrastructure" for r in records):

@@ -66,5 +66,4 @@ Find = Callable[[Host], Iterable[Fault]]
 
 
 def fault_if(condition: object, value: object, **names: object) -> Sequence[Fault]:
-    """Return one fault if the condition is true."""
     return [{"value": value, **names}] if condition else []

@@ -31,7 +31,6 @@ def severities_for(provider: str, severities: Mapping[str, str]) -> dict[str, st
 
 
 def make_finding(name: str, where: str, fault: Fault) -> Finding:
-    """Return the finding of a rule for one fault."""
     return RULES.finding(name, fault["value"], where, **{key: word for key, word in fault.items() if key != "value"})
 
 
@@ -48,7 +47,6 @@ def check_node(host: Host) -> list[Finding]:
 
 
 def check_host(host: Host) -> list[Finding]:
-    """Return all findings about one host."""
     if host.facts is None:
         rule, fault = explain(host.unread)
         return [make_finding(rule, host.name, fault)]

@@ -22,7 +22,6 @@ class Progress:
     _shown: float = 0.0
 
     def begin(self, step: str) -> None:
-        """Show that a step begins."""
         self._step, self._begun = step, self.now()
         self._shown = self._begun
         self.show(step)

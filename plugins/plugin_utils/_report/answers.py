@@ -112,7 +112,6 @@ def _lead(report: Report) -> Iterator[str]:
 
 
 def _alone(report: Report, row: Row) -> Iterator[str]:
-    """Yield the figures of the only engine."""
     loads = [w for w in report.workloads if row.rates.get(w)]
     for workload in loads[:FEW] if len(loads) > FEW + 1 else loads:
         first, gap = row.mean(workload, "ttft_s"), row.mean(workload, "itl_s")

@@ -61,7 +61,6 @@ def _report(report: Report, pictures: Sequence[Mapping[str, str]]) -> str:
 
 
 def page(reports: Sequence[tuple[Report, Sequence[Mapping[str, str]]]]) -> str:
-    """Return the page with the reports and their pictures."""
     title = reports[0][0].title if len(reports) == 1 else "Reports"
     style = (SWEEPS / "data/report.css").read_text(encoding="utf-8")
     return "\n".join(

@@ -88,7 +88,6 @@ class Row:
         return self.rates.get(workload, []) if column == PEAK else self.figures.get((workload, column), [])
 
     def mean(self, workload: str, column: str = PEAK) -> float | None:
-        """Return the mean of `values`."""
         return spread(self.values(workload, column))["mean"]
 
     @property
@@ -115,7 +114,6 @@ class Report:
 
     @property
     def ranked(self) -> list[Row]:
-        """Return the rows that are ranked."""
         return [r for r in self.rows if r.status == "ok" and r.rates]
 
     @property

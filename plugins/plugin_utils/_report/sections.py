@@ -85,7 +85,6 @@ def _markdown(section: Section) -> list[str]:
 
 
 def markdown(report: Report) -> str:
-    """Return the report as Markdown."""
     lines = [f"# {report.title}", ""]
     if report.source:
         lines += [f"Source: {report.source}", ""]

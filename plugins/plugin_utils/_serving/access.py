@@ -40,7 +40,6 @@ def service(plan: Plan, meta: Mapping[str, Any], head: Mapping[str, str], access
 
 
 def ingress(meta: Mapping[str, Any], wanted: Mapping[str, Any], name: str, port: int) -> dict[str, Any]:
-    """Return the Ingress of a Service."""
     host = wanted["host"]
     backend = {"service": {"name": name, "port": {"number": port}}}
     spec: dict[str, Any] = {

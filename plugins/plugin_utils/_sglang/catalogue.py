@@ -43,7 +43,6 @@ class Flag:
 
     @classmethod
     def from_dict(cls, raw: Mapping[str, Any]) -> Flag:
-        """Build a flag from an entry of a catalogue."""
         names = [raw["flag"], *raw.get("aliases", ())]
         return plain.load(cls, {**raw, "name": raw["flag"], "names": names, "kind": raw.get("type")})
 

@@ -105,7 +105,6 @@ def read_yaml(path: Path) -> Any:
 
 
 def read_profile(path: Path) -> dict[str, Any]:
-    """Read and check one file."""
     profile = read_yaml(path)
     problems = list(schema_problems(profile))
     if isinstance(profile, Mapping) and profile.get("name") not in (None, path.stem):

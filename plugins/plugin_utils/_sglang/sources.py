@@ -58,7 +58,6 @@ class Source:
     findings: list[Finding] = field(default_factory=list)
 
     def note(self, severity: Severity, key: str, value: Any, reason: str, remedy: str) -> None:
-        """Add a finding."""
         self.findings.append(Finding(severity, "adopt", key, value, reason, remedy))
 
 
@@ -205,7 +204,6 @@ def read_recipe(recipe: Any, knowledge: Knowledge) -> Source:
 
 
 def counterparts_of(knowledge: Knowledge) -> Mapping[str, str]:
-    """Return SGLang's counterparts of vLLM's flags."""
     return next(rule.flags for rule in knowledge.rules.rules if rule.id == "name.vllm")
 
 

@@ -87,7 +87,6 @@ class _Check:
             self.error(rule, key, name, "is listed twice", remedy)
 
     def axis(self, name: str, values: Any) -> None:
-        """Check the values of one axis."""
         if not isinstance(values, list):
             return
         labels = [label_of(value) for value in values]

@@ -51,7 +51,6 @@ class SweepPlan:
     findings: list[Finding] = field(default_factory=list)
 
     def count(self, status: Status) -> int:
-        """Return how many cells have the status."""
         return sum(c.status == status for c in self.cells)
 
 
