@@ -18,8 +18,9 @@ from .api import SwitchApi
 from .state import MAIN, Seen, Settings, Status, decide, read_node, steps
 
 _HOST = "kubernetes.io/hostname"
-# Seconds that a rank may take to stop. The group does not serve any more, and its successor waits for the device.
-_GRACE = 10
+# Seconds that a rank may take to stop; its successor waits for the device. A rank that lost a peer can finish nothing,
+# and from SGLang 0.5.21 on a worker ignores SIGTERM until it hears that its head is gone.
+_GRACE, _GRACE_WITHOUT_PEER = 10, 2
 # Seconds between two looks while one preset stops and another one starts: nobody is served meanwhile.
 _SOON = 1
 # Seconds without an answer of the API after which the metrics fail.
@@ -69,7 +70,7 @@ def step(settings: Settings, api: SwitchApi) -> Status:
         say(f"scaling {name} to {replicas}")
         api.scale(name, replicas)
         if not replicas:
-            api.stop(name, _GRACE)
+            api.stop(name, _GRACE_WITHOUT_PEER if after.reason == "NodeLost" else _GRACE)
     return after
 
 

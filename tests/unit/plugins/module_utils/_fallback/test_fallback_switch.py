@@ -148,6 +148,9 @@ def test_a_lost_node_is_replaced_step_by_step_and_told_once(cluster: Cluster, cl
         status = switch.step(settings(), client)
     assert (status.serving, status.settled) == ("main", True)
     assert cluster.replicas == {"g-0": 1, "g-1": 1, "g-f1-0": 0, "g-f2-0": 0}
+    ends = [(path.rpartition("/")[2], body) for method, path, _kind, body in cluster.asked if method == "DELETE"]
+    patience = {name: body["gracePeriodSeconds"] for name, body in ends}
+    assert patience == {"g-0-0": 2, "g-1-0": 2, "g-f1-0-0": 10}
     assert cluster.events() == [("Warning", "FallbackNodeLost"), ("Normal", "FallbackNodesReturned")]
 
 
