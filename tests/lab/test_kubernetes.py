@@ -269,6 +269,31 @@ def test_two_pods_meet_on_their_planned_addresses_over_both_rails(cluster: Clust
     assert cluster.lab.shell("spark1", "ip -br link show | grep -c v0@ || true") == "0"
 
 
+def test_pods_first_network_is_flannels_vxlan_with_limits_of_bandwidth(cluster: Cluster) -> None:
+    """A packet of 1500 bytes minus VXLAN's 50 passes, and one more does not; the plugins are K3s's one program."""
+    shell = cluster.lab.shell
+    linked = shell("spark1", f"cd {CNI_BIN}; readlink bandwidth bridge firewall flannel host-local loopback portmap")
+    assert len(linked.split()) == 7
+    assert {path.rpartition("/")[2] for path in linked.split()} == {"cni"}
+    assert all(path.startswith("/") for path in linked.split())
+    types = [plugin["type"] for plugin in json.loads(shell("spark1", f"cat {CNI}/10-flannel.conflist"))["plugins"]]
+    assert types == ["flannel", "portmap", "bandwidth"]
+    device = shell("spark1", "ip -d link show flannel.1")
+    assert "vxlan id 1 local 10.99.0.11 dev enP7s7" in device
+    assert "mtu 1450" in device
+
+    limited = pod("limited", "spark2")
+    limited["metadata"]["annotations"] = {"kubernetes.io/ingress-bandwidth": "10M"}
+    cluster.apply(limited)
+    cluster.kubectl("-n", "rdma", "wait", "--for=condition=Ready", "pod", "limited", "--timeout=120s")
+    assert "rate 10Mbit" in shell("spark2", "tc qdisc show")
+    address = cluster.get("-n", "rdma", "pod", "limited")["status"]["podIP"]
+    ping = ["-n", "rdma", "exec", "rank0", "--", "ping", "-c1", "-W2", "-Mdo"]
+    assert "1 received" in cluster.kubectl(*ping, "-s1422", address)
+    assert "Message too long" in cluster.kubectl(*ping, "-s1423", address, check=False)
+    cluster.kubectl("-n", "rdma", "delete", "pod", "limited", "--wait=false")
+
+
 LISTEN = "import http.server as h; h.HTTPServer(('', 8000), h.SimpleHTTPRequestHandler).serve_forever()"
 # A traceback would quote this line. Therefore "reached" is put together only when it is printed.
 CONNECT = "import socket, sys; socket.create_connection((sys.argv[1], 8000), 3); print('rea' + 'ched')"

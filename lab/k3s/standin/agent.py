@@ -57,7 +57,7 @@ class Agent:
             "--conntrack-tcp-timeout-close-wait=0s",
             "--healthz-bind-address=127.0.0.1:10256", *extra(self._settings, "kube-proxy-arg"),
         ])  # fmt: skip
-        network.start(self._settings, self._url)
+        network.start(self._settings, self._children, self._url)
         dns.start(self._settings, self._url)
         if not self._settings.flag("disable-network-policy"):
             # Both write the table filter. kube-router restores it as it read it before, and so deletes a chain that

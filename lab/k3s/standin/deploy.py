@@ -43,11 +43,12 @@ def _write_own(settings: Settings) -> None:
 
 
 def _controller_rights() -> list[dict[str, object]]:
-    """Return what the controller of NetworkPolicies may read, for the user name that K3s gives it."""
+    """Return what flannel and the controller of NetworkPolicies may do, for the user name that K3s gives them."""
     group, name = "rbac.authorization.k8s.io", "system:k3s-controller"
     reading = {"verbs": ["get", "list", "watch"]}
     rules = [
         {"apiGroups": [""], "resources": ["nodes", "namespaces", "pods"], **reading},
+        {"apiGroups": [""], "resources": ["nodes/status"], "verbs": ["patch"]},
         {"apiGroups": ["networking.k8s.io"], "resources": ["networkpolicies"], **reading},
     ]
     kind = {"apiVersion": f"{group}/v1", "metadata": {"name": name}}

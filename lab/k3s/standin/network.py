@@ -1,24 +1,21 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Configure the pods' first network with the bridge plugin and routes, like flannel in host-gw mode."""
+"""Configure the pods' first network as K3s does: flannel with VXLAN, its CNI plugin, portmap and bandwidth."""
 
 from __future__ import annotations
 
 import json
-import subprocess
-import time
 import urllib.request
 from pathlib import Path
-from typing import Any
 
 from . import pki
-from .children import background, log
+from .children import Children, log
 from .server import api_context
 from .settings import Settings, node_programs
 
-_PLUGINS = ("bridge", "host-local", "loopback", "portmap")
-_PROTOCOL = "200"  # marks the routes made here
+_PLUGINS = ("bandwidth", "bridge", "firewall", "flannel", "host-local", "loopback", "portmap")
+_SUBNET = Path("/run/flannel/subnet.env")
 
 
 def bin_dir(settings: Settings) -> Path:
@@ -27,73 +24,45 @@ def bin_dir(settings: Settings) -> Path:
 
 
 def install_plugins(settings: Settings) -> None:
-    """Link the plugins that K3s includes, with absolute links as in K3s."""
+    """Link the plugins that K3s includes to their one program, with absolute links as in K3s."""
     bin_dir(settings).mkdir(parents=True, exist_ok=True)
     for name in _PLUGINS:
         link = bin_dir(settings) / name
         link.unlink(missing_ok=True)
-        link.symlink_to(node_programs() / name)
+        link.symlink_to(node_programs() / "cni")
 
 
-def start(settings: Settings, url: str) -> None:
-    """Follow the cluster's nodes in the background."""
-    background("network", lambda: _follow(settings, url))
+def start(settings: Settings, children: Children, url: str) -> None:
+    """Start flannel when this node has its range of addresses, then let the kubelet see the CNI configuration."""
+    context = api_context(settings.agent / "server-ca.crt", pki.Pair(settings.agent / "client-k3s-controller"))
 
+    def has_range() -> bool:
+        try:
+            with urllib.request.urlopen(
+                f"{url}/api/v1/nodes/{settings.node_name}", context=context, timeout=10
+            ) as answer:
+                return "podCIDR" in json.load(answer)["spec"]
+        except OSError:  # the node is not registered yet, or a server starts
+            return False
 
-def _follow(settings: Settings, url: str) -> None:
-    agent = settings.agent
-    context = api_context(agent / "server-ca.crt", pki.Pair(agent / "client-kube-proxy"))
-    _accept(settings.cluster_cidr)
-    while True:
-        with urllib.request.urlopen(f"{url}/api/v1/nodes", context=context, timeout=10) as answer:
-            nodes = {node["metadata"]["name"]: node for node in json.load(answer)["items"]}
-        own = nodes.pop(settings.node_name, {}).get("spec", {}).get("podCIDR")
-        if own:
-            _configure(settings, own)
-            _route(
-                {n["spec"]["podCIDR"]: _address(n) for n in nodes.values() if n["spec"].get("podCIDR") and _address(n)}
-            )
-        time.sleep(5 if own else 0.3)
-
-
-def _accept(cluster_cidr: str) -> None:
-    """Accept forwarded packets of pods, as flannel does: Docker leaves the policy of this chain at DROP."""
-    for end in ("-s", "-d"):
-        rule = ["FORWARD", end, cluster_cidr, "-m", "comment", "--comment", "flanneld forward", "-j", "ACCEPT"]
-        if subprocess.run(["iptables", "-w", "-C", *rule], capture_output=True, check=False).returncode:
-            subprocess.run(["iptables", "-w", "-A", *rule], check=True)
-
-
-def _address(node: dict[str, Any]) -> str:
-    addresses = node.get("status", {}).get("addresses", [])
-    return next((entry["address"] for entry in addresses if entry["type"] == "InternalIP"), "")
-
-
-def _configure(settings: Settings, subnet: str) -> None:
-    """Write the CNI configuration under K3s's name; then the node becomes ready."""
-    path = settings.agent / "etc" / "cni" / "net.d" / "10-flannel.conflist"
-    text = json.dumps({
+    children.wait_for("this node has a podCIDR", has_range, timeout=600)
+    _SUBNET.unlink(missing_ok=True)
+    config = settings.agent / "etc" / "flannel" / "net-conf.json"
+    network = {"Network": settings.cluster_cidr, "EnableIPv4": True, "EnableIPv6": False, "Backend": {"Type": "vxlan"}}
+    pki.write_private(config, json.dumps(network), 0o644)
+    children.start("flannel", [
+        f"{node_programs()}/flannel", f"--kubeconfig={settings.agent}/k3scontroller.kubeconfig",
+        f"--node={settings.node_name}", f"--config={config}",
+        f"--iface={settings.text('flannel-iface', settings.node_ip)}",
+    ])  # fmt: skip
+    children.wait_for("flannel has its subnet", _SUBNET.exists)
+    pki.write_private(settings.agent / "etc" / "cni" / "net.d" / "10-flannel.conflist", json.dumps({
         "name": "cbr0", "cniVersion": "1.0.0",
         "plugins": [
-            {"type": "bridge", "bridge": "cni0", "isDefaultGateway": True, "hairpinMode": True, "forceAddress": True,
-             "ipam": {"type": "host-local", "ranges": [[{"subnet": subnet}]],
-                      "routes": [{"dst": settings.cluster_cidr}]}},
+            {"type": "flannel", "delegate": {"hairpinMode": True, "forceAddress": True, "isDefaultGateway": True}},
             {"type": "portmap", "capabilities": {"portMappings": True}},
+            {"type": "bandwidth", "capabilities": {"bandwidth": True}},
         ],
-    }, indent=2)  # fmt: skip
-    if not path.exists() or path.read_text() != text:
-        pki.write_private(path, text, 0o644)
-        Path("/proc/sys/net/ipv4/ip_forward").write_text("1")
-        log(f"pods of this node get addresses of {subnet}")
-
-
-def _route(wanted: dict[str, str]) -> None:
-    argv = ["ip", "-json", "route", "show", "proto", _PROTOCOL]
-    present = json.loads(subprocess.run(argv, capture_output=True, text=True, check=True).stdout or "[]")
-    for route in present:
-        if wanted.get(route["dst"]) != route.get("gateway"):
-            subprocess.run(["ip", "route", "del", route["dst"], "proto", _PROTOCOL], check=False)
-    known = {route["dst"]: route.get("gateway") for route in present}
-    for subnet, address in wanted.items():
-        if known.get(subnet) != address:
-            subprocess.run(["ip", "route", "replace", subnet, "via", address, "proto", _PROTOCOL], check=True)
+    }, indent=2), 0o644)  # fmt: skip
+    Path("/proc/sys/net/ipv4/ip_forward").write_text("1")
+    log(f"pods of this node get addresses: {_SUBNET.read_text().split()}")
