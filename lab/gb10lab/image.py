@@ -23,7 +23,7 @@ PACKAGES = (
     "netplan.io", "network-manager", "dnsmasq-base", "iproute2", "ethtool", "iputils-ping", "iputils-arping",
     "nftables", "iptables", "ipset", "kmod", "pciutils",
     # what a K3s node uses
-    "containerd", "runc", "containernetworking-plugins", "conntrack", "socat",
+    "runc", "conntrack", "socat",
     # ordinary tools
     "procps", "psmisc", "jq", "zstd", "less",
 )  # fmt: skip

@@ -9,6 +9,7 @@ import json
 import re
 import subprocess
 import time
+import tomllib
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -292,6 +293,17 @@ def test_pods_first_network_is_flannels_vxlan_with_limits_of_bandwidth(cluster: 
     assert "1 received" in cluster.kubectl(*ping, "-s1422", address)
     assert "Message too long" in cluster.kubectl(*ping, "-s1423", address, check=False)
     cluster.kubectl("-n", "rdma", "delete", "pod", "limited", "--wait=false")
+
+
+def test_containerd_is_k3ss_own_with_version_3_of_its_configuration(cluster: Cluster) -> None:
+    text = cluster.lab.shell("spark1", "cat /var/lib/rancher/k3s/agent/etc/containerd/config.toml")
+    config = tomllib.loads(text)
+    assert (config["version"], len(config["imports"])) == (3, 1)
+    assert config["imports"][0].endswith("/config-v3.toml.d/*.toml")
+    versions = {node["status"]["nodeInfo"]["containerRuntimeVersion"] for node in cluster.get("nodes")["items"]}
+    assert {version.partition("+")[0].replace("://v", "://") for version in versions} == {"containerd://2.3.4"}
+    # The base settings of containers come from a drop-in file.
+    assert "/run/gb10-lab/sys" in cluster.kubectl("-n", "rdma", "exec", "rank0", "--", "cat", "/proc/mounts")
 
 
 LISTEN = "import http.server as h; h.HTTPServer(('', 8000), h.SimpleHTTPRequestHandler).serve_forever()"

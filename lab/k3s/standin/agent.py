@@ -12,15 +12,10 @@ from pathlib import Path
 
 import yaml
 
-from . import dns, images, join, network, passwords, pki, tokens
+from . import containerd, dns, images, join, network, passwords, pki, tokens
 from .children import Children, log
 from .server import kubeconfig
-from .settings import API_PORT, REGISTRIES, Settings, StandInError, component, extra, node_programs, release
-
-_NVIDIA_RUNTIMES = (
-    Path("/usr/local/nvidia/toolkit/nvidia-container-runtime"),
-    Path("/usr/bin/nvidia-container-runtime"),
-)
+from .settings import API_PORT, REGISTRIES, Settings, StandInError, component, extra, node_programs
 
 
 class Agent:
@@ -36,9 +31,8 @@ class Agent:
         self._join()
         self._directories()
         network.install_plugins(self._settings)
-        self._containerd_config()
-        containerd = ["containerd", f"--config={self._settings.agent}/etc/containerd/config.toml"]
-        self._children.start("containerd", containerd, self._settings.agent / "containerd" / "containerd.log")
+        argv = [images.program("containerd"), f"--config={self._containerd_config()}"]
+        self._children.start("containerd", argv, self._settings.agent / "containerd" / "containerd.log")
         self._children.wait_for("containerd answers", lambda: images.ctr("version").returncode == 0)
         images.import_all(self._settings.agent)
         self._kubelet_config()
@@ -126,60 +120,12 @@ class Agent:
             *([f"--register-with-taints={','.join(taints)}"] if taints else []),
         ]
 
-    def _containerd_config(self) -> None:
+    def _containerd_config(self) -> Path:
         agent = self._settings.agent
-        spec = agent / "etc" / "containerd" / "base-spec.json"
-        spec.write_text(images.base_spec())
-        owned = str(self._settings.flag("nonroot-devices")).lower()
-        programs = {"runc": None, "nvidia": nvidia_runtime()}
-        runtimes = "".join(
-            f"""
-[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.{name}]
-  runtime_type = "io.containerd.runc.v2"
-  base_runtime_spec = "{spec}"
-"""
-            + (
-                f"""
-[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.{name}.options]
-  BinaryName = "{program}"
-"""
-                if program
-                else ""
-            )
-            for name, program in programs.items()
-            if name == "runc" or program
-        )
-        (
-            agent / "etc" / "containerd" / "config.toml"
-        ).write_text(f"""# Written by the lab's K3s stand-in, {release()["version"]}
-version = 2
-root = "{agent}/containerd"
-state = "/run/k3s/containerd"
-
-[grpc]
-  address = "{images.SOCKET}"
-
-[plugins."io.containerd.grpc.v1.cri"]
-  sandbox_image = "{images.PAUSE}"
-  # lowering an oom_score_adj needs CAP_SYS_RESOURCE, which a lab may lack
-  restrict_oom_score_adj = true
-  device_ownership_from_security_context = {owned}
-  enable_unprivileged_ports = true
-  enable_unprivileged_icmp = true
-
-[plugins."io.containerd.grpc.v1.cri".containerd]
-  snapshotter = "overlayfs"
-  default_runtime_name = "{self._settings.text("default-runtime", "runc")}"
-{runtimes}
-[plugins."io.containerd.grpc.v1.cri".cni]
-  bin_dir = "{network.bin_dir(self._settings)}"
-  conf_dir = "{agent}/etc/cni/net.d"
-
-[plugins."io.containerd.grpc.v1.cri".registry]
-  config_path = "{agent}/etc/containerd/certs.d"
-""")
+        containerd.write_drop_in(agent, images.base_spec([images.program("ctr")]))
         if REGISTRIES.exists():
             images.write_mirrors(agent, yaml.safe_load(REGISTRIES.read_text()) or {})
+        return containerd.write_config(self._settings, network.bin_dir(self._settings))
 
     def _kubelet_config(self) -> None:
         agent = self._settings.agent
@@ -208,8 +154,3 @@ def _services_have_rules() -> bool:
     """Return whether kube-proxy has written the rules of all Services. The jump to KUBE-NODEPORTS is the last one."""
     argv = ["iptables", "-w", "-t", "nat", "-S", "KUBE-SERVICES"]
     return "-j KUBE-NODEPORTS" in subprocess.run(argv, capture_output=True, text=True, check=False).stdout
-
-
-def nvidia_runtime() -> Path | None:
-    """Return the program of NVIDIA's runtime. As with K3s, it is configured only if it exists at the start."""
-    return next(filter(Path.exists, _NVIDIA_RUNTIMES), None)

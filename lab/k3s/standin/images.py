@@ -12,19 +12,27 @@ from pathlib import Path
 from typing import Any
 
 from .children import log
-from .settings import StandInError
+from .settings import StandInError, node_programs
 
 PAUSE = "docker.io/rancher/mirrored-pause:3.10.2"
 SOCKET = "/run/k3s/containerd/containerd.sock"
-_CTR = ["ctr", f"--address={SOCKET}", "--namespace=k8s.io"]
 # Directories that all containers see: the simulated sysfs, and the one in which programs record their RDMA traffic.
 _MOUNTS = {"/run/gb10-lab/sys": "ro", "/run/gb10-lab/rdma-traffic": "rw"}
 _UNPACKERS = {".zst": "zstd", ".gz": "gzip", ".tgz": "gzip", ".tzst": "zstd"}
 
 
+def program(name: str) -> str:
+    """Return the path of containerd, or of its client ctr."""
+    return str(node_programs() / name)
+
+
 def ctr(*arguments: str) -> subprocess.CompletedProcess[str]:
     """Run containerd's client ctr."""
-    return subprocess.run([*_CTR, *arguments], capture_output=True, text=True, check=False)
+    return subprocess.run([*_client(), *arguments], capture_output=True, text=True, check=False)
+
+
+def _client() -> list[str]:
+    return [program("ctr"), f"--address={SOCKET}", "--namespace=k8s.io"]
 
 
 def import_all(agent: Path) -> None:
@@ -47,7 +55,7 @@ def import_all(agent: Path) -> None:
 
 
 def _import(path: Path) -> None:
-    importing = [*_CTR, "images", "import", "-"]
+    importing = [*_client(), "images", "import", "-"]
     unpacker = _UNPACKERS.get(path.suffix)
     with path.open("rb") as archive:
         if unpacker is None:
@@ -59,7 +67,7 @@ def _import(path: Path) -> None:
         raise StandInError(f"{path} could not be imported: {done.stderr.decode(errors='replace').strip()}")
 
 
-def base_spec(client: Sequence[str] = ("ctr",)) -> str:
+def base_spec(client: Sequence[str]) -> str:
     """Return the base OCI spec of all containers: containerd's default, plus the directories in ``_MOUNTS``."""
     spec: dict[str, Any] = json.loads(
         subprocess.run([*client, "oci", "spec"], capture_output=True, text=True, check=True).stdout

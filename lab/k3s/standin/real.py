@@ -12,29 +12,13 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-from . import images, pki
-from .agent import nvidia_runtime
+from . import containerd, images
 from .settings import CACHE, load, release
-
-_DROP_IN = """version = 3
-[plugins.'io.containerd.cri.v1.runtime']
-  restrict_oom_score_adj = true
-"""
-_RUNTIME = """
-[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.{name}]
-  runtime_type = "io.containerd.runc.v2"
-  base_runtime_spec = "{spec}"
-"""
 
 
 def prepare(role: str, arguments: Sequence[str], binary: str) -> None:
     """Write the drop-in file and the containers' base settings into K3s's data directory."""
-    directory = load(role, arguments).agent / "etc" / "containerd"
-    spec = directory / "base-spec.json"
-    pki.write_private(spec, images.base_spec((binary, "ctr")), 0o644)
-    names = ["runc", *(["nvidia"] if nvidia_runtime() else [])]
-    text = _DROP_IN + "".join(_RUNTIME.format(name=name, spec=spec) for name in names)
-    pki.write_private(directory / "config-v3.toml.d" / "gb10-lab.toml", text, 0o644)
+    containerd.write_drop_in(load(role, arguments).agent, images.base_spec((binary, "ctr")))
 
 
 def main(arguments: list[str]) -> None:

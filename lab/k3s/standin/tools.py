@@ -34,7 +34,7 @@ def ctr(arguments: Sequence[str]) -> int:
     """`k3s ctr …`."""
     os.environ.setdefault("CONTAINERD_NAMESPACE", "k8s.io")
     os.environ.setdefault("CONTAINERD_ADDRESS", images.SOCKET)
-    os.execvp("ctr", ["ctr", *arguments])
+    os.execv(images.program("ctr"), ["ctr", *arguments])
 
 
 def token(arguments: Sequence[str]) -> int:
