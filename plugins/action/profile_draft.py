@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._common.findings impo
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import ControllerAction
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.adopt import to_profile
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.model_config import read_facts
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.models import Model
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile import Library, resolve
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile_files import read_yaml, schema_problems
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.sources import Source, read_command, read_recipe
@@ -35,7 +37,7 @@ class ActionModule(ControllerAction):
                 Finding("error", "profile.schema", name, None, problem, "Correct it in the written profile")
                 for name, _colon, problem in (text.partition(": ") for text in schema_problems(profile))
             ]
-            findings += resolve(profile, library=library).findings
+            findings += resolve(profile, library=_with_facts(library, profile["model"]["repo"], facts)).findings
         except (OSError, ValueError) as problem:
             raise AnsibleActionFail(f"No profile was written: {problem}") from problem
         shown = [str(finding) for finding in sort_findings(findings) if finding.severity != "info"]
@@ -45,8 +47,15 @@ class ActionModule(ControllerAction):
             "profile": yaml.safe_dump(json.loads(json.dumps(profile)), sort_keys=False, allow_unicode=True, width=120),
             "facts": json.dumps({**facts, "repo": profile["model"]["repo"]}, indent=2) + "\n" if facts else "",
             "findings": [finding.as_dict() for finding in findings],
-            "msg": "\n".join(shown) or "Everything was carried over.",
+            "msg": "\n".join(shown) or "Everything was carried over, and SGLang is known to refuse none of it.",
         }
+
+
+def _with_facts(library: Library, repo: str, facts: Mapping[str, Any]) -> Library:
+    """Return the library with the facts that the role writes beside the profile, by which the plan judges it."""
+    if not facts:
+        return library
+    return replace(library, models={**library.models, repo.lower(): Model(**{**facts, "repo": repo})})
 
 
 def _source(options: Mapping[str, Any], facts: Mapping[str, Any], library: Library) -> Source:

@@ -137,12 +137,12 @@ def random_case(catalogue: Catalogue, source: random.Random) -> dict[str, Any]:
     return question(argv, arch, quantization)
 
 
-def question(argv: list[str], arch: str, quantization: str | None, draft_arch: str | None = None) -> dict[str, Any]:
-    """Return one question to a release."""
+def question(argv: list[str], arch: str, quantization: str | None) -> dict[str, Any]:
+    """Return one question to a release; no line names a draft, so both sides judge the model alone."""
     config: dict[str, Any] = {"architectures": [arch], "model_type": MODELS[arch], "torch_dtype": "bfloat16"}
     if quantization:
         config["quantization_config"] = QUANTIZED[quantization]
-    return {"argv": argv, "arch": arch, "draft_arch": draft_arch, "config": config, "quantization": quantization}
+    return {"argv": argv, "arch": arch, "config": config, "quantization": quantization}
 
 
 def lines_beside_limits(catalogue: Catalogue, source: random.Random) -> Iterator[dict[str, Any]]:
@@ -162,12 +162,12 @@ def lines_beside_limits(catalogue: Catalogue, source: random.Random) -> Iterator
         nodes = next((part[1] for part in flags if part[0] == "--nnodes"), "1")
         more = ["--node-rank", "0", "--dist-init-addr", "127.0.0.1:20000"] if nodes != "1" else []
         argv = ["--model-path", "m", *(word for part in flags for word in part), *more]
-        yield question(argv, arch, quantization, facts.get("draft_arch"))
+        yield question(argv, arch, quantization)
 
 
 def ours(version: str, case: dict[str, Any]) -> Report:
     """Return the collection's own verdict about the release as it is published, without patches."""
-    facts = Facts(case["arch"], case["draft_arch"], case["quantization"])
+    facts = Facts(arch=case["arch"], quantization=case["quantization"])
     return check(KNOWLEDGE, version, case["argv"], facts, Setting(patches=()))
 
 

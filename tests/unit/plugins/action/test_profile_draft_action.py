@@ -257,6 +257,20 @@ def test_facts_come_from_the_configuration(tmp_path: Path, config: dict[str, Any
     assert load_models(tmp_path / "models")["org/mine"].weights_gb == 61.4
 
 
+@pytest.mark.parametrize(("nodes", "refused"), [(4, True), (2, False)])
+def test_the_new_profile_is_judged_by_the_facts_of_its_configuration(
+    tmp_path: Path, nodes: int, refused: bool
+) -> None:
+    config = {
+        "architectures": ["Qwen3MoeForCausalLM"], "num_hidden_layers": 48, "num_attention_heads": 32,
+        "num_key_value_heads": 4, "head_dim": 128, "num_experts": 128, "moe_intermediate_size": 768,
+        "quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128]},
+    }  # fmt: skip
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    _profile, result = draft(config=str(tmp_path), repo="org/Mine", nodes=nodes)
+    assert ("moe.fp8.blocks" in result["msg"]) == refused, result["msg"]
+
+
 def test_the_model_that_serve_takes_without_a_flag_is_carried_over() -> None:
     profile, _result = draft(command="sglang serve Qwen/Qwen3-8B --tp-size 2 --nnodes 2")
     assert profile["model"]["repo"] == "Qwen/Qwen3-8B"

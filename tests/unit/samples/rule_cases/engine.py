@@ -64,6 +64,8 @@ CASES = [
      "0.5.17", f"--disable-prefill-cuda-graph {EAGLE} 4 --page-size 1", INKLING),
     ("model.inkling", "warning", "0.5.17", "--disable-prefill-cuda-graph --moe-runner-backend flashinfer_cutlass",
      INKLING, "0.5.17", "--disable-prefill-cuda-graph --moe-runner-backend marlin", INKLING),
+    ("hw.sm12x", "error", "0.5.20", f"{SIZES} --moe-a2a-backend pplx --enable-dp-attention --dp-size 4", {},
+     "0.5.20", f"{SIZES} --moe-a2a-backend pplx --enable-dp-attention --dp-size 4", {"gpu": "b300"}),
     ("hw.sm12x", "error", "0.5.23", "--attention-backend tokenspeed_mla", DEEPSEEK,
      "0.5.22", "--attention-backend tokenspeed_mla", DEEPSEEK),
     ("hw.sm12x", "error", "0.5.22", "--qsa-indexer-dtype fp8_e4m3", QSA,
@@ -92,6 +94,8 @@ CASES = [
      "0.5.11", "--pp-size 2 --nnodes 2 --enable-mixed-chunk", {}),
     ("par.tbo", "error", "0.5.16", "--enable-two-batch-overlap", {},
      "0.5.16", "--enable-two-batch-overlap --moe-a2a-backend deepep", {}),
+    ("par.tbo", "error", "0.5.20", "--enable-two-batch-overlap", GLM,
+     "0.5.20", "--enable-two-batch-overlap --moe-runner-backend megamoe", GLM),
     ("par.tbo", "error", "0.5.14", f"{SIZES} --enable-two-batch-overlap --enable-dp-attention --dp-size 4", {},
      "0.5.15", f"{SIZES} --enable-two-batch-overlap --enable-dp-attention --dp-size 4", {}),
 ]  # fmt: skip

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from .words import DFLASH, EAGLE, GLM, NEMOTRON, QWEN
+from .words import DFLASH, EAGLE, GEMMA, GLM, LAZY, NEMOTRON, QWEN
 
 CASES = [
     ("cache.chunk_page", "error", "0.5.10", "--page-size 48", {}, "0.5.10", "--page-size 64", {}),
@@ -33,6 +33,14 @@ CASES = [
      f"{DFLASH} --mamba-radix-cache-strategy extra_buffer_lazy", QWEN),
     ("mamba.lazy.spec", "error", "0.5.16", f"{EAGLE} 4 --mamba-radix-cache-strategy extra_buffer_lazy", QWEN,
      "0.5.16", f"{EAGLE} 4 --mamba-radix-cache-strategy extra_buffer", QWEN),
+    ("mamba.lazy.spec", "error", "0.5.13.post1",
+     "--mamba-scheduler-strategy extra_buffer_lazy --speculative-num-draft-tokens 6", QWEN,
+     "0.5.13.post1", "--mamba-scheduler-strategy extra_buffer_lazy", QWEN),
+    ("mamba.lazy.spec", "error", "0.5.16", f"{LAZY} --speculative-algorithm EAGLE", QWEN, "0.5.16", LAZY, QWEN),
+    ("mamba.lazy.disaggregated", "error", "0.5.23", f"{LAZY} --disaggregation-mode prefill", QWEN,
+     "0.5.23", LAZY, QWEN),
+    ("mamba.linear.flashinfer", "error", "0.5.23", "--linear-attn-verify-backend flashinfer", QWEN,
+     "0.5.23", "--linear-attn-verify-backend flashinfer --mamba-ssm-dtype bfloat16", QWEN),
     ("mamba.linear.flashinfer", "error", "0.5.16", "--linear-attn-backend flashinfer", GLM,
      "0.5.16", "--linear-attn-backend flashinfer --linear-attn-decode-backend triton", GLM),
     ("mamba.linear.flashinfer", "error", "0.5.16", "--linear-attn-backend flashinfer", QWEN,
@@ -57,6 +65,12 @@ CASES = [
     ("mamba.track", "error", "0.5.16", "--mamba-radix-cache-strategy extra_buffer --mamba-track-interval 2"
      " --speculative-num-draft-tokens 6", QWEN, "0.5.16",
      "--mamba-radix-cache-strategy extra_buffer --mamba-track-interval 64 --speculative-num-draft-tokens 6", QWEN),
+    ("mamba.track", "error", "0.5.16", "--speculative-algorithm STANDALONE --mamba-track-interval 2", QWEN,
+     "0.5.16", "--speculative-algorithm STANDALONE --mamba-track-interval 4", QWEN),
+    ("mamba.replayssm", "error", "0.5.16", "--enable-linear-replayssm", QWEN,
+     "0.5.16", "--enable-linear-replayssm --mamba-radix-cache-strategy no_buffer --disable-overlap-schedule", QWEN),
+    ("mamba.replayssm", "error", "0.5.23", "--enable-linear-replayssm --disaggregation-mode prefill", GEMMA,
+     "0.5.23", "--enable-linear-replayssm", GEMMA),
     ("mem.named", "warning", "0.5.16", "--model-path a/Qwen3-480B-A35B-FP8 --mem-fraction-static 0.8 --tp-size 4", {},
      "0.5.16", "--model-path a/Qwen3-235B-A22B-FP8 --mem-fraction-static 0.8 --tp-size 4", {}),
     ("mem.named", "warning", "0.5.16", "--model-path /models/Llama-70B --mem-fraction-static 0.9", {},
