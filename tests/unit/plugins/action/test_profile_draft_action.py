@@ -258,9 +258,7 @@ def test_facts_come_from_the_configuration(tmp_path: Path, config: dict[str, Any
 
 
 @pytest.mark.parametrize(("nodes", "refused"), [(4, True), (2, False)])
-def test_the_new_profile_is_judged_by_the_facts_of_its_configuration(
-    tmp_path: Path, nodes: int, refused: bool
-) -> None:
+def test_the_new_profile_is_judged_by_the_facts_of_its_configuration(tmp_path: Path, nodes: int, refused: bool) -> None:
     config = {
         "architectures": ["Qwen3MoeForCausalLM"], "num_hidden_layers": 48, "num_attention_heads": 32,
         "num_key_value_heads": 4, "head_dim": 128, "num_experts": 128, "moe_intermediate_size": 768,

@@ -99,6 +99,9 @@ CASES = [
     *(("kv.fp4_e2m1.attn", "error", version, f"--kv-cache-dtype {dtype} --attention-backend fa4", GLM,
        version, f"--kv-cache-dtype {dtype} --attention-backend fa4 --decode-attention-backend triton", GLM)
       for version, dtype in (("0.5.13", "fp4_e2m1"), ("0.5.16", "fp4_mx_block16"))),
+    ("kv.fp4_e2m1.attn", "error", "0.5.16", "--kv-cache-dtype fp4_mx_block16 --attention-backend fa4", DEEPSEEK,
+     "0.5.16", "--kv-cache-dtype fp4_mx_block16 --attention-backend fa4 --decode-attention-backend flashinfer",
+     DEEPSEEK),
     ("kv.fp4_e2m1.attn", "error", "0.5.23", "--kv-cache-dtype bfloat16 --decode-attention-backend trtllm_mla",
      DEEPSEEK, "0.5.23", "--kv-cache-dtype bf16 --decode-attention-backend trtllm_mla", DEEPSEEK),
     ("kv.fp4_e2m1.attn", "error", "0.5.20", "--kv-cache-dtype nvfp4", DEEPSEEK,

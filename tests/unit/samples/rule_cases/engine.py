@@ -94,6 +94,8 @@ CASES = [
      "0.5.11", "--pp-size 2 --nnodes 2 --enable-mixed-chunk", {}),
     ("par.tbo", "error", "0.5.16", "--enable-two-batch-overlap", {},
      "0.5.16", "--enable-two-batch-overlap --moe-a2a-backend deepep", {}),
+    ("par.tbo", "error", "0.5.23", "--enable-two-batch-overlap", GLM,
+     "0.5.23", "--enable-two-batch-overlap --enable-waterfill", GLM),
     ("par.tbo", "error", "0.5.20", "--enable-two-batch-overlap", GLM,
      "0.5.20", "--enable-two-batch-overlap --moe-runner-backend megamoe", GLM),
     ("par.tbo", "error", "0.5.14", f"{SIZES} --enable-two-batch-overlap --enable-dp-attention --dp-size 4", {},

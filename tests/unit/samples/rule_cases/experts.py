@@ -49,6 +49,8 @@ CASES = [
      "0.5.10", "--fp8-gemm-backend flashinfer_trtllm", QWEN),
     ("moe.a2a.ep", "warning", "0.5.16", f"{SIZES} --moe-a2a-backend deepep", QWEN, "0.5.16",
      f"{SIZES} --moe-a2a-backend deepep --ep-size 4", QWEN),
+    ("moe.a2a.flashinfer", "error", "0.5.23", "--moe-a2a-backend flashinfer", GLM,
+     "0.5.23", "--moe-a2a-backend flashinfer --enable-waterfill", GLM),
     ("moe.a2a.flashinfer", "error", "0.5.16", f"{SIZES} --ep-size 4 --moe-a2a-backend flashinfer", GLM,
      "0.5.16", f"{SIZES} --ep-size 4 --moe-a2a-backend flashinfer --dp-size 4 --enable-dp-attention"
      " --moe-runner-backend flashinfer_cutlass", GLM),

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from .words import DSA, DSPARK, EAGLE, GLM, PREFILL_ONLY, QWEN, SIZES, TREE
+from .words import DSA, DSPARK, EAGLE, EAGLE3, GLM, NEMOTRON, PREFILL_ONLY, QWEN, SIZES, TREE
 
 CASES = [
     ("argparse.abbrev", "warning", "0.5.13", "--tp 1", {}, "0.5.13", "--ep 1", {}),
@@ -66,6 +66,10 @@ CASES = [
     )),
     ("flag.needs", "error", "0.5.23", "--enable-prefill-cp", {}, "0.5.23",
      "--enable-prefill-cp --cp-strategy zigzag", {}),
+    ("flag.needs", "error", "0.5.23", f"{SIZES} --attn-cp-size 4", NEMOTRON,
+     "0.5.23", f"{SIZES} --attn-cp-size 1", NEMOTRON),
+    ("flag.needs", "error", "0.5.16", f"--enable-gdn-replayssm-spec {TREE}", QWEN,
+     "0.5.16", f"--enable-gdn-replayssm-spec {EAGLE} 4", QWEN),
     ("flag.needs", "error", "0.5.16", "--enable-hisparse", GLM, "0.5.16", "--enable-hisparse", DSA),
     ("flag.needs", "error", "0.5.23", f"--enable-unified-memory {EAGLE} 4", {"arch": "LlamaForCausalLM"},
      "0.5.23", f"--enable-unified-memory {EAGLE} 4", QWEN),
@@ -101,6 +105,19 @@ CASES = [
         ("0.5.23", "--enable-unified-cache-external-linker --disable-radix-cache",
          "--enable-unified-cache-external-linker"),
         ("0.5.22", "--disaggregation-decode-allocation-policy prefill_complete", ""),
+        ("0.5.20", "--enable-unified-cache-external-linker --enable-hierarchical-cache",
+         "--enable-unified-cache-external-linker"),
+        ("0.5.23", "--enable-unified-cache-external-linker --disaggregation-mode decode",
+         "--enable-unified-cache-external-linker --disaggregation-mode prefill"),
+        ("0.5.10", "--speculative-moe-runner-backend flashinfer_trtllm", "--speculative-moe-runner-backend triton"),
+        ("0.5.16", "--elastic-ep-join-mode scale --elastic-ep-backend mooncake",
+         "--elastic-ep-join-mode recover --elastic-ep-backend mooncake"),
+        ("0.5.20", f"--enable-linear-replayssm-spec {TREE}", f"--enable-linear-replayssm-spec {EAGLE} 4"),
+        ("0.5.20", "--moe-runner-backend experimental_sgl_marlin --moe-a2a-backend nixl",
+         "--moe-runner-backend experimental_sgl_marlin"),
+        ("0.5.23", f"--return-aux-hidden-state-layer-ids 2 {EAGLE3}",
+         f"--return-aux-hidden-state-layer-ids 2 --enable-return-aux-hidden-states {EAGLE3}"),
+        ("0.5.23", "--enable-return-aux-hidden-states", f"--enable-return-aux-hidden-states {EAGLE3}"),
         ("0.5.21", "--radix-eviction-policy tlru", "--radix-eviction-policy slru"),
         ("0.5.23", "--enable-linker-mla-dedup", ""),
         ("0.5.16", "--enable-session-radix-cache",

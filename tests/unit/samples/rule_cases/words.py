@@ -31,6 +31,7 @@ MTP = {**GEMMA, "draft_arch": "Gemma4AssistantForCausalLM"}
 DRAFT = "--speculative-algorithm NEXTN --speculative-draft-model-path d --speculative-eagle-topk 1"
 STEPS = "--speculative-algorithm EAGLE --speculative-num-steps 3"
 EAGLE = f"{STEPS} --speculative-eagle-topk 1 --speculative-num-draft-tokens"
+EAGLE3 = "--speculative-algorithm EAGLE3 --speculative-draft-model-path d"
 TREE = f"{STEPS} --speculative-eagle-topk 4 --speculative-num-draft-tokens 8"
 PREFILL_ONLY = "--prefill-only-disable-kv-cache --is-embedding --chunked-prefill-size -1 --disable-radix-cache"
 LAZY = "--mamba-radix-cache-strategy extra_buffer_lazy"
