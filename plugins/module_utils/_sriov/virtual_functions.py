@@ -153,7 +153,7 @@ def check(pfs: Iterable[Pf], states: dict[str, PfState], force: bool) -> list[Fi
     findings = []
     for pf in pfs:
         state = states[pf.name]
-        command = f"mlxconfig -d {state.pci or '<PCI address of ' + pf.name + '>'} set SRIOV_EN=1 NUM_OF_VFS="
+        command = f"sudo mstconfig -d {state.pci or '<PCI address of ' + pf.name + '>'} set SRIOV_EN=1 NUM_OF_VFS="
 
         def report(rule: str, key: str, value: Any, reason: str, remedy: str) -> None:
             findings.append(Finding("error", f"sriov.{rule}", key, value, reason, remedy, source=SOURCE))
@@ -162,11 +162,14 @@ def check(pfs: Iterable[Pf], states: dict[str, PfState], force: bool) -> list[Fi
             remedy = "Look at `ip link`; name this host's PF in gb10_fabric_pfs"
             report("pf.missing", "pf", pf.name, "this host does not have this interface", remedy)
         elif pf.vf_count and not state.totalvfs:
-            remedy = f"Run `{command}{pf.vf_count}` on the host, then power-cycle it; firmware is not changed here"
+            remedy = (
+                f"Install the package mstflint on the host, run `{command}{pf.vf_count}` and power-cycle it;"
+                " firmware is not changed here"
+            )
             reason = "the firmware offers no virtual functions"
             report("firmware.disabled", f"{pf.name} sriov_totalvfs", state.totalvfs, reason, remedy)
         elif pf.vf_count > (state.totalvfs or 0):
-            remedy = f"Lower gb10_fabric_vf_count, or run `{command}{pf.vf_count}` and power-cycle"
+            remedy = f"Lower gb10_fabric_vf_count, or run `{command}{pf.vf_count}` (package mstflint) and power-cycle"
             reason = f"the firmware offers {state.totalvfs}"
             report("count.above_hardware", f"{pf.name} vf_count", pf.vf_count, reason, remedy)
         elif pf.vf_count != state.numvfs and not force:

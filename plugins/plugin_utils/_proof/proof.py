@@ -257,7 +257,8 @@ class Proof:
             raise NotProved(
                 f"an all-reduce of {size} bytes over {name} reached {busbw} GB/s on the bus, "
                 f"{floor} or more was expected, and its sums are {'right' if correct else 'WRONG'}. The transport is "
-                "proved, so look at its speed: playbook fabric_check, firmware after a replug, MTU at both ends"
+                "proved, so look at its speed: playbook fabric with --tags fabric_check, firmware after a replug, MTU "
+                "at both ends"
             )
         self._judge_latency()
 
@@ -273,7 +274,8 @@ class Proof:
             raise NotProved(
                 f"an all-reduce of {smallest['bytes']} bytes over {name} takes {smallest['p50']} "
                 f"microseconds (p99 {smallest['p99']}), {limit} or less was expected. Decoding waits for it twice per "
-                "layer. Look for other load on the nodes and for a busy switch; compare playbook fabric_check"
+                "layer. Look for other load on the nodes and for a busy switch; compare playbook fabric with "
+                "--tags fabric_check"
             )
 
     def _measured_transport(self) -> tuple[str, str]:

@@ -39,6 +39,6 @@ def compare_speed(
         lines.append(f"all-reduce on the bus: {shown}")
     problem = (
         f"RDMA is {ratio} times as fast as TCP, {least:g} or more was expected. The transport is proved, so look at "
-        "its speed: playbook fabric_check, firmware after a replug, MTU at both ends."
+        "its speed: playbook fabric with --tags fabric_check, firmware after a replug, MTU at both ends."
     )
     return {"ratio": ratio, "lines": lines, "problem": problem if ratio < least else ""}

@@ -64,7 +64,7 @@ def test_a_mac_that_the_port_would_not_restore_is_set_again() -> None:
     ("count", "before", "rule", "words"),
     [
         (1, state(present=False), "sriov.pf.missing", "gb10_fabric_pfs"),
-        (4, state(total=0), "sriov.firmware.disabled", "mlxconfig -d 0000:01:00.0 set SRIOV_EN=1 NUM_OF_VFS=4"),
+        (4, state(total=0), "sriov.firmware.disabled", "sudo mstconfig -d 0000:01:00.0 set SRIOV_EN=1 NUM_OF_VFS=4"),
         (4, state(total=None), "sriov.firmware.disabled", "power-cycle"),
         (9, state(total=8), "sriov.count.above_hardware", "NUM_OF_VFS=9"),
         (1, state(2, vf0=AWAY, vf1=there(1, MAC1)), "sriov.vf.in_use", "sriov_force"),

@@ -213,7 +213,7 @@ def test_firmware_without_vfs_comes_with_the_command_to_type() -> None:
     variables["spark1"]["gb10_pf_totalvfs"] = {**PFS, "enp1s0f0np0": 0}
     variables["spark1"]["gb10_pf_pci"] = {"enp1s0f0np0": "0000:01:00.0"}
     (found,) = (finding for finding in plan_fabric(variables)[1] if finding.rule == "fabric.sriov.disabled")
-    assert "mlxconfig -d 0000:01:00.0 set SRIOV_EN=1 NUM_OF_VFS=4." in found.remedy
+    assert "sudo mstconfig -d 0000:01:00.0 set SRIOV_EN=1 NUM_OF_VFS=4." in found.remedy
 
 
 def test_the_list_is_long_and_the_sample_is_right() -> None:
