@@ -35,6 +35,7 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._variables.check impo
     SPECIAL_TAGS,
     HostVariables,
     check_groups,
+    check_node_names,
     check_provider,
     check_strategy,
     check_tags,
@@ -76,6 +77,7 @@ class ActionModule(ControllerAction):
         findings = check_groups(groups, needed_groups(variables, options["groups"]))
         findings += check_variables(known, variables, extra)
         findings += check_provider(variables, options["provider"])
+        findings += check_node_names(variables, groups.get(NODES, []) if "serving" in options["plans"] else [])
         directories = {str(task_vars["hostvars"][host].get("inventory_dir") or "") for host in hosts} - {""}
         unread = check_files(map(Path, sorted(directories)), groups, task_vars["hostvars"])
         findings += unread

@@ -180,7 +180,8 @@ def check(pfs: Iterable[Pf], states: dict[str, PfState], force: bool) -> list[Fi
                         f"{pf.name} VF {index}",
                         vf.holder or UNKNOWN_HOLDER,
                         f"a change from {state.numvfs} to {pf.vf_count} VFs destroys all VFs, including this one",
-                        "Stop the pod first, or set sriov_force to true: the pod then loses its network",
+                        "Stop the pod first, a group with playbook serve_stop, or set sriov_force to true: the pod "
+                        "then loses its network",
                     )
     return findings
 

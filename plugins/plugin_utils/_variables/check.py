@@ -169,6 +169,12 @@ def _check_name(known: Known, name: str, owner: str) -> Iterator[Finding]:
         yield _finding("variables.unknown/role", None, key=name, role=owner)
 
 
+def check_node_names(variables: HostVariables, nodes: Iterable[str]) -> list[Finding]:
+    """Return an error for each host that serves under another name than that of its node."""
+    names = {host: variables.get(host, {}).get("k3s_node_name") or host for host in nodes}
+    return [_finding("inventory.node", name, host) for host, name in names.items() if name != host]
+
+
 def check_strategy(strategy: str, origin: str) -> list[Finding]:
     """Return an error if the user's strategy does not run each task on all hosts before the next one."""
     wrong = strategy.rpartition(".")[2] in {"free", "host_pinned"}

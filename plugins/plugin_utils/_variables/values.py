@@ -22,11 +22,16 @@ FORMATS: Mapping[str, tuple[str, str, str]] = {
     "multus_cni_version": ("release", r"v\d+\.\d+\.\d+", "v1.9.1"),
     "gb10_models_dir": ("path", r"|/.*", "/srv/models"),
     "sglang_cache_dir": ("path", r"|/.*", "/var/lib/gb10-jit-cache"),
+    "sglang_log_dir": ("path", r"|/.*", "/var/log/gb10"),
+    # Modules on the controller run in the playbook's directory, and actions in that of the command.
+    "k3s_airgap_dir": ("path", r"|[~/$].*", "/srv/k3s-airgap"),
+    "multus_cni_archive": ("path", r"|[~/$].*", "/srv/cni-plugins.tgz"),
     "gb10_model_url": ("url", r"https?://\S+", "https://huggingface.co"),
     "k3s_api_host": ("mdns", r"(?i)(?!.*\.local\.?$).*", ""),
 }
 # The same for all variables whose names end so
 ENDINGS = {
+    "kubeconfig": ("path", r"|[~/$].*", "~/.kube/config"),
     "image": ("image", r"|(?!\w+://)[^\s@]+(@sha256:[0-9a-f]{64})?", ""),
     "namespace": ("namespace", r"(?=.{1,63}$)[a-z0-9]([-a-z0-9]*[a-z0-9])?", "gb10-serving"),
 }

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from ansible_collections.gb10.cluster.plugins.plugin_utils._variables.check import (
     check_groups,
+    check_node_names,
     check_provider,
     check_tags,
     check_variables,
@@ -270,3 +271,16 @@ def test_a_tag_that_no_task_has_is_refused() -> None:
     found = [str(finding) for finding in check_tags({"--tags": ["fabirc"], "--skip-tags": ["x"]}, known)]
     assert "--tags = 'fabirc': no task of this playbook has this tag. Did you mean fabric?" in found[0]
     assert "--skip-tags = 'x'" in found[1] and "Choose from all, always, fabric," in found[1]
+
+
+@pytest.mark.parametrize("name", ["gb10_kubeconfig", "k3s_kubeconfig", "k3s_airgap_dir", "multus_cni_archive"])
+def test_a_path_on_the_controller_is_the_same_for_all_tasks(name: str) -> None:
+    (message,) = messages(**{name: "mine/file"})
+    assert "the path is not absolute" in message
+    assert messages(**{name: "~/mine/file"}) == messages(**{name: "/srv/mine/file"}) == []
+
+
+def test_the_name_of_a_node_that_serves_is_that_of_its_host() -> None:
+    variables = {"spark1": {"k3s_node_name": "gx10-a"}, "spark2": {}, "control": {"k3s_node_name": "server"}}
+    (finding,) = check_node_names(variables, ["spark1", "spark2"])
+    assert (finding.rule, finding.key, finding.where) == ("inventory.node", "k3s_node_name", "spark1")
