@@ -63,5 +63,12 @@ def test_every_plugin_of_the_attachments_is_installed() -> None:
     assert all(f'"{name}"' in lab for name in used)
 
 
+@pytest.mark.parametrize("directory", ["/var/lib/rancher/k3s", "/data/k3s"])
+def test_the_directories_are_those_of_k3s(directory: str) -> None:
+    own = {} if directory == "/var/lib/rancher/k3s" else {"k3s_data_dir": directory}
+    assert value("multus_conf_dir", **own) == f"{directory}/agent/etc/cni/net.d"
+    assert value("multus_bin_dir", **own) == f"{directory}/data/cni"
+
+
 def names(plugin: dict[str, Any]) -> set[str]:
     return {plugin["type"], *([plugin["ipam"]["type"]] if "ipam" in plugin else [])}
