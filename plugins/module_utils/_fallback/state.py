@@ -8,7 +8,7 @@ Nothing here calls the API or reads a clock. All times are seconds of the API se
 from __future__ import annotations
 
 import json
-from collections.abc import Container, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from typing import Any
@@ -75,15 +75,11 @@ class Node:
 
 @dataclass(frozen=True)
 class Seen:
-    """The cluster: nodes by host name, wanted replicas by StatefulSet, and the StatefulSets that have a pod.
-
-    Only ``name in pods`` is asked, and only before something starts, because each answer is a request to the API.
-    """
+    """The cluster: nodes by host name, and wanted replicas by StatefulSet."""
 
     now: float
     nodes: Mapping[str, Node]
     replicas: Mapping[str, int]
-    pods: Container[str]
 
 
 @dataclass(frozen=True)
@@ -148,23 +144,25 @@ def decide(settings: Settings, seen: Seen, status: Status) -> Status:
 def steps(settings: Settings, seen: Seen, status: Status) -> list[tuple[str, int]]:
     """Return the StatefulSets to scale now, each with its replicas.
 
-    The choices that do not serve stop first. The serving one starts when none of its nodes has a pod of another one.
+    The choices that do not serve stop first. The serving one may start when no StatefulSet of ``in_its_way`` has a pod.
     A planned preset that has started once is left alone: its owner may stop it.
     """
     serving = settings.choice(status.serving)
     if serving is settings.main and status.settled:
         return []
-    others = [(name, node) for one in settings.choices if one is not serving for name, node in _places(one)]
-    stop = [(name, 0) for name, _node in others if seen.replicas.get(name)]
-    start = [(name, 1) for name in serving.sets if seen.replicas.get(name) == 0]
+    stop = [(name, 0) for one in settings.choices if one is not serving for name in one.sets if seen.replicas.get(name)]
     # A StatefulSet that does not exist is being deleted with its group.
-    if stop or not start or not all(name in seen.replicas for name in serving.sets):
+    if stop or not all(name in seen.replicas for name in serving.sets):
         return stop
-    return [] if any(node in serving.nodes and name in seen.pods for name, node in others) else start
+    return [(name, 1) for name in serving.sets if seen.replicas[name] == 0]
 
 
-def _places(choice: Choice) -> list[tuple[str, str]]:
-    return list(zip(choice.sets, choice.nodes, strict=True))
+def in_its_way(settings: Settings, status: Status) -> list[str]:
+    """Return the StatefulSets of the other choices on the nodes of the serving one."""
+    serving = settings.choice(status.serving)
+    others = (one for one in settings.choices if one is not serving)
+    places = (place for one in others for place in zip(one.sets, one.nodes, strict=True))
+    return [name for name, node in places if node in serving.nodes]
 
 
 def _others(settings: Settings, serving: Choice) -> list[Choice]:

@@ -15,7 +15,7 @@ from http.client import HTTPException
 
 from .._in_pod.pages import say, serve_pages
 from .api import SwitchApi
-from .state import MAIN, Seen, Settings, Status, decide, read_node, steps
+from .state import MAIN, Seen, Settings, Status, decide, in_its_way, read_node, steps
 
 _HOST = "kubernetes.io/hostname"
 # Seconds that a rank may take to stop; its successor waits for the device. A rank that lost a peer can finish nothing,
@@ -25,16 +25,6 @@ _GRACE, _GRACE_WITHOUT_PEER = 10, 2
 _SOON = 1
 # Seconds without an answer of the API after which the metrics fail.
 _STALE = 60
-
-
-class _Pods:
-    """The StatefulSets that still have their pod, asked for one by one."""
-
-    def __init__(self, api: SwitchApi) -> None:
-        self._api = api
-
-    def __contains__(self, name: object) -> bool:
-        return self._api.has_pod(str(name))
 
 
 def look(settings: Settings, api: SwitchApi) -> Seen:
@@ -47,7 +37,6 @@ def look(settings: Settings, api: SwitchApi) -> Seen:
         api.now,
         {name: read_node(item) for name, item in nodes.items() if name in wanted},
         {name: number for name, number in replicas.items() if number is not None},
-        _Pods(api),
     )
 
 
@@ -66,7 +55,10 @@ def step(settings: Settings, api: SwitchApi) -> Status:
     if (after.reason, after.message) != (before.reason, before.message):
         say(f"{after.reason}: {after.message}")
         api.add_event(after.reason, after.message, warning=after.reason != "NodesReturned")
-    for name, replicas in steps(settings, seen, after):
+    todo = steps(settings, seen, after)
+    if any(replicas for _name, replicas in todo) and any(map(api.has_pod, in_its_way(settings, after))):
+        return after
+    for name, replicas in todo:
         say(f"scaling {name} to {replicas}")
         api.scale(name, replicas)
         if not replicas:

@@ -18,6 +18,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._fallback.state impor
     Settings,
     Status,
     decide,
+    in_its_way,
     read_node,
     steps,
 )
@@ -75,7 +76,7 @@ class Cluster:
 
     def seen(self) -> Seen:
         nodes = {name: Node(ready, since, name in self.cordoned) for name, (ready, since) in self.ready.items()}
-        return Seen(self.now, nodes, dict(self.replicas), frozenset(self.pods))
+        return Seen(self.now, nodes, dict(self.replicas))
 
     def is_up(self, node: str) -> bool:
         return node in self.ready and self.ready[node][0]
@@ -88,11 +89,16 @@ class Cluster:
             self.status = decide(SETTINGS, self.seen(), before)
             if (self.status.reason, self.status.message) != (before.reason, before.message):
                 self.told.append(self.status.reason)
-            for name, replicas in steps(SETTINGS, self.seen(), self.status):
-                self.replicas[name] = replicas
+            self.replicas |= self.steps(self.status)
             self.settle()
             self.check()
         return self.status.serving
+
+    def steps(self, status: Status) -> dict[str, int]:
+        """Return what the switch scales now: it starts nothing beside a pod of another preset."""
+        todo = dict(steps(SETTINGS, self.seen(), status))
+        blocked = any(name in self.pods for name in in_its_way(SETTINGS, status))
+        return {} if blocked and any(todo.values()) else todo
 
     def settle(self) -> None:
         """Do what the controllers and kubelets of Kubernetes do."""
@@ -229,12 +235,12 @@ def test_the_fallback_waits_for_the_pods_of_the_planned_preset() -> None:
     cluster.down("spark4")
     cluster.now = AFTER
     status = decide(SETTINGS, cluster.seen(), Status())
-    assert steps(SETTINGS, cluster.seen(), status) == [(name, 0) for name in SETTINGS.main.sets]
+    assert cluster.steps(status) == dict.fromkeys(SETTINGS.main.sets, 0)
     cluster.replicas |= dict.fromkeys(SETTINGS.main.sets, 0)
-    assert steps(SETTINGS, cluster.seen(), status) == []
+    assert cluster.steps(status) == {}
     # The pod on the lost node is no obstacle.
     cluster.pods = {"g-3": "spark4"}
-    assert steps(SETTINGS, cluster.seen(), status) == [("g-f1-0", 1), ("g-f1-1", 1)]
+    assert cluster.steps(status) == {"g-f1-0": 1, "g-f1-1": 1}
 
 
 def test_a_switch_that_restarts_anywhere_finishes_what_was_decided() -> None:
