@@ -26,6 +26,7 @@ LONGEST_DEFAULT = 70
 _CODE = re.compile(r"\b(?:C|V|O|RV|M|P|E)\(((?:[^()\\]|\\.)*)\)")
 _EMPHASIS = re.compile(r"\b([IB])\(((?:[^()\\]|\\.)*)\)")
 _TEMPLATE = re.compile(r"\{\{ ((?:(?!\}\}).)*) \}\}")
+_BELOW = re.compile(r"\{\{ (\w+) \| default\('([^']*)'\) \}\}(/\S+)")
 _FALLBACK = re.compile(r"\{\{ (gb10_\w+) \| default\((.*?)\) \}\}")
 
 
@@ -70,6 +71,8 @@ def shown_default(value: Any) -> str:
     """Return a default for readers: a fallback in words, and nothing if the value is too long for a table."""
     if isinstance(value, str):
         template = " ".join(value.split())
+        if match := _BELOW.fullmatch(template):
+            return f"`{match[2]}{match[3]}`, which follows `{match[1]}`"
         if match := _FALLBACK.fullmatch(template):
             fallback = shown_default(yaml.safe_load(match[2]))
             return f"`{match[1]}`, else {fallback or 'empty'}"

@@ -39,6 +39,7 @@ def test_markup_becomes_markdown(text: str | list[str], expected: str) -> None:
     [
         ("{{ gb10_namespace | default('gb10-serving') }}", "`gb10_namespace`, else `gb10-serving`"),
         ("{{ gb10_models_dir | default('') }}", "`gb10_models_dir`, else empty"),
+        ("{{ k3s_dir | default('/k3s') }}/data/cni", "`/k3s/data/cni`, which follows `k3s_dir`"),
         ("{{ groups['gb10_nodes'] }}", "`groups['gb10_nodes']`"),
         ("{{ bench_results_dir }}/profiles", "`{{ bench_results_dir }}/profiles`"),
         ("", ""),
