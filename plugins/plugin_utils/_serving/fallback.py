@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from itertools import combinations
+from itertools import chain, combinations
 from typing import Any
 
 from ansible_collections.gb10.cluster.plugins.module_utils._common import plain
@@ -112,12 +112,9 @@ def _without(
     In a ring not every set of nodes can. If no set can, the findings are those of the first one.
     """
     rest = [node for node in settings.nodes if node != lost]
-    tried = []
-    for nodes in combinations(rest, profile.nodes):
-        tried.append(_on(nodes, fabric, profile, settings, name))
-        if not has_errors(tried[-1][1]):
-            break
-    plan, found = tried[0] if has_errors(tried[-1][1]) else tried[-1]
+    tried = (_on(nodes, fabric, profile, settings, name) for nodes in combinations(rest, profile.nodes))
+    first = next(tried)
+    plan, found = next((one for one in chain([first], tried) if not has_errors(one[1])), first)
     return plan, [_placed(finding, lost) for finding in found]
 
 
