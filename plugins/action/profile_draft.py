@@ -47,7 +47,7 @@ class ActionModule(ControllerAction):
             "profile": yaml.safe_dump(json.loads(json.dumps(profile)), sort_keys=False, allow_unicode=True, width=120),
             "facts": json.dumps({**facts, "repo": profile["model"]["repo"]}, indent=2) + "\n" if facts else "",
             "findings": [finding.as_dict() for finding in findings],
-            "msg": "\n".join(shown) or "Everything was carried over, and SGLang is known to refuse none of it.",
+            "msg": "\n".join(shown) or "Everything was carried over, and no known rule refuses any of it.",
         }
 
 

@@ -115,7 +115,7 @@ def wait(members: Members, ranks: int, seconds: float, crashes: dict[str, dict[s
 def progress_lines(members: Members, group: status.Group, waited: float) -> tuple[list[str], list[str]]:
     """Return what the group waits for, with the last log line of every rank, and the last line of each rank's start.
 
-    A rank that loads has not proven its transport, so it has a trouble too. A rank that has started logs only requests.
+    A loading rank counts as troubled, because its transport is not proven yet. A started rank logs only requests.
     """
     lines, said = [f"waiting for the group for {waited:.0f} s"], []
     for rank in group.troubled():

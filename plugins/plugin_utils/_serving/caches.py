@@ -11,9 +11,9 @@ from .model import Plan
 
 CACHE = "/opt/gb10-cache"
 # A release ignores the variables that it does not know. HOME's .cache is not used: models that SGLang downloads itself
-# are there too. SGLang sets DeepGEMM's own variable from SGLANG_DG_CACHE_DIR. Its own kernels do not follow
-# SGLANG_CACHE_DIR (kernels/jit/utils/compile/cache.py of 0.5.20 and 0.5.23). Extensions that torch compiles are left
-# out: a process that is killed while it compiles leaves a lock there, and the next one would wait for it for ever.
+# are there too. SGLang sets DeepGEMM's own variable from SGLANG_DG_CACHE_DIR. SGLang's own kernels
+# ignore SGLANG_CACHE_DIR (kernels/jit/utils/compile/cache.py of 0.5.20 and 0.5.23). Extensions that torch compiles are
+# not kept: a process that is killed while it compiles leaves a lock there, and the next one would wait for ever.
 _VARIABLES = {
     "TRITON_CACHE_DIR": "triton",
     "FLASHINFER_WORKSPACE_BASE": "flashinfer",

@@ -103,7 +103,7 @@ def probes(entry: RankPlan, plan: Plan, options: PodOptions) -> dict[str, Any]:
     """
     health = {"httpGet": {"path": "/health", "port": "http"}, "timeoutSeconds": 25, "periodSeconds": 10}
     limit = SUPERVISED_SECONDS if options.supervisor else start_limit(plan, options)
-    # Twice as often: what a start waits for its next probe is time in which nothing serves.
+    # More often than later probes: until a startup probe succeeds, a loaded rank does not serve.
     startup = health | {"periodSeconds": 5, "failureThreshold": max(1, limit // 5)}
     if entry.role == "worker":
         return {"startupProbe": startup, "readinessProbe": health | {"failureThreshold": 3}}

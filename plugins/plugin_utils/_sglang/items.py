@@ -52,7 +52,7 @@ def key_of(option: str) -> str:
 
 
 def options_of(argv: Sequence[str]) -> dict[str, str]:
-    """Return a command line as {option: value}; a switch has the value ``set``; the last of equals counts."""
+    """Return a command line as {option: value}; a switch has the value ``set``; of a repeated one the last counts."""
     found: dict[str, list[str]] = {}
     values: list[str] = []
     for word in argv:
