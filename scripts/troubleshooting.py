@@ -48,10 +48,11 @@ def launches() -> str:
     """Return the rules of SGLang's command lines, by the part of the server that they concern."""
     every = sorted(json.loads(RULES.read_text(encoding="utf-8"))["rules"], key=lambda rule: str(rule["id"]))
     rows = (
-        [f"`{rule['id']}`", rule["severity"], _keys(rule), _plain(rule["reason"]), _plain(rule["remedy"])]
+        (f"`{rule['id']}`", rule["severity"], _keys(rule), _plain(rule["reason"]), _plain(rule["remedy"]))
         for rule in every
     )
-    return table(["rule", "severity", "setting", "what it means", "what to do"], rows)
+    # Rules for different releases may say the same.
+    return table(["rule", "severity", "setting", "what it means", "what to do"], dict.fromkeys(rows))
 
 
 def _keys(rule: dict[str, Any]) -> str:
