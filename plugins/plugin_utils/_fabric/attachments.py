@@ -88,9 +88,18 @@ def sriov_offers(plan: Mapping[str, Any], nodes: Mapping[str, str], prefix: str)
     }
 
 
-def nads(plan: Mapping[str, Any], namespace: str, resource_prefix: str = "") -> list[Manifest]:
-    """Return the attachments of every (rail, VF index) of the plan, in the order of the plan."""
-    return [nad(network, namespace, resource_prefix) for network in plan["networks"]]
+def nads(
+    plan: Mapping[str, Any], namespace: str, resource_prefix: str = "", existing: Iterable[Mapping[str, Any]] = ()
+) -> list[Manifest]:
+    """Return an attachment per rail and VF index, in the order of the plan, without those that exist as planned."""
+    present = {item["metadata"]["name"]: _applied(item) for item in existing}
+    wanted = [nad(network, namespace, resource_prefix) for network in plan["networks"]]
+    return [item for item in wanted if present.get(item["metadata"]["name"]) != _applied(item)]
+
+
+def _applied(item: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Return the fields that applying an attachment sets. The API adds no defaults to this kind."""
+    return item["metadata"].get("labels"), item["metadata"].get("annotations"), item.get("spec")
 
 
 def stale_nads(existing: Iterable[Mapping[str, Any]], plan: Mapping[str, Any]) -> list[str]:

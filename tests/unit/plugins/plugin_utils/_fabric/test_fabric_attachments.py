@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
 from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric import attachments as networks
 
 PLAN: dict[str, Any] = {
@@ -108,6 +109,27 @@ def test_only_our_own_attachments_are_stale() -> None:
         {"metadata": {"name": "somebody-elses"}},
     ]
     assert networks.stale_nads(existing, PLAN) == ["gb10-rail0-vf7"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"spec": {"config": "{}"}},
+        {"spec": None},
+        {"metadata": {"labels": {networks.MANAGED_BY: "somebody"}}},
+        {"metadata": {"annotations": {networks.RESOURCE_NAME: "gb10.cluster/gb10_rail0_vf0"}}},
+    ],
+)
+def test_only_attachments_that_differ_are_applied(change: dict[str, Any]) -> None:
+    wanted = networks.nads(PLAN, "ns")
+    # What the API adds to an object
+    added = {"uid": "u", "resourceVersion": "7", "generation": 1}
+    live = [{**item, "metadata": {**item["metadata"], **added}} for item in wanted]
+    assert networks.nads(PLAN, "ns", "", live) == []
+    assert networks.nads(PLAN, "ns", "", live[1:]) == wanted[:1]
+    assert networks.nads(PLAN, "ns", "gb10.cluster", live) == networks.nads(PLAN, "ns", "gb10.cluster")
+    live[1] = {**live[1], **change, "metadata": {**live[1]["metadata"], **change.get("metadata", {})}}
+    assert networks.nads(PLAN, "ns", "", live) == wanted[1:2]
 
 
 def test_a_probe_asks_for_every_vf_of_its_host() -> None:
