@@ -63,9 +63,13 @@ class ActionModule(ControllerAction):
         lost = [host for host in task_vars["ansible_play_hosts_all"] if host not in task_vars["ansible_play_hosts"]]
         if lost:
             return {"changed": False, "failed": True, "msg": LOST.format(", ".join(lost))}
+        later = options["earlier"].get("later")
+        if later == {}:
+            # An earlier stage has checked every value.
+            return _result([], {})
         known = load_known()
-        if "later" in options["earlier"]:
-            return self._later(known, options["earlier"]["later"], task_vars["hostvars"])
+        if later:
+            return self._later(known, later, task_vars["hostvars"])
         groups = task_vars["groups"]
         hosts = {host: None for group in GROUPS for host in groups.get(group, [])}
         extra = load_extra_vars(self._loader)

@@ -10,6 +10,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+from ansible_collections.gb10.cluster.plugins.action import inventory_check
+
 ROOT = Path(__file__).resolve().parents[4]
 PLAYBOOK = Path(sys.executable).with_name("ansible-playbook")
 
@@ -104,3 +107,15 @@ def test_an_encrypted_sudo_password_without_the_vault_s_password_is_reported_bef
     output = refused(tmp_path)
     assert "error: spark1: ansible_become_password: Error rendering template: Attempt to use undecryptable" in output
     assert "--ask-vault-pass (-J)" in output
+
+
+@pytest.mark.parametrize("left", [["spark1", "spark2"], ["spark1"]])
+def test_a_stage_after_the_check_of_every_value_looks_only_for_lost_hosts(
+    left: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inventory_check, "load_known", lambda: pytest.fail("the values were read again"))
+    action = object.__new__(inventory_check.ActionModule)
+    known = {"ansible_play_hosts_all": ["spark1", "spark2"], "ansible_play_hosts": left}
+    result = action.act({"earlier": {"later": {}}}, known)
+    assert result["failed"] is (left == ["spark1"])
+    assert ("spark2 failed in an earlier stage" in result["msg"]) is result["failed"]
