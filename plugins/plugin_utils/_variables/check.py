@@ -33,7 +33,9 @@ CONNECTION: Mapping[str, Spec] = {
 # Similarity from which a name counts as a misspelling of one of them; facts and other variables have similar names.
 VERY_ALIKE = 0.9
 # Read on one host for the whole group
-ONE_VALUE = ("serving_plan_profile", "serving_plan_preset", "gb10_models_dir")
+ONE_VALUE = ("serving_plan_profile", "serving_plan_preset", "gb10_models_dir", "k3s_data_dir")
+# The values of hosts that do not set them; for the other variables, such a host counts as one without a value.
+UNSET = {"k3s_data_dir": "/var/lib/rancher/k3s"}
 # Kubernetes takes these names for nodes only.
 NODE_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 # A name of DNS, which digits and dots alone are not
@@ -81,11 +83,11 @@ def _differing(variables: HostVariables) -> Iterator[Finding]:
     for name in ONE_VALUE:
         hosts: dict[str, list[str]] = {}
         for host, values in variables.items():
-            if isinstance(values.get(name), str):
-                hosts.setdefault(values[name], []).append(host)
+            if isinstance(value := values.get(name, UNSET.get(name)), str):
+                hosts.setdefault(value, []).append(host)
         if len(hosts) > 1:
             shown = "; ".join(f"{', '.join(names)}: {value}" for value, names in hosts.items())
-            yield _finding("variables.differs", shown, key=name)
+            yield _finding("variables.differs/k3s" if name in UNSET else "variables.differs", shown, key=name)
 
 
 def _hosts(variables: HostVariables) -> Iterator[Finding]:

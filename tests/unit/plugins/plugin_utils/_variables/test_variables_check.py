@@ -284,3 +284,18 @@ def test_the_name_of_a_node_that_serves_is_that_of_its_host() -> None:
     variables = {"spark1": {"k3s_node_name": "gx10-a"}, "spark2": {}, "control": {"k3s_node_name": "server"}}
     (finding,) = check_node_names(variables, ["spark1", "spark2"])
     assert (finding.rule, finding.key, finding.where) == ("inventory.node", "k3s_node_name", "spark1")
+
+
+@pytest.mark.parametrize(
+    ("other", "refused"),
+    [
+        ({}, True),
+        ({"k3s_data_dir": "/opt/k3s"}, True),
+        ({"k3s_data_dir": "/data"}, False),
+        ({"k3s_data_dir": None}, False),
+    ],
+)
+def test_the_directory_of_k3s_is_the_same_on_all_hosts(other: dict[str, Any], refused: bool) -> None:
+    """A host that does not set it has the default; a value that needs facts is checked later."""
+    found = check_variables(load_known(), {"spark1": {"k3s_data_dir": "/data"}, "spark2": other}, {})
+    assert [finding.rule for finding in found if finding.key == "k3s_data_dir"] == ["variables.differs"] * refused
