@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import tempfile
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -40,8 +41,8 @@ def names(config: kubeconfig.Config | None) -> list[str]:
     return [entry["name"] for entry in (config or {}).get("contexts") or []]
 
 
-def main() -> None:
-    module = AnsibleModule(
+def main(make: Callable[..., Any] = AnsibleModule) -> None:
+    module = make(
         argument_spec={
             "path": {"type": "path", "required": True},
             "context": {"type": "str", "required": True},

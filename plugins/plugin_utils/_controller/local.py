@@ -31,10 +31,11 @@ class _Module:
         check_mode: bool,
         argument_spec: Mapping[str, Any],
         supports_check_mode: bool,
+        **rules: Any,
     ) -> None:
         if check_mode and not supports_check_mode:
             raise _Ended({"skipped": True, "msg": "the module does not support check mode"})
-        checked = ArgumentSpecValidator(argument_spec).validate(options)
+        checked = ArgumentSpecValidator(argument_spec, **rules).validate(options)
         if checked.error_messages:
             self.fail_json(msg="; ".join(checked.error_messages))
         self.params, self.check_mode = checked.validated_parameters, check_mode
@@ -51,7 +52,8 @@ def call(main: Callable[[Callable[..., Any]], None], options: Mapping[str, Any],
     try:
         # Ansible shows what a task writes to its error output, and ignores that of a module.
         with warnings.catch_warnings(action="ignore"):
-            main(partial(_Module, options, check_mode))
+            # Ansible marks the strings of its options, and PyYAML writes plain ones only.
+            main(partial(_Module, json.loads(json.dumps(options)), check_mode))
     except _Ended as ended:
         result: dict[str, Any] = json.loads(json.dumps(ended.result))
         return result

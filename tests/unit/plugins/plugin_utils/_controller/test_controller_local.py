@@ -16,13 +16,14 @@ import yaml
 
 ROOT = Path(__file__).resolve().parents[5]
 PLAYBOOK = Path(sys.executable).with_name("ansible-playbook")
-MODULE = "AnsiballZ_api_info.py"
 READS = [{"resource": "v1/pods", "namespace": "x"}]
 
 
-def play(tmp_path: Path, options: dict[str, Any], **keywords: Any) -> tuple[dict[str, Any], bool]:
+def play(
+    tmp_path: Path, options: dict[str, Any], module: str = "api_info", **keywords: Any
+) -> tuple[dict[str, Any], bool]:
     """Return the result of a task on the controller, and whether Ansible started the module for it."""
-    task = {"gb10.cluster.api_info": options, "delegate_to": "localhost", "register": "found"}
+    task = {f"gb10.cluster.{module}": options, "delegate_to": "localhost", "register": "found"}
     caught = {"block": [task | keywords], "rescue": [{"ansible.builtin.assert": {"that": "found is failed"}}]}
     content = {"copy": {"content": "{{ found | to_json }}", "dest": str(tmp_path / "found.json")}}
     book = tmp_path / "book.yml"
@@ -32,7 +33,7 @@ def play(tmp_path: Path, options: dict[str, Any], **keywords: Any) -> tuple[dict
     assert done.returncode == 0, done.stdout
     result = json.loads((tmp_path / "found.json").read_text())
     result.pop("invocation", None)
-    return result, MODULE in done.stdout + done.stderr
+    return result, f"AnsiballZ_{module}.py" in done.stdout + done.stderr
 
 
 @pytest.mark.parametrize(
@@ -60,3 +61,16 @@ def test_another_interpreter_gets_the_module(tmp_path: Path) -> None:
     other = tmp_path / "python"
     other.symlink_to(sys.executable)
     assert play(tmp_path, options, vars={"ansible_python_interpreter": str(other)})[1]
+
+
+def test_a_module_writes_the_strings_of_its_options(tmp_path: Path) -> None:
+    cluster = {"name": "default", "cluster": {"server": "https://127.0.0.1:6443"}}
+    user = {"name": "default", "user": {"token": "secret"}}
+    context = {"name": "default", "context": {"cluster": "default", "user": "default"}}
+    content = yaml.safe_dump({"clusters": [cluster], "users": [user], "contexts": [context]})
+    options = {"path": str(tmp_path / "config"), "context": "mine", "server": "https://spark1:6443", "content": content}
+    assert [play(tmp_path, options, "kubeconfig")[0]["changed"] for _run in range(2)] == [True, False]
+    assert yaml.safe_load((tmp_path / "config").read_text())["clusters"][0]["cluster"]["server"] == options.pop("server")
+    result, started = play(tmp_path, options, "kubeconfig")
+    assert not started
+    assert "state is present but all of the following are missing: server" in result["msg"]
