@@ -45,7 +45,8 @@ def _facts(context: dict[str, Any], facts: Facts, setting: Setting, groups: Grou
     known = True if context["moe"] or "moe" in (arch or "").lower() else False if context["dense"] else None
     quantization = context["quantization"] or facts.quantization
     modelopt = (facts.quantization or "").startswith("modelopt")
-    if quantization == "modelopt" or (modelopt and arch in groups["nemotron"]):
+    replaced = modelopt and arch in groups["nemotron"]
+    if quantization == "modelopt" or replaced:
         quantization = facts.quantization or quantization  # SGLang reads the method from the checkpoint
     override = _override(context["json_model_override_args"])
     capability, unified, memory = GPUS[setting.gpu]
@@ -57,6 +58,7 @@ def _facts(context: dict[str, Any], facts: Facts, setting: Setting, groups: Grou
         assistant_draft=facts.draft_arch in groups["gemma4_assistant"],
         moe=known if facts.moe is None else facts.moe,
         quant=quantization,
+        quantization_run=facts.quantization if replaced else context["quantization"],
         checkpoint_quant=facts.quantization,
         nvfp4=quantization in ("modelopt_fp4", "modelopt_mixed", "nvfp4"),
         sm=capability,
@@ -136,8 +138,9 @@ def build_context(
     _packages(context, catalogue, setting)
     context["sglang"] = str(version)
     # SGLang switches attention DP off if there is only one group.
-    attention_groups = context["dp_size"] if context["enable_dp_attention"] else context["attn_dp_size"]
-    context["attention_dp"] = (attention_groups or 1) > 1
+    groups = context["dp_size"] if context["enable_dp_attention"] else context["attn_dp_size"]
+    context["attention_groups"] = max(groups or 1, 1)
+    context["attention_dp"] = context["attention_groups"] > 1
     changes = derive(context, version, frozenset(parsed.values))
     context["graph_state"] = "on" if context["decode_graph"] else "off"
     nodes = context["nnodes"] or 1

@@ -36,6 +36,21 @@ BLOCK_DRAFTERS = ("DFLASH", "DSPARK")
 """Drafters that write a block of tokens at once: SGLang always runs one step with one candidate."""
 
 
+PAGES = {
+    "flashmla": (64,),
+    "cutlass_mla": (128,),
+    "trtllm_mla": (64, 32),
+    "tokenspeed_mla": (64, 32),
+    "cutedsl_mla": (64, 32),
+    "trtllm_mha": (64, 32, 16, 128),
+    "hpc_ops": (64,),
+}
+"""The page sizes of attention backends in the order in which SGLang compares them; the first replaces any other."""
+
+PAGES_OF_PREFILL = ("cutedsl_mla", "trtllm_mha", "hpc_ops")
+"""Backends that determine the page size even if only prefill uses them."""
+
+
 @dataclass(frozen=True)
 class Change:
     """A setting that runs with another value than the given one."""
@@ -97,14 +112,21 @@ def _speculation(context: dict[str, Any], version: Version) -> None:
 
 def _mamba(context: dict[str, Any], version: Version) -> None:
     """Set how SGLang divides the state pool of a hybrid model."""
+    # SGLang chooses the strategy after the model's own page size and before that of the attention backend.
+    sparse = context["dsa"] or context["arch"] == "Qwen4ExpForConditionalGeneration"
+    context["page_model"] = 256 if context["dsv4"] else 64 if sparse else context["page_size"]
+    never = context["no_extra_buffer"] or (
+        context["arch"] == "KimiLinearForCausalLM" and version.within(None, "0.5.15")
+    )
+    context["extra_buffer"] = not never and context["linear_attn_backend"] in (None, "triton")
     strategy = context["mamba_radix_cache_strategy"] or "auto"
     overlap = not context["disable_overlap_schedule"]
     if strategy == "auto":
         # This change allows speculation with the radix cache, which requires the extra_buffer strategy.
         # Without the change, behaviour is that of releases before 0.5.14.
         modern = version.within("0.5.14", None) or (context["spec"] and NEMOTRON_RADIX_PATCH in context["carries"])
-        paged = (context["page_size"] or 1) > 1
-        strategy = "extra_buffer" if modern and (overlap or paged) else "no_buffer"
+        paged = (context["page_model"] or 1) > 1
+        strategy = "extra_buffer" if modern and context["extra_buffer"] and (overlap or paged) else "no_buffer"
     if version.within(None, "0.5.10") and context["spec"] and not context["spec_v2"]:
         overlap = False
     if strategy == "no_buffer" and context["spec"] is None and not context["disable_radix_cache"]:
@@ -118,6 +140,26 @@ def _mamba(context: dict[str, Any], version: Version) -> None:
         # States of draft tokens use the share of the states; earlier releases reserved memory for them first.
         mamba_jointly=version.within("0.5.13", None),
     )
+
+
+def _pages(context: dict[str, Any], version: Version) -> None:
+    """Set the page size and the size of a prefill chunk with which SGLang runs."""
+    page, modern = context["page_model"], version.within("0.5.17", None)
+    stateful = context["hybrid"] and context["mamba_strategy"] == "no_buffer" and not context["disable_radix_cache"]
+    if stateful and version.within(None, "0.5.13"):
+        page = 1
+    native = context["kv_cache_dtype"] == "nvfp4" and version.within("0.5.21", None)
+    decoding = (context["attention_backend"], "trtllm_mha" if native else context["decode_attention_backend"])
+    draft = context["speculative_draft_attention_backend"] if modern else None
+    every = (*decoding, context["prefill_attention_backend"], draft if draft == "trtllm_mha" else None)
+    if page == 128 and "trtllm_mha" in every and not modern:
+        page = 64
+    for backend, sizes in PAGES.items():
+        if backend in (every if backend in PAGES_OF_PREFILL else decoding) and page not in sizes:
+            page = sizes[0]
+    # A GPU with 119 GiB gets chunks of 8192 tokens; attention DP divides the chunk by its groups.
+    chunk = context["chunked_prefill_size"]
+    context.update(page_run=page, chunk_run=(8192 if chunk is None else chunk) // context["attention_groups"])
 
 
 def _graphs(context: dict[str, Any], version: Version, given: frozenset[str]) -> None:
@@ -154,6 +196,7 @@ def derive(context: dict[str, Any], version: Version, given: frozenset[str]) -> 
     """Add SGLang's own decisions to a context, and return every given value that they override."""
     _speculation(context, version)
     _mamba(context, version)
+    _pages(context, version)
     _graphs(context, version, given)
     spec, tp = context["spec"], context["tp_size"]
     changes: list[Change] = []

@@ -5,7 +5,10 @@
 
 from __future__ import annotations
 
-from .words import DFLASH, EAGLE, GEMMA, GLM, LAZY, NEMOTRON, QWEN
+from .words import DEEPSEEK, DFLASH, DSA, EAGLE, GEMMA, GLM, LAZY, NEMOTRON, QSA, QWEN, V4
+
+FLASHINFER_STATES = "--linear-attn-decode-backend flashinfer"
+LFM2 = {"arch": "Lfm2ForCausalLM"}
 
 CASES = [
     ("cache.chunk_page", "error", "0.5.10", "--page-size 48", {}, "0.5.10", "--page-size 64", {}),
@@ -15,6 +18,26 @@ CASES = [
      "0.5.13", "--page-size 48", QWEN),
     ("cache.chunk_page", "error", "0.5.13", "--chunked-prefill-size 1000 --attention-backend cutlass_mla", GLM,
      "0.5.13", "--chunked-prefill-size 1024 --attention-backend cutlass_mla", GLM),
+    ("cache.chunk_page", "error", "0.5.23", "--chunked-prefill-size 1000 --kv-cache-dtype nvfp4", DEEPSEEK,
+     "0.5.23", "--chunked-prefill-size 1024 --kv-cache-dtype nvfp4", DEEPSEEK),
+    ("cache.chunk_page", "error", "0.5.21", "--chunked-prefill-size 1000 --kv-cache-dtype nvfp4", DEEPSEEK,
+     "0.5.20", "--chunked-prefill-size 1000 --kv-cache-dtype nvfp4", DEEPSEEK),
+    ("cache.chunk_page", "error", "0.5.20", "--chunked-prefill-size 1000 --decode-attention-backend trtllm_mha", {},
+     "0.5.20", "--chunked-prefill-size 1008 --page-size 16 --decode-attention-backend trtllm_mha", {}),
+    ("cache.chunk_page", "error", "0.5.20",
+     "--chunked-prefill-size 1000 --speculative-draft-attention-backend trtllm_mha", {}, "0.5.16",
+     "--chunked-prefill-size 1000 --speculative-draft-attention-backend trtllm_mha", {}),
+    ("cache.chunk_page", "error", "0.5.20", "--chunked-prefill-size 4160 --page-size 128"
+     " --decode-attention-backend trtllm_mha", {}, "0.5.16", "--chunked-prefill-size 4160 --page-size 128"
+     " --decode-attention-backend trtllm_mha", {}),
+    ("cache.chunk_page", "error", "0.5.16", "--chunked-prefill-size 1000", DSA,
+     "0.5.16", "--chunked-prefill-size 1024", DSA),
+    ("cache.chunk_page", "error", "0.5.16", "--chunked-prefill-size 1088", V4,
+     "0.5.16", "--chunked-prefill-size 1088", DSA),
+    ("cache.chunk_page", "error", "0.5.23", "--page-size 64 --tp-size 3 --dp-size 3 --enable-dp-attention", {},
+     "0.5.23", "--page-size 64 --tp-size 4 --dp-size 4 --enable-dp-attention", {}),
+    ("cache.chunk_page", "error", "0.5.10", "--chunked-prefill-size 256 --page-size 128 --tp-size 4 --dp-size 4"
+     " --enable-dp-attention", {}, "0.5.10", "--chunked-prefill-size 256 --page-size 128 --tp-size 4 --dp-size 4", {}),
     ("cache.hierarchical", "error", "0.5.23", "--enable-hierarchical-cache --enable-deterministic-inference", NEMOTRON,
      "0.5.23", f"--enable-hierarchical-cache --enable-deterministic-inference {EAGLE} 4", NEMOTRON),
     ("cache.hierarchical", "error", "0.5.16", "--enable-hierarchical-cache --disable-radix-cache", {},
@@ -49,10 +72,31 @@ CASES = [
      "0.5.16", "--linear-attn-backend flashinfer --linear-attn-decode-backend triton", GLM),
     ("mamba.linear.flashinfer", "error", "0.5.16", "--linear-attn-backend flashinfer", QWEN,
      "0.5.16", "--linear-attn-backend flashinfer --mamba-ssm-dtype bfloat16", QWEN),
+    ("mamba.linear.flashinfer", "error", "0.5.10", f"{FLASHINFER_STATES} --mamba-ssm-dtype bfloat16", QWEN, "0.5.10",
+     f"{FLASHINFER_STATES} --mamba-ssm-dtype bfloat16 --mamba-scheduler-strategy extra_buffer", QWEN),
+    ("mamba.linear.gdn", "error", "0.5.23", "--linear-attn-backend ptx_kda", QWEN,
+     "0.5.23", "--linear-attn-backend cutedsl", QWEN),
+    ("mamba.linear.gdn", "error", "0.5.16", "--linear-attn-backend flashkda --linear-attn-decode-backend triton", QWEN,
+     "0.5.16", "--linear-attn-backend flashkda --linear-attn-prefill-backend triton", QWEN),
+    ("mamba.extra.support", "error", "0.5.14",
+     "--mamba-radix-cache-strategy extra_buffer --linear-attn-backend cutedsl", QWEN, "0.5.14",
+     "--mamba-radix-cache-strategy extra_buffer --linear-attn-prefill-backend cutedsl", QWEN),
+    ("mamba.extra.support", "error", "0.5.23", "--mamba-radix-cache-strategy extra_buffer", LFM2,
+     "0.5.23", "--mamba-radix-cache-strategy no_buffer --disable-overlap-schedule", LFM2),
+    ("mamba.extra.support", "error", "0.5.15", "--mamba-radix-cache-strategy extra_buffer",
+     {"arch": "KimiLinearForCausalLM"}, "0.5.16", "--mamba-radix-cache-strategy extra_buffer",
+     {"arch": "KimiLinearForCausalLM"}),
     ("mamba.nemotron.extra", "error", "0.5.12", "--mamba-scheduler-strategy extra_buffer", {**NEMOTRON, "patches": ()},
      "0.5.13", "--mamba-scheduler-strategy extra_buffer", NEMOTRON),
     ("mamba.nobuffer.overlap", "error", "0.5.14", "--mamba-radix-cache-strategy no_buffer", QWEN,
      "0.5.14", "--mamba-radix-cache-strategy no_buffer --disable-overlap-schedule", QWEN),
+    ("mamba.nobuffer.overlap", "error", "0.5.23",
+     "--page-size 128 --disable-overlap-schedule --linear-attn-backend ptx_kda", {**NEMOTRON, "quantization": "fp8"},
+     "0.5.23", "--page-size 128 --disable-overlap-schedule", {**NEMOTRON, "quantization": "fp8"}),
+    ("mamba.nobuffer.overlap", "error", "0.5.23", "--page-size 64", LFM2, "0.5.23", "--page-size 1", LFM2),
+    ("mamba.nobuffer.overlap", "error", "0.5.22",
+     "--mamba-radix-cache-strategy no_buffer --disable-overlap-schedule", QSA,
+     "0.5.22", "--disable-overlap-schedule", QSA),
     ("mamba.radix.nobuffer", "error", "0.5.10", f"{EAGLE} 4", {**QWEN, "patches": ()}, "0.5.14", f"{EAGLE} 4", QWEN),
     ("mamba.radix.nobuffer", "error", "0.5.10", f"{EAGLE} 4 --disaggregation-mode decode", QWEN,
      "0.5.10", f"{EAGLE} 4 --disaggregation-mode decode --disable-radix-cache", QWEN),
@@ -62,6 +106,7 @@ CASES = [
      "0.5.13", "--max-mamba-cache-size 96 --max-running-requests 32", NEMOTRON),
     ("mamba.strategy.dense", "error", "0.5.23", "--mamba-radix-cache-strategy extra_buffer", GLM,
      "0.5.23", "--mamba-radix-cache-strategy extra_buffer", QWEN),
+    ("mamba.track", "error", "0.5.22", "--mamba-track-interval 96", QSA, "0.5.22", "--mamba-track-interval 128", QSA),
     ("mamba.track", "error", "0.5.23", "--page-size 48 --mamba-track-interval 256", QWEN, "0.5.23",
      "--page-size 64 --mamba-track-interval 256", QWEN),
     ("mamba.track", "error", "0.5.23",
