@@ -173,18 +173,19 @@ def ours(version: str, case: dict[str, Any]) -> Report:
 
 def difference(version: str, case: dict[str, Any], answer: dict[str, Any]) -> str | None:
     """Return how the two verdicts differ; None if they agree or if a stricter rule documents the difference."""
-    errors = {finding.rule for finding in ours(version, case).findings if finding.severity == "error"}
+    errors = {(each.rule, each.source) for each in ours(version, case).findings if each.severity == "error"}
     if not answer["accepted"]:
         return None if errors or STUBBED.search(answer["message"]) else f"accepted, but: {answer['message']}"
+    # Rules share ids, so a stricter rule documents only what itself refuses.
     documented = {
-        rule.id
+        (rule.id, rule.told_by)
         for rule in KNOWLEDGE.rules.rules
         if rule.severity == "error"
         and not REFUSES.match(rule.sglang)
         and Version.parse(version).within(rule.first, rule.last)
     }
-    undocumented = errors - documented
-    return f"refused by {', '.join(sorted(undocumented))}, but accepted" if undocumented else None
+    undocumented = sorted(rule for rule, _source in errors - documented)
+    return f"refused by {', '.join(undocumented)}, but accepted" if undocumented else None
 
 
 def compare(version: str, cases: list[dict[str, Any]]) -> int:

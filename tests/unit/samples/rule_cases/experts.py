@@ -82,6 +82,8 @@ CASES = [
      f"{EAGLE} 4 --speculative-moe-runner-backend marlin", V4 | {"patches": ("dsv4-draft-marlin",)}),
     ("moe.ep_divides", "error", "0.5.16", f"{SIZES} --ep-size 3", QWEN, "0.5.16", f"{SIZES} --ep-size 2", QWEN),
     ("moe.eplb", "error", "0.5.16", f"{SIZES} --enable-eplb", GLM, "0.5.16", f"{SIZES} --enable-eplb --ep-size 4", GLM),
+    ("moe.eplb", "error", "0.5.23", f"{SIZES} --enable-eplb", GLM, "0.5.23",
+     f"{SIZES} --enable-eplb --enable-waterfill", GLM),
     ("moe.eplb", "warning", "0.5.16", f"{SIZES} --enable-eplb --ep-size 4", QWEN,
      "0.5.16", f"{SIZES} --ep-size 4", QWEN),
     ("moe.eplb", "warning", "0.5.16", f"{SIZES} --enable-eplb --ep-size 4", GLM,

@@ -63,6 +63,8 @@ CASES = [
         ("0.5.23", "--enable-unified-memory --speculative-algorithm NGRAM", "0.5.23",
          "--enable-unified-memory", {}),
         ("0.5.10", "--quantization marlin", "0.5.10", "--quantization gptq_marlin", {}),
+        ("0.5.20", "--flashinfer-a2a-dispatch-type nvfp4", "0.5.20", "--flashinfer-a2a-dispatch-type auto", {}),
+        ("0.5.23", "--prefill-kv-cache-dequant-dtype fp8_e4m3", "0.5.23", "--prefill-kv-cache-dequant-dtype auto", {}),
     )),
     ("flag.needs", "error", "0.5.23", "--enable-prefill-cp", {}, "0.5.23",
      "--enable-prefill-cp --cp-strategy zigzag", {}),
