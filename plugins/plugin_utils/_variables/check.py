@@ -34,8 +34,8 @@ CONNECTION: Mapping[str, Spec] = {
 VERY_ALIKE = 0.9
 # Read on one host for the whole group
 ONE_VALUE = ("serving_plan_profile", "serving_plan_preset", "gb10_models_dir", "k3s_data_dir")
-# The values of hosts that do not set them; for the other variables, such a host counts as one without a value.
-UNSET = {"k3s_data_dir": "/var/lib/rancher/k3s"}
+# Here a host that does not set it counts with the default; of the others, each host of the group uses the same one.
+WITH_DEFAULT = ("k3s_data_dir",)
 # Kubernetes takes these names for nodes only.
 NODE_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 # A name of DNS, which digits and dots alone are not
@@ -73,21 +73,22 @@ def check_variables(known: Known, variables: HostVariables, extra: Mapping[str, 
     placed = [_placed(finding, hosts, len(variables)) for finding, hosts in found.values()]
     return [
         *placed,
-        *_differing(variables),
+        *_differing(known, variables),
         *_hosts(variables),
         *_misspelt(known, extra),
     ]
 
 
-def _differing(variables: HostVariables) -> Iterator[Finding]:
+def _differing(known: Known, variables: HostVariables) -> Iterator[Finding]:
     for name in ONE_VALUE:
         hosts: dict[str, list[str]] = {}
+        default = known.names(known.owner(name))[name].get("default") if name in WITH_DEFAULT else None
         for host, values in variables.items():
-            if isinstance(value := values.get(name, UNSET.get(name)), str):
+            if isinstance(value := values.get(name, default), str):
                 hosts.setdefault(value, []).append(host)
         if len(hosts) > 1:
             shown = "; ".join(f"{', '.join(names)}: {value}" for value, names in hosts.items())
-            yield _finding("variables.differs/k3s" if name in UNSET else "variables.differs", shown, key=name)
+            yield _finding("variables.differs/k3s" if name in WITH_DEFAULT else "variables.differs", shown, key=name)
 
 
 def _hosts(variables: HostVariables) -> Iterator[Finding]:
