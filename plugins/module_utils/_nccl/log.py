@@ -22,6 +22,10 @@ _UNSIGNED = NOBODY._replace(device="-")
 _QUOTABLE = frozenset({"channel", "torn"})
 # Kinds of statements that the log itself looks at.
 _TOLD = frozenset({"init", "mtu"})
+# Who wrote a line, the path if it is a channel line, and otherwise what it says.
+Line = tuple[Writer, Via | None, Reading]
+# A line that says nothing is counted for a process that is not one of the log.
+_IGNORED: Line = (Writer(Process("", "", ""), NOBODY), Via(), NOTHING)
 _LEVELS = (b"NCCL INFO", b"NCCL WARN", b"NCCL ATTN")
 
 
@@ -44,10 +48,9 @@ class NcclLog:
         self._by_pid: dict[tuple[str, str], list[Process]] = {}
         # {text before "NCCL INFO", without time stamps: who wrote it}
         self._writers: dict[bytes, Writer] = {}
-        # {text after "NCCL INFO": what it says}; the path of a channel line, which is the most frequent one
-        self._readings: dict[bytes, Reading | Via] = {}
+        # {line without time stamps: who wrote it, and what it says}; the path of a channel line, the most frequent one
+        self._lines: dict[bytes, Line] = {}
         self._vias: dict[bytes, Via] = {}
-        self._time = scan.FirstTime()
         self._clock = 0
         self._recorders = Recorders()
 
@@ -67,79 +70,72 @@ class NcclLog:
         Nine of ten lines of an NCCL log are channel lines, so they are counted for now, and recorded before the next
         statement of another kind.
         """
-        known, record = self._readings.get, self._recorders.by_kind
+        known, record = self._lines.get, self._recorders.by_kind
         for block in blocks:
-            before = None
-            for line in block.split(b"\n"):
-                head, level, raw = line.partition(b" NCCL INFO ")
-                reading = known(raw)
-                if reading is None:
-                    # The line may have started a new record for a restarted process.
-                    before = None
-                    if not level:
-                        if b"CCL" in line or b"NET" in line or b"ocket/" in line:
-                            self._pieces(line)
-                        continue
-                    reading = self._new(head, raw)
-                if reading is NOTHING:
+            lines = block.split(b"\n")
+            # One substitution per block is faster than one per line. Most logs have a time in every line, or in none.
+            keys = scan.without_time(block).split(b"\n") if scan.TIME.search(lines[0]) else lines
+            for line, key in zip(lines, keys, strict=True):
+                found = known(key) or self._new(line)
+                if found is None:
                     continue
-                if head != before:
-                    writer, before = self._writer(head), head
-                    channels = writer.channels
-                if isinstance(reading, Via):
-                    channels[reading] += 1
+                writer, via, reading = found
+                writer.process.last = self._clock
+                if via:
+                    writer.channels[via] += 1
                     continue
                 record_pending(writer.process)
                 kind, values, once, cause = reading
                 if once or cause or kind in _TOLD:
                     self._said(writer.process, writer.origin, reading, line)
-                    before = None
                 elif kind in _QUOTABLE or not is_odd(writer.process, writer.origin):
                     record[kind](writer.process, writer.origin, values)
 
-    def _new(self, head: bytes, raw: bytes) -> Reading | Via:
-        """Read a statement whose text has not been read before."""
+    def _new(self, whole: bytes) -> Line | None:
+        """Read a line that has not been read before, or only with other time stamps."""
+        line = scan.without_time(whole)
+        if found := self._lines.get(line):
+            return found
+        head, level, raw = line.partition(b" NCCL INFO ")
+        if not level:
+            if b"CCL" in line or b"NET" in line or b"ocket/" in line:
+                self._pieces(whole)
+            return None
         # The meaning of a statement that names NCCL depends on its writer: two lines may have run into each other.
         named = b"NCCL" in raw
-        if named and (b"NCCL" in head or any(level in raw for level in _LEVELS) or not self._knows(head)):
+        if named and (b"NCCL" in head or any(level in raw for level in _LEVELS) or head not in self._writers):
             self._silent.note_first(head)
-            self._pieces(head + b" NCCL INFO " + raw)
-            return NOTHING
-        long = len(raw) > says.LONGEST
-        reading: Reading | Via
+            self._pieces(whole)
+            return None
+        long = len(line) > says.LONGEST
+        via, reading = None, NOTHING
         if not named and (end := find_path(raw)):
-            reading = self._vias.get(end) or read_via(scan.plain(end))
+            via = self._vias.get(end) or read_via(scan.plain(end))
             if long:
-                return Reading("channel", reading)
-            self._vias[end] = reading
+                via, reading = None, Reading("channel", via)
+            else:
+                self._vias[end] = via
         else:
             self._silent.note_first(head)
-            boring = raw.startswith(says.BORING) and not named
-            reading = NOTHING if boring else read_statement(scan.plain(raw))
-        if raw and not (named or long):
-            self._readings[raw] = reading
-        if len(self._readings) > says.READINGS or len(self._vias) > says.CACHE:
+            if named or not raw.startswith(says.BORING):
+                reading = read_statement(scan.plain(raw))
+        found = (self._writer(head), via, reading) if via or reading is not NOTHING else _IGNORED
+        if not (named or long):
+            self._lines[line] = found
+        if len(self._lines) > says.LINES or len(self._vias) > says.CACHE:
             self._record_pending()
-            self._readings.clear()
+            self._lines.clear()
             self._vias.clear()
-        return reading
-
-    def _knows(self, head: bytes) -> bool:
-        return head in self._writers or scan.without_time(head) in self._writers
+        return found
 
     def _writer(self, head: bytes) -> Writer:
         """Return the writer of a line, from all text before ``NCCL INFO``."""
-        # A text that has more than one time stamp is unknown without the first one too.
-        writer = self._writers.get(head) or self._writers.get(self._time.cut(head))
-        if writer is None:
-            head = scan.without_time(head)
-            known = self._writers.get(head[-says.LONGEST :])
-            writer = known or self._new_writer(head[-says.LONGEST :])
-            if (known is None or len(head) > says.LONGEST) and b"NET/" in head:
-                # The end of another rank's line precedes this line.
-                self._without_prefix(scan.plain(head))
+        known = self._writers.get(head[-says.LONGEST :])
+        writer = known or self._new_writer(head[-says.LONGEST :])
+        if (known is None or len(head) > says.LONGEST) and b"NET/" in head:
+            # The end of another rank's line precedes this line.
+            self._without_prefix(scan.plain(head))
         self._clock += 1
-        writer.process.last = self._clock
         self._silent.heard(writer.process, writer.origin)
         return writer
 
@@ -161,6 +157,7 @@ class NcclLog:
         for writer in self._writers.values():
             writer.process.writers.clear()
         self._writers.clear()
+        self._lines.clear()
 
     def _process(self, origin: Origin) -> Process:
         key = (origin.pod, origin.host, origin.pid or f"dev{origin.device}")

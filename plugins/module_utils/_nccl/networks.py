@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from fnmatch import fnmatchcase
+from functools import lru_cache
 
 SOCKETS = ("Socket", "FastSocket")
 """NCCL's own TCP transport and Google's TCP plugin."""
@@ -16,11 +17,14 @@ TCP_PROVIDERS = ("tcp", "sockets", "udp", "net")
 """Providers of libfabric that use TCP or UDP."""
 
 
+# A log of many communicators asks for the same few names very often.
+@lru_cache(1024)
 def matches(network: str, patterns: tuple[str, ...]) -> bool:
     """Tell whether a network's name matches one of these glob patterns."""
     return any(fnmatchcase(network, pattern) for pattern in patterns)
 
 
+@lru_cache(1024)
 def is_tcp(network: str) -> bool:
     """Tell whether a network is TCP by its name; NCCL_NET accepts the name in upper or lower case."""
     return matches(network, TCP) or network.lower() in {name.lower() for name in SOCKETS}

@@ -39,10 +39,12 @@ _USUAL = re.compile(rb"Channel [ -Z]*+\[[^\]\n]*+\] -> [ -Z]*+\[[^\]\n]*+\] (?:\
 
 def find_path(raw: bytes) -> bytes:
     """Return the text after ``via`` in a channel line that needs no closer look, or nothing."""
+    if not raw.startswith(b"Channel "):
+        return b""
     if found := _USUAL.match(raw):
         return raw[found.end() :]
     end = raw[raw.rfind(b" via ") + 5 :]
-    usual = raw.startswith(b"Channel ") and end[:4] in (b"NET/", b"P2P/") and (b"-> " in raw or b"u003e" in raw)
+    usual = end[:4] in (b"NET/", b"P2P/") and (b"-> " in raw or b"u003e" in raw)
     return end if usual else b""
 
 

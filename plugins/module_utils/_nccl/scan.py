@@ -31,8 +31,8 @@ _ESCAPED = {"&gt;": ">", "&lt;": "<", "\\u003e": ">", "\\u003c": "<", "\\t": "\t
 _LEVEL = re.compile(r"NCCL (INFO|WARN|ATTN)\b ?")
 # host:pid:tid [cudaDev] at the end of the text before "NCCL INFO"; the host may be empty, numeric or redacted.
 _ORIGIN = re.compile(r"([^\s:\"'|()\[\]{}]*):(\d+):(\d+)(?:[ \t]*\[(-?\d+)\])?")
-_TIME = re.compile(rb"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d[0-9.,]*(?:Z|[+-]\d\d:?\d\d)?")
-_DIGITS = bytes.maketrans(b"123456789", b"000000000")
+# It begins with a set of characters, because re finds those three times faster than a repetition.
+TIME = re.compile(rb"[12]\d{3}-\d\d-\d\d[T ]\d\d:\d\d:\d\d[0-9.,]*(?:Z|[+-]\d\d:?\d\d)?")
 _BARE_DEVICE = re.compile(r"\[(-?\d+)\]\s*$")
 _WORDS = re.compile(r"\w+")
 _BEFORE = 80
@@ -129,25 +129,9 @@ def parse_origin(head: str) -> Origin:
     return Origin(pod, found[1], found[2], found[3], found[4] or "", _WORDS.sub("", end[: found.start()]))
 
 
-def without_time(head: bytes) -> bytes:
-    """Return the text before a statement without its time stamps, so that it is the same for all lines of a writer."""
-    return _TIME.sub(b"", head)
-
-
-class FirstTime:
-    """Removes the first time stamp of a text; quickly where it has the place and the form of the one before."""
-
-    def __init__(self) -> None:
-        self._place, self._form = slice(0, 0), b"none"
-
-    def cut(self, head: bytes) -> bytes:
-        """Return the text without its first time stamp."""
-        if head[self._place].translate(_DIGITS) != self._form:
-            found = _TIME.search(head)
-            if not found:
-                return head
-            self._place, self._form = slice(*found.span()), found[0].translate(_DIGITS)
-        return head[: self._place.start] + head[self._place.stop :]
+def without_time(text: bytes) -> bytes:
+    """Return a text without time stamps, so that the lines of a writer begin alike and equal lines are known."""
+    return TIME.sub(b"", text)
 
 
 def plain(line: bytes) -> str:

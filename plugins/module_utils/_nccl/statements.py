@@ -78,8 +78,8 @@ BORING = (
 # Words that may show a cause in a line without NCCL's prefix.
 TROUBLE = ("NCCL error", "NCCL WARN", "NCCL.cpp:", "NET plugin", "Error: network")
 CACHE = 4096
-# Different texts of statements that are remembered; a job of 256 ranks has about 13,000.
-READINGS = 1 << 14
+# Different lines that are remembered; a job of 256 ranks has about 13,000.
+LINES = 1 << 14
 NEIGHBOURS = 16
 # Limits the memory for a program that creates and destroys communicators for days.
 COMMUNICATORS = 256
