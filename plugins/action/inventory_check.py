@@ -43,9 +43,9 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._variables.check impo
     needed_groups,
 )
 from ansible_collections.gb10.cluster.plugins.plugin_utils._variables.files import (
-    check_encoding,
     check_files,
     check_sources,
+    check_text,
 )
 from ansible_collections.gb10.cluster.plugins.plugin_utils._variables.known import Known, load_known
 from ansible_collections.gb10.cluster.plugins.plugin_utils._variables.values import unreadable, usable
@@ -74,7 +74,7 @@ class ActionModule(ControllerAction):
         hosts = {host: None for group in GROUPS for host in groups.get(group, [])}
         extra = load_extra_vars(self._loader)
         sources = context.CLIARGS.get("inventory") or ()
-        unread = check_sources(sources) or check_encoding(sources)
+        unread = check_sources(sources) or check_text(sources)
         if unread:
             return _result(unread, {})
         variables = self._variables(known, hosts, task_vars["hostvars"])

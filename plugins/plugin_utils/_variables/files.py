@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -18,6 +19,8 @@ KINDS = ("group_vars", "host_vars")
 READ = ("", *constants.config.get_config_value("YAML_FILENAME_EXTENSIONS"))
 TEXT = (*READ, ".ini", ".cfg")
 UTF_16 = (BOM_UTF16_LE, BOM_UTF16_BE)
+# A number that YAML 1.1 reads as octal; one with an 8 or 9 is text, which the plan reads as decimal.
+OCTAL = re.compile(rb"""^[^#\n]*\bgb10_node_id["']?:\s+(0[0-7]+)\s*(?=[,}#\n]|$)""", re.MULTILINE)
 # Similarity from which the name of a file or directory counts as a misspelling.
 ALIKE = 0.8
 
@@ -70,13 +73,25 @@ def check_sources(sources: Iterable[str]) -> list[Finding]:
     return found
 
 
-def check_encoding(sources: Iterable[str]) -> list[Finding]:
-    """Return a finding for each file of the inventory that is not UTF-8; Ansible's message about it has no line."""
+def check_text(sources: Iterable[str]) -> list[Finding]:
+    """Return a finding for each file that is not UTF-8, and for each node id that YAML reads as octal.
+
+    Ansible's message about the encoding has no line, and the loaded number is no longer what the owner wrote.
+    """
     found = []
     for path in (file for source in sources for file in _files(Path(source))):
         content = path.read_bytes()
         if b"\0" in content and not content.startswith(UTF_16):
             continue  # not text
+        for octal in OCTAL.finditer(content):
+            text, line = octal[1].decode(), content[: octal.start(1)].count(b"\n") + 1
+            number = int(text, 8)
+            if number != int(text):
+                found.append(
+                    _finding(
+                        "inventory.octal", text, key=f"{path}:{line}: gb10_node_id", number=number, meant=int(text)
+                    )
+                )
         try:
             content.decode()
         except UnicodeDecodeError as error:

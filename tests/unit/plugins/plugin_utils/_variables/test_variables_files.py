@@ -8,9 +8,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from ansible_collections.gb10.cluster.plugins.plugin_utils._variables.files import (
-    check_encoding,
     check_files,
     check_sources,
+    check_text,
 )
 
 
@@ -64,7 +64,7 @@ def test_the_line_that_is_not_utf_8_is_named(tmp_path: Path) -> None:
     program.write_bytes(b"\xff")
     program.chmod(0o755)
     for source in (tmp_path, tmp_path / "hosts.yml"):
-        (finding,) = check_encoding([str(source), "192.0.2.1,"])
+        (finding,) = check_text([str(source), "192.0.2.1,"])
         assert finding.key == f"{tmp_path}/group_vars/all.yml:2"
         assert "iconv -f LATIN1 -t UTF-8" in finding.remedy
 
@@ -74,4 +74,21 @@ def test_what_ansible_does_not_read_as_text_is_not_looked_at(tmp_path: Path) -> 
     (tmp_path / ".git" / "index").write_bytes(b"\xff")
     (tmp_path / "data").write_bytes(b"\0\xff")
     (tmp_path / "hosts").write_text("spark1\n", encoding="utf-16")
-    assert [finding.key for finding in check_encoding([str(tmp_path)])] == [f"{tmp_path}/hosts:1"]
+    assert [finding.key for finding in check_text([str(tmp_path)])] == [f"{tmp_path}/hosts:1"]
+
+
+def test_a_node_id_that_yaml_reads_as_octal_is_named(tmp_path: Path) -> None:
+    hosts = tmp_path / "hosts.yml"
+    lines = [
+        "spark7: {gb10_node_id: 07}",
+        "spark8: {gb10_node_id: 08}",
+        "spark10: {gb10_node_id: 010, x: 1}",
+        "# gb10_node_id: 010",
+    ]
+    hosts.write_text("\n".join(lines))
+    (tmp_path / "host_vars").mkdir()
+    (tmp_path / "host_vars" / "spark11.yml").write_text("gb10_node_id: 011")
+    found = {finding.key: (finding.value, finding.reason, finding.remedy) for finding in check_text([str(hosts)])}
+    assert list(found) == [f"{tmp_path}/host_vars/spark11.yml:1: gb10_node_id", f"{hosts}:3: gb10_node_id"]
+    value, reason, remedy = found[f"{hosts}:3: gb10_node_id"]
+    assert (value, reason.endswith("so this is 8"), remedy.startswith("Write 10, or 8 if")) == ("010", True, True)
