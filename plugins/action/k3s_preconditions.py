@@ -43,6 +43,7 @@ class ActionModule(ControllerAction):
             upgrading=options["upgrading"],
             kubelet_args=tuple(options["kubelet_args"]),
             api_host=options["api_host"],
+            k3s=options["settings"],
         )
         findings = sort_findings(weigh_findings(check_node(host), options["severities"]))
         failed = has_errors(findings)
@@ -52,6 +53,7 @@ class ActionModule(ControllerAction):
             "failed": failed,
             "findings": [finding.as_dict() for finding in findings],
             "installed": any(facts["kubernetes"]["units"].values()),
+            "started": facts["kubernetes"]["kubeconfig"],
             "installed_version": facts["kubernetes"]["version"],
             # Named as by setup, which the plays of K3s then need not run.
             "ansible_facts": {"architecture": facts["arch"]},

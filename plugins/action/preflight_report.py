@@ -15,6 +15,7 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.options i
 from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.model import Plan
 from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.plan import plan_fabric
 from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.variables import fabric_variables, plain
+from ansible_collections.gb10.cluster.plugins.plugin_utils._preflight.cluster_rules import wanted_settings
 from ansible_collections.gb10.cluster.plugins.plugin_utils._preflight.host import Host, Settings
 from ansible_collections.gb10.cluster.plugins.plugin_utils._preflight.report import check_hosts, format_report
 from ansible_collections.gb10.cluster.plugins.plugin_utils._preflight.rules import severities_for
@@ -57,6 +58,7 @@ def _host(name: str, task_vars: Mapping[str, Any], plan: Plan, servers: Sequence
         kubelet_args=tuple(mine.get("k3s_kubelet_args") or ()),
         # The same default as in role k3s: its option, otherwise the address of the first server.
         api_host=mine.get("k3s_api_host") or first.get("ansible_host") or "",
+        k3s=wanted_settings(mine),
         management_interface=mine.get("gb10_management_interface"),
         pfs=tuple(pf.name for pf in planned.pfs) if planned else (),
         vfs={vf.netdev: vf.mac for vf in planned.vfs} if planned else {},

@@ -70,15 +70,18 @@ def stray_links(netns: str, links: str) -> list[StrayLink]:
 
 
 def pod_routes(routes: str, cidr: str) -> list[str]:
-    """Return the destinations inside the pods' network from the text of ``ip -json route``; host-gw creates these."""
-    network = ipaddress.IPv4Network(cidr)
+    """Return the destinations inside the pods' network from the text of ``ip -json route``; host-gw creates these.
+
+    ``cidr`` may also have an IPv6 network, separated by a comma.
+    """
+    networks = [ipaddress.IPv4Network(each.strip()) for each in cidr.split(",") if ":" not in each]
     destinations = [route["dst"] for route in json.loads(routes or "[]")]
     return [
         destination
         for destination in destinations
         if destination != "default"
         and ":" not in destination
-        and ipaddress.IPv4Network(destination, strict=False).subnet_of(network)
+        and any(ipaddress.IPv4Network(destination, strict=False).subnet_of(network) for network in networks)
     ]
 
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, TypedDict
 
 from .._sriov.physical_functions import read_pfs, read_text
-from . import devices, network
+from . import cluster, devices, network
 from .commands import Run
 
 RUNTIME_UNITS = ("k3s.service", "k3s-agent.service", "containerd.service", "docker.service")
@@ -155,13 +155,18 @@ def _swap(proc: Path) -> list[dict[str, Any]]:
 
 
 def _kubernetes(etc: Path, top: Path, binary: str, run: Run) -> dict[str, Any]:
-    """Return the installed K3s, whether the role wrote its units, and any other distribution that left files."""
+    """Return the installed K3s, whether the role wrote its units, and any other distribution that left files.
+
+    ``kubeconfig`` tells whether a server was started, because K3s then writes this file.
+    """
     units = {name: read_text(etc / "systemd/system" / name) for name in K3S_UNITS}
     version = re.match(r"k3s version (v\S+)", run([binary, "--version"]).output)
     return {
         "units": {name: OUR_UNIT in text for name, text in units.items() if text},
         "version": version[1] if version else "",
         "others": sorted({name for path, name in OTHER_DISTRIBUTIONS.items() if (top / path).exists()}),
+        "settings": cluster.read_settings(etc, top),
+        "kubeconfig": (etc / cluster.KUBECONFIG).exists(),
     }
 
 

@@ -27,7 +27,8 @@ class Host:
     """A host's facts (None: not read), and the role that it will have.
 
     ``pfs`` and ``vfs`` (``{netdev: MAC}``) come from the fabric plan; a host without PFs is not a GPU node.
-    ``version`` is the wanted K3s release, empty if it is unknown. ``unread`` is what action
+    ``version`` is the wanted K3s release, empty if it is unknown; ``k3s`` has other wanted settings by K3s's names.
+    ``unread`` is what action
     preflight_info returns about a host that it could not read.
     """
 
@@ -40,6 +41,7 @@ class Host:
     upgrading: bool = False
     kubelet_args: tuple[str, ...] = ()
     api_host: str = ""
+    k3s: Mapping[str, Any] = field(default_factory=dict)
     management_interface: str | None = None
     pfs: tuple[str, ...] = ()
     vfs: Mapping[str, str] = field(default_factory=dict)

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from ansible_collections.gb10.cluster.plugins.module_utils._common.versions import Version
 from ansible_collections.gb10.cluster.plugins.module_utils._k3s.service import EXAMPLE, parse_k3s_version
 
+from .cluster_rules import find_encryption, find_fixed, find_moved
 from .host import Fault, Find, Host, fault_if
 
 MAX_CLOCK_SKEW_S = 60  # a slow connection adds seconds; a clock that is behind rejects K3s's certificates
@@ -177,6 +178,9 @@ NODE_RULES: Mapping[str, Find] = {
         host.version and _release(host.version) is None, host.version, example=EXAMPLE
     ),
     "preflight.kubernetes.version_differs": _version,
+    "preflight.kubernetes.fixed": find_fixed,
+    "preflight.kubernetes.encryption": find_encryption,
+    "preflight.kubernetes.moved": find_moved,
     "preflight.memory.swap": _swap,
     "preflight.storage.read_only": _read_only,
     "preflight.storage.full": _full,

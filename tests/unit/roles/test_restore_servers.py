@@ -1,7 +1,7 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Test that a backup of another number of servers is refused before any server is stopped."""
+"""Test that a wrong backup, or a restore of only some servers, is refused before any server is stopped."""
 
 from __future__ import annotations
 
@@ -20,19 +20,21 @@ SINGLE = ["server/db/state.db", "server/tls/server-ca.crt", "server/token"]
 SEVERAL = ["server/db/snapshots/gb10-control-1", "server/token"]
 
 
-def restored(tmp_path: Path, files: list[str], servers: int) -> str:
+def restored(tmp_path: Path, files: list[str], servers: int, *options: str, cut: int | None = None) -> str:
     """Play the restore in check mode on this machine; return the output on one line."""
     backup = tmp_path / "backup.tar.gz"
     with tarfile.open(backup, "w:gz") as archive:
         for file in files:
             archive.addfile(tarfile.TarInfo(f"var/lib/rancher/k3s/{file}"))
+    backup.write_bytes(backup.read_bytes()[:cut])
     names = [f"s{number}" for number in range(1, servers + 1)]
     role = {"name": "gb10.cluster.k3s", "tasks_from": "restore"}
     play = {"hosts": "all", "gather_facts": False, "tasks": [{"ansible.builtin.import_role": role}]}
     (tmp_path / "book.yml").write_text(yaml.safe_dump([play]))
     (tmp_path / "hosts.yml").write_text(yaml.safe_dump({"gb10_servers": {"hosts": {name: {} for name in names}}}))
     asked = {"k3s_backup_file": str(backup), "k3s_restore_confirm": "yes", "ansible_connection": "local"}
-    words = [PLAYBOOK, "--check", "-i", tmp_path / "hosts.yml", "-e", json.dumps(asked), tmp_path / "book.yml"]
+    words = [PLAYBOOK, "--check", "-i", tmp_path / "hosts.yml", "-e", json.dumps(asked), *options]
+    words.append(tmp_path / "book.yml")
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
     return " ".join((done.stdout + done.stderr).split())
 
@@ -59,3 +61,25 @@ def test_a_backup_of_another_number_of_servers_is_refused(
 @pytest.mark.parametrize(("files", "servers"), [(SINGLE, 1), (SEVERAL, 3)])
 def test_a_backup_of_as_many_servers_is_not_refused(files: list[str], servers: int, tmp_path: Path) -> None:
     assert "Stop every server" in restored(tmp_path, files, servers)
+
+
+@pytest.mark.parametrize(
+    ("files", "cut", "told"),
+    [
+        (["data/model.bin"], None, "because it lacks var/lib/rancher/k3s/server/token. Nothing was changed."),
+        (["server/token"], None, "because it lacks the datastore. Nothing was changed."),
+        (SEVERAL, 60, "because tar says: "),
+    ],
+)
+def test_a_file_that_is_no_whole_backup_is_not_unpacked(
+    files: list[str], cut: int | None, told: str, tmp_path: Path
+) -> None:
+    output = restored(tmp_path, files, 3, cut=cut)
+    assert told in output
+    assert "Stop every server" not in output
+
+
+def test_a_restore_of_only_some_servers_is_refused(tmp_path: Path) -> None:
+    output = restored(tmp_path, SEVERAL, 3, "--limit", "s1,s2")
+    assert "leaves out s3, and a restore replaces the state of all servers. Nothing was changed." in output
+    assert "Stop every server" not in output

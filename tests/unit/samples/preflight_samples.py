@@ -46,7 +46,7 @@ GOOD: dict[str, Any] = {
     "written": {path: {"read_only": False, "free_mib": 900000} for path in ("/etc", "/usr/local", "/var/lib")},
     "iommu": True,
     "runtime_memlock": {"k3s-agent.service": None},
-    "kubernetes": {"units": {}, "version": "", "others": []},
+    "kubernetes": {"units": {}, "version": "", "others": [], "settings": {}, "kubeconfig": False},
     "gpu_driver": "580.95.05",
     "gpu_runtime": "/usr/bin/nvidia-container-runtime",
     "gpus": [

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.gb10.cluster.plugins.action.k3s_preconditions import ActionModule
+from ansible_collections.gb10.cluster.plugins.module_utils._preflight.cluster import DEFAULTS
 from preflight_samples import GOOD
 
 OPTIONS: dict[str, Any] = {
@@ -20,6 +21,7 @@ OPTIONS: dict[str, Any] = {
     "embedded_etcd": False,
     "embedded_registry": False,
     "api_host": "192.168.10.1",
+    "settings": {},
     "controller_time": 1000.0,
     "upgrading": False,
     "severities": {},
@@ -62,6 +64,16 @@ def test_a_host_may_get_k3s() -> None:
     assert result["addresses"]["enP7s7"] == ["192.168.10.11"]
     assert "eviction-hard=imagefs.available<4096Mi,nodefs.available<4096Mi" in result["kubelet_args"]
     assert result["msg"] == "K3s can be installed here."
+
+
+def test_a_server_that_was_started() -> None:
+    used = DEFAULTS | {"secrets-encryption": "true"}
+    kubernetes = GOOD["kubernetes"] | {"settings": used, "kubeconfig": True}
+    result = checked({"kubernetes": kubernetes}, settings={"cluster-cidr": "10.42.0.0/16"})
+    assert (result["failed"], result["started"]) == (False, True)
+    result = checked({"kubernetes": kubernetes}, settings={"cluster-cidr": "10.52.0.0/16"})
+    assert "nothing was changed" in result["msg"]
+    assert [finding["rule"] for finding in result["findings"]] == ["preflight.kubernetes.fixed"]
 
 
 @pytest.mark.parametrize(

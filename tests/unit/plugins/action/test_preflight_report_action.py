@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.gb10.cluster.plugins.action.preflight_report import ActionModule
+from ansible_collections.gb10.cluster.plugins.module_utils._preflight.cluster import DEFAULTS
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import refusal
 from preflight_samples import GOOD
 
@@ -23,6 +24,7 @@ OPTIONS: dict[str, Any] = {
     "provider": "k3s",
     "severities": {},
 }
+MADE = GOOD["kubernetes"] | {"settings": DEFAULTS | {"secrets-encryption": "true"}}
 
 
 def reported(hostvars: dict[str, Any], **facts: Any) -> dict[str, Any]:
@@ -53,6 +55,7 @@ def test_a_server_that_was_read() -> None:
         ({"k3s_version": "latest"}, {}, "preflight.kubernetes.version_invalid"),
         ({"gb10_management_interface": "eth7"}, {}, "preflight.network.management_missing"),
         ({}, {"cgroup_version": 1}, "preflight.cgroup.v1"),
+        ({"gb10_cluster_cidr": "10.52.0.0/16"}, {"kubernetes": MADE}, "preflight.kubernetes.fixed"),
     ],
 )
 def test_what_stops_the_run(hostvars: dict[str, Any], facts: dict[str, Any], rule: str) -> None:

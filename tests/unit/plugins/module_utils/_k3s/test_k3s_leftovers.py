@@ -65,4 +65,5 @@ def test_routes_into_the_pods_network() -> None:
         {"dst": "fd00::/64"},
     ]
     assert leftovers.pod_routes(json.dumps(routes), "10.42.0.0/16") == ["10.42.1.0/24", "10.42.3.4"]
+    assert leftovers.pod_routes(json.dumps(routes), "10.42.0.0/16,fd00:42::/56") == ["10.42.1.0/24", "10.42.3.4"]
     assert leftovers.pod_routes("", "10.42.0.0/16") == []

@@ -124,7 +124,13 @@ def test_everything_is_read(host: Host) -> None:
     assert (facts["kernel"], facts["command_line"]) == ("6.14.0-1013-nvidia", "quiet iommu=pt")
     assert (facts["memory_kib"], facts["cma_kib"]) == (125000000, 0)
     assert facts["swap"] == [{"name": "/swap.img", "kind": "file", "kib": 16777212}]
-    assert facts["kubernetes"] == {"units": {"k3s.service": True}, "version": "v1.36.4+k3s1", "others": ["kubeadm"]}
+    assert facts["kubernetes"] == {
+        "units": {"k3s.service": True},
+        "version": "v1.36.4+k3s1",
+        "others": ["kubeadm"],
+        "settings": {},
+        "kubeconfig": False,
+    }
     assert facts["gpu_runtime"] == "/usr/bin/nvidia-container-runtime"
     assert facts["gpus"] == [
         {
@@ -195,7 +201,7 @@ def test_an_empty_host_is_unknown_and_not_an_error(tmp_path: Path) -> None:
     assert facts["time_synchronized"] is None
     assert facts["rdma"] == {"devices": [], "device_nodes": 0, "shared_mode": None}
     assert facts["pfs"] == []
-    assert facts["kubernetes"] == {"units": {}, "version": "", "others": []}
+    assert facts["kubernetes"] == {"units": {}, "version": "", "others": [], "settings": {}, "kubeconfig": False}
     assert facts["gpus"] == []
     assert facts["netplan"] == {"error": None, "files": []}
     assert facts["firewall"] == {"active": False, "allowed": []}
@@ -223,3 +229,46 @@ def test_a_namespace_without_a_process_is_an_orphan(host: Host) -> None:
     assert host.read()["orphan_namespaces"] == [
         {"namespace": "cni-dead", "links": [{"name": "net1", "alias": "enp1s0f0v0", "mac": "02:95:2a:00:01:00"}]}
     ]
+
+
+CONFIG = """\
+# Written by gb10.cluster, role k3s.
+cluster-cidr:
+- 10.52.0.0/16
+- fd00::/56
+data-dir: '/srv/k3s'
+node-ip: 192.168.10.11
+kubelet-arg:
+- node-ip: 1.2.3.4
+secrets-encryption: true
+token: secret
+"""
+USED = {
+    "data-dir": "/srv/k3s",
+    "cluster-cidr": "10.52.0.0/16,fd00::/56",
+    "service-cidr": "10.43.0.0/16",
+    "cluster-dns": "",
+    "secrets-encryption": "true",
+    "node-ip": "",
+}
+
+
+def test_settings_that_a_started_k3s_uses(host: Host) -> None:
+    write(host.top / "etc/rancher/k3s/config.yaml", CONFIG)
+    # The playbook wrote the file, and was interrupted before it started K3s.
+    assert host.read()["kubernetes"]["settings"] == {}
+    write(host.top / "top/srv/k3s/server/token", "secret")
+    assert host.read()["kubernetes"]["settings"] == USED
+    # A member of etcd cannot change its address.
+    (host.top / "top/srv/k3s/server/db/etcd").mkdir(parents=True)
+    assert host.read()["kubernetes"]["settings"] == USED | {"node-ip": "192.168.10.11"}
+    assert host.read()["kubernetes"]["kubeconfig"] is False
+    write(host.top / "etc/rancher/k3s/k3s.yaml", "secret")
+    assert host.read()["kubernetes"]["kubeconfig"] is True
+
+
+def test_settings_of_a_cluster_are_unknown_without_its_configuration(host: Host) -> None:
+    write(host.top / "top/var/lib/rancher/k3s/agent/kubelet.kubeconfig", "")
+    assert host.read()["kubernetes"]["settings"] == {}
+    write(host.top / "etc/rancher/k3s/config.yaml", "node-name: spark1\n")
+    assert host.read()["kubernetes"]["settings"]["data-dir"] == "/var/lib/rancher/k3s"

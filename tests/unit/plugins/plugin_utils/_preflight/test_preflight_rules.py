@@ -10,6 +10,7 @@ from typing import Any, cast
 
 import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding, has_errors
+from ansible_collections.gb10.cluster.plugins.module_utils._preflight.cluster import DEFAULTS
 from ansible_collections.gb10.cluster.plugins.module_utils._preflight.facts import Facts
 from ansible_collections.gb10.cluster.plugins.plugin_utils._preflight.gpu_rules import GPU_NODE_RULES
 from ansible_collections.gb10.cluster.plugins.plugin_utils._preflight.host import Host, Settings
@@ -81,7 +82,13 @@ def gpu(**values: Any) -> Change:
 
 def k3s(version: str = "v1.36.4+k3s1", **units: bool) -> Change:
     found = {name.replace("_", "-") + ".service": ours for name, ours in units.items()}
-    return with_facts(kubernetes={"units": found, "version": version, "others": []})
+    return with_facts(kubernetes=GOOD["kubernetes"] | {"units": found, "version": version})
+
+
+def uses(**settings: str) -> Change:
+    """Return a host whose K3s was started with these settings."""
+    used = DEFAULTS | {"secrets-encryption": "true"} | settings
+    return with_facts(kubernetes=GOOD["kubernetes"] | {"settings": used})
 
 
 def both(*changes: Change) -> Change:
@@ -148,7 +155,7 @@ RULE_CASES: list[tuple[str, Change, Change]] = [
     ("preflight.kubernetes.other_role", k3s(k3s_agent=True), k3s(k3s=True)),
     (
         "preflight.kubernetes.other_distribution",
-        with_facts(kubernetes={"units": {}, "version": "", "others": ["RKE2"]}),
+        with_facts(kubernetes=GOOD["kubernetes"] | {"others": ["RKE2"]}),
         as_it_is,
     ),
     (
@@ -156,6 +163,9 @@ RULE_CASES: list[tuple[str, Change, Change]] = [
         both(k3s(k3s=True), host_with(version="v1.36.5+k3s1")),
         both(k3s(k3s=True), host_with(version="v1.36.5+k3s1", upgrading=True)),
     ),
+    ("preflight.kubernetes.fixed", uses(**{"cluster-cidr": "10.52.0.0/16"}), uses()),
+    ("preflight.kubernetes.encryption", uses(**{"secrets-encryption": "false"}), uses()),
+    ("preflight.kubernetes.moved", uses(**{"node-ip": "192.168.10.12"}), uses(**{"node-ip": "192.168.10.11"})),
     ("preflight.kubernetes.version_invalid", host_with(version="latest"), host_with(version="")),
     ("preflight.link.down", with_pf(carrier=False), as_it_is),
     ("preflight.link.member", with_pf(master="bond0"), as_it_is),

@@ -1,0 +1,94 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Test that settings which a running cluster cannot change are refused."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any, cast
+
+import pytest
+from ansible_collections.gb10.cluster.plugins.module_utils._preflight.cluster import DEFAULTS
+from ansible_collections.gb10.cluster.plugins.module_utils._preflight.facts import Facts
+from ansible_collections.gb10.cluster.plugins.plugin_utils._preflight.cluster_rules import wanted_settings
+from ansible_collections.gb10.cluster.plugins.plugin_utils._preflight.host import Host
+from ansible_collections.gb10.cluster.plugins.plugin_utils._preflight.rules import check_node
+from preflight_samples import GOOD
+
+USED = DEFAULTS | {"secrets-encryption": "true"}
+MEMBER = USED | {"node-ip": "192.168.10.11"}
+FIXED, MOVED = "preflight.kubernetes.fixed", "preflight.kubernetes.moved"
+
+
+def found(variables: dict[str, Any], used: dict[str, str], *, server: bool = True) -> list[tuple[str, str, Any]]:
+    """Return rule, key and value of what is found on a host whose K3s uses these settings."""
+    facts = copy.deepcopy(GOOD)
+    facts["kubernetes"]["settings"] = used
+    host = Host("spark1", cast(Facts, facts), server=server, k3s=wanted_settings(variables))
+    return [(finding.rule, finding.key, finding.value) for finding in check_node(host)]
+
+
+@pytest.mark.parametrize(
+    "variables",
+    [
+        {},
+        {"k3s_config": "cluster-cidr=10.42.0.0/16"},
+        {"k3s_secrets_encryption": "yes", "k3s_data_dir": "/var/lib/rancher/k3s/"},
+        {"gb10_cluster_cidr": "10.42.0.0/16", "k3s_config": {"cluster-dns": "10.43.0.10"}},
+        {"gb10_cluster_cidr": "10.52.0.0/16", "k3s_cluster_cidr": "10.42.0.0/16"},
+        {"k3s_cluster_cidr": "10.52.0.0/16", "k3s_config": {"cluster-cidr": ["10.42.0.0/16"]}},
+    ],
+)
+def test_the_same_settings_are_accepted(variables: dict[str, Any]) -> None:
+    assert found(variables, USED) == []
+
+
+@pytest.mark.parametrize(
+    ("variables", "finding"),
+    [
+        ({"gb10_cluster_cidr": "10.52.0.0/16"}, (FIXED, "gb10_cluster_cidr", "10.52.0.0/16")),
+        ({"k3s_config": {"cluster-cidr": "10.52.0.0/16"}}, (FIXED, "gb10_cluster_cidr", "10.52.0.0/16")),
+        ({"gb10_service_cidr": "10.53.0.0/16"}, (FIXED, "gb10_service_cidr", "10.53.0.0/16")),
+        ({"k3s_data_dir": "/srv/k3s"}, (FIXED, "k3s_data_dir", "/srv/k3s")),
+        ({"k3s_config": {"cluster-dns": "10.43.0.20"}}, (FIXED, "k3s_config.cluster-dns", "10.43.0.20")),
+        ({"k3s_secrets_encryption": False}, ("preflight.kubernetes.encryption", "k3s_secrets_encryption", False)),
+    ],
+)
+def test_another_setting_is_refused_only_if_there_is_a_cluster(
+    variables: dict[str, Any], finding: tuple[str, str, Any]
+) -> None:
+    assert found(variables, USED) == [finding]
+    assert found(variables, {}) == []
+
+
+def test_an_agent_has_only_its_data_directory() -> None:
+    variables = {"gb10_cluster_cidr": "10.52.0.0/16", "k3s_secrets_encryption": False}
+    assert found(variables, USED, server=False) == []
+    assert found({"k3s_data_dir": "/srv/k3s"}, USED, server=False) == [(FIXED, "k3s_data_dir", "/srv/k3s")]
+
+
+@pytest.mark.parametrize(
+    ("variables", "used", "there"),
+    [
+        ({"k3s_node_ip": "192.168.10.12"}, "192.168.10.11", "192.168.10.12"),
+        # The address of the interface has changed.
+        ({"gb10_management_interface": "enP7s7"}, "192.168.10.10", "192.168.10.11"),
+        ({}, "192.168.10.10", "192.168.10.11"),
+    ],
+)
+def test_a_member_of_etcd_keeps_its_address(variables: dict[str, Any], used: str, there: str) -> None:
+    assert found(variables, USED | {"node-ip": used}) == [(MOVED, "address of the server", there)]
+    assert found(variables, USED | {"node-ip": there}) == []
+    assert found(variables, USED | {"node-ip": used}, server=False) == []
+
+
+def test_the_message_says_what_to_do() -> None:
+    facts = copy.deepcopy(GOOD)
+    facts["kubernetes"]["settings"] = MEMBER
+    wanted = wanted_settings({"k3s_node_ip": "192.168.10.99", "gb10_service_cidr": "10.53.0.0/16"})
+    fixed, moved = check_node(Host("spark1", cast(Facts, facts), server=True, k3s=wanted))
+    assert "made with 10.43.0.0/16" in fixed.reason
+    assert "Set it back to 10.43.0.0/16." in fixed.remedy
+    assert "etcd has stored 192.168.10.11" in moved.reason
+    assert "--limit spark1" in moved.remedy

@@ -1,0 +1,36 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Test that a reset removes only what is K3s's own, and keeps what the remaining servers need."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from ansible.parsing.dataloader import DataLoader
+from ansible.template import Templar
+
+ROLE = Path(__file__).resolve().parents[3] / "roles" / "k3s"
+
+
+@pytest.mark.parametrize(("hosts", "removed"), [(["s1", "s2", "n1"], True), (["s2"], False), (["n1"], False)])
+def test_the_context_goes_only_with_the_last_server(hosts: list[str], *, removed: bool) -> None:
+    loader = DataLoader()
+    tasks = loader.load_from_file(str(ROLE / "tasks" / "reset.yml"), trusted_as_template=True)
+    (task,) = [task for task in tasks if "gb10.cluster.kubeconfig" in task]
+    known = {"k3s_servers": ["s1", "s2"], "ansible_play_hosts": hosts}
+    assert Templar(loader=loader, variables=known).evaluate_conditional(task["when"]) is removed
+
+
+@pytest.mark.parametrize(
+    ("data_dir", "removed"),
+    [
+        ("/var/lib/rancher/k3s", ["/var/lib/rancher/k3s"]),
+        ("/srv", ["/srv/agent", "/srv/data", "/srv/server", "/srv/storage"]),
+    ],
+)
+def test_other_contents_of_another_data_directory_are_kept(data_dir: str, removed: list[str]) -> None:
+    loader = DataLoader()
+    template = loader.load_from_file(str(ROLE / "vars" / "main.yml"), trusted_as_template=True)["__k3s_own_directories"]
+    assert Templar(loader=loader, variables={"k3s_data_dir": data_dir}).template(template) == removed
