@@ -70,7 +70,8 @@ def test_a_module_writes_the_strings_of_its_options(tmp_path: Path) -> None:
     content = yaml.safe_dump({"clusters": [cluster], "users": [user], "contexts": [context]})
     options = {"path": str(tmp_path / "config"), "context": "mine", "server": "https://spark1:6443", "content": content}
     assert [play(tmp_path, options, "kubeconfig")[0]["changed"] for _run in range(2)] == [True, False]
-    assert yaml.safe_load((tmp_path / "config").read_text())["clusters"][0]["cluster"]["server"] == options.pop("server")
+    written = yaml.safe_load((tmp_path / "config").read_text())
+    assert written["clusters"][0]["cluster"]["server"] == options.pop("server")
     result, started = play(tmp_path, options, "kubeconfig")
     assert not started
     assert "state is present but all of the following are missing: server" in result["msg"]
