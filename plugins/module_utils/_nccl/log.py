@@ -108,7 +108,8 @@ class NcclLog:
             self._pieces(whole)
             return None
         long = len(line) > says.LONGEST
-        via, reading = None, NOTHING
+        via: Via | None = None
+        reading = NOTHING
         if not named and (end := find_path(raw)):
             via = self._vias.get(end) or read_via(scan.plain(end))
             if long:

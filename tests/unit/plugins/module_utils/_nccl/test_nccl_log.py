@@ -31,9 +31,10 @@ def line(pid: int, number: int, device: int, network: str = "IB") -> str:
         lambda n: f"2026-11-22T10:00:{n % 60:02d}.{n:06d}Z ",
         lambda n: f"[2026-11-22 10:00:{n % 60:02d}] ",
         lambda n: f"2026-11-22T10:00:{n % 60:02d}.{n:09d}Z [2026-11-22 10:00:{n % 60:02d}] ",
+        lambda n: f"[1970-01-01 00:00:{n % 60:02d}] " if n else "",
         lambda n: f"{'x' * (n % 7)} 2026-11-22T10:00:{n % 60:02d}.{n}{'Z' * (n % 2)} ",
     ],
-    ids=["plain", "kubectl --timestamps", "NCCL's time stamps", "both", "at different places"],
+    ids=["plain", "kubectl --timestamps", "NCCL's time stamps", "both", "not in the first line", "at different places"],
 )
 def test_every_channel_line_is_counted_once(prefix: Callable[[int], str], size: int) -> None:
     lines = [prefix(n) + line(1 + n % 3, n % 64, n % 2) for n in range(3000)]
@@ -62,3 +63,9 @@ def test_channel_lines_of_the_threads_of_one_process_are_added_up() -> None:
         f"s1:1:{2 + n % 700} [0] NCCL INFO Channel 00/0 : 0[0] -> 1[0] [send] via NET/IB/{n % 2}" for n in range(7000)
     ]
     assert channels(lines) == {"1": {"IB": {"0": 3500, "1": 3500}}}
+
+
+def test_a_time_stamp_that_ran_into_a_name_is_no_part_of_it() -> None:
+    text = b"s1:1:1 [0] NCCL INFO Using network Socket2026-11-22T10:00:00.123Z\n"
+    (process,) = NcclLog().read(io.BytesIO(text).read).processes
+    assert process.selections == {"Socket": 1}
