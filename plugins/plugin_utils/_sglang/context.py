@@ -138,8 +138,8 @@ def build_context(
     _packages(context, catalogue, setting)
     context["sglang"] = str(version)
     # SGLang switches attention DP off if there is only one group.
-    groups = context["dp_size"] if context["enable_dp_attention"] else context["attn_dp_size"]
-    context["attention_groups"] = max(groups or 1, 1)
+    attention_groups = context["dp_size"] if context["enable_dp_attention"] else context["attn_dp_size"]
+    context["attention_groups"] = max(attention_groups or 1, 1)
     context["attention_dp"] = context["attention_groups"] > 1
     changes = derive(context, version, frozenset(parsed.values))
     context["graph_state"] = "on" if context["decode_graph"] else "off"
