@@ -31,7 +31,7 @@ def line(pid: int, number: int, device: int, network: str = "IB") -> str:
         lambda n: f"2026-11-22T10:00:{n % 60:02d}.{n:06d}Z ",
         lambda n: f"[2026-11-22 10:00:{n % 60:02d}] ",
         lambda n: f"2026-11-22T10:00:{n % 60:02d}.{n:09d}Z [2026-11-22 10:00:{n % 60:02d}] ",
-        lambda n: f"[1970-01-01 00:00:{n % 60:02d}] " if n else "",
+        lambda n: f"[2026-11-22 00:00:{n % 60:02d}] " if n else "",
         lambda n: f"{'x' * (n % 7)} 2026-11-22T10:00:{n % 60:02d}.{n}{'Z' * (n % 2)} ",
     ],
     ids=["plain", "kubectl --timestamps", "NCCL's time stamps", "both", "not in the first line", "at different places"],
