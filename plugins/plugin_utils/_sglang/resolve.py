@@ -226,8 +226,9 @@ def derive(context: dict[str, Any], version: Version, given: frozenset[str]) -> 
         note("cuda_graph_backend_prefill", "disabled", "on", "--disable-cuda-graph leaves the prefill graph on here")
     if context["piecewise_off"] is not None:
         note("cuda_graph_backend_prefill", context["cuda_graph_backend_prefill"], "disabled", context["piecewise_off"])
-    # Waterfill selects the dispatcher deepep.
-    spread = context["moe_a2a_backend"] not in (None, "none") or context["enable_waterfill"]
+    # Waterfill, named after deepep up to 0.5.15, selects the dispatcher deepep.
+    waterfill = context["enable_waterfill"] or context["enable_deepep_waterfill"]
+    spread = context["moe_a2a_backend"] not in (None, "none") or waterfill
     context["ep_run"] = tp if spread else context["ep_size"]
     note("ep_size", context["ep_size"], context["ep_run"], "the dispatcher spreads experts over all of tp_size")
     return changes

@@ -119,6 +119,8 @@ CASES = [
     ("kv.nvfp4", "error", "0.5.16", "--kv-cache-dtype nvfp4", QWEN, "0.5.16", NVFP4_KV, QWEN),
     ("kv.nvfp4", "error", "0.5.16", "--kv-cache-dtype nvfp4 --attention-backend triton", QWEN,
      "0.5.16", NVFP4_KV, QWEN),
+    ("kv.nvfp4", "error", "0.5.16", "--kv-cache-dtype nvfp4", GPTOSS,
+     "0.5.16", "--kv-cache-dtype nvfp4 --attention-backend trtllm_mha", GPTOSS),
     ("kv.nvfp4", "error", "0.5.16", f"{NVFP4_KV} {EAGLE} 4", {**QWEN, "patches": ()}, "0.5.16", NVFP4_KV, QWEN),
     ("kv.nvfp4", "warning", "0.5.16", NVFP4_KV, QWEN, "0.5.16", "--kv-cache-dtype fp8_e4m3", QWEN),
     ("kv.nvfp4", "error", "0.5.20", "--kv-cache-dtype nvfp4", QWEN, "0.5.21", "--kv-cache-dtype nvfp4", QWEN),

@@ -84,6 +84,8 @@ CASES = [
     ("moe.eplb", "error", "0.5.16", f"{SIZES} --enable-eplb", GLM, "0.5.16", f"{SIZES} --enable-eplb --ep-size 4", GLM),
     ("moe.eplb", "error", "0.5.23", f"{SIZES} --enable-eplb", GLM, "0.5.23",
      f"{SIZES} --enable-eplb --enable-waterfill", GLM),
+    ("moe.eplb", "error", "0.5.13.post1", f"{SIZES} --enable-eplb", GLM, "0.5.13.post1",
+     f"{SIZES} --enable-eplb --enable-deepep-waterfill", GLM),
     ("moe.eplb", "warning", "0.5.16", f"{SIZES} --enable-eplb --ep-size 4", QWEN,
      "0.5.16", f"{SIZES} --ep-size 4", QWEN),
     ("moe.eplb", "warning", "0.5.16", f"{SIZES} --enable-eplb --ep-size 4", GLM,

@@ -5,7 +5,22 @@
 
 from __future__ import annotations
 
-from .words import DSA, DSPARK, EAGLE, EAGLE3, GLM, NEMOTRON, PREFILL_ONLY, QWEN, SIZES, TREE
+from .words import (
+    DEEPSEEK,
+    DSA,
+    DSPARK,
+    EAGLE,
+    EAGLE3,
+    GLM,
+    LONGCAT,
+    M3,
+    MUSE,
+    NEMOTRON,
+    PREFILL_ONLY,
+    QWEN,
+    SIZES,
+    TREE,
+)
 
 CASES = [
     ("argparse.abbrev", "warning", "0.5.13", "--tp 1", {}, "0.5.13", "--ep 1", {}),
@@ -73,6 +88,19 @@ CASES = [
     ("flag.needs", "error", "0.5.16", f"--enable-gdn-replayssm-spec {TREE}", QWEN,
      "0.5.16", f"--enable-gdn-replayssm-spec {EAGLE} 4", QWEN),
     ("flag.needs", "error", "0.5.16", "--enable-hisparse", GLM, "0.5.16", "--enable-hisparse", DSA),
+    ("flag.needs", "error", "0.5.20", "--enable-hisparse", M3, "0.5.21", "--enable-hisparse", M3),
+    ("flag.needs", "error", "0.5.21", "--enable-hisparse", GLM, "0.5.21", "--enable-hisparse", LONGCAT),
+    ("flag.needs", "error", "0.5.16", "--enable-dsa-cache-layer-split", GLM,
+     "0.5.16", "--enable-dsa-cache-layer-split", LONGCAT),
+    ("flag.needs", "error", "0.5.23", "--kv-canary-sweep-interval 1", {},
+     "0.5.23", "--kv-canary-sweep-interval 0", {}),
+    ("flag.needs", "error", "0.5.22", "--enable-layernorm-sp", MUSE, "0.5.23", "--enable-layernorm-sp", MUSE),
+    ("flag.needs", "error", "0.5.23", "--enable-layernorm-sp", GLM, "0.5.23", "--enable-layernorm-sp", MUSE),
+    ("flag.needs", "error", "0.5.23", f"--enable-unified-memory {EAGLE} 4", GLM,
+     "0.5.23", f"--enable-unified-memory {EAGLE} 4", {"arch": "Step3p5ForCausalLM"}),
+    ("flag.needs", "error", "0.5.16", "--quantization marlin", {"arch": "LlamaForCausalLM"},
+     "0.5.16", "--quantization marlin", {"arch": "LlamaForCausalLM", "quantization": "modelopt_fp4"}),
+    ("flag.needs", "error", "0.5.16", "--enable-unified-memory", QWEN, "0.5.16", "--enable-unified-memory", DEEPSEEK),
     ("flag.needs", "error", "0.5.23", f"--enable-unified-memory {EAGLE} 4", {"arch": "LlamaForCausalLM"},
      "0.5.23", f"--enable-unified-memory {EAGLE} 4", QWEN),
     ("flag.needs", "error", "0.5.16", "--enable-prefill-cp", {},

@@ -106,6 +106,8 @@ CASES = [
      "0.5.13", "--max-mamba-cache-size 96 --max-running-requests 32", NEMOTRON),
     ("mamba.strategy.dense", "error", "0.5.23", "--mamba-radix-cache-strategy extra_buffer", GLM,
      "0.5.23", "--mamba-radix-cache-strategy extra_buffer", QWEN),
+    ("mamba.strategy.dense", "error", "0.5.23", "--mamba-radix-cache-strategy extra_buffer", GLM, "0.5.23",
+     "--mamba-radix-cache-strategy extra_buffer", {"arch": "BailingMoeV3VLForConditionalGeneration"}),
     ("mamba.track", "error", "0.5.22", "--mamba-track-interval 96", QSA, "0.5.22", "--mamba-track-interval 128", QSA),
     ("mamba.track", "error", "0.5.23", "--page-size 48 --mamba-track-interval 256", QWEN, "0.5.23",
      "--page-size 64 --mamba-track-interval 256", QWEN),
