@@ -10,7 +10,7 @@ from . import causes, scan
 from . import statements as says
 from .model import Process, Via, Writer
 from .networks import is_tcp
-from .read import NOTHING, Reading, find_path, read_statement, read_via
+from .read import NOTHING, Line, Reading, find_path, read_statement, read_via
 from .recorders import Recorders, is_odd, record_channel, record_pending, record_torn
 from .scan import CHUNK, NOBODY, Origin
 from .silent import SilentStarts
@@ -22,11 +22,9 @@ _UNSIGNED = NOBODY._replace(device="-")
 _QUOTABLE = frozenset({"channel", "torn"})
 # Kinds of statements that the log itself looks at.
 _TOLD = frozenset({"init", "mtu"})
-# Who wrote a line, the path if it is a channel line, and otherwise what it says.
-Line = tuple[Writer, Via | None, Reading]
-# A line that says nothing is counted for a process that is not one of the log.
-_IGNORED: Line = (Writer(Process("", "", ""), NOBODY), Via(), NOTHING)
 _LEVELS = (b"NCCL INFO", b"NCCL WARN", b"NCCL ATTN")
+# A line that says nothing is counted for a process that is not one of the log.
+_IGNORED = Line(Writer(Process("", "", ""), NOBODY), Via(), NOTHING)
 
 
 class NcclLog:
@@ -120,7 +118,7 @@ class NcclLog:
             self._silent.note_first(head)
             if named or not raw.startswith(says.BORING):
                 reading = read_statement(scan.plain(raw))
-        found = (self._writer(head), via, reading) if via or reading is not NOTHING else _IGNORED
+        found = Line(self._writer(head), via, reading) if via or reading is not NOTHING else _IGNORED
         if not (named or long):
             self._lines[line] = found
         if len(self._lines) > says.LINES or len(self._vias) > says.CACHE:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from . import causes
 from . import statements as says
-from .model import Via
+from .model import Via, Writer
 from .networks import SOCKETS
 
 
@@ -30,6 +30,14 @@ class Reading(NamedTuple):
 
 
 NOTHING = Reading()
+
+
+class Line(NamedTuple):
+    """Who wrote a line, the path if it is a channel line, and otherwise what it says."""
+
+    writer: Writer
+    via: Via | None
+    reading: Reading
 
 
 # A channel line of the usual form up to "via". No part may contain a line end: otherwise the statement "Channel 00/02 :

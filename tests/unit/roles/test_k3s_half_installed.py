@@ -78,7 +78,7 @@ def test_a_backup_of_a_server_that_was_never_started_is_refused(tmp_path: Path) 
     code, output = played(tmp_path, "backup", {}, "--check")
     assert code != 0
     assert "There is nothing to back up: K3s was never started on s1" in output
-    assert "Create the archive" not in output.split("Run playbook kubernetes first.")[0]
+    assert "Create the archive" not in output.partition("Run playbook kubernetes first.")[0]
 
 
 def test_a_backup_without_the_first_server_is_refused(tmp_path: Path) -> None:
