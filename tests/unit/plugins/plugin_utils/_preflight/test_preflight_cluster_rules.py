@@ -11,9 +11,17 @@ from typing import Any, cast
 import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._preflight.cluster import DEFAULTS
 from ansible_collections.gb10.cluster.plugins.module_utils._preflight.facts import Facts
-from ansible_collections.gb10.cluster.plugins.plugin_utils._preflight.cluster_rules import wanted_settings
+from ansible_collections.gb10.cluster.plugins.plugin_utils._paths import ROLES
+from ansible_collections.gb10.cluster.plugins.plugin_utils._preflight.cluster_rules import (
+    DEFAULT_OF_ROLE,
+    ENCRYPTION,
+    VARIABLES,
+    wanted_settings,
+)
 from ansible_collections.gb10.cluster.plugins.plugin_utils._preflight.host import Host
 from ansible_collections.gb10.cluster.plugins.plugin_utils._preflight.rules import check_node
+from ansible_collections.gb10.cluster.plugins.plugin_utils._variables.known import load_known
+from ansible_collections.gb10.cluster.plugins.plugin_utils._yaml import read_yaml
 from preflight_samples import GOOD
 
 USED = DEFAULTS | {"secrets-encryption": "true"}
@@ -92,3 +100,12 @@ def test_the_message_says_what_to_do() -> None:
     assert "Set it back to 10.43.0.0/16." in fixed.remedy
     assert "etcd has stored 192.168.10.11" in moved.reason
     assert "--limit spark1" in moved.remedy
+
+
+def test_preflight_compares_what_the_role_compares_with_the_same_defaults() -> None:
+    role = read_yaml(ROLES / "k3s" / "vars" / "main.yml")
+    assert set(role["__k3s_fixed_settings"]) == set(VARIABLES)
+    options = load_known().roles["k3s"]
+    assert options["k3s_data_dir"]["default"] == DEFAULTS["data-dir"]
+    assert options["k3s_secrets_encryption"]["default"] is DEFAULT_OF_ROLE[ENCRYPTION]
+    assert {name for names in VARIABLES.values() for name in names if name.startswith("k3s_")} <= set(options)
