@@ -32,10 +32,10 @@ CONNECTION: Mapping[str, Spec] = {
 }
 # Similarity from which a name counts as a misspelling of one of them; facts and other variables have similar names.
 VERY_ALIKE = 0.9
-# Read on one host for the whole group
-ONE_VALUE = ("serving_plan_profile", "serving_plan_preset", "gb10_models_dir", "k3s_data_dir")
-# Here a host that does not set it counts with the default; of the others, each host of the group uses the same one.
-WITH_DEFAULT = ("k3s_data_dir",)
+# Read on one host for the whole group, so hosts without a value use that one
+OF_GROUP = ("serving_plan_profile", "serving_plan_preset", "gb10_models_dir")
+# Read on every node, so a host without a value has the default
+OF_NODES = ("k3s_data_dir",)
 # Kubernetes takes these names for nodes only.
 NODE_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 # A name of DNS, which digits and dots alone are not
@@ -80,15 +80,15 @@ def check_variables(known: Known, variables: HostVariables, extra: Mapping[str, 
 
 
 def _differing(known: Known, variables: HostVariables) -> Iterator[Finding]:
-    for name in ONE_VALUE:
+    for name in (*OF_GROUP, *OF_NODES):
         hosts: dict[str, list[str]] = {}
-        default = known.names(known.owner(name))[name].get("default") if name in WITH_DEFAULT else None
+        default = known.names(known.owner(name))[name].get("default") if name in OF_NODES else None
         for host, values in variables.items():
             if isinstance(value := values.get(name, default), str):
                 hosts.setdefault(value, []).append(host)
         if len(hosts) > 1:
             shown = "; ".join(f"{', '.join(names)}: {value}" for value, names in hosts.items())
-            yield _finding("variables.differs/k3s" if name in WITH_DEFAULT else "variables.differs", shown, key=name)
+            yield _finding("variables.differs/k3s" if name in OF_NODES else "variables.differs", shown, key=name)
 
 
 def _hosts(variables: HostVariables) -> Iterator[Finding]:
