@@ -8,9 +8,9 @@ from collections.abc import Callable
 
 from . import causes, scan
 from . import statements as says
-from .model import Process, Via, Writer
+from .model import Line, Process, Reading, Via
 from .networks import is_tcp
-from .read import NOTHING, Line, Reading, find_path, read_statement, read_via
+from .read import NOTHING, find_path, read_statement, read_via
 from .recorders import Recorders, is_odd, record_channel, record_pending, record_torn
 from .scan import CHUNK, NOBODY, Origin
 from .silent import SilentStarts
@@ -24,7 +24,7 @@ _QUOTABLE = frozenset({"channel", "torn"})
 _TOLD = frozenset({"init", "mtu"})
 _LEVELS = (b"NCCL INFO", b"NCCL WARN", b"NCCL ATTN")
 # A line that says nothing is counted for a process that is not one of the log.
-_IGNORED = Line(Writer(Process("", "", ""), NOBODY), Via(), NOTHING)
+_IGNORED = Line(Process("", "", ""), NOBODY, Via(), count=1)
 
 
 class NcclLog:
@@ -45,10 +45,11 @@ class NcclLog:
         self._by_key: dict[tuple[str, str, str], Process] = {}
         self._by_pid: dict[tuple[str, str], list[Process]] = {}
         # {text before "NCCL INFO", without time stamps: who wrote it}
-        self._writers: dict[bytes, Writer] = {}
-        # {line without time stamps: who wrote it, and what it says}; the path of a channel line, the most frequent one
+        self._writers: dict[bytes, tuple[Process, Origin]] = {}
+        # {line without time stamps: who wrote it, and what it says}; those of channel lines, the most frequent ones,
+        # also by the writer and the text after "via"
         self._lines: dict[bytes, Line] = {}
-        self._vias: dict[bytes, Via] = {}
+        self._vias: dict[tuple[bytes, bytes], Line] = {}
         self._clock = 0
         self._recorders = Recorders()
 
@@ -73,21 +74,23 @@ class NcclLog:
             lines = block.split(b"\n")
             # One substitution per block is faster than one per line. Most logs have a time in every line, or in none.
             keys = scan.without_time(block).split(b"\n") if scan.TIME.search(lines[0]) else lines
-            for line, key in zip(lines, keys, strict=True):
-                found = known(key) or self._new(line)
-                if found is None:
+            for line, found in zip(lines, map(known, keys), strict=True):
+                if found is None and (found := self._new(line)) is None:
                     continue
-                writer, via, reading = found
-                writer.process.last = self._clock
-                if via:
-                    writer.channels[via] += 1
+                if found.reading is None:
+                    if not found.count:
+                        found.process.pending.append(found)
+                    found.count += 1
                     continue
-                record_pending(writer.process)
+                process, reading = found.process, found.reading
+                if process.pending:
+                    record_pending(process)
+                process.last = self._clock
                 kind, values, once, cause = reading
                 if once or cause or kind in _TOLD:
-                    self._said(writer.process, writer.origin, reading, line)
-                elif kind in _QUOTABLE or not is_odd(writer.process, writer.origin):
-                    record[kind](writer.process, writer.origin, values)
+                    self._said(process, found.origin, reading, line)
+                elif kind in _QUOTABLE or not is_odd(process, found.origin):
+                    record[kind](process, found.origin, values)
 
     def _new(self, whole: bytes) -> Line | None:
         """Read a line that has not been read before, or only with other time stamps."""
@@ -106,19 +109,16 @@ class NcclLog:
             self._pieces(whole)
             return None
         long = len(line) > says.LONGEST
-        via: Via | None = None
-        reading = NOTHING
         if not named and (end := find_path(raw)):
-            via = self._vias.get(end) or read_via(scan.plain(end))
+            writer = self._writer(head)
             if long:
-                via, reading = None, Reading("channel", via)
-            else:
-                self._vias[end] = via
+                return Line(*writer, Via(), Reading("channel", read_via(scan.plain(end))))
+            found = self._vias.get((head, end)) or Line(*writer, read_via(scan.plain(end)))
+            self._vias[head, end] = found
         else:
             self._silent.note_first(head)
-            if named or not raw.startswith(says.BORING):
-                reading = read_statement(scan.plain(raw))
-        found = Line(self._writer(head), via, reading) if via or reading is not NOTHING else _IGNORED
+            reading = NOTHING if raw.startswith(says.BORING) and not named else read_statement(scan.plain(raw))
+            found = _IGNORED if reading is NOTHING else Line(*self._writer(head), Via(), reading)
         if not (named or long):
             self._lines[line] = found
         if len(self._lines) > says.LINES or len(self._vias) > says.CACHE:
@@ -127,36 +127,36 @@ class NcclLog:
             self._vias.clear()
         return found
 
-    def _writer(self, head: bytes) -> Writer:
-        """Return the writer of a line, from all text before ``NCCL INFO``."""
+    def _writer(self, head: bytes) -> tuple[Process, Origin]:
+        """Return the process and the origin of a line, from all text before ``NCCL INFO``."""
         known = self._writers.get(head[-says.LONGEST :])
-        writer = known or self._new_writer(head[-says.LONGEST :])
+        process, origin = known or self._new_writer(head[-says.LONGEST :])
         if (known is None or len(head) > says.LONGEST) and b"NET/" in head:
             # The end of another rank's line precedes this line.
             self._without_prefix(scan.plain(head))
         self._clock += 1
-        self._silent.heard(writer.process, writer.origin)
-        return writer
+        self._silent.heard(process, origin)
+        return process, origin
 
-    def _new_writer(self, head: bytes) -> Writer:
+    def _new_writer(self, head: bytes) -> tuple[Process, Origin]:
         origin = scan.parse_origin(scan.plain(head[-200:]))
         process = self._process(origin)
-        if len(self._writers) >= says.CACHE or len(process.writers) >= says.NAMES:
+        if len(self._writers) >= says.CACHE:
             self._forget_writers()
-        writer = self._writers[head] = Writer(process, origin)
-        process.writers.append(writer)
-        return writer
+        self._writers[head] = process, origin
+        return process, origin
 
     def _record_pending(self) -> None:
-        for process in {writer.process for writer in self._writers.values()}:
-            record_pending(process)
+        for process in self.processes:
+            if process.pending:
+                process.last = self._clock
+                record_pending(process)
 
     def _forget_writers(self) -> None:
         self._record_pending()
-        for writer in self._writers.values():
-            writer.process.writers.clear()
         self._writers.clear()
         self._lines.clear()
+        self._vias.clear()
 
     def _process(self, origin: Origin) -> Process:
         key = (origin.pod, origin.host, origin.pid or f"dev{origin.device}")
@@ -165,6 +165,8 @@ class NcclLog:
             if len(self.processes) >= says.PROCESSES and origin != NOBODY:
                 self.crowded = True
                 return self._process(NOBODY)
+            # The order of a process and the channel lines before it is known until the clock goes on.
+            self._record_pending()
             process = Process(origin.pod, origin.host, origin.pid, first=self._clock + 1)
             self._by_key[key] = process
             self.processes.append(process)
@@ -217,7 +219,9 @@ class NcclLog:
 
     def _said(self, process: Process, origin: Origin, reading: Reading, line: bytes) -> None:
         """Record one INFO statement of a process."""
-        record_pending(process)
+        if process.pending:
+            process.last = self._clock
+            record_pending(process)
         kind, values, once, cause = reading
         if is_odd(process, origin):
             # A quotation starts no process again and sets up no communicator. But ranks' lines may run into each other.

@@ -4,9 +4,9 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from .networks import is_tcp
 from .scan import Origin
@@ -14,7 +14,6 @@ from .statements import NAMES, bounded
 
 # {network: {device: channels}}
 Channels = dict[str, dict[str, int]]
-
 
 Kind = Literal["init", "fatal", "failure", "fallback", "note"]
 # init: NCCL found no network and gave up · fatal: the transport broke · failure: NCCL stopped for another reason
@@ -55,13 +54,30 @@ class Via:
     torn: str = ""
 
 
+class Reading(NamedTuple):
+    """The content of a statement: ``kind`` names the method of the log that records ``values``; empty: no content.
+
+    ``once`` is the start of a statement that a process prints once, at its start; ``cause`` is the cause it shows.
+    """
+
+    kind: str = ""
+    values: Any = ()
+    once: str = ""
+    cause: str = ""
+
+
 @dataclass(slots=True, eq=False)
-class Writer:
-    """A thread of a process that writes statements; ``channels`` counts its channel lines that are not recorded yet."""
+class Line:
+    """Who wrote a line and its ``reading``; or, for all channel lines of a writer with the same path, ``via``.
+
+    ``count`` is how many of these channel lines are not recorded yet.
+    """
 
     process: Process
     origin: Origin
-    channels: defaultdict[Via, int] = field(default_factory=lambda: defaultdict(int))
+    via: Via
+    reading: Reading | None = None
+    count: int = 0
 
 
 # Compared by identity, because two ranks may have equal values.
@@ -167,8 +183,8 @@ class Process:
     doubt: str = ""
     # {MTU in the numbering of verbs: the first line that contains it}
     mtus: dict[int, str] = field(default_factory=dict)
-    # Its threads, which may have channel lines that are not recorded yet.
-    writers: list[Writer] = field(default_factory=list)
+    # Its channel lines that are counted and not recorded yet.
+    pending: list[Line] = field(default_factory=list)
 
     def add_channel(
         self, network: str, device: str, count: int, tid: str = "", communicator: str = "", gdr: bool = False

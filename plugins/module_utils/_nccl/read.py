@@ -9,35 +9,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 from . import causes
 from . import statements as says
-from .model import Via, Writer
+from .model import Reading, Via
 from .networks import SOCKETS
 
-
-class Reading(NamedTuple):
-    """The content of a statement: ``kind`` names the method of the log that records ``values``; empty: no content.
-
-    ``once`` is the start of a statement that a process prints once, at its start; ``cause`` is the cause it shows.
-    """
-
-    kind: str = ""
-    values: Any = ()
-    once: str = ""
-    cause: str = ""
-
-
 NOTHING = Reading()
-
-
-class Line(NamedTuple):
-    """Who wrote a line, the path if it is a channel line, and otherwise what it says."""
-
-    writer: Writer
-    via: Via | None
-    reading: Reading
 
 
 # A channel line of the usual form up to "via". No part may contain a line end: otherwise the statement "Channel 00/02 :

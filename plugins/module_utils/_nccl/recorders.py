@@ -149,10 +149,12 @@ def record_channel(process: Process, origin: Origin, via: Via, count: int = 1) -
 
 def record_pending(process: Process) -> None:
     """Record the channel lines of a process that were only counted."""
-    for writer in process.writers:
-        for via, count in writer.channels.items():
-            record_channel(process, writer.origin, via, count)
-        writer.channels.clear()
+    # A channel line that begins as usual vouches for the network of an odd one, whichever comes first.
+    process.pending.sort(key=lambda line: is_odd(process, line.origin))
+    for line in process.pending:
+        record_channel(process, line.origin, line.via, line.count)
+        line.count = 0
+    process.pending.clear()
 
 
 def _collnet(process: Process, _origin: Origin, network: str) -> None:
