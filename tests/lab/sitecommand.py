@@ -21,7 +21,7 @@ from labcommand import LABCTL, LabCommand
 CACHE = Path(os.environ.get("GB10_CACHE") or Path.home() / ".cache" / "gb10-lab")
 PATIENCE = 300
 # Options of playbook kubernetes that leave out the device plugins and Multus, which need VFs.
-ONLY_K3S = ("--tags", "k3s_preconditions,k3s_install,k3s_configure,k3s_start")
+ONLY_K3S = ("--tags", "k3s")
 
 
 @dataclass
