@@ -98,7 +98,8 @@ UNASKED = re.compile("file|path$|context-length|json-model|mm-|port|rank|npu|dev
 
 STUBBED = re.compile(
     r"^(ImportError|ModuleNotFoundError|AttributeError|TypeError: .*(_Anything|Stub)|FileNotFoundError|OSError)"
-    r"|does not know|not installed|not found: 'k'|requires the 'granian'|is not validated|exceeds SGLANG_|No module|DSpark dense"
+    r"|does not know|not installed|not found: 'k'|requires the 'granian'|is not validated|exceeds SGLANG_|No module"
+    r"|DSpark dense"
 )
 """Answers of a release that are due to packages and files missing on this machine."""
 

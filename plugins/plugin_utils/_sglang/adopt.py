@@ -25,6 +25,9 @@ from .owned import OWNERS, SECRET_FLAGS, TOPOLOGY_FLAGS
 from .profile_checks import SAMPLING
 from .sources import Source, counterparts_of
 
+FOLLOWS = frozenset({"host", "port", "node_rank", "dist_init_addr"})
+"""Settings of a rank, which the serving plan sets."""
+
 RELEASE = re.compile(r"\d+\.\d+\.\d+([.-]?(post|rc|dev)\d*)?")
 
 
@@ -48,19 +51,22 @@ def to_profile(
     named = {finding.key: finding for finding in told if finding.rule == "name.quantization"}
     for finding in parsed.findings:
         known = counterparts.get(finding.key) if finding.rule == "flag.unknown" else None
-        if finding.rule != "argparse.abbrev":
+        if finding.rule != "argparse.abbrev" and "$" not in str(finding.value):
             other = replace(finding, remedy=f"SGLang has {known}") if known else finding
             found.findings.append(named.get(finding.key, other))
     given: dict[str, Any] = {}
     for item in parsed.items:
         if item.flag is None:
             continue
-        if any("$" in word for word in item.words):
+        key = key_of(item.flag.name)
+        if key in FOLLOWS:
+            found.note("info", key, item.words, "follows from the cluster: the serving plan sets it", "Nothing to do")
+        elif any("$" in word for word in item.words):
             reason = "gets its value from your shell, which is unknown here"
             found.note("error", item.option, " ".join(item.words), reason, "Write its value into the profile")
         elif item.flag.dest in parsed.stored:
             value = parsed.stored[item.flag.dest]
-            given[key_of(item.flag.name)] = not item.option.startswith("--no-") if item.flag.is_switch else value
+            given[key] = not item.option.startswith("--no-") if item.flag.is_switch else value
     return _profile(found, given, version, name, facts, fallback), found.findings
 
 
@@ -83,8 +89,6 @@ def _profile(
         repo = path.rstrip("/").rpartition("/")[2].replace("--", "/", 1)
         reason = f"is a directory; {repo} is assumed to be its repository"
         found.note("warning", "model_path", path, reason, "Set model.repo to the repository that model_stage downloads")
-    for key in sorted({"host", "port", "node_rank", "dist_init_addr"} & set(given)):
-        found.note("info", key, given[key], "follows from the cluster: the serving plan sets it", "Nothing to do")
     model = {"repo": repo, "revision": given.get("revision"), "arch": facts.get("architecture")}
     model |= {key: facts.get(key) for key in ("quantization", "max_context", "weights_gb")}
     for key in sorted(set(SECRET_FLAGS) & set(given)):

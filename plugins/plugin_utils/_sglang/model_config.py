@@ -33,7 +33,7 @@ MODELOPT = {"NVFP4": "modelopt_fp4", "FP8": "modelopt_fp8", "MIXED_PRECISION": "
 def facts_of(config: Mapping[str, Any], repo: str, source: str) -> dict[str, Any]:
     """Return the facts as ``profiles/models`` has them; raise ValueError if the file names no architecture."""
     architectures = config.get("architectures")
-    if not isinstance(architectures, list) or not architectures:
+    if not isinstance(architectures, list) or not architectures or not architectures[0]:
         raise ValueError(f"{source}: it names no architecture. Give the config.json of the model's repository")
     text = config.get("text_config")
     text = text if isinstance(text, Mapping) else config
@@ -120,13 +120,17 @@ def read_facts(path: Path, repo: str) -> dict[str, Any]:
         raise ValueError(f"{file}: not a model's config.json: {problem}") from problem
     if not isinstance(config, Mapping):
         raise ValueError(f"{file}: not a model's config.json: it is not a mapping")
-    beside = file.with_name("hf_quant_config.json")
-    if beside.is_file() and not config.get("quantization_config"):
-        # Older checkpoints of ModelOpt have their quantization in this file, which SGLang reads too.
-        about = json.loads(beside.read_text(encoding="utf-8")).get("quantization") or {}
-        config = {**config, "quantization_config": {"quant_method": "modelopt", **about}}
-    facts = facts_of(config, name, f"config.json of {name}")
-    index = file.with_name("model.safetensors.index.json")
-    if index.is_file():
-        facts["weights_gb"] = round(json.loads(index.read_text(encoding="utf-8"))["metadata"]["total_size"] / 1e9, 1)
+    beside, index = file.with_name("hf_quant_config.json"), file.with_name("model.safetensors.index.json")
+    try:
+        if beside.is_file() and not config.get("quantization_config"):
+            # Older checkpoints of ModelOpt have their quantization in this file, which SGLang reads too.
+            about = json.loads(beside.read_text(encoding="utf-8")).get("quantization") or {}
+            config = {**config, "quantization_config": {"quant_method": "modelopt", **about}}
+        facts = facts_of(config, name, f"config.json of {name}")
+        if index.is_file():
+            size = json.loads(index.read_text(encoding="utf-8"))["metadata"]["total_size"]
+            facts["weights_gb"] = round(size / 1e9, 1)
+    except (ArithmeticError, AttributeError, LookupError, OSError, TypeError, json.JSONDecodeError) as problem:
+        reason = f"a value in it or in the files beside it is missing or of an unexpected kind: {problem!r}"
+        raise ValueError(f"{file}: {reason}. Download these files again") from problem
     return facts

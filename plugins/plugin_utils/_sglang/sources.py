@@ -37,11 +37,19 @@ TYPOGRAPHY = str.maketrans("\u201c\u201d\u201e\u2018\u2019", '"""\'\'')
 
 TEXT, MAPPING = (str, "a text"), (dict, "a mapping")
 RECIPE: dict[str, tuple[type[Any], str]] = {
-    **dict.fromkeys(("model", "container", "command"), TEXT),
+    **dict.fromkeys(("model", "model_revision", "container", "command"), TEXT),
     **dict.fromkeys(("defaults", "env", "metadata"), MAPPING),
     "min_nodes": (int, "a number"),
 }
 """Keys of a recipe with the type that each must have, and its name."""
+
+STEPS = frozenset({"pre_exec", "post_exec", "post_commands", "mods", "builder", "executor_config"})
+OTHER = frozenset(
+    {"name", "description", "runtime", "runtime_version", "recipe_version", "sparkrun_version", "mode", "max_nodes",
+     "cluster_only", "solo_only", "benchmark", "stop_after_post", "executor", "scheduler", "distribution_config",
+     "cluster_config", "runtime_cache", "readiness", "capabilities", "unsupported_capabilities"}
+)  # fmt: skip
+"""Keys of sparkrun 0.4.2 (its core/recipe.py) that change nothing of the server."""
 
 END_OF_COMMAND = re.compile(r"[;&|<>]+")
 
@@ -65,7 +73,7 @@ def read_command(text: str) -> Source:
     """Read a pasted command line; raise ValueError if it doesn't start SGLang."""
     if MANIFEST.search(text):
         raise ValueError("this is a compose file or a manifest. Paste one line: docker run -e NAME=VALUE IMAGE COMMAND")
-    text = re.sub(r"(?<=\s)[\u2013\u2014](?=\w)", "--", text.translate(TYPOGRAPHY))
+    text = re.sub(r"(?<=\s)[\u2013\u2014]-?(?=\w)", "--", text.translate(TYPOGRAPHY))
     try:
         words = _words(re.sub(r"\\[ \t]*(#[^\n]*)?\r?\n", " ", text))
     except ValueError as problem:
@@ -194,9 +202,13 @@ def read_recipe(recipe: Any, knowledge: Knowledge) -> Source:
         found.note("error", "command", place, "has no value under defaults", "Write its value into the profile")
     for name, value in (recipe.get("env") or {}).items():
         _variable(found, str(name) if value is None else f"{name}={value}")
-    for key in sorted({"pre_exec", "post_exec", "post_commands", "mods", "builder", "executor_config"} & set(recipe)):
-        reason = "is a step of sparkrun, which profiles don't have"
-        found.note("warning", key, recipe[key], reason, "Use an image with it")
+    if recipe.get("model_revision"):
+        found.argv += ["--revision", recipe["model_revision"]]
+    for key in sorted(map(str, set(recipe) - OTHER - set(RECIPE))):
+        step = key in STEPS
+        reason = "is a step of sparkrun, which profiles don't have" if step else "is not read from a recipe"
+        remedy = "Use an image with it" if step else "Write what it sets into the profile, or correct its name"
+        found.note("warning", key, recipe.get(key), reason, remedy)
     found.image = str(recipe.get("container") or "")
     found.nodes = int(recipe.get("min_nodes") or 0)
     found.description = str((recipe.get("metadata") or {}).get("description") or recipe.get("description") or "")

@@ -316,6 +316,30 @@ def test_a_command_from_a_web_page_is_read_with_its_dashes_and_quotes() -> None:
     assert profile["server_args"] == {"mem_fraction_static": 0.7}
 
 
+def test_two_hyphens_that_became_a_dash_and_a_hyphen_are_read() -> None:
+    assert draft(command="sglang serve --model-path a/b \u2013-tp 2")[0]["topology"]["tp"] == 2
+
+
+def test_an_address_or_a_rank_from_the_shell_is_no_mistake() -> None:
+    line = "sglang serve --model-path a/b --tp 2 --nnodes 2 --node-rank $SLURM_NODEID --dist-init-addr $HEAD:5000"
+    profile, result = draft(command=line)
+    assert (profile["topology"]["nodes"], profile["server_args"]) == (2, {})
+    assert not [each for each in result["findings"] if each["severity"] == "error"]
+    keys = [each["key"] for each in result["findings"] if each["rule"] == "adopt"]
+    assert keys[-2:] == ["node_rank", "dist_init_addr"]
+
+
+def test_a_value_from_the_shell_is_reported_once() -> None:
+    result = ActionModule.act(None, EMPTY | {"command": "sglang serve --model-path a/b --tp ${TP:-2}"}, {})
+    assert [each["key"] for each in result["findings"] if each["severity"] == "error"] == ["--tp-size"]
+
+
+@pytest.mark.parametrize("repo", ["Qwen/Qwen3-8B@abc", "hf.co/Qwen/Qwen3-8B", "https://huggingface.co/Qwen/Qwen3-8B"])
+def test_what_is_no_repository_is_refused(repo: str) -> None:
+    result = ActionModule.act(None, EMPTY | {"command": f"sglang serve --model-path {repo}"}, {})
+    assert f"model.repo: '{repo}' does not match" in result["msg"]
+
+
 def test_sampling_that_is_no_mapping_is_named() -> None:
     _profile, result = draft(command="sglang serve --model-path m --preferred-sampling-params '[1]'")
     assert "is not a JSON object" in result["msg"]
@@ -342,6 +366,15 @@ def test_a_key_of_a_recipe_with_a_wrong_type_is_named(tmp_path: Path, key: str, 
     path.write_text(yaml.safe_dump({**RECIPE, key: value}))
     with pytest.raises(AnsibleActionFail, match=f"the recipe's {key} is .* not {kind}"):
         draft(recipe=str(path))
+
+
+def test_the_revision_of_a_recipe_is_kept_and_a_misspelt_key_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "recipe.yaml"
+    path.write_text(yaml.safe_dump({**RECIPE, "model_revision": "abc123", "contaner": "x", "solo_only": True}))
+    profile, result = draft(recipe=str(path))
+    assert profile["model"]["revision"] == "abc123"
+    assert "contaner = 'x': is not read from a recipe" in result["msg"]
+    assert "solo_only" not in result["msg"]
 
 
 def test_lists_and_numbers_of_a_recipe_become_flags(tmp_path: Path) -> None:
