@@ -36,6 +36,13 @@ def test_an_accepted_line_exits_with_0() -> None:
     assert done.stdout.strip().endswith("python3 -m sglang.launch_server --model-path m --mem-fraction-static 0.8")
 
 
+def test_a_whole_command_in_quotes_is_read() -> None:
+    line = "python3 -m sglang.launch_server --model-path m --mem-fraction-static 0.8"
+    done = call("--sglang", "0.5.23", "--arch", "LlamaForCausalLM", "--", line)
+    assert (done.returncode, done.stdout.strip().endswith(line)) == (0, True)
+    assert call("--sglang", "0.5.23", "--", f"{line} '").returncode == 2
+
+
 def test_a_refused_line_says_why_and_what_instead() -> None:
     found = answer("--sglang", "0.5.23", "--", *GOOD, "--disable-piecewise-cuda-graph")
     assert found["sglang"] == "0.5.23"

@@ -9,7 +9,6 @@ Private to the collection.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -22,13 +21,11 @@ from .check import Knowledge, check
 from .facts import Facts, Setting
 from .items import key_of
 from .owned import OWNERS, SECRET_FLAGS, TOPOLOGY_FLAGS
-from .profile_checks import SAMPLING
+from .profile_checks import SAMPLING, release_in
 from .sources import Source, counterparts_of
 
 FOLLOWS = frozenset({"host", "port", "node_rank", "dist_init_addr"})
 """Settings of a rank, which the serving plan sets."""
-
-RELEASE = re.compile(r"\d+\.\d+\.\d+([.-]?(post|rc|dev)\d*)?")
 
 
 def to_profile(
@@ -39,8 +36,8 @@ def to_profile(
     ``facts`` are those of the model's config.json, ``fallback`` the repo, sglang_version and image for what the source
     does not say.
     """
-    tagged = RELEASE.search(found.image.partition("@")[0].rpartition(":")[2])
-    version = tagged[0] if tagged else fallback["sglang_version"]
+    tagged = release_in(found.image)
+    version = tagged or fallback["sglang_version"]
     if not tagged:
         reason = f"does not say which SGLang it contains; {version} is assumed"
         found.note("warning", "image", found.image or None, reason, "Correct sglang_version if it is another one")

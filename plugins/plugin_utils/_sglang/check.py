@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -121,7 +122,9 @@ def _with_translations(parsed: Parsed, translated: Parsed) -> Parsed:
 
 
 def clean_argv(words: Sequence[str]) -> list[str]:
-    """Remove everything up to the words that start the server, so that a whole command can be pasted."""
+    """Remove everything up to the words that start the server, so that a whole command can be pasted, or quoted."""
+    if len(words) == 1 and " " in words[0]:
+        words = shlex.split(words[0])
     for place, word in enumerate(words):
         if word == "sglang.launch_server":
             return list(words[place + 1 :])

@@ -7,6 +7,7 @@ Private to the collection.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -15,8 +16,16 @@ from ansible_collections.gb10.cluster.plugins.module_utils._common.versions impo
 
 from .owned import SECRET, SECRET_FLAGS
 
+RELEASE = re.compile(r"\d+\.\d+\.\d+([.-]?(post|rc|dev)\d*)?")
+
 SAMPLING = "preferred_sampling_params"
 """The flag that SGLang uses for request defaults; its value is JSON."""
+
+
+def release_in(image: str) -> str:
+    """Return the release in the tag of an image; an empty text if there is none."""
+    found = RELEASE.search(image.partition("@")[0].rpartition(":")[2])
+    return found[0] if found else ""
 
 
 def override_findings(problems: Iterable[tuple[str, str]], where: str) -> list[Finding]:
@@ -45,6 +54,11 @@ def image_findings(chosen: Mapping[str, Any] | None, image: str, version: Versio
     if chosen is not None and Version.parse(str(chosen["sglang"])) != version:
         reason = f"the image contains SGLang {chosen['sglang']}, but {version} was requested"
         found.append(note("warning", "profile.image.version", reason, "Request the version of the image"))
+    tagged = Version.find(release_in(image))
+    # Forks number their tags themselves, so only a tag with SGLang's first two numbers is compared.
+    if tagged is not None and tagged.release[:2] == version.release[:2] and tagged.release != version.release:
+        reason = f"its tag says SGLang {tagged}, but the flags are checked for {version}"
+        found.append(note("warning", "profile.image.version", reason, "Correct the image or sglang_version"))
     return found
 
 

@@ -35,6 +35,7 @@ WRONG: list[tuple[str, tuple[str, ...]]] = [
     (f"{HEAD}workloads: []\n", ("Write a list of 1 to 200 workloads",)),
     (f"{HEAD}workloads: {{concurrency: 1}}\n", ("is not of type 'array'",)),
     (f"{HEAD}workloads: [8]\n", ("Write a workload such as {concurrency: 1",)),
+    (f"{HEAD}axes: {{mem_fraction_static: [2026-01-01]}}\n{ONE}", ("'2026-01-01': not a valid float",)),
     (workload("max_tokens: 8"), ("'concurrency' is a required property",)),
     (workload("concurency: 8"), ("'concurency' (did you mean concurrency?)", "required property")),
     (workload("concurrency: 0"), ("0 is less than the minimum of 1", "the number of streams at once")),

@@ -5,7 +5,25 @@
 
 from __future__ import annotations
 
-from .words import DFLASH, DRAFT, DSPARK, EAGLE, FP8, GEMMA, GLM, MISTRAL, MTP, NEMOTRON, NGRAM, QWEN, STEPS, TREE, V2
+from .words import (
+    DFLASH,
+    DRAFT,
+    DSPARK,
+    EAGLE,
+    EAGLE3,
+    FP8,
+    GEMMA,
+    GLM,
+    GPTOSS,
+    MISTRAL,
+    MTP,
+    NEMOTRON,
+    NGRAM,
+    QWEN,
+    STEPS,
+    TREE,
+    V2,
+)
 
 CASES = [
     ("spec.algorithm.name", "error", "0.5.12", "--speculative-algorithm EAGEL", {},
@@ -23,6 +41,9 @@ CASES = [
     ("spec.alias.remote_fetch", "info", "0.5.12", DRAFT, MTP, "0.5.12", f"{EAGLE} 4", MTP),
     ("spec.block.chain", "warning", "0.5.21", f"{DSPARK} --speculative-num-steps 3", QWEN, "0.5.21",
      f"{DSPARK} --speculative-num-steps 1 --speculative-eagle-topk 1", QWEN),
+    ("spec.draft.itself", "warning", "0.5.23", "--speculative-algorithm EAGLE3", GPTOSS, "0.5.23", EAGLE3, GPTOSS),
+    ("spec.draft.itself", "warning", "0.5.10", f"{EAGLE} 4", {"arch": "LlamaForCausalLM"},
+     "0.5.10", f"{EAGLE} 4", QWEN),
     ("spec.block.path", "error", "0.5.21", "--speculative-algorithm DSPARK", QWEN, "0.5.21",
      "--speculative-algorithm DSPARK", {"arch": "DeepseekV4ForCausalLM"}),
     ("spec.block.path", "error", "0.5.22", "--speculative-algorithm DSPARK", QWEN, "0.5.23",

@@ -194,6 +194,26 @@ def test_every_image_has_a_digest_or_a_note_that_no_public_record_states_it() ->
                 assert "@sha256:" in line or line.endswith("no public record of its digest"), (path.name, line)
 
 
+@pytest.mark.parametrize(
+    ("image", "warned"),
+    [
+        ("docker.io/lmsysorg/sglang:v0.5.20-cu130", True),
+        ("docker.io/lmsysorg/sglang:v0.5.23.post1", False),
+        ("localhost/mine:v1.2.2", False),
+        ("registry:5000/sglang:latest", False),
+        ("docker.io/lmsysorg/sglang:v0.5.20@sha256:" + "0" * 64, True),
+    ],
+)
+def test_an_image_whose_tag_names_another_release_is_a_warning(image: str, warned: bool) -> None:
+    found = resolve(SHIPPED["gpt-oss-120b"], "current", "0.5.23", {"image": image}).findings
+    assert ("its tag says SGLang 0.5.20" in " ".join(each.reason for each in found)) is warned
+
+
+def test_no_shipped_image_has_the_tag_of_another_release() -> None:
+    told = {f"{name}/{preset}": resolve(SHIPPED[name], preset).findings for name, preset in PRESETS}
+    assert not [key for key, found in told.items() if any("its tag says" in each.reason for each in found)]
+
+
 def test_presets_that_are_one_engine_are_found() -> None:
     assert {"mtp-5-5", "mtp-5-7"} in same("nemotron-3-super-120b", "0.5.13-dev")
     assert {"ep4", "ep4-graphs"} in same("qwen3.5-397b", "0.5.10")
