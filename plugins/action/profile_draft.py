@@ -60,7 +60,9 @@ def _with_facts(library: Library, repo: str, facts: Mapping[str, Any]) -> Librar
 
 def _source(options: Mapping[str, Any], facts: Mapping[str, Any], library: Library) -> Source:
     if options["command"]:
-        return read_command(options["command"])
+        script = Path(options["command"])
+        is_file = len(options["command"]) < 4096 and script.is_file()
+        return read_command(script.read_text(encoding="utf-8") if is_file else options["command"])
     if options["recipe"]:
         return read_recipe(read_yaml(Path(options["recipe"])), library.knowledge)
     size = str(options["nodes"])

@@ -36,16 +36,16 @@ RECIPE = {
     "recipe_version": "1", "name": "mine", "model": "Qwen/Qwen3-8B", "runtime": "sglang", "cluster_only": True,
     "container": "lmsysorg/sglang:v0.5.23", "defaults": {"port": 30000, "tensor_parallel": 4},
 }  # fmt: skip
+LAUNCH = """#!/bin/sh
+docker run --gpus all -p 30000:30000 lmsysorg/sglang:v0.5.23 python3 -m sglang.launch_server \\
+  --model-path organisation/My-Model --tp-size 4 --nnodes 4 --node-rank "$1"
+"""
 # This command shows a refusal: the release has no such flag any more.
 REFUSED = "--disable-piecewise-cuda-graph"
 # What a reader puts in the place of an example.
 MINE = {
     " -K": "",
     "FLAGS…": "--model-path Qwen/Qwen3-8B --tp-size 1",
-    "docker run … python3 -m sglang.launch_server …": (
-        "docker run --gpus all -p 30000:30000 lmsysorg/sglang:v0.5.23 python3 -m sglang.launch_server "
-        "--model-path organisation/My-Model --tp-size 4 --nnodes 4"
-    ),
     "kubectl logs my-pod |": "cat rank0.log |",
 }
 
@@ -63,6 +63,7 @@ def desk(tmp_path: Path) -> Path:
     (tmp_path / "answer.txt").write_text(ANSWER)
     (tmp_path / "config.json").write_text(json.dumps(CONFIG))
     (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(RECIPE))
+    (tmp_path / "launch.sh").write_text(LAUNCH)
     rows = json.loads((ROOT / "tests" / "unit" / "fixtures" / "sglang" / "spark-rows.json").read_text())
     (tmp_path / "my-launches.json").write_text(json.dumps({"rows": rows["rows"][:20]}))
     return tmp_path

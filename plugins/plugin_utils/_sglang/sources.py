@@ -9,6 +9,7 @@ import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 from string import Template
 from typing import Any
 
@@ -51,7 +52,15 @@ OTHER = frozenset(
 )  # fmt: skip
 """Keys of sparkrun 0.4.2 (its core/recipe.py) that change nothing of the server."""
 
-END_OF_COMMAND = re.compile(r"[;&|<>]+")
+END_OF_COMMAND = re.compile(r"[;&|<>\n]+")
+UNHEEDED = re.compile(r"(?m)(?<!\S)(#.*$|[12](?=>))")
+"""Comments, and the numbers of redirected streams, which would be read as values."""
+ARRAY, ITS_USE = re.compile(r"(?m)^[ \t]*(\w+)=\(([^()]*)\)"), re.compile(r'"?\$\{(\w+)\[[@*]\]\}"?')
+HARMLESS = frozenset(
+    {"cd", "set", "source", ".", "export", "if", "then", "else", "elif", "fi", "for", "while", "do", "done", "echo",
+     "sleep", "true", "trap", "mkdir", "wait"}
+)  # fmt: skip
+"""Commands before the server on which it doesn't depend."""
 
 
 @dataclass
@@ -75,7 +84,9 @@ def read_command(text: str) -> Source:
         raise ValueError("this is a compose file or a manifest. Paste one line: docker run -e NAME=VALUE IMAGE COMMAND")
     text = re.sub(r"(?<=\s)[\u2013\u2014]-?(?=\w)", "--", text.translate(TYPOGRAPHY))
     try:
-        words = _words(re.sub(r"\\[ \t]*(#[^\n]*)?\r?\n", " ", text))
+        text = UNHEEDED.sub("", re.sub(r"\\[ \t]*(#[^\n]*)?\r?\n", " ", text))
+        text = ITS_USE.sub(r"$\1", ARRAY.sub(lambda found: f"{found[1]}={shlex.quote(found[2].strip())}", text))
+        words = _words(re.sub(r"\s*\n\s*(?=-)", " ", text.strip()))
     except ValueError as problem:
         raise ValueError(f"the command can't be read: {problem}. Paste it whole, with both quotes") from problem
     if sum(word == "sglang.launch_server" for word in words) > 1:
@@ -91,13 +102,16 @@ def read_command(text: str) -> Source:
         if word == "sglang.launch_server" or (word == "serve" and before):
             rest = words[place + 1 :]
             return _started_by(words[:place], _server(serve_argv(rest) if word == "serve" else rest))
-    raise ValueError("the command does not start SGLang. Paste a line with sglang.launch_server or sglang serve")
+    raise ValueError(
+        "the command does not start SGLang. Paste a line with sglang.launch_server or sglang serve. Ansible ends an"
+        " unquoted value at the first blank: write a longer command into a file, and give its path with -e command=FILE"
+    )
 
 
 def _words(text: str) -> list[str]:
     """Return the words of a command as a shell does; what separates commands are words of their own."""
-    reader = shlex.shlex(text, posix=True, punctuation_chars=";&|<>")
-    reader.whitespace_split = True
+    reader = shlex.shlex(text, posix=True, punctuation_chars=";&|<>\n")
+    reader.whitespace, reader.whitespace_split, reader.commenters = " \t\r", True, ""
     return list(reader)
 
 
@@ -107,32 +121,41 @@ def _server(words: Sequence[str]) -> Source:
     for place, word in enumerate(words):
         if END_OF_COMMAND.fullmatch(word):
             found.note("info", "command", " ".join(words[place:]), "follows the server's flags", "Nothing to do")
-            if ">" in word and found.argv and found.argv[-1] in ("1", "2"):
-                found.argv.pop()
             break
-        found.argv.append(word)
+        if word not in ("$@", "$*"):
+            found.argv.append(word)
     return found
 
 
 def _started_by(words: Sequence[str], found: Source) -> Source:
     """Add what stands before the server: variables, options of a container, and other commands."""
-    rest, command = list(words), list[str]()
+    rest, command, named, own = list(words), list[str](), list[str](), dict[str, str]()
     while rest:
         word = rest.pop(0)
         if END_OF_COMMAND.fullmatch(word):
-            if command and command[0] not in ("cd", "set", "source", "."):
+            if not command:  # variables of the shell alone, which the server does not see
+                own |= {name: found.env.pop(name) for name in named if name in found.env}
+            elif command[0] not in HARMLESS | RUNNERS:
                 _step(found, command)
-            command = []
+            command, named = [], []
         elif ASSIGNMENT.match(word):
             _variable(found, word)
-        elif word in RUNNERS and not found.image:
+            named.append(word.partition("=")[0])
+        elif word.rpartition("/")[2] in RUNNERS and not found.image and {"run", "exec"} & set(_until_end(rest)):
             _container(found, rest)
-        elif word not in ("export", "env", "exec", "sudo", "nohup"):
+        elif word not in ("env", "exec", "sudo", "nohup"):
             command.append(word)
     if "install" in command:
         _step(found, command)
-    found.argv = [Template(word).safe_substitute(found.env) for word in found.argv]
+    argv, found.argv = found.argv, []
+    for word in argv:
+        value = Template(word).safe_substitute(own | found.env)
+        found.argv += shlex.split(value) if word.startswith("$") and value.startswith("-") else [value]
     return found
+
+
+def _until_end(words: Sequence[str]) -> list[str]:
+    return list(takewhile(lambda word: not END_OF_COMMAND.fullmatch(word), words))
 
 
 def _step(found: Source, command: Sequence[str]) -> None:

@@ -146,6 +146,7 @@ def test_keys_are_never_written_into_a_profile() -> None:
         ({"command": "services:\n  a:\n    image: x\n    command: sglang serve --model-path m"}, "compose file"),
         ({"command": "sglang.launch_server --model-path m\nsglang.launch_server --model-path m"}, "more than once"),
         ({"command": "vllm serve m"}, "does not start SGLang"),
+        ({"command": "docker"}, "command=FILE"),
         ({"command": "sglang serve 'm"}, "can't be read"),
         ({"recipe": "/nowhere"}, "not readable"),
         ({"config": "/nowhere/config.json", "repo": "a/b"}, "not a model's config.json"),
@@ -300,6 +301,11 @@ def test_the_name_of_a_container_or_a_service_is_no_image(command: str) -> None:
 def test_variables_that_the_text_sets_are_replaced(command: str) -> None:
     profile, result = draft(command=command)
     assert profile["model"]["repo"] == "a/b", result["msg"]
+
+
+def test_the_command_may_be_a_file(tmp_path: Path) -> None:
+    (tmp_path / "launch.sh").write_text("#!/bin/sh\nsglang serve a/b --tp 2\n")
+    assert draft(command=str(tmp_path / "launch.sh"))[0]["model"]["repo"] == "a/b"
 
 
 def test_a_comment_after_the_end_of_a_line_is_left_out() -> None:
