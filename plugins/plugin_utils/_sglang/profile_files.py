@@ -73,7 +73,7 @@ class _Loader(yaml.SafeLoader):
 
 _Loader.add_constructor("tag:yaml.org,2002:float", _Loader.construct_yaml_float)
 # No value is a date, but a revision or a name may look like one.
-_Loader.add_constructor("tag:yaml.org,2002:timestamp", _Loader.construct_yaml_str)
+_Loader.add_constructor("tag:yaml.org,2002:timestamp", _Loader.construct_scalar)
 
 
 def find_profiles(search_path: Iterable[Path | str] = ()) -> dict[str, Path]:
