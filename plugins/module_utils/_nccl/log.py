@@ -46,8 +46,7 @@ class NcclLog:
         self._by_pid: dict[tuple[str, str], list[Process]] = {}
         # {text before "NCCL INFO", without time stamps: who wrote it}
         self._writers: dict[bytes, tuple[Process, Origin]] = {}
-        # {line without time stamps: who wrote it, and what it says}; those of channel lines, the most frequent ones,
-        # also by the writer and the text after "via"
+        # {line without time stamps: who wrote it and what it says}; channel lines also by writer and what follows "via"
         self._lines: dict[bytes, Line] = {}
         self._vias: dict[tuple[bytes, bytes], Line] = {}
         self._clock = 0
@@ -148,9 +147,13 @@ class NcclLog:
 
     def _record_pending(self) -> None:
         for process in self.processes:
-            if process.pending:
-                process.last = self._clock
-                record_pending(process)
+            self._record(process)
+
+    def _record(self, process: Process) -> None:
+        """Record the channel lines of a process that were only counted."""
+        if process.pending:
+            process.last = self._clock
+            record_pending(process)
 
     def _forget_writers(self) -> None:
         self._record_pending()
@@ -219,9 +222,7 @@ class NcclLog:
 
     def _said(self, process: Process, origin: Origin, reading: Reading, line: bytes) -> None:
         """Record one INFO statement of a process."""
-        if process.pending:
-            process.last = self._clock
-            record_pending(process)
+        self._record(process)
         kind, values, once, cause = reading
         if is_odd(process, origin):
             # A quotation starts no process again and sets up no communicator. But ranks' lines may run into each other.
