@@ -37,6 +37,19 @@ def test_an_example_is_planned_as_it_stands(example: str) -> None:
     assert "Plan the group" in done.stdout
 
 
+@pytest.mark.parametrize(
+    ("in_site", "asked", "shown"), [(False, False, True), (True, False, False), (True, True, True)]
+)
+def test_a_run_of_site_shows_the_plan_if_the_inventory_says_so(
+    in_site: bool, asked: bool, shown: bool, tmp_path: Path
+) -> None:
+    (tmp_path / "mine.yml").write_text(yaml.safe_dump({"all": {"vars": {"serving_plan_show": asked}}}))
+    mine = ("-i", str(tmp_path / "mine.yml"), "-e", json.dumps({"stage_of_site": in_site}))
+    done = play(ROOT / "playbooks" / "plan.yml", "-i", "inventory/2x-gb10-direct", *mine)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert ("10.100." in done.stdout) is shown
+
+
 def test_numbers_of_the_command_line_and_of_files_are_integers_to_a_preset(tmp_path: Path) -> None:
     wanted = {"serving_plan_overrides": {"topology": {"nodes": 4, "tp": 4}}}
     path = tmp_path / "mine.yml"

@@ -58,7 +58,7 @@ def test_check_mode_reads_nothing_from_a_server_that_was_never_started(tmp_path:
 def test_a_node_that_joins_no_cluster_is_refused_in_one_sentence(tmp_path: Path) -> None:
     code, output = played(tmp_path, "credentials", {}, "--limit", "n1")
     assert code != 0
-    assert "there yet. Run playbook kubernetes for s1 first, or without --limit." in output
+    assert "there yet. Run playbook kubernetes for s1,s2 first, or without --limit." in output
     assert "Write the token files" not in output
 
 
@@ -71,6 +71,18 @@ def test_a_new_first_server_beside_the_servers_of_a_cluster_is_refused(tmp_path:
 
 def test_a_new_first_server_of_a_new_cluster_is_accepted(tmp_path: Path) -> None:
     code, output = played(tmp_path, "first_check", dict.fromkeys(("s1", "s2"), NEVER_STARTED))
+    assert code == 0, output
+
+
+def test_a_new_first_server_is_refused_while_others_are_left_out(tmp_path: Path) -> None:
+    code, output = played(tmp_path, "first_check", {"s1": NEVER_STARTED}, "--limit", "s1,n1")
+    assert code != 0
+    assert "--limit leaves out s2, which may run one already; nothing was changed. Run this playbook" in output
+    assert "or with --limit s1,s2." in output
+
+
+def test_a_first_server_that_runs_is_played_alone(tmp_path: Path) -> None:
+    code, output = played(tmp_path, "first_check", {"s1": {"installed": True, "started": True}}, "--limit", "s1")
     assert code == 0, output
 
 
