@@ -5,8 +5,9 @@
 """Time the transport verdict and ``grep -c 'via NET/'`` on the same generated logs, with the peak of memory.
 
 There are three logs of 64 ranks: 1 GiB of serving logs with less than 1 % NCCL lines, 256 MiB of NCCL lines that
-repeat, and 128 MiB of NCCL lines of which none repeats (time stamps, new addresses, all ranks interleaved). The output
-is JSON; the exit status is 1 if a floor is missed. Needs grep and about 1.3 GB of disk space in --dir.
+repeat, and 128 MiB of NCCL lines of which none repeats (time stamps, new addresses, all ranks interleaved). A fourth of
+64 MiB is that of two ranks that create one communicator after another. The output is JSON; the exit status is 1 if a
+floor is missed. Needs grep and about 1.3 GB of disk space in --dir.
 """
 
 from __future__ import annotations
@@ -20,13 +21,48 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from itertools import cycle
+from itertools import count, cycle
 from pathlib import Path
 
 SCRIPT = Path(__file__).resolve().parents[1] / "scripts" / "nccl_verdict.py"
 RANKS = 64
 # Size in bytes, intended share of grep's speed, and the floor that indicates a regression.
-CASES = {"serving": (1 << 30, 0.5, 0.3), "nccl": (256 << 20, 0.1, 0.05), "fresh": (128 << 20, 0.1, 0.02)}
+CASES = {
+    "serving": (1 << 30, 0.5, 0.3),
+    "nccl": (256 << 20, 0.1, 0.05),
+    "fresh": (128 << 20, 0.1, 0.02),
+    "setups": (64 << 20, 0.1, 0.01),
+}
+# What one rank logs while a job of two ranks creates and destroys a communicator, without the writers: NCCL 2.28.9,
+# seen on two H100. {main} and {proxy} are threads.
+SETUP = """\
+{main} Initialized NET plugin IB
+{main} Assigned NET plugin IB to comm
+{main} Using network IB
+{main} ncclCommInitRankConfig {comm} {rank} nranks 2 cudaDev 0 nvmlDev 0 busId 60 commId {shared} - Init START
+{main} Bootstrap timings total {time} (create {time}, send {time}, recv {time}, ring {time}, delay 0.000000)
+{main} MNNVL busId 0x60 fabric UUID 0.0 cliqueId 0x0 state 0 healthMask 0x0
+{main} ncclTopoGetCpuAffinity: Affinity for GPU 0 is empty, ignoring. (GPU affinity =  ; CPU affinity = 0-31).
+{main} {comm} {rank} nRanks 2 nNodes 2 localRanks 1 localRank 0 MNNVL 0
+{main} Channel 00/02 : 0 1
+{main} Channel 01/02 : 0 1
+{main} Trees [0] 1/-1/-1->0->-1 [1] -1/-1/-1->0->1
+{main} P2P Chunksize set to 131072
+{main} Check P2P Type isAllDirectP2p 1 directMode 0 isAllCudaP2p 1
+{proxy} [Proxy Service] Device 0 CPU core {core}
+{proxy} [Proxy Service UDS] Device 0 CPU core {core}
+{main} threadThresholds 8/8/64 | 16/8/64 | 512 | 512
+{main} 2 coll channels, 2 collnet channels, 0 nvls channels, 2 p2p channels, 2 p2p channels per peer
+{main} CC Off, workFifoBytes 1048576
+{main} ncclCommInitRankConfig {comm} {rank} nranks 2 cudaDev 0 nvmlDev 0 busId 60 commId {shared} - Init COMPLETE
+{main} Init timings - ncclCommInitRankConfig: {rank} nranks 2 total 0.01 (kernels 0.00, alloc 0.00, rest 0.00)
+{proxy} [Proxy Progress] Device 0 CPU core {core}
+{main} Channel 00/0 : 1[1] -> 0[0] [receive] via NET/IB/0
+{main} Channel 01/0 : 1[1] -> 0[0] [receive] via NET/IB/0
+{main} Channel 00/0 : 0[0] -> 1[1] [send] via NET/IB/0
+{main} Channel 01/0 : 0[0] -> 1[1] [send] via NET/IB/0
+{main} Connected all rings, use ring PXN 0 GDR 0
+{main} {comm} {rank} nranks 2 cudaDev 0 busId 60 - Destroy COMPLETE"""
 MEMORY_MIB = 100
 
 
@@ -78,11 +114,30 @@ def fresh_lines(chance: random.Random) -> list[str]:
     ]
 
 
+def setup_lines(number: int, chance: random.Random) -> list[str]:
+    """Return the lines of two ranks that create communicator ``number``; the threads and the identity are new ones."""
+    shared, lines = f"0x{chance.getrandbits(64):x}", []
+    for rank in range(2):
+        names = {
+            "main": f"spark{rank}:{1000 + rank}:{1000 + rank} [0] NCCL INFO",
+            "proxy": f"spark{rank}:{1000 + rank}:{2000 + number} [0] NCCL INFO",
+            "comm": f"comm 0x3fd7b9d{rank}",
+            "rank": f"rank {rank}",
+            "time": f"{chance.random():.6f}",
+            "core": str(chance.randrange(32)),
+        }
+        lines += SETUP.format(shared=shared, **names).split("\n")
+    return lines
+
+
 def blocks(kind: str) -> Iterator[tuple[list[str], int]]:
     """Yield blocks of lines without end, and how many lines of each are from NCCL."""
     chance = random.Random(1)
     while kind == "fresh":
         yield (lines := fresh_lines(chance)), len(lines)
+    numbers = count()
+    while kind == "setups":
+        yield (lines := setup_lines(next(numbers), chance)), len(lines)
     fixed = []
     for rank in range(RANKS):
         own = list(nccl_lines(rank, chance))
@@ -141,7 +196,7 @@ def main() -> int:
             # A separate process generates the log, so that its memory does not count as the peak of later programs.
             make = [sys.executable, __file__, "--make", kind, str(path), str(int(size * options.scale))]
             made = json.loads(subprocess.run(make, check=True, capture_output=True, text=True).stdout)
-            grep, grep_wall, _, count = timed(["grep", "-c", "via NET/", str(path)], options.runs)
+            grep, grep_wall, _, found = timed(["grep", "-c", "via NET/", str(path)], options.runs)
             command = [sys.executable, str(SCRIPT), str(path)]
             own, own_wall, peak, _ = timed(command, options.runs)
             # Not timed, because the JSON names each of thousands of communicators.
@@ -160,9 +215,9 @@ def main() -> int:
                 "floor": floor,
                 "peak_mib": round(peak, 1),
                 "verdict": judged["verdict"],
-                "channels_agree_with_grep": seen == int(count),
+                "channels_agree_with_grep": seen == int(found),
             }
-            missed |= grep / own < floor or peak > MEMORY_MIB or seen != int(count) or judged["verdict"] != "ib"
+            missed |= grep / own < floor or peak > MEMORY_MIB or seen != int(found) or judged["verdict"] != "ib"
             path.unlink()
     print(json.dumps(results, indent=2))
     return int(missed)

@@ -45,20 +45,19 @@ def literals(pattern: str) -> tuple[str, ...]:
 
 
 @cache
-def _patterns() -> tuple[dict[str, None], tuple[tuple[str, re.Pattern[str]], ...]]:
-    # Compiled on first use: most logs match no pattern, and compiling takes longer than reading such a log.
-    named = [cause for cause in CATALOGUE if cause.pattern]
-    hints = dict.fromkeys(hint for cause in named for hint in literals(cause.pattern) or [""])
-    return hints, tuple((cause.id, re.compile(cause.pattern)) for cause in named)
+def _hints() -> tuple[tuple[str, Cause], ...]:
+    """Return literal texts, each with a cause whose pattern requires it, the most telling cause first."""
+    named = (cause for cause in CATALOGUE if cause.pattern)
+    return tuple((hint, cause) for cause in named for hint in literals(cause.pattern) or [""])
 
 
 def find_cause(text: str) -> str | None:
     """Return the identifier of the first matching cause; the catalogue lists the most telling causes first."""
-    hints, patterns = _patterns()
-    # A literal text is found ten times faster than a pattern, and most lines contain none of them.
-    for hint in hints:
-        if hint in text:
-            return next((identity for identity, pattern in patterns if pattern.search(text)), None)
+    # A literal text is found ten times faster than a pattern, and most lines contain none of them. Most logs match no
+    # pattern, and compiling all of them takes longer than reading such a log.
+    for cause in [cause for hint, cause in _hints() if hint in text]:
+        if re.search(cause.pattern, text):
+            return cause.id
     return None
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from . import causes, scan
 from . import statements as says
-from .model import Line, Process, Reading, Via
+from .model import NO_PATH, Line, Process, Reading
 from .networks import is_tcp
 from .read import NOTHING, find_path, read_statement, read_via
 from .recorders import Recorders, is_odd, record_channel, record_pending, record_torn
@@ -24,7 +24,7 @@ _QUOTABLE = frozenset({"channel", "torn"})
 _TOLD = frozenset({"init", "mtu"})
 _LEVELS = (b"NCCL INFO", b"NCCL WARN", b"NCCL ATTN")
 # A line that says nothing is counted for a process that is not one of the log.
-_IGNORED = Line(Process("", "", ""), NOBODY, Via(), count=1)
+_IGNORED = Line(Process("", "", ""), NOBODY, NO_PATH, count=1)
 
 
 class NcclLog:
@@ -111,13 +111,13 @@ class NcclLog:
         if not named and (end := find_path(raw)):
             writer = self._writer(head)
             if long:
-                return Line(*writer, Via(), Reading("channel", read_via(scan.plain(end))))
+                return Line(*writer, NO_PATH, Reading("channel", read_via(scan.plain(end))))
             found = self._vias.get((head, end)) or Line(*writer, read_via(scan.plain(end)))
             self._vias[head, end] = found
         else:
             self._silent.note_first(head)
             reading = NOTHING if raw.startswith(says.BORING) and not named else read_statement(scan.plain(raw))
-            found = _IGNORED if reading is NOTHING else Line(*self._writer(head), Via(), reading)
+            found = _IGNORED if reading is NOTHING else Line(*self._writer(head), NO_PATH, reading)
         if not (named or long):
             self._lines[line] = found
         if len(self._lines) > says.LINES or len(self._vias) > says.CACHE:

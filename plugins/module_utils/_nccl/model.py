@@ -54,6 +54,9 @@ class Via:
     torn: str = ""
 
 
+NO_PATH = Via()
+
+
 class Reading(NamedTuple):
     """The content of a statement: ``kind`` names the method of the log that records ``values``; empty: no content.
 

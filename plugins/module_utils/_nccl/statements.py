@@ -65,6 +65,7 @@ KNOWN_NAMES = frozenset({*SOCKETS, "IB", "gIB", "AWS Libfabric", "Libfabric", "U
 IBEXT = re.compile(r"IBext(?:_v\d+)?")
 # The start of frequent statements that say nothing about the transport, so they are skipped.
 BORING = (
+    b"Bootstrap t",
     b"CC Off",
     b"Check ",
     b"Could ",
