@@ -56,8 +56,8 @@ def _host(name: str, task_vars: Mapping[str, Any], plan: Plan, servers: Sequence
         embedded_registry=boolean(mine.get("k3s_embedded_registry") or False),
         version=mine.get("k3s_version") or "",
         kubelet_args=tuple(mine.get("k3s_kubelet_args") or ()),
-        # The same default as in role k3s: its option, otherwise the address of the first server.
-        api_host=mine.get("k3s_api_host") or first.get("ansible_host") or "",
+        # The same default as in role k3s: its option, otherwise the address or name of the first server.
+        api_host=mine.get("k3s_api_host") or first.get("ansible_host") or "".join(servers[:1]),
         k3s=wanted_settings(mine),
         management_interface=mine.get("gb10_management_interface"),
         pfs=tuple(pf.name for pf in planned.pfs) if planned else (),

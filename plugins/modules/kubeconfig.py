@@ -36,6 +36,14 @@ def write(path: Path, text: str) -> None:
         raise
 
 
+def explain(error: OSError, path: Path) -> str:
+    """Return why the file cannot be read or written, and what to do."""
+    return (
+        f"{error.filename or path}: {error.strerror}. The context is kept in {path} as the user who runs Ansible: let"
+        f" this user write there, for example with sudo chown $USER {path}, or set gb10_kubeconfig to another file."
+    )
+
+
 def names(config: kubeconfig.Config | None) -> list[str]:
     """Return the names of the contexts."""
     return [entry["name"] for entry in (config or {}).get("contexts") or []]
@@ -71,6 +79,8 @@ def main(make: Callable[..., Any] = AnsibleModule) -> None:
             msg=f"{path} or the server's file is not a kubeconfig ({type(error).__name__}); repair or move the file",
             **result,
         )
+    except OSError as error:
+        module.fail_json(msg=explain(error, path), **result)
     loose = path.is_file() and path.stat().st_mode & 0o077 != 0
     result.update(
         changed=wanted != existing or loose,
@@ -78,7 +88,10 @@ def main(make: Callable[..., Any] = AnsibleModule) -> None:
         diff={"before": f"{names(existing)}\n", "after": f"{names(wanted)}\n"},
     )
     if result["changed"] and not module.check_mode:
-        write(path, yaml.safe_dump(wanted, sort_keys=False))
+        try:
+            write(path, yaml.safe_dump(wanted, sort_keys=False))
+        except OSError as error:
+            module.fail_json(msg=explain(error, path), **result)
     module.exit_json(**result)
 
 

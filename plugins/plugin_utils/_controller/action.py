@@ -6,9 +6,11 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
+from errno import EACCES, ENOSPC, EPERM, EROFS
 from typing import Any, ClassVar
 
 from ansible.constants import config
+from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import (
@@ -38,7 +40,12 @@ class ControllerAction(ActionBase):
         options: dict[str, Any] = self.validate_argument_spec(spec)[1]  # type: ignore[no-untyped-call]
         if self.ROLE:
             options |= role_options(self.ROLE, task_vars or {}, self._templar.template)
-        made = self.act(options, task_vars or {})
+        try:
+            made = self.act(options, task_vars or {})
+        except OSError as error:
+            if not (message := explain(error)):
+                raise
+            raise AnsibleActionFail(message) from error
         if made.get("failed") and made.get("findings"):
             tell(made["msg"])
             made = refusal(made)
@@ -47,6 +54,19 @@ class ControllerAction(ActionBase):
     @abstractmethod
     def act(self, options: Mapping[str, Any], task_vars: Mapping[str, Any]) -> dict[str, Any]:
         """Return the result of the task for its validated options."""
+
+
+def explain(error: OSError) -> str:
+    """Return what is wrong with a file of this machine and what to do; empty if the error is not about a file."""
+    remedies = {
+        ENOSPC: "Free some space there.",
+        EROFS: "Its file system is read-only: use a directory of another one.",
+        **dict.fromkeys((EACCES, EPERM), "Give the user who runs Ansible access to it, or use another directory."),
+    }
+    if error.filename is None and error.errno != ENOSPC:
+        return ""
+    found = f"{error.filename or 'A file'}: {error.strerror} on the machine that runs Ansible."
+    return f"{found} {remedies.get(error.errno or 0, 'Remove it, or use another path.')}"
 
 
 def tell(text: str) -> None:

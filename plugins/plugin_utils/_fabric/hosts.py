@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from ipaddress import ip_address
 from typing import Any
 
 from ansible_collections.gb10.cluster.plugins.module_utils._host.interfaces import (
@@ -58,9 +59,18 @@ def read_host(reader: Reader, name: str, values: Mapping[str, Any], rails: tuple
         node_id=node_id,
         ports=ports,
         management_interface=_text(values.get("gb10_management_interface")),
-        management_address=_text(values.get("ansible_host")),
-        management_port=str(values.get("ansible_port") or ""),
+        management_address=_one_spelling(values.get("ansible_host") or name),
+        management_port=str(values.get("ansible_port") or 22),
     )
+
+
+def _one_spelling(address: Any) -> str:
+    """Return an address or a host name as every inventory that means the same machine would have it."""
+    text = str(address)
+    try:
+        return str(ip_address(text))
+    except ValueError:
+        return text.lower().rstrip(".")
 
 
 def _node_id(reader: Reader, name: str, value: Any) -> int | None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from shlex import quote
 from typing import Any
 
 from .._sglang.items import options_of
@@ -102,10 +103,11 @@ def again(report: Report) -> list[str]:
     environments = [r.environment for r in report.rows if r.environment]
     commits = sorted({e["commit"] for e in environments if e.get("commit")})
     inventories = dict.fromkeys(path for e in environments for path in e.get("inventory") or [])
-    words = "".join(f" -i {path}" for path in inventories)
+    words = "".join(f" -i {quote(path)}" for path in inventories)
     workloads = {m["workload"]["name"]: m["workload"] for r in report.rows for m in r.measurements}
     lines = [f"git checkout {commit}" for commit in commits]
-    lines += [f"{command}{words}" for command in report.reproduce.splitlines()]
+    # A sweep of which no cell was served has no environment, and there is no default inventory.
+    lines += [f"{c}{words or ('' if ' -i ' in c else ' -i inventory/mine')}" for c in report.reproduce.splitlines()]
     for name, workload in workloads.items():
         kept = ", ".join(f"{k} {_text(v)}" for k, v in workload.items() if k != "name" and v)
         lines.append(f"# {name}: {kept}")

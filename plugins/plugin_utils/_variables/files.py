@@ -10,6 +10,7 @@ from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+import yaml
 from ansible import constants
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding
 
@@ -18,6 +19,7 @@ from .._rules import Rules
 KINDS = ("group_vars", "host_vars")
 READ = ("", *constants.config.get_config_value("YAML_FILENAME_EXTENSIONS"))
 TEXT = (*READ, ".ini", ".cfg")
+LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 UTF_16 = (BOM_UTF16_LE, BOM_UTF16_BE)
 # A number that YAML 1.1 reads as octal; one with an 8 or 9 is text, which the plan reads as decimal.
 OCTAL = re.compile(rb"""^[^#\n]*\bgb10_node_id["']?:\s+(0[0-7]+)\s*(?=[,}#\n]|$)""", re.MULTILINE)
@@ -74,9 +76,10 @@ def check_sources(sources: Iterable[str]) -> list[Finding]:
 
 
 def check_text(sources: Iterable[str]) -> list[Finding]:
-    """Return a finding for each file that is not UTF-8, and for each node id that YAML reads as octal.
+    """Return a finding for each file that is not UTF-8, each node id that YAML reads as octal, and each repeated key.
 
-    Ansible's message about the encoding has no line, and the loaded number is no longer what the owner wrote.
+    Ansible's message about the encoding has no line, and the loaded number is no longer what the owner wrote. With its
+    own settings, Ansible only warns of a key that occurs twice.
     """
     found = []
     for path in (file for source in sources for file in _files(Path(source))):
@@ -93,11 +96,39 @@ def check_text(sources: Iterable[str]) -> list[Finding]:
                     )
                 )
         try:
-            content.decode()
+            text = content.decode()
+            found += [
+                _finding("inventory.twice", None, key=f"{path}:{line}: {key}", first=first)
+                for key, first, line in _twice(text)
+            ]
         except UnicodeDecodeError as error:
             line = content[: error.start].count(b"\n") + 1
             found.append(_finding("inventory.encoding", None, key=f"{path}:{line}", path=path))
     return found
+
+
+def _twice(text: str) -> Iterator[tuple[str, int, int]]:
+    """Yield each key that a mapping has twice, with both lines; nothing for what is not YAML, which Ansible reports."""
+    try:
+        nodes = list(yaml.compose_all(text, LOADER))
+    except yaml.YAMLError:
+        return
+    seen: set[int] = set()
+    while nodes:
+        node = nodes.pop()
+        if id(node) in seen or not isinstance(node, yaml.CollectionNode):
+            continue
+        seen.add(id(node))
+        if isinstance(node, yaml.SequenceNode):
+            nodes += node.value
+            continue
+        lines: dict[str, int] = {}
+        for key, value in node.value:
+            line, name = key.start_mark.line + 1, str(key.value)
+            if name in lines and name != "<<":
+                yield name, lines[name], line
+            lines[name] = line
+            nodes.append(value)
 
 
 def _files(source: Path) -> Iterator[Path]:

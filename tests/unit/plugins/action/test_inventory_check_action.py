@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -30,10 +29,12 @@ def test_a_key_that_occurs_twice_is_reported_with_its_file_and_line(tmp_path: Pa
     variables = tmp_path / "group_vars" / "gb10_cluster.yml"
     variables.write_text("gb10_fabric_mtu: 9000\ngb10_fabric_mtu: 1500\n")
     hosts = tmp_path / "hosts.yml"
-    hosts.write_text("gb10_cluster: {children: {gb10_nodes: {hosts: {spark1: {}}}}}\n")
+    hosts.write_text("gb10_cluster:\n  hosts: {spark1: {}}\n  hosts: {spark2: {}}\n")
     output = refused(tmp_path)
-    assert re.search(rf"{variables}:[12]:1: YAML parsing failed: Found duplicate mapping key 'gb10_fabric_mtu'", output)
-    assert "Nothing was changed." in output
+    assert f"error: {variables}:2: gb10_fabric_mtu: line 1 has this key in the same mapping" in output
+    # Ansible has not read this file, so that no group has a host. That is not a mistake of its own.
+    assert f"error: {hosts}:3: hosts: line 2 has this key in the same mapping" in output
+    assert "inventory.group" not in output
 
 
 def test_an_ini_inventory_without_the_group_of_all_hosts_does_not_pass(tmp_path: Path) -> None:

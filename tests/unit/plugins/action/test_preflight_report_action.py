@@ -66,6 +66,15 @@ def test_what_stops_the_run(hostvars: dict[str, Any], facts: dict[str, Any], rul
     assert {finding["layer"] for finding in result["findings"]} >= {rule.split(".")[1]}
 
 
+def test_the_name_of_the_first_server_is_the_api_if_it_has_no_address() -> None:
+    read = {"gb10_preflight": copy.deepcopy(GOOD)}
+    name, options = "control.local", OPTIONS | {"servers": ["control.local"]}
+    variables = {name: {"ansible_facts": read}}
+    task_vars = {"hostvars": variables, "ansible_play_hosts_all": [name], "groups": {}}
+    result: dict[str, Any] = ActionModule.act(None, options, task_vars)
+    assert [finding["rule"] for finding in result["findings"] if finding["where"]] == ["preflight.kubernetes.api_name"]
+
+
 def test_the_kubelet_s_arguments_of_the_host_count() -> None:
     assert rules(reported({"k3s_kubelet_args": ["fail-cgroupv1=false"]}, cgroup_version=1)) == []
 

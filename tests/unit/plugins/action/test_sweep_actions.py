@@ -113,7 +113,7 @@ def test_a_sweep_is_planned_recorded_resumed_reported_and_compared(tmp_path: Pat
     assert sorted(Path(f).suffix for f in made["files"]) == [".html", ".json", ".md", ".yml"]
     (data,) = json.loads((tmp_path / "r.json").read_text())["reports"]
     assert data["rows"][0]["measurements"][0]["runs"][0]["figures"]["peak_tok_s"] == 100
-    assert data["reproduce"][0] == "ansible-playbook gb10.cluster.sweep -e sweep=lab-twelve"
+    assert data["reproduce"][0] == "ansible-playbook gb10.cluster.sweep -e sweep=lab-twelve -i inventory/mine"
     for ending in ("md", "html"):
         assert data["reproduce"][0] in (tmp_path / f"r.{ending}").read_text()
     mine = yaml.safe_load((tmp_path / "mine/qwen3.5-397b.yml").read_text())

@@ -58,6 +58,24 @@ def test_a_file_that_is_no_kubeconfig_is_left_alone(tmp_path: Path, capsys: pyte
     assert "repair or move the file" in result["msg"]
 
 
+@pytest.mark.parametrize("call", ["mkdir", "read_text", "replace"])
+def test_a_file_that_the_user_may_not_write_has_a_remedy(
+    call: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "config"
+    path.write_text("{}\n")
+
+    def refuse(*_arguments: Any, **_options: Any) -> None:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(kubeconfig.Path, call, refuse)
+    wanted = {"context": "gb10", "server": "https://10.0.0.1:6443", "content": yaml.safe_dump(SOURCE)}
+    status, result = run(kubeconfig, capsys, path=str(path), **wanted)
+    assert (status, path.stat().st_size) == (1, 3)
+    assert result["msg"].startswith(f"{path}: Permission denied. ")
+    assert f"sudo chown $USER {path}, or set gb10_kubeconfig" in result["msg"]
+
+
 def test_an_api_that_listens_is_reachable(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"https://127.0.0.1:{server.getsockname()[1]}"

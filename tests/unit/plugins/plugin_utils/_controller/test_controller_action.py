@@ -5,12 +5,15 @@
 
 from __future__ import annotations
 
+import errno
+import json
 import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import explain
 
 ROOT = Path(__file__).resolve().parents[5]
 PLAYBOOK = Path(sys.executable).with_name("ansible-playbook")
@@ -35,3 +38,29 @@ def test_a_failure_prints_each_finding_once_on_a_line_of_its_own(tmp_path: Path,
     assert "gb10_fabirc_mtu [variables.unknown]" in message
     assert "gb10_fabric_mtu [variables.value]" in message
     assert "explained in the output" in message
+
+
+@pytest.mark.parametrize(
+    ("error", "remedy"),
+    [
+        (PermissionError(errno.EACCES, "Permission denied", "results/mine.html"), "Give the user who runs Ansible"),
+        (OSError(errno.EROFS, "Read-only file system", "results/mine.html"), "use a directory of another one"),
+        (OSError(errno.ENOSPC, "No space left on device"), "Free some space"),
+        (FileExistsError(errno.EEXIST, "File exists", "results"), "Remove it, or use another path."),
+        (ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused"), ""),
+    ],
+)
+def test_a_file_that_an_action_cannot_write_is_named_with_what_to_do(error: OSError, remedy: str) -> None:
+    message = explain(error)
+    assert (remedy in message, bool(message)) == (True, bool(remedy))
+    assert (error.filename or "") in message or not remedy
+
+
+def test_a_file_that_cannot_be_written_ends_the_task_without_a_raw_error(tmp_path: Path) -> None:
+    (tmp_path / "results").write_text("")
+    options = json.dumps({"journal": f"{tmp_path}/results/mine.jsonl", "record": {"kind": "note"}})
+    words = [PLAYBOOK.with_name("ansible"), "localhost", "-m", "gb10.cluster.sweep_record", "-a", options]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
+    said = " ".join((done.stdout + done.stderr).split())
+    assert (done.returncode, "[Errno" in said) == (2, False)
+    assert f"{tmp_path}/results: File exists on the machine that runs Ansible. Remove it, or use another path." in said

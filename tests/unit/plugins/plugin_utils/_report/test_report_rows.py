@@ -238,6 +238,15 @@ def test_the_data_have_numbers_requests_arguments_and_how_to_measure_again() -> 
     assert found["winners"][0]["certain"] is True
 
 
+def test_the_command_that_measures_again_names_an_inventory() -> None:
+    command = "ansible-playbook gb10.cluster.sweep -e sweep=mine -i"
+    environment = {"arguments": [], "inventory": ["/srv/my inventory"]}
+    served = [{**record, "environment": environment} if record["kind"] == "result" else record for record in SERVED]
+    assert data(from_records("mine", served))["reproduce"][0] == f"{command} '/srv/my inventory'"
+    failed = [{**record, "environment": {}} if record["kind"] == "result" else record for record in SERVED]
+    assert data(from_records("mine", failed))["reproduce"][0] == f"{command} inventory/mine"
+
+
 def test_repetitions_that_overlap_make_no_certain_winner() -> None:
     report = from_records("n", [PLAN, measured("a", 150.0, 175.0, 160.0), measured("b", 158.0, 149.0, 171.0)])
     best = winners(report)[0]

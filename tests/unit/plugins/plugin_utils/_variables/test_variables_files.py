@@ -77,6 +77,18 @@ def test_what_ansible_does_not_read_as_text_is_not_looked_at(tmp_path: Path) -> 
     assert [finding.key for finding in check_text([str(tmp_path)])] == [f"{tmp_path}/hosts:1"]
 
 
+def test_a_key_that_a_mapping_has_twice_is_named_whatever_ansible_is_set_to(tmp_path: Path) -> None:
+    (tmp_path / "group_vars").mkdir()
+    variables = tmp_path / "group_vars" / "all.yml"
+    variables.write_text("a: &a {b: 1}\nc: {<<: *a, b: 2}\nd: !vault |\n  $ANSIBLE_VAULT;1.1;AES256\n  61\nc: 3\n")
+    hosts = tmp_path / "hosts.yml"
+    hosts.write_text("spark1: {ansible_host: a, gb10_node_id: 1, gb10_node_id: 2}\nspark2:\n- {e: 1}\n- {e: 2}\n")
+    (tmp_path / "hosts").write_text("[gb10_nodes]\nspark1 a=1\nspark1 a=2\n")
+    found = {finding.key: finding.reason for finding in check_text([str(tmp_path)])}
+    assert list(found) == [f"{variables}:6: c", f"{hosts}:1: gb10_node_id"]
+    assert found[f"{variables}:6: c"].startswith("line 2 has this key")
+
+
 def test_a_node_id_that_yaml_reads_as_octal_is_named(tmp_path: Path) -> None:
     hosts = tmp_path / "hosts.yml"
     lines = [
