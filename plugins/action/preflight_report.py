@@ -5,11 +5,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.parsing.convert_bool import boolean
-from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import has_errors
+from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding, has_errors
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import ControllerAction
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.options import from_options
 from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.model import Plan
@@ -18,7 +20,7 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.variables imp
 from ansible_collections.gb10.cluster.plugins.plugin_utils._preflight.cluster_rules import wanted_settings
 from ansible_collections.gb10.cluster.plugins.plugin_utils._preflight.host import Host, Settings
 from ansible_collections.gb10.cluster.plugins.plugin_utils._preflight.report import check_hosts, format_report
-from ansible_collections.gb10.cluster.plugins.plugin_utils._preflight.rules import severities_for
+from ansible_collections.gb10.cluster.plugins.plugin_utils._preflight.rules import make_finding, severities_for
 
 
 class ActionModule(ControllerAction):
@@ -29,6 +31,7 @@ class ActionModule(ControllerAction):
         variables, planning = fabric_variables(options["nodes"], task_vars)
         plan, found = plan_fabric(variables)
         settings = from_options(Settings, options)
+        planning += _kubeconfig(task_vars["hostvars"], options["servers"])
         names = task_vars["ansible_play_hosts_all"]
         hosts = [_host(name, task_vars, plan, options["servers"], settings) for name in names]
         findings = check_hosts(hosts, severities_for(options["provider"], options["severities"]), [*planning, *found])
@@ -40,6 +43,17 @@ class ActionModule(ControllerAction):
             "findings": [{**one.as_dict(), "layer": one.rule.split(".")[1]} for one in findings],
             "msg": f"Not ready; nothing was changed.\n{report}" if failed else report,
         }
+
+
+def _kubeconfig(hostvars: Mapping[str, Any], servers: Sequence[str]) -> list[Finding]:
+    """Return a finding if role k3s could not write the kubeconfig on this machine after it has started K3s."""
+    first = hostvars[servers[0]] if servers else {}
+    path = Path(first.get("k3s_kubeconfig") or first.get("gb10_kubeconfig") or "~/.kube/config").expanduser()
+    there = next(each for each in path.parents if os.access(each, os.F_OK))
+    readable = os.access(path, os.R_OK) or not os.access(path, os.F_OK)
+    if readable and there.is_dir() and os.access(there, os.W_OK | os.X_OK):
+        return []
+    return [make_finding("preflight.controller.kubeconfig", "", {"value": str(path)})]
 
 
 def _host(name: str, task_vars: Mapping[str, Any], plan: Plan, servers: Sequence[str], settings: Settings) -> Host:

@@ -6,9 +6,12 @@
 from __future__ import annotations
 
 import copy
+import os
+from pathlib import Path
 from typing import Any
 
 import pytest
+from ansible_collections.gb10.cluster.plugins.action import preflight_report
 from ansible_collections.gb10.cluster.plugins.action.preflight_report import ActionModule
 from ansible_collections.gb10.cluster.plugins.module_utils._preflight.cluster import DEFAULTS
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import refusal
@@ -64,6 +67,26 @@ def test_what_stops_the_run(hostvars: dict[str, Any], facts: dict[str, Any], rul
     assert result["msg"].startswith("Not ready; nothing was changed.")
     assert f" [{rule}]" in refusal(result)["msg"]
     assert {finding["layer"] for finding in result["findings"]} >= {rule.split(".")[1]}
+
+
+@pytest.mark.parametrize("path", ["file/config", "directory/config", "directory/new/config"])
+def test_a_kubeconfig_that_cannot_be_written_is_found_before_k3s_is_started(
+    path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("")
+    (tmp_path / "directory").mkdir()
+    variables = {"gb10_kubeconfig": str(tmp_path / path)}
+
+    def found() -> list[str]:
+        return [finding["rule"] for finding in reported(variables)["findings"] if finding["key"] == "gb10_kubeconfig"]
+
+    if path.startswith("directory"):
+        assert found() == []
+        # Root may do everything.
+        monkeypatch.setattr(preflight_report.os, "access", lambda place, mode: mode == os.F_OK and Path(place).exists())
+    assert found() == ["preflight.controller.kubeconfig"]
+    monkeypatch.setitem(OPTIONS, "provider", "existing")
+    assert found() == []
 
 
 def test_the_name_of_the_first_server_is_the_api_if_it_has_no_address() -> None:
