@@ -55,7 +55,7 @@ _finding = Rules("_variables").finding
 
 @dataclass(frozen=True)
 class Unreadable:
-    """A value that Ansible cannot evaluate, for this reason."""
+    """A value that Ansible cannot evaluate, for this reason; without a reason one that is missing after its name."""
 
     reason: str
 
@@ -80,7 +80,9 @@ def check_value(name: str, value: Any, spec: Spec) -> Iterator[Finding]:
     if value is None:
         return
     if isinstance(value, Unreadable):
-        yield _finding("variables.value/unreadable", None, key=name, reason=value.reason)
+        yield _finding(
+            f"variables.value/{'unreadable' if value.reason else 'empty'}", None, key=name, reason=value.reason
+        )
         return
     shown = None if spec.get("no_log") else value
     rule = {key: spec[key] for key in REQUIREMENTS if key in spec}

@@ -17,7 +17,7 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._variables.check impo
     needed_groups,
 )
 from ansible_collections.gb10.cluster.plugins.plugin_utils._variables.known import load_known
-from ansible_collections.gb10.cluster.plugins.plugin_utils._variables.values import unreadable
+from ansible_collections.gb10.cluster.plugins.plugin_utils._variables.values import Unreadable, unreadable
 
 
 def messages(extra: dict[str, Any] | None = None, **variables: Any) -> list[str]:
@@ -217,6 +217,11 @@ def test_a_value_that_ansible_cannot_evaluate_is_wrong_unless_it_needs_facts_or_
     found = messages(gb10_models_dir=value)
     assert bool(found) is is_wrong
     assert all(f"gb10_models_dir: {reason.rstrip('.')}. Correct it" in message for message in found)
+
+
+def test_a_name_without_a_value_is_wrong() -> None:
+    (message,) = messages(k3s_version=Unreadable(""))
+    assert "k3s_version: there is no value after this name" in message and "remove the line" in message
 
 
 def test_a_value_for_the_whole_group_is_set_once() -> None:
