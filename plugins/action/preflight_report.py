@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.parsing.convert_bool import boolean
+from ansible.utils.path import unfrackpath
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding, has_errors
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import ControllerAction
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.options import from_options
@@ -48,7 +49,9 @@ class ActionModule(ControllerAction):
 def _kubeconfig(hostvars: Mapping[str, Any], servers: Sequence[str]) -> list[Finding]:
     """Return a finding if role k3s could not write the kubeconfig on this machine after it has started K3s."""
     first = hostvars[servers[0]] if servers else {}
-    path = Path(first.get("k3s_kubeconfig") or first.get("gb10_kubeconfig") or "~/.kube/config").expanduser()
+    # As the option of the module, of type path, is read: with the home directory and environment variables.
+    given = first.get("k3s_kubeconfig") or first.get("gb10_kubeconfig") or "~/.kube/config"
+    path = Path(unfrackpath(given, follow=False))
     there = next(each for each in path.parents if os.access(each, os.F_OK))
     readable = os.access(path, os.R_OK) or not os.access(path, os.F_OK)
     if readable and there.is_dir() and os.access(there, os.W_OK | os.X_OK):

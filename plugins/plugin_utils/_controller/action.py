@@ -45,7 +45,7 @@ class ControllerAction(ActionBase):
         except OSError as error:
             if not (message := explain(error)):
                 raise
-            raise AnsibleActionFail(message) from error
+            raise AnsibleActionFail(message) from None
         if made.get("failed") and made.get("findings"):
             tell(made["msg"])
             made = refusal(made)

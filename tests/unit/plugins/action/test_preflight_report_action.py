@@ -75,7 +75,8 @@ def test_a_kubeconfig_that_cannot_be_written_is_found_before_k3s_is_started(
 ) -> None:
     (tmp_path / "file").write_text("")
     (tmp_path / "directory").mkdir()
-    variables = {"gb10_kubeconfig": str(tmp_path / path)}
+    monkeypatch.setenv("PLACE", str(tmp_path))
+    variables = {"gb10_kubeconfig": f"$PLACE/{path}"}
 
     def found() -> list[str]:
         return [finding["rule"] for finding in reported(variables)["findings"] if finding["key"] == "gb10_kubeconfig"]
