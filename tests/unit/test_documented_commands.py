@@ -80,6 +80,7 @@ def test_a_playbook_its_tags_and_its_variables_exist(page: str, words: list[str]
     options = cli.parser.parse_args(words[1:])
     (path,) = map(playbook, options.args)
     assert path.is_file(), page
+    assert options.inventory, f"{page}: there is no default inventory"
     assert {tag for text in options.tags for tag in text.split(",")} <= set(tags(path)), page
     known, own = load_known(), set(re.findall(r"\w+", path.read_text(encoding="utf-8")))
     for name in extra_variables(options.extra_vars):
