@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Write the tables of docs/troubleshooting.md and docs/launch-rules.md; with ``--check`` only compare.
 
-The tables are generated from what prints the messages: NCCL's causes, the rules of the packages of checks, and the
-rules of launches.
+The tables are generated from what prints the messages: NCCL's causes, the rules of the packages of checks, the rules of
+launches, and the findings that Python code words itself.
 """
 
 from __future__ import annotations
@@ -12,11 +12,14 @@ from __future__ import annotations
 import json
 import re
 import sys
+from collections.abc import Iterable, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from _collection import IMPORT_ROOT, ROOT, run
 from _generated import main
+from _messages import Message, messages
 
 sys.path.insert(0, IMPORT_ROOT)
 
@@ -27,6 +30,9 @@ from role_docs import table
 SYMPTOMS = ROOT / "docs" / "troubleshooting.md"
 LAUNCHES = ROOT / "docs" / "launch-rules.md"
 RULES = ROOT / "profiles" / "rules.json"
+PACKAGES = ("preflight", "fabric", "serving", "variables", "weights", "sweep")
+# Findings that begin with these words are about a command line or a profile.
+OF_LAUNCHES = ("adopt", "argparse", "flag", "memory", "model", "patch", "profile", "translate", "version")
 
 
 def causes() -> str:
@@ -36,12 +42,11 @@ def causes() -> str:
 
 
 def rules(package: str) -> str:
-    """Return the rules of a package of checks, sorted by their names."""
-    rows = (
-        [f"`{name.partition('/')[0]}`", rule.severity, _plain(rule.reason), _plain(rule.remedy)]
-        for name, rule in sorted(Rules(package).all.items())
-    )
-    return table(["rule", "severity", "what it means", "what to do"], rows)
+    """Return the messages of a package of checks, sorted by their names."""
+    rows = [
+        [name.partition("/")[0], rule.severity, rule.reason, rule.remedy] for name, rule in Rules(package).all.items()
+    ]
+    return _messages([*rows, *worded(package.removeprefix("_"))])
 
 
 def launches() -> str:
@@ -55,20 +60,44 @@ def launches() -> str:
     return table(["rule", "severity", "setting", "what it means", "what to do"], dict.fromkeys(rows))
 
 
+@cache
+def _worded() -> list[Message]:
+    return sorted({message for path in (ROOT / "plugins").rglob("*.py") for message in messages(path)})
+
+
+def worded(*families: str) -> list[Message]:
+    """Return the findings that code words itself, of which the name begins with one of these words."""
+    return [message for message in _worded() if message.rule.partition(".")[0] in families]
+
+
+def others() -> list[Message]:
+    """Return the findings that belong to no package of checks and to no launch."""
+    return [each for each in _worded() if each not in worded(*OF_LAUNCHES, *PACKAGES)]
+
+
+def _messages(rows: Iterable[Sequence[str]]) -> str:
+    lines = [[_plain(f"`{rule}`"), severity, _plain(why), _plain(what)] for rule, severity, why, what in rows]
+    return table(["rule", "severity", "what it means", "what to do"], sorted(lines))
+
+
 def _keys(rule: dict[str, Any]) -> str:
     return ", ".join(f"`{name}`" for name in rule.get("keys", [rule.get("key", "")]) if name)
 
 
 def _plain(text: str) -> str:
-    """Return a message on one line, with its placeholders in italics."""
+    """Return a message on one line, with its placeholders in italics, or in capitals within code."""
     line = " ".join(text.split()).replace("<", "&lt;")
+    line = re.sub(r"`[^`]*`", lambda code: re.sub(r"\{(\w+)[^{}]*\}", lambda found: found[1].upper(), code[0]), line)
     return re.sub(r"\{\{|\}\}|\{(\w+)[^}]*\}", lambda found: f"*{found[1]}*" if found[1] else found[0][0], line)
 
 
 def pages() -> dict[Path, dict[str, str]]:
     """Return the generated parts of both pages."""
-    checks = {name: rules(f"_{name}") for name in ("preflight", "fabric", "serving", "variables", "weights", "sweep")}
-    return {SYMPTOMS: {"causes": causes(), **checks}, LAUNCHES: {"launches": launches()}}
+    checks = {name: rules(f"_{name}") for name in PACKAGES}
+    return {
+        SYMPTOMS: {"causes": causes(), **checks, "others": _messages(others())},
+        LAUNCHES: {"launches": launches(), "worded": _messages(worded(*OF_LAUNCHES))},
+    }
 
 
 if __name__ == "__main__":

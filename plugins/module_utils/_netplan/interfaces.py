@@ -143,11 +143,12 @@ def check(
             )
             findings.append(Finding("error", "netplan.management", "interface", name, protected[name], remedy))
         if name not in links and name not in held and not (interface.is_vf and vfs_may_come):
-            kind, remedy = "pf", "Name this host's PF in gb10_fabric_pfs; `ip link` lists them"
+            reason, put = "this host does not have this interface", "Create the VFs first: playbook fabric with --tags sriov"
             if interface.is_vf:
-                kind, remedy = "vf", "Run the role sriov first"
-            reason = "this host does not have this interface"
-            findings.append(Finding("error", f"netplan.{kind}.missing", "interface", name, reason, remedy))
+                findings.append(Finding("error", "netplan.vf.missing", "interface", name, reason, put))
+            else:
+                remedy = "Name this host's PF in gb10_fabric_pfs; `ip link` lists them"
+                findings.append(Finding("error", "netplan.pf.missing", "interface", name, reason, remedy))
     return findings
 
 
