@@ -143,12 +143,13 @@ def check(
             )
             findings.append(Finding("error", "netplan.management", "interface", name, protected[name], remedy))
         if name not in links and name not in held and not (interface.is_vf and vfs_may_come):
-            reason, put = "this host does not have this interface", "Create the VFs first: playbook fabric with --tags sriov"
+            reason, kind = "this host does not have this interface", "interface"
             if interface.is_vf:
-                findings.append(Finding("error", "netplan.vf.missing", "interface", name, reason, put))
+                remedy = "Create the VFs first: playbook fabric with --tags sriov"
+                findings.append(Finding("error", "netplan.vf.missing", kind, name, reason, remedy))
             else:
                 remedy = "Name this host's PF in gb10_fabric_pfs; `ip link` lists them"
-                findings.append(Finding("error", "netplan.pf.missing", "interface", name, reason, remedy))
+                findings.append(Finding("error", "netplan.pf.missing", kind, name, reason, remedy))
     return findings
 
 
