@@ -11,7 +11,7 @@ from typing import Literal
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md", "lab/README.md")]
-PAGES += sorted([*ROOT.glob("docs/*.md"), *ROOT.glob("roles/*/README.md")])
+PAGES += sorted([*ROOT.glob("docs/*.md"), *ROOT.glob("roles/*/README.md"), *ROOT.glob("lab/*/README.md")])
 FENCE = re.compile(r"^( *)```(\w*)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
 Place = Literal["unit", "lab", "prepare", "elsewhere"]
 
@@ -24,6 +24,7 @@ PLACES: list[tuple[str, Place, str]] = [
     (r"inventory_new", "elsewhere", "tests/lab/test_discover.py types it with the addresses of its labs"),
     (r"monitoring\.yml$", "elsewhere", "needs the Prometheus operator: tests/lab/test_monitoring.py"),
     (r"^ANSIBLE_CALLBACKS_ENABLED", "elsewhere", "tests/installed runs playbook plan with the callback"),
+    (r"tiny-llama-cpu", "elsewhere", "tests/lab/test_sglang_cpu.py types it with the variables of its lab"),
     (r"latency\.yml", "elsewhere", "tests/lab/test_transport.py runs it, with PyTorch simulated"),
     (r"scripts/|plan\.yml|profile_new|cluster\.rights", "unit", ""),
     (r"gb10\.cluster\.sweep ", "elsewhere", "takes hours: tests/lab/test_sweep.py runs two cells"),
