@@ -80,7 +80,7 @@ def rows(
 
 
 def conclusion(plan: Plan, verdict: Mapping[str, Any], generation: Mapping[str, Any]) -> list[str]:
-    """Return the lines under the table: the verdict, the bytes on each cable, and the speed of one stream."""
+    """Return the lines under the table: the verdict, its file, the bytes on each cable, and the speed of one stream."""
     lines = []
     if plan.expect.ranks < 2:
         lines.append("Transport: none, because one GPU exchanges nothing")
@@ -92,6 +92,8 @@ def conclusion(plan: Plan, verdict: Mapping[str, Any], generation: Mapping[str, 
         )
     else:
         lines.append("Transport: not verified in this run; run playbooks/verify.yml")
+    if written := verdict.get("evidence_files"):
+        lines.append(f"Proof: {written[-1]}; the logs that it rests on are beside it")
     cables = (verdict.get("counters") or {}).get("cables") or {}
     lines += [f"Cable {cable}: {count / 1e6:.1f} MB by RDMA" for cable, count in cables.items()]
     if generation:

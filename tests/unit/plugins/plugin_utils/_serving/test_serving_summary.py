@@ -92,6 +92,12 @@ def test_the_bytes_on_every_cable_are_shown() -> None:
     assert lines[-5] == "Cable g-0-0 to g-1-0 (rocep1s0f0v0): 12.3 MB by RDMA"
 
 
+def test_the_file_of_the_proof_is_named() -> None:
+    verdict = {**VERDICT, "evidence_files": ["/r/transport-g-roce/rank0.log", "/r/transport-g-roce/proof.json"]}
+    lines = summary.summary(PLAN, pods(), FOUND, MTUS, verdict, SPEED, "gb10")
+    assert lines[-5] == "Proof: /r/transport-g-roce/proof.json; the logs that it rests on are beside it"
+
+
 def test_values_that_were_not_read_are_dashes() -> None:
     lines = summary.summary(PLAN, [], {}, {}, {}, {}, "gb10")
     assert lines[3].split()[:4] == ["0", "spark1", "no", "pod"]
