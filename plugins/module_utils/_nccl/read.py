@@ -50,7 +50,7 @@ def read_via(text: str) -> Via:
 def read_statement(text: str) -> Reading:
     """Read the text after ``NCCL INFO``."""
     text = text[: says.LONGEST]
-    once = next(filter(text.startswith, says.ONCE)) if text.startswith(says.ONCE) else ""
+    once = next(filter(text.startswith, says.ONCE), "")
     for hint, pattern, kind, values in _FORMS:
         if hint in text and (found := pattern.search(text)):
             return Reading(kind, values(found), once)
