@@ -48,7 +48,7 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._variables.files impo
     check_text,
 )
 from ansible_collections.gb10.cluster.plugins.plugin_utils._variables.known import Known, load_known
-from ansible_collections.gb10.cluster.plugins.plugin_utils._variables.values import Unreadable, unreadable, usable
+from ansible_collections.gb10.cluster.plugins.plugin_utils._variables.values import Empty, unreadable, usable
 
 LOST = "{} failed in an earlier stage, whose error is above. The stages that come after it were not started."
 TAG_OPTIONS = {"--tags": "ansible_run_tags", "--skip-tags": "ansible_skip_tags"}
@@ -114,7 +114,7 @@ class ActionModule(ControllerAction):
     def _value(self, known: Known, hostvars: Mapping[str, Any], host: str, name: str) -> Any:
         try:
             value = hostvars[host][name]
-            return Unreadable("") if value is None else value
+            return Empty() if value is None else value
         except AnsibleError as error:
             if wrong := unreadable(known, str(error)):
                 return wrong

@@ -55,9 +55,13 @@ _finding = Rules("_variables").finding
 
 @dataclass(frozen=True)
 class Unreadable:
-    """A value that Ansible cannot evaluate, for this reason; without a reason one that is missing after its name."""
+    """A value that Ansible cannot evaluate, for this reason."""
 
     reason: str
+
+
+class Empty:
+    """Stands for the value of a variable that has none after its name."""
 
 
 def unreadable(known: Known, reason: str) -> Unreadable | None:
@@ -72,7 +76,7 @@ def unreadable(known: Known, reason: str) -> Unreadable | None:
 
 def usable(value: Any) -> bool:
     """Tell whether a value is known now; None stands for one that needs facts."""
-    return value is not None and not isinstance(value, Unreadable)
+    return value is not None and not isinstance(value, Unreadable | Empty)
 
 
 def check_value(name: str, value: Any, spec: Spec) -> Iterator[Finding]:
@@ -80,9 +84,10 @@ def check_value(name: str, value: Any, spec: Spec) -> Iterator[Finding]:
     if value is None:
         return
     if isinstance(value, Unreadable):
-        yield _finding(
-            f"variables.value/{'unreadable' if value.reason else 'empty'}", None, key=name, reason=value.reason
-        )
+        yield _finding("variables.value/unreadable", None, key=name, reason=value.reason)
+        return
+    if isinstance(value, Empty):
+        yield _finding("variables.value/empty", None, key=name)
         return
     shown = None if spec.get("no_log") else value
     rule = {key: spec[key] for key in REQUIREMENTS if key in spec}

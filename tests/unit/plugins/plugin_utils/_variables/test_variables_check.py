@@ -17,7 +17,7 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._variables.check impo
     needed_groups,
 )
 from ansible_collections.gb10.cluster.plugins.plugin_utils._variables.known import load_known
-from ansible_collections.gb10.cluster.plugins.plugin_utils._variables.values import Unreadable, unreadable
+from ansible_collections.gb10.cluster.plugins.plugin_utils._variables.values import Empty, unreadable
 
 
 def messages(extra: dict[str, Any] | None = None, **variables: Any) -> list[str]:
@@ -220,7 +220,7 @@ def test_a_value_that_ansible_cannot_evaluate_is_wrong_unless_it_needs_facts_or_
 
 
 def test_a_name_without_a_value_is_wrong() -> None:
-    (message,) = messages(k3s_version=Unreadable(""))
+    (message,) = messages(k3s_version=Empty())
     assert "k3s_version: there is no value after this name" in message and "remove the line" in message
 
 
