@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.parsing.convert_bool import boolean
-from ansible.utils.path import unfrackpath
-from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding, has_errors
+from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import has_errors
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import ControllerAction
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.options import from_options
 from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.model import Plan
@@ -32,7 +31,9 @@ class ActionModule(ControllerAction):
         variables, planning = fabric_variables(options["nodes"], task_vars)
         plan, found = plan_fabric(variables)
         settings = from_options(Settings, options)
-        planning += _kubeconfig(task_vars["hostvars"], options["servers"])
+        kubeconfig = Path(options["kubeconfig"]).absolute()
+        if not _can_replace(kubeconfig):
+            planning.append(make_finding("preflight.controller.kubeconfig", "", {"value": str(kubeconfig)}))
         names = task_vars["ansible_play_hosts_all"]
         hosts = [_host(name, task_vars, plan, options["servers"], settings) for name in names]
         findings = check_hosts(hosts, severities_for(options["provider"], options["severities"]), [*planning, *found])
@@ -46,17 +47,11 @@ class ActionModule(ControllerAction):
         }
 
 
-def _kubeconfig(hostvars: Mapping[str, Any], servers: Sequence[str]) -> list[Finding]:
-    """Return a finding if role k3s could not write the kubeconfig on this machine after it has started K3s."""
-    first = hostvars[servers[0]] if servers else {}
-    # As the option of the module, of type path, is read: with the home directory and environment variables.
-    given = first.get("k3s_kubeconfig") or first.get("gb10_kubeconfig") or "~/.kube/config"
-    path = Path(unfrackpath(given, follow=False))
+def _can_replace(path: Path) -> bool:
+    """Tell whether the user may read the file and write one in its place, also where its directory is not made yet."""
     there = next(each for each in path.parents if os.access(each, os.F_OK))
     readable = os.access(path, os.R_OK) or not os.access(path, os.F_OK)
-    if readable and there.is_dir() and os.access(there, os.W_OK | os.X_OK):
-        return []
-    return [make_finding("preflight.controller.kubeconfig", "", {"value": str(path)})]
+    return readable and there.is_dir() and os.access(there, os.W_OK | os.X_OK)
 
 
 def _host(name: str, task_vars: Mapping[str, Any], plan: Plan, servers: Sequence[str], settings: Settings) -> Host:

@@ -20,6 +20,7 @@ from preflight_samples import GOOD
 OPTIONS: dict[str, Any] = {
     "nodes": [],
     "servers": ["control"],
+    "kubeconfig": os.devnull,
     "min_free_gib": 100.0,
     "min_rate_gbps": 200.0,
     "min_pcie_gbps": 100.0,
@@ -75,11 +76,10 @@ def test_a_kubeconfig_that_cannot_be_written_is_found_before_k3s_is_started(
 ) -> None:
     (tmp_path / "file").write_text("")
     (tmp_path / "directory").mkdir()
-    monkeypatch.setenv("PLACE", str(tmp_path))
-    variables = {"gb10_kubeconfig": f"$PLACE/{path}"}
+    monkeypatch.setitem(OPTIONS, "kubeconfig", str(tmp_path / path))
 
     def found() -> list[str]:
-        return [finding["rule"] for finding in reported(variables)["findings"] if finding["key"] == "gb10_kubeconfig"]
+        return [finding["rule"] for finding in reported({})["findings"] if finding["key"] == "gb10_kubeconfig"]
 
     if path.startswith("directory"):
         assert found() == []
