@@ -16,10 +16,11 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Self
 
-from labcommand import LABCTL, LabCommand
+from labcommand import CHECKOUT, LABCTL, LabCommand
 
 CACHE = Path(os.environ.get("GB10_CACHE") or Path.home() / ".cache" / "gb10-lab")
 PATIENCE = 300
+VERSIONS = json.loads((CHECKOUT / "lab" / "kubernetes" / "versions.json").read_text())
 # Options of playbook kubernetes that leave out the device plugins and Multus, which need VFs.
 ONLY_K3S = ("--tags", "k3s")
 
@@ -64,7 +65,7 @@ class Site:
 
     def ask(self, *words: str, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
         """Run kubectl as on a user's laptop, in this site's namespace unless ``words`` name another one."""
-        path = next(iter(sorted(CACHE.glob("kubernetes-*/bin/kubectl"))))
+        path = max(CACHE.glob("kubernetes-*/bin/kubectl"))
         where = ["--kubeconfig", self.lab.state / "kubeconfig", "--context", "gb10"]
         space = [f"--namespace={self.namespace}"] if self.namespace else []
         return self.lab.run(path, *where, *space, *words, stdin=stdin)
@@ -78,6 +79,10 @@ class Site:
     def get(self, *words: str) -> dict[str, Any]:
         """Return objects as the API server has them."""
         return dict(json.loads(self.kubectl("get", *words, "-o", "json")))
+
+    def versions(self) -> dict[str, str]:
+        """Return the version of the kubelet of every node."""
+        return {n["metadata"]["name"]: n["status"]["nodeInfo"]["kubeletVersion"] for n in self.get("nodes")["items"]}
 
     def pods(self, group: str = "") -> list[dict[str, Any]]:
         """Return the pods of a group, rank 0 first."""
@@ -121,6 +126,17 @@ class Site:
             if not found or time.monotonic() > patience:
                 return found
             time.sleep(1)
+
+
+def prepare(*releases: str) -> None:
+    """Build the air-gap directories of releases of K3s that the cache lacks."""
+    done = subprocess.run([CHECKOUT / "lab" / "kubernetes" / "prepare", *releases], check=False)
+    assert done.returncode == 0, "lab/kubernetes/prepare failed, see above"
+
+
+def release(version: str) -> dict[str, str]:
+    """Return the variables that install this release of K3s from its air-gap directory."""
+    return {"k3s_version": version, "k3s_airgap_dir": str(CACHE / f"k3s-airgap-{version}")}
 
 
 def is_ready(pod: Mapping[str, Any]) -> bool:

@@ -18,17 +18,15 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import pytest
 from labcommand import CHECKOUT, LabCommand
-from sitecommand import CACHE, Site
+from sitecommand import VERSIONS, Site, prepare, release
 
 NODES = int(os.environ.get("GB10_TEST_NODES", "4"))
 HOSTS = ("control", *(f"spark{number}" for number in range(1, NODES + 1)))
 ADDED = f"spark{NODES + 1}"
-VERSIONS = json.loads((CHECKOUT / "lab" / "kubernetes" / "versions.json").read_text())
-EARLIER, LATEST = VERSIONS["earlier"], VERSIONS["k3s"]
+EARLIER, LATEST = min(VERSIONS["lines"]), VERSIONS["k3s"]
 GROUP = {"serving_plan_overrides": {"topology": {"nodes": NODES, "tp": NODES}}}
 # containerd creates /opt/containerd, labctl adds new hosts to /etc/hosts, and forwarding stays on until the next boot.
 MAY_DIFFER = r"^/opt/containerd|^/etc/hosts |^setting .* forwarding"
@@ -85,9 +83,8 @@ class Life:
 @pytest.fixture(scope="module")
 def life(make_lab: Callable[[], LabCommand]) -> Iterator[Life]:
     """Deploy the earlier release and a group with playbook site at -vvv, with the user's own secrets."""
-    prepared = subprocess.run([CHECKOUT / "lab" / "kubernetes" / "prepare", "--earlier"], check=False).returncode
-    assert prepared == 0, "lab/kubernetes/prepare failed, see above"
-    site = Site(make_lab())
+    prepare(LATEST, EARLIER)
+    site = Site(make_lab(), values=GROUP)
     site.lab.up(nodes=NODES, kubernetes=True)
     words = {
         name: secrets.token_hex(16) for name in ("k3s_token", "k3s_agent_token", "sglang_hf_token", "registry_password")
@@ -104,15 +101,6 @@ def life(make_lab: Callable[[], LabCommand]) -> Iterator[Life]:
     yield made
 
 
-def release(version: str) -> dict[str, Any]:
-    """Return the variables that install this release from an air-gap directory."""
-    return {"k3s_version": version, "k3s_airgap_dir": str(CACHE / f"k3s-airgap-{version}"), **GROUP}
-
-
-def versions(site: Site) -> dict[str, str]:
-    return {n["metadata"]["name"]: n["status"]["nodeInfo"]["kubeletVersion"] for n in site.get("nodes")["items"]}
-
-
 def everything_secret(life: Life) -> list[str]:
     """Return the user's secrets, the tokens that K3s derived from them, and the administrator's key."""
     tokens = life.site.lab.shell("control", "cat /var/lib/rancher/k3s/server/*token")
@@ -123,7 +111,7 @@ def everything_secret(life: Life) -> list[str]:
 
 
 def test_it_serves_from_the_air_gap(life: Life) -> None:
-    assert versions(life.site) == dict.fromkeys(HOSTS, EARLIER)
+    assert life.site.versions() == dict.fromkeys(HOSTS, EARLIER)
     assert len(life.site.incarnations()) == NODES
     # the output is that of -vvv, and the watch ran all the time
     assert "ESTABLISH SSH CONNECTION" in life.output
@@ -170,11 +158,11 @@ def test_a_fifth_node_is_added_while_a_group_keeps_serving(life: Life) -> None:
     life.site.before[ADDED] = life.site.lab.fingerprint(ADDED)
     life.site.play("fabric", **release(EARLIER))
     life.site.play("kubernetes", "-e", f"@{life.site.lab.state}/secrets.json", **release(EARLIER))
-    assert versions(life.site) == dict.fromkeys((*HOSTS, ADDED), EARLIER)
+    assert life.site.versions() == dict.fromkeys((*HOSTS, ADDED), EARLIER)
     offers = life.site.get("node", ADDED)["status"]["allocatable"]
     assert offers["nvidia.com/gpu"] == "1"
     assert life.site.incarnations() == before
-    life.site.play("verify", **GROUP)
+    life.site.play("verify")
 
 
 def test_a_dry_run_prints_the_order_and_changes_nothing(life: Life) -> None:
@@ -189,7 +177,7 @@ def test_a_dry_run_prints_the_order_and_changes_nothing(life: Life) -> None:
     ]
     places = [output.index(step) for step in [*steps, "verify the transport"]]
     assert places == sorted(places)
-    assert set(versions(life.site).values()) == {EARLIER}
+    assert set(life.site.versions().values()) == {EARLIER}
     assert life.site.incarnations() == before
 
 
@@ -199,7 +187,7 @@ def test_an_upgrade_that_is_killed_three_times_completes_and_the_transport_is_ga
         life.site.killed("upgrade", point, **release(LATEST))
     output = life.site.play("upgrade", **release(LATEST))
     assert "gb10.cluster.nccl_verify" in output
-    assert versions(life.site) == dict.fromkeys((*HOSTS, ADDED), LATEST)
+    assert life.site.versions() == dict.fromkeys((*HOSTS, ADDED), LATEST)
     nodes = life.site.get("nodes")["items"]
     assert not any(node["spec"].get("unschedulable") for node in nodes)
     marked = [*nodes, life.site.get("namespace", "gb10-serving")]
@@ -207,7 +195,7 @@ def test_an_upgrade_that_is_killed_three_times_completes_and_the_transport_is_ga
     after = life.site.incarnations()
     assert len(after) == NODES
     assert before.isdisjoint(after)
-    life.site.play("verify", **GROUP)
+    life.site.play("verify")
     again = life.site.play("upgrade", **release(LATEST))
     assert "Nothing to upgrade." in again
     assert life.site.incarnations() == after
@@ -216,13 +204,13 @@ def test_an_upgrade_that_is_killed_three_times_completes_and_the_transport_is_ga
 def test_a_minor_release_is_not_skipped(life: Life) -> None:
     output = life.site.play("upgrade", check=False, k3s_version="v1.38.0+k3s1", k3s_airgap_dir="")
     assert "1.37" in output
-    assert set(versions(life.site).values()) == {LATEST}
+    assert set(life.site.versions().values()) == {LATEST}
 
 
 def test_a_node_is_removed_and_the_group_keeps_serving(life: Life) -> None:
     before = life.site.incarnations()
     life.site.play("reset", "--limit", ADDED, k3s_reset_confirm="yes")
-    assert sorted(versions(life.site)) == sorted(HOSTS)
+    assert sorted(life.site.versions()) == sorted(HOSTS)
     assert life.site.left(ADDED, MAY_DIFFER) == []
     assert life.site.incarnations() == before
 

@@ -9,11 +9,15 @@ import json
 import re
 from pathlib import Path
 
+import pytest
 import yaml
 from ansible_collections.gb10.cluster.plugins.module_utils._common.versions import Version
+from ansible_collections.gb10.cluster.plugins.module_utils._k3s.service import EXAMPLE
+from ansible_collections.gb10.cluster.plugins.plugin_utils._preflight.node_rules import TESTED_LINES
 
 ROOT = Path(__file__).resolve().parents[2]
 TABLE = (ROOT / "docs" / "upgrade.md").read_text(encoding="utf-8").partition("| part | supported | tested |")[2]
+LAB = json.loads((ROOT / "lab" / "kubernetes" / "versions.json").read_text(encoding="utf-8"))
 ROWS = {row.split("|")[1].strip(): row for row in TABLE.partition("\n\n")[0].splitlines()[2:]}
 
 
@@ -30,10 +34,25 @@ def test_the_cores_are_those_of_ci() -> None:
 
 
 def test_kubernetes_is_that_of_the_lab() -> None:
-    lab = json.loads((ROOT / "lab" / "kubernetes" / "versions.json").read_text(encoding="utf-8"))
-    for version in (lab["kubernetes"], lab["k3s"], lab["earlier"]):
-        assert version in ROWS["K3s"]
-    assert lab["kubernetes"] in ROWS["clusters of others"]
+    releases = [LAB["k3s"], *LAB["lines"]]
+    assert set(re.findall(r"v[\d.]+\+k3s\d+", ROWS["K3s"])) == set(releases)
+    lines = {".".join(map(str, line)) for line in TESTED_LINES}
+    assert {release.removeprefix("v").rpartition(".")[0] for release in releases} == lines
+    assert set(re.findall(r"v(\d\.\d\d)(?!\.)", ROWS["K3s"])) == lines
+    assert LAB["k3s"].removeprefix("v").partition("+")[0] in ROWS["clusters of others"]
+    defaults = yaml.safe_load((ROOT / "roles" / "k3s" / "defaults" / "main.yml").read_text(encoding="utf-8"))
+    assert defaults["k3s_version"] == LAB["k3s"] == EXAMPLE
+
+
+@pytest.mark.parametrize("release", [LAB["k3s"], *LAB["lines"]])
+def test_a_release_of_the_lab_is_built_from_its_own_sources(release: str) -> None:
+    version = release.removeprefix("v").partition("+")[0]
+    line = version.rpartition(".")[0]
+    path = "components/go.mod" if release == LAB["k3s"] else f"lines/{line}.mod"
+    text = (ROOT / "lab" / "kubernetes" / path).read_text(encoding="utf-8")
+    assert f"\tk8s.io/kubernetes v{version}\n" in text
+    staged = set(re.findall(r"(?m)^\tk8s\.io/\S+ => k8s\.io/\S+ (v\S+)$", text))
+    assert staged == {f"v0{version.removeprefix('1')}"}
 
 
 def test_the_releases_of_sglang_are_those_with_a_catalogue() -> None:

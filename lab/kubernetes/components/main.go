@@ -16,7 +16,6 @@ import (
 	_ "time/tzdata"
 
 	"github.com/spf13/cobra"
-	"go.etcd.io/etcd/server/v3/etcdmain"
 	_ "k8s.io/client-go/plugin/pkg/client/auth"
 	"k8s.io/component-base/cli"
 	"k8s.io/component-base/logs"
@@ -40,8 +39,6 @@ var components = map[string]func(){
 	"kube-proxy":              func() { run(proxy.NewProxyCommand()) },
 	"kubelet":                 func() { run(kubelet.NewKubeletCommand(context.Background())) },
 	"kubectl":                 kubectl,
-	"etcd":                    func() { etcdmain.Main(os.Args) },
-	"etcd-snapshot":           etcdSnapshot,
 }
 
 func kubectl() {

@@ -21,6 +21,8 @@ MAX_CLOCK_SKEW_S = 60  # a slow connection adds seconds; a clock that is behind 
 CGROUP_V1_REFUSED_FROM = (1, 35)
 # DGX OS 7 is based on Ubuntu 24.04; the lab runs Debian 13
 TESTED_SYSTEMS = {("ubuntu", "24.04"), ("debian", "13")}
+# The lines of Kubernetes on which the lab serves a group (tests/lab/test_lines.py)
+TESTED_LINES = ((1, 35), (1, 36), (1, 37))
 # Ports of K3s (docs.k3s.io/installation/requirements, and the listeners of a node of v1.36)
 NODE_PORTS = {6444: "K3s's load balancer", 10250: "the kubelet", 10256: "kube-proxy", 10010: "containerd's streams"}
 SERVER_PORTS = {6443: "the Kubernetes API"}
@@ -103,6 +105,12 @@ def _version(host: Host) -> Sequence[Fault]:
     return fault_if(differs and not host.upgrading, host.version, installed=installed)
 
 
+def _untested(host: Host) -> Sequence[Fault]:
+    wanted = _release(host.version)
+    tested = ", ".join(f"v{major}.{minor}" for major, minor in TESTED_LINES)
+    return fault_if(wanted is not None and wanted.release[:2] not in TESTED_LINES, host.version, tested=tested)
+
+
 def _swap(host: Host) -> Iterator[Fault]:
     name, largest = SWAP_AS_DELIVERED
     for area in host.known["swap"] if host.pfs else ():
@@ -177,6 +185,7 @@ NODE_RULES: Mapping[str, Find] = {
     "preflight.kubernetes.version_invalid": lambda host: fault_if(
         host.version and _release(host.version) is None, host.version, example=EXAMPLE
     ),
+    "preflight.kubernetes.version_untested": _untested,
     "preflight.kubernetes.version_differs": _version,
     "preflight.kubernetes.fixed": find_fixed,
     "preflight.kubernetes.encryption": find_encryption,

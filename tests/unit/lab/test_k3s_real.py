@@ -55,15 +55,29 @@ def test_other_commands_of_a_real_k3s_are_passed_on(real: tuple[Path, dict[str, 
     assert started(real, "agent", f"--data-dir={real[0].parent}/data") == f"agent --data-dir={real[0].parent}/data"
 
 
-@pytest.mark.parametrize(("words", "missing"), [([], "LAB_K3S=/nowhere/k3s"), (["--earlier"], "LAB_K3S_EARLIER=")])
-def test_a_given_binary_must_exist_for_each_release(tmp_path: Path, words: list[str], missing: str) -> None:
-    given = "/nowhere/k3s" if not words else "/bin/true"
+@pytest.mark.parametrize(
+    ("given", "words", "message"),
+    [
+        ("/nowhere/k3s", [], "LAB_K3S=/nowhere/k3s is not an executable file"),
+        ("/nowhere/{release}", ["v1", "v2"], "LAB_K3S=/nowhere/v1 is not an executable file"),
+        ("/bin/true", ["v1", "v2"], "LAB_K3S=/bin/true names one binary for v1, v2: write {release} in its path"),
+    ],
+)
+def test_a_given_binary_must_exist_for_each_release(tmp_path: Path, given: str, words: list[str], message: str) -> None:
     environment = {**os.environ, "GB10_CACHE": str(tmp_path), "LAB_K3S": given}
     command = [sys.executable, LAB / "kubernetes" / "prepare", *words]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 1
-    assert f"{missing} is not an executable file" in done.stderr
+    assert message in done.stderr
     assert not list(tmp_path.iterdir())
+
+
+def test_a_release_without_sources_is_refused(tmp_path: Path) -> None:
+    environment = {**os.environ, "GB10_CACHE": str(tmp_path)}
+    command = [sys.executable, LAB / "kubernetes" / "build", "v1.36.3+k3s1"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "no sources of v1.36.3+k3s1, only those of v1.36.4+k3s1, v1.35.8+k3s1, v1.37.2+k3s1" in done.stderr
 
 
 def test_another_binary_at_the_same_path_is_another_air_gap_directory(

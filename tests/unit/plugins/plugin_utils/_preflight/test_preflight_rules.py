@@ -163,6 +163,10 @@ RULE_CASES: list[tuple[str, Change, Change]] = [
         both(k3s(k3s=True), host_with(version="v1.36.5+k3s1")),
         both(k3s(k3s=True), host_with(version="v1.36.5+k3s1", upgrading=True)),
     ),
+    *(
+        ("preflight.kubernetes.version_untested", host_with(version=other), host_with(version=tested))
+        for other, tested in (("v1.34.9+k3s1", "v1.35.0+k3s1"), ("v1.38.0+k3s1", "v1.37.9+k3s1"))
+    ),
     ("preflight.kubernetes.fixed", uses(**{"cluster-cidr": "10.52.0.0/16"}), uses()),
     ("preflight.kubernetes.encryption", uses(**{"secrets-encryption": "false"}), uses()),
     ("preflight.kubernetes.moved", uses(**{"node-ip": "192.168.10.12"}), uses(**{"node-ip": "192.168.10.11"})),
