@@ -215,7 +215,7 @@ def _check_port(device: RdmaDevice, mtu: int | None) -> list[Finding]:
     for port in device.ports:
         if port.state != "ACTIVE":
             reason = f"port {port.port} is not active (physically: {port.phys_state})"
-            remedy = "Run playbook fabric, which brings the netdev up. If it stays down, look at the cable and the switch port."
+            remedy = "Run playbook fabric, which brings the netdev up. If it stays down, look at cable and switch port."
             findings.append(_finding("port_state", device.name, port.state, reason, remedy))
         if mtu is not None and port.mtu is not None and port.mtu < mtu:
             reason = f"MTU {port.mtu} on its netdev, {mtu} planned, so RDMA packets carry {port.active_mtu} bytes"
