@@ -61,7 +61,7 @@ test-vm: $(DEV) ## The fabric with real SR-IOV and soft-RoCE, and memory that ru
 	$(BIN)/pytest -p no:cacheprovider -v --durations=0 tests/vm
 
 .PHONY: test-report
-test-report: $(DEV) ## The report in a real browser, narrow, wide and in print (needs Chromium)
+test-report: $(DEV) ## The report and the documentation site in a real browser, narrow and wide (needs Chromium)
 	$(BIN)/pytest -p no:cacheprovider tests/browser
 
 .PHONY: docs

@@ -37,7 +37,8 @@ OF_LAUNCHES = ("adopt", "argparse", "flag", "memory", "model", "patch", "profile
 
 def causes() -> str:
     """Return what NCCL's log shows, what it means, and the remedy."""
-    rows = ([f"`{each.id}`", f"`{each.pattern}`", each.summary, each.remedy] for each in CATALOGUE)
+    lines = {each.id: f"`{each.pattern}`" if each.pattern else "lines of several ranks" for each in CATALOGUE}
+    rows = ([f"`{each.id}`", lines[each.id], each.summary, each.remedy] for each in CATALOGUE)
     return table(["cause", "log line (a regular expression)", "what it means", "what to do"], rows)
 
 

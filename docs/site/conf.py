@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import yaml
+from docutils import nodes
 from pygments.lexers.special import TextLexer
 
 if TYPE_CHECKING:
@@ -31,7 +32,10 @@ html_title = f"{project} {version}"
 html_static_path = ["static"]
 html_css_files = ["pages.css"]
 html_show_copyright = False
+html_search_scorer = str(Path(__file__).with_name("search.js"))
 
+# Their tables have the name of a rule or of a cause in the first cell.
+_MESSAGES = ("docs/troubleshooting", "docs/launch-rules")
 _LINK = re.compile(r"(?<=\]\()(?!\w+:|#)([^)#\s]+)(#[^)\s]*)?(?=\))")
 
 
@@ -53,8 +57,25 @@ def adapt(app: Sphinx, page: str, text: list[str]) -> None:
     text[0] = _LINK.sub(target, text[0].replace(_CONTENTS, "").replace(_CALLBACKS, ""))
 
 
+def name_rows(app: Sphinx, doctree: nodes.document) -> None:
+    """Let the search lead to the first row of a message, by the name in its first cell."""
+    known = app.env.domains.standard_domain
+    if app.env.docname not in _MESSAGES:
+        return
+    for row in doctree.findall(nodes.row):
+        name = row[0].astext()
+        anchor = nodes.make_id(f"message-{name}")
+        if row.next_node(nodes.literal) and re.fullmatch(r"\w+(\.\w+)*", name) and anchor not in doctree.ids:
+            row["ids"].append(anchor)
+            doctree.note_explicit_target(row)
+            if ("message", name) not in known.objects:
+                known.note_object("message", name, anchor, location=row)
+
+
 def setup(app: Sphinx) -> None:
     """Register what this file adds to Sphinx."""
     app.connect("source-read", adapt)
+    app.connect("doctree-read", name_rows)
+    app.add_object_type("message", "message")
     # A forge draws the picture of the layers. Mermaid is not on the package index, so the site shows the text.
     app.add_lexer("mermaid", TextLexer)

@@ -28,7 +28,7 @@ def main() -> None:
     result: dict[str, Any] = {"changed": False, "msg": "", "results": []}
     if params["host"] not in params["plan"].get("hosts", {}):
         reason = f"{params['host']} is not in the fabric plan, so its VFs are unknown."
-        result["msg"] = f"{reason} Run role fabric_plan first, with this host in group gb10_nodes."
+        result["msg"] = f"{reason} Put the host into group gb10_nodes, and run playbook fabric."
         module.fail_json(**result)
     try:
         reached = probe.probe_all(params["plan"], params["host"], params["pods_only"], params["count"], params["wait"])

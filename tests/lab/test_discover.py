@@ -9,12 +9,14 @@ No Kubernetes; test_inventory_new.py runs the whole playbook site. Every cable o
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
 import yaml
+from documented import commands
 from gb10lab.lab import Lab
 from gb10lab.machines import hosts_of
 from labcommand import CHECKOUT, LabCommand, changed
@@ -22,10 +24,11 @@ from sitecommand import Site
 
 OVERLAY = CHECKOUT / "inventory" / "lab"
 SITE = ("site", "--tags", "plan,preflight,fabric")
+(DOCUMENTED,) = {command for _page, command in commands("discover")}
 
 
 def write_inventory(lab: LabCommand, path: Path, *addresses: str) -> str:
-    """Run inventory_new with what its user types, and with the plumbing of the lab; its output."""
+    """Run inventory_new as documented, for these addresses and with the plumbing of the lab; its output."""
     ssh = lab.state / "ssh"
     plumbing = {
         "ansible_become_password": (lab.state / "become-password").read_text(encoding="utf-8"),
@@ -34,9 +37,8 @@ def write_inventory(lab: LabCommand, path: Path, *addresses: str) -> str:
         "gb10_sysfs_root": "/run/gb10-lab/sys",
         "inventory_new_path": str(path),
     }
-    program = CHECKOUT / ".venv" / "bin" / "ansible-playbook"
-    typed = [program, "-i", ",".join([*addresses, ""]), "-u", "nvidia", "-b", "playbooks/inventory_new.yml"]
-    done = lab.run(*typed, "-e", json.dumps(plumbing))
+    typed = re.sub(r"-i \S+,", f"-i {','.join(addresses)},", DOCUMENTED).replace("-bK", "-b")
+    done = lab.run(CHECKOUT / ".venv" / "bin" / "ansible-playbook", *typed.split()[1:], "-e", json.dumps(plumbing))
     assert done.returncode == 0, done.stdout[-8000:] + done.stderr[-2000:]
     return done.stdout
 

@@ -13,11 +13,13 @@ import json
 import os
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
+from typing import get_args
 
 import pytest
 import yaml
-from documented import PLACES, ROOT, commands, fences, place_of
+from documented import PLACES, ROOT, Place, commands, fences, placed
 
 LOG = (
     "s1:1:1 [0] NCCL INFO Using network IB\n"
@@ -42,9 +44,30 @@ docker run --gpus all -p 30000:30000 lmsysorg/sglang:v0.5.23 python3 -m sglang.l
 """
 # This command shows a refusal: the release has no such flag any more.
 REFUSED = "--disable-piecewise-cuda-graph"
+# What `make` starts has tests of its own. Here a substitute prints its command line.
+STARTS = {
+    "make venv": [
+        "python -m venv --clear .venv", ".venv/bin/pip install --quiet --disable-pip-version-check -r requirements.txt",
+    ],
+    "make lint unit": ["tests/lint", ".venv/bin/pytest -n auto tests/unit"],
+    "make lint test": ["tests/lint", "lab/labctl deps", "tests/all"],
+    "make demo": ["lab/labctl deps", "lab/demo"],
+    "make demo FAULT=unprivileged": ["lab/labctl deps", "lab/demo --fault unprivileged"],
+    "make demo FAULT=no-vf-address": ["lab/labctl deps", "lab/demo --fault no-vf-address"],
+    "make demo FAULT=missing-nad": ["lab/labctl deps", "lab/demo --fault missing-nad"],
+    "make deep-check": [".venv/bin/pytest tests/sglang"],
+    "make test-sglang-cpu": ["lab/labctl deps", ".venv/bin/pytest -s -p no:cacheprovider tests/lab/test_sglang_cpu.py"],
+}  # fmt: skip
+SUBSTITUTE = """#!/bin/sh
+echo "started ${0#"$PWD/"} $*"
+[ "$2" = venv ] || exit 0
+mkdir -p .venv/bin && touch .venv/bin/activate
+cp "$0" .venv/bin/pip && cp "$0" .venv/bin/pytest
+"""
 # What a reader puts in the place of an example.
 MINE = {
     " -K": "",
+    "$EDITOR": "cat",
     "FLAGS…": "--model-path Qwen/Qwen3-8B --tp-size 1",
     "kubectl logs my-pod |": "cat rank0.log |",
 }
@@ -53,7 +76,15 @@ MINE = {
 @pytest.fixture
 def desk(tmp_path: Path) -> Path:
     """Return a directory like a checkout in which an owner has an inventory and files of their own."""
-    for name in ("ansible.cfg", "collections", "playbooks", "scripts"):
+    for name in (
+        "ansible.cfg",
+        "collections",
+        "playbooks",
+        "scripts",
+        "Makefile",
+        "requirements.txt",
+        "requirements-dev.txt",
+    ):
         (tmp_path / name).symlink_to(ROOT / name)
     (tmp_path / "inventory").mkdir()
     (tmp_path / "inventory" / "mine").symlink_to(ROOT / "inventory" / "4x-gb10-switch")
@@ -66,6 +97,14 @@ def desk(tmp_path: Path) -> Path:
     (tmp_path / "launch.sh").write_text(LAUNCH)
     rows = json.loads((ROOT / "tests" / "unit" / "fixtures" / "sglang" / "spark-rows.json").read_text())
     (tmp_path / "my-launches.json").write_text(json.dumps({"rows": rows["rows"][:20]}))
+    for name in ("python", "lab/labctl", "lab/demo", "tests/lint", "tests/all"):
+        program = tmp_path / name
+        program.parent.mkdir(exist_ok=True)
+        program.write_text(SUBSTITUTE)
+        program.chmod(0o755)
+    (tmp_path / "gitconfig").write_text(
+        f'[safe]\ndirectory = *\n[url "{ROOT}"]\ninsteadOf = https://github.com/gb10/cluster\n'
+    )
     return tmp_path
 
 
@@ -74,22 +113,33 @@ def test_every_block_says_its_language() -> None:
 
 
 def test_every_command_is_run_by_a_test_or_says_why_not() -> None:
-    counts = {place: len(commands(place)) for place in ("unit", "lab", "prepare", "elsewhere")}
-    print(counts)
-    assert all(counts.values())
-    assert counts["elsewhere"] < counts["unit"] + counts["lab"] + counts["prepare"]
-    used = {place_of(page, command)[1] for place in counts for page, command in commands(place)}
-    assert {reason for _pattern, _place, reason in PLACES} <= used
+    counts = Counter(place for _page, _command, place, _reason in placed())
+    assert set(counts) == set(get_args(Place))
+    assert counts["elsewhere"] < counts.total() / 6
+    assert {reason for _pattern, _place, reason in PLACES} <= {reason for *_place, reason in placed()}
 
 
-@pytest.mark.parametrize(("page", "command"), commands("unit"), ids=lambda value: str(value)[:70])
-def test_a_command_that_needs_no_host_does_what_the_page_says(desk: Path, page: str, command: str) -> None:
+def test_make_test_runs_the_commands_that_say_so() -> None:
+    steps = (ROOT / "tests" / "all").read_text()
+    assert all(command in steps for _page, command in commands("all"))
+
+
+@pytest.mark.parametrize(
+    ("command", "page"),
+    {command: page for page, command in commands("unit")}.items(),
+    ids=lambda value: str(value)[:70],
+)
+def test_a_command_that_needs_no_host_does_what_the_page_says(desk: Path, command: str, page: str) -> None:
+    starts = STARTS[command.partition(" &&")[0]] if command.startswith("make") else []
     for example, value in MINE.items():
         command = command.replace(example, value)
     assert "…" not in command
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    environment = {**os.environ, "PATH": path, "KUBECONFIG": str(desk / "none")}
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
+    environment |= {"PATH": path, "KUBECONFIG": str(desk / "none"), "GIT_CONFIG_GLOBAL": str(desk / "gitconfig")}
+    environment["PYTHON"] = str(desk / "python")
     words = ["bash", "-euo", "pipefail", "-c", command]
     done = subprocess.run(words, cwd=desk, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == int(REFUSED in command), f"{page}: {done.stdout[-3000:]}{done.stderr[-3000:]}"
-    assert done.stdout.strip()
+    assert done.stdout.strip() or (desk / "cluster" / "galaxy.yml").is_file()
+    assert {f"started {each}" for each in starts} <= {line.strip() for line in done.stdout.splitlines()}

@@ -157,9 +157,9 @@ def wrong_mac(target: Target, found: str, owners: Mapping[str, str]) -> str:
     owner = owners.get(found.lower(), f"no planned function ({found})")
     return (
         f"{target.address} answers with the MAC of {owner}, planned is {target.peer_mac} of {target.peer}: RoCE goes to"
-        f" the wrong function, although pings pass. If {target.peer} owns that MAC, its arp_ignore is not 1: run role"
-        " netplan, or where a pod holds the VF role multus, and restart the pod. Otherwise find the machine that has"
-        " this address"
+        f" the wrong function, although pings pass. If {target.peer} owns that MAC, its arp_ignore is not 1: run"
+        " playbook fabric, or where a pod holds the VF playbook kubernetes, and restart the pod. Otherwise find the"
+        " machine that has this address"
     )
 
 
@@ -173,7 +173,7 @@ def after_failure(target: Target, small_passes: bool, state: str) -> tuple[Layer
     if target.vf_index == PF_INDEX:
         return "ip", (
             f"{target.address} cannot be reached over the hosts between: a route or the forwarding is missing, or a"
-            " firewall drops forwarded packets. Run role netplan on all hosts"
+            " firewall drops forwarded packets. Run playbook fabric without --limit"
         )
     if state in ("", "FAILED", "INCOMPLETE"):
         return "ethernet", (

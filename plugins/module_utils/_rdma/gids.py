@@ -165,7 +165,7 @@ def check_expected(
         if device is None:
             known = ", ".join(by_name) or "none"
             reason = f"the host does not have this RDMA device (it has: {known})"
-            remedy = "Load mlx5_ib, create the VFs (role sriov), or correct rdma_device in gb10_fabric_pfs."
+            remedy = "Run playbook fabric, which creates the VFs, or correct rdma_device in gb10_fabric_pfs."
             findings.append(_finding("device_missing", name, None, reason, remedy))
         else:
             findings += _check_port(device, mtu)
@@ -195,10 +195,12 @@ def _check_address(device: RdmaDevice, address: str) -> tuple[int | None, list[F
     if same:
         types = ", ".join(sorted({str(gid.type) for gid in same}))
         reason = f"its GID has only the type {types}, which isn't routed"
-        return None, [_finding("type", device.name, address, reason, "Set RoCE v2 as the port's mode (cma_roce_mode).")]
+        # The kernel makes a GID of every type that the port offers (roce_gid_type_mask_support in roce_gid_mgmt.c).
+        remedy = "Update the firmware of the NIC, which offers no RoCE v2 on this port."
+        return None, [_finding("type", device.name, address, reason, remedy)]
     others = ", ".join(gid.ipv4 or gid.gid for port in device.ports for gid in port.gids) or "none"
     reason = f"it has no RoCE v2 GID, so a queue pair fails with 'Network is unreachable' (GIDs: {others})"
-    remedy = "Give the netdev this address on the host (role netplan), and bring it up."
+    remedy = "Run playbook fabric, which gives the netdev this address and brings it up."
     return None, [_finding("absent", device.name, address, reason, remedy)]
 
 
@@ -213,10 +215,10 @@ def _check_port(device: RdmaDevice, mtu: int | None) -> list[Finding]:
     for port in device.ports:
         if port.state != "ACTIVE":
             reason = f"port {port.port} is not active (physically: {port.phys_state})"
-            remedy = "Bring the netdev up; look at cable and switch port."
+            remedy = "Run playbook fabric, which brings the netdev up. If it stays down, look at cable and switch port."
             findings.append(_finding("port_state", device.name, port.state, reason, remedy))
         if mtu is not None and port.mtu is not None and port.mtu < mtu:
             reason = f"MTU {port.mtu} on its netdev, {mtu} planned, so RDMA packets carry {port.active_mtu} bytes"
-            remedy = "Set the VF's own MTU; a VF doesn't inherit its PF's."
+            remedy = "Run playbook fabric, which sets the MTU of every VF; a VF does not inherit its PF's."
             findings.append(_finding("mtu", device.name, port.mtu, reason, remedy))
     return findings

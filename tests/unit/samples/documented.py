@@ -13,22 +13,20 @@ ROOT = Path(__file__).resolve().parents[3]
 PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md", "lab/README.md")]
 PAGES += sorted([*ROOT.glob("docs/*.md"), *ROOT.glob("roles/*/README.md"), *ROOT.glob("lab/*/README.md")])
 FENCE = re.compile(r"^( *)```(\w*)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
-Place = Literal["unit", "lab", "prepare", "elsewhere"]
+Place = Literal["unit", "lab", "prepare", "discover", "all", "elsewhere"]
 
 # The first pattern that a command contains decides. "elsewhere" has the reason why no test runs it word by word.
 PLACES: list[tuple[str, Place, str]] = [
-    (r"^\$EDITOR", "elsewhere", "is for a person"),
-    (r"^git clone|^make |^sudo lab/labctl", "elsewhere", "is what CI and the fixtures of tests/lab do"),
-    (r"sglang_catalogue\.py", "elsewhere", "needs the package index: make deep-check"),
-    (r"sglang_profiles\.py$", "elsewhere", "takes minutes: make catalogue-check"),
-    (r"inventory_new", "elsewhere", "tests/lab/test_discover.py types it with the addresses of its labs"),
-    (r"monitoring\.yml$", "elsewhere", "needs the Prometheus operator: tests/lab/test_monitoring.py"),
-    (r"^ANSIBLE_CALLBACKS_ENABLED", "elsewhere", "tests/installed runs playbook plan with the callback"),
-    (r"tiny-llama-cpu", "elsewhere", "tests/lab/test_sglang_cpu.py types it with the variables of its lab"),
-    (r"latency\.yml", "elsewhere", "tests/lab/test_transport.py runs it, with PyTorch simulated"),
-    (r"scripts/|plan\.yml|profile_new|cluster\.rights", "unit", ""),
-    (r"gb10\.cluster\.sweep ", "elsewhere", "takes hours: tests/lab/test_sweep.py runs two cells"),
-    (r"^ansible-playbook|^kubectl|^curl", "lab", ""),
+    (r"^scripts/sglang_catalogue\.py --check$", "all", ""),
+    (r"^scripts/sglang_catalogue\.py", "elsewhere", "needs a release on the package index; `make deep-check`"),
+    (r"^scripts/sglang_profiles\.py$", "elsewhere", "takes minutes; a test runs it with one release"),
+    (r"inventory_new", "discover", ""),
+    (r"monitoring\.yml$", "elsewhere", "needs the Prometheus operator; `tests/lab/test_monitoring.py` installs it"),
+    (r"tiny-llama-cpu", "elsewhere", "`tests/lab/test_sglang_cpu.py` runs it with the variables of its lab"),
+    (r"latency\.yml", "elsewhere", "needs PyTorch in the pods; `tests/lab/test_transport.py` simulates it"),
+    (r"gb10\.cluster\.sweep ", "elsewhere", "takes hours; `tests/lab/test_sweep.py` runs a sweep of twelve cells"),
+    (r"^\$EDITOR|^git clone|^make |scripts/|plan\.yml|profile_new|cluster\.rights", "unit", ""),
+    (r"^ansible-playbook|^ANSIBLE_CALLBACKS_ENABLED|^sudo lab/labctl|^kubectl|^curl", "lab", ""),
 ]  # fmt: skip
 
 
@@ -41,8 +39,10 @@ def fences() -> list[tuple[str, str, str]]:
     ]
 
 
-def place_of(page: str, command: str) -> tuple[Place, str]:
-    """Return where a command is run, and why nowhere. Raise ValueError for a command of no known kind."""
+def place_of(page: str, command: str, title: str = "") -> tuple[Place, str]:
+    """Return where a command is run, and why nowhere; ``title`` begins its block. Raise ValueError if it is new."""
+    if title.endswith("real hardware"):
+        return "elsewhere", "needs real hardware"
     if page == "docs/prepare.md":
         return "prepare", ""
     for pattern, place, reason in PLACES:
@@ -51,12 +51,17 @@ def place_of(page: str, command: str) -> tuple[Place, str]:
     raise ValueError(f"{page}: say in PLACES of {__file__} where a test runs {command!r}")
 
 
-def commands(place: Place) -> list[tuple[str, str]]:
-    """Return page and command of every command that runs there, without comments, continued lines joined."""
+def placed() -> list[tuple[str, str, Place, str]]:
+    """Return page, command, place and reason of every command, without comments, continued lines joined."""
     found = []
     for page, language, text in fences():
         for line in re.sub(r"\\\n *", "", text).splitlines() if language == "shell" else []:
             command = re.sub(r"(^|\s+)# .*", "", line).strip()
-            if command and place_of(page, command)[0] == place:
-                found.append((page, command))
+            if command:
+                found.append((page, command, *place_of(page, command, text.partition("\n")[0])))
     return found
+
+
+def commands(place: Place) -> list[tuple[str, str]]:
+    """Return page and command of every command that runs there."""
+    return [(page, command) for page, command, where, _reason in placed() if where == place]
