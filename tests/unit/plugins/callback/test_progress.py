@@ -146,3 +146,41 @@ def test_it_is_silent_where_nobody_watches(
     monkeypatch.setattr(progress.sys, "stdout", SimpleNamespace(isatty=lambda: terminal))
     assert len(Run(monkeypatch, tmp_path / "file", show).play()) == lines
     assert (tmp_path / "file").exists() == (lines > 0)
+
+
+@pytest.mark.parametrize(
+    ("action", "lines"),
+    [
+        ("ansible.builtin.get_url", ["==> Download K3s: 0:31 so far", "==> Download K3s: 1:02 so far"]),
+        ("gb10.cluster.netplan_transaction", ["==> Download K3s: 0:31 so far", "==> Download K3s: 1:02 so far"]),
+        ("gb10.cluster.image_pull", []),  # runs in time slices and prints after each
+        ("gb10.cluster.load_cell", []),  # an action
+    ],
+)
+def test_a_task_without_a_result_is_named_every_half_minute(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, action: str, lines: list[str]
+) -> None:
+    run = Run(monkeypatch, tmp_path / "file", "always")
+    task = SimpleNamespace(resolved_action=action, action=action, get_name=lambda: "Download K3s")
+    run.callback.v2_playbook_on_task_start(task, False)
+    for seconds in (20, 11, 20, 11):
+        run.time += seconds
+        run.callback._beat()
+    assert run.shown == lines
+
+
+def test_a_result_is_a_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    run = Run(monkeypatch, tmp_path / "file", "always")
+    task = SimpleNamespace(resolved_action=None, action="command", get_name=lambda: "Wait")
+    run.callback.v2_playbook_on_handler_task_start(task)
+    for heard in (run.callback.v2_runner_retry, run.callback.v2_runner_on_ok):
+        run.time += 25
+        heard(SimpleNamespace())
+        run.callback._beat()
+    assert run.shown == []
+
+
+def test_the_thread_ends_with_the_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    run = Run(monkeypatch, tmp_path / "file", "always")
+    run.play()
+    assert run.callback._over.is_set()
