@@ -64,6 +64,7 @@ def summary_lines(
     hostvars: Mapping[str, Mapping[str, Any]],
     verdict: dict[str, Any],
     generation: dict[str, Any],
+    kubeconfig: str,
     context: str,
 ) -> list[str]:
     """Return the summary as lines from the registered results of role summary; a task may have been skipped."""
@@ -76,7 +77,7 @@ def summary_lines(
         if rank.node in read
     }
     measured = verdict.get("measured") or [json.loads(generation.get("stdout") or "{}")]
-    return summary.summary(group, pods, summary.gids(devices), sizes, verdict, measured[0], context)
+    return summary.summary(group, pods, summary.gids(devices), sizes, verdict, measured[0], kubeconfig, context)
 
 
 class FilterModule:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -58,3 +59,22 @@ def test_a_release_of_the_lab_is_built_from_its_own_sources(release: str) -> Non
 def test_the_releases_of_sglang_are_those_with_a_catalogue() -> None:
     known = sorted(Version.parse(path.stem) for path in (ROOT / "profiles" / "catalogue").glob("*.json"))
     assert f"| {known[0]} to {known[-1]} |" in ROWS["SGLang"]
+
+
+def test_the_oldest_core_and_python_are_named_alike_everywhere() -> None:
+    (core,) = re.findall(r"\| ([\d.]+) or newer \|", ROWS["ansible-core"])
+    (python,) = re.findall(r"\| ([\d.]+) or newer \|", ROWS["Python of the controller"])
+    roles = {path: yaml.safe_load(path.read_text(encoding="utf-8")) for path in ROOT.glob("roles/*/meta/main.yml")}
+    wrong = [str(path) for path, meta in roles.items() if meta["galaxy_info"]["min_ansible_version"] != core]
+    assert roles
+    assert not wrong
+    image = (ROOT / "execution-environment.yml").read_text(encoding="utf-8")
+    assert f"ansible-core>={core}}}" in image
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert f"needs ansible-core {core} or newer" in readme
+    assert f"need Python {python} or newer" in readme
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]
+    assert settings["ruff"]["target-version"] == "py" + python.replace(".", "")
+    assert settings["mypy"]["python_version"] == python
+    pins = (ROOT / "requirements.txt").read_text(encoding="utf-8")
+    assert re.search(rf'ansible-core=={re.escape(core)}\.\d+; python_version < "3\.12"', pins)

@@ -28,7 +28,12 @@ def tags_of_run() -> set[str] | None:
     loader = DataLoader()  # Reading a playbook changes the directory of its loader.
     manager = VariableManager(loader, InventoryManager(loader, parse=False))
     books = [Playbook.load(str(path), manager, loader) for path in paths]
-    return {tag for book in books for play in book.get_plays() for tag in [*play.tags, *_tags(play.compile())]}
+    return set().union(*(tags_of(play) for book in books for play in book.get_plays()))
+
+
+def tags_of(play: Any) -> set[str]:
+    """Return the tags of a play and of its tasks."""
+    return {*play.tags, *_tags(play.compile())}
 
 
 def _path(name: str) -> Path | None:

@@ -8,6 +8,7 @@ All values were read back (pod status, GID table, NCCL's log); a value that was 
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -19,6 +20,8 @@ from .model import Plan
 
 HEADINGS = ("rank", "node", "pod", "rail", "VF", "pod interface", "address", "MTU", "GID", "transport")
 UNKNOWN = "-"
+# kubectl reads this file by itself.
+_DEFAULT_KUBECONFIG = "~/.kube/config"
 _CHAT = {"messages": [{"role": "user", "content": "Hello"}], "max_tokens": 64}
 
 
@@ -104,12 +107,19 @@ def conclusion(plan: Plan, verdict: Mapping[str, Any], generation: Mapping[str, 
     return lines
 
 
-def next_steps(plan: Plan, context: str) -> list[str]:
+def _kubectl(kubeconfig: str, context: str) -> str:
+    """Return the beginning of a command; the shell replaces a ``~`` that is not quoted."""
+    home = "~/" if kubeconfig.startswith("~/") else ""
+    file = f" --kubeconfig {home}{shlex.quote(kubeconfig.removeprefix(home))}"
+    return f"kubectl{'' if kubeconfig == _DEFAULT_KUBECONFIG else file} --context {shlex.quote(context)}"
+
+
+def next_steps(plan: Plan, kubeconfig: str, context: str) -> list[str]:
     """Return the commands that send a first request. A model that only embeds has no chat."""
     api = f"curl http://127.0.0.1:{plan.service.port}/v1"
     chat = "/chat/completions -H 'Content-Type: application/json' -d '" + json.dumps(_CHAT) + "'"
     embeds = bool(plan.ranks) and "--is-embedding" in plan.ranks[0].argv
-    forward = f"kubectl --context {context} -n {plan.namespace} port-forward service/{plan.service.name}"
+    forward = f"{_kubectl(kubeconfig, context)} -n {plan.namespace} port-forward service/{plan.service.name}"
     return [
         "Next, in two terminals (docs/serving.md says what a key or TLS changes):",
         f"  {forward} {plan.service.port}",
@@ -124,6 +134,7 @@ def summary(
     mtus: Mapping[int, Mapping[str, int]],
     verdict: Mapping[str, Any],
     generation: Mapping[str, Any],
+    kubeconfig: str,
     context: str,
 ) -> list[str]:
     """Return the lines of the summary; ``context`` is the one of the kubeconfig."""
@@ -132,4 +143,4 @@ def summary(
         f" {len(plan.ranks)} rank(s), RDMA mode {plan.rdma_mode}"
     )
     table = align([HEADINGS, *rows(plan, pods, found, mtus, verdict)])
-    return [title, "", *table, "", *conclusion(plan, verdict, generation), *next_steps(plan, context)]
+    return [title, "", *table, "", *conclusion(plan, verdict, generation), *next_steps(plan, kubeconfig, context)]

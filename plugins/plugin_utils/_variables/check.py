@@ -129,11 +129,12 @@ def meant(known: Known, name: str) -> str:
 
 def check_tags(asked: Mapping[str, Iterable[str]], known: Iterable[str]) -> list[Finding]:
     """Return a finding for each tag in ``{option: tags}`` that no task has; Ansible would ignore it."""
-    names = sorted({*known, *SPECIAL_TAGS})
+    own = set(known)
+    names = sorted({*own, *SPECIAL_TAGS})
     unknown = [(option, tag) for option, tags in asked.items() for tag in tags if tag not in names]
     found = []
     for option, tag in unknown:
-        alike = difflib.get_close_matches(tag, names, 1)
+        alike = difflib.get_close_matches(tag, own, 1)
         choice = f"Did you mean {alike[0]}?" if alike else f"Choose from {', '.join(names)}."
         found.append(_finding("run.tag", tag, key=option, choice=choice))
     return found

@@ -10,6 +10,7 @@ import shlex
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving import summary
 from serving_samples import plan
 
@@ -61,11 +62,12 @@ VERDICT = {
     "satisfied": True,
     "ranks": [{"rank": n, "verdict": "ib", "channels": {"IB": {"0": 4, "1": 4}}} for n in range(4)],
 }
+CLUSTER = ("~/.kube/config", "gb10")
 SPEED = {"tokens": 64, "tokens_per_second": 21.94, "first_token_seconds": 0.1}
 
 
 def test_the_whole_screen() -> None:
-    lines = summary.summary(PLAN, pods(), FOUND, MTUS, VERDICT, SPEED, "gb10")
+    lines = summary.summary(PLAN, pods(), FOUND, MTUS, VERDICT, SPEED, *CLUSTER)
     assert lines[0].startswith("gemma-4-31b-it: profile gemma-4-31b-it/throughput, SGLang 0.5.12.post1, 4 rank(s)")
     first, second = lines[3].split(), lines[4].split()
     assert first[:5] == ["0", "spark1", "gemma-4-31b-it-0-0", "0", "rocep1s0f0v0"]
@@ -78,28 +80,41 @@ def test_the_whole_screen() -> None:
 
 
 def test_the_request_is_one_that_a_shell_accepts_and_the_model_answers() -> None:
-    chat = summary.next_steps(PLAN, "gb10")[-1]
+    chat = summary.next_steps(PLAN, *CLUSTER)[-1]
     program, address, *options = shlex.split(chat)
     assert (program, address) == ("curl", "http://127.0.0.1:30000/v1/chat/completions")
     assert json.loads(options[-1])["messages"][0]["role"] == "user"
     ranks = (replace(PLAN.ranks[0], argv=("--is-embedding",)), *PLAN.ranks[1:])
-    assert summary.next_steps(replace(PLAN, ranks=ranks), "gb10")[-1].endswith("/v1/models")
+    assert summary.next_steps(replace(PLAN, ranks=ranks), *CLUSTER)[-1].endswith("/v1/models")
+
+
+@pytest.mark.parametrize(
+    ("kubeconfig", "context", "words"),
+    [
+        ("~/clusters/lab one", "admin@lab", ["--kubeconfig", "~/clusters/lab one", "--context", "admin@lab"]),
+        ("/etc/kube/config", "the lab", ["--kubeconfig", "/etc/kube/config", "--context", "the lab"]),
+    ],
+)
+def test_another_kubeconfig_is_named(kubeconfig: str, context: str, words: list[str]) -> None:
+    forward = summary.next_steps(PLAN, kubeconfig, context)[-2]
+    assert shlex.split(forward)[1:5] == words
+    assert ("--kubeconfig ~/" in forward) == kubeconfig.startswith("~/")
 
 
 def test_the_bytes_on_every_cable_are_shown() -> None:
     verdict = {**VERDICT, "counters": {"cables": {"g-0-0 to g-1-0 (rocep1s0f0v0)": 12_345_678}}}
-    lines = summary.summary(PLAN, pods(), FOUND, MTUS, verdict, SPEED, "gb10")
+    lines = summary.summary(PLAN, pods(), FOUND, MTUS, verdict, SPEED, *CLUSTER)
     assert lines[-5] == "Cable g-0-0 to g-1-0 (rocep1s0f0v0): 12.3 MB by RDMA"
 
 
 def test_the_file_of_the_proof_is_named() -> None:
     verdict = {**VERDICT, "evidence_files": ["/r/transport-g-roce/rank0.log", "/r/transport-g-roce/proof.json"]}
-    lines = summary.summary(PLAN, pods(), FOUND, MTUS, verdict, SPEED, "gb10")
+    lines = summary.summary(PLAN, pods(), FOUND, MTUS, verdict, SPEED, *CLUSTER)
     assert lines[-5] == "Proof: /r/transport-g-roce/proof.json; the logs that it rests on are beside it"
 
 
 def test_values_that_were_not_read_are_dashes() -> None:
-    lines = summary.summary(PLAN, [], {}, {}, {}, {}, "gb10")
+    lines = summary.summary(PLAN, [], {}, {}, {}, {}, *CLUSTER)
     assert lines[3].split()[:4] == ["0", "spark1", "no", "pod"]
     assert lines[3].split()[-4:] == ["-", "-", "-", "-"]
     assert lines[-4].startswith("Transport: not verified")
@@ -107,12 +122,14 @@ def test_values_that_were_not_read_are_dashes() -> None:
 
 def test_one_gpu_needs_no_transport() -> None:
     alone = replace(PLAN, expect=replace(PLAN.expect, ranks=1, nodes=1))
-    assert "Transport: none, because one GPU exchanges nothing" in summary.summary(alone, [], {}, {}, {}, SPEED, "gb10")
+    assert "Transport: none, because one GPU exchanges nothing" in summary.summary(
+        alone, [], {}, {}, {}, SPEED, *CLUSTER
+    )
 
 
 def test_a_wrong_transport_is_not_hidden() -> None:
     verdict = {"verdict": "socket", "transport_class": "tcp", "evidence": "channels", "satisfied": False, "ranks": []}
-    assert "NOT as expected" in summary.summary(PLAN, pods(), FOUND, MTUS, verdict, {}, "gb10")[-4]
+    assert "NOT as expected" in summary.summary(PLAN, pods(), FOUND, MTUS, verdict, {}, *CLUSTER)[-4]
 
 
 def test_one_node_has_a_row_without_a_fabric() -> None:
