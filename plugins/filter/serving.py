@@ -71,6 +71,7 @@ def summary_lines(
     verdict: dict[str, Any],
     generation: dict[str, Any],
     context: str,
+    kubeconfig: str = "",
 ) -> list[str]:
     """Return the summary as lines from the registered results of role summary; a task may have been skipped."""
     group = Plan.from_dict(plan)
@@ -82,7 +83,7 @@ def summary_lines(
         if rank.node in read
     }
     measured = verdict.get("measured") or [json.loads(generation.get("stdout") or "{}")]
-    return summary.summary(group, pods, summary.gids(devices), sizes, verdict, measured[0], context)
+    return summary.summary(group, pods, summary.gids(devices), sizes, verdict, measured[0], context, kubeconfig)
 
 
 class FilterModule:

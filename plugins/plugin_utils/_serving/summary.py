@@ -8,6 +8,7 @@ All values were read back (pod status, GID table, NCCL's log); a value that was 
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -104,12 +105,13 @@ def conclusion(plan: Plan, verdict: Mapping[str, Any], generation: Mapping[str, 
     return lines
 
 
-def next_steps(plan: Plan, context: str) -> list[str]:
+def next_steps(plan: Plan, context: str, kubeconfig: str = "") -> list[str]:
     """Return the commands that send a first request. A model that only embeds has no chat."""
+    where = "" if kubeconfig in ("", "~/.kube/config") else f" --kubeconfig {shlex.quote(kubeconfig)}"
     api = f"curl http://127.0.0.1:{plan.service.port}/v1"
     chat = "/chat/completions -H 'Content-Type: application/json' -d '" + json.dumps(_CHAT) + "'"
     embeds = bool(plan.ranks) and "--is-embedding" in plan.ranks[0].argv
-    forward = f"kubectl --context {context} -n {plan.namespace} port-forward service/{plan.service.name}"
+    forward = f"kubectl{where} --context {context} -n {plan.namespace} port-forward service/{plan.service.name}"
     return [
         "Next, in two terminals (docs/serving.md says what a key or TLS changes):",
         f"  {forward} {plan.service.port}",
@@ -125,6 +127,7 @@ def summary(
     verdict: Mapping[str, Any],
     generation: Mapping[str, Any],
     context: str,
+    kubeconfig: str = "",
 ) -> list[str]:
     """Return the lines of the summary; ``context`` is the one of the kubeconfig."""
     title = (
@@ -132,4 +135,4 @@ def summary(
         f" {len(plan.ranks)} rank(s), RDMA mode {plan.rdma_mode}"
     )
     table = align([HEADINGS, *rows(plan, pods, found, mtus, verdict)])
-    return [title, "", *table, "", *conclusion(plan, verdict, generation), *next_steps(plan, context)]
+    return [title, "", *table, "", *conclusion(plan, verdict, generation), *next_steps(plan, context, kubeconfig)]

@@ -78,7 +78,9 @@ def test_the_whole_screen() -> None:
 
 
 def test_the_request_is_one_that_a_shell_accepts_and_the_model_answers() -> None:
-    chat = summary.next_steps(PLAN, "gb10")[-1]
+    theirs = summary.next_steps(PLAN, "theirs", "~/their own.kubeconfig")[-2]
+    assert theirs.startswith("  kubectl --kubeconfig '~/their own.kubeconfig' --context theirs -n ")
+    chat = summary.next_steps(PLAN, "gb10", "~/.kube/config")[-1]
     program, address, *options = shlex.split(chat)
     assert (program, address) == ("curl", "http://127.0.0.1:30000/v1/chat/completions")
     assert json.loads(options[-1])["messages"][0]["role"] == "user"
