@@ -26,11 +26,17 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.catalogue imp
 
 
 def serving_obstacles(
-    plan: dict[str, Any], nads: list[dict[str, Any]], rooms: list[dict[str, Any]], unread: list[str] | None = None
+    plan: dict[str, Any],
+    nads: list[dict[str, Any]],
+    rooms: list[dict[str, Any]],
+    unread: list[str] | None = None,
+    tolerations: list[dict[str, Any]] | None = None,
 ) -> str:
     """Return what would prevent the plan's pods from starting, one line each, or an empty string."""
     return findings.format_findings(
-        obstacles.obstacles(Plan.from_dict(plan), nads, [plain.load(Room, room) for room in rooms], unread or ())
+        obstacles.obstacles(
+            Plan.from_dict(plan), nads, [plain.load(Room, room) for room in rooms], unread or (), tolerations or ()
+        )
     )
 
 

@@ -21,18 +21,23 @@ def read(cluster: Cluster, namespace: str) -> dict[str, Any]:
     unread: list[str] = []
 
     def listed(name: str, resource: str, only: str = "") -> list[dict[str, Any]]:
+        group = resource.partition("/")[0]
+        # To a user without rights, the API refuses also what it does not know.
+        if "." in group and group not in groups:
+            return []
         with tolerated(FORBIDDEN):
             return cluster.objects(resource, name=only)
         unread.append(name)
         return []
 
-    version, nodes = cluster.version(), listed("nodes", "v1/nodes")
+    version, groups = cluster.version(), cluster.api_groups()
+    nodes = listed("nodes", "v1/nodes")
     lists = {name: [reduce(item) for item in listed(name, of)] for name, (of, reduce) in survey.LISTS.items()}
     space = listed("namespace", "v1/namespaces", namespace)
     return {
         "version": version,
         "distribution": survey.distribution(version, nodes),
-        "groups": sorted(cluster.api_groups()),
+        "groups": sorted(groups),
         "nodes": [asdict(room) for room in rooms(nodes, [])],
         **lists,
         "namespace": {"exists": bool(space), "level": survey.level(space[0]) if space else ""},

@@ -155,7 +155,7 @@ def main(make: Callable[..., Any] = AnsibleModule) -> None:
         pull = Pull(Cluster(options["kubeconfig"], options["context"]), options)
         result |= {"image": pull.name, "digest": pull.pinned}
         if pull.absent:
-            remedy = "Run playbooks/kubernetes.yml, which joins hosts to the cluster."
+            remedy = "Run playbooks/kubernetes.yml, which joins hosts to K3s or names what an existing cluster lacks."
             module.fail_json(msg=f"The cluster has no node {', '.join(pull.absent)}. {remedy}", **result)
         if module.check_mode:
             module.exit_json(msg=f"{pull.name} would be pulled where it is missing.", **result)

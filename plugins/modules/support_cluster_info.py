@@ -13,12 +13,12 @@ from ansible_collections.gb10.cluster.plugins.module_utils._support.cluster impo
 
 
 def main() -> None:
-    module = AnsibleModule(
-        argument_spec={**CLUSTER_SPEC, "limit_kib": {"type": "int", "default": 512}}, supports_check_mode=True
-    )
+    own = {"limit_kib": {"type": "int", "default": 512}, "namespace": {"type": "str", "required": True}}
+    module = AnsibleModule(argument_spec={**CLUSTER_SPEC, **own}, supports_check_mode=True)
     options = module.params
     try:
-        texts, missing = gather(Cluster(options["kubeconfig"], options["context"]), 1024 * options["limit_kib"])
+        cluster = Cluster(options["kubeconfig"], options["context"])
+        texts, missing = gather(cluster, 1024 * options["limit_kib"], options["namespace"])
     except ClusterError as error:
         texts, missing = {}, {"cluster": str(error)}
     module.exit_json(changed=False, texts=texts, missing=missing)

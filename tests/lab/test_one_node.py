@@ -32,7 +32,7 @@ def test_a_missing_nvidia_runtime_is_named(site: Site) -> None:
     site.lab.shell("spark1", f"mv {RUNTIME} {RUNTIME}.away")
     output = " ".join(site.play("kubernetes", check=False, device_plugins_wait_timeout=40).split())
     assert "spark1" in output
-    assert "K3s found no container runtime nvidia when it started" in output
+    assert "The container runtime of the node knows no runtime nvidia" in output
     assert "apt-get install nvidia-container-toolkit" in output
     assert "apiVersion" not in output
     site.lab.shell("spark1", f"mv {RUNTIME}.away {RUNTIME}; systemctl restart k3s-agent")

@@ -188,7 +188,7 @@ def test_the_bundle_of_a_broken_group_has_the_cause_and_no_secret(site: Site, pl
     for name, marker in (
         ("hosts/spark1/netplan.txt", "99-wifi.yaml"),
         ("hosts/spark1/group_logs.txt", "gb10/a/b/c.log"),
-        ("hosts/spark1/log_k3s.txt", "Authorization: "),
+        ("hosts/spark1/log_kubernetes.txt", "Authorization: "),
         (f"cluster/log/{site.namespace}/{site.group}-0-0/transport.txt", "Authorization: "),
     ):
         assert "<removed>" in files[name].partition(marker)[2][:200], name

@@ -13,7 +13,8 @@ from typing import Any
 from . import system
 
 NETNS_DIRECTORIES = (Path("/run/netns"), Path("/var/run/docker/netns"))
-# libcni stores the arguments (K8S_POD_NAME) and the result of every ADD here until the DEL
+# libcni stores the arguments (K8S_POD_NAME) and the result of every ADD here until the DEL. containerd can't set the
+# directory (containerd#9825), so the first is also that of kubeadm, RKE2, k0s and MicroK8s; CRI-O uses it too.
 CNI_CACHES = (Path("/var/lib/cni/results"), Path("/var/lib/rancher/k3s/agent/cni/results"))
 
 
@@ -118,7 +119,9 @@ def _pods_by_namespace(caches: Iterable[Path]) -> dict[str, str]:
             if not pod:
                 continue
             owner = f"{arguments.get('K8S_POD_NAMESPACE', 'default')}/{pod}"
-            for interface in (entry.get("result") or {}).get("interfaces") or []:
-                if interface.get("sandbox"):
-                    pods[Path(interface["sandbox"]).name] = owner
+            interfaces = (entry.get("result") or {}).get("interfaces") or []
+            # The result of Calico names no namespace; the entry itself does (cachedInfo in libcni/api.go).
+            for space in (entry.get("netns"), *(interface.get("sandbox") for interface in interfaces)):
+                if space:
+                    pods[Path(space).name] = owner
     return pods

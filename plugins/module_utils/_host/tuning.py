@@ -31,7 +31,10 @@ CLOCKS = system.UNIT_DIRECTORY / "gb10-gpu-clocks.service"
 # Both are matched against the name of the process, at most 15 characters. Python is here because the first process of a
 # server keeps its name; SGLang gives the others its own.
 _FIRST = "^(sglang::.*|python3?|pt_main_thread)$"
-_LAST = "^(systemd.*|sshd.*|dbus-.*|NetworkManager|k3s.*|containerd.*|kubelet|dockerd|multus.*|bash|sudo|earlyoom)$"
+_LAST = (
+    "^(systemd.*|sshd.*|dbus-.*|NetworkManager|k3s.*|rke2|k0s|kubelite|containerd.*|crio|kubelet|dockerd|multus.*"
+    "|bash|sudo|earlyoom)$"
+)
 
 # earlyoom acts only when memory AND free swap are below their limits. A limit of 100 % for swap switches the second
 # condition off: DGX OS has 16 GB of swap, and a Spark freezes long before that is full.

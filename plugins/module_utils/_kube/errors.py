@@ -20,11 +20,14 @@ except ImportError:
 FORBIDDEN, NOT_FOUND, CONFLICT = 403, 404, 409
 _REMEDIES = {
     0: "Check that the API server runs and that this machine reaches it: kubectl cluster-info",
-    401: "Renew the credentials in the kubeconfig; playbook kubernetes writes them again",
+    401: "Renew the credentials in the kubeconfig; with K3s of this collection, playbook kubernetes writes them again",
     403: "Give the kubeconfig's user this permission; kubectl auth can-i --list shows those that it has",
     404: "Check that it exists; it may have been deleted meanwhile",
 }
-_OTHER_CA = "The kubeconfig is of another cluster, perhaps before a reinstallation; playbook kubernetes writes it again"
+_OTHER_CA = (
+    "The kubeconfig is of another cluster, perhaps before a reinstallation; with K3s of this collection, playbook"
+    " kubernetes writes it again"
+)
 
 
 class ClusterError(Exception):

@@ -15,12 +15,20 @@ SHOWN_LENGTH = 300
 HINTS = (
     (
         r'no runtime for "(?P<name>[^"]+)" is configured',
-        "K3s found no container runtime {name} when it started. Run apt-get install nvidia-container-toolkit on"
-        " the node, then systemctl restart k3s or k3s-agent.",
+        "The container runtime of the node knows no runtime {name}. Run apt-get install nvidia-container-toolkit on"
+        " the node. K3s then finds it when it starts: systemctl restart k3s or k3s-agent. For another container runtime"
+        " use nvidia-ctk runtime configure, or NVIDIA's GPU operator.",
+    ),
+    (
+        # kube-scheduler, plugin TaintToleration; taints of conditions pass by themselves or have another reason.
+        r"untolerated taint(?:\(s\))? \{(?!node\.kubernetes\.io/)(?P<key>[^:}]+)",
+        "A node that the pod needs has the taint {key}. For a serving group, add {{key: {key}, operator: Exists}} to"
+        " sglang_tolerations.",
     ),
     (
         r"ErrImagePull|ImagePullBackOff|[Ff]ailed to pull image",
-        "An image can't be pulled. Check that the node reaches the registry, or add it to the air-gap directory.",
+        "An image can't be pulled. Check that the node reaches the registry, or give the image to its container runtime"
+        " (with K3s: the air-gap directory).",
     ),
     (r"DiskPressure|[Ee]vict", "The node's disk is full. Free space there; preflight shows how much is left."),
     (
@@ -33,9 +41,9 @@ HINTS = (
         # kube-proxy 1.36 had failed in its first sync, which it does not retry (OnServiceSynced in its proxier.go).
         r"Multus: .*error waiting for pod.*deadline exceeded",
         "Multus on that node gets no answer from the API server at its service address. Run on the node: iptables-save"
-        " -t nat | grep default/kubernetes. Without a line, kube-proxy has no rule for that address: restart k3s or"
-        " k3s-agent. With lines, the node or the server is too busy: look at the load of both (top). Then run the"
-        " playbook again.",
+        " -t nat | grep default/kubernetes. Without a line, kube-proxy has no rule for that address: restart it (with"
+        " K3s: k3s or k3s-agent). With lines, the node or the server is too busy: look at the load of both (top). Then"
+        " run the playbook again.",
     ),
 )
 

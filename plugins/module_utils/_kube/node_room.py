@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from .labels import INSTANCE
@@ -31,12 +31,24 @@ class Holder:
 
 
 @dataclass(frozen=True)
+class Taint:
+    """A taint of a node with which pods that do not tolerate it can't start there."""
+
+    key: str
+    value: str
+    effect: str
+
+    def __str__(self) -> str:
+        return f"{self.key}{f'={self.value}' if self.value else ''}:{self.effect}"
+
+
+@dataclass(frozen=True)
 class Room:
     """A node and its devices.
 
     ``host`` is its label kubernetes.io/hostname. ``trouble`` says why the node is not ready, ``disk`` why its disk is
     too full for new pods; empty if all is well. ``offers`` is the number of devices by resource name, ``arch``
-    the architecture as Go names it.
+    the architecture as Go names it. ``taints`` lacks those by which Kubernetes itself shows the node's conditions.
     """
 
     node: str
@@ -47,6 +59,7 @@ class Room:
     holders: list[Holder]
     disk: str = ""
     arch: str = ""
+    taints: list[Taint] = field(default_factory=list)
 
 
 def units(quantity: str | int) -> int:
@@ -85,6 +98,21 @@ def able(found: Iterable[Room], wanted: Mapping[str, Mapping[str, int]]) -> bool
     )
 
 
+def untolerated(room: Room, tolerations: Iterable[Mapping[str, Any]]) -> list[Taint]:
+    """Return the taints of a node that pods with these tolerations do not tolerate."""
+    given = list(tolerations)
+    return [taint for taint in room.taints if not any(_tolerates(one, taint) for one in given)]
+
+
+def _tolerates(toleration: Mapping[str, Any], taint: Taint) -> bool:
+    key, every = toleration.get("key") or "", toleration.get("operator") == "Exists"
+    return (
+        (key == taint.key or (every and not key))
+        and (every or str(toleration.get("value") or "") == taint.value)
+        and (toleration.get("effect") or taint.effect) == taint.effect
+    )
+
+
 def _room(node: Mapping[str, Any], holders: list[Holder]) -> Room:
     name, status = node["metadata"]["name"], node.get("status", {})
     conditions = {c.get("type"): c for c in status.get("conditions") or []}
@@ -98,6 +126,12 @@ def _room(node: Mapping[str, Any], holders: list[Holder]) -> Room:
         offers=_extended(status.get("allocatable")),
         holders=holders,
         arch=str((status.get("nodeInfo") or {}).get("architecture", "")),
+        taints=[
+            Taint(str(one["key"]), str(one.get("value") or ""), str(one["effect"]))
+            for one in node.get("spec", {}).get("taints") or []
+            # The others follow the conditions of the node, which say why.
+            if one["effect"] != "PreferNoSchedule" and not one["key"].startswith("node.kubernetes.io/")
+        ],
     )
 
 

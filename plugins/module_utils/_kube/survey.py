@@ -11,25 +11,28 @@ from typing import Any
 from .labels import MANAGED_BY, OWNER
 
 Json = dict[str, Any]
-_DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
+# Kubernetes still honours the second name (IsDefaultAnnotation in pkg/volume/util).
+_DEFAULT_CLASS = ("storageclass.kubernetes.io/is-default-class", "storageclass.beta.kubernetes.io/is-default-class")
 _ENFORCE = "pod-security.kubernetes.io/enforce"
+_VERSIONS = {"+k3s": "K3s", "+rke2": "RKE2", "+k0s": "k0s", "-gke": "GKE", "-eks": "EKS"}
+# Labels and annotations of nodes. kubeadm 1.36 no longer writes its annotation (feature NodeLocalCRISocket), but gives
+# control planes the label of the last line, which others give them too.
+_NODES = {
+    "node.openshift.io/os_id": "OpenShift",
+    "microk8s.io/cluster": "MicroK8s",
+    "kubernetes.azure.com/cluster": "AKS",
+    "kops.k8s.io/instancegroup": "kOps",
+    "kubeadm.alpha.kubernetes.io/cri-socket": "kubeadm",
+    "node.kubernetes.io/exclude-from-external-load-balancers": "kubeadm",
+}
 
 
 def distribution(version: str, nodes: list[Json]) -> str:
     """Return the name of the Kubernetes distribution, read from its version or its nodes; empty if neither shows it."""
-    for mark, name in (("+k3s", "K3s"), ("+rke2", "RKE2"), ("+k0s", "k0s"), ("-gke", "GKE"), ("-eks", "EKS")):
-        if mark in version:
-            return name
-    for node in nodes:
-        meta = node["metadata"]
-        names = {*(meta.get("annotations") or {}), *(meta.get("labels") or {})}
-        if "node.openshift.io/os_id" in names:
-            return "OpenShift"
-        if "microk8s.io/cluster" in names:
-            return "MicroK8s"
-        if "kubeadm.alpha.kubernetes.io/cri-socket" in names:
-            return "kubeadm"
-    return ""
+    about = [node["metadata"] for node in nodes]
+    marks = {name for meta in about for part in ("annotations", "labels") for name in meta.get(part) or {}}
+    found = [name for mark, name in _VERSIONS.items() if mark in version]
+    return next(iter([*found, *(name for mark, name in _NODES.items() if mark in marks)]), "")
 
 
 def daemon_set(item: Mapping[str, Any]) -> Json:
@@ -50,12 +53,23 @@ def daemon_set(item: Mapping[str, Any]) -> Json:
 def storage_class(item: Mapping[str, Any]) -> Json:
     """Return name and kind of a StorageClass."""
     annotations = item["metadata"].get("annotations") or {}
-    return {"name": item["metadata"]["name"], "default": annotations.get(_DEFAULT_CLASS) == "true"}
+    return {"name": name_of(item), "default": "true" in map(annotations.get, _DEFAULT_CLASS)}
 
 
 def name_of(item: Mapping[str, Any]) -> str:
     """Return the name of an object."""
     return str(item["metadata"]["name"])
+
+
+def operator_policy(item: Mapping[str, Any]) -> Json:
+    """Return name and state of the object by which an operator of NVIDIA is configured."""
+    return {"name": name_of(item), "state": (item.get("status") or {}).get("state", "unknown")}
+
+
+def sriov_policy(item: Mapping[str, Any]) -> Json:
+    """Return the name of a policy of the SR-IOV operator, and whether the operator creates VFs for it."""
+    spec = item["spec"]
+    return {"name": name_of(item), "creates": bool(spec.get("numVfs")) and not spec.get("externallyManaged")}
 
 
 # {name of a list: (resource, function that reduces an object)}
@@ -64,6 +78,9 @@ LISTS: dict[str, tuple[str, Callable[[Mapping[str, Any]], Any]]] = {
     "runtime_classes": ("node.k8s.io/v1/runtimeclasses", name_of),
     "storage_classes": ("storage.k8s.io/v1/storageclasses", storage_class),
     "ingress_classes": ("networking.k8s.io/v1/ingressclasses", name_of),
+    "cluster_policies": ("nvidia.com/v1/clusterpolicies", operator_policy),
+    "nic_cluster_policies": ("mellanox.com/v1alpha1/nicclusterpolicies", operator_policy),
+    "sriov_policies": ("sriovnetwork.openshift.io/v1/sriovnetworknodepolicies", sriov_policy),
 }
 
 

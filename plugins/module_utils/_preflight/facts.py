@@ -14,7 +14,7 @@ import pwd
 import re
 import shutil
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypedDict
@@ -23,7 +23,12 @@ from .._sriov.physical_functions import read_pfs, read_text
 from . import cluster, devices, network
 from .commands import Run
 
-RUNTIME_UNITS = ("k3s.service", "k3s-agent.service", "containerd.service", "docker.service")
+# Services that start the containers: K3s, kubeadm, CRI-O and OpenShift, RKE2, k0s, MicroK8s
+RUNTIME_UNITS = (
+    *("k3s.service", "k3s-agent.service", "containerd.service", "docker.service", "crio.service"),
+    *("rke2-server.service", "rke2-agent.service", "k0scontroller.service", "k0sworker.service"),
+    "snap.microk8s.daemon-containerd.service",
+)
 WRITTEN = ("etc", "usr/local", "var/lib")  # directories that the roles write to
 NETWORK_UNITS = ("NetworkManager.service", "systemd-networkd.service")
 K3S_UNITS = ("k3s.service", "k3s-agent.service")
@@ -34,6 +39,7 @@ OTHER_DISTRIBUTIONS = {
     "var/lib/rancher/rke2": "RKE2",
     "var/snap/microk8s": "MicroK8s",
     "etc/rke2": "RKE2",
+    "var/lib/k0s": "k0s",
 }
 
 
@@ -132,7 +138,7 @@ def read_host(
         "default_routes": network.read_default_routes(proc),
         "listeners": network.read_listeners(proc),
         "orphan_namespaces": network.read_orphans(proc, Path(roots.netns), run),
-        "network_services": {unit: _unit(run, unit, "LoadState,ActiveState") for unit in NETWORK_UNITS},
+        "network_services": _units(run, NETWORK_UNITS, "LoadState,ActiveState"),
         "netplan": network.read_netplan(etc, [pf.name for pf in pfs], run),
         "firewall": network.read_firewall(run),
     }
@@ -208,16 +214,17 @@ def _written(path: Path) -> dict[str, Any]:
     return {"read_only": bool(state.f_flag & os.ST_RDONLY), "free_mib": state.f_bavail * state.f_frsize >> 20}
 
 
-def _unit(run: Run, unit: str, properties: str) -> dict[str, str]:
-    lines = run(["systemctl", "show", f"--property={properties}", unit]).output.splitlines()
-    return dict(line.split("=", 1) for line in lines if "=" in line)
+def _units(run: Run, units: Sequence[str], properties: str) -> dict[str, dict[str, str]]:
+    """Return properties of units; systemctl answers in their order, with an empty line between two units."""
+    answers = run(["systemctl", "show", f"--property={properties}", *units]).output.split("\n\n")
+    found = [dict(line.split("=", 1) for line in answer.splitlines() if "=" in line) for answer in answers]
+    return dict(zip(units, found, strict=False))
 
 
 def _memlocks(run: Run) -> dict[str, int | None]:
     """Return ``{unit: memlock limit in bytes, None for no limit}`` of runtimes that run now or start at boot."""
     limits: dict[str, int | None] = {}
-    for unit in RUNTIME_UNITS:
-        values = _unit(run, unit, "ActiveState,UnitFileState,LimitMEMLOCK")
+    for unit, values in _units(run, RUNTIME_UNITS, "ActiveState,UnitFileState,LimitMEMLOCK").items():
         if values.get("ActiveState") == "active" or values.get("UnitFileState") == "enabled":
             limit = values.get("LimitMEMLOCK", "")
             limits[unit] = int(limit) if limit.isdigit() else None

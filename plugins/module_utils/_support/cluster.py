@@ -9,13 +9,15 @@ from functools import partial
 from typing import Any
 
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.client import Cluster
-from ansible_collections.gb10.cluster.plugins.module_utils._kube.errors import ClusterError
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.errors import FORBIDDEN, ClusterError
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.labels import INSTANCE
 
 from .redact import REMOVED, SHOWN_ENVIRONMENT, redact
 
 SHOWN_ANNOTATIONS = "k8s.v1.cni.cncf.io/"
 SYSTEM = "kube-system"
+# Parts of the names of pods on which serving depends; operators run them in namespaces of their own.
+PARTS = ("multus", "device-plugin", "rdma-shared", "sriov")
 LINES = 3000
 
 
@@ -60,8 +62,15 @@ def _json(value: Any) -> str:
     return json.dumps(_shown(value), indent=1)
 
 
-def gather(cluster: Cluster, limit: int) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the texts by name, without secrets, and the reasons why others are missing."""
+def _of_system(meta: dict[str, Any]) -> bool:
+    return meta["namespace"] == SYSTEM or any(part in meta["name"] for part in PARTS)
+
+
+def gather(cluster: Cluster, limit: int, namespace: str) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the texts by name, without secrets, and the reasons why others are missing.
+
+    A user with rights in one namespace gets those of the pods there.
+    """
     found: dict[str, str] = {}
     missing: dict[str, str] = {}
     pods: list[dict[str, Any]] = []
@@ -76,15 +85,22 @@ def gather(cluster: Cluster, limit: int) -> tuple[dict[str, str], dict[str, str]
                 found[name] = redact(text[-limit:])
 
     def listed_pods() -> str:
-        pods.extend(cluster.all_pods())
+        try:
+            pods.extend(cluster.all_pods())
+        except ClusterError as error:
+            if error.status != FORBIDDEN:
+                raise
+            missing["pods of other namespaces"] = str(error)
+            pods.extend(cluster.pods(namespace, ""))
         return _json([described_pod(pod) for pod in pods])
 
     keep("nodes", lambda: _json([described_node(node) for node in cluster.nodes()]))
     keep("pods", listed_pods)
     groups = [pod for pod in pods if INSTANCE in (pod["metadata"].get("labels") or {})]
-    for space in sorted({SYSTEM, *(pod["metadata"]["namespace"] for pod in groups)}) if pods else ():
+    others = [pod for pod in pods if pod not in groups and _of_system(pod["metadata"])]
+    for space in sorted({pod["metadata"]["namespace"] for pod in (*groups, *others)}):
         keep(f"events {space}", lambda space=space: _json(cluster.events(space)))
-    for pod in [*groups, *(p for p in pods if p["metadata"]["namespace"] == SYSTEM)]:
+    for pod in [*groups, *others]:
         space, name = pod["metadata"]["namespace"], pod["metadata"]["name"]
         for state in (pod.get("status") or {}).get("containerStatuses") or []:
             for previous in (False, True)[: 1 + bool(state.get("restartCount"))]:

@@ -23,7 +23,11 @@ COMMANDS: Mapping[str, Sequence[str]] = {
     "gpu": ["nvidia-smi", "-q"],
     "k3s_objects": ["k3s", "kubectl", "get", "nodes,pods,services,network-attachment-definitions", "-A", "-o", "wide"],
     "k3s_version": ["k3s", "--version"],
-    "log_k3s": ["journalctl", "--unit=k3s", "--unit=k3s-agent", "--no-pager", "--lines=3000"],
+    "log_kubernetes": [
+        "journalctl",
+        *(f"--unit={unit}" for unit in ("k3s", "k3s-agent", "kubelet", "containerd", "crio", "rke2-*", "k0s*")),
+        *("--unit=snap.microk8s.*", "--no-pager", "--lines=3000"),
+    ],
     "log_network": ["journalctl", "--unit=NetworkManager", "--unit=systemd-networkd", "--no-pager", "--lines=1000"],
     "memory": ["free", "-m"],
     "neighbours": ["ip", "-s", "neighbour"],
@@ -47,9 +51,10 @@ FILES: Mapping[str, tuple[str, Sequence[str]]] = {
 ERRORS = re.compile(r"NVRM|Xid|AER|pcieport|mlx5_core.*(?:err|fail|warn)|Out of memory|oom-kill|hung|lockup", re.I)
 """The lines of the kernel's log that go into a file of their own."""
 
-SECRET_FILES = {"lib": "rancher/k3s/server/*token", "etc": "rancher/k3s/*token"}
+# Of K3s and RKE2
+SECRET_FILES = {"lib": "rancher/*/server/*token", "etc": "rancher/*/*token"}
 """Files that are read only to remove their content from everything else. The tokens of role k3s have no known shape."""
-REGISTRIES = "rancher/k3s/registries.yaml"
+REGISTRIES = "rancher/*/registries.yaml"
 # The value is in the line of its key: "auth:" alone opens a mapping, and its first key is no secret.
 _OF_REGISTRY = re.compile(r"(?:password|token|auth)[\"']?:[ \t]+(?:\"([^\"\n]+)\"|'([^'\n]+)'|([^\s\"'{},]+))")
 
@@ -79,7 +84,7 @@ def _read(root: Path, patterns: Sequence[str], limit: int) -> tuple[str, list[st
 
 
 def known_secrets(roots: Mapping[str, Path]) -> set[str]:
-    """Return the tokens of K3s on this host, their parts, and the passwords of its registries.
+    """Return the tokens of K3s or RKE2 on this host, their parts, and the passwords of its registries.
 
     A user without sudo cannot read them, and neither the logs in which they could be.
     """
@@ -89,9 +94,9 @@ def known_secrets(roots: Mapping[str, Path]) -> set[str]:
             with suppress(OSError):
                 token = path.read_text(encoding="utf-8").strip()
                 found.update((token, token.rpartition(":")[2]))
-    with suppress(OSError):
-        registries = (roots["etc"] / REGISTRIES).read_text(encoding="utf-8")
-        found.update("".join(match) for match in _OF_REGISTRY.findall(registries))
+    for path in roots["etc"].glob(REGISTRIES):
+        with suppress(OSError):
+            found.update("".join(match) for match in _OF_REGISTRY.findall(path.read_text(encoding="utf-8")))
     return found
 
 

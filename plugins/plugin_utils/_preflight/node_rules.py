@@ -142,9 +142,11 @@ def _opens(entry: str, port: str) -> bool:
 
 
 def _firewall(host: Host) -> Sequence[Fault]:
+    return _closed(host, FIREWALL_PORTS | {f"{port}/tcp": user for port, user in _special_ports(host).items()})
+
+
+def _closed(host: Host, needed: Mapping[str, str]) -> Sequence[Fault]:
     firewall = host.known["firewall"]
-    needed = FIREWALL_PORTS | (FIREWALL_FABRIC_PORTS if host.pfs else {})
-    needed |= {f"{port}/tcp": user for port, user in _special_ports(host).items()}
     closed = [port for port in needed if not any(_opens(entry, port) for entry in firewall["allowed"])]
     users = ", ".join(f"{port} for {needed[port]}" for port in closed)
     return fault_if(firewall["active"] and closed, "active", ports=users, first=next(iter(closed), ""))
@@ -173,6 +175,7 @@ NODE_RULES: Mapping[str, Find] = {
     "preflight.network.wifi": _wifi,
     "preflight.network.management_missing": _management,
     "preflight.firewall.closed": _firewall,
+    "preflight.firewall.fabric": lambda host: _closed(host, FIREWALL_FABRIC_PORTS if host.pfs else {}),
     "preflight.port.in_use": _ports,
     "preflight.kubernetes.api_name": lambda host: fault_if(
         host.api_host.rstrip(".").lower().endswith(".local"), host.api_host

@@ -4,11 +4,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding
-from ansible_collections.gb10.cluster.plugins.module_utils._kube.node_room import Holder, Room
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.node_room import Holder, Room, untolerated
 
 from .._rules import Rules
 from .model import Plan, RankPlan
@@ -17,13 +17,17 @@ _RULES = Rules("_serving")
 
 
 def obstacles(
-    plan: Plan, nads: Iterable[Mapping[str, Any]], rooms: Iterable[Room], unread: Iterable[str] = ()
+    plan: Plan,
+    nads: Iterable[Mapping[str, Any]],
+    rooms: Iterable[Room],
+    unread: Iterable[str] = (),
+    tolerations: Sequence[Mapping[str, Any]] = (),
 ) -> list[Finding]:
     """Return an error for everything in the cluster that prevents a rank of ``plan`` from starting on its node.
 
     ``nads`` are the NetworkAttachmentDefinitions of the plan's namespace, ``rooms`` the nodes as module node_room_info
     returns them; ``unread`` may contain ``nodes``, and then they are not judged. Pods of the same group are no
-    obstacle: they stop before the new ones start.
+    obstacle: they stop before the new ones start. ``tolerations`` are those of the pods.
     """
     present = {nad["metadata"]["name"] for nad in nads}
     by_host = {room.host: room for room in rooms}
@@ -40,7 +44,8 @@ def obstacles(
         if room is None:
             found.append(_error("serving.node.absent", entry.node, entry))
         else:
-            found += [*_closed(entry, room), *_shortages(entry, room, plan)]
+            found += [_error(rule, room.node, entry, **words) for rule, words in closed(room, tolerations)]
+            found += _shortages(entry, room, plan)
     return found
 
 
@@ -48,15 +53,17 @@ def _error(rule: str, key: str, entry: RankPlan, **words: object) -> Finding:
     return _RULES.finding(rule, None, f"rank {entry.rank} on {entry.node}", key=key, **words)
 
 
-def _closed(entry: RankPlan, room: Room) -> list[Finding]:
-    node, found = room.node, []
+def closed(room: Room, tolerations: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, dict[str, str]]]:
+    """Yield the rules by which no pod with these tolerations can start on a node, each with its words."""
     if room.trouble:
-        found.append(_error("serving.node.not-ready", node, entry, trouble=room.trouble))
+        yield "serving.node.not-ready", {"trouble": room.trouble}
     if room.disk:
-        found.append(_error("serving.node.disk", node, entry, disk=room.disk))
+        yield "serving.node.disk", {"disk": room.disk}
     if room.cordoned:
-        found.append(_error("serving.node.cordoned", node, entry))
-    return found
+        yield "serving.node.cordoned", {}
+    if taints := untolerated(room, tolerations):
+        wanted = ", ".join(f"{{key: {taint.key}, operator: Exists}}" for taint in taints)
+        yield "serving.node.tainted", {"taints": ", ".join(map(str, taints)), "wanted": wanted}
 
 
 def _shortages(entry: RankPlan, room: Room, plan: Plan) -> list[Finding]:

@@ -77,6 +77,7 @@ class PodOptions:
     memory_guard_percent: Sequence[float] = (5, 3.5)
     memory_guard_pressure: float = 20
     resources: Mapping[str, Any] = field(default_factory=dict)
+    tolerations: Sequence[Mapping[str, Any]] = ()
 
 
 def networks_annotation(entry: RankPlan) -> str:
@@ -172,6 +173,8 @@ def pod_spec(entry: RankPlan, plan: Plan, options: PodOptions) -> dict[str, Any]
     }
     if options.runtime_class:
         spec["runtimeClassName"] = options.runtime_class
+    if options.tolerations:
+        spec["tolerations"] = [dict(one) for one in options.tolerations]
     if options.host_ipc:
         spec["hostIPC"] = True
     return spec

@@ -72,6 +72,7 @@ def supervisor(
     spec = {
         # The head's node already has the image, and without that node there is no group to supervise.
         "nodeSelector": {"kubernetes.io/hostname": plan.ranks[0].node},
+        **({"tolerations": [dict(one) for one in options.tolerations]} if options.tolerations else {}),
         "containers": [supervising(plan, options, [plan])],
         "volumes": [dict(code), {"name": "logs", **logs_volume(plan, options.log_dir)}],
     }

@@ -111,7 +111,10 @@ def _deployment(
         "affinity": {
             "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [there]}}
         },
-        "tolerations": [{"key": f"node.kubernetes.io/{what}", **lost} for what in ("not-ready", "unreachable")],
+        "tolerations": [
+            *({"key": f"node.kubernetes.io/{what}", **lost} for what in ("not-ready", "unreachable")),
+            *(dict(one) for one in options.tolerations),
+        ],
         "containers": _containers(plan, fallback, options),
         "volumes": [
             code_volume("code", f"{meta['name']}-code", code),

@@ -69,8 +69,9 @@ def test_a_failure_names_the_event_and_what_to_do(capsys: Capture) -> None:
     assert result["msg"].splitlines() == [
         "After 20 s: a offers 1 of 2 nvidia.com/gpu.",
         'Warning event: Pod gb10-gpu-plugin-x: FailedCreatePodSandBox: no runtime for "nvidia" is configured',
-        "K3s found no container runtime nvidia when it started. Run apt-get install nvidia-container-toolkit on"
-        " the node, then systemctl restart k3s or k3s-agent.",
+        "The container runtime of the node knows no runtime nvidia. Run apt-get install nvidia-container-toolkit on"
+        " the node. K3s then finds it when it starts: systemctl restart k3s or k3s-agent. For another container runtime"
+        " use nvidia-ctk runtime configure, or NVIDIA's GPU operator.",
     ]
 
 

@@ -42,6 +42,16 @@ def test_a_pod_and_the_namespace_of_a_deleted_pod_are_distinguished(host: Path) 
     ]
 
 
+def test_a_pod_is_known_also_if_the_result_of_its_network_names_no_namespace(host: Path) -> None:
+    entry = {
+        "netns": "/var/run/netns/cni-5f",
+        "cniArgs": [["K8S_POD_NAMESPACE", "models"], ["K8S_POD_NAME", "glm-0"]],
+        "result": {"interfaces": [{"name": "cali12ab"}]},
+    }
+    (host / "cni/rail0-net1").write_text(json.dumps(entry))
+    assert str(host_netns.holders(host / "proc", [host / "netns"], [host / "cni"])[0]).startswith("pod models/glm-0 ")
+
+
 @pytest.mark.parametrize(
     ("netdev", "mac", "pci", "found"),
     [

@@ -36,7 +36,11 @@ def refused(status: int, reason: str) -> kubernetes.client.ApiException:
         (refused(500, "Internal Server Error"), 500, "(500: Internal Server Error). Look at the log of the API server"),
         (refused(0, "Handshake status 404 Not Found -+-+- {} -+-+- b'secret'"), 404, "(404: Not Found). Check that it"),
         (refused(0, "certificate verify failed\nsecret"), 0, "(certificate verify failed). The kubeconfig is of"),
-        (ssl.SSLCertVerificationError("certificate verify failed"), 0, "playbook kubernetes writes it again"),
+        (
+            ssl.SSLCertVerificationError("certificate verify failed"),
+            0,
+            "with K3s of this collection, playbook kubernetes writes it again",
+        ),
         (urllib3.exceptions.HTTPError("no route"), 0, "HTTPError: no route. Check that the API server runs"),
         (ConnectionRefusedError("refused"), 0, "ConnectionRefusedError: refused. Check that the API server runs"),
     ],

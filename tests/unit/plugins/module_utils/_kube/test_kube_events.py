@@ -31,8 +31,9 @@ def test_the_newest_warnings_each_once() -> None:
 
 def test_a_missing_runtime_is_named_with_its_remedy() -> None:
     (hint,) = events.hints(events.latest_warnings([event(NVIDIA, ""), event(NVIDIA, "", "other")]))
-    assert "no container runtime nvidia" in hint
+    assert "knows no runtime nvidia" in hint
     assert "systemctl restart k3s" in hint
+    assert "nvidia-ctk runtime configure" in hint
     assert events.hints(["Pod x: BackOff: back-off restarting failed container"]) == []
 
 
@@ -40,9 +41,17 @@ def test_an_api_server_that_multus_does_not_reach_is_named_with_both_causes() ->
     where = 'plugin type="multus" failed (add): Multus: [gb10-serving/gb10-probe-spark4/28f3]: error waiting for pod: '
     seen = f'{where}Get "https://10.43.0.1:443/api/v1/namespaces/x/pods/y?timeout=1m0s": context deadline exceeded'
     (hint,) = events.hints([f"Pod y: FailedCreatePodSandBox: {seen}"])
-    assert "restart k3s or k3s-agent" in hint
+    assert "restart it (with K3s: k3s or k3s-agent)" in hint
     assert "look at the load of both" in hint
     assert events.hints([f"Pod y: FailedCreatePodSandBox: {where}pods is forbidden"]) == []
+
+
+def test_a_taint_is_named_with_the_variable_that_tolerates_it() -> None:
+    seen = "Pod x: FailedScheduling: 0/3 nodes are available: 1 node(s) had untolerated taint"
+    for words in (" {nvidia.com/gpu: present}", "(s) {nvidia.com/gpu: }"):
+        (hint,) = events.hints([f"{seen}{words}, 2 node(s) didn't match Pod's node affinity/selector."])
+        assert "add {key: nvidia.com/gpu, operator: Exists} to sglang_tolerations" in hint
+    assert events.hints([f"{seen} {{node.kubernetes.io/not-ready: }}"]) == []
 
 
 def test_the_last_event_is_that_of_the_same_object() -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from ansible_collections.gb10.cluster.plugins.module_utils._kube.node_room import Holder, rooms, units
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.node_room import Holder, rooms, units, untolerated
 from cluster_samples import GPU, node, pod
 
 
@@ -88,3 +88,28 @@ def test_init_containers_take_theirs_one_after_the_other() -> None:
 )
 def test_these_pods_hold_no_device(change: dict[str, Any]) -> None:
     assert rooms([node("spark1")], [pod("spark1") | change])[0].holders == []
+
+
+@pytest.mark.parametrize(
+    ("toleration", "left"),
+    [
+        ({"operator": "Exists"}, []),
+        ({"key": "a", "operator": "Exists"}, ["b:NoExecute"]),
+        ({"key": "a", "value": "x"}, ["b:NoExecute"]),
+        ({"key": "a", "value": "y"}, ["a=x:NoSchedule", "b:NoExecute"]),
+        ({"key": "b", "operator": "Exists", "effect": "NoSchedule"}, ["a=x:NoSchedule", "b:NoExecute"]),
+        ({"operator": "Exists", "effect": "NoExecute"}, ["a=x:NoSchedule"]),
+    ],
+)
+def test_tolerations_match_taints_as_in_kubernetes(toleration: dict[str, str], left: list[str]) -> None:
+    one = node("spark1")
+    one["spec"] = {
+        "taints": [
+            {"key": "a", "value": "x", "effect": "NoSchedule"},
+            {"key": "b", "effect": "NoExecute"},
+            {"key": "c", "effect": "PreferNoSchedule"},
+            {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"},
+        ]
+    }
+    (room,) = rooms([one], [])
+    assert [str(taint) for taint in untolerated(room, [toleration])] == left

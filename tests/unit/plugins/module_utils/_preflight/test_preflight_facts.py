@@ -10,7 +10,13 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._preflight.commands import Answer
-from ansible_collections.gb10.cluster.plugins.module_utils._preflight.facts import Facts, Roots, read_host
+from ansible_collections.gb10.cluster.plugins.module_utils._preflight.facts import (
+    NETWORK_UNITS,
+    RUNTIME_UNITS,
+    Facts,
+    Roots,
+    read_host,
+)
 from preflight_samples import PF
 from sysfs_samples import pci_function, rdma_port, write
 
@@ -103,17 +109,20 @@ def host(tmp_path: Path) -> Host:
         "nvidia-smi --query-gpu=name,utilization.gpu,clocks.sm,clocks.max.sm,enforced.power.limit,power.default_limit,"
         "clocks_event_reasons.active --format=csv,noheader,nounits": "NVIDIA GB10, 96, 850, 3003, [N/A], [N/A], 0x84\n",
         "/usr/local/bin/k3s --version": "k3s version v1.36.4+k3s1 (abc)\ngo version go1.26\n",
-        "systemctl show --property=LoadState,ActiveState NetworkManager.service": ACTIVE,
+        f"systemctl show --property=LoadState,ActiveState {' '.join(NETWORK_UNITS)}": f"{ACTIVE}\n{ACTIVE}",
         "timedatectl show --property=NTPSynchronized --value": "yes\n",
-        **{
-            f"systemctl show --property=ActiveState,UnitFileState,LimitMEMLOCK {unit}.service": answer
-            for unit, answer in {
-                "k3s": "LimitMEMLOCK=8388608\nActiveState=active\nUnitFileState=enabled\n",
-                "k3s-agent": "LimitMEMLOCK=\nActiveState=inactive\nUnitFileState=\n",
-                "containerd": "LimitMEMLOCK=8388608\nActiveState=inactive\nUnitFileState=disabled\n",
-                "docker": "LimitMEMLOCK=infinity\nActiveState=inactive\nUnitFileState=enabled\n",
-            }.items()
-        },
+        f"systemctl show --property=ActiveState,UnitFileState,LimitMEMLOCK {' '.join(RUNTIME_UNITS)}": "\n".join(
+            f"LimitMEMLOCK={limit}\nActiveState={active}\nUnitFileState={enabled}\n"
+            for limit, active, enabled in (
+                ("8388608", "active", "enabled"),
+                ("", "inactive", ""),
+                ("8388608", "inactive", "disabled"),
+                ("infinity", "inactive", "enabled"),
+                ("", "inactive", ""),
+                ("", "inactive", ""),
+                ("8388608", "active", "enabled"),
+            )
+        ),
     }
     return made
 
@@ -151,7 +160,7 @@ def test_everything_is_read(host: Host) -> None:
     assert facts["network_services"]["NetworkManager.service"] == {"LoadState": "loaded", "ActiveState": "active"}
     assert facts["firewall"] == {"active": True, "allowed": ["22/tcp"]}
     assert (facts["cgroup_version"], facts["time_synchronized"], facts["iommu"]) == (2, True, False)
-    assert facts["runtime_memlock"] == {"k3s.service": 8388608, "docker.service": None}
+    assert facts["runtime_memlock"] == {"k3s.service": 8388608, "docker.service": None, "rke2-agent.service": 8388608}
     assert facts["gpu_driver"] == "580.95.05"
     assert facts["rdma"] == {"devices": ["rocep1s0f0"], "device_nodes": 1, "shared_mode": True}
     assert facts["interfaces"] == ["enP7s7", "lo", "wlP9s9"]

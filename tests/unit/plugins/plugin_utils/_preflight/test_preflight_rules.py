@@ -17,7 +17,7 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._preflight.host impor
 from ansible_collections.gb10.cluster.plugins.plugin_utils._preflight.node_rules import NODE_RULES, PRIVILEGES
 from ansible_collections.gb10.cluster.plugins.plugin_utils._preflight.port_rules import PORT_RULES
 from ansible_collections.gb10.cluster.plugins.plugin_utils._preflight.report import check_hosts, format_report
-from ansible_collections.gb10.cluster.plugins.plugin_utils._preflight.rules import RULES, check_node
+from ansible_collections.gb10.cluster.plugins.plugin_utils._preflight.rules import RULES, check_node, severities_for
 from preflight_samples import GOOD, PF
 
 VFS = {"enp1s0f0v0": "02:95:2a:00:01:00"}
@@ -136,8 +136,8 @@ RULE_CASES: list[tuple[str, Change, Change]] = [
     ("preflight.cni.stale_namespace", orphan(mac="02:95:2a:00:01:00"), orphan(mac="02:95:2a:00:01:01")),
     ("preflight.driver.no_rdma", with_pf(rdma_device=None), as_it_is),
     ("preflight.driver.other", with_pf(driver="igb"), as_it_is),
-    ("preflight.firewall.closed", ufw("22/tcp", "10250/tcp", "8472/udp", "6443"), ufw("Anywhere")),
-    ("preflight.firewall.closed", ufw(), ufw("4791/udp", "10250/tcp", "8472/udp", "6443")),
+    ("preflight.firewall.fabric", ufw("22/tcp", "10250/tcp", "8472/udp", "6443"), ufw("Anywhere")),
+    ("preflight.firewall.closed", ufw("4791/udp"), ufw("4791/udp", "10250/tcp", "8472/udp", "6443")),
     ("preflight.gpu.no_driver", with_facts(gpu_driver=None), with_facts(gpu_driver="610.1")),
     ("preflight.gpu.no_runtime", with_facts(gpu_runtime=None), with_facts(gpu_runtime="/usr/local/nvidia/toolkit/x")),
     ("preflight.gpu.power_limit", gpu(power_limit_w=30.0), gpu(power_limit_w=None)),
@@ -215,7 +215,7 @@ RULE_CASES: list[tuple[str, Change, Change]] = [
         both(ufw("4791/udp", "10250/tcp", "8472/udp", "6443", "2379"), host_with(embedded_etcd=True)),
         both(ufw("4791/udp", "10250/tcp", "8472/udp", "6443", "2379:2380/tcp"), host_with(embedded_etcd=True)),
     ),
-    ("preflight.firewall.closed", ufw("1:65535/tcp"), ufw("1:65535/tcp", "1:65535/udp")),
+    ("preflight.firewall.closed", ufw("1:65535/tcp", "4791/udp"), ufw("1:65535/tcp", "1:65535/udp")),
     ("preflight.rdma.exclusive", with_facts(rdma={**GOOD["rdma"], "shared_mode": False}), as_it_is),
     ("preflight.rdma.no_device_nodes", with_facts(rdma={**GOOD["rdma"], "device_nodes": 0}), as_it_is),
     ("preflight.runtime.memlock", with_facts(runtime_memlock={"k3s-agent.service": 8388608}), as_it_is),
@@ -282,6 +282,16 @@ def test_the_file_that_dgx_os_ships_is_only_information() -> None:
 def test_the_firewall_names_the_ports_that_it_closes() -> None:
     (finding,) = found(ufw("10250/tcp", "8472/udp", "6443")(HOST))
     assert finding.reason.endswith("4791/udp for RoCE")
+
+
+def test_rules_for_every_cluster_assume_no_k3s() -> None:
+    kept = {name: rule for name, rule in RULES.all.items() if name not in severities_for("existing", {})}
+    said = {name for name, rule in kept.items() if "k3s" in f"{rule.key} {rule.reason} {rule.remedy}".lower()}
+    # This remedy says that it is about K3s.
+    assert said == {"preflight.runtime.memlock"}
+    closed = both(ufw(), with_facts(cgroup_version=1))(HOST)
+    findings = found(closed, severities=severities_for("existing", {}))
+    assert [(f.rule, "8472" in f.reason) for f in findings] == [("preflight.firewall.fabric", False)]
 
 
 def test_what_must_be_equal_is_compared_between_hosts() -> None:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -23,11 +24,12 @@ def obstacles(
     nodes: list[dict[str, Any]] | None = None,
     pods: list[dict[str, Any]] | None = None,
     nads: list[dict[str, Any]] | None = None,
+    tolerations: Sequence[dict[str, str]] = (),
     **changes: Any,
 ) -> list[Finding]:
     """Return the obstacles for a group of four on these nodes with these pods."""
     found = [plain.load(Room, asdict(room)) for room in rooms(NODES if nodes is None else nodes, pods or [])]
-    return preflight.obstacles(plan(**changes), NADS if nads is None else nads, found)
+    return preflight.obstacles(plan(**changes), NADS if nads is None else nads, found, (), tolerations)
 
 
 def test_a_free_cluster_is_no_obstacle() -> None:
@@ -104,3 +106,13 @@ def test_all_obstacles_are_reported_at_once() -> None:
     assert "kubelet stopped posting" in findings[0].reason
     assert "kubectl uncordon spark2" in findings[1].remedy
     assert "serving_plan_nodes" in findings[3].remedy
+
+
+def test_a_taint_is_an_obstacle_unless_the_pods_tolerate_it() -> None:
+    tainted = node("spark4")
+    tainted["spec"] = {"taints": [{"key": GPU, "value": "present", "effect": "NoSchedule"}]}
+    (finding,) = obstacles([*NODES[:3], tainted])
+    assert (finding.rule, finding.where) == ("serving.node.tainted", "rank 3 on spark4")
+    assert "nvidia.com/gpu=present:NoSchedule" in finding.reason
+    assert "sglang_tolerations: [{key: nvidia.com/gpu, operator: Exists}]" in finding.remedy
+    assert obstacles([*NODES[:3], tainted], tolerations=[{"key": GPU, "operator": "Exists"}]) == []

@@ -23,7 +23,7 @@ from serving_samples import fabric, plan, profile, settings
 ROOT = Path(__file__).resolve().parents[5]
 NAMESPACE, GROUP = "gb10-serving", "gemma-4-31b-it"
 Request = tuple[str, str, str]
-# Task files that the playbooks serve, serve_status, serve_stop and verify run, as far as they ask the API.
+# Task files that the playbooks serve, serve_status, serve_stop, verify and bench run, as far as they ask the API.
 TASKS = [
     *(
         f"roles/sglang/tasks/{name}.yml"
@@ -47,6 +47,8 @@ TASKS = [
     "roles/serving_plan/tasks/running.yml",
     "roles/sglang/vars/main.yml",
     "roles/summary/tasks/main.yml",
+    # A group that runs is measured with the same rights.
+    *(f"roles/bench/tasks/{name}.yml" for name in ("target", "environment", "cell")),
 ]
 # Modules and actions of the collection in these files that ask the API, and the code with their requests.
 MODULES = {
@@ -57,6 +59,7 @@ MODULES = {
     "serving_group_info": ["plugins/modules/serving_group_info.py"],
 }
 SILENT = {"api_info", "gateway_objects", "serving_changes", "serving_objects", "show", "roce_gid_info"}
+SILENT |= {"load_cell", "sweep_record"}
 # The requests of every method of Cluster.
 METHODS: dict[str, list[Request]] = {
     "objects": [],
@@ -187,7 +190,7 @@ def test_the_rights_are_exactly_those_of_the_requests(fallback: bool) -> None:
 
 
 def test_every_file_with_requests_is_among_the_compared_ones() -> None:
-    for role in ("sglang", "nccl_verify", "summary"):
+    for role in ("sglang", "nccl_verify", "summary", "bench"):
         for file in (ROOT / "roles" / role / "tasks").glob("*.yml"):
             words = file.read_text(encoding="utf-8")
             name = str(file.relative_to(ROOT))

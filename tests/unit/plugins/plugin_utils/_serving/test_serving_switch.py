@@ -135,3 +135,15 @@ def test_another_program_restarts_the_switch(monkeypatch: Any) -> None:
     module = "ansible_collections.gb10.cluster.plugins.action.serving_objects._programs"
     monkeypatch.setattr(module, lambda *names: {"gb10/x.py": " ".join(names)})
     assert revision() != before
+
+
+def test_every_pod_of_a_group_tolerates_the_taints_of_its_nodes_and_none_has_tolerations_by_default() -> None:
+    wanted = [{"key": "nvidia.com/gpu", "operator": "Exists"}]
+    made = rendered(tolerations=wanted)
+    specs = [
+        item["spec"]["template"]["spec"] for (kind, _n), item in made.items() if kind in ("StatefulSet", "Deployment")
+    ]
+    assert len(specs) > 6
+    assert all(spec["tolerations"][-1:] == wanted for spec in specs)
+    plain = rendered(with_fallback=False)
+    assert not [key for key, item in plain.items() if "tolerations" in json.dumps(item)]
