@@ -99,7 +99,8 @@ class Cluster:
         return [{"metadata": {"name": "spark1", "annotations": {"token": SECRETS["k3s_token"]}}, "status": {}}]
 
     def all_pods(self) -> list[dict[str, Any]]:
-        return [self.pod]
+        multus = {"name": "multus-x", "namespace": "kube-system"}
+        return [self.pod, {"metadata": multus, "spec": {"containers": []}, "status": {}}]
 
     def events(self, namespace: str) -> list[dict[str, Any]]:
         if namespace == "kube-system":
@@ -196,7 +197,7 @@ def test_only_the_end_of_a_long_log_is_kept(tmp_path: Path, capsys: pytest.Captu
 @pytest.fixture
 def cluster(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
     monkeypatch.setattr(support_cluster_info, "Cluster", Cluster)
-    return ran(support_cluster_info.main, capsys, kubeconfig="/nowhere", context="gb10")
+    return ran(support_cluster_info.main, capsys, kubeconfig="/nowhere", context="gb10", namespace="gb10-serving")
 
 
 def test_a_cluster_tells_conditions_events_and_logs_and_no_secret(cluster: dict[str, Any]) -> None:
@@ -210,7 +211,8 @@ def test_a_cluster_tells_conditions_events_and_logs_and_no_secret(cluster: dict[
 
 
 def test_without_a_cluster_the_reason_is_named(capsys: pytest.CaptureFixture[str]) -> None:
-    answer = ran(support_cluster_info.main, capsys, kubeconfig="/nowhere/config", context="gb10")
+    where = {"kubeconfig": "/nowhere/config", "context": "gb10", "namespace": "gb10-serving"}
+    answer = ran(support_cluster_info.main, capsys, **where)
     assert answer["texts"] == {}
     assert "/nowhere/config" in answer["missing"]["cluster"]
 
