@@ -188,7 +188,7 @@ def stage(play: Any) -> str:
 
 def speaks(action: str) -> bool:
     """Return whether an action of this collection, or one to which meta/runtime.yml leads a module, runs the task."""
-    collection, _, name = action.rpartition(".")
+    collection, _dot, name = action.rpartition(".")
     return collection == "gb10.cluster" and (name in SLICED or (ACTIONS / f"{name}.py").is_file())
 
 
