@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from _collection import ROOT
@@ -27,6 +27,13 @@ def with_parts(page: str, parts: Mapping[str, str], where: str) -> str:
             raise MarkerMissing(f"{where} lacks the markers {markers}: add them where the text belongs")
         page = f"{head}{begin}{opening}{arrow}{text}\n{end}{tail}"
     return page
+
+
+def table(columns: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    """Return a table in Markdown."""
+    head = list(columns)
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
 
 
 def main(

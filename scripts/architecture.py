@@ -1,16 +1,17 @@
 #!/usr/bin/env python3
 # Copyright: The gb10.cluster authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Draw the layers of plugins/ from its imports, into docs/architecture.md; ``--check`` only compares."""
+"""Write the layers of plugins/, read from its imports, into docs/architecture.md; ``--check`` only compares."""
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 from _collection import ROOT, run
-from _generated import main
+from _generated import main, table
 
 PLUGINS = ROOT / "plugins"
 PREFIX = "ansible_collections.gb10.cluster.plugins."
@@ -51,13 +52,13 @@ def is_ours(name: str) -> bool:
 
 
 def unit(name: str) -> str:
-    """Return the box of a module: a package of utilities, or a whole directory of plugins."""
+    """Return the row of a module: a package of utilities, or a whole directory of plugins."""
     side, *rest = name.split(".")
     return f"{side}.{rest[0]}" if side in UTILS and rest else side
 
 
 def edges() -> dict[str, set[str]]:
-    """Return the boxes that each box imports."""
+    """Return what each package imports."""
     graph: dict[str, set[str]] = {}
     for path in files():
         own = unit(module_name(path))
@@ -67,7 +68,7 @@ def edges() -> dict[str, set[str]]:
 
 
 def without_shortcuts(graph: dict[str, set[str]]) -> dict[str, set[str]]:
-    """Remove an arrow if a longer path connects the same boxes, so that the picture stays readable."""
+    """Remove an import if other imports connect the same packages, so that the table stays readable."""
 
     def reachable(start: str) -> set[str]:
         found: set[str] = set()
@@ -86,17 +87,13 @@ def without_shortcuts(graph: dict[str, set[str]]) -> dict[str, set[str]]:
     }
 
 
-def picture() -> str:
-    """Return the boxes and arrows as a Mermaid flowchart, callers above the modules that they call."""
+def layers() -> str:
+    """Return the packages and what each imports as a table, callers above the packages that they call."""
     graph = without_shortcuts(edges())
-    sides = {"plugins": [box for box in graph if "." not in box and graph[box]]}
-    sides |= {side: [box for box in graph if box.startswith(f"{side}.")] for side in reversed(UTILS)}
-    lines = ["```mermaid", "flowchart TD"]
-    for side, boxes in sides.items():
-        lines += [f"  subgraph {side}", *(f"    {box}[{box.split('.')[-1]}]" for box in sorted(boxes)), "  end"]
-    lines += [f"  {box} --> {other}" for box in sorted(graph) for other in sorted(graph[box])]
-    return "\n".join([*lines, "```"])
+    order = TopologicalSorter({box: sorted(graph[box]) for box in sorted(graph)}).static_order()
+    rows = ([f"`{box}`", ", ".join(f"`{other}`" for other in sorted(graph[box])) or "none"] for box in [*order][::-1])
+    return table(["package", "imports"], rows)
 
 
 if __name__ == "__main__":
-    run(lambda: main(__doc__, lambda: {PAGE: {"layers": picture()}}))
+    run(lambda: main(__doc__, lambda: {PAGE: {"layers": layers()}}))

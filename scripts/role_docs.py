@@ -17,7 +17,7 @@ from typing import Any
 
 import yaml
 from _collection import ROOT, run
-from _generated import main
+from _generated import main, table
 
 SHARED = ROOT / "meta" / "shared_variables.yml"
 # Longer defaults are not readable in a table.
@@ -94,12 +94,6 @@ def meaning(option: Mapping[str, Any]) -> str:
         names = (str(choice).lower() if isinstance(choice, bool) else str(choice) for choice in option["choices"])
         text += f" One of {', '.join(f'`{name}`' for name in names)}."
     return text
-
-
-def table(columns: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
-    head = list(columns)
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
 
 
 def role_tables(role: str) -> str:

@@ -18,14 +18,13 @@ from pathlib import Path
 from typing import Any
 
 from _collection import IMPORT_ROOT, ROOT, run
-from _generated import main
+from _generated import main, table
 from _messages import Message, messages
 
 sys.path.insert(0, IMPORT_ROOT)
 
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.catalogue import CATALOGUE
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import Rules
-from role_docs import table
 
 SYMPTOMS = ROOT / "docs" / "troubleshooting.md"
 LAUNCHES = ROOT / "docs" / "launch-rules.md"

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 import yaml
 from docutils import nodes
-from pygments.lexers.special import TextLexer
 
 if TYPE_CHECKING:
     from sphinx.application import Sphinx
@@ -77,5 +76,3 @@ def setup(app: Sphinx) -> None:
     app.connect("source-read", adapt)
     app.connect("doctree-read", name_rows)
     app.add_object_type("message", "message")
-    # A forge draws the picture of the layers. Mermaid is not on the package index, so the site shows the text.
-    app.add_lexer("mermaid", TextLexer)

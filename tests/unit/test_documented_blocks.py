@@ -109,7 +109,7 @@ def desk(tmp_path: Path) -> Path:
 
 
 def test_every_block_says_its_language() -> None:
-    assert {language for _page, language, _text in fences()} == {"shell", "text", "yaml", "mermaid"}
+    assert {language for _page, language, _text in fences()} == {"shell", "text", "yaml"}
 
 
 def test_every_command_is_run_by_a_test_or_says_why_not() -> None:
