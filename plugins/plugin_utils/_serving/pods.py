@@ -80,6 +80,11 @@ class PodOptions:
     tolerations: Sequence[Mapping[str, Any]] = ()
 
 
+def tolerations(options: PodOptions) -> dict[str, Any]:
+    """Return the tolerations as a part of a pod's spec; without any, nothing, so that pods stay as they are."""
+    return {"tolerations": list(options.tolerations)} if options.tolerations else {}
+
+
 def networks_annotation(entry: RankPlan) -> str:
     """Return the Multus annotation of a rank: each NAD with the pod's interface name and static address."""
     return json.dumps([network.as_annotation() for network in entry.networks], separators=(",", ":"))
@@ -173,8 +178,7 @@ def pod_spec(entry: RankPlan, plan: Plan, options: PodOptions) -> dict[str, Any]
     }
     if options.runtime_class:
         spec["runtimeClassName"] = options.runtime_class
-    if options.tolerations:
-        spec["tolerations"] = [dict(one) for one in options.tolerations]
+    spec |= tolerations(options)
     if options.host_ipc:
         spec["hostIPC"] = True
     return spec

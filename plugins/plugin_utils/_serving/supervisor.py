@@ -10,7 +10,7 @@ from typing import Any
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.labels import SUPERVISOR
 
 from .model import Plan
-from .pods import PodOptions, start_limit
+from .pods import PodOptions, start_limit, tolerations
 from .programs import account, container, deployment, role
 from .volumes import CLAIMS
 
@@ -72,7 +72,7 @@ def supervisor(
     spec = {
         # The head's node already has the image, and without that node there is no group to supervise.
         "nodeSelector": {"kubernetes.io/hostname": plan.ranks[0].node},
-        **({"tolerations": [dict(one) for one in options.tolerations]} if options.tolerations else {}),
+        **tolerations(options),
         "containers": [supervising(plan, options, [plan])],
         "volumes": [dict(code), {"name": "logs", **logs_volume(plan, options.log_dir)}],
     }

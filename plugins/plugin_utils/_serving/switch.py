@@ -113,7 +113,7 @@ def _deployment(
         },
         "tolerations": [
             *({"key": f"node.kubernetes.io/{what}", **lost} for what in ("not-ready", "unreachable")),
-            *(dict(one) for one in options.tolerations),
+            *options.tolerations,
         ],
         "containers": _containers(plan, fallback, options),
         "volumes": [
