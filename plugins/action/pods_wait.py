@@ -15,6 +15,7 @@ from typing import Any
 
 from ansible.plugins.action import ActionBase
 from ansible_collections.gb10.cluster.plugins.modules import (
+    api_apply,
     api_info,
     image_pull,
     k3s_airgap_info,
@@ -31,6 +32,7 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.local imp
 LOCAL = {
     f"gb10.cluster.{module.__name__.rpartition('.')[2]}": module.main
     for module in (
+        api_apply,
         api_info,
         image_pull,
         k3s_airgap_info,
@@ -54,7 +56,7 @@ class ActionModule(ActionBase):
         main = LOCAL.get(self._task.action) if self._is_here(task_vars or {}) else None
         while True:
             if main:
-                part = call(main, options, bool(self._task.check_mode))
+                part = call(main, options, bool(self._task.check_mode), bool(self._task.diff))
             else:
                 part = self._execute_module(module_args=options, task_vars=task_vars)
             changed = changed or bool(part.get("changed"))

@@ -46,7 +46,7 @@ ROW = {box: number for number, row in enumerate(LAYERS) for box in row}
 
 # Libraries that code for hosts may import. Those in GUARDED may be missing on a host: import them only inside `try`.
 MODULES_NEED = {"ansible"}
-GUARDED = {"kubernetes", "urllib3", "yaml"}
+GUARDED = {"ansible_collections", "kubernetes", "urllib3", "yaml"}
 GUARDED_IN = ("modules", "module_utils._kube")
 
 # Packages that only compute: they use no file, process, network or clock.
@@ -89,6 +89,7 @@ IO_CALLS |= {"read_text", "readlink", "resolve", "rglob", "stat", "unlink", "wri
 
 # The packages that Ansible may send to a host together with a module.
 SHIPS: dict[str, set[str]] = {
+    "api_apply": {"_common", "_kube"},
     "api_info": {"_common", "_kube"},
     "cabling_info": {"_common", "_fabric_check", "_host", "_preflight", "_rdma", "_sriov"},
     "existing_cluster_info": {"_common", "_kube"},

@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any, NoReturn
 
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
+from ansible.utils.display import Display
 
 
 class _Ended(Exception):
@@ -29,6 +30,7 @@ class _Module:
         self,
         options: Mapping[str, Any],
         check_mode: bool,
+        diff: bool,
         argument_spec: Mapping[str, Any],
         supports_check_mode: bool,
         **rules: Any,
@@ -38,7 +40,7 @@ class _Module:
         checked = ArgumentSpecValidator(argument_spec, **rules).validate(options)
         if checked.error_messages:
             self.fail_json(msg="; ".join(checked.error_messages))
-        self.params, self.check_mode = checked.validated_parameters, check_mode
+        self.params, self.check_mode, self._diff = checked.validated_parameters, check_mode, diff
 
     def exit_json(self, **result: Any) -> NoReturn:
         raise _Ended(result)
@@ -46,14 +48,19 @@ class _Module:
     def fail_json(self, **result: Any) -> NoReturn:
         raise _Ended({"failed": True, **result})
 
+    def warn(self, text: str) -> None:
+        Display().warning(text)
 
-def call(main: Callable[[Callable[..., Any]], None], options: Mapping[str, Any], check_mode: bool) -> dict[str, Any]:
+
+def call(
+    main: Callable[[Callable[..., Any]], None], options: Mapping[str, Any], check_mode: bool, diff: bool = False
+) -> dict[str, Any]:
     """Return what the module returns for these options."""
     try:
         # Ansible shows what a task writes to its error output, and ignores that of a module.
         with warnings.catch_warnings(action="ignore"):
             # Ansible marks the strings of its options, and PyYAML writes plain ones only.
-            main(partial(_Module, json.loads(json.dumps(options)), check_mode))
+            main(partial(_Module, json.loads(json.dumps(options)), check_mode, diff))
     except _Ended as ended:
         result: dict[str, Any] = json.loads(json.dumps(ended.result))
         return result

@@ -116,6 +116,5 @@ def test_the_revision_of_a_pod_follows_what_it_reads_when_it_starts(tmp_path: Pa
     def revisions(objects: Any) -> dict[str, str]:
         return {name: pod["metadata"]["labels"].get("gb10.cluster/revision", "") for name, pod in pods(objects).items()}
 
-    secret = {"result": {"metadata": {"resourceVersion": "7"}}}
-    before, after = revisions(stack.values()), revisions(rendered(tmp_path, monitoring_secret=secret))
+    before, after = revisions(stack.values()), revisions(rendered(tmp_path, monitoring_secret={"versions": ["7"]}))
     assert {name for name in before if before[name] != after[name]} == {"alertmanager", "grafana"}

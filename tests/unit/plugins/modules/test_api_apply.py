@@ -1,0 +1,80 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Test what the module asks of kubernetes.core, and what it makes of the answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from ansible_collections.gb10.cluster.plugins.module_utils._kube import apply
+from ansible_collections.gb10.cluster.plugins.modules import api_apply
+from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.local import call
+from ansible_collections.kubernetes.core.plugins.module_utils.k8s.exceptions import CoreException
+
+CONFIG = {"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": "programs", "namespace": "serving"}}
+SECRET = {"kind": "Secret", "apiVersion": "v1", "metadata": {"name": "key", "namespace": "serving"}}
+OPTIONS = {"kubeconfig": "/config", "context": "gb10", "manager": "gb10.cluster.test", "objects": [CONFIG, SECRET]}
+
+
+def stored(wanted: dict[str, Any], version: str, before: str = "", after: str = "") -> dict[str, Any]:
+    """Return what kubernetes.core says of an object."""
+    made = {**wanted, "metadata": {**wanted["metadata"], "resourceVersion": version}}
+    diff = {"diff": {"before": {"data": before}, "after": {"data": after}}}
+    return {"changed": before != after, "result": made, **diff}
+
+
+@pytest.fixture
+def answers(monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[str, Any]]:
+    """Return a function that runs the module with the results that kubernetes.core has for its objects."""
+
+    def run(*results: dict[str, Any], error: str = "", check_mode: bool = False) -> dict[str, Any]:
+        def run_module(module: Any) -> None:
+            asked.append((module.params, module.check_mode, module._diff))
+            if error:
+                raise CoreException(error)
+            several = {"changed": any(one["changed"] for one in results), "result": {"results": results}}
+            module.exit_json(**results[0] if len(results) == 1 else several)
+
+        asked: list[Any] = []
+        monkeypatch.setattr(apply, "run_module", run_module)
+        made = call(api_apply.main, OPTIONS, check_mode, diff=True)
+        return {"asked": asked[0], **made}
+
+    return run
+
+
+def test_objects_are_applied_on_the_server_by_one_manager(answers: Callable[..., dict[str, Any]]) -> None:
+    made = answers(stored(CONFIG, "7"), stored(SECRET, "8"), check_mode=True)
+    params, check_mode, diff = made["asked"]
+    assert params["resource_definition"] == [CONFIG, SECRET]
+    assert params["apply"] and params["server_side_apply"] == {
+        "field_manager": "gb10.cluster.test",
+        "force_conflicts": True,
+    }
+    assert (params["kubeconfig"], params["context"], check_mode, diff) == ("/config", "gb10", True, True)
+    assert (made["changed"], made["diff"], made["versions"]) == (False, [], ["7", "8"])
+
+
+def test_every_changed_object_has_its_difference_and_a_secret_only_its_name(
+    answers: Callable[..., dict[str, Any]],
+) -> None:
+    made = answers(stored(CONFIG, "7", "old", "new"), stored(SECRET, "8", "old", "hidden"))
+    program, secret = made["diff"]
+    assert made["changed"]
+    assert program["before_header"] == program["after_header"] == "ConfigMap serving/programs"
+    assert (program["before"], program["after"]) == ({"data": "old"}, {"data": "new"})
+    assert secret["after_header"] == "Secret serving/key"
+    assert "hidden" not in str(secret)
+
+
+def test_one_object_is_answered_in_the_same_form(answers: Callable[..., dict[str, Any]]) -> None:
+    made = answers(stored(CONFIG, "9", "old", "new"))
+    assert (made["changed"], made["versions"], len(made["diff"])) == (True, ["9"], 1)
+
+
+def test_an_error_of_the_api_is_the_message(answers: Callable[..., dict[str, Any]]) -> None:
+    made = answers(error="Failed to apply object: forbidden")
+    assert (made["failed"], made["msg"]) == (True, "Failed to apply object: forbidden")
