@@ -80,9 +80,9 @@ class PodOptions:
     tolerations: Sequence[Mapping[str, Any]] = ()
 
 
-def tolerations(options: PodOptions) -> dict[str, Any]:
+def tolerations(wanted: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Return the tolerations as a part of a pod's spec; without any, nothing, so that pods stay as they are."""
-    return {"tolerations": list(options.tolerations)} if options.tolerations else {}
+    return {"tolerations": list(wanted)} if wanted else {}
 
 
 def networks_annotation(entry: RankPlan) -> str:
@@ -178,7 +178,7 @@ def pod_spec(entry: RankPlan, plan: Plan, options: PodOptions) -> dict[str, Any]
     }
     if options.runtime_class:
         spec["runtimeClassName"] = options.runtime_class
-    spec |= tolerations(options)
+    spec |= tolerations(options.tolerations)
     if options.host_ipc:
         spec["hostIPC"] = True
     return spec

@@ -30,7 +30,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._kube.objects import 
 
 from .._rules import Rules
 from .access import ingress
-from .pods import SECURITY
+from .pods import SECURITY, tolerations
 
 RESOURCE = "gb10-gateway"
 KEY_DIR, TLS_DIR, CODE_DIR = "/etc/gb10/api-key", "/etc/gb10/tls", "/opt/gb10-gateway"
@@ -78,6 +78,7 @@ class Router:
     tls_secret: str = ""
     ingress: Mapping[str, Any] = field(default_factory=dict)
     allow_from: Sequence[Mapping[str, Any]] = ()
+    tolerations: Sequence[Mapping[str, Any]] = ()
     drain_timeout: int = 300
     versions: Sequence[str] = ()
     closed: bool = True
@@ -190,10 +191,10 @@ def _template(router: Router, chosen: Sequence[Member], start: str) -> dict[str,
         "containers": [container],
         "volumes": volumes,
     }
-    rest = _hash(
-        [{**container, "args": [], "readinessProbe": scheme}, volumes, router.drain_timeout, start, [*router.versions]]
-    )
-    return {"metadata": {"labels": {**LABELS, REVISION: revision(rest, chosen)}}, "spec": spec}
+    place = tolerations(router.tolerations)
+    same = {**container, "args": [], "readinessProbe": scheme, **place}
+    rest = _hash([same, volumes, router.drain_timeout, start, [*router.versions]])
+    return {"metadata": {"labels": {**LABELS, REVISION: revision(rest, chosen)}}, "spec": spec | place}
 
 
 def deployment(router: Router, chosen: Sequence[Member], start: str) -> dict[str, Any]:

@@ -72,7 +72,7 @@ def supervisor(
     spec = {
         # The head's node already has the image, and without that node there is no group to supervise.
         "nodeSelector": {"kubernetes.io/hostname": plan.ranks[0].node},
-        **tolerations(options),
+        **tolerations(options.tolerations),
         "containers": [supervising(plan, options, [plan])],
         "volumes": [dict(code), {"name": "logs", **logs_volume(plan, options.log_dir)}],
     }

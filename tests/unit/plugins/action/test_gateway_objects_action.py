@@ -120,6 +120,16 @@ def test_a_group_that_leaves_does_not_let_another_one_in() -> None:
     assert planned([service("open")], live=first)["failed"]
 
 
+def test_the_gateway_tolerates_the_taints_that_the_groups_tolerate_and_none_by_default() -> None:
+    wanted = [{"key": "nvidia.com/gpu", "operator": "Exists"}]
+    given = planned(TWO, tolerations=wanted)
+    assert running(given)["spec"]["template"]["spec"]["tolerations"] == wanted
+    plain = planned(TWO)
+    assert "tolerations" not in running(plain)["spec"]["template"]["spec"]
+    # The role waits for the pod of this revision.
+    assert given["revision"] != plain["revision"]
+
+
 @pytest.mark.parametrize(
     ("closed", "heads"),
     [(True, {"gb10.cluster/role": "head"}), (False, {"gb10.cluster/role": "head", "gb10.cluster/guarded": "true"})],
