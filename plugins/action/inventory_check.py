@@ -29,6 +29,7 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._plan.inventory impor
     variable_of,
     wrong_variables,
 )
+from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import Rules
 from ansible_collections.gb10.cluster.plugins.plugin_utils._variables.check import (
     GROUPS,
     NODES,
@@ -50,7 +51,6 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._variables.files impo
 from ansible_collections.gb10.cluster.plugins.plugin_utils._variables.known import Known, load_known
 from ansible_collections.gb10.cluster.plugins.plugin_utils._variables.values import Empty, unreadable, usable
 
-LOST = "{} failed in an earlier stage, whose error is above. The stages that come after it were not started."
 TAG_OPTIONS = {"--tags": "ansible_run_tags", "--skip-tags": "ansible_skip_tags"}
 
 
@@ -62,7 +62,8 @@ class ActionModule(ControllerAction):
         # Ansible goes on with the others, so Multus could fail on one host and the model be served on the other ones.
         lost = [host for host in task_vars["ansible_play_hosts_all"] if host not in task_vars["ansible_play_hosts"]]
         if lost:
-            return {"changed": False, "failed": True, "msg": LOST.format(", ".join(lost))}
+            found = Rules("_variables").finding("run.lost", None, key=", ".join(lost))
+            return {"changed": False, "failed": True, "msg": str(found)}
         later = options["earlier"].get("later")
         if later == {}:
             # An earlier stage has checked every value.

@@ -348,4 +348,4 @@ def test_no_stage_runs_without_a_host_that_failed_in_an_earlier_one(lost: str, t
     done = play(tmp_path / "book.yml", "-i", "inventory/4x-gb10-switch")
     assert (done.returncode == 0) is (lost == "nothing"), done.stdout + done.stderr
     assert ("Work of a later stage" in done.stdout) is (lost == "nothing")
-    assert ("spark2 failed in an earlier stage" in " ".join(done.stdout.split())) is (lost == "fail")
+    assert ("spark2: an error ended an earlier play" in " ".join(done.stdout.split())) is (lost == "fail")

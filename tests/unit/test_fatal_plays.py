@@ -8,12 +8,15 @@ Otherwise Ansible goes on with the other hosts, also in the plays that follow.
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
+PLAYBOOK = Path(sys.executable).with_name("ansible-playbook")
 
 
 @pytest.mark.parametrize(
@@ -34,3 +37,47 @@ def test_a_failed_host_ends_the_run_for_all(book: str, name: str) -> None:
     plays = yaml.safe_load((ROOT / "playbooks" / f"{book}.yml").read_text(encoding="utf-8"))
     (play,) = [play for play in plays if play["name"] == name]
     assert play["any_errors_fatal"] is True
+
+
+def played(tmp_path: Path, book: str, first: str, last: str, *servers: str) -> str:
+    """Play a part of a playbook with a task in place of its roles; no ssh reaches s1, and the task fails on s0."""
+    plays = yaml.safe_load((ROOT / "playbooks" / f"{book}.yml").read_text(encoding="utf-8"))
+    names = [play["name"] for play in plays]
+    part = plays[names.index(first) : names.index(last) + 1]
+    for play in part:
+        if imported := play.get("ansible.builtin.import_playbook"):
+            play["ansible.builtin.import_playbook"] = str(ROOT / "playbooks" / imported)
+        else:
+            play["tasks"] = [
+                {"ansible.builtin.ping": {"data": "{{ 'crash' if inventory_hostname == 's0' else 'pong' }}"}}
+            ]
+            play["vars_files"] = [str(ROOT / "playbooks" / file) for file in play.get("vars_files", [])]
+    lost = {"ansible_connection": "ssh", "ansible_host": "127.0.0.1", "ansible_port": 1}
+    every = {name: lost if name == "s1" else {} for name in (*servers, "n1")}
+    groups = {
+        "gb10_servers": {"hosts": dict.fromkeys(servers)},
+        "gb10_nodes": {"hosts": {"n1": {}}},
+        "gb10_cluster": {"hosts": every},
+        "k3s_upgrade_node": {"hosts": dict.fromkeys(every)},
+        "all": {"vars": {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}},
+    }
+    (tmp_path / "hosts.yml").write_text(yaml.safe_dump(groups))
+    (tmp_path / "book.yml").write_text(yaml.safe_dump(part))
+    words = [PLAYBOOK, "-i", tmp_path / "hosts.yml", tmp_path / "book.yml"]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode != 0
+    assert f"fatal: [{servers[0]}]: " in done.stdout
+    return " ".join((done.stdout + done.stderr).split())
+
+
+def test_no_agent_joins_after_a_server_was_lost(tmp_path: Path) -> None:
+    output = played(tmp_path, "kubernetes", "Start the servers", "Join the agents", "s1")
+    assert "ok: [n1]" not in output
+    assert "error: s1: an error ended an earlier play on these hosts, so the plays after it were not started." in output
+
+
+@pytest.mark.parametrize("lost", ["s0", "s1"])
+def test_no_other_node_is_upgraded_after_one_was_lost(lost: str, tmp_path: Path) -> None:
+    first, last = "Upgrade the servers one after another", "Upgrade the agents one after another"
+    output = played(tmp_path, "upgrade", first, last, lost, "s2")
+    assert "ok: [" not in output

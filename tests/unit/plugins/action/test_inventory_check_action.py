@@ -121,4 +121,4 @@ def test_a_stage_after_the_check_of_every_value_looks_only_for_lost_hosts(
     known = {"ansible_play_hosts_all": ["spark1", "spark2"], "ansible_play_hosts": left}
     result = action.act({"earlier": {"later": {}}}, known)
     assert result["failed"] is (left == ["spark1"])
-    assert ("spark2 failed in an earlier stage" in result["msg"]) is result["failed"]
+    assert ("spark2: an error ended an earlier play" in result["msg"]) is result["failed"]
