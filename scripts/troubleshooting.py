@@ -4,7 +4,7 @@
 """Write the tables of docs/troubleshooting.md and docs/launch-rules.md; with ``--check`` only compare.
 
 The tables are generated from what prints the messages: NCCL's causes, the rules of the packages of checks, the rules of
-launches, and the findings that Python code words itself.
+launches, and the findings that Python code and tasks word themselves.
 """
 
 from __future__ import annotations
@@ -14,12 +14,14 @@ import re
 import sys
 from collections.abc import Iterable, Sequence
 from functools import cache
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from _collection import IMPORT_ROOT, ROOT, run
 from _generated import main, table
 from _messages import Message, messages
+from _refusals import refusals
 
 sys.path.insert(0, IMPORT_ROOT)
 
@@ -29,7 +31,15 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import Rules
 SYMPTOMS = ROOT / "docs" / "troubleshooting.md"
 LAUNCHES = ROOT / "docs" / "launch-rules.md"
 RULES = ROOT / "profiles" / "rules.json"
-PACKAGES = ("preflight", "fabric", "serving", "variables", "weights", "sweep")
+# {package of checks: first words of the names of its findings}
+PACKAGES = {
+    "preflight": ("preflight",),
+    "fabric": ("fabric", "cabling"),
+    "serving": ("serving", "gateway", "existing"),
+    "variables": ("variables", "inventory", "run"),
+    "weights": ("models",),
+    "sweep": ("sweep",),
+}
 # Findings that begin with these words are about a command line or a profile.
 OF_LAUNCHES = ("adopt", "argparse", "flag", "memory", "model", "patch", "profile", "translate", "version")
 
@@ -43,10 +53,9 @@ def causes() -> str:
 
 def rules(package: str) -> str:
     """Return the messages of a package of checks, sorted by their names."""
-    rows = [
-        [name.partition("/")[0], rule.severity, rule.reason, rule.remedy] for name, rule in Rules(package).all.items()
-    ]
-    return _messages([*rows, *worded(package.removeprefix("_"))])
+    every = Rules(f"_{package}").all.items()
+    rows = [[name.partition("/")[0], rule.severity, rule.reason, rule.remedy] for name, rule in every]
+    return _messages([*rows, *worded(*PACKAGES[package])])
 
 
 def launches() -> str:
@@ -62,17 +71,19 @@ def launches() -> str:
 
 @cache
 def _worded() -> list[Message]:
-    return sorted({message for path in (ROOT / "plugins").rglob("*.py") for message in messages(path)})
+    found = {message for path in (ROOT / "plugins").rglob("*.py") for message in messages(path)}
+    tasks = [*ROOT.glob("playbooks/*.yml"), *ROOT.glob("roles/*/tasks/*.yml")]
+    return sorted(found | {message for path in tasks for message in refusals(path)})
 
 
 def worded(*families: str) -> list[Message]:
-    """Return the findings that code words itself, of which the name begins with one of these words."""
+    """Return the findings that code or a task words itself, of which the name begins with one of these words."""
     return [message for message in _worded() if message.rule.partition(".")[0] in families]
 
 
 def others() -> list[Message]:
     """Return the findings that belong to no package of checks and to no launch."""
-    return [each for each in _worded() if each not in worded(*OF_LAUNCHES, *PACKAGES)]
+    return [each for each in _worded() if each not in worded(*OF_LAUNCHES, *chain(*PACKAGES.values()))]
 
 
 def _messages(rows: Iterable[Sequence[str]]) -> str:
@@ -93,7 +104,7 @@ def _plain(text: str) -> str:
 
 def pages() -> dict[Path, dict[str, str]]:
     """Return the generated parts of both pages."""
-    checks = {name: rules(f"_{name}") for name in PACKAGES}
+    checks = {name: rules(name) for name in PACKAGES}
     return {
         SYMPTOMS: {"causes": causes(), **checks, "others": _messages(others())},
         LAUNCHES: {"launches": launches(), "worded": _messages(worded(*OF_LAUNCHES))},

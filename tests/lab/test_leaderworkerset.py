@@ -31,7 +31,7 @@ def cluster(make_lab: Callable[[], LabCommand]) -> Iterator[Site]:
 def refused(cluster: Site) -> None:
     """Check that the group is refused before anything changes, because the kind of its workload is unknown."""
     output = cluster.play("serve", check=False, **VALUES)
-    assert "The cluster has no LeaderWorkerSets: install their controller" in " ".join(output.split())
+    assert "The cluster has no LeaderWorkerSets, so group" in " ".join(output.split())
     assert changed(output) == 0
     assert cluster.kubectl("get", "all,cm,sa", "-l", f"gb10.cluster/instance={GROUP}", "-o", "name") == ""
 

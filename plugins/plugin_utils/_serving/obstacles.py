@@ -56,7 +56,7 @@ def _error(rule: str, key: str, entry: RankPlan, **words: object) -> Finding:
 def closed(room: Room, tolerations: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, dict[str, str]]]:
     """Yield the rules by which no pod with these tolerations can start on a node, each with its words."""
     if room.trouble:
-        yield "serving.node.not-ready", {"trouble": room.trouble}
+        yield "serving.node.not_ready", {"trouble": room.trouble}
     if room.disk:
         yield "serving.node.disk", {"disk": room.disk}
     if room.cordoned:

@@ -99,7 +99,7 @@ def test_a_complete_cluster_lacks_nothing_and_its_parts_are_named() -> None:
     ("changes", "want", "missing"),
     [
         ({"nodes": cluster()["nodes"][:1]}, {}, ["node.absent"]),
-        ({"nodes": [n | {"trouble": "no CNI"} for n in cluster()["nodes"]]}, {}, ["serving.node.not-ready"] * 2),
+        ({"nodes": [n | {"trouble": "no CNI"} for n in cluster()["nodes"]]}, {}, ["serving.node.not_ready"] * 2),
         ({"nodes": [n | {"cordoned": True} for n in cluster()["nodes"]]}, {}, ["serving.node.cordoned"] * 2),
         ({"nodes": [n | {"taints": [TAINT]} for n in cluster()["nodes"]]}, {}, ["serving.node.tainted"] * 2),
         (

@@ -98,7 +98,7 @@ def test_all_obstacles_are_reported_at_once() -> None:
     nodes = [node("spark1", ready="Unknown"), node("spark2", cordoned=True), node("spark3")]
     findings = obstacles(nodes, [pod("spark3", "one")])
     assert [(f.where, f.rule) for f in findings] == [
-        ("rank 0 on spark1", "serving.node.not-ready"),
+        ("rank 0 on spark1", "serving.node.not_ready"),
         ("rank 1 on spark2", "serving.node.cordoned"),
         ("rank 2 on spark3", "serving.node.full"),
         ("rank 3 on spark4", "serving.node.absent"),
