@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible.errors import AnsibleActionFail
-from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import format_findings, has_errors
+from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding, format_findings, has_errors
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import ControllerAction
 from ansible_collections.gb10.cluster.plugins.plugin_utils._paths import SWEEPS
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.profile import repositories, revisions
@@ -38,10 +38,9 @@ def _unfinished(left: Sequence[Mapping[str, Any]]) -> str:
     """Return the message for the end of a run that could not finish the sweep, or an empty string."""
     if not left:
         return ""
-    return (
-        f"{len(left)} cells are left: the cluster failed during them, others used the server, or a stop rule "
-        f"ended the run. Run the same command again; it goes on with {left[0]['id']}."
-    )
+    why = "these cells are left: the cluster failed during them, others used the server, or a stop rule ended the run"
+    what = f"Run the same command again; it goes on with {left[0]['id']}."
+    return str(Finding("error", "sweep.unfinished", "remaining", len(left), why, what))
 
 
 class ActionModule(ControllerAction):

@@ -40,6 +40,11 @@ def serving_obstacles(
     )
 
 
+def serving_unknown(accounts: list[dict[str, Any]], instance: str, namespace: str) -> str:
+    """Return why the group is not found, or an empty string."""
+    return findings.format_findings(obstacles.unknown_group(accounts, instance, namespace))
+
+
 def serving_differences(plan: dict[str, Any], info: dict[str, Any]) -> list[str]:
     """Return the settings that the running head reports with other values than the plan gave it."""
     history = load_history(PROFILES / "catalogue")
@@ -93,7 +98,7 @@ class FilterModule:
         return {
             "summary_lines": summary_lines,
             "serving_instance": instance_name,
-            "serving_unknown": group_status.unknown_group,
+            "serving_unknown": serving_unknown,
             "serving_differences": serving_differences,
             "serving_obstacles": serving_obstacles,
             "serving_rights": serving_rights,

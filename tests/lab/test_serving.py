@@ -87,10 +87,13 @@ def test_a_missing_network_is_named_before_anything_changes(cluster: Site) -> No
 
 
 def test_stopping_deletes_everything_and_returns_the_vfs(cluster: Site) -> None:
-    for what, said in (({}, "No group is named"), ({"profile": "glm-4.7"}, "There is no group glm-4-7.")):
+    for what, said in (
+        ({}, "no group is named"),
+        ({"profile": "glm-4.7"}, "'glm-4-7': there is no such group"),
+    ):
         refusal = " ".join(cluster.play("serve_stop", check=False, **what).split())
         assert said in refusal
-        assert f"Namespace gb10-serving has {GROUP}." in refusal
+        assert f"namespace gb10-serving has {GROUP}." in refusal
     assert cluster.pods()
     cluster.play("serve_stop", instance=GROUP)
     assert cluster.pods() == []

@@ -166,20 +166,6 @@ def with_history(group: Group, crashes: MutableMapping[str, dict[str, str]]) -> 
     return replace(group, ranks=[weighed(rank) for rank in group.ranks])
 
 
-def unknown_group(accounts: Iterable[Mapping[str, Any]], instance: str, namespace: str) -> str:
-    """Return why the group is unknown (not named, or not found), or an empty string if it exists.
-
-    ``accounts`` are the namespace's ServiceAccounts. Of a group's objects, this is created first and deleted last.
-    """
-    found = {item["metadata"].get("labels", {}).get(INSTANCE, "") for item in accounts} - {""}
-    if instance in found:
-        return ""
-    there = f"Namespace {namespace} has {', '.join(sorted(found)) or 'no groups'}."
-    if instance:
-        return f"There is no group {instance}. {there}"
-    return f"No group is named. Add -e instance=NAME, or -e profile=NAME if it has its profile's name. {there}"
-
-
 def holders(workloads: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return the VFs that running groups hold: a dictionary ``{instance, node, vf_index}`` per rank."""
     found = []

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.labels import INSTANCE
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.node_room import Holder, Room, untolerated
 
 from .._rules import Rules
@@ -47,6 +48,19 @@ def obstacles(
             found += [_error(rule, room.node, entry, **words) for rule, words in closed(room, tolerations)]
             found += _shortages(entry, room, plan)
     return found
+
+
+def unknown_group(accounts: Iterable[Mapping[str, Any]], instance: str, namespace: str) -> list[Finding]:
+    """Return an error if the group is not named or does not exist.
+
+    ``accounts`` are the namespace's ServiceAccounts. Of a group's objects, this is created first and deleted last.
+    """
+    found = {item["metadata"].get("labels", {}).get(INSTANCE, "") for item in accounts} - {""}
+    if instance in found:
+        return []
+    present = ", ".join(sorted(found)) or "no groups"
+    rule = "serving.group.unknown" if instance else "serving.group.unnamed"
+    return [_RULES.finding(rule, instance or None, namespace=namespace, present=present)]
 
 
 def _error(rule: str, key: str, entry: RankPlan, **words: object) -> Finding:

@@ -239,38 +239,6 @@ def test_the_last_termination_shows_whether_a_rank_was_lost_with_its_node(
     assert (rank.last_exit, rank.lost) == (last_exit, lost)
 
 
-def accounts(*instances: str) -> list[dict[str, Any]]:
-    """Return the ServiceAccounts of groups, and one that belongs to no group."""
-    found = [
-        {"metadata": {"name": name, "labels": {status.INSTANCE: instance}}}
-        for instance in instances
-        for name in (instance, f"{instance}-supervisor")
-    ]
-    return [{"metadata": {"name": "default"}}, *found]
-
-
-def test_an_existing_group_is_found() -> None:
-    assert status.unknown_group(accounts("glm-4-7", "two"), "glm-4-7", "ns") == ""
-
-
-def test_a_missing_group_is_refused_with_the_existing_ones() -> None:
-    assert status.unknown_group(accounts("two", "one"), "glm-4.7", "ns") == (
-        "There is no group glm-4.7. Namespace ns has one, two."
-    )
-    assert status.unknown_group([], "one", "ns") == "There is no group one. Namespace ns has no groups."
-
-
-def test_an_empty_group_name_is_refused() -> None:
-    said = status.unknown_group(accounts("gemma-4-31b-it"), "", "ns")
-    assert said.startswith("No group is named. Add -e instance=NAME")
-
-
-def test_the_first_object_of_a_group_is_the_account_by_which_it_is_found() -> None:
-    objects = render(plan(), PodOptions(), {}, {})
-    assert objects[0]["kind"] == "ServiceAccount"
-    assert status.unknown_group(objects[:1], "gemma-4-31b-it", "gb10-serving") == ""
-
-
 def test_holders_are_read_from_rendered_stateful_sets() -> None:
     sets = [o for o in render(plan(vf_index=1), PodOptions(), {}, {}) if o["kind"] == "StatefulSet"]
     assert status.holders(sets) == [

@@ -9,10 +9,14 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
+import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._common import plain
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.labels import INSTANCE
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.node_room import Room, rooms
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving import obstacles as preflight
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.manifests import render
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.pods import PodOptions
 from cluster_samples import GPU, node, pod
 from serving_samples import plan
 
@@ -116,3 +120,36 @@ def test_a_taint_is_an_obstacle_unless_the_pods_tolerate_it() -> None:
     assert "nvidia.com/gpu=present:NoSchedule" in finding.reason
     assert "sglang_tolerations: [{key: nvidia.com/gpu, operator: Exists}]" in finding.remedy
     assert obstacles([*NODES[:3], tainted], tolerations=[{"key": GPU, "operator": "Exists"}]) == []
+
+
+def accounts(*instances: str) -> list[dict[str, Any]]:
+    """Return the ServiceAccounts of groups, and one that belongs to no group."""
+    found = [
+        {"metadata": {"name": name, "labels": {INSTANCE: instance}}}
+        for instance in instances
+        for name in (instance, f"{instance}-supervisor")
+    ]
+    return [{"metadata": {"name": "default"}}, *found]
+
+
+def test_an_existing_group_is_found() -> None:
+    assert preflight.unknown_group(accounts("glm-4-7", "two"), "glm-4-7", "ns") == []
+
+
+@pytest.mark.parametrize(
+    ("there", "asked", "said"),
+    [
+        (("two", "one"), "glm-4.7", "instance = 'glm-4.7': there is no such group; namespace ns has one, two. Give"),
+        ((), "one", "instance = 'one': there is no such group; namespace ns has no groups. Give"),
+        (("one",), "", "instance: no group is named; namespace ns has one. Add -e instance=NAME"),
+    ],
+)
+def test_a_missing_group_is_refused_with_the_existing_ones(there: tuple[str, ...], asked: str, said: str) -> None:
+    (found,) = preflight.unknown_group(accounts(*there), asked, "ns")
+    assert said in str(found)
+
+
+def test_the_first_object_of_a_group_is_the_account_by_which_it_is_found() -> None:
+    objects = render(plan(), PodOptions(), {}, {})
+    assert objects[0]["kind"] == "ServiceAccount"
+    assert preflight.unknown_group(objects[:1], "gemma-4-31b-it", "gb10-serving") == []
