@@ -1,0 +1,58 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Play ``serve`` in check mode for a group on two of four nodes: the others take no part after the plan.
+
+No host is contacted: another play takes the place of the one that reads the hosts, no directory of a host is used, and
+there is no API.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).resolve().parents[2]
+PLANNED = {"ansible.builtin.debug": {"msg": ""}, "register": "fabric_plan_result", "run_once": True}
+
+
+@pytest.mark.parametrize(
+    ("limit", "hosts"),
+    [
+        ("all", ["spark1", "spark3", "spark4"]),
+        ("all:!spark4", ["spark1", "spark3"]),
+        # The objects of a group are also applied where none of its nodes may be changed.
+        ("spark2", ["spark2"]),
+    ],
+)
+def test_only_nodes_of_the_group_and_the_first_host_take_part(tmp_path: Path, limit: str, hosts: list[str]) -> None:
+    book = [
+        {"import_playbook": str(ROOT / "playbooks" / "plan.yml")},
+        {"hosts": "gb10_nodes", "gather_facts": False, "tasks": [PLANNED]},
+        {"import_playbook": str(ROOT / "playbooks" / "serve.yml")},
+    ]
+    (tmp_path / "play.yml").write_text(yaml.safe_dump(book), encoding="utf-8")
+    values = {
+        "serving_plan_nodes": ["spark3", "spark4"],
+        "profile": "qwen3-235b",
+        "preset": "current",
+        "gb10_kubeconfig": str(tmp_path / "none"),
+        **dict.fromkeys(("gb10_models_dir", "sglang_cache_dir", "sglang_log_dir"), ""),
+    }
+    command = [Path(sys.executable).with_name("ansible-playbook"), "-i", ROOT / "inventory" / "4x-gb10-switch"]
+    environment = {**os.environ, "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"), "ANSIBLE_NOCOLOR": "1"}
+    done = subprocess.run(
+        [*command, "-e", json.dumps(values), "--check", "--limit", limit, tmp_path / "play.yml"],
+        env=environment, cwd=ROOT, check=False, capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    task = done.stdout.partition("Read the architecture of every node of the group]")[2].partition("TASK")[0]
+    assert sorted(re.findall(r"\[(\w+)\]", task)) == hosts
+    assert done.stdout.count("Render the objects of the group]") == 1
