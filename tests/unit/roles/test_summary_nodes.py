@@ -1,0 +1,41 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Play role ``summary`` for a group on two of four nodes, up to its first call of the API, which does not answer."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import yaml
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def test_only_nodes_of_the_group_are_read(tmp_path: Path) -> None:
+    plan = {"namespace": "models", "instance": "two", "ranks": [{"node": "spark3"}, {"node": "spark4"}]}
+    play = {
+        "hosts": "gb10_nodes",
+        "connection": "local",
+        "gather_facts": False,
+        "vars": {"ansible_python_interpreter": sys.executable, "ansible_become": False},
+        "tasks": [
+            {"ansible.builtin.set_fact": {"gb10_serving_plan": plan, "cacheable": True}},
+            {"ansible.builtin.import_role": {"name": "gb10.cluster.summary"}},
+        ],
+    }
+    (tmp_path / "play.yml").write_text(yaml.safe_dump([play]), encoding="utf-8")
+    command = [Path(sys.executable).with_name("ansible-playbook"), "-i", ROOT / "inventory" / "4x-gb10-switch"]
+    for name in ("summary_sysfs_root", "gb10_kubeconfig"):
+        command += ["-e", f"{name}={tmp_path / 'none'}"]
+    environment = {**os.environ, "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"), "ANSIBLE_NOCOLOR": "1"}
+    done = subprocess.run(
+        [*command, tmp_path / "play.yml"], env=environment, cwd=ROOT,
+        check=False, capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    task = done.stdout.partition("Read the GID tables, and the MTUs inside the pods]")[2].partition("TASK")[0]
+    assert sorted(re.findall(r"ok: \[(\w+)\]", task)) == ["spark3", "spark4"], done.stdout + done.stderr
