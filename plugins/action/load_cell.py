@@ -10,7 +10,7 @@ import os
 import subprocess
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -32,16 +32,53 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._load.workload import
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report.rows import traffic
 
 DISPLAY = Display()
+QUIET_SECONDS = 30
 
 
-async def _while_wanted(work: Any) -> Any:
-    """Await the work, and cancel it when the playbook has ended, so that the load on the server stops."""
-    parent = os.getppid()
+async def while_wanted(work: Coroutine[Any, Any, dict[str, Any]], show: Callable[[str], None]) -> dict[str, Any]:
+    """Await the work and show how long it takes, and cancel it when the playbook has ended, so that the load stops."""
+    parent, begun, shown = os.getppid(), time.monotonic(), 0.0
     task = asyncio.ensure_future(work)
     while not (await asyncio.wait([task], timeout=1))[0]:
+        passed = time.monotonic() - begun
+        if passed - shown >= QUIET_SECONDS:
+            shown = passed
+            show(f"{passed:.0f} s so far")
         if os.getppid() != parent:
             task.cancel()
     return task.result()
+
+
+async def _run(words: list[str], env: Mapping[str, str]) -> tuple[int | None, str]:
+    """Run a program; return its exit status and what it said. It ends with the task."""
+    child = await asyncio.create_subprocess_exec(*words, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    try:
+        said, wrong = await child.communicate()
+    except asyncio.CancelledError:
+        child.kill()
+        raise
+    return child.returncode, (wrong or said).decode(errors="replace").strip()
+
+
+async def measure_with(
+    client: str, target: Target, workload: Workload, known: Server, show: Callable[[str], None]
+) -> dict[str, Any]:
+    """Run the workload with another client, which repeats by itself or is started once per repetition."""
+    if known.metrics:
+        await idle(target, known.patience_s)
+    base: dict[str, Any] = {"workload": {"name": workload.name}, "client": client, "judged": False}
+    with tempfile.TemporaryDirectory(prefix="gb10-client-") as out:
+        runs = [command(client, target, workload, Path(out))] * (workload.repetitions if client == "sglang" else 1)
+        env = {**os.environ, "OPENAI_API_KEY": target.api_key or ""}
+        for number, words in enumerate(runs, start=1):
+            show(f"measuring with {client}, run {number} of {len(runs)}")
+            status, said = await _run(words, env)
+            if status:
+                return base | {"status": "failed", "reason": f"{client}: {said[-600:]}"}
+        try:
+            return cell_of(client, result_of(client, Path(out)), workload)
+        except (OSError, ValueError, KeyError) as error:
+            return base | {"status": "failed", "reason": f"{client}'s result can't be read: {error}"}
 
 
 _NO_ANSWER: tuple[type[Exception], ...] = (*UNREADABLE, ValueError)
@@ -97,26 +134,7 @@ class ActionModule(ControllerAction):
                 f"{target.url}/v1/models: {error}. Is this the server's URL? Otherwise name the model."
             ) from error
 
-    @staticmethod
-    def _measure_with(client: str, target: Target, workload: Workload, prefix: str) -> dict[str, Any]:
-        """Run the workload with another client, which repeats by itself or is started once per repetition."""
-        base: dict[str, Any] = {"workload": {"name": workload.name}, "client": client, "judged": False}
-        with tempfile.TemporaryDirectory(prefix="gb10-client-") as out:
-            DISPLAY.display(f"{prefix}measuring with {client}")
-            runs = [command(client, target, workload, Path(out))] * (workload.repetitions if client == "sglang" else 1)
-            env = {**os.environ, "OPENAI_API_KEY": target.api_key or ""}
-            for words in runs:
-                done = subprocess.run(words, env=env, capture_output=True, text=True, check=False)
-                if done.returncode:
-                    why = (done.stderr or done.stdout).strip()[-600:]
-                    return base | {"status": "failed", "reason": f"{client}: {why}"}
-            try:
-                return cell_of(client, result_of(client, Path(out)), workload)
-            except (OSError, ValueError, KeyError) as error:
-                return base | {"status": "failed", "reason": f"{client}'s result can't be read: {error}"}
-
     def _measure(self, client: str, target: Target, workload: Workload, known: Server, prefix: str) -> dict[str, Any]:
-        cell: dict[str, Any]
         started = time.monotonic()
 
         def show(line: str) -> None:
@@ -124,11 +142,10 @@ class ActionModule(ControllerAction):
 
         try:
             if client == "gb10":
-                cell = asyncio.run(_while_wanted(measure(target, workload, known, show)))
+                work = measure(target, workload, known, show)
             else:
-                if known.metrics:
-                    asyncio.run(idle(target, known.patience_s))
-                cell = self._measure_with(client, target, workload, prefix)
+                work = measure_with(client, target, workload, known, show)
+            cell = asyncio.run(while_wanted(work, show))
         except Busy as error:
             cell = {"workload": {"name": workload.name}, "status": "shared", "reason": str(error)}
         except UNREADABLE as error:

@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import os
 import threading
 import time
 from collections.abc import Iterator
@@ -14,6 +16,10 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
+from ansible_collections.gb10.cluster.plugins.action import load_cell
+from ansible_collections.gb10.cluster.plugins.plugin_utils._load.cell import Server as Known
+from ansible_collections.gb10.cluster.plugins.plugin_utils._load.client import Target
+from ansible_collections.gb10.cluster.plugins.plugin_utils._load.workload import Workload
 from test_sweep_actions import play
 
 ANSWER = (
@@ -143,3 +149,30 @@ def test_what_prevents_a_measurement_is_named(tmp_path: Path) -> None:
     assert metrics["cells"][0]["status"] == "infrastructure" and "--enable-metrics" in metrics["msg"]
     assert (refused["failed"], refused["cells"][0]["status"]) == (True, "infrastructure")
     assert (checked["skipped"], checked["msg"]) == (True, "1 cells would be measured")
+
+
+def measure_with_slow_client(directory: Path, monkeypatch: pytest.MonkeyPatch, lines: list[str]) -> dict[str, Any]:
+    """Measure with an llama-benchy that writes its process id, and nothing else for some seconds."""
+    program = directory / "llama-benchy"
+    program.write_text(f"#!/bin/sh\necho $$ > {directory}/id\nexec sleep 3\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{directory}:{os.environ['PATH']}")
+    monkeypatch.setattr(load_cell, "QUIET_SECONDS", 1)
+    target = Target("http://127.0.0.1:9", "m", None, 1)
+    work = load_cell.measure_with("llama-benchy", target, Workload(concurrency=1), Known(metrics=False), lines.append)
+    return asyncio.run(load_cell.while_wanted(work, lines.append))
+
+
+def test_a_silent_client_is_seen_to_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines: list[str] = []
+    cell = measure_with_slow_client(tmp_path, monkeypatch, lines)
+    assert lines[:3] == ["measuring with llama-benchy, run 1 of 1", "1 s so far", "2 s so far"]
+    assert "wrote no benchy.json" in cell["reason"]
+
+
+def test_the_client_ends_with_the_playbook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    parents = iter([1, 1, 2])
+    monkeypatch.setattr(os, "getppid", lambda: next(parents, 2))
+    with pytest.raises(asyncio.CancelledError):
+        measure_with_slow_client(tmp_path, monkeypatch, [])
+    assert not Path(f"/proc/{(tmp_path / 'id').read_text().strip()}").exists()
