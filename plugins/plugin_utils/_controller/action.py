@@ -78,13 +78,15 @@ def tell(text: str) -> None:
 def refusal(result: Mapping[str, Any]) -> dict[str, Any]:
     """Return a failed result that names its errors without repeating their text, which was displayed before.
 
-    Ansible prints the message of a failed task twice, once inside JSON with the rest of the result.
+    Ansible prints the message of a failed task twice, once inside JSON with the rest of the result. It prints the key
+    ``invocation`` only with -vvv (CallbackBase._dump_results), but ARA, which records no output, keeps and shows it.
     """
     errors = [load(Finding, finding) for finding in result["findings"] if finding["severity"] == "error"]
     names = [": ".join(filter(None, (f.where, f"{f.key} [{f.rule}]"))) for f in merge_places(errors)]
     first = result["msg"].splitlines()[0]
     message = f"{first} Errors, each explained in the output: {', '.join(dict.fromkeys(names))}."
-    return {key: value for key, value in result.items() if key != "findings"} | {"msg": message}
+    rest = {key: value for key, value in result.items() if key != "findings"}
+    return rest | {"msg": message, "invocation": {"output": result["msg"].splitlines()}}
 
 
 def plan_result(

@@ -13,7 +13,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import explain
+from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding
+from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import explain, refusal
 
 ROOT = Path(__file__).resolve().parents[5]
 PLAYBOOK = Path(sys.executable).with_name("ansible-playbook")
@@ -38,6 +39,14 @@ def test_a_failure_prints_each_finding_once_on_a_line_of_its_own(tmp_path: Path,
     assert "gb10_fabirc_mtu [variables.unknown]" in message
     assert "gb10_fabric_mtu [variables.value]" in message
     assert "explained in the output" in message
+
+
+def test_what_records_a_run_without_its_output_keeps_the_explanation() -> None:
+    error = Finding("error", "fabric.mtu", "gb10_fabric_mtu", 9, "too small", "Use 9000")
+    text = f"The fabric can't be planned; nothing was changed.\n{error}"
+    result = refusal({"failed": True, "msg": text, "findings": [error.as_dict()]})
+    assert result["invocation"] == {"output": text.splitlines()}
+    assert str(error) not in result["msg"]
 
 
 @pytest.mark.parametrize(
