@@ -118,3 +118,11 @@ def test_the_revision_of_a_pod_follows_what_it_reads_when_it_starts(tmp_path: Pa
 
     before, after = revisions(stack.values()), revisions(rendered(tmp_path, monitoring_secret={"versions": ["7"]}))
     assert {name for name in before if before[name] != after[name]} == {"alertmanager", "grafana"}
+
+
+def test_the_servers_tolerate_what_the_groups_tolerate(tmp_path: Path) -> None:
+    taint = {"key": "nvidia.com/gpu", "operator": "Exists"}
+    made = rendered(tmp_path, sglang_tolerations=[taint])
+    servers = [one for one in made if one["kind"] == "Deployment"]
+    assert servers
+    assert [one["spec"]["template"]["spec"]["tolerations"] for one in servers] == [[taint]] * len(servers)
