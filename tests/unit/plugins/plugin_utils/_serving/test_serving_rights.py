@@ -58,7 +58,7 @@ MODULES = {
     "pods_wait": ["plugins/modules/pods_wait.py"],
     "serving_group_info": ["plugins/modules/serving_group_info.py"],
 }
-SILENT = {"api_info", "gateway_objects", "serving_changes", "serving_objects", "show", "roce_gid_info"}
+SILENT = {"api_apply", "api_info", "gateway_objects", "serving_changes", "serving_objects", "show", "roce_gid_info"}
 SILENT |= {"load_cell", "sweep_record"}
 # The requests of every method of Cluster.
 METHODS: dict[str, list[Request]] = {
@@ -125,15 +125,14 @@ def asked(path: str) -> Iterator[Request]:
         elif "kubernetes.core.k8s_exec" in task:
             yield from METHODS["run"]
         elif options := task.get("kubernetes.core.k8s"):
-            definition = options.get("definition")
-            if isinstance(definition, dict):
-                yield from ((*KINDS[definition["kind"]], verb) for verb in rights.APPLY)
-            elif definition == "{{ gateway_planned.objects }}":
+            if options.get("definition") == "{{ gateway_planned.objects }}":
                 yield from (("apps", "deployments", verb) for verb in rights.CHANGE)
-            elif not definition:
+            elif "definition" not in options:
                 for kind in kinds(task, options):
                     verbs = rights.DELETE_ALL if options.get("delete_all") and kind != "Secret" else rights.DELETE
                     yield from ((*KINDS[kind], verb) for verb in verbs)
+        elif isinstance(applied := task.get("gb10.cluster.api_apply", {}).get("objects"), list):
+            yield from ((*KINDS[one["kind"]], verb) for one in applied for verb in rights.APPLY)
         for word in task:
             if word.startswith("gb10.cluster.") and (name := word.removeprefix("gb10.cluster.")) not in SILENT:
                 yield from (request for file in MODULES[name] for request in called(file))
