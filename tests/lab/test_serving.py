@@ -134,7 +134,7 @@ def test_a_third_group_on_the_same_gpus_is_refused_until_they_are_shared(cluster
     refusal = cluster.play("serve", check=False, **third)
     assert "nothing was changed" in refusal
     for rank, node in enumerate(("spark1", "spark2")):
-        assert f"rank {rank} on {node}: nvidia.com/gpu: the node offers 1 of it" in refusal
+        assert f"rank {rank} on {node}: nvidia.com/gpu: the node offers 1, the rank needs 1" in refusal
         assert f"pod gb10-serving/one-{rank}-0 holds 1" in refusal
     assert "serve_stop.yml -e instance=one" in refusal
     assert cluster.pods("three") == []
