@@ -93,7 +93,7 @@ def test_stopping_deletes_everything_and_returns_the_vfs(cluster: Site) -> None:
     ):
         refusal = " ".join(cluster.play("serve_stop", check=False, **what).split())
         assert said in refusal
-        assert f"namespace gb10-serving has {GROUP}." in refusal
+        assert f"the groups in namespace gb10-serving are: {GROUP}." in refusal
     assert cluster.pods()
     cluster.play("serve_stop", instance=GROUP)
     assert cluster.pods() == []

@@ -58,7 +58,7 @@ def unknown_group(accounts: Iterable[Mapping[str, Any]], instance: str, namespac
     found = {item["metadata"].get("labels", {}).get(INSTANCE, "") for item in accounts} - {""}
     if instance in found:
         return []
-    present = ", ".join(sorted(found)) or "no groups"
+    present = ", ".join(sorted(found)) or "none"
     rule = "serving.group.unknown" if instance else "serving.group.unnamed"
     return [_RULES.finding(rule, instance or None, namespace=namespace, present=present)]
 

@@ -139,9 +139,9 @@ def test_an_existing_group_is_found() -> None:
 @pytest.mark.parametrize(
     ("there", "asked", "said"),
     [
-        (("two", "one"), "glm-4.7", "instance = 'glm-4.7': there is no such group; namespace ns has one, two. Give"),
-        ((), "one", "instance = 'one': there is no such group; namespace ns has no groups. Give"),
-        (("one",), "", "instance: no group is named; namespace ns has one. Add -e instance=NAME"),
+        (("two", "one"), "glm-4.7", "'glm-4.7': there is no such group; the groups in namespace ns are: one, two"),
+        ((), "one", "instance = 'one': there is no such group; the groups in namespace ns are: none. Name"),
+        (("one",), "", "instance: no group is named; the groups in namespace ns are: one. Add -e instance=NAME"),
     ],
 )
 def test_a_missing_group_is_refused_with_the_existing_ones(there: tuple[str, ...], asked: str, said: str) -> None:
