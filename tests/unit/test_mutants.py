@@ -1,0 +1,150 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Test the mutation runner: which faults it makes, which tests it chooses, and a whole run on a small checkout."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tests/mutants"))
+
+import mutants  # noqa: E402
+
+CASES = [
+    ("x = a < b", ["a < b → a <= b", "a < b → a >= b"]),
+    ("x = a and b", ["a and b → b", "a and b → a"]),
+    ("x = not a", ["not a → a"]),
+    ("x = a + b", ["a + b → a", "a + b → b"]),
+    ("x = a - 2", ["a - 2 → a + 2", "2 → 3"]),
+    ("x = True", ["True → False"]),
+    ("if a:\n    b = c", ["if a: → if True:", "if a: → if False:"]),
+    ("for a in b:\n    c = a", ["for a in b: → for a in list(b)[:1]:"]),
+    ("x = {a for a in b if c}", [" for a in b if c → for a in b", " for a in b if c → for a in list(b)[:1] if c"]),
+    ("def f():\n    return a", ["return a → return None"]),
+    ("a()", ["a() → pass"]),
+    ("a += b", ["a += b → pass"]),
+    (
+        "try:\n    a = b\nexcept (C, D):\n    e = f",
+        ["except (C, D): → except (D,):", "except (C, D): → except (C,):"],
+    ),
+    ("@a(frozen=True)\nclass B:\n    c: d = e", []),
+    ('x = f"{a + b}"', []),
+    ("x = a(timeout=60)", []),
+    ("def f():\n    return 'words'", []),
+    ("if __name__ == '__main__':\n    a()", []),
+]
+
+
+@pytest.mark.parametrize(("source", "expected"), CASES, ids=[source for source, _ in CASES])
+def test_the_faults_of_a_line(
+    source: str, expected: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mutants, "ROOT", tmp_path)
+    (tmp_path / "a.py").write_text(source)
+    found = list(mutants.mutants(Path("a.py")))
+    assert [mutant.change for mutant in found] == [change.strip() for change in expected]
+    original = ast.unparse(ast.parse(source))
+    assert all(ast.unparse(ast.parse(mutant.source())) != original for mutant in found)
+
+
+def test_a_seed_determines_the_sample() -> None:
+    package = mutants.package_path("_sriov")
+    first = mutants.chosen(package, "*.py", 1, 20)
+    assert len(first) == 20
+    assert first == mutants.chosen(package, "*.py", 1, 20)
+    assert first != mutants.chosen(package, "*.py", 2, 20)
+
+
+@pytest.mark.parametrize(
+    ("package", "some"),
+    [
+        (
+            "_netplan",
+            {
+                "module_utils/_netplan/test_netplan_undo.py",
+                "modules/test_netplan_transaction.py",
+            },
+        ),
+        ("_k3s", {"modules/test_k3s_info_modules.py", "action/test_k3s_preconditions_action.py"}),
+        ("modules/nic_qos", {"modules/test_nic_qos.py"}),
+    ],
+)
+def test_the_tests_of_a_package_and_of_what_imports_it_are_chosen(package: str, some: set[str]) -> None:
+    found = {name.removeprefix("tests/unit/plugins/") for name in mutants.tests_of(mutants.package_path(package))}
+    assert some <= found
+    assert "plugin_utils/_weights/test_weights_report.py" not in found
+    assert len(found) < 40
+
+
+def test_each_mutant_that_is_accepted_as_equivalent_exists_and_has_a_reason() -> None:
+    for package, entries in yaml.safe_load(mutants.EQUIVALENT.read_text()).items():
+        existing = {mutant.key for mutant in mutants.all_mutants(mutants.package_path(package))}
+        assert mutants.accepted(mutants.package_path(package)) - existing == set(), package
+        assert all(entry["why"] for entry in entries)
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """Return a small checkout with one package, whose second function is not tested well."""
+    files = {
+        "pyproject.toml": "[tool.pytest.ini_options]\n",
+        "plugins/module_utils/_small/sums.py": "def more(a):\n    return a + 1\n\n\ndef big(a):\n    return a > 9\n",
+        "tests/unit/plugins/module_utils/_small/test_small_sums.py": (
+            "import sys\nsys.path.insert(0, 'plugins/module_utils')\nfrom _small import sums\n\n\n"
+            "def test_more():\n    assert sums.more(1) == 2\n    assert sums.more(5) == 6\n\n\n"
+            "def test_big():\n    assert sums.big(20)\n    assert not sums.big(1)\n"
+        ),
+        "tests/mutants/mutants.py": Path(mutants.__file__).read_text(),
+        "tests/mutants/equivalent.yml": "{}",
+    }
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
+    return tmp_path
+
+
+def run(checkout: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(checkout / "tests/mutants/mutants.py"), "_small", "--jobs=1", *options]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_survivors_are_named_and_the_checkout_stays_as_it_was(checkout: Path) -> None:
+    before = {path: path.read_bytes() for path in checkout.rglob("*.*") if path.is_file()}
+    done = run(checkout, "--least=90")
+    assert done.returncode == 1, done.stderr
+    *survivors, total = done.stdout.splitlines()
+    assert survivors == [
+        "plugins/module_utils/_small/sums.py:6: return a > 9",
+        "    a > 9 → a >= 9",
+        "plugins/module_utils/_small/sums.py:6: return a > 9",
+        "    9 → 10",
+    ]
+    assert total.startswith("_small: 6 of 8 killed (75 %), seed 1")
+    assert {path: path.read_bytes() for path in checkout.rglob("*.*") if path.is_file()} == before
+
+
+def test_accepted_mutants_are_left_out_and_a_failing_suite_is_refused(checkout: Path) -> None:
+    entries = [
+        {"file": "sums.py", "line": "return a > 9", "change": change, "why": "…"}
+        for change in ("a > 9 → a >= 9", "9 → 10")
+    ]
+    (checkout / "tests/mutants/equivalent.yml").write_text(yaml.safe_dump({"module_utils/_small": entries}))
+    done = run(checkout, "--least=100", "--files=s*.py")
+    assert (done.returncode, done.stdout.splitlines()[-1][:23]) == (0, "_small: 6 of 6 killed (")
+    (checkout / "plugins/module_utils/_small/sums.py").write_text("def more(a):\n    return 1\n")
+    assert "its tests fail without any fault" in run(checkout).stderr
+
+
+def test_a_test_that_does_not_end_is_stopped(tmp_path: Path) -> None:
+    (tmp_path / "test_slow.py").write_text("import time\n\n\ndef test_slow():\n    time.sleep(60)\n")
+    limit = 3
+    assert mutants.run_tests(tmp_path, ["test_slow.py"], {"known": 1}, limit) is None
