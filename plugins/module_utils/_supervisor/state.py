@@ -33,7 +33,8 @@ WORK = (
 class Seen:
     """The state of one pod; ``incarnation`` changes whenever its process restarts.
 
-    ``memory`` says why the group has to stop before the pod's node freezes.
+    ``down`` tells that its process ended and the kubelet has not started the next one yet. ``memory`` says why the
+    group has to stop before the pod's node freezes.
     """
 
     name: str
@@ -42,6 +43,7 @@ class Seen:
     incarnation: str = ""
     address: str = ""
     memory: str = ""
+    down: bool = False
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,9 @@ class Limits:
     A head is stuck while it answers 503 and its counters do not change, so ``stuck_after`` has to be longer than the
     slowest single step of a warm head. Until a head is warm its steps may compile kernels (six minutes for one step
     were seen), and ``first_step`` applies. A start is stuck if no rank has written a log line for ``start`` seconds.
+
+    After ``crashes`` crashes of one rank the group gets new pods: the kubelet starts a process again and again in the
+    pod that it has, and only a new pod gets its VFs and their addresses anew.
     """
 
     stuck_after: float = 120
@@ -60,6 +65,7 @@ class Limits:
     backoff_first: float = 30
     backoff_most: float = 600
     calm_after: float = 600
+    crashes: int = 6
 
 
 @dataclass
@@ -74,6 +80,8 @@ class History:
     said: list[str] | None = None
     silent_since: float | None = None
     part_since: float | None = None
+    # The restarts of each pod's process when it was first seen or last healthy, by the pod's uid.
+    restarts_before: dict[str, int] = field(default_factory=dict)
     healthy_since: float | None = None
     restarts: int = 0
     not_before: float = 0.0
@@ -101,6 +109,7 @@ def decide(
     can't be read: then the start may go on.
     """
     incarnations = tuple(pod.incarnation for pod in seen)
+    history.restarts_before = dict(map(_counted, seen)) | history.restarts_before
     if work:
         tokens = generated(work)
         history.warm = history.warm + (tokens - history.tokens >= BUSY_TOKENS) if tokens >= history.tokens else 0
@@ -116,18 +125,21 @@ def decide(
     if all(pod.started for pod in seen) and healthy:
         history.incarnations = incarnations
         history.stuck_since = history.part_since = None
+        history.restarts_before = dict(map(_counted, seen))
         history.healthy_since = history.healthy_since or now
         if now - history.healthy_since >= limits.calm_after:
             history.restarts = 0
         return ""
     history.healthy_since = None
     running = all(pod.running for pod in seen)
+    # A rank that crashed is part of a group also while the kubelet waits before its next start.
+    present = all(pod.running or pod.down for pod in seen)
     stuck = healthy is False and running and all(pod.started for pod in seen)
     working = bool(work) and work != history.work
     history.work = work or history.work
     history.stuck_since = (now if working else history.stuck_since or now) if stuck else None
     changed = [now_is != was for now_is, was in zip(incarnations, history.incarnations, strict=False)]
-    part = running and any(changed) and not all(changed)
+    part = present and any(changed) and not all(changed)
     if running and not part:
         # Running ranks that all restarted, or none of which did, are one group, even while they are still loading.
         history.incarnations = incarnations
@@ -135,7 +147,23 @@ def decide(
     if now < history.not_before:
         return ""
     old = [pod.name for pod, new in zip(seen, changed, strict=False) if not new]
-    return _overdue(history, limits, now, old)
+    return _overdue(history, limits, now, old) or _crashes(seen, history, limits)
+
+
+def _counted(pod: Seen) -> tuple[str, int]:
+    """Return the uid of a pod and how often its process was restarted."""
+    uid, _slash, restarts = pod.incarnation.partition("/")
+    return uid, int(restarts or 0)
+
+
+def _crashes(seen: list[Seen], history: History, limits: Limits) -> str:
+    """Return which rank crashed too often in its pod since the group was healthy, or an empty string."""
+    for pod in seen:
+        uid, restarts = _counted(pod)
+        crashes = restarts - history.restarts_before.get(uid, 0)
+        if crashes >= limits.crashes:
+            return f"{pod.name} crashed {crashes} times in the same pod; a new pod gets its VFs and addresses anew"
+    return ""
 
 
 def _overdue(history: History, limits: Limits, now: float, old: list[str]) -> str:
@@ -187,7 +215,9 @@ def read_pod(name: str, pod: dict[str, Any]) -> Seen:
         return Seen(name)
     status = pod.get("status", {})
     container: dict[str, Any] = next((c for c in status.get("containerStatuses") or [] if c["name"] == "sglang"), {})
-    running = "running" in container.get("state", {})
+    now: dict[str, Any] = container.get("state", {})
+    running = "running" in now
+    waits = now.get("waiting", {}).get("reason") == "CrashLoopBackOff"
     conditions = {one["type"]: one for one in status.get("conditions") or [] if one.get("status") == "False"}
     memory = conditions.get(MEMORY, {})
     return Seen(
@@ -197,4 +227,5 @@ def read_pod(name: str, pod: dict[str, Any]) -> Seen:
         incarnation=f"{pod['metadata']['uid']}/{container.get('restartCount', 0)}",
         address=status.get("podIP", ""),
         memory=str(memory.get("message")) if memory.get("reason") == MEMORY_OUT else "",
+        down=waits or "terminated" in now,
     )

@@ -8,6 +8,7 @@ import os
 import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
@@ -40,33 +41,71 @@ def open_file(path: Path) -> Iterator[Callable[[int], bytes]]:
         yield stream.read
 
 
+@dataclass(frozen=True)
+class Look:
+    """The files at one moment.
+
+    ``start`` is the name of the server's current start, empty if there is none. ``files`` are its regular files, oldest
+    first. ``signature`` changes whenever one of them is written. ``changed`` says what nobody but the server can have
+    done to the evidence of this start, empty if nothing: NCCL only makes files and appends to them.
+    """
+
+    start: str
+    files: tuple[Path, ...]
+    signature: Signature
+    changed: str
+
+
 class NcclFiles:
     """The files of the server's current start, in the directory that start_rank.py made."""
 
     def __init__(self, base: Path) -> None:
         self._base = base
         self._offsets: dict[Path, int] = {}
+        # Of each file of this start: its inode, and the largest size that was seen.
+        self._known: dict[str, tuple[int, int]] = {}
+        self._start = self._changed = ""
 
-    def current(self) -> tuple[str, list[Path]]:
-        """Return the name of the current start, empty if there is none, and its files, oldest first; raise OSError."""
-        starts = [path for path in self._base.iterdir() if path.is_dir() and not path.is_symlink()]
-        if not starts:
-            return "", []
-        start = max(starts, key=lambda path: path.name)
-        files = {path: path.lstat() for path in start.iterdir()}
-        regular = [path for path, found in files.items() if stat.S_ISREG(found.st_mode)]
-        return start.name, sorted(regular, key=lambda path: (files[path].st_mtime_ns, path.name))
-
-    def signature(self) -> Signature:
-        """Return what changes whenever a file is written or the server starts again; raise OSError."""
-        start, files = self.current()
-        found = ((path.name, path.lstat()) for path in files)
+    def look(self) -> Look:
+        """Return what is there now; raise OSError."""
+        start, files, foreign = self._read()
+        if start != self._start:
+            self._start, self._known, self._changed = start, {}, ""
+        gone = sorted(self._known.keys() - {path.name for path in files})
+        changed = [*foreign, *(f"{name} is missing" for name in gone)]
+        for path, found in files.items():
+            inode, size = self._known.get(path.name, (found.st_ino, 0))
+            if inode != found.st_ino:
+                changed.append(f"{path.name} was replaced")
+            elif found.st_size < size:
+                changed.append(f"{path.name} shrank from {size} to {found.st_size} bytes")
+            # What was seen first stays the evidence.
+            self._known[path.name] = inode, max(size, found.st_size)
         # The time too: a file that was cut off may have its old size again.
-        return ((start, 0, 0), *((name, seen.st_size, seen.st_mtime_ns) for name, seen in found))
+        signature = ((start, 0, 0), *((path.name, found.st_size, found.st_mtime_ns) for path, found in files.items()))
+        # What was changed once stays no evidence until the next start.
+        self._changed = self._changed or "; ".join(changed)
+        return Look(start, tuple(files), signature, self._changed)
+
+    def _read(self) -> tuple[str, dict[Path, os.stat_result], list[str]]:
+        """Return the name of the current start, its regular files, oldest first, and what no start makes."""
+        starts = [path for path in self._base.iterdir() if path.is_dir() and not path.is_symlink()]
+        # start_rank.py deletes the directory of the start before, and names the new one by its time.
+        own = [path for path in starts if path.name.isascii() and path.name.isdigit()]
+        foreign = [f"the directory {path.name!a} was added" for path in starts if path not in own]
+        if not own:
+            return "", {}, foreign
+        first, *later = sorted(own, key=lambda path: int(path.name))
+        foreign += [f"the directory {path.name} was added" for path in later]
+        found = {path: path.lstat() for path in first.iterdir()}
+        foreign += [f"{path.name!a} is no regular file" for path in found if not stat.S_ISREG(found[path].st_mode)]
+        regular = [path for path in found if stat.S_ISREG(found[path].st_mode)]
+        order = sorted(regular, key=lambda path: (found[path].st_mtime_ns, path.name))
+        return first.name, {path: found[path] for path in order}, foreign
 
     def new_lines(self) -> Iterator[bytes]:
         """Yield the whole lines that were written since the last call, in blocks; raise OSError."""
-        _start, files = self.current()
+        _start, files, _foreign = self._read()
         self._offsets = {path: self._offsets.get(path, 0) for path in files}
         for path in files:
             with _opened(path) as stream:

@@ -14,9 +14,11 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 import urllib.error
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from http.client import HTTPException
@@ -33,13 +35,15 @@ from .._rdma.counters import SCRIPT, parse_counters
 from . import generations, rails
 from .api import PodApi
 from .metrics import render
-from .nccl_files import NcclFiles, Signature, open_file
+from .nccl_files import Look, NcclFiles, Signature, open_file
 from .node_memory import NodeMemory
-from .state import Condition, History, Rail, Seen, decide, server_started, unproven
+from .state import UNANSWERED, Condition, History, Rail, Seen, decide, server_started, unproven
 
 _ACCOUNT = Path("/var/run/secrets/gb10")
 # Seconds between two readings of GIDs and tokens.
 _RAILS_EVERY = 15
+# Pods that rank 0 asks for at the same time. One that gets no answer takes a place for the timeout of a request.
+_ASKED_AT_ONCE = 8
 # Seconds without a judgement after which the probes and the metrics fail: this program hangs.
 _HUNG = 30
 # The condition is also written when nothing changed, because a restored backup of etcd contains an old condition.
@@ -93,16 +97,19 @@ def say(text: str) -> None:
 
 @dataclass
 class Watch:
-    """Judges NCCL's files of one rank and publishes every change."""
+    """Judges NCCL's files of one rank and publishes every change.
+
+    ``step`` judges and calls no API, ``ask`` reads the other ranks' pods, ``publish`` writes. Each of them runs in a
+    thread of its own, so that an API server that answers slowly or not at all delays no judgement.
+    """
 
     gate: Gate
     files: NcclFiles
     api: PodApi
     history: History = field(default_factory=History)
     text: str = ""
-    # When this rank was judged last, and whether the API server does not know yet that it is unproven.
+    # When this rank was judged last.
     judged_at: float = field(default_factory=time.monotonic)
-    unsaid: bool = False
     _signature: Signature = ()
     _judge_after: float = 0.0
     _judged: dict[str, Any] = field(default_factory=lambda: nothing_read("NCCL has written nothing yet"))
@@ -110,6 +117,8 @@ class Watch:
     _rails: tuple[frozenset[str], dict[str, int]] = (frozenset(), {})
     _rails_read: float = -_RAILS_EVERY
     _generated: float | None = None
+    # The start and the condition that the API server should know, and those that it knows.
+    _wanted: tuple[str, Condition] | None = None
     _published: tuple[str, Condition] | None = None
     _since: float = field(default_factory=time.time)
     _written: float = 0.0
@@ -118,41 +127,55 @@ class Watch:
     def __post_init__(self) -> None:
         self._prober = generations.Prober(self.gate.port)
         pods = self.gate.pods if self.gate.rank == 0 else ()
-        self._others = {name: "the API server has not answered yet" for name in pods if name != self.gate.pod}
+        self._others = {name: UNANSWERED for name in pods if name != self.gate.pod}
+
+    @property
+    def unsaid(self) -> bool:
+        """Tell whether the API server does not know yet that this rank is unproven."""
+        wanted = self._wanted
+        return wanted is not None and not wanted[1].proven and self._published != wanted
+
+    def ask(self, _now: float) -> None:
+        """Read the other ranks' pods; raise OSError, HTTPException or ValueError after all were asked.
+
+        A pod that could not be read keeps what is known of it.
+        """
+        with ThreadPoolExecutor(_ASKED_AT_ONCE) as pool:
+            errors = [error for error in pool.map(self._ask, list(self._others)) if error]
+        if errors:
+            raise errors[0]
+
+    def _ask(self, name: str) -> Exception | None:
+        try:
+            self._others[name] = self._other(name)
+        except (OSError, HTTPException, ValueError) as error:
+            return error
+        return None
 
     def step(self, now: float) -> None:
-        """Look once, and publish what changed; raise OSError, HTTPException or ValueError."""
-        failed: Exception | None = None
-        for name in self._others:
-            try:
-                self._others[name] = self._other(name)
-            except (OSError, HTTPException, ValueError) as error:
-                # What this rank sees itself must reach the metrics also while the API is away.
-                failed = error
+        """Look once and judge; raise OSError or SubprocessError."""
         seen = self._look(now)
         condition = decide(seen, self.history, self.gate.rails, self.gate.rdma, now)
         self.judged_at = now
         if condition.reason in ("NotProven", "OtherRanks", "CountersSilent") and self.gate.rank == 0:
             self._prober.run(now)
-        try:
-            self._publish(seen.start, condition, now)
-        finally:
-            self.unsaid = not condition.proven and self._published != (seen.start, condition)
-            # The node's clock may be set back.
-            age = max(0.0, time.time() - self._since)
-            links = {rail.interface: rails.link(rail.interface) for rail in self.gate.rails}
-            self.text = render(self.gate.labels, condition, seen, age, self.gate.rails, self._counted, links)
-        if failed:
-            raise failed
+        # A sidecar that started again must not take back the condition of a group that serves, only because the API
+        # server has not answered yet.
+        if self._published or condition.reason != "OtherRanks" or set(seen.others.values()) - {"", UNANSWERED}:
+            self._wanted = seen.start, condition
+        # The node's clock may be set back.
+        age = max(0.0, time.time() - self._since)
+        links = {rail.interface: rails.link(rail.interface) for rail in self.gate.rails}
+        self.text = render(self.gate.labels, condition, seen, age, self.gate.rails, self._counted, links)
 
     def _look(self, now: float) -> Seen:
-        start = self.history.start
+        start, changed = self.history.start, ""
         try:
-            signature = self.files.signature()
-            start, files = self.files.current()
-            if signature != self._signature and (now >= self._judge_after or start != self.history.start):
+            look = self.files.look()
+            start, changed = look.start, look.changed
+            if look.signature != self._signature and (now >= self._judge_after or start != self.history.start):
                 begun = time.monotonic()
-                self._judged, self._signature = self._judge(files), signature
+                self._judged, self._signature = self._judge(look), look.signature
                 # Very long files must not take the server's processor time.
                 self._judge_after = now + 20 * (time.monotonic() - begun)
         except OSError as error:
@@ -169,10 +192,10 @@ class Watch:
         gids, mtus = self._rails
         down = rails.down(self.gate.rails, self.gate.sysfs_root, self.gate.rdma)
         sent = rails.sent(self.gate.rails, self._counted["rdma"])
-        return Seen(start, self._judged, gids, mtus, down, sent, self._generated, self._others)
+        return Seen(start, self._judged, changed, gids, mtus, down, sent, self._generated, dict(self._others))
 
-    def _judge(self, files: list[Path]) -> dict[str, Any]:
-        opened: Sources = {self.gate.pod: [open_file(path) for path in files]}
+    def _judge(self, look: Look) -> dict[str, Any]:
+        opened: Sources = {self.gate.pod: [open_file(path) for path in look.files]}
         try:
             places = {self.gate.pod: self.gate.rank}
             return judge_sources(opened, expectation(self.gate.expect or {}), places, one_start=True)[0]
@@ -191,8 +214,11 @@ class Watch:
                 raise
             return "its pod is missing"
 
-    def _publish(self, start: str, condition: Condition, now: float) -> None:
-        before = self._published
+    def publish(self, now: float) -> None:
+        """Write the condition if it changed, or not for a while; raise OSError, HTTPException or ValueError."""
+        if self._wanted is None:
+            return
+        (start, condition), before = self._wanted, self._published
         known = before == (start, condition)
         if known and now - self._written < _WRITE_EVERY:
             return
@@ -222,7 +248,7 @@ def serve_metrics(gate: Gate, watch: Watch | None, memory: NodeMemory | None = N
 
     def page(path: str) -> tuple[int, str]:
         watched = [part for part in (watch, memory) if part]
-        lives = time.monotonic() - watched[0].judged_at < _HUNG
+        lives = all(time.monotonic() - part.judged_at < _HUNG for part in watched)
         # Without the API server, only the kubelet can take the pod out of the Service.
         answers = {"/metrics": lives, "/live": lives, "/ready": lives and not (watch and watch.unsaid)}
         if path not in answers:
@@ -244,13 +270,19 @@ def repeat(files: NcclFiles) -> None:
     sys.stdout.buffer.flush()
 
 
-def attempt(step: Callable[..., object], *arguments: object) -> None:
-    """Do one step, and say why it failed: a step that fails must not keep the others from their work."""
-    try:
-        step(*arguments)
-    except (OSError, HTTPException, ValueError, subprocess.SubprocessError) as error:
-        # A start of the server deletes the files of the start before it, and the API may be away for a while.
-        say(f"trying again: {error}")
+def forever(interval: float, step: Callable[[float], object]) -> None:
+    """Do a step, wait, and repeat; a step that fails is tried again.
+
+    Any error: a thread that ended, or a container that crashes, would keep a group that serves from its clients until
+    the kubelet starts it again, up to five minutes later.
+    """
+    while True:
+        try:
+            step(time.monotonic())
+        except Exception as error:
+            # A start of the server deletes the files of the start before it, and the API may be away for a while.
+            say(f"trying again: {error if isinstance(error, OSError) else repr(error)}")
+        time.sleep(interval)
 
 
 def main() -> None:
@@ -263,20 +295,15 @@ def main() -> None:
     # Process 1 of a container ignores SIGTERM unless it has a handler.
     signal.signal(signal.SIGTERM, _stop)
     files = NcclFiles(options.nccl_logs)
-    watch = memory = None
     if gate := options.gate:
         api = PodApi(_ACCOUNT, os.environ["POD_NAMESPACE"], gate.pod, os.environ["POD_UID"])
         watch = Watch(gate, NcclFiles(options.nccl_logs), api) if gate.expect else None
         memory = NodeMemory(gate.memory, api, gate.labels) if gate.memory else None
         serve_metrics(gate, watch, memory)
-    while True:
-        if memory:
-            # First, because the other steps wait for processes and for other pods.
-            attempt(memory.step, time.monotonic())
-        attempt(repeat, files)
-        if watch:
-            attempt(watch.step, time.monotonic())
-        time.sleep(options.interval)
+        steps = [memory.step] if memory else []
+        for step in (*steps, *((watch.step, watch.ask, watch.publish) if watch else ())):
+            threading.Thread(target=forever, args=(options.interval, step), daemon=True).start()
+    forever(options.interval, lambda _now: repeat(files))
 
 
 if __name__ == "__main__":

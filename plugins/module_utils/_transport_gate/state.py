@@ -20,8 +20,13 @@ from .._nccl.overall import is_final
 _TOKENS, _SECONDS, _WINDOWS = 32, 20.0, 2
 # A pipeline of two ranks sends one hidden state per token, several KB, and tensor parallelism far more.
 _BYTES_PER_TOKEN = 64
-# NCCL makes communicators while it serves, and each is unfinished for a moment. Only TCP or an error counts at once.
+# A look may fall between two writes, or into a start that deletes the files of the one before.
 _DOUBT_SECONDS = 15.0
+# NCCL makes communicators while it serves. Setting one up ends within SGLang's dist timeout, which some profiles set to
+# 900 s. Only TCP or an error counts at once.
+_SETUP_SECONDS = 900.0
+# What is known of another rank before the API server has answered about it.
+UNANSWERED = "the API server has not answered yet"
 
 
 @dataclass(frozen=True)
@@ -39,6 +44,7 @@ class Seen:
     """What the sidecar of a rank sees at one moment.
 
     ``start`` names the server's current start; empty if there was none. ``judged`` is the judgement of NCCL's files.
+    ``changed`` says what happened to these files that NCCL does not do, empty if nothing.
     ``gids`` are the addresses with a RoCE v2 GID on their planned device, ``mtus`` the MTU of each interface.
     ``down`` says what is wrong with each rail that has no link. ``rdma_bytes`` and ``tokens`` are counters, None where
     they are unknown. ``others`` maps each other rank's pod, as the head sees it, to the reason why it has not proven
@@ -47,6 +53,7 @@ class Seen:
 
     start: str
     judged: Mapping[str, Any]
+    changed: str = ""
     gids: frozenset[str] = frozenset()
     mtus: Mapping[str, int] = field(default_factory=dict)
     down: tuple[str, ...] = ()
@@ -112,13 +119,32 @@ def _decide_own(seen: Seen, history: History, rails: tuple[Rail, ...], rdma: boo
             f"{'; '.join(seen.down)}. NCCL can send nothing over such a rail, and it does not move connections to "
             "another one by itself. Plug in or replace the cable, and check the switch port and `ip link` on the host",
         )
-    doubted = history.proven_at is not None and now - history.proven_at < _DOUBT_SECONDS
-    if seen.judged["satisfied"]:
+    since = None if history.proven_at is None else now - history.proven_at
+    doubted = since is not None and since < (_SETUP_SECONDS if _sets_up(seen) else _DOUBT_SECONDS)
+    if seen.changed and not is_wrong(seen.judged):
+        if not doubted:
+            said = f"NCCL's files of this start were changed by somebody else: {seen.changed}"
+            return Condition(
+                False, "EvidenceChanged", f"{said}. Restart the group: only files that NCCL alone wrote prove"
+            )
+    elif seen.judged["satisfied"]:
         history.proven_at, history.msg, history.last_failure = now, str(seen.judged["msg"]), ("", "", "")
-    elif is_final(seen.judged) or not doubted:
+    elif is_wrong(seen.judged) or not doubted:
         return _unsatisfied(seen, history)
     found = _fell(seen, rails) or (rdma and (_vanished(seen, rails) or _unused(seen, history) or _silent(history)))
     return found or Condition(True, "Proven", history.msg)
+
+
+def is_wrong(judged: Mapping[str, Any]) -> bool:
+    """Tell whether the files prove another transport than the planned one, or an error."""
+    return is_final(judged) and not judged["satisfied"]
+
+
+def _sets_up(seen: Seen) -> bool:
+    """Tell whether the files show RDMA, and all that is missing is the end of a communicator's setup."""
+    judged = seen.judged
+    shown = (judged["transport_class"], judged["evidence"]) == ("rdma", "channels")
+    return shown and not judged["complete"] and not seen.changed
 
 
 def _unsatisfied(seen: Seen, history: History) -> Condition:

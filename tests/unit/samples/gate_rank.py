@@ -5,6 +5,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 
@@ -84,12 +86,31 @@ class Rank:
         (self.port / name).parent.mkdir(parents=True, exist_ok=True)
         (self.port / name).write_text(f"{text}\n")
 
+    def start(self, name: str) -> None:
+        """Start the server again as start_rank.py does: the files of the start before are deleted first."""
+        for old in self.logs.iterdir():
+            if old.name != name:
+                shutil.rmtree(old)
+        (self.logs / name).mkdir(exist_ok=True)
+
     def nccl(self, start: str, net: str = "IB", lines: int = len(LINES)) -> None:
-        (self.logs / start).mkdir(exist_ok=True)
+        self.start(start)
         said = "".join(f"g-0-0:40:40 [0] NCCL INFO {line.format(net=net)}\n" for line in LINES[:lines])
         (self.logs / start / "g-0-0.40").write_text(said)
 
-    def step(self, seconds: float = 3) -> str:
+    def turn(self, seconds: float = 3) -> None:
+        """Ask, judge and publish once, as the sidecar's threads do; raise what the API raised after that."""
         self.now += seconds
+        failed: Exception | None = None
+        try:
+            self.watch.ask(self.now)
+        except (OSError, HTTPException, ValueError) as error:
+            failed = error
         self.watch.step(self.now)
+        self.watch.publish(self.now)
+        if failed:
+            raise failed
+
+    def step(self, seconds: float = 3) -> str:
+        self.turn(seconds)
         return self.api.conditions[-1].reason

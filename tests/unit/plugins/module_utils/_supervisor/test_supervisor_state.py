@@ -237,6 +237,64 @@ def test_only_the_last_step_of_the_memory_guard_stops_the_group(status: str, rea
     assert state.read_pod("g-0-0", pod).memory == ("3 % are available" if stops else "")
 
 
+def crashing(uid: str, restarts: int, down: bool) -> state.Seen:
+    return state.Seen("g-1-0", incarnation=f"{uid}/{restarts}", running=not down, down=down)
+
+
+def test_a_rank_that_cannot_come_back_ends_the_group_that_waits_for_it() -> None:
+    """The head stays "started" and answers 503; the worker is in CrashLoopBackOff and never runs for long."""
+    (head,) = group("a/0")
+    steps: list[tuple[float, list[Any], bool | None]] = [(0.0, group("a/0", "b/0"), True)]
+    steps += [(float(t), [head, crashing("b", 1 + t // 20, True)], None) for t in range(5, 40, 5)]
+    said = run(steps)
+    assert said[:-1] == [""] * 7
+    assert said[-1] == "some ranks are new while g-0-0 still belong to the old group"
+
+
+def test_a_pending_pod_of_a_drained_node_is_waited_for() -> None:
+    (head,) = group("a/0")
+    steps: list[tuple[float, list[Any], bool | None]] = [(0.0, group("a/0", "b/0"), True)]
+    steps += [(float(t), [head, state.Seen("g-1-0", incarnation="new/0")], None) for t in range(5, 900, 5)]
+    assert set(run(steps)) == {""}
+
+
+@pytest.mark.parametrize("both", [True, False])
+def test_a_group_that_crashes_in_its_pods_gets_new_pods_and_later_ones_are_rarer(both: bool) -> None:
+    history = state.History()
+    # The supervisor itself started later than the pods.
+    state.decide([state.Seen("g-0-0", incarnation="a/7"), crashing("b", 1, True)], None, history, LIMITS, 0.0)
+    said = []
+    for restarts in range(1, 8):
+        head = state.Seen("g-0-0", incarnation=f"a/{7 + restarts * both}", down=both, running=not both)
+        # Without a healthy moment before, nothing tells which ranks belong together.
+        history.incarnations = ()
+        said.append(state.decide([head, crashing("b", restarts, True)], None, history, LIMITS, 10.0 * restarts))
+    assert [text.partition(" times")[0] for text in said] == (
+        [""] * 5 + ["g-0-0 crashed 6", "g-0-0 crashed 7"] if both else [""] * 6 + ["g-1-0 crashed 6"]
+    )
+    state.acted(history, LIMITS, 80.0)
+    # A pod that is not deleted yet still has its count.
+    assert state.decide([head, crashing("b", 8, True)], None, history, LIMITS, 90.0) == ""
+    assert state.decide([crashing("c", 1, True), crashing("d", 1, True)], None, history, LIMITS, 200.0) == ""
+
+
+@pytest.mark.parametrize(
+    ("container", "running", "down"),
+    [
+        ({"state": {"running": {}}}, True, False),
+        ({"state": {"terminated": {"exitCode": 1}}, "restartCount": 1}, False, True),
+        ({"state": {"waiting": {"reason": "CrashLoopBackOff"}}, "restartCount": 2}, False, True),
+        ({"state": {"waiting": {"reason": "ContainerCreating"}}}, False, False),
+        ({"state": {}}, False, False),
+    ],
+)
+def test_only_a_process_that_ended_is_down(container: dict[str, Any], running: bool, down: bool) -> None:
+    seen = state.read_pod(
+        "g-0-0", {"metadata": {"uid": "u"}, "status": {"containerStatuses": [{"name": "sglang", **container}]}}
+    )
+    assert (seen.running, seen.down) == (running, down)
+
+
 @pytest.mark.parametrize("leaving", [True, False])
 def test_reading_a_pod(leaving: bool) -> None:
     pod = {

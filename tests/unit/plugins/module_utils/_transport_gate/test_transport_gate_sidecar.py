@@ -11,6 +11,7 @@ import socket
 import ssl
 import subprocess
 import sys
+import threading
 import time
 import urllib.request
 from contextlib import nullcontext
@@ -90,7 +91,7 @@ def test_files_that_cannot_be_read_any_more_revoke_the_proof(rank: Rank, monkeyp
         def refuse(_files: NcclFiles) -> None:
             raise PermissionError(13, "Permission denied", "1")
 
-        broken.setattr(NcclFiles, "current", refuse)
+        broken.setattr(NcclFiles, "look", refuse)
         # A server that starts again deletes its files, so one look proves nothing.
         assert rank.step() == "Proven"
         assert rank.step(20) == "NotProven"
@@ -103,10 +104,14 @@ def test_files_that_become_empty_or_links_revoke_the_proof(rank: Rank) -> None:
     assert rank.step() == "Proven"
     (rank.logs / "1" / "g-0-0.40").write_text("")
     rank.step()
-    assert rank.step(20) == "NotProven"
+    assert rank.step(20) == "EvidenceChanged"
     (rank.logs / "1" / "g-0-0.40").unlink()
     (rank.logs / "1" / "g-0-0.40").symlink_to("/etc/hostname")
-    assert rank.step() == "NotProven"
+    assert rank.step() == "EvidenceChanged"
+    # The same files again prove nothing: only a start makes new evidence.
+    (rank.logs / "1" / "g-0-0.40").unlink()
+    rank.nccl("1")
+    assert rank.step() == "EvidenceChanged"
     rank.nccl("2")
     assert rank.step() == "Proven"
 
@@ -126,8 +131,8 @@ def test_a_proof_that_is_lost_without_a_restart_causes_an_event(rank: Rank) -> N
     rank.step()
     rank.nccl("1", lines=2)
     assert rank.step() == "Proven"
-    assert rank.step(20) == "NotProven"
-    assert rank.api.events == ["Proven", "NotProven"]
+    assert rank.step(20) == "EvidenceChanged"
+    assert rank.api.events == ["Proven", "EvidenceChanged"]
 
 
 def test_a_missing_pod_makes_the_head_unready_and_a_failing_api_does_not(
@@ -153,7 +158,7 @@ def test_a_start_discards_the_proof_of_the_start_before(rank: Rank, monkeypatch:
     rank.nccl("1")
     rank.step()
     clock[0] += 60
-    (rank.logs / "2").mkdir()
+    rank.start("2")
     assert rank.step() == "NotProven"
     clock[0] += 60
     rank.nccl("2")
@@ -253,7 +258,7 @@ def test_an_event_that_the_api_refused_is_sent_again(rank: Rank, monkeypatch: py
 
         away.setattr(rank.api, "add_event", refuse)
         with pytest.raises(OSError, match="connection reset"):
-            rank.watch.step(3)
+            rank.turn(3)
     assert rank.step() == "Proven"
     assert rank.api.events == ["Proven"]
 
@@ -269,7 +274,7 @@ def test_metrics_show_what_the_rank_sees_while_the_api_is_away(rank: Rank, monke
     monkeypatch.setattr(rank.api, "set_condition", refuse)
     rank.write("state", "1: DOWN")
     with pytest.raises(OSError, match="no route to host"):
-        rank.watch.step(6)
+        rank.turn(6)
     assert 'gb10_transport_proven{instance="g",rank="0"} 0' in rank.watch.text
     assert 'reason="LinkDown"' in rank.watch.text
 
@@ -279,9 +284,20 @@ def test_a_head_that_never_heard_of_the_other_ranks_is_not_proven(rank: Rank, mo
         raise HTTPError("url", 500, "no answer", Message(), None)
 
     monkeypatch.setattr(rank.api, "pod", refuse)
+    # A sidecar that starts beside a server that serves says nothing before it has an answer.
     rank.nccl("1")
     with pytest.raises(HTTPError):
-        rank.watch.step(3)
+        rank.turn()
+    assert (rank.api.conditions, rank.watch.unsaid) == ([], False)
+    assert 'gb10_transport_proven{instance="g",rank="0"} 0' in rank.watch.text
+    # One that has said something goes on.
+    rank.start("2")
+    with pytest.raises(HTTPError):
+        rank.turn()
+    rank.nccl("2")
+    with pytest.raises(HTTPError):
+        rank.turn()
+    assert [each.reason for each in rank.api.conditions] == ["NotProven", "OtherRanks"]
     assert rank.api.conditions[-1].message.endswith("g-1-0: the API server has not answered yet")
 
 
@@ -294,7 +310,7 @@ def test_an_unreachable_api_is_asked_again(rank: Rank, monkeypatch: pytest.Monke
 
         away.setattr(rank.api, "set_condition", refuse)
         with pytest.raises(OSError, match="connection refused"):
-            rank.watch.step(3)
+            rank.turn(3)
     assert rank.step() == "Proven"
 
 
@@ -348,13 +364,16 @@ def test_probes_and_metrics_fail_while_the_sidecar_hangs_or_the_api_does_not_kno
                 codes.append(error.code)
         return codes
 
+    def turn() -> None:
+        rank.turn(clock[0] - rank.now)
+
     try:
         rank.nccl("1")
         rank.step()
         assert asked() == [200, 200, 200]
         clock[0] = 34.0
         assert asked() == [503, 503, 503]
-        rank.watch.step(clock[0])
+        turn()
         assert asked() == [200, 200, 200]
         with monkeypatch.context() as away:
 
@@ -363,13 +382,13 @@ def test_probes_and_metrics_fail_while_the_sidecar_hangs_or_the_api_does_not_kno
 
             away.setattr(rank.api, "set_condition", refuse)
             # A proof that stays needs no answer of the API server.
-            rank.watch.step(clock[0])
+            turn()
             assert asked() == [200, 200, 200]
             rank.nccl("1", net="Socket")
             with pytest.raises(OSError, match="no route to host"):
-                rank.watch.step(clock[0])
+                turn()
             assert asked() == [200, 503, 200]
-        rank.watch.step(clock[0])
+        turn()
         assert rank.api.conditions[-1].reason == "WrongTransport"
         assert asked() == [200, 200, 200]
     finally:
@@ -414,9 +433,11 @@ def test_the_program_as_it_is_shipped_repeats_lines_and_ends_at_once_when_its_po
         assert program.wait(5) == 0
 
 
-def test_memory_that_cannot_be_reported_does_not_stop_the_gate(
-    rank: Rank, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_one_part_that_fails_or_hangs_does_not_keep_the_others_from_their_work(
+    rank: Rank, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    hangs, ended, turns = threading.Event(), threading.Event(), []
+
     class Memory:
         text = ""
 
@@ -424,26 +445,41 @@ def test_memory_that_cannot_be_reported_does_not_stop_the_gate(
             """Watch nothing."""
 
         def step(self, _now: float) -> None:
-            raise OSError("no route to host")
+            raise RuntimeError("a fault of this program")
 
-    def once(_seconds: float) -> None:
-        raise KeyboardInterrupt
+    class Ended(Exception):
+        """Ends a loop."""
+
+    def rest(_seconds: float) -> None:
+        turns.append(threading.current_thread().name)
+        if rank.api.conditions:
+            ended.set()
+        if ended.wait(0.01):
+            raise Ended
+
+    def hang(_name: str) -> None:
+        hangs.wait(20)
+        raise OSError("timed out")
 
     gate = json.dumps(GATE | {"memory": {"stop": 4}, "sysfs_root": str(rank.sysfs)})
-    rank.nccl("1")
+    rank.nccl("1", net="Socket")
     monkeypatch.setenv("POD_NAMESPACE", "s")
     monkeypatch.setenv("POD_UID", "u")
+    monkeypatch.setattr(rank.api, "pod", hang)
     monkeypatch.setattr(sidecar, "NodeMemory", Memory)
     monkeypatch.setattr(sidecar, "PodApi", lambda *_words: rank.api)
     monkeypatch.setattr(sidecar.signal, "signal", lambda *_words: None)
+    monkeypatch.setattr(threading, "excepthook", lambda _arguments: None)
     # Only the sidecar's own pause: module subprocess sleeps too while it waits for a program.
-    monkeypatch.setattr(sidecar, "time", SimpleNamespace(**vars(time) | {"sleep": once}))
+    monkeypatch.setattr(sidecar, "time", SimpleNamespace(**vars(time) | {"sleep": rest}))
     monkeypatch.setattr(sidecar, "serve_metrics", lambda *_words: None)
     monkeypatch.setattr(sys, "argv", ["sidecar", "--nccl-logs", str(rank.logs), "--gate", gate])
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(Ended):
         sidecar.main()
-    assert "trying again: no route to host" in capsys.readouterr().out
-    assert [one.reason for one in rank.api.conditions] == ["Proven"]
+    hangs.set()
+    # Rank 0 judged and published while its question about rank 1 had no answer.
+    assert [one.reason for one in rank.api.conditions] == ["WrongTransport"]
+    assert "trying again: RuntimeError('a fault of this program')" in capsys.readouterr().out
 
 
 def test_without_a_transport_to_prove_only_the_memory_is_watched(rank: Rank, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,13 +27,21 @@ GOOD = {
     "verdict": "ib",
     "transport_class": "rdma",
     "evidence": "channels",
+    "complete": True,
     "causes": [],
     "msg": "1 ranks talk over NET/IB/0, NET/IB/1, proved by channels",
 }
 NO_DEVICE = {"id": "no_rdma_device", "confidence": 0.7}
 MISMATCH = {"id": "wrong_peer_type", "confidence": 0.6}
 TCP = GOOD | {"satisfied": False, "verdict": "socket", "transport_class": "tcp", "causes": [NO_DEVICE], "msg": "TCP"}
-EARLY = GOOD | {"satisfied": False, "verdict": "unknown", "transport_class": "unknown", "evidence": "none", "msg": "?"}
+EARLY = GOOD | {
+    "satisfied": False,
+    "complete": False,
+    "verdict": "unknown",
+    "transport_class": "unknown",
+    "evidence": "none",
+    "msg": "?",
+}
 DEAD = EARLY | {"verdict": "error", "evidence": "failure", "msg": "failed"}
 SOUND: dict[str, Any] = {
     "start": "1",
@@ -71,12 +79,12 @@ def test_every_other_state_says_why(changes: dict[str, Any], reason: str, words:
 
 def test_a_communicator_that_is_made_while_serving_is_given_time_and_tcp_is_not() -> None:
     history = History()
-    unfinished = GOOD | {"satisfied": False, "msg": "1 of 3 communicators never finished their set-up"}
-    seen = [(0, GOOD), (3, unfinished), (6, GOOD), (15, unfinished), (20, unfinished), (22, unfinished), (23, GOOD)]
+    unfinished = GOOD | {"satisfied": False, "complete": False, "msg": "1 of 3 communicators never finished"}
+    seen = [(0, GOOD), (3, unfinished), (6, GOOD), (15, unfinished), (905, unfinished), (906, unfinished), (907, GOOD)]
     found = [look(history, now, judged=judged) for now, judged in seen]
     assert [each.reason for each in found] == ["Proven"] * 5 + ["NotProven", "Proven"]
     assert found[1] == found[0]
-    assert look(history, 24, judged=TCP).reason == "WrongTransport"
+    assert look(history, 908, judged=TCP).reason == "WrongTransport"
     # A proof of the start before does not count for a new start.
     assert look(history, 25, judged=unfinished, start="2").reason == "NotProven"
 
@@ -261,7 +269,7 @@ def test_metrics_are_in_prometheus_format() -> None:
     }
     links = {"net1": {"carrier_changes": 3, "speed": 200000}}
     condition = Condition(False, "WrongTransport", "text", "no_rdma_device")
-    seen = Seen("", TCP, frozenset([RAILS[0].address]), {"net1": 9000})
+    seen = Seen("", TCP, gids=frozenset([RAILS[0].address]), mtus={"net1": 9000})
     text = metrics.render({"instance": 'g"\n', "rank": "1"}, condition, seen, 12.345, RAILS, counted, links)
     who = 'instance="g\\"\\n",rank="1"'
     assert f"gb10_transport_proven{{{who}}} 0\n" in text
