@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import (
@@ -12,9 +12,11 @@ from ansible_collections.gb10.cluster.plugins.module_utils._common.findings impo
     sort_findings,
 )
 from ansible_collections.gb10.cluster.plugins.module_utils._k3s import eviction
+from ansible_collections.gb10.cluster.plugins.module_utils._preflight.model import Disk
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import ControllerAction
 from ansible_collections.gb10.cluster.plugins.plugin_utils._preflight.host import Host
 from ansible_collections.gb10.cluster.plugins.plugin_utils._preflight.rules import check_node, weigh_findings
+from ansible_collections.gb10.cluster.plugins.plugin_utils._preflight.shapes import shape_facts
 
 
 class ActionModule(ControllerAction):
@@ -24,8 +26,8 @@ class ActionModule(ControllerAction):
 
     def act(self, options: Mapping[str, Any], task_vars: Mapping[str, Any]) -> dict[str, Any]:
         """Return the findings and the state of the host; failed if one is an error or the host can't be read."""
-        facts = options["facts"]
-        if [disk["path"] for disk in facts.get("disks", [])][:1] != [options["data_dir"]]:
+        facts: Any = options["facts"]
+        if [disk["path"] for disk in shape_facts(facts)[0]["disks"]][:1] != [options["data_dir"]]:
             asked: dict[str, Any] = {"paths": [options["data_dir"]], "k3s_binary": options["binary"]}
             if options["controller_time"] is not None:
                 asked["controller_time"] = options["controller_time"]
@@ -33,7 +35,9 @@ class ActionModule(ControllerAction):
             if "ansible_facts" not in read:
                 return {"failed": True, **read}
             facts = read["ansible_facts"]["gb10_preflight"]
+        facts, misread = shape_facts(facts)
         host = Host(
+            misread=misread,
             embedded_registry=options["embedded_registry"],
             name=task_vars["inventory_hostname"],
             facts=facts,
@@ -58,6 +62,12 @@ class ActionModule(ControllerAction):
             # Named as by setup, which the plays of K3s then need not run.
             "ansible_facts": {"architecture": facts["arch"]},
             "addresses": facts["addresses"],
-            "kubelet_args": eviction.kubelet_args(int(facts["disks"][0]["total_gib"] * 2**30), options["kubelet_args"]),
+            "kubelet_args": _kubelet_args(facts["disks"], options["kubelet_args"]),
             "msg": f"{host.name} can't run K3s; nothing was changed.\n{text}" if failed else text,
         }
+
+
+def _kubelet_args(disks: Sequence[Disk], given: Sequence[str]) -> list[str]:
+    """Return the kubelet's arguments for the disk of K3s's data; the given ones alone if its size is unknown."""
+    size = disks[0]["total_gib"] if disks else None
+    return eviction.kubelet_args(int(size * 2**30), given) if size else list(given)

@@ -21,6 +21,7 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._preflight.cluster_ru
 from ansible_collections.gb10.cluster.plugins.plugin_utils._preflight.host import Host, Settings
 from ansible_collections.gb10.cluster.plugins.plugin_utils._preflight.report import check_hosts, format_report
 from ansible_collections.gb10.cluster.plugins.plugin_utils._preflight.rules import make_finding, severities_for
+from ansible_collections.gb10.cluster.plugins.plugin_utils._preflight.shapes import shape_facts
 
 
 class ActionModule(ControllerAction):
@@ -60,9 +61,11 @@ def _host(name: str, task_vars: Mapping[str, Any], plan: Plan, servers: Sequence
     read = mine.get("ansible_facts") or {}
     facts = read.get("gb10_preflight")
     planned = plan.hosts.get(name)
+    shaped, misread = (None, []) if facts is None else shape_facts(plain(facts))
     return Host(
         name=name,
-        facts=None if facts is None else plain(facts),
+        facts=shaped,
+        misread=misread,
         server=name in servers,
         embedded_etcd=name in servers and len(servers) > 1,
         embedded_registry=boolean(mine.get("k3s_embedded_registry") or False),
@@ -73,6 +76,7 @@ def _host(name: str, task_vars: Mapping[str, Any], plan: Plan, servers: Sequence
         k3s=wanted_settings(mine),
         management_interface=mine.get("gb10_management_interface"),
         pfs=tuple(pf.name for pf in planned.pfs) if planned else (),
+        rails={pf.name: pf.rail for pf in planned.pfs} if planned else {},
         vfs={vf.netdev: vf.mac for vf in planned.vfs} if planned else {},
         mtu=plan.mtu,
         settings=settings,

@@ -21,7 +21,7 @@ def main() -> None:
         # ping and lldpd fail, and every port would seem to see nobody.
         module.fail_json(changed=False, msg=f"The neighbours of the ports were not looked for. {remedy}")
     try:
-        ports = neighbours.look_everywhere(read_ports(Path(root), read_pfs(root), {}))
+        ports = neighbours.look_everywhere(read_ports(Path(root), read_pfs(root), {}, {}))
         own = {name: list(system.addresses(link)) for name, link in system.links().items()}
     except (system.HostError, OSError) as error:
         module.fail_json(changed=False, msg=system.explain(error))

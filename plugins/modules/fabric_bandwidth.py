@@ -24,8 +24,8 @@ def main() -> None:
             "vf_index": {"type": "int", "default": 0},
             "port": {"type": "int", "default": 18515},
             "duration": {"type": "int", "default": 5},
-            "half_floor": {"type": "float", "default": 90.0},
-            "full_floor": {"type": "float", "default": 180.0},
+            "half_floor": {"type": "float", "default": bandwidth.HALF_FLOOR},
+            "full_floor": {"type": "float", "default": bandwidth.FULL_FLOOR},
             "sysfs_root": {"type": "path", "default": "/sys"},
         },
     )

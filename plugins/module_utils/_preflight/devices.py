@@ -6,14 +6,14 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import cast
 
 from .._rdma.gids import parse_rate, parse_state
 from .._sriov.physical_functions import Pf, read_int, read_text
 from .commands import Run
+from .model import Address, Gpu, Port, Rdma
 
 _SPEED = re.compile(r"(?P<speed>[\d.]+) GT/s")
 # Where K3s looks for the container toolkit's runtime at its start, besides its PATH (k3s pkg/agent/containerd).
@@ -41,16 +41,21 @@ def read_gpu_runtime(root: Path) -> str | None:
     return next((f"/{name}" for name in RUNTIMES if (root / name).exists()), None)
 
 
-def read_gpus(run: Run) -> list[dict[str, Any]]:
-    """Return name, load, clocks, power limits and slow-down bits of each GPU; unknown values are None."""
+def read_gpus(run: Run) -> list[Gpu] | None:
+    """Return name, load, clocks, power limits and slow-down bits of each GPU; unknown values are None.
+
+    None means that nvidia-smi is missing, failed or did not answer. An empty list means that it found no GPU.
+    """
     query = ",".join(_GPU_FIELDS.values())
-    output = run(["nvidia-smi", f"--query-gpu={query}", "--format=csv,noheader,nounits"]).output
-    rows = [[cell.strip() for cell in row] for row in csv.reader(output.splitlines())]
-    return [
-        {key: cell if key == "name" else _number(cell) for key, cell in zip(_GPU_FIELDS, row, strict=True)}
-        for row in rows
-        if len(row) == len(_GPU_FIELDS)
-    ]
+    answer = run(["nvidia-smi", f"--query-gpu={query}", "--format=csv,noheader,nounits"])
+    rows = [[cell.strip() for cell in row] for row in csv.reader(answer.output.splitlines())]
+    found = [_gpu(row) for row in rows if len(row) == len(_GPU_FIELDS)]
+    return found if answer.status == 0 else None
+
+
+def _gpu(row: Sequence[str]) -> Gpu:
+    numbers = dict(zip(_GPU_FIELDS, map(_number, row), strict=True))
+    return cast(Gpu, {**numbers, "name": row[0]})
 
 
 def _number(cell: str) -> float | None:
@@ -60,7 +65,7 @@ def _number(cell: str) -> float | None:
         return None
 
 
-def read_rdma(sysfs: Path, dev: Path) -> dict[str, Any]:
+def read_rdma(sysfs: Path, dev: Path) -> Rdma:
     """Return RDMA devices, the number of device nodes that programs can open, and whether namespaces share devices."""
     mode = read_text(sysfs / "module/ib_core/parameters/netns_mode")
     return {
@@ -70,18 +75,25 @@ def read_rdma(sysfs: Path, dev: Path) -> dict[str, Any]:
     }
 
 
-def read_ports(sysfs: Path, pfs: Iterable[Pf], addresses: Mapping[str, list[dict[str, Any]]]) -> list[dict[str, Any]]:
-    """Return driver, firmware, link, PCIe link and addresses of each physical function."""
-    return [_port(sysfs, pf) | {"addresses": addresses.get(pf.name, [])} for pf in pfs]
+def read_ports(
+    sysfs: Path, pfs: Iterable[Pf], addresses: Mapping[str, list[Address]], masters: Mapping[str, str]
+) -> list[Port]:
+    """Return driver, firmware, link, PCIe link, addresses and master of each physical function."""
+    return [_port(sysfs, pf, addresses.get(pf.name, []), masters.get(pf.name)) for pf in pfs]
 
 
-def _port(sysfs: Path, pf: Pf) -> dict[str, Any]:
+def _port(sysfs: Path, pf: Pf, addresses: list[Address], master: str | None) -> Port:
     netdev = sysfs / "class/net" / pf.name
     device = netdev / "device"
     driver = device / "driver"
     rdma = sysfs / "class/infiniband" / (pf.rdma_device or "-")
     return {
-        **asdict(pf),
+        "name": pf.name,
+        "pci_address": pf.pci_address,
+        "total_vfs": pf.total_vfs,
+        "num_vfs": pf.num_vfs,
+        "rdma_device": pf.rdma_device,
+        "max_mtu": pf.max_mtu,
         "driver": driver.readlink().name if driver.is_symlink() else None,
         "driver_version": read_text(sysfs / "module/mlx5_core/version"),
         "firmware": read_text(rdma / "fw_ver"),
@@ -94,6 +106,8 @@ def _port(sysfs: Path, pf: Pf) -> dict[str, Any]:
         "pcie_width": read_int(device / "current_link_width"),
         "pcie_max_gts": _gts(read_text(device / "max_link_speed")),
         "pcie_max_width": read_int(device / "max_link_width"),
+        "addresses": addresses,
+        "master": master,
     }
 
 

@@ -17,11 +17,11 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypedDict
 
 from .._sriov.physical_functions import read_pfs, read_text
 from . import cluster, devices, network
 from .commands import Run
+from .model import Area, Disk, Facts, Kubernetes, System, User, Written
 
 # Services that start the containers: K3s, kubeadm, CRI-O and OpenShift, RKE2, k0s, MicroK8s
 RUNTIME_UNITS = (
@@ -54,42 +54,6 @@ class Roots:
     netns: str = "/run/netns"
     cgroup: str = "/sys/fs/cgroup"
     top: str = "/"
-
-
-class Facts(TypedDict):
-    """The facts of a host. Sizes in KiB or GiB as named, rates in Gb/s."""
-
-    user: dict[str, Any]
-    os: dict[str, str]
-    arch: str
-    kernel: str | None
-    boot_id: str | None
-    command_line: str | None
-    memory_kib: int | None
-    cma_kib: int | None
-    swap: list[dict[str, Any]]
-    cgroup_version: int | None
-    time_synchronized: bool | None
-    clock_offset_s: float | None
-    disks: list[dict[str, Any]]
-    written: dict[str, dict[str, Any]]
-    iommu: bool
-    runtime_memlock: dict[str, int | None]
-    kubernetes: dict[str, Any]
-    gpu_driver: str | None
-    gpu_runtime: str | None
-    gpus: list[dict[str, Any]]
-    rdma: dict[str, Any]
-    pfs: list[dict[str, Any]]
-    interfaces: list[str]
-    addresses: dict[str, list[str]]
-    wifi: list[str]
-    default_routes: list[str]
-    listeners: list[dict[str, Any]]
-    orphan_namespaces: list[dict[str, Any]]
-    network_services: dict[str, dict[str, str]]
-    netplan: dict[str, Any]
-    firewall: dict[str, Any]
 
 
 def read_host(
@@ -131,7 +95,7 @@ def read_host(
         "gpu_runtime": devices.read_gpu_runtime(top),
         "gpus": devices.read_gpus(run),
         "rdma": devices.read_rdma(sysfs, Path(roots.dev)),
-        "pfs": [port | {"master": masters.get(port["name"])} for port in devices.read_ports(sysfs, pfs, addresses)],
+        "pfs": devices.read_ports(sysfs, pfs, addresses, masters),
         "interfaces": network.read_interfaces(proc),
         "addresses": {name: [each["address"].partition("/")[0] for each in found] for name, found in addresses.items()},
         "wifi": sorted(path.parent.name for path in (sysfs / "class/net").glob("*/wireless")),
@@ -144,7 +108,7 @@ def read_host(
     }
 
 
-def _user() -> dict[str, Any]:
+def _user() -> User:
     """Return the user that reads the host: the effective user, and the login name if sudo was used."""
     uid = os.geteuid()
     try:
@@ -154,13 +118,16 @@ def _user() -> dict[str, Any]:
     return {"uid": uid, "name": name, "sudo_from": os.environ.get("SUDO_USER")}
 
 
-def _swap(proc: Path) -> list[dict[str, Any]]:
-    """Return name, kind (``file`` or ``partition``) and size of each swap area."""
-    rows = [line.split() for line in (read_text(proc / "swaps") or "").splitlines()[1:]]
-    return [{"name": row[0], "kind": row[1], "kib": int(row[2])} for row in rows if len(row) > 2]
+def _swap(proc: Path) -> list[Area] | None:
+    text = read_text(proc / "swaps")
+    rows = [line.split() for line in (text or "").splitlines()[1:]]
+    areas: list[Area] = [
+        {"name": row[0], "kind": row[1], "kib": int(row[2])} for row in rows if len(row) > 2 and row[2].isdigit()
+    ]
+    return None if text is None else areas
 
 
-def _kubernetes(etc: Path, top: Path, binary: str, run: Run) -> dict[str, Any]:
+def _kubernetes(etc: Path, top: Path, binary: str, run: Run) -> Kubernetes:
     """Return the installed K3s, whether the role wrote its units, and any other distribution that left files.
 
     ``kubeconfig`` tells whether a server was started, because K3s then writes this file.
@@ -176,7 +143,7 @@ def _kubernetes(etc: Path, top: Path, binary: str, run: Run) -> dict[str, Any]:
     }
 
 
-def _os_release(etc: Path) -> dict[str, str]:
+def _os_release(etc: Path) -> System:
     pairs = (line.partition("=") for line in (read_text(etc / "os-release") or "").splitlines())
     values = {key: value.strip('"') for key, _equals, value in pairs if value}
     return {"id": values.get("ID", ""), "version": values.get("VERSION_ID", ""), "name": values.get("PRETTY_NAME", "")}
@@ -198,34 +165,45 @@ def _yes_no(text: str) -> bool | None:
     return {"yes": True, "no": False}.get(text.strip())
 
 
-def _disk(path: str) -> dict[str, Any]:
+def _disk(path: str) -> Disk:
     """Return size and free space of the file system that contains ``path`` or will contain it."""
-    usage = shutil.disk_usage(_existing(Path(path)))
+    try:
+        usage = shutil.disk_usage(_existing(Path(path)))
+    except OSError:  # a stale mount, for example of NFS
+        return {"path": path, "total_gib": None, "free_gib": None}
     return {"path": path, "total_gib": round(usage.total / 2**30, 1), "free_gib": round(usage.free / 2**30, 1)}
 
 
 def _existing(path: Path) -> Path:
-    return next(parent for parent in (path, *path.parents) if parent.exists())
+    """Return the path or the nearest directory above it that exists."""
+    return next(parent for parent in (path, *path.parents) if os.access(parent, os.F_OK))
 
 
-def _written(path: Path) -> dict[str, Any]:
+def _written(path: Path) -> Written:
     """Return whether the file system of a directory can be written, and its free space."""
-    state = os.statvfs(_existing(path))
+    try:
+        state = os.statvfs(_existing(path))
+    except OSError:
+        return {"read_only": None, "free_mib": None}
     return {"read_only": bool(state.f_flag & os.ST_RDONLY), "free_mib": state.f_bavail * state.f_frsize >> 20}
 
 
-def _units(run: Run, units: Sequence[str], properties: str) -> dict[str, dict[str, str]]:
-    """Return properties of units; systemctl answers in their order, with an empty line between two units."""
+def _units(run: Run, units: Sequence[str], properties: str) -> dict[str, dict[str, str]] | None:
+    """Return properties of units; systemctl answers in their order, with an empty line between two units.
+
+    None means that systemd did not answer: it is not installed, or it is not process 1.
+    """
     answers = run(["systemctl", "show", f"--property={properties}", *units]).output.split("\n\n")
     found = [dict(line.split("=", 1) for line in answer.splitlines() if "=" in line) for answer in answers]
-    return dict(zip(units, found, strict=False))
+    return dict(zip(units, found, strict=False)) if any(found) else None
 
 
-def _memlocks(run: Run) -> dict[str, int | None]:
+def _memlocks(run: Run) -> dict[str, int | None] | None:
     """Return ``{unit: memlock limit in bytes, None for no limit}`` of runtimes that run now or start at boot."""
     limits: dict[str, int | None] = {}
-    for unit, values in _units(run, RUNTIME_UNITS, "ActiveState,UnitFileState,LimitMEMLOCK").items():
+    units = _units(run, RUNTIME_UNITS, "ActiveState,UnitFileState,LimitMEMLOCK")
+    for unit, values in (units or {}).items():
         if values.get("ActiveState") == "active" or values.get("UnitFileState") == "enabled":
             limit = values.get("LimitMEMLOCK", "")
             limits[unit] = int(limit) if limit.isdigit() else None
-    return limits
+    return None if units is None else limits

@@ -12,6 +12,7 @@ from typing import Any
 
 from .._sriov.physical_functions import read_text
 from .commands import Run
+from .model import Address, Firewall, Link, Listener, Netplan, NetplanFile, Orphan
 
 _LISTEN = "0A"  # TCP_LISTEN in /proc/net/tcp (include/net/tcp_states.h)
 _SOCKET = re.compile(r"socket:\[(?P<inode>\d+)\]")
@@ -27,7 +28,9 @@ def read_interfaces(proc: Path) -> list[str]:
 def read_default_routes(proc: Path) -> list[str]:
     """Return the interfaces of the default routes: IPv4 before IPv6, the preferred IPv4 route first."""
     rows = [line.split() for line in (read_text(proc / "net/route") or "").splitlines()[1:]]
-    ipv4 = sorted((int(row[6]), row[0]) for row in rows if len(row) > 7 and row[1] == row[7] == "00000000")
+    ipv4 = sorted(
+        (int(row[6]), row[0]) for row in rows if len(row) > 7 and row[1] == row[7] == "00000000" and row[6].isdigit()
+    )
     rows = [line.split() for line in (read_text(proc / "net/ipv6_route") or "").splitlines()]
     # the kernel keeps an unreachable default route on lo, which does not count
     ipv6 = sorted(
@@ -38,7 +41,7 @@ def read_default_routes(proc: Path) -> list[str]:
     return list(dict.fromkeys(name for _metric, name in [*ipv4, *ipv6]))
 
 
-def addresses_of(links_json: str) -> dict[str, list[dict[str, Any]]]:
+def addresses_of(links_json: str) -> dict[str, list[Address]]:
     """Return ``{interface: [{address, dynamic}]}`` from ``ip -d -j address show``, without link-local IPv6 addresses.
 
     iproute2 marks an address with a limited lifetime, such as one from a DHCP server, as ``dynamic``.
@@ -59,14 +62,14 @@ def masters_of(links_json: str) -> dict[str, str]:
     return {link["ifname"]: link["master"] for link in _parsed(links_json) if "ifname" in link and "master" in link}
 
 
-def read_netplan(etc: Path, interfaces: Iterable[str], run: Run) -> dict[str, Any]:
+def read_netplan(etc: Path, interfaces: Iterable[str], run: Run) -> Netplan:
     """Return the error in the host's netplan files (None: no error), and which of ``interfaces`` each file names.
 
     ``netplan get`` reads and validates all files and writes none. Netplan 1.1 exits with 0 for an invalid file and
     prints ``Command failed: FILE:LINE:COLUMN: …`` to stderr. Files of this collection are omitted.
     """
     answer = run(["netplan", "get"])
-    files = []
+    files: list[NetplanFile] = []
     for path in sorted((etc / "netplan").glob("*.yaml")):
         text = read_text(path) or ""
         words = set(re.findall(r"[\w.-]+", text))
@@ -79,7 +82,7 @@ def read_netplan(etc: Path, interfaces: Iterable[str], run: Run) -> dict[str, An
     return {"error": (said or f"exit status {answer.status}") if answer.status else None, "files": files}
 
 
-def read_firewall(run: Run) -> dict[str, Any]:
+def read_firewall(run: Run) -> Firewall:
     """Return whether ufw is active, and what it allows, in its own notation (``4791/udp``, ``Anywhere``)."""
     lines = run(["ufw", "status"]).output.splitlines()
     rows = (re.split(r"\s{2,}", line.strip()) for line in lines)
@@ -87,7 +90,7 @@ def read_firewall(run: Run) -> dict[str, Any]:
     return {"active": "Status: active" in lines, "allowed": allowed}
 
 
-def read_listeners(proc: Path) -> list[dict[str, Any]]:
+def read_listeners(proc: Path) -> list[Listener]:
     """Return ``{port, process}`` of every listening TCP socket in this network namespace."""
     inodes: dict[str, int] = {}
     for table in ("net/tcp", "net/tcp6"):
@@ -114,7 +117,7 @@ def _socket_owners(proc: Path, inodes: set[str]) -> dict[str, str]:
     return owners
 
 
-def read_orphans(proc: Path, netns: Path, run: Run) -> list[dict[str, Any]]:
+def read_orphans(proc: Path, netns: Path, run: Run) -> list[Orphan]:
     """Return the named network namespaces without a process, with the links that remain in them."""
     used = set()
     for namespace in proc.glob("[0-9]*/ns/net"):
@@ -122,15 +125,19 @@ def read_orphans(proc: Path, netns: Path, run: Run) -> list[dict[str, Any]]:
             used.add(namespace.stat().st_ino)
         except OSError:  # the process ended in the meantime
             continue
-    orphans = []
+    orphans: list[Orphan] = []
     for path in sorted(netns.glob("*")):
-        if path.stat().st_ino not in used:
+        try:
+            inode = path.stat().st_ino
+        except OSError:  # a pod ended in the meantime
+            continue
+        if inode not in used:
             links = _links(run(["ip", "-n", path.name, "-d", "-j", "link", "show"]).output)
             orphans.append({"namespace": path.name, "links": links})
     return orphans
 
 
-def _links(text: str) -> list[dict[str, str]]:
+def _links(text: str) -> list[Link]:
     return [
         {"name": link["ifname"], "alias": link.get("ifalias", ""), "mac": link.get("address", "")}
         for link in _parsed(text)
@@ -140,6 +147,7 @@ def _links(text: str) -> list[dict[str, str]]:
 
 def _parsed(text: str) -> list[Mapping[str, Any]]:
     try:
-        return list(json.loads(text or "[]"))
+        links = json.loads(text or "[]")
     except ValueError:
         return []
+    return [link for link in links if isinstance(link, dict)] if isinstance(links, list) else []

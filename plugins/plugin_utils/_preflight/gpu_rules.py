@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from .host import Fault, Find, Host, fault_if
+from .host import Fault, Find, Host, fault_if, find_unknown
 
 _BUSY_PERCENT = 50
 # Bits of clocks_event_reasons.active that show a limit from outside the program (nvml.h, nvmlClocksEventReason…)
@@ -29,14 +29,14 @@ def _kernel(host: Host) -> Iterator[Fault]:
 
 
 def _power(host: Host) -> Iterator[Fault]:
-    for gpu in host.known["gpus"]:
+    for gpu in host.known["gpus"] or ():
         limit, usual = gpu["power_limit_w"], gpu["default_power_limit_w"]
         if limit is not None and usual is not None and limit < usual:
             yield {"value": f"{limit:g} W", "usual": f"{usual:g}"}
 
 
 def _clock(host: Host) -> Iterator[Fault]:
-    for gpu in host.known["gpus"]:
+    for gpu in host.known["gpus"] or ():
         clock, largest, load = gpu["clock_mhz"], gpu["max_clock_mhz"], gpu["utilization"]
         reasons = [name for bit, name in _SLOWDOWNS.items() if int(gpu["slowdown"] or 0) & bit]
         busy = load is not None and load >= _BUSY_PERCENT
@@ -49,15 +49,18 @@ def _clock(host: Host) -> Iterator[Fault]:
 def _disks(host: Host) -> Iterator[Fault]:
     wanted = host.settings.min_free_gib
     for disk in host.known["disks"]:
-        if disk["free_gib"] < wanted:
-            shown = f"{disk['free_gib']:g} of {disk['total_gib']:g} GiB free"
+        free, total = disk["free_gib"], disk["total_gib"]
+        if free is None or total is None:
+            yield {"value": "no answer", "key": disk["path"], "wanted": f"{wanted:g}"}
+        elif free < wanted:
+            shown = f"{free:g} of {total:g} GiB free"
             yield {"value": shown, "key": disk["path"], "wanted": f"{wanted:g}"}
 
 
 def _memlock(host: Host) -> Iterator[Fault]:
     # pods of the other modes have IPC_LOCK or use no RDMA
     severity = "warning" if host.settings.rdma_mode == "restricted" else "info"
-    for unit, limit in host.known["runtime_memlock"].items():
+    for unit, limit in (host.known["runtime_memlock"] or {}).items():
         if limit is not None:
             yield {"value": limit, "key": unit, "unit": unit, "severity": severity}
 
@@ -71,9 +74,26 @@ def _namespaces(host: Host) -> Iterator[Fault]:
                 yield {"value": orphan["namespace"], "namespace": orphan["namespace"], "vf": held, "link": link["name"]}
 
 
+def _service(host: Host, name: str, what: str) -> str:
+    """Return a property of a network service; empty if systemd did not tell."""
+    services = host.known["network_services"] or {}
+    return services.get(f"{name}.service", {}).get(what, "")
+
+
 def _unusable_networkd(host: Host) -> Sequence[Fault]:
-    state = host.known["network_services"]["systemd-networkd.service"].get("LoadState")
+    state = _service(host, "systemd-networkd", "LoadState")
     return fault_if(state in ("not-found", "masked"), state)
+
+
+def _unmanaged(host: Host) -> Sequence[Fault]:
+    states = {name: _service(host, name, "ActiveState") for name in ("systemd-networkd", "NetworkManager")}
+    return fault_if(all(states.values()) and "active" not in states.values(), "neither of them runs")
+
+
+def _no_gpu(host: Host) -> Sequence[Fault]:
+    driver, gpus = host.known["gpu_driver"], host.known["gpus"]
+    said = "nvidia-smi failed or gave no answer" if gpus is None else "nvidia-smi lists no GPU"
+    return fault_if(driver is not None and not gpus, said, driver=driver)
 
 
 def _leftovers(host: Host) -> Iterator[Fault]:
@@ -83,8 +103,20 @@ def _leftovers(host: Host) -> Iterator[Fault]:
             yield {"value": ", ".join(ports), "key": file["path"], "path": file["path"]}
 
 
+# What depends on each fact that a GPU node must tell; an empty one is as unknown as none.
+_NEEDED = {
+    "command_line": "the arguments of its kernel",
+    "memory_kib": "its memory",
+    "pfs": "its ConnectX ports",
+    "swap": "its swap areas",
+    "disks": "its free space",
+    "network_services": "what configures its network",
+    "runtime_memlock": "the memlock limit of its container runtime",
+}
 GPU_NODE_RULES: Mapping[str, Find] = {
+    "preflight.facts.unknown": lambda host: find_unknown(host, _NEEDED),
     "preflight.gpu.no_driver": lambda host: fault_if(host.known["gpu_driver"] is None, None),
+    "preflight.gpu.none": _no_gpu,
     "preflight.gpu.no_runtime": lambda host: fault_if(
         host.known["gpu_driver"] is not None and host.known["gpu_runtime"] is None, None
     ),
@@ -100,8 +132,9 @@ GPU_NODE_RULES: Mapping[str, Find] = {
     "preflight.runtime.memlock": _memlock,
     "preflight.cni.stale_namespace": _namespaces,
     "preflight.network.no_networkd": _unusable_networkd,
+    "preflight.network.unmanaged": _unmanaged,
     "preflight.network.manager": lambda host: fault_if(
-        host.known["network_services"]["NetworkManager.service"].get("ActiveState") == "active", "NetworkManager"
+        _service(host, "NetworkManager", "ActiveState") == "active", "NetworkManager"
     ),
     "preflight.netplan.invalid": lambda host: fault_if(
         host.known["netplan"]["error"] is not None, host.known["netplan"]["error"]

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ansible_collections.gb10.cluster.plugins.module_utils._common.terms import DEFAULT_MTU, RdmaMode
-from ansible_collections.gb10.cluster.plugins.module_utils._preflight.facts import Facts
+from ansible_collections.gb10.cluster.plugins.module_utils._preflight.model import Facts
 
 
 @dataclass(frozen=True)
@@ -26,10 +26,11 @@ class Settings:
 class Host:
     """A host's facts (None: not read), and the role that it will have.
 
-    ``pfs`` and ``vfs`` (``{netdev: MAC}``) come from the fabric plan; a host without PFs is not a GPU node.
+    ``pfs``, ``rails`` (``{PF: rail}``) and ``vfs`` (``{netdev: MAC}``) come from the fabric plan; a host without PFs is
+    not a GPU node.
     ``version`` is the wanted K3s release, empty if it is unknown; ``k3s`` has other wanted settings by K3s's names.
-    ``unread`` is what action
-    preflight_info returns about a host that it could not read.
+    ``unread`` is what action preflight_info returns about a host that it could not read; ``misread`` has the names of
+    the facts that were absent or had another type (shapes.py).
     """
 
     name: str
@@ -44,10 +45,12 @@ class Host:
     k3s: Mapping[str, Any] = field(default_factory=dict)
     management_interface: str | None = None
     pfs: tuple[str, ...] = ()
+    rails: Mapping[str, str] = field(default_factory=dict)
     vfs: Mapping[str, str] = field(default_factory=dict)
     mtu: int = DEFAULT_MTU
     settings: Settings = field(default_factory=Settings)
     unread: Mapping[str, str] = field(default_factory=dict)
+    misread: Sequence[str] = ()
 
     @property
     def known(self) -> Facts:
@@ -62,6 +65,8 @@ class Host:
         return "server" if self.server else "agent"
 
 
+# Facts of which an empty value is an answer: no swap, no container runtime yet
+MAY_BE_EMPTY = ("swap", "runtime_memlock")
 Fault = Mapping[str, Any]
 """``value`` of the finding, ``key`` or ``severity`` if other than the rule's, and the values for its sentences."""
 Find = Callable[[Host], Iterable[Fault]]
@@ -69,3 +74,14 @@ Find = Callable[[Host], Iterable[Fault]]
 
 def fault_if(condition: object, value: object, **names: object) -> Sequence[Fault]:
     return [{"value": value, **names}] if condition else []
+
+
+def find_unknown(host: Host, needed: Mapping[str, str]) -> Sequence[Fault]:
+    """Return one fault for all facts among ``{fact: what depends on it}`` that a host did not tell."""
+    facts: Mapping[str, Any] = host.known
+    unknown = {
+        name: what
+        for name, what in needed.items()
+        if facts[name] is None or (name not in MAY_BE_EMPTY and facts[name] in ("", [], {}))
+    }
+    return fault_if(unknown, ", ".join(unknown), what=", ".join(unknown.values()))

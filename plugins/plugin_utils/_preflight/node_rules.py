@@ -15,7 +15,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._common.versions impo
 from ansible_collections.gb10.cluster.plugins.module_utils._k3s.service import EXAMPLE, parse_k3s_version
 
 from .cluster_rules import find_encryption, find_fixed, find_moved
-from .host import Fault, Find, Host, fault_if
+from .host import Fault, Find, Host, fault_if, find_unknown
 
 MAX_CLOCK_SKEW_S = 60  # a slow connection adds seconds; a clock that is behind rejects K3s's certificates
 CGROUP_V1_REFUSED_FROM = (1, 35)
@@ -113,10 +113,16 @@ def _untested(host: Host) -> Sequence[Fault]:
 
 def _swap(host: Host) -> Iterator[Fault]:
     name, largest = SWAP_AS_DELIVERED
-    for area in host.known["swap"] if host.pfs else ():
+    for area in (host.known["swap"] or ()) if host.pfs else ():
         delivered = area["name"] == name and area["kib"] <= largest
         size = f"{area['name']}, {area['kib'] / 2**20:.1f} GiB"
         yield {"value": size, "name": area["name"], "severity": "info" if delivered else "warning"}
+
+
+def _silent(host: Host) -> Iterator[Fault]:
+    for path, state in host.known["written"].items():
+        if state["read_only"] is None or state["free_mib"] is None:
+            yield {"value": path}
 
 
 def _read_only(host: Host) -> Iterator[Fault]:
@@ -127,7 +133,7 @@ def _read_only(host: Host) -> Iterator[Fault]:
 
 def _full(host: Host) -> Iterator[Fault]:
     for path, state in host.known["written"].items():
-        if state["free_mib"] < NEEDED_MIB:
+        if state["free_mib"] is not None and state["free_mib"] < NEEDED_MIB:
             yield {"value": f"{state['free_mib']} MiB free", "key": path, "path": path}
 
 
@@ -159,11 +165,22 @@ def _wifi(host: Host) -> Sequence[Fault]:
 
 def _management(host: Host) -> Sequence[Fault]:
     name, there = host.management_interface, host.known["interfaces"]
-    return fault_if(name and name not in there, name, there=", ".join(there) or "none")
+    return fault_if(name and there and name not in there, name, there=", ".join(there) or "none")
 
 
+SHAPE: Mapping[str, Find] = {
+    "preflight.facts.shape": lambda host: fault_if(host.misread, ", ".join(host.misread)),
+}
 PRIVILEGES: Mapping[str, Find] = {"preflight.user.not_root": _user}
+# What depends on each fact that every node must tell; an empty one is as unknown as none.
+_NEEDED = {
+    "kernel": "the release of its kernel",
+    "interfaces": "its interfaces",
+    "addresses": "its addresses",
+    "written": "whether its directories can be written",
+}
 NODE_RULES: Mapping[str, Find] = {
+    "preflight.facts.unread": lambda host: find_unknown(host, _NEEDED),
     "preflight.os.unsupported": _system,
     "preflight.cgroup.unknown": lambda host: fault_if(host.known["cgroup_version"] is None, None),
     "preflight.cgroup.v1": _cgroup_v1,
@@ -194,6 +211,7 @@ NODE_RULES: Mapping[str, Find] = {
     "preflight.kubernetes.encryption": find_encryption,
     "preflight.kubernetes.moved": find_moved,
     "preflight.memory.swap": _swap,
+    "preflight.storage.no_answer": _silent,
     "preflight.storage.read_only": _read_only,
     "preflight.storage.full": _full,
 }

@@ -4,11 +4,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from .host import Fault, Find, Host, fault_if
 
+# A ConnectX-7 that came up degraded carries about 13 Gb/s. The slowest link that owners chose is 40 Gb/s.
+DEGRADED_GBPS = 25
 _ENCODING = 128 / 130  # PCIe 3.0 and later
 
 
@@ -43,10 +46,37 @@ def _not_active(_host: Host, pf: Mapping[str, Any]) -> Sequence[Fault]:
     return fault_if(wrong, pf["port_state"], device=pf["rdma_device"])
 
 
-def _slow(host: Host, pf: Mapping[str, Any]) -> Sequence[Fault]:
-    rate, wanted = pf["rate_gbps"], host.settings.min_rate_gbps
-    slow = pf["carrier"] and rate is not None and rate < wanted
-    return [{"value": f"{rate:g} Gb/s", "wanted": f"{wanted:g}"}] if slow else []
+def _slow(_host: Host, pf: Mapping[str, Any]) -> Sequence[Fault]:
+    rate = pf["rate_gbps"]
+    slow = pf["carrier"] and rate is not None and rate < DEGRADED_GBPS
+    return [{"value": f"{rate:g} Gb/s"}] if slow else []
+
+
+def _no_rate(_host: Host, pf: Mapping[str, Any]) -> Sequence[Fault]:
+    return fault_if(pf["carrier"] and pf["rdma_device"] and pf["rate_gbps"] is None, None)
+
+
+def compare_rates(hosts: Iterable[Host]) -> Iterator[tuple[str, Fault]]:
+    """Yield the rule and the fault of each rail whose ports differ in rate, or all have less than was asked for.
+
+    A rail of 100 Gb/s on all ports is often meant: breakout cables, or a switch of 100 Gb/s. Ports of unequal rates
+    were seen with silent stalls and packet_seq_err.
+    """
+    rates: dict[str, dict[float, list[str]]] = defaultdict(lambda: defaultdict(list))
+    wanted = 0.0
+    for host in hosts:
+        for pf in host.facts["pfs"] if host.facts is not None else ():
+            rate = pf["rate_gbps"]
+            if pf["name"] in host.pfs and pf["carrier"] and rate is not None and rate >= DEGRADED_GBPS:
+                rates[host.rails.get(pf["name"], pf["name"])][rate].append(f"{host.name} {pf['name']}")
+                wanted = max(wanted, host.settings.min_rate_gbps)
+    for rail, found in rates.items():
+        if len(found) > 1:
+            shown = "; ".join(f"{rate:g} Gb/s: {', '.join(ports)}" for rate, ports in sorted(found.items()))
+            yield "preflight.link.unequal", {"value": shown, "key": rail, "rail": rail}
+        elif (rate := next(iter(found))) < wanted:
+            fault = {"value": f"{rate:g} Gb/s", "rate": f"{rate:g}", "wanted": f"{wanted:g}", "key": rail, "rail": rail}
+            yield "preflight.link.below", fault
 
 
 def _pcie_unknown(pf: Mapping[str, Any]) -> bool:
@@ -78,6 +108,7 @@ PORT_RULES: Mapping[str, Find] = {
     "preflight.link.member": _ports(lambda host, pf: fault_if(pf["master"], pf["master"])),
     "preflight.link.not_active": _ports(_not_active),
     "preflight.link.slow": _ports(_slow),
+    "preflight.link.no_rate": _ports(_no_rate),
     "preflight.pcie.unknown": _ports(lambda host, pf: fault_if(_pcie_unknown(pf), None)),
     "preflight.pcie.narrow": _ports(_narrow),
     "preflight.pcie.slow": _ports(_pcie_slow),

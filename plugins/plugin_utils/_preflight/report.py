@@ -10,10 +10,11 @@ from dataclasses import replace
 from typing import Any
 
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding, sort_findings
-from ansible_collections.gb10.cluster.plugins.module_utils._preflight.facts import Facts
+from ansible_collections.gb10.cluster.plugins.module_utils._preflight.model import Facts
 
 from .host import Host
 from .node_rules import PRIVILEGES
+from .port_rules import compare_rates
 from .rules import RULES, SEVERITIES, check_host, make_finding, weigh_findings
 
 # Ranks on different kernels, drivers or firmware hang in ways that are hard to diagnose.
@@ -26,7 +27,8 @@ def check_hosts(hosts: Sequence[Host], severities: Mapping[str, str], others: It
     The severities are those that the user set. Missing privileges on a host come first, because they make all other
     facts of that host unknown.
     """
-    found = [*others, *_compare_hosts(hosts), *_find_twins(hosts), *(one for host in hosts for one in check_host(host))]
+    between = [*_compare_hosts(hosts), *_find_twins(hosts), *_rates(hosts)]
+    found = [*others, *between, *(one for host in hosts for one in check_host(host))]
     found = sort_findings([*_check_severities(severities), *weigh_findings(found, severities)])
     return sorted(found, key=lambda one: one.rule not in PRIVILEGES)
 
@@ -52,6 +54,10 @@ def _find_twins(hosts: Iterable[Host]) -> Iterator[Finding]:
     for names in machines.values():
         if len(names) > 1:
             yield make_finding("preflight.host.twins", ", ".join(names), {"value": None})
+
+
+def _rates(hosts: Iterable[Host]) -> Iterator[Finding]:
+    return (make_finding(rule, "", fault) for rule, fault in compare_rates(hosts))
 
 
 def _compare_hosts(hosts: Iterable[Host]) -> Iterator[Finding]:

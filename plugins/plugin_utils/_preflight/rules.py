@@ -17,7 +17,7 @@ from .._rules import Rules
 from .contact import explain
 from .gpu_rules import GPU_NODE_RULES
 from .host import Fault, Find, Host
-from .node_rules import NODE_RULES, PRIVILEGES
+from .node_rules import NODE_RULES, PRIVILEGES, SHAPE
 from .port_rules import PORT_RULES
 
 SEVERITIES = ("error", "warning", "info", "off")
@@ -43,7 +43,7 @@ def check_node(host: Host) -> list[Finding]:
 
     If an unprivileged user read the host, the facts are incomplete. The only finding is then the missing privilege.
     """
-    return _apply(PRIVILEGES, host) or _apply(NODE_RULES, host)
+    return [*_apply(SHAPE, host), *(_apply(PRIVILEGES, host) or _apply(NODE_RULES, host))]
 
 
 def check_host(host: Host) -> list[Finding]:

@@ -3,9 +3,18 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
+import yaml
 from ansible_collections.gb10.cluster.plugins.module_utils._fabric_check import bandwidth
-from ansible_collections.gb10.cluster.plugins.module_utils._fabric_check.bandwidth import judge_bandwidth
+from ansible_collections.gb10.cluster.plugins.module_utils._fabric_check.bandwidth import (
+    EXPECTED_FULL_GBPS,
+    EXPECTED_HALF_GBPS,
+    FULL_FLOOR,
+    HALF_FLOOR,
+    judge_bandwidth,
+)
 
 
 @pytest.mark.parametrize(
@@ -39,3 +48,34 @@ def test_average_of_perftest() -> None:
 """
     assert bandwidth.parse_average(output) == 97.51
     assert bandwidth.parse_average("Couldn't connect to 10.100.0.1:18515") is None
+
+
+def test_what_owners_measure_is_not_called_slow() -> None:
+    found = {halves: judge_bandwidth(dict(enumerate_rails(halves)), HALF_FLOOR, FULL_FLOOR)[0] for halves in HALVES}
+    assert found == HALVES
+
+
+# Gb/s of the rails of one pair, measured at once, and whether they are good
+HALVES = {
+    (80.5, 80.5): True,
+    (97.0,): True,
+    (86.0,): False,
+    (97.0, 97.0): True,
+    (97.0, 60.0): False,
+    (71.0, 71.0): False,
+}
+
+
+def enumerate_rails(halves: tuple[float, ...]) -> list[tuple[str, float]]:
+    return [(f"rail{number}", half) for number, half in enumerate(halves)]
+
+
+def test_the_expected_figures_are_the_same_everywhere() -> None:
+    top = Path(bandwidth.__file__).resolve().parents[3]
+    page = (top / "docs/prepare.md").read_text()
+    assert f"one half (one rail) | {EXPECTED_HALF_GBPS:g} Gb/s" in page
+    assert f"both halves at once | {EXPECTED_FULL_GBPS:g} Gb/s" in page
+    defaults = yaml.safe_load((top / "roles/fabric_check/defaults/main.yml").read_text())
+    assert (defaults["fabric_check_half_floor"], defaults["fabric_check_full_floor"]) == (HALF_FLOOR, FULL_FLOOR)
+    for floor, expected in ((HALF_FLOOR, EXPECTED_HALF_GBPS), (FULL_FLOOR, EXPECTED_FULL_GBPS)):
+        assert abs(floor - 0.9 * expected) < 1

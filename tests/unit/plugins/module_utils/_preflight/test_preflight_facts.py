@@ -190,7 +190,7 @@ def test_an_empty_host_is_unknown_and_not_an_error(tmp_path: Path) -> None:
     assert facts["rdma"] == {"devices": [], "device_nodes": 0, "shared_mode": None}
     assert facts["pfs"] == []
     assert facts["kubernetes"] == {"units": {}, "version": "", "others": [], "settings": {}, "kubeconfig": False}
-    assert facts["gpus"] == []
+    assert (facts["gpus"], facts["swap"], facts["network_services"], facts["runtime_memlock"]) == (None,) * 4
     assert facts["netplan"] == {"error": None, "files": []}
     assert facts["firewall"] == {"active": False, "allowed": []}
 

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._preflight.cluster import DEFAULTS
-from ansible_collections.gb10.cluster.plugins.module_utils._preflight.facts import Facts
+from ansible_collections.gb10.cluster.plugins.module_utils._preflight.model import Facts
 from ansible_collections.gb10.cluster.plugins.plugin_utils._paths import ROLES
 from ansible_collections.gb10.cluster.plugins.plugin_utils._preflight.cluster_rules import (
     DEFAULT_OF_ROLE,

@@ -4,17 +4,17 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
 import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding, has_errors
 from ansible_collections.gb10.cluster.plugins.module_utils._preflight.cluster import DEFAULTS
-from ansible_collections.gb10.cluster.plugins.module_utils._preflight.facts import Facts
+from ansible_collections.gb10.cluster.plugins.module_utils._preflight.model import Facts
 from ansible_collections.gb10.cluster.plugins.plugin_utils._preflight.gpu_rules import GPU_NODE_RULES
 from ansible_collections.gb10.cluster.plugins.plugin_utils._preflight.host import Host, Settings
-from ansible_collections.gb10.cluster.plugins.plugin_utils._preflight.node_rules import NODE_RULES, PRIVILEGES
+from ansible_collections.gb10.cluster.plugins.plugin_utils._preflight.node_rules import NODE_RULES, PRIVILEGES, SHAPE
 from ansible_collections.gb10.cluster.plugins.plugin_utils._preflight.port_rules import PORT_RULES
 from ansible_collections.gb10.cluster.plugins.plugin_utils._preflight.report import check_hosts, format_report
 from ansible_collections.gb10.cluster.plugins.plugin_utils._preflight.rules import RULES, check_node, severities_for
@@ -59,7 +59,7 @@ def orphan(**link: str) -> Change:
     return with_facts(orphan_namespaces=[{"namespace": "cni-1", "links": [whole]}])
 
 
-def disk(free: float) -> Change:
+def disk(free: float | None) -> Change:
     return with_facts(disks=[{"path": "/srv/models", "total_gib": 120.0, "free_gib": free}])
 
 
@@ -174,7 +174,20 @@ RULE_CASES: list[tuple[str, Change, Change]] = [
     ("preflight.link.down", with_pf(carrier=False), as_it_is),
     ("preflight.link.member", with_pf(master="bond0"), as_it_is),
     ("preflight.link.not_active", with_pf(port_state="DOWN"), as_it_is),
-    ("preflight.link.slow", with_pf(rate_gbps=100.0), with_pf(rate_gbps=200.0)),
+    ("preflight.link.slow", with_pf(rate_gbps=13.0), with_pf(rate_gbps=200.0)),
+    ("preflight.link.no_rate", with_pf(rate_gbps=None), with_pf(rate_gbps=200.0)),
+    ("preflight.facts.shape", host_with(misread=["gpus"]), as_it_is),
+    ("preflight.facts.unread", with_facts(interfaces=[]), as_it_is),
+    ("preflight.facts.unread", with_facts(kernel=None), as_it_is),
+    ("preflight.facts.unknown", with_facts(swap=None), with_facts(swap=[])),
+    ("preflight.facts.unknown", with_facts(network_services={}), as_it_is),
+    ("preflight.facts.unknown", with_facts(disks=[]), as_it_is),
+    ("preflight.gpu.none", with_facts(gpus=[]), with_facts(gpus=[], gpu_driver=None)),
+    ("preflight.gpu.none", with_facts(gpus=None), as_it_is),
+    ("preflight.network.unmanaged", with_networks(networkd="inactive"), with_networks("active", "inactive")),
+    ("preflight.storage.no_answer", written(free_mib=None), as_it_is),
+    ("preflight.storage.no_answer", written(read_only=None), as_it_is),
+    ("preflight.storage.space", disk(None), disk(100.0)),
     ("preflight.memory.swap", swap("/dev/nvme0n1p3", 8), as_it_is),
     ("preflight.memory.swap", swap("/swap.img", 64), swap("/swap.img", 16)),
     ("preflight.storage.read_only", written(read_only=True), written(read_only=False)),
@@ -225,7 +238,9 @@ RULE_CASES: list[tuple[str, Change, Change]] = [
     ("preflight.time.skew", with_facts(clock_offset_s=-86400.0), as_it_is),
     ("preflight.time.skew", with_facts(clock_offset_s=61.0), with_facts(clock_offset_s=60.0)),
 ]
-BETWEEN = {"preflight.firmware.differs", "preflight.gpu.driver_differs", "preflight.os.kernel_differs"}
+RATE_RULES = {"preflight.link.unequal", "preflight.link.below"}
+VERSION_RULES = {"preflight.firmware.differs", "preflight.gpu.driver_differs", "preflight.os.kernel_differs"}
+BETWEEN = RATE_RULES | VERSION_RULES
 
 
 def found(*hosts: Host, severities: dict[str, str] | None = None) -> list[Finding]:
@@ -254,7 +269,7 @@ def test_every_rule_has_a_case() -> None:
     others = ("preflight.login.", "preflight.host.", "preflight.controller.")
     unread = {name for name in RULES.all if name.startswith(others)}
     assert cases | BETWEEN | unread | {"preflight.settings.unknown_rule"} == set(RULES.all)
-    assert cases - {"preflight.host.unread"} == {*PRIVILEGES, *NODE_RULES, *GPU_NODE_RULES, *PORT_RULES}
+    assert cases - {"preflight.host.unread"} == {*SHAPE, *PRIVILEGES, *NODE_RULES, *GPU_NODE_RULES, *PORT_RULES}
 
 
 def test_faults_of_a_host_come_together() -> None:
@@ -298,8 +313,37 @@ def test_what_must_be_equal_is_compared_between_hosts() -> None:
     other = replace(with_pf(firmware="28.43.1014")(HOST), name="spark2")
     other = with_facts(kernel="6.11.0-1016-nvidia", gpu_driver="570.1")(other)
     findings = found(HOST, other)
-    assert {finding.rule for finding in findings} == BETWEEN
+    assert {finding.rule for finding in findings} == VERSION_RULES
     assert any("28.43.1014 on spark2 enp1s0f0np0" in str(finding.value) for finding in findings)
+
+
+RATES = [
+    ((200.0, 200.0), (200.0, 200.0), []),
+    ((100.0, 100.0), (100.0, 100.0), [("below", "rail0"), ("below", "rail1")]),
+    ((100.0, 200.0), (100.0, 200.0), [("below", "rail0")]),
+    ((200.0, 200.0), (100.0, 200.0), [("unequal", "rail0")]),
+    # The ports that came up degraded or tell no rate have findings of their own.
+    ((13.0, None), (200.0, 200.0), [("slow", "enp1s0f0np0"), ("no_rate", "enP2p1s0f0np0")]),
+    ((13.0, 13.0), (13.0, 13.0), [("slow", name) for _host in "12" for name in ("enp1s0f0np0", "enP2p1s0f0np0")]),
+    ((25.0, 200.0), (25.0, 200.0), [("below", "rail0")]),
+]
+
+
+@pytest.mark.parametrize(("first", "second", "expected"), RATES)
+def test_rates_of_a_rail(
+    first: Sequence[float | None], second: Sequence[float | None], expected: list[tuple[str, str]]
+) -> None:
+    rails = {"enp1s0f0np0": "rail0", "enP2p1s0f0np0": "rail1"}
+    hosts = []
+    for number, rates in enumerate((first, second), start=1):
+        pfs = [{**pf, "rate_gbps": rate} for pf, rate in zip(GOOD["pfs"], rates, strict=True)]
+        hosts.append(replace(with_facts(pfs=pfs)(HOST), name=f"spark{number}", rails=rails))
+    findings = found(*hosts)
+    assert sorted((one.rule.rpartition(".")[2], one.key) for one in findings) == sorted(expected)
+    assert all(one.severity == ("info" if one.rule.endswith("below") else "warning") for one in findings)
+    # Who meant it says so.
+    asked = [replace(host, settings=Settings(min_rate_gbps=25)) for host in hosts]
+    assert not [one for one in found(*asked) if one.rule.endswith("below")]
 
 
 def test_two_names_of_one_machine_are_refused() -> None:

@@ -1,0 +1,190 @@
+# Copyright: The gb10.cluster authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The facts of a host that preflight reads."""
+
+from __future__ import annotations
+
+from typing import TypedDict
+
+
+class User(TypedDict):
+    """The effective user, and the login name if sudo was used."""
+
+    uid: int | None
+    name: str
+    sudo_from: str | None
+
+
+class System(TypedDict):
+    """The system by /etc/os-release; empty where the file does not say."""
+
+    id: str
+    version: str
+    name: str
+
+
+class Area(TypedDict):
+    """A swap area; ``kind`` is ``file`` or ``partition``."""
+
+    name: str
+    kind: str
+    kib: int
+
+
+class Disk(TypedDict):
+    """Size and free space of the file system of a path; None if the file system does not answer."""
+
+    path: str
+    total_gib: float | None
+    free_gib: float | None
+
+
+class Written(TypedDict):
+    """The file system of a directory that roles write to; None if it does not answer."""
+
+    read_only: bool | None
+    free_mib: int | None
+
+
+class Kubernetes(TypedDict):
+    """The installed K3s by unit (True: of this collection), and other distributions that left files."""
+
+    units: dict[str, bool]
+    version: str
+    others: list[str]
+    settings: dict[str, str]
+    kubeconfig: bool
+
+
+class Gpu(TypedDict):
+    """One line of nvidia-smi. Clocks in MHz, load in percent, ``slowdown`` the bits of clocks_event_reasons.active."""
+
+    name: str
+    utilization: float | None
+    clock_mhz: float | None
+    max_clock_mhz: float | None
+    power_limit_w: float | None
+    default_power_limit_w: float | None
+    slowdown: float | None
+
+
+class Rdma(TypedDict):
+    """RDMA devices, the number of device nodes that programs can open, and whether namespaces share devices."""
+
+    devices: list[str]
+    device_nodes: int
+    shared_mode: bool | None
+
+
+class Address(TypedDict):
+    """An address with prefix; ``dynamic`` with a limited lifetime, such as one from a DHCP server."""
+
+    address: str
+    dynamic: bool
+
+
+class Port(TypedDict):
+    """A physical function and its link."""
+
+    name: str
+    pci_address: str
+    total_vfs: int
+    num_vfs: int
+    rdma_device: str | None
+    max_mtu: int | None
+    driver: str | None
+    driver_version: str | None
+    firmware: str | None
+    mtu: int | None
+    carrier: bool
+    speed_mbps: int | None
+    port_state: str | None
+    rate_gbps: float | None
+    pcie_gts: float | None
+    pcie_width: int | None
+    pcie_max_gts: float | None
+    pcie_max_width: int | None
+    addresses: list[Address]
+    master: str | None
+
+
+class Listener(TypedDict):
+    """A listening TCP port."""
+
+    port: int
+    process: str | None
+
+
+class Link(TypedDict):
+    """An interface in a network namespace that no process uses."""
+
+    name: str
+    alias: str
+    mac: str
+
+
+class Orphan(TypedDict):
+    """A network namespace that no process uses."""
+
+    namespace: str
+    links: list[Link]
+
+
+class NetplanFile(TypedDict):
+    """A netplan file that is not of this collection, and the PFs that it names."""
+
+    path: str
+    interfaces: list[str]
+
+
+class Netplan(TypedDict):
+    """Netplan's error about its files (None: no error), and the files."""
+
+    error: str | None
+    files: list[NetplanFile]
+
+
+class Firewall(TypedDict):
+    """Whether ufw is active, and what it allows in its own notation."""
+
+    active: bool
+    allowed: list[str]
+
+
+class Facts(TypedDict):
+    """The facts of a host. Sizes in KiB or GiB as named, rates in Gb/s. None: the host did not tell.
+
+    The controller compares what a host sends with these types (plugin_utils/_preflight/shapes.py).
+    """
+
+    user: User
+    os: System
+    arch: str
+    kernel: str | None
+    boot_id: str | None
+    command_line: str | None
+    memory_kib: int | None
+    cma_kib: int | None
+    swap: list[Area] | None
+    cgroup_version: int | None
+    time_synchronized: bool | None
+    clock_offset_s: float | None
+    disks: list[Disk]
+    written: dict[str, Written]
+    iommu: bool
+    runtime_memlock: dict[str, int | None] | None
+    kubernetes: Kubernetes
+    gpu_driver: str | None
+    gpu_runtime: str | None
+    gpus: list[Gpu] | None
+    rdma: Rdma
+    pfs: list[Port]
+    interfaces: list[str]
+    addresses: dict[str, list[str]]
+    wifi: list[str]
+    default_routes: list[str]
+    listeners: list[Listener]
+    orphan_namespaces: list[Orphan]
+    network_services: dict[str, dict[str, str]] | None
+    netplan: Netplan
+    firewall: Firewall
