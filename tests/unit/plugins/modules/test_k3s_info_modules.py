@@ -15,6 +15,7 @@ import pytest
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.errors import ClusterError
 from ansible_collections.gb10.cluster.plugins.module_utils._preflight import facts as preflight_facts
+from ansible_collections.gb10.cluster.plugins.module_utils._preflight.commands import Answer
 from ansible_collections.gb10.cluster.plugins.modules import (
     k3s_airgap_info,
     k3s_service_info,
@@ -164,7 +165,7 @@ def test_an_impossible_upgrade_fails(capsys: Capture, version: str, installed: s
 def test_preflight_reads_a_host_below_its_roots(
     tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    commands_answer(monkeypatch, 1, "", "no")
+    monkeypatch.setattr(preflight_info, "runner", lambda _module: lambda _command: Answer(1, "", "no"))
     monkeypatch.setattr(preflight_facts.os, "geteuid", lambda: 1000)
     roots = {name: str(tmp_path / name) for name in ("proc", "etc", "dev", "netns", "cgroup")}
     monkeypatch.setattr(preflight_info, "Roots", partial(preflight_facts.Roots, **roots))
