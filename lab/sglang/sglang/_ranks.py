@@ -18,7 +18,7 @@ from typing import Any
 _TRAFFIC = Path(os.environ.get("GB10_LAB_TRAFFIC", "/run/gb10-lab/rdma-traffic"))
 # The most bytes that one rank really sends per rail and decode step over the simulated RDMA, and their share of the
 # bytes that it records: few, for small machines, and fewer than the byte ledger takes for a second path.
-STEP_BYTES, STEP_SHARE = 32768, 16
+STEP_BYTES, STEP_SHARE = 32768, 32
 RING_PORT = 23456
 
 

@@ -28,6 +28,8 @@ ERRORS = (
     "symbol_error",
     "link_downed",
 )
+# Ethernet 14, IPv6 40, TCP 20 and its usual options 12: an acknowledgement has these bytes and no others.
+_HEADERS = 86
 # A counter that only soft-RoCE has (Linux drivers/infiniband/sw/rxe). Its bytes are also bytes of the interface.
 _SOFTWARE = "sent_pkts"
 CONGESTION = ("np_cnp_sent", "np_ecn_marked_roce_packets", "rp_cnp_handled")
@@ -35,7 +37,7 @@ CONGESTION = ("np_cnp_sent", "np_ecn_marked_roce_packets", "rp_cnp_handled")
 # Prints "path value" for the RDMA devices below $1 and the interfaces below $2. Must run in any POSIX shell.
 SCRIPT = (
     'for f in "$1"/class/infiniband/*/ports/*/counters/* "$1"/class/infiniband/*/ports/*/hw_counters/* '
-    '"$2"/class/net/*/statistics/tx_bytes "$2"/class/net/*/statistics/rx_bytes; do '
+    '"$2"/class/net/*/statistics/[rt]x_bytes "$2"/class/net/*/statistics/[rt]x_packets; do '
     '[ -r "$f" ] && read -r v < "$f" 2>/dev/null && echo "${f#*/class/} $v"; done; true'
 )
 
@@ -62,11 +64,14 @@ def parse_counters(text: str) -> dict[str, Counters]:
 
 
 def delta(before: Mapping[str, Mapping[str, int]], after: Mapping[str, Mapping[str, int]]) -> Counters:
-    """Return what each device moved between two readings; a counter that decreased was reset and counts from zero."""
+    """Return what each device moved between two readings; a counter that decreased was reset and counts from zero.
+
+    A counter that one of the readings lacks has no difference.
+    """
     moved: Counters = {}
     for device, counters in after.items():
         old = before.get(device, {})
-        moved[device] = {n: v - old.get(n, 0) if v >= old.get(n, 0) else v for n, v in counters.items()}
+        moved[device] = {n: v - old[n] if v >= old[n] else v for n, v in counters.items() if n in old}
     return moved
 
 
@@ -78,12 +83,35 @@ def moved_bytes(moved: Mapping[str, Mapping[str, int]], devices: Iterable[str] =
     return sum(counters.get(name, 0) for counters in chosen.values() for name in names)
 
 
+def payload(moved: Mapping[str, Mapping[str, int]], names: Iterable[str], both_ways: bool) -> int:
+    """Return the bytes in packets of these interfaces, without the headers of Ethernet, IP and TCP.
+
+    With ``both_ways`` only what was sent as well as received counts, as ranks exchange it: a download receives bytes
+    and sends acknowledgements, which have headers only.
+    """
+    sent = received = 0
+    for counters in (moved[name] for name in names):
+        tx, rx = (counters.get(f"{way}_bytes", 0) for way in ("tx", "rx"))
+        sent += max(0, tx - counters.get("tx_packets", 0) * _HEADERS)
+        received += max(0, rx - counters.get("rx_packets", 0) * _HEADERS)
+    return 2 * min(sent, received) if both_ways else sent + received
+
+
+def missing(moved: Mapping[str, Mapping[str, Mapping[str, int]]], devices: Iterable[str]) -> list[str]:
+    """Return the devices and directions of interfaces of one source that were not counted in both readings."""
+    lacking = [
+        device for device in sorted(devices) if not {"xmit_bytes", "rcv_bytes"} <= set(moved["rdma"].get(device, ()))
+    ]
+    names = moved["net"].keys() - {"lo"}
+    return lacking + [name for name in sorted(names) if not {"tx_bytes", "rx_bytes"} <= set(moved["net"][name])]
+
+
 def bytes_by_path(
-    moved: Mapping[str, Mapping[str, Mapping[str, int]]], devices: Collection[str], interfaces: Collection[str]
+    moved: Mapping[str, Mapping[str, Mapping[str, int]]], devices: Collection[str], both_ways: bool = False
 ) -> tuple[int, int]:
-    """Return the bytes of one source that moved by RDMA and by TCP, over these devices and interfaces."""
+    """Return the bytes of one source by RDMA over these devices, and by TCP over all interfaces but ``lo``."""
     rdma = moved_bytes(moved["rdma"], devices) if devices else 0
-    tcp = moved_bytes(moved["net"], interfaces)
+    tcp = payload(moved["net"], moved["net"].keys() - {"lo"}, both_ways)
     software = any(_SOFTWARE in moved["rdma"].get(device, {}) for device in devices)
     return rdma, max(0, tcp - rdma) if software else tcp
 

@@ -11,22 +11,27 @@ Measured with SGLang 0.5.16 at TP 2 over Socket, batches of 1, 4 and 16: the usu
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Any, Literal, NamedTuple
 
 from .._sglang.items import options_of
+from .choices import Choices
 
 WIDTH = 2
 # Bytes around each message of a ring: headers and acknowledgements. Measured with Socket on two ranks: 215 bytes for
-# the two messages of an all-reduce with protocol Simple, 368 to 410 with LL.
-_LEAST, _USUAL, _MOST = 100, 190, 250
+# the two messages of an all-reduce with protocol Simple, 368 to 410 with LL. Counters of payload have none.
+_LEAST, _USUAL, _MOST = 0, 190, 250
 # NCCL 2.28.9 chose LL, which doubles every byte, for 16 KiB and less, and Simple from 48 KiB on (two ranks, Socket).
 _LL_UP_TO = 32768
-# Other networks and numbers of ranks may choose LL for larger messages, but not beyond this size: it halves the
-# bandwidth to save some microseconds per step. The measured choice changed at a 20th of this size.
+# NCCL chooses LL to save latency, of which a ring has a share per further rank. The largest message with LL that was
+# measured had 512 KiB at two ranks and 1 MiB at four, with 200 Gb/s.
 _LL_AT_MOST = 1 << 20
+# Neighbours of a rank in NCCL's trees: a parent and two children.
+_TREE_EDGES = 3
 # One value of these switches to collectives that are not NCCL's all-reduce, or splits the batch between the ranks.
 _OTHER = {
     "--moe-a2a-backend": "none",
@@ -34,8 +39,29 @@ _OTHER = {
     "--data-parallel-size": "1",
     "--attn-dp-size": "1",
     "--attn-cp-size": "1",
+    "--attention-context-parallel-size": "1",
+    "--dcp-size": "1",
+    "--decode-context-parallel-size": "1",
+    # The dense layers of a model with experts have ranks of their own; the default has no value.
+    "--moe-dense-tp-size": "",
+    "--disaggregation-mode": "null",
+    "--hicache-storage-backend": "",
 }
-_OTHER_SWITCHES = {"--enable-dp-attention", "--enable-mscclpp", "--enable-sp-layernorm"}
+_OTHER_SWITCHES = {
+    "--enable-dp-attention",
+    "--enable-mscclpp",
+    "--enable-sp-layernorm",
+    "--enable-two-batch-overlap",
+    "--enable-single-batch-overlap",
+    "--enable-hierarchical-cache",
+    "--enable-lmcache",
+    "--enable-attn-tp-input-scattered",
+    "--enable-prefill-cp",
+    "--enable-prefill-context-parallel",
+    "--enable-nsa-prefill-context-parallel",
+    "--enable-dsa-prefill-context-parallel",
+    "--dllm-algorithm",
+}
 
 
 class Bytes(NamedTuple):
@@ -129,11 +155,25 @@ class Work:
     prefill_passes: float
     rows: float
     decode_passes: float
+    # The batch sizes for which the server captured CUDA graphs: others are padded to the next one. None if unknown.
+    captured: tuple[int, ...] | None = None
 
     @property
     def batch(self) -> float:
         """Return the mean number of sequences of a decode pass."""
         return self.rows / self.decode_passes if self.decode_passes else 0.0
+
+    @property
+    def padding(self) -> float:
+        """Return how many times the sequences of a pass may count, at most, because CUDA graphs pad the batch.
+
+        A mean of one leaves no other batch than one. Of a larger mean the batches are not known, so any may be padded.
+        """
+        if self.batch <= 1 or self.captured == ():
+            return 1.0
+        # All lists of SGLang have the powers of two up to their end; a batch beyond the end runs without a graph.
+        sizes = sorted(self.captured or (1 << power for power in range(10)))
+        return max((large / (small + 1) for small, large in pairwise([0, *sizes])), default=1.0)
 
 
 def collectives(shape: Shape, split: Split, tokens: float, sampled: float) -> list[Collective]:
@@ -161,48 +201,97 @@ def drafting(shape: Shape, split: Split, rows: float) -> list[Collective]:
     return found
 
 
-def exchanged(group: Iterable[Collective], split: Split) -> Bytes:
-    """Return the bytes that one node sends and receives for these collectives.
+@dataclass(frozen=True)
+class Scope:
+    """Whose bytes are predicted: those of one pod, or with ``pod`` None of all; and what NCCL said that it takes."""
 
-    The range covers rings with the protocols Simple and LL, trees, and a direct exchange of all ranks.
+    pod: str | None = ""
+    choices: Choices = field(default_factory=lambda: Choices(0))
+
+
+ONE, ALL = Scope(), Scope(None)
+
+
+def exchanged(group: Iterable[Collective], split: Split, scope: Scope = ONE, least: float = 1.0) -> Bytes:
+    """Return the bytes that one node, or all nodes together, send and receive for these collectives.
+
+    If NCCL did not say what it takes, the range covers rings and trees with each of its protocols, and a direct
+    exchange of all ranks. The smallest message of the work has ``least`` of the collective's bytes. Raise ValueError if
+    NCCL takes what is not modelled.
     """
-    low = usual = high = 0.0
-    ranks = split.crossing
-    for kind, number, size in group:
-        if kind == "send":
-            # The first and the last stage send or receive, the others do both.
-            low, usual, high = low + number * size / 2, usual + number * size, high + number * 4 * size
-            continue
-        messages = (ranks - 1) * (2 if kind == "reduce" else 1)
-        share = messages / ranks * size
-        # A tree of more than two ranks also doubles the bytes of its inner ranks, for messages of any size.
-        doubled = 2 if size <= _LL_AT_MOST or (kind == "reduce" and ranks > 2) else 1
-        most = max(doubled * share, (ranks - 1) * size) if kind == "reduce" else doubled * share
-        # Only the last stage of a pipeline gathers logits.
-        low += 0 if kind == "gather" and split.pp > 1 else 2 * number * (share + messages * _LEAST)
-        usual += 2 * number * (share * (2 if size <= _LL_UP_TO else 1) + messages * _USUAL)
-        high += 2 * number * (most + messages * _MOST)
-    return Bytes(low, usual, high)
-
-
-def predict(shape: Shape, split: Split, work: Work) -> Bytes:
-    """Return the bytes that each node sends and receives for the work of a window."""
     total = [0.0, 0.0, 0.0]
-    for bytes_of in _passes(shape, split, work):
+    for one in group:
+        found = _send(one, scope) if one.kind == "send" else _collective(one, split, scope, least)
+        total = [have + more for have, more in zip(total, found, strict=True)]
+    return Bytes(*total)
+
+
+def _send(one: Collective, scope: Scope) -> Bytes:
+    size = one.number * one.size
+    # The first and the last stage send or receive, the others do both. The total of all stages is not compared.
+    return Bytes(0, 0, math.inf) if scope.pod is None else Bytes(size / 2, size, 4 * size)
+
+
+def _collective(one: Collective, split: Split, scope: Scope, least: float) -> Bytes:
+    kind, number, size = one
+    ranks, nodes = split.crossing, split.nodes // split.pp
+    messages = (ranks - 1) * (2 if kind == "reduce" else 1)
+    # What a node sends and receives in a ring. In a tree each edge carries the message up and down; both ends count.
+    ring, edge = 2 * messages / ranks * size, 2 * size
+    everybody = nodes if scope.pod is None else 1
+    choice = scope.choices.of(kind, size)
+    # The usual choice doubles small messages; the extremes have one edge or all, with Simple or with LL.
+    usual = ring * (2 if size <= _LL_UP_TO else 1) * everybody
+    if choice is None:
+        doubled = 2 if size * least <= _LL_AT_MOST * max(1, ranks - 1) else 1
+        low, high = ring * everybody, doubled * ring * everybody
+        if kind == "reduce":
+            inner = min(_TREE_EDGES, nodes - 1)
+            trees = (edge, inner * edge) if scope.pod is not None else (2 * (nodes - 1) * edge,) * 2
+            low, high = min(low, trees[0]), max(high, doubled * trees[1], 2 * (ranks - 1) * size * everybody)
+    elif kind == "reduce" and choice.is_tree:
+        edges = None if scope.pod is None else scope.choices.edges(scope.pod, choice.channels)
+        if scope.pod is None:
+            low = usual = high = 2 * (nodes - 1) * edge * choice.factor
+        elif edges is None:
+            low, usual, high = edge, 2 * (nodes - 1) / nodes * edge, min(_TREE_EDGES, nodes - 1) * edge
+            low, usual, high = (each * choice.factor for each in (low, usual, high))
+        else:
+            low = usual = high = edges * edge * choice.factor
+    else:
+        low = usual = high = ring * choice.factor * everybody
+    if kind == "gather" and split.pp > 1:
+        # Only the last stage of a pipeline gathers logits.
+        low = 0
+    around = 2 * messages * everybody
+    return Bytes(low + around * _LEAST, usual + around * _USUAL, high + around * _MOST).times(number)
+
+
+def predict(shape: Shape, split: Split, work: Work, scope: Scope = ONE) -> Bytes:
+    """Return the bytes that a node, or all nodes together, send and receive for the work of a window."""
+    total = [0.0, 0.0, 0.0]
+    for bytes_of in _passes(shape, split, work, scope):
         total = [have + more for have, more in zip(total, bytes_of, strict=True)]
     return Bytes(*total)
 
 
-def _passes(shape: Shape, split: Split, work: Work) -> Iterable[Bytes]:
+def _passes(shape: Shape, split: Split, work: Work, scope: Scope) -> Iterable[Bytes]:
     if work.prefill_passes:
         tokens = work.prefill_tokens / work.prefill_passes
-        yield exchanged(collectives(shape, split, tokens, 1), split).times(work.prefill_passes)
+        # Prompts of one token may be among the others, and sizes between them; a single pass has its own.
+        least = 1.0 if work.prefill_passes == 1 else 1 / max(tokens, 1.0)
+        yield exchanged(collectives(shape, split, tokens, 1), split, scope, least).times(work.prefill_passes)
     if work.decode_passes:
         tokens = work.batch * split.draft_tokens
-        yield exchanged(collectives(shape, split, tokens, tokens), split).times(work.decode_passes)
-        drafts = exchanged(drafting(shape, split, work.batch), split).times(work.decode_passes)
+        if work.batch > 1:
+            # The batches of the passes are not known, only their mean, and NCCL may choose otherwise for each.
+            scope = replace(scope, choices=Choices(0))
+        least = 1 / max(work.batch, 1.0)
+        exact = exchanged(collectives(shape, split, tokens, tokens), split, scope, least).times(work.decode_passes)
+        yield exact._replace(high=exact.high * work.padding)
+        drafts = exchanged(drafting(shape, split, work.batch), split, scope, least).times(work.decode_passes)
         # A draft may also run on every rank as a whole, without an exchange.
-        yield drafts._replace(low=0.0)
+        yield drafts._replace(low=0.0, high=drafts.high * work.padding)
 
 
 def fabric_seconds(shape: Shape, split: Split, batch: float, times: Mapping[int, float]) -> float:

@@ -6,13 +6,22 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from typing import Any, Literal
 
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.pod_logs import PodContainer
-from ansible_collections.gb10.cluster.plugins.module_utils._rdma.counters import Counters, bytes_by_path, moved_bytes
+from ansible_collections.gb10.cluster.plugins.module_utils._rdma.counters import (
+    Counters,
+    bytes_by_path,
+    missing,
+    moved_bytes,
+    payload,
+)
 
 from .._sglang.metrics import Scrape, parse_metrics
-from .exchange import Shape, Split, fabric_seconds, predict
+from .choices import Choices
+from .exchange import Bytes, Scope, Shape, Split, Work, fabric_seconds, predict
 from .judge import Entry, doubt, judge, scheduler_bytes, work_between
 
 # The model is in a directory of the pod, or in the directory to which Hugging Face's library downloaded it.
@@ -31,10 +40,25 @@ def at_one_token(latency: Sequence[Mapping[str, float]]) -> Mapping[str, float]:
     return next((each for each in latency if each["bytes"] >= _TOKEN_BYTES), latency[-1])
 
 
+def captured_sizes(info: Mapping[str, Any]) -> tuple[int, ...] | None:
+    """Return the batch sizes of the CUDA graphs in the answer of ``/server_info``, which a server may leave out."""
+    if info.get("disable_cuda_graph") is True or info.get("disable_cuda_graph_padding") is True:
+        return ()
+    # SGLang 0.5.16 and later have a list per phase.
+    sizes = info.get("cuda_graph_bs_decode") or info.get("cuda_graph_bs")
+    if not isinstance(sizes, list) or not all(isinstance(size, int) and size > 0 for size in sizes):
+        return None
+    return tuple(sizes) or None
+
+
+ALL_RANKS = "all ranks"
+
+
 class Window:
     """Predicts what the ranks of a group exchange between ``open`` and ``close``, and compares it with counters.
 
-    ``why_not`` says why nothing can be predicted; ``entries`` has one entry per pod otherwise.
+    ``why_not`` says why nothing can be predicted; ``entries`` has one entry per pod otherwise, and one of all pods
+    together, whose bytes do not depend on a rank's place in a ring or tree.
     """
 
     def __init__(self, head: PodContainer, plan: Mapping[str, Any], now: Callable[[], float]) -> None:
@@ -43,6 +67,10 @@ class Window:
         self._opened = 0.0
         self._shape: tuple[Shape, Split] | None = None
         self._tokens_per_pass = 1.0
+        self._work: Work | None = None
+        self._scheduler = 0.0
+        self._moved: Mapping[str, Mapping[str, Counters]] = {}
+        self._choices = Choices(0)
         self.why_not = "the traffic of the group was not counted"
         self.entries: dict[str, Entry] = {}
 
@@ -53,6 +81,7 @@ class Window:
             if split.crossing < 2 and split.pp < 2:
                 raise ValueError("no group of ranks spans nodes")
             self._shape = Shape.read(self._config()), split
+            self._choices = Choices(split.crossing)
             self._before = self._metrics()
             self._opened = self._now()
         except ValueError as error:
@@ -64,31 +93,77 @@ class Window:
             return
         try:
             after = self._metrics()
-            work = work_between(self._before, after)
+            work = replace(work_between(self._before, after), captured=self._captured())
         except ValueError as error:
             self.why_not = str(error)
             return
         then, now = (page.counters.get("generation_tokens_total", 0.0) for page in (self._before, after))
         self._tokens_per_pass = max(1.0, (now - then) / work.rows)
-        needed = predict(*self._shape, work)
         busy = sum(run["tokens"] / run["tokens_per_second"] for run in runs if run["tokens_per_second"])
-        scheduler = scheduler_bytes(self._now() - self._opened - busy, work)
+        self._scheduler = scheduler_bytes(self._now() - self._opened - busy, work)
+        self._work, self._moved = work, moved
+        self._judge()
+
+    def listen(self, lines: Mapping[str, Iterable[str]]) -> None:
+        """Compare again, with what NCCL says in its lines of each pod about algorithms, protocols and trees."""
+        for pod, said in lines.items():
+            self._choices.read(pod, said)
+        self._judge()
+
+    def _judge(self) -> None:
+        self.entries = {}
+        if self._shape is None or self._work is None:
+            return
+        try:
+            needed = {
+                pod: predict(*self._shape, self._work, Scope(pod, self._choices))
+                for pod in (*(rank["pod"] for rank in self._plan["ranks"]), None)
+            }
+        except ValueError as error:
+            self.why_not = str(error)
+            return
         for rank in self._plan["ranks"]:
-            rdma, tcp = (
-                {network[key] for network in rank["networks"] if network.get(key)}
-                for key in ("rdma_device", "interface")
+            pod, planned = (
+                rank["pod"],
+                {network["rdma_device"] for network in rank["networks"] if network.get("rdma_device")},
             )
-            own = moved[rank["pod"]]
-            by_rail = {device: moved_bytes(own["rdma"], [device]) for device in sorted(rdma)}
-            silent = tuple(device for device, count in by_rail.items() if not count and any(by_rail.values()))
-            self.entries[rank["pod"]] = judge(needed, *bytes_by_path(own, rdma, tcp), scheduler, silent)
-        if self._shape[1].crossing < 2 and any(entry.unclear for entry in self.entries.values()):
+            if lacking := missing(self._moved[pod], planned):
+                self.entries = {}
+                self.why_not = f"{pod} has no counters of {', '.join(lacking)}, and a missing counter is not zero"
+                return
+            self.entries[pod] = self._entry(self._moved[pod], planned, needed[pod])
+        if self._shape[1].pp < 2:
+            self._add_total(needed[None])
+        elif self._shape[1].crossing < 2 and any(entry.unclear for entry in self.entries.values()):
             # Stages exchange some KiB per token, so no generation of a usual length exceeds the scheduler's bytes.
+            usual = needed[self._plan["ranks"][0]["pod"]].usual
             self.entries = {}
             self.why_not = (
-                f"the stages of the pipeline exchange {needed.usual / 1e6:.1f} MB, and the scheduler may have sent "
-                f"{scheduler / 1e6:.1f} MB by TCP. Raise nccl_verify_tokens to compare them"
+                f"the stages of the pipeline exchange {usual / 1e6:.1f} MB, and the scheduler may have sent "
+                f"{self._scheduler / 1e6:.1f} MB by TCP. Raise nccl_verify_tokens to compare them"
             )
+
+    def _entry(self, own: Mapping[str, Counters], planned: set[str], needed: Bytes) -> Entry:
+        """Return the entry of one pod; stages of a pipeline send in one direction, all other ranks exchange."""
+        both_ways = self._shape is not None and self._shape[1].pp < 2
+        by_device = {device: moved_bytes(own["rdma"], [device]) for device in sorted(own["rdma"])}
+        used = any(by_device[device] for device in planned)
+        silent = tuple(device for device in sorted(planned) if used and not by_device[device])
+        interfaces = {
+            name: count
+            for name in sorted(own["net"].keys() - {"lo"})
+            if (count := payload(own["net"], [name], both_ways))
+        }
+        elsewhere = {device: count for device, count in by_device.items() if count and device not in planned}
+        by_path = bytes_by_path(own, planned, both_ways)
+        return judge(needed, *by_path, self._scheduler, silent, interfaces, elsewhere)
+
+    def _add_total(self, needed: Bytes) -> None:
+        """Add the entry of all pods if every pod agrees, which bounds more than the range of a rank in a tree."""
+        pods = list(self.entries.values())
+        if len({entry.verdict for entry in pods}) == 1 and pods[0].verdict in ("rdma", "tcp"):
+            rdma, tcp = (sum(getattr(entry, f"{path}_bytes") for entry in pods) for path in ("rdma", "tcp"))
+            self.entries[ALL_RANKS] = judge(needed, rdma, tcp, self._scheduler * len(pods))
 
     def doubt(self, transport_class: str, source: Literal["log", "plan"] = "log") -> str:
         """Return why the bytes contradict the verdict of logs or plan; empty if they agree or nothing was predicted."""
@@ -124,7 +199,13 @@ class Window:
             "verdict": one if verdicts else None,
             "msg": "; ".join(f"{pod} {entry.msg}" for pod, entry in self.entries.items())
             or f"not predicted: {self.why_not}",
-            "ranks": {pod: entry.as_dict() for pod, entry in self.entries.items()},
+            "ranks": {pod: entry.as_dict() for pod, entry in self.entries.items() if pod != ALL_RANKS},
+            "group": self.entries[ALL_RANKS].as_dict() if ALL_RANKS in self.entries else None,
+            "algorithms": {
+                f"{kind} of {size} bytes": " ".join(choice[:2])
+                for kind, sizes in self._choices.sizes.items()
+                for size, choice in sorted(sizes.items())
+            },
         }
 
     def _config(self) -> Any:
@@ -136,8 +217,18 @@ class Window:
         # Several snapshots may follow each other.
         return json.JSONDecoder().raw_decode(text)[0]
 
-    def _metrics(self) -> Scrape:
+    def _get(self, path: str) -> str:
         port = str(self._plan["service"]["port"])
-        return parse_metrics(
-            self._head.run(["python3", "/opt/gb10/generate_probe.py", "--port", port, "--get", "/metrics"]).stdout
-        )
+        return self._head.run(["python3", "/opt/gb10/generate_probe.py", "--port", port, "--get", path]).stdout
+
+    def _metrics(self) -> Scrape:
+        return parse_metrics(self._get("/metrics"))
+
+    def _captured(self) -> tuple[int, ...] | None:
+        """Return the batch sizes of the server's CUDA graphs, none without graphs; None if the server does not say."""
+        for path in ("/server_info", "/get_server_info"):
+            with suppress(ValueError):
+                info = json.loads(self._get(path))
+                if isinstance(info, dict):
+                    return captured_sizes(info)
+        return None

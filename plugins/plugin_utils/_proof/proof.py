@@ -176,6 +176,7 @@ class Proof:
             self.progress.now,
             lambda: self.progress.pause(self.settings.interval),
         )
+        self._ledger.listen({pod: [line.decode(errors="replace") for line in own] for pod, own in lines.items()})
         if self.active:
             self.kept = keep_evidence(self.settings.evidence, self.judged, lines)
         if not self.judged["satisfied"]:

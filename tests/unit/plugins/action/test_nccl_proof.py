@@ -85,6 +85,7 @@ class Pods:
     env: str = "NCCL_DEBUG=INFO"
     rdma: int = 90_000_000
     tcp: int = 0
+    eth0: int = 0
     config: str = json.dumps(MODEL)
     p50: float = 40.0
     answer: Ran = (0, '{"tokens": 64, "tokens_per_second": 20.5, "first_token_seconds": 0.2}\n', "")
@@ -96,22 +97,32 @@ class Pods:
     looks: int = 0
     asked: list[str] = field(default_factory=list)
 
+    def counters(self) -> str:
+        """Return what the devices moved, half of it in each direction."""
+        lines = [
+            f"infiniband/rocep1s0f0v0/ports/1/counters/port_{way}_data {self.made * self.rdma // 8}"
+            for way in ("xmit", "rcv")
+        ]
+        lines += [f"net/net1/statistics/{way}_bytes {self.made * self.tcp // 2}" for way in ("tx", "rx")]
+        return "\n".join(
+            [*lines, *(f"net/eth0/statistics/{way}_bytes {self.made * self.eth0 // 2}" for way in ("tx", "rx"))]
+        )
+
     def __call__(self, name: str, command: list[str]) -> Ran:
         text = " ".join(command)
         self.asked.append(text)
         if "config.json" in text:
             return 0, self.config, ""
-        if "--get /metrics" in text:
+        if "--get" in text:
             page = f'cuda_graph_passes_total{{mode="decode_cuda_graph"}} {64 * self.made}\n'
             page += f'sglang:realtime_tokens_total{{mode="decode"}} {64 * self.made}\n'
-            return 0, f"sglang:{page}", ""
+            return 0, f"sglang:{page}" if "/metrics" in text else json.dumps({"cuda_graph_bs": [1, 2, 4, 8]}), ""
         if "generate_probe" in text:
             self.made += 1
             time.sleep(self.lasts)
             return self.answer
         if "port_xmit" in text or "/class/infiniband/*/ports" in text:
-            path = "infiniband/rocep1s0f0v0/ports/1/counters/port_xmit_data"
-            return 0, f"{path} {self.made * self.rdma // 4}\nnet/net1/statistics/tx_bytes {self.made * self.tcp}\n", ""
+            return 0, self.counters(), ""
         if text == "cat /tmp/gb10-all-reduce":
             self.looks += 1
             small = [{"bytes": 4096, "p50": self.p50 - 1, "p99": 98.0}]
@@ -228,10 +239,14 @@ FAILURES = {
         {"pods": Pods(rdma=90_000_000, tcp=20_000_000, answer=SLOW, lasts=74)},
         [
             "the bytes of g-0-0 say unexplained: ",
-            "180.0 MB by RDMA and 40.0 MB by TCP counted, of which the scheduler may have sent 60.5",
+            "180.0 MB by RDMA and 40.0 MB by TCP counted (net1 40.0 MB), of which the scheduler may have sent 60.5",
             "Doubt neither yet",
             "Raise nccl_verify_tokens",
         ],
+    ),
+    "ledger finds a tenth by an interface that the plan does not name": (
+        {"pods": Pods(rdma=81_000_000, eth0=9_000_000)},
+        ["the bytes of g-0-0 say mixed: ", "(eth0 18.0 MB)"],
     ),
     "ledger says both": ({"pods": Pods(rdma=45_000_000, tcp=45_000_000)}, ["say mixed: ", "Doubt the log"]),
     "ledger misses bytes": (
@@ -324,7 +339,16 @@ def test_bytes_prove_a_library_that_leaves_no_line_of_nccl(prove: Any) -> None:
 def test_a_rail_that_moves_nothing_is_named(prove: Any) -> None:
     second = {"rdma_device": "roceP2p1s0f0v0", "interface": "net2"}
     ranks = [{**rank, "networks": [NETWORK, second]} for rank in PLAN["ranks"]]
-    ledger = prove(plan={**PLAN, "ranks": ranks})["proof"]["ledger"]
+    absent = prove(plan={**PLAN, "ranks": ranks})["proof"]["ledger"]
+    assert absent["verdict"] is None
+    assert "g-0-0 has no counters of roceP2p1s0f0v0, and a missing counter is not zero" in absent["msg"]
+
+    class Idle(Pods):
+        def counters(self) -> str:
+            path = "infiniband/roceP2p1s0f0v0/ports/1/counters/port_{}_data 0"
+            return "\n".join([super().counters(), *(path.format(way) for way in ("xmit", "rcv"))])
+
+    ledger = prove(Idle(), plan={**PLAN, "ranks": ranks})["proof"]["ledger"]
     assert ledger["verdict"] == "rdma"
     assert [rank["silent_rails"] for rank in ledger["ranks"].values()] == [["roceP2p1s0f0v0"]] * 2
     assert "MB by TCP counted, none of them by roceP2p1s0f0v0" in ledger["msg"]

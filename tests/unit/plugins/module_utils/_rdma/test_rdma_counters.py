@@ -10,8 +10,10 @@ from ansible_collections.gb10.cluster.plugins.module_utils._rdma.counters import
     contradiction,
     delta,
     describe,
+    missing,
     moved_bytes,
     parse_counters,
+    payload,
 )
 
 
@@ -33,7 +35,8 @@ def test_ports_are_added_and_words_become_bytes() -> None:
 
 def test_a_counter_that_decreased_was_reset() -> None:
     moved = delta({"a": {"xmit_bytes": 100}}, {"a": {"xmit_bytes": 30}, "b": {"xmit_bytes": 5}})
-    assert moved == {"a": {"xmit_bytes": 30}, "b": {"xmit_bytes": 5}}
+    # A counter that the first reading lacks would count since the machine started.
+    assert moved == {"a": {"xmit_bytes": 30}, "b": {}}
 
 
 def test_the_loopback_does_not_count_unless_named() -> None:
@@ -53,8 +56,31 @@ def test_the_loopback_does_not_count_unless_named() -> None:
     ids=["a NIC", "soft-RoCE", "TCP beside an idle soft-RoCE", "no counters"],
 )
 def test_bytes_of_soft_roce_do_not_count_twice(device: dict[str, int], by_path: tuple[int, int]) -> None:
-    net = {"net1": {"tx_bytes": 8_000_000}, "eth0": {"tx_bytes": 9}}
-    assert bytes_by_path({"rdma": {"rocep1s0f0v0": device}, "net": net}, {"rocep1s0f0v0"}, {"net1"}) == by_path
+    net = {"net1": {"tx_bytes": 8_000_000}, "lo": {"tx_bytes": 9}}
+    assert bytes_by_path({"rdma": {"rocep1s0f0v0": device}, "net": net}, {"rocep1s0f0v0"}) == by_path
+
+
+def test_every_interface_counts_and_a_download_beside_does_not() -> None:
+    exchange = {"tx_bytes": 5_086_000, "rx_bytes": 5_086_000, "tx_packets": 1000, "rx_packets": 1000}
+    # 900 MB received, and an acknowledgement of 66 bytes for every second packet of 1,514 bytes.
+    download = {"rx_bytes": 900_000_000, "rx_packets": 594_452, "tx_bytes": 297_226 * 66, "tx_packets": 297_226}
+    net = {"net1": exchange, "eth0": download, "lo": exchange}
+    assert payload(net, ["eth0"], True) == 0
+    assert bytes_by_path({"rdma": {}, "net": net}, (), True) == (0, 2 * 5_000_000)
+    # Sent through one interface and received through another.
+    split = {"net1": exchange | {"rx_bytes": 0, "rx_packets": 0}, "eth0": exchange | {"tx_bytes": 0, "tx_packets": 0}}
+    assert bytes_by_path({"rdma": {}, "net": split}, (), True) == (0, 2 * 5_000_000)
+    assert bytes_by_path({"rdma": {}, "net": {"eth0": download}}, ())[1] == 900_000_000 - 594_452 * 86
+
+
+def test_a_counter_that_is_missing_is_named() -> None:
+    whole = {"xmit_bytes": 0, "rcv_bytes": 0}
+    net = {"net1": {"tx_bytes": 0, "rx_bytes": 0}, "eth0": {"tx_bytes": 1}, "lo": {}}
+    assert missing({"rdma": {"a": whole, "b": {"xmit_bytes": 1}, "d": {}}, "net": net}, {"a", "b", "c"}) == [
+        "b",
+        "c",
+        "eth0",
+    ]
 
 
 def test_little_traffic_proves_nothing_and_much_traffic_decides() -> None:

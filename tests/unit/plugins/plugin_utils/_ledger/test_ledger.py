@@ -64,7 +64,8 @@ def test_sglang_exchanges_what_is_predicted(batch: int, measured: int, simple: i
     shape = Shape.read({"hidden_size": 2048, "num_hidden_layers": 16, "vocab_size": 8192})
     predicted = predict(shape, TP2, Work(8 * batch, 1, 128 * batch, 128))
     assert predicted.usual == pytest.approx(measured, rel=0.02)
-    assert predicted.low == pytest.approx(simple, rel=0.01)
+    # What protocol Simple moves without the headers of TCP, which a small message has most of.
+    assert 0.93 * simple < predicted.low <= simple
     assert judge(predicted, 0, measured).verdict == judge(predicted, 0, simple).verdict == "tcp"
 
 
@@ -109,6 +110,14 @@ def test_a_model_that_cannot_be_predicted_is_named(config: dict[str, Any], why: 
         (["--dp-size=2"], "--dp-size 2"),
         (["--enable-dp-attention"], "--enable-dp-attention"),
         (["--speculative-algorithm", "EAGLE"], "number of drafts open"),
+        (["--moe-dense-tp-size", "1"], "--moe-dense-tp-size 1"),
+        (["--enable-two-batch-overlap"], "--enable-two-batch-overlap"),
+        (["--enable-single-batch-overlap"], "--enable-single-batch-overlap"),
+        (["--enable-hierarchical-cache"], "--enable-hierarchical-cache"),
+        (["--hicache-storage-backend", "mooncake"], "--hicache-storage-backend mooncake"),
+        (["--disaggregation-mode=prefill"], "--disaggregation-mode prefill"),
+        (["--enable-prefill-context-parallel"], "--enable-prefill-context-parallel"),
+        (["--dcp-size", "2"], "--dcp-size 2"),
     ],
 )
 def test_a_division_that_cannot_be_predicted_is_named(argv: list[str], why: str) -> None:
@@ -170,14 +179,15 @@ NEEDED = Bytes(100e6, 150e6, 200e6)
         (219e6, 0, "rdma"),
         (88e6, 0, "unexplained"),
         (222e6, 0, "unexplained"),
-        (100e6, 19e6, "rdma"),
-        (100e6, 21e6, "mixed"),
+        (100e6, 8.9e6, "rdma"),
+        (100e6, 9.1e6, "mixed"),
         (100e6, 45e6, "mixed"),
         (70e6, 30e6, "mixed"),
         (30e6, 150e6, "mixed"),
         (60e6, 25e6, "unexplained"),
         (0, 150e6, "tcp"),
-        (10e6, 900e6, "tcp"),
+        (8.9e6, 900e6, "tcp"),
+        (9.1e6, 900e6, "mixed"),
         (80e6, 70e6, "mixed"),
         (0, 0, "unexplained"),
         (40e6, 0, "unexplained"),
@@ -196,7 +206,7 @@ def test_the_bytes_alone_name_the_path(rdma: float, tcp: float, verdict: str) ->
         ("tcp", 0, 150e6, ""),
         ("rdma", 0, 150e6, "Doubt the log: a library without a log line"),
         ("tcp", 150e6, 0, "Doubt the log: a library without a log line"),
-        ("rdma", 150e6, 90e6, "Or other TCP traffic, such as a download, uses the interface"),
+        ("rdma", 150e6, 90e6, "the ledger does not see which program sent the bytes by TCP"),
         ("rdma", 70e6, 90e6, "Doubt the log: a library without a log line"),
         # A download beside silent RDMA devices, and two groups on one NIC.
         ("rdma", 0, 900e6, "Doubt the log: a library without a log line"),
@@ -216,7 +226,7 @@ def test_a_contradiction_says_which_of_the_two_to_doubt(said: str, rdma: float, 
     low=st.floats(1e6, 1e12),
     spread=st.floats(1, 3),
     share=st.floats(0, 1),
-    noise=st.floats(0, 0.19),
+    noise=st.floats(0, 0.089),
     rdma=st.booleans(),
 )
 def test_the_predicted_bytes_on_one_path_always_name_it(
@@ -238,16 +248,16 @@ def test_too_few_bytes_never_name_a_path(moved: float) -> None:
     ("rdma", "tcp", "scheduler", "verdict", "unclear"),
     [
         # Fewer bytes than a second path has, so it does not matter who sent them.
-        (150e6, 19e6, 0, "rdma", False),
-        (150e6, 19e6, 60e6, "rdma", False),
+        (150e6, 8.9e6, 0, "rdma", False),
+        (150e6, 8.9e6, 60e6, "rdma", False),
         # The scheduler cannot have sent enough for a path of its own.
-        (150e6, 21e6, 19e6, "mixed", False),
+        (150e6, 9.1e6, 8.9e6, "mixed", False),
         # The same bytes may be the scheduler's or those of a second communicator.
         (150e6, 21e6, 30e6, "unexplained", True),
-        (150e6, 49e6, 30e6, "unexplained", True),
-        (150e6, 51e6, 30e6, "mixed", False),
-        (70e6, 40e6, 30e6, "unexplained", True),
-        (70e6, 51e6, 30e6, "mixed", False),
+        (150e6, 38e6, 30e6, "unexplained", True),
+        (150e6, 40e6, 30e6, "mixed", False),
+        (70e6, 38e6, 30e6, "unexplained", True),
+        (70e6, 40e6, 30e6, "mixed", False),
         # Other reasons to doubt are not hidden by it.
         (60e6, 25e6, 30e6, "unexplained", False),
         (900e6, 25e6, 30e6, "unexplained", False),
@@ -272,8 +282,8 @@ def test_the_scheduler_sends_all_the_time_while_it_waits_and_once_per_pass_while
     assert scheduler_bytes(-1.0, Work(0, 0, 1, 1)) == 4096
 
 
-@given(low=st.floats(1e6, 1e12), idle=st.floats(0, 1e4), share=st.floats(0.2, 1))
-def test_a_fifth_of_the_bytes_by_tcp_never_passes_as_rdma(low: float, idle: float, share: float) -> None:
+@given(low=st.floats(1e6, 1e12), idle=st.floats(0, 1e4), share=st.floats(0.1, 1))
+def test_a_tenth_of_the_bytes_by_tcp_never_passes_as_rdma(low: float, idle: float, share: float) -> None:
     """However long the window is, and however much the scheduler may have sent in it."""
     tcp = int(low * share) + 1
     entry = judge(Bytes(low, low, 2 * low), int(2 * low) - tcp, tcp, scheduler_bytes(idle, Work(0, 0, 1, 1)))
