@@ -74,6 +74,12 @@ def main(make: Callable[..., Any] = AnsibleModule) -> None:
             source = yaml.safe_load(options["content"])
             entries = kubeconfig.renamed(source, options["context"], options["server"])
             wanted = kubeconfig.merged(existing, entries)
+    except kubeconfig.Refused as error:
+        module.fail_json(
+            msg=f"The kubeconfig of the server is refused: {error}; {path} is unchanged. K3s writes nothing"
+            " else, so find out who changed the file on the server.",
+            **result,
+        )
     except (ValueError, KeyError, TypeError, AttributeError, yaml.YAMLError) as error:
         module.fail_json(
             msg=f"{path} or the server's file is not a kubeconfig ({type(error).__name__}); repair or move the file",

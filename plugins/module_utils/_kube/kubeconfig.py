@@ -4,11 +4,16 @@
 
 from __future__ import annotations
 
+import base64
 import copy
 from typing import Any
 
 Config = dict[str, Any]
 _SECTIONS = ("clusters", "users", "contexts")
+# The fields that K3s writes. Clients run ``exec`` and ``auth-provider``, read the paths, and send their requests to
+# ``proxy-url``, so a server that could set them would rule the controller.
+_CLUSTER = ("certificate-authority-data",)
+_USER = ("client-certificate-data", "client-key-data")
 
 CLUSTER_SPEC: dict[str, Any] = {
     "kubeconfig": {"type": "path", "required": True},
@@ -29,17 +34,41 @@ def _section(config: Config, name: str) -> list[Any]:
     return entries
 
 
+class Refused(ValueError):
+    """An entry of a server's kubeconfig that the controller must not use; the text names its key, never its value."""
+
+
+def _data(section: str, entry: Any, keys: tuple[str, ...], ignored: tuple[str, ...] = ()) -> dict[str, str]:
+    """Return ``keys`` of a server's entry, all base64. Raise Refused for a key that is not in ``keys`` or ignored."""
+    if not isinstance(entry, dict):
+        raise Refused(f"{section} is not a mapping")
+    if others := sorted({ascii(key)[:60] for key in entry if key not in (*keys, *ignored)}):
+        raise Refused(f"{section} has {', '.join(others[:5])}, and only {', '.join(keys)} is accepted")
+    for key in keys:
+        try:
+            valid = bool(base64.b64decode(entry.get(key, ""), validate=True))
+        except (TypeError, ValueError):
+            valid = False
+        if not valid or not isinstance(entry[key], str):
+            raise Refused(f"{key} of {section} is missing or not base64")
+    return {key: entry[key] for key in keys}
+
+
 def renamed(source: Config, context: str, server: str) -> Config:
     """Return the only cluster of ``source`` (K3s names all its entries ``default``) under the name ``context``.
 
-    ``server`` replaces K3s's address https://127.0.0.1:6443. Raise ValueError unless there is exactly one cluster.
+    ``server`` replaces K3s's address https://127.0.0.1:6443. ``source`` comes from the server, so of it only the CA,
+    the client's certificate and its key are used. Raise Refused for anything else, or unless there is exactly one cluster.
     """
+    if not isinstance(source, dict):
+        raise Refused("it is not a mapping")
     clusters, users = _section(source, "clusters"), _section(source, "users")
     if len(clusters) != 1 or len(users) != 1:
-        raise ValueError("the server's kubeconfig must have exactly one cluster and one user")
+        raise Refused("the server's kubeconfig must have exactly one cluster and one user")
+    cluster = _data("its cluster", clusters[0]["cluster"], _CLUSTER, ignored=("server",))
     return {
-        "clusters": [{"name": context, "cluster": {**clusters[0]["cluster"], "server": server}}],
-        "users": [{"name": context, "user": users[0]["user"]}],
+        "clusters": [{"name": context, "cluster": {**cluster, "server": server}}],
+        "users": [{"name": context, "user": _data("its user", users[0]["user"], _USER)}],
         "contexts": [{"name": context, "context": {"cluster": context, "user": context}}],
     }
 

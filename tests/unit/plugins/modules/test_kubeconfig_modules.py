@@ -18,8 +18,10 @@ from ansible_collections.gb10.cluster.plugins.modules import api_info, kubeconfi
 from kube_samples import FakeApi
 
 SOURCE = {
-    "clusters": [{"name": "default", "cluster": {"server": "https://127.0.0.1:6443"}}],
-    "users": [{"name": "default", "user": {"token": "secret"}}],
+    "clusters": [
+        {"name": "default", "cluster": {"server": "https://127.0.0.1:6443", "certificate-authority-data": "Q0E="}}
+    ],
+    "users": [{"name": "default", "user": {"client-certificate-data": "Y3J0", "client-key-data": "c2VjcmV0"}}],
 }
 
 
@@ -42,7 +44,7 @@ def test_a_cluster_is_added_to_the_file_and_removed_again(tmp_path: Path, capsys
     status, result = run(kubeconfig, capsys, **wanted)
     assert (status, result["changed"], result["contexts"]) == (0, True, ["gb10"])
     assert path.stat().st_mode & 0o777 == 0o600
-    assert "secret" not in json.dumps(result["diff"])
+    assert "c2VjcmV0" not in json.dumps(result["diff"])
     assert run(kubeconfig, capsys, **wanted)[1]["changed"] is False
     path.chmod(0o644)
     assert run(kubeconfig, capsys, **wanted)[1]["changed"] is True

@@ -12,7 +12,7 @@ K3S: dict[str, Any] = {
     "clusters": [
         {"name": "default", "cluster": {"server": "https://127.0.0.1:6443", "certificate-authority-data": "Q0E="}}
     ],
-    "users": [{"name": "default", "user": {"client-key-data": "a2V5"}}],
+    "users": [{"name": "default", "user": {"client-certificate-data": "Y3J0", "client-key-data": "a2V5"}}],
     "contexts": [{"name": "default", "context": {"cluster": "default", "user": "default"}}],
     "current-context": "default",
 }
@@ -49,9 +49,8 @@ def test_a_new_file_makes_the_cluster_current() -> None:
 
 
 def test_a_changed_certificate_replaces_the_old_one_in_place() -> None:
-    changed = kubeconfig.renamed(
-        K3S | {"users": [{"name": "default", "user": {"client-key-data": "bmV1"}}]}, "gb10", "s"
-    )
+    user = {"client-certificate-data": "Y3J0", "client-key-data": "bmV1"}
+    changed = kubeconfig.renamed(K3S | {"users": [{"name": "default", "user": user}]}, "gb10", "s")
     merged = kubeconfig.merged(kubeconfig.merged(OTHER, ENTRIES), changed)
     assert [entry["name"] for entry in merged["users"]] == ["me", "gb10"]
     assert merged["users"][1]["user"]["client-key-data"] == "bmV1"
