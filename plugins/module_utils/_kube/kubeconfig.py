@@ -57,8 +57,8 @@ def _data(section: str, entry: Any, keys: tuple[str, ...], ignored: tuple[str, .
 def renamed(source: Config, context: str, server: str) -> Config:
     """Return the only cluster of ``source`` (K3s names all its entries ``default``) under the name ``context``.
 
-    ``server`` replaces K3s's address https://127.0.0.1:6443. ``source`` comes from the server, so of it only the CA,
-    the client's certificate and its key are used. Raise Refused for anything else, or unless there is exactly one cluster.
+    ``server`` replaces K3s's address https://127.0.0.1:6443. ``source`` comes from the server: of it, only the CA, the
+    client's certificate and the client's key are used. Raise Refused for anything else, or unless it has one cluster.
     """
     if not isinstance(source, dict):
         raise Refused("it is not a mapping")

@@ -64,8 +64,9 @@ def test_another_interpreter_gets_the_module(tmp_path: Path) -> None:
 
 
 def test_a_module_writes_the_strings_of_its_options(tmp_path: Path) -> None:
-    cluster = {"name": "default", "cluster": {"server": "https://127.0.0.1:6443"}}
-    user = {"name": "default", "user": {"token": "secret"}}
+    authority = {"certificate-authority-data": "Y2E="}
+    cluster = {"name": "default", "cluster": {"server": "https://127.0.0.1:6443", **authority}}
+    user = {"name": "default", "user": {"client-certificate-data": "Y2VydA==", "client-key-data": "a2V5"}}
     context = {"name": "default", "context": {"cluster": "default", "user": "default"}}
     content = yaml.safe_dump({"clusters": [cluster], "users": [user], "contexts": [context]})
     options = {"path": str(tmp_path / "config"), "context": "mine", "server": "https://spark1:6443", "content": content}
