@@ -45,8 +45,11 @@ test: $(DEV) deps ## Tests on both ends of the supported ansible-core range, rol
 
 .PHONY: test-lab
 test-lab: $(DEV) deps ## Every lab test and every molecule scenario, the long ones too
-	CORE_TESTS=tests/unit SCENARIOS="$(notdir $(patsubst %/molecule.yml,%,$(wildcard molecule/*/molecule.yml)))" \
-	LAB_TESTS="$(patsubst tests/lab/test_%,%,$(filter-out %sglang_cpu.py,$(wildcard tests/lab/test_*.py)))" tests/all
+	CORE_TESTS=tests/unit PLAYS='lab/* molecule/*' tests/all
+
+.PHONY: play
+play: $(DEV) deps ## Run one play and record the result: NAME=lab/transport, NAME='molecule/*'; without a name, print the state of all plays
+	tests/plays/plays.py $(if $(NAME),run '$(NAME)',list)
 
 .PHONY: deep-check
 deep-check: $(DEV) ## Compare catalogues, rules and patches with real SGLang releases (fetches torch and every release that has a catalogue)
@@ -54,15 +57,15 @@ deep-check: $(DEV) ## Compare catalogues, rules and patches with real SGLang rel
 
 .PHONY: test-sglang-cpu
 test-sglang-cpu: $(DEV) deps ## Real SGLang as two ranks on the CPUs of two simulated hosts (root; about 10 minutes)
-	$(BIN)/pytest -s -p no:cacheprovider tests/lab/test_sglang_cpu.py
+	tests/plays/plays.py run lab/sglang_cpu
 
 .PHONY: test-vm
 test-vm: $(DEV) ## The fabric with real SR-IOV and soft-RoCE, and memory that runs out, on virtual machines (root; about 45 minutes)
-	$(BIN)/pytest -p no:cacheprovider -v --durations=0 tests/vm
+	tests/plays/plays.py run 'vm/*'
 
 .PHONY: test-report
 test-report: $(DEV) ## The report and the documentation site in a real browser, narrow and wide (needs Chromium)
-	$(BIN)/pytest -p no:cacheprovider tests/browser
+	tests/plays/plays.py run 'browser/*'
 
 .PHONY: docs
 docs: $(DEV) ## Build the documentation site into .build/site/html; a broken link is an error
@@ -70,11 +73,11 @@ docs: $(DEV) ## Build the documentation site into .build/site/html; a broken lin
 
 .PHONY: test-monitoring
 test-monitoring: $(DEV) ## Alerts and queries of the dashboards with a real Prometheus (needs prometheus, prometheus-node-exporter)
-	$(BIN)/pytest -p no:cacheprovider tests/monitoring
+	tests/plays/plays.py run 'monitoring/*'
 
 .PHONY: test-artifact
 test-artifact: $(DEV) ## What ships: ansible-test sanity on Python 3.11, 3.12 and 3.13, and galaxy-importer (about 20 minutes)
-	tests/artifact
+	tests/plays/plays.py run artifact
 
 .PHONY: deps
 deps: ## Install the Debian packages of the lab (asks apt, needs root)

@@ -20,6 +20,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "collections"))
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sweep import journal as sweep_journal
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sweep.progress import single_cell
 
+COVERS = ("plugins/plugin_utils/_report", "scripts/bench_report.py")
+
 ROOT = Path(__file__).resolve().parents[2]
 PROBE = """<script>
 const seen = top.document.documentElement.dataset, root = document.documentElement;

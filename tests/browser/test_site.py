@@ -18,6 +18,8 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 from test_report import ROOT, chromium
 
+COVERS = ("docs/site",)
+
 SITE = ROOT / ".build" / "site" / "html"
 # A window of Chromium is never narrower than 500 pixels; a frame is as narrow as a phone.
 PROBE = """<!doctype html><body>

@@ -16,6 +16,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+COVERS = ("galaxy.yml", "meta", "scripts", "playbooks/plan.yml", "playbooks/planned.yml", "playbooks/report.yml")
+
 ROOT = Path(__file__).resolve().parents[2]
 BIN = Path(sys.executable).parent
 # SHIPPED: directories of the artifact. DIRT: files that a working tree may contain and the artifact must not.

@@ -12,6 +12,14 @@ from pathlib import Path
 
 from labcommand import CHECKOUT, LabCommand
 
+COVERS = (
+    "playbooks/site.yml",
+    "plugins/callback",
+    "plugins/plugin_utils/_controller",
+    "plugins/plugin_utils/_output",
+    "tests/unit/samples/awx_job.py",
+)
+
 JOB = CHECKOUT / "tests" / "unit" / "samples" / "awx_job.py"
 
 

@@ -13,6 +13,17 @@ import pytest
 from labcommand import LabCommand, recap
 from sitecommand import Site
 
+COVERS = (
+    "lab/demo",
+    "lab/demo.yml",
+    "lab/faults",
+    "playbooks/site.yml",
+    "roles/summary",
+    "roles/preflight",
+    "plugins/plugin_utils/_preflight",
+    "plugins/module_utils/_common",
+)
+
 SPARKS = ["spark1", "spark2", "spark3", "spark4"]
 
 

@@ -22,6 +22,14 @@ from gb10lab.machines import hosts_of
 from labcommand import CHECKOUT, LabCommand, changed
 from sitecommand import Site
 
+COVERS = (
+    "playbooks/discover.yml",
+    "roles/fabric_discover",
+    "plugins/modules/cabling_info.py",
+    "plugins/action/cabling_report.py",
+    "plugins/action/inventory_new.py",
+)
+
 OVERLAY = CHECKOUT / "inventory" / "lab"
 SITE = ("site", "--tags", "plan,preflight,fabric")
 (DOCUMENTED,) = {command for _page, command in commands("discover")}

@@ -11,6 +11,15 @@ import pytest
 from labcommand import LabCommand, changed, recap
 from sitecommand import Site
 
+COVERS = (
+    "inventory/2x-gb10-direct",
+    "inventory/3x-gb10-ring",
+    "inventory/1x-b300",
+    "plugins/plugin_utils/_fabric",
+    "playbooks/preflight.yml",
+    "playbooks/reset.yml",
+)
+
 # example: number of hosts, layout of the lab, kind of hosts
 EXAMPLES = {
     "2x-gb10-direct": (["spark1", "spark2"], "switch", "spark"),

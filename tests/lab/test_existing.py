@@ -20,6 +20,13 @@ import yaml
 from labcommand import LabCommand, changed
 from sitecommand import Site, is_ready
 
+COVERS = (
+    "roles/existing_cluster",
+    "playbooks/rights.yml",
+    "docs/existing.md",
+    "plugins/modules/existing_cluster_info.py",
+)
+
 NAMESPACE, USER = "gb10-serving", "gb10-deployer"
 TWO = {"serving_plan_overrides": {"topology": {"nodes": 2, "tp": 2}}}
 # Everything that the owner of the cluster may have, except what changes by itself.

@@ -12,6 +12,15 @@ import pytest
 from labcommand import LabCommand
 from sitecommand import Site
 
+COVERS = (
+    "playbooks/fabric.yml",
+    "playbooks/fabric_restore.yml",
+    "roles/fabric_plan",
+    "roles/fabric_check",
+    "plugins/plugin_utils/_fabric",
+    "plugins/module_utils/_fabric_check",
+)
+
 
 @pytest.fixture(scope="module")
 def cluster(make_lab: Callable[[], LabCommand]) -> Site:

@@ -19,6 +19,13 @@ import pytest
 from labcommand import LabCommand, changed
 from sitecommand import Site, is_ready, revisions
 
+COVERS = (
+    "plugins/module_utils/_fallback",
+    "plugins/filter/serving_fallback.yml",
+    "playbooks/serve.yml",
+    "playbooks/serve_status.yml",
+)
+
 GROUP = "gemma-4-31b-it"
 AFTER, RETURN_AFTER = 20, 20
 # The limit for the lab, where a model loads in seconds.

@@ -21,6 +21,8 @@ from gatewayimage import NAME, gateway_image
 from labcommand import LABCTL, LabCommand, changed
 from sitecommand import Site, is_ready
 
+COVERS = ("roles/gateway", "playbooks/gateway.yml", "plugins/action/gateway_objects.py")
+
 LOAD = Path(__file__).parent / "fixtures" / "gateway_load.py"
 TWO = {"topology": {"nodes": 2, "tp": 2}}
 # Both groups have two ranks, on the same two nodes with shared GPUs, because a lab of four nodes takes twice as long.

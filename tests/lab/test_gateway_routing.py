@@ -26,6 +26,8 @@ import pytest
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.router import METRICS_PORT, Member, Router, objects
 from gatewayimage import PACKAGE
 
+COVERS = ("roles/gateway", "plugins/action/gateway_objects.py")
+
 CHAT = "/v1/chat/completions"
 # Long enough that a common beginning counts for more than the rest of a prompt.
 SUBJECTS = [f"You are assistant {number}. {number * 37} " + f"rule {number} of the house. " * 40 for number in range(4)]

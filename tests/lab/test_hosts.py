@@ -16,6 +16,8 @@ from pathlib import Path
 import pytest
 from labcommand import LabCommand
 
+COVERS = ("lab/gb10lab", "lab/hosts", "lab/labctl", "lab/images")
+
 HOSTS = ["control", "spark1", "spark2"]
 SYS = "/run/gb10-lab/sys"
 PF = f"{SYS}/class/net/enp1s0f0np0/device"

@@ -17,6 +17,16 @@ import yaml
 from labcommand import CHECKOUT, LabCommand, changed
 from sitecommand import Site
 
+COVERS = (
+    "galaxy.yml",
+    "playbooks/profile_new.yml",
+    "roles/profile_new",
+    "playbooks/plan.yml",
+    "playbooks/bench.yml",
+    "playbooks/report.yml",
+    "playbooks/sweep.yml",
+)
+
 GALAXY = Path(sys.executable).with_name("ansible-galaxy")
 SERVED = {
     "sglang_service_type": "NodePort",

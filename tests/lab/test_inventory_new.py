@@ -17,6 +17,13 @@ from sitecommand import Site
 from test_discover import OVERLAY, write_inventory
 from test_ring import PROFILE
 
+COVERS = (
+    "playbooks/inventory_new.yml",
+    "playbooks/discover.yml",
+    "roles/inventory_new",
+    "plugins/action/inventory_new.py",
+)
+
 
 def written(lab: LabCommand, path: Path, *addresses: str) -> Site:
     """Write an inventory for hosts, and return the lab with it."""

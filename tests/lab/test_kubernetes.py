@@ -19,6 +19,8 @@ import yaml
 from labcommand import CHECKOUT, LabCommand
 from sitecommand import CACHE
 
+COVERS = ("lab/kubernetes", "lab/k3s")
+
 HOSTS = ("control", "spark1", "spark2")
 NODES = HOSTS[1:]
 CNI = "/var/lib/rancher/k3s/agent/etc/cni/net.d"

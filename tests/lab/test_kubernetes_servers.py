@@ -13,6 +13,8 @@ import yaml
 from labcommand import LabCommand
 from test_kubernetes import AGENT_PASSWORD, CNI_BIN, HOSTS, INSTALL, SERVER_PASSWORD, UNIT, eventually
 
+COVERS = ("lab/kubernetes", "lab/k3s")
+
 SNAPSHOTS = "/var/lib/rancher/k3s/server/db/snapshots"
 
 

@@ -15,6 +15,8 @@ import pytest
 from labcommand import CHECKOUT, LabCommand, changed
 from sitecommand import CACHE, Site, incarnations, is_ready, revisions
 
+COVERS = ("lab/kubernetes/lws", "plugins/plugin_utils/_serving", "plugins/action/serving_objects.py", "roles/sglang")
+
 GROUP = "gemma-4-31b-it"
 NODES = ("spark1", "spark2")
 VALUES = {

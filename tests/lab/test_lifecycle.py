@@ -23,6 +23,16 @@ import pytest
 from labcommand import CHECKOUT, LabCommand
 from sitecommand import VERSIONS, Site, prepare, release
 
+COVERS = (
+    "playbooks/upgrade.yml",
+    "playbooks/backup.yml",
+    "playbooks/restore.yml",
+    "playbooks/reset.yml",
+    "playbooks/kubernetes.yml",
+    "roles/k3s",
+    "plugins/module_utils/_k3s",
+)
+
 NODES = int(os.environ.get("GB10_TEST_NODES", "4"))
 HOSTS = ("control", *(f"spark{number}" for number in range(1, NODES + 1)))
 ADDED = f"spark{NODES + 1}"

@@ -15,6 +15,8 @@ import pytest
 from labcommand import LabCommand, changed
 from sitecommand import VERSIONS, Site, prepare, release
 
+COVERS = ("playbooks/upgrade.yml", "roles/k3s", "docs/upgrade.md", "lab/kubernetes/lines")
+
 GROUP = {"serving_plan_overrides": {"topology": {"nodes": 2, "tp": 2}}}
 LINES = sorted([VERSIONS["k3s"], *VERSIONS["lines"]])
 HOSTS = ("control", "spark1", "spark2")

@@ -17,6 +17,8 @@ import pytest
 from labcommand import LabCommand, changed
 from sitecommand import Site, is_ready, time_to_ready
 
+COVERS = ("roles/device_plugins", "roles/multus", "plugins/plugin_utils/_serving", "plugins/filter/sriov_resources.yml")
+
 MODELS = ("google--gemma-4-31B-it", "google--gemma-4-31B-it-assistant")
 LEVELS = {"privileged": "privileged", "ipc_lock": "privileged", "restricted": "restricted"}
 # 1 << 14, IPC_LOCK in /proc/PID/status

@@ -25,6 +25,8 @@ from monitoringimages import IMAGES, built, monitoring_images
 from sitecommand import incarnations
 from watchedsite import FILES, RULES, WatchedSite
 
+COVERS = ("playbooks/monitoring.yml", "roles/monitoring", "lab/dcgm")
+
 OBJECTS = "podmonitors,prometheusrules,configmaps"
 OURS = ("-n", "monitoring", "-l", "app.kubernetes.io/managed-by=gb10.cluster")
 # The labels are those of the chart kube-prometheus-stack.

@@ -13,6 +13,14 @@ from ansible_collections.gb10.cluster.plugins.module_utils._k3s.eviction import 
 from labcommand import LabCommand
 from sitecommand import Site
 
+COVERS = (
+    "playbooks/serve.yml",
+    "plugins/modules/node_room_info.py",
+    "plugins/modules/pods_wait.py",
+    "plugins/action/pods_wait.py",
+    "roles/sglang",
+)
+
 ONE = {"serving_plan_overrides": {"topology": {"nodes": 1, "tp": 1}}}
 RUNTIME = "/usr/bin/nvidia-container-runtime"
 

@@ -20,6 +20,8 @@ from gb10lab.lab import Lab
 from gb10lab.machines import hosts_of, switches_of
 from gb10lab.shell import LabError
 
+COVERS = ("lab/gb10lab", "lab/hosts", "lab/kubernetes", "lab/k3s")
+
 FIRST, SECOND = ipaddress.ip_address("10.100.0.1"), ipaddress.ip_address("10.100.0.2")
 MAC = "02:6f:2d:48:91:71"
 

@@ -13,6 +13,8 @@ from collections.abc import Callable
 import pytest
 from labcommand import CHECKOUT, LabCommand
 
+COVERS = ("docs/prepare.md",)
+
 NODES = {"spark1": "10.99.0.11", "spark2": "10.99.0.12"}
 # Read NIC firmware and GPU, or measure RDMA.
 NEED_HARDWARE = 3

@@ -19,6 +19,15 @@ import pytest
 from labcommand import CHECKOUT, LabCommand, changed
 from sitecommand import Site, incarnations, revisions
 
+COVERS = (
+    "playbooks/serve.yml",
+    "playbooks/tune.yml",
+    "playbooks/verify.yml",
+    "plugins/plugin_utils/_serving",
+    "plugins/module_utils/_k3s",
+    "roles/node_tuning",
+)
+
 COMMIT = "a4be44a"
 GROUP = {"serving_plan_overrides": {"topology": {"nodes": 2, "tp": 2}}, "sglang_service_type": "NodePort"}
 # Sends one request after another until a file exists; prints a line for each.

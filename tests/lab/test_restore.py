@@ -15,6 +15,8 @@ import pytest
 from labcommand import LabCommand, changed
 from sitecommand import ONLY_K3S, Site
 
+COVERS = ("playbooks/restore.yml", "playbooks/backup.yml", "roles/k3s")
+
 CONFIRMED = {"k3s_restore_confirm": "yes"}
 
 

@@ -20,6 +20,14 @@ from gb10lab.lab import Lab
 from labcommand import CHECKOUT, LabCommand, recap
 from sitecommand import Site, is_ready
 
+COVERS = (
+    "inventory/3x-gb10-ring",
+    "playbooks/plan.yml",
+    "plugins/plugin_utils/_fabric",
+    "plugins/plugin_utils/_serving",
+    "plugins/plugin_utils/_plan",
+)
+
 NAME = "three-ranks"
 PROFILE = {
     "name": NAME,

@@ -19,6 +19,8 @@ import yaml
 from labcommand import LabCommand, changed
 from sitecommand import ONLY_K3S, Site
 
+COVERS = ("playbooks/restore.yml", "playbooks/backup.yml", "roles/k3s", "plugins/module_utils/_k3s")
+
 HOSTS = ("control", "spark1", "spark2")
 DATASTORE = "/var/lib/rancher/k3s/server/db"
 MAY_DIFFER = r"^/opt/containerd|^setting .* forwarding"

@@ -15,6 +15,16 @@ import pytest
 from labcommand import LabCommand, changed
 from sitecommand import Site, incarnations, is_ready, revisions, time_to_ready
 
+COVERS = (
+    "playbooks/serve.yml",
+    "playbooks/serve_stop.yml",
+    "playbooks/serve_status.yml",
+    "roles/sglang",
+    "roles/serving_plan",
+    "plugins/module_utils/_supervisor",
+    "plugins/plugin_utils/_serving",
+)
+
 GROUP = "gemma-4-31b-it"
 TWO = {"topology": {"nodes": 2, "tp": 2}}
 

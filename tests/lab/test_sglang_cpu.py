@@ -20,6 +20,8 @@ import pytest
 from labcommand import CHECKOUT, LABCTL, LabCommand
 from sitecommand import Site, incarnations, is_ready
 
+COVERS = ("lab/sglang-cpu", "plugins/plugin_utils/_sglang", "plugins/plugin_utils/_load")
+
 SOURCE = CHECKOUT / "lab" / "sglang-cpu"
 GROUP = "tiny-llama-cpu"
 NODES = ("spark1", "spark2")

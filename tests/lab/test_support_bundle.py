@@ -20,6 +20,13 @@ from gb10lab.machines import USER
 from labcommand import LabCommand, changed
 from sitecommand import Site
 
+COVERS = (
+    "playbooks/support_bundle.yml",
+    "roles/support_bundle",
+    "plugins/module_utils/_support",
+    "plugins/action/support_bundle.py",
+)
+
 TWO = {"topology": {"nodes": 2, "tp": 2}}
 HF_TOKEN = "hf_AbCdEfGhIjKlMnOpQrStUvWx"
 API_KEY = "plain words of the gateway"

@@ -24,6 +24,15 @@ import yaml
 from labcommand import CHECKOUT, LABCTL, LabCommand
 from sitecommand import Site
 
+COVERS = (
+    "playbooks/sweep.yml",
+    "playbooks/bench.yml",
+    "playbooks/compare.yml",
+    "roles/bench",
+    "plugins/plugin_utils/_sweep",
+    "plugins/plugin_utils/_load",
+)
+
 SWEEP = CHECKOUT / "tests/lab/fixtures/lab-twelve.yml"
 RESTART = CHECKOUT / "tests/lab/fixtures/lab-restart.yml"
 # spark4 of the example inventory is cabled at its other ports, so its NADs name their PF.

@@ -12,6 +12,8 @@ import pytest
 from labcommand import LabCommand, changed, recap
 from sitecommand import Site
 
+COVERS = ("plugins/module_utils/_netplan", "plugins/plugin_utils/_fabric", "roles/netplan")
+
 HOSTS = [f"spark{number}" for number in range(1, 5)]
 ON = {"gb10_fabric_transit": True}
 # spark3 has no cable to spark1; its addresses are those of its cables to spark2 and to spark4

@@ -20,6 +20,17 @@ import pytest
 from labcommand import LabCommand, changed
 from transportgroup import GROUP, Cluster, served
 
+COVERS = (
+    "playbooks/verify.yml",
+    "playbooks/compare_transports.yml",
+    "playbooks/latency.yml",
+    "roles/nccl_verify",
+    "plugins/module_utils/_nccl",
+    "plugins/module_utils/_rdma",
+    "plugins/plugin_utils/_proof",
+    "plugins/plugin_utils/_ledger",
+)
+
 
 @pytest.fixture(scope="module")
 def cluster(make_lab: Callable[[], LabCommand]) -> Cluster:

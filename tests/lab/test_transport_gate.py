@@ -19,6 +19,8 @@ from labcommand import LabCommand
 from sitecommand import PATIENCE
 from transportgroup import GROUP, Cluster, served
 
+COVERS = ("plugins/module_utils/_transport_gate", "plugins/module_utils/_in_pod")
+
 
 @pytest.fixture(scope="module")
 def cluster(make_lab: Callable[[], LabCommand]) -> Cluster:

@@ -14,6 +14,14 @@ import pytest
 from labcommand import LabCommand
 from sitecommand import Site
 
+COVERS = (
+    "roles/preflight",
+    "plugins/module_utils/_preflight",
+    "plugins/plugin_utils/_preflight",
+    "plugins/plugin_utils/_variables",
+    "playbooks/check.yml",
+)
+
 NODES = ("spark1", "spark2")
 
 

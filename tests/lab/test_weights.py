@@ -24,6 +24,8 @@ import pytest
 from labcommand import LABCTL, LabCommand, changed
 from sitecommand import Site
 
+COVERS = ("playbooks/models.yml", "roles/models", "plugins/module_utils/_models", "plugins/plugin_utils/_weights")
+
 PORT = 8099
 HUB = f"http://10.99.0.1:{PORT}"
 NODES = {f"spark{number}": f"10.99.0.1{number}" for number in (1, 2, 3, 4)}

@@ -36,6 +36,8 @@ from ansible_collections.gb10.cluster.plugins.module_utils._transport_gate.metri
 from ansible_collections.gb10.cluster.plugins.module_utils._transport_gate.node_memory import NodeMemory
 from ansible_collections.gb10.cluster.plugins.module_utils._transport_gate.state import Condition, Rail, Seen
 
+COVERS = ("roles/monitoring/files", "roles/monitoring/templates", "scripts/dashboards.py")
+
 ROOT = Path(__file__).resolve().parents[2]
 HERE = Path(__file__).parent
 FILES = ROOT / "roles/monitoring/files"

@@ -56,7 +56,10 @@ STARTS = {
     "make demo FAULT=no-vf-address": ["lab/labctl deps", "lab/demo --fault no-vf-address"],
     "make demo FAULT=missing-nad": ["lab/labctl deps", "lab/demo --fault missing-nad"],
     "make deep-check": [".venv/bin/pytest tests/sglang"],
-    "make test-sglang-cpu": ["lab/labctl deps", ".venv/bin/pytest -s -p no:cacheprovider tests/lab/test_sglang_cpu.py"],
+    "make test-sglang-cpu": ["lab/labctl deps", "tests/plays/plays.py run lab/sglang_cpu"],
+    "make play": ["lab/labctl deps", "tests/plays/plays.py list"],
+    "make play NAME=lab/transport": ["lab/labctl deps", "tests/plays/plays.py run lab/transport"],
+    "make play NAME='molecule/*'": ["lab/labctl deps", "tests/plays/plays.py run molecule/*"],
 }  # fmt: skip
 SUBSTITUTE = """#!/bin/sh
 echo "started ${0#"$PWD/"} $*"
@@ -97,9 +100,9 @@ def desk(tmp_path: Path) -> Path:
     (tmp_path / "launch.sh").write_text(LAUNCH)
     rows = json.loads((ROOT / "tests" / "unit" / "fixtures" / "sglang" / "spark-rows.json").read_text())
     (tmp_path / "my-launches.json").write_text(json.dumps({"rows": rows["rows"][:20]}))
-    for name in ("python", "lab/labctl", "lab/demo", "tests/lint", "tests/all"):
+    for name in ("python", "lab/labctl", "lab/demo", "tests/lint", "tests/all", "tests/plays/plays.py"):
         program = tmp_path / name
-        program.parent.mkdir(exist_ok=True)
+        program.parent.mkdir(parents=True, exist_ok=True)
         program.write_text(SUBSTITUTE)
         program.chmod(0o755)
     (tmp_path / "gitconfig").write_text(

@@ -31,6 +31,15 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._ledger.exchange impo
 from ansible_collections.gb10.cluster.plugins.plugin_utils._ledger.judge import Entry, doubt, judge
 from vms import Vm, Vms
 
+COVERS = (
+    "roles/netplan",
+    "roles/sriov",
+    "plugins/module_utils/_netplan",
+    "plugins/module_utils/_sriov",
+    "plugins/module_utils/_rdma",
+    "lab/vm",
+)
+
 FABRIC = Path(__file__).resolve().parents[2] / "playbooks" / "fabric.yml"
 PODS = Path(__file__).resolve().parent / "pods.yml"
 NUMVFS = "/sys/class/net/enp1s0/device/sriov_numvfs"

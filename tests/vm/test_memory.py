@@ -25,6 +25,8 @@ from ansible_collections.gb10.cluster.plugins.module_utils._host.system import p
 from test_fabric import play
 from vms import Vm, Vms
 
+COVERS = ("roles/node_tuning", "plugins/modules/node_tuning.py", "lab/vm")
+
 ROOT = Path(__file__).resolve().parents[2]
 TUNE = ROOT / "playbooks" / "tune.yml"
 OFF = {"headless": False, "memory_guard": False, "drop_caches": False, "swappiness": ""}

@@ -16,6 +16,8 @@ from ansible_collections.gb10.cluster.plugins.module_utils._rdma.counters import
 from test_fabric import MESSAGES, SIZE, counters, play
 from vms import Vm, Vms
 
+COVERS = ("roles/fabric_check", "plugins/module_utils/_fabric_check", "plugins/plugin_utils/_fabric", "lab/vm")
+
 DISCOVER = Path(__file__).resolve().parents[2] / "playbooks" / "discover.yml"
 # Card 0 of a machine is connected to card 1 of the next one; QEMU's cards are not called after cages.
 CARDS = ("p1s0", "p2s0")

@@ -1,0 +1,130 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Test which plays there are, what they cover, which are chosen, and what their record says."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tests/plays"))
+
+import plays  # noqa: E402
+
+
+def result(**values: Any) -> plays.Result:
+    passed = {"commit": "0123abcd", "date": "2026-11-01T00:00Z", "result": "passed", "seconds": 100, "covered": "same"}
+    return plays.Result(**(passed | values))
+
+
+@pytest.mark.parametrize("name", plays.plays())
+def test_a_play_covers_files_that_exist(name: str) -> None:
+    for path in plays.plays()[name].covers:
+        assert plays.files_below([path]), f"{name} covers {path}, which has no file"
+
+
+def test_every_role_playbook_and_package_is_covered() -> None:
+    covered = plays.files_below(path for play in plays.plays().values() for path in play.covers)
+    subjects = [*ROOT.glob("roles/*/tasks/main.yml"), *ROOT.glob("playbooks/*.yml")]
+    subjects += [path for path in ROOT.glob("plugins/*_utils/_*/*.py") if path.name != "__init__.py"]
+    assert {str(path.relative_to(ROOT)) for path in subjects} - covered == set()
+
+
+def test_the_record_names_only_plays_that_exist_and_only_known_results() -> None:
+    record = plays.read_record()
+    assert set(record) <= set(plays.plays())
+    for entry in record.values():
+        assert set(entry) == plays.Result.__required_keys__
+        assert entry["result"] in {"passed", "failed"}
+
+
+DIGESTS = dict.fromkeys([plays.ALWAYS, "lab/failed", "lab/touched", "lab/never", "lab/old", "lab/new"], "same")
+RECORD = {
+    plays.ALWAYS: result(date="2026-11-09T00:00Z"),
+    "lab/failed": result(date="2026-11-08T00:00Z", result="failed"),
+    "lab/touched": result(date="2026-11-07T00:00Z", covered="other"),
+    "lab/old": result(date="2026-11-01T00:00Z", seconds=5000),
+    "lab/new": result(date="2026-11-02T00:00Z"),
+}
+
+
+def test_the_demo_comes_first_then_failed_touched_never_played_and_oldest_plays() -> None:
+    assert plays.ordered(DIGESTS, RECORD) == list(DIGESTS)
+    assert [plays.state(name, "same", RECORD) for name in DIGESTS] == [
+        "passed", "failed", "touched", "never", "passed", "passed",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("budget", "chosen"),
+    [
+        (0, [plays.ALWAYS]),
+        (299, [plays.ALWAYS, "lab/failed"]),
+        (300, [plays.ALWAYS, "lab/failed", "lab/touched"]),
+        (300 + plays.UNKNOWN_S + 100, [plays.ALWAYS, "lab/failed", "lab/touched", "lab/never", "lab/new"]),
+        (9999, list(DIGESTS)),
+    ],
+)
+def test_plays_are_chosen_as_long_as_the_budget_lasts(budget: int, chosen: list[str]) -> None:
+    assert plays.selected(DIGESTS, RECORD, budget) == chosen
+
+
+@pytest.fixture
+def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a checkout with a scenario and a play that passes unless the role has a file called ``broken``."""
+    files = {
+        "molecule/x/molecule.yml": "---\n# Covers: roles/x\n",
+        "roles/x/tasks/main.yml": "[]\n",
+        "roles/x/README.md": "generated\n",
+        "tests/artifact": "#!/bin/sh\n# Covers: roles/x\n[ ! -e roles/x/broken ]\n",
+    }
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    (tmp_path / "tests/artifact").chmod(0o755)
+    identity = ("-c", "user.name=x", "-c", "user.email=x@example.com")
+    for words in (("init", "-q"), ("add", "."), (*identity, "commit", "-q", "-m", "x")):
+        subprocess.run(["git", *words], cwd=tmp_path, check=True)
+    monkeypatch.setattr(plays, "ROOT", tmp_path)
+    return tmp_path
+
+
+def states(capsys: pytest.CaptureFixture[str]) -> dict[str, str]:
+    capsys.readouterr()
+    plays._files.cache_clear()
+    plays._content.cache_clear()
+    assert plays.main(["list"]) == 0
+    return dict(line.split()[:2] for line in capsys.readouterr().out.splitlines()[:-2])
+
+
+def test_a_play_is_recorded_then_touched_then_failed(checkout: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert states(capsys) == {"artifact": "never", "molecule/x": "never"}
+    assert plays.main(["run", "artifact"]) == 0
+    entry = json.loads((checkout / plays.RECORD).read_text())["artifact"]
+    assert (entry["result"], len(entry["commit"])) == ("passed", 8)
+    assert states(capsys)["artifact"] == "passed"
+    (checkout / "roles/x/README.md").write_text("generated again\n")
+    assert states(capsys)["artifact"] == "passed"
+    (checkout / "roles/x/broken").touch()
+    assert states(capsys)["artifact"] == "touched"
+    assert plays.main(["run", "art*"]) == 1
+    assert states(capsys) == {"artifact": "failed", "molecule/x": "never"}
+    assert json.loads((checkout / plays.RECORD).read_text())["artifact"]["commit"][8:] == "+"
+
+
+def test_an_unknown_play_and_a_play_without_a_declaration_are_refused(
+    checkout: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        plays.main(["run", "lab/unknown"])
+    assert "no play has this name: lab/unknown" in capsys.readouterr().err
+    (checkout / "molecule/x/molecule.yml").write_text("---\n")
+    with pytest.raises(ValueError, match="molecule/x does not declare what it covers"):
+        plays.main(["list"])
