@@ -6,8 +6,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from .._rdma.counters import CONGESTION, ERRORS
 from .state import Condition, Rail, Seen
 
+_EVENTS = frozenset((*ERRORS, *CONGESTION))
 _DIRECTIONS = {"xmit_bytes": "sent", "rcv_bytes": "received", "tx_bytes": "sent", "rx_bytes": "received"}
 _HELP = {
     "proven": (
@@ -51,11 +53,14 @@ def render(
     for number, rail in enumerate(rails):
         where = {"rail": str(number), "device": rail.device, "interface": rail.interface}
         for name, value in sorted(counted.get("net", {}).get(rail.interface, {}).items()):
-            samples["tcp_bytes_total"].append((where | {"direction": _DIRECTIONS[name]}, value))
+            # The other counters are numbers of packets.
+            if name in _DIRECTIONS:
+                samples["tcp_bytes_total"].append((where | {"direction": _DIRECTIONS[name]}, value))
         for name, value in sorted(counted.get("rdma", {}).get(rail.device, {}).items()):
-            kind = "rdma_bytes_total" if name in _DIRECTIONS else "rdma_events_total"
-            more = {"direction": _DIRECTIONS[name]} if name in _DIRECTIONS else {"event": name}
-            samples[kind].append((where | more, value))
+            if name in _DIRECTIONS:
+                samples["rdma_bytes_total"].append((where | {"direction": _DIRECTIONS[name]}, value))
+            elif name in _EVENTS:
+                samples["rdma_events_total"].append((where | {"event": name}, value))
         samples["gid_present"].append((where | {"address": rail.address}, int(rail.address in seen.gids)))
         if rail.interface in seen.mtus:
             samples["mtu_bytes"].append((where, seen.mtus[rail.interface]))

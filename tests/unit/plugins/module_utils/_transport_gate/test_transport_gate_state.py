@@ -262,10 +262,10 @@ def test_another_rank_counts_only_with_a_proof_since_its_last_start() -> None:
 def test_metrics_are_in_prometheus_format() -> None:
     counted = {
         "rdma": {
-            "rocep1s0f0v0": {"xmit_bytes": 7, "rcv_bytes": 8, "port_xmit_discards": 1},
+            "rocep1s0f0v0": {"xmit_bytes": 7, "rcv_bytes": 8, "port_xmit_discards": 1, "sent_pkts": 4},
             "other": {"xmit_bytes": 9},
         },
-        "net": {"net1": {"tx_bytes": 5, "rx_bytes": 6}, "eth0": {"tx_bytes": 3}},
+        "net": {"net1": {"tx_bytes": 5, "rx_bytes": 6, "tx_packets": 2}, "eth0": {"tx_bytes": 3}},
     }
     links = {"net1": {"carrier_changes": 3, "speed": 200000}}
     condition = Condition(False, "WrongTransport", "text", "no_rdma_device")
@@ -284,6 +284,9 @@ def test_metrics_are_in_prometheus_format() -> None:
     assert f'gb10_transport_gid_present{{{who},{rail},address="{RAILS[0].address}"}} 1\n' in text
     assert f'address="{RAILS[1].address}"}} 0\n' in text
     assert re.findall(r"gb10_transport_mtu_bytes\{.*\} (.*)", text) == ["9000"]
+    # Packets are neither bytes nor errors.
+    assert "packets" not in text
+    assert "sent_pkts" not in text
     assert "eth0" not in text
     assert '"other"' not in text
     assert text.count("# TYPE gb10_transport_verdict_age_seconds gauge") == 1
