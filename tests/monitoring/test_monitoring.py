@@ -72,7 +72,7 @@ def pages() -> dict[str, str]:
     }
     links = {"net1": {"carrier_changes": 2, "speed": 200000}}
     judged = {"transport_class": "rdma", "evidence": "channels"}
-    seen = Seen("", judged, frozenset([rail.address]), {"net1": 9000})
+    seen = Seen("", judged, gids=frozenset([rail.address]), mtus={"net1": 9000})
     condition = Condition(**dict.fromkeys(Condition.__dataclass_fields__, "") | {"proven": True, "reason": "Proven"})
     kept: Any = SimpleNamespace(set_condition=lambda *_: None, add_event=lambda *_: None)
     memory = NodeMemory(Limits(warn=5, stop=4, full=20, hold=10), kept, {"instance": "g", "rank": "0"})

@@ -103,6 +103,14 @@ class NcclFiles:
         order = sorted(regular, key=lambda path: (found[path].st_mtime_ns, path.name))
         return first.name, {path: found[path] for path in order}, foreign
 
+    def environment(self) -> bytes:
+        """Return what start_rank.py wrote about the server's environment, empty if it can't be read."""
+        try:
+            with _opened(self._base / "environment.json") as stream:
+                return stream.read(_BLOCK)
+        except OSError:
+            return b""
+
     def new_lines(self) -> Iterator[bytes]:
         """Yield the whole lines that were written since the last call, in blocks; raise OSError."""
         _start, files, _foreign = self._read()

@@ -34,6 +34,7 @@ from .._nccl.sources import SourceError, Sources, judge_sources
 from .._rdma.counters import SCRIPT, parse_counters
 from . import generations, rails
 from .api import PodApi
+from .blinders import blinder
 from .metrics import render
 from .nccl_files import Look, NcclFiles, Signature, open_file
 from .node_memory import NodeMemory
@@ -192,7 +193,8 @@ class Watch:
         gids, mtus = self._rails
         down = rails.down(self.gate.rails, self.gate.sysfs_root, self.gate.rdma)
         sent = rails.sent(self.gate.rails, self._counted["rdma"])
-        return Seen(start, self._judged, changed, gids, mtus, down, sent, self._generated, dict(self._others))
+        blind = "" if self._judged["satisfied"] else blinder(self.files.environment())
+        return Seen(start, self._judged, changed, blind, gids, mtus, down, sent, self._generated, dict(self._others))
 
     def _judge(self, look: Look) -> dict[str, Any]:
         opened: Sources = {self.gate.pod: [open_file(path) for path in look.files]}

@@ -44,7 +44,8 @@ class Seen:
     """What the sidecar of a rank sees at one moment.
 
     ``start`` names the server's current start; empty if there was none. ``judged`` is the judgement of NCCL's files.
-    ``changed`` says what happened to these files that NCCL does not do, empty if nothing.
+    ``changed`` says what happened to these files that NCCL does not do, empty if nothing. ``blinder`` is the variable
+    of the server's environment, with its value, that hides lines of NCCL, empty if none does.
     ``gids`` are the addresses with a RoCE v2 GID on their planned device, ``mtus`` the MTU of each interface.
     ``down`` says what is wrong with each rail that has no link. ``rdma_bytes`` and ``tokens`` are counters, None where
     they are unknown. ``others`` maps each other rank's pod, as the head sees it, to the reason why it has not proven
@@ -54,6 +55,7 @@ class Seen:
     start: str
     judged: Mapping[str, Any]
     changed: str = ""
+    blinder: str = ""
     gids: frozenset[str] = frozenset()
     mtus: Mapping[str, int] = field(default_factory=dict)
     down: tuple[str, ...] = ()
@@ -160,6 +162,12 @@ def _unsatisfied(seen: Seen, history: History) -> Condition:
         # A restart of the server may repair a failure, but not a wrong transport.
         reason = "Failed" if judged["verdict"] == "error" else "WrongTransport"
         more = "" if cause else ". Run playbook verify, and restart the group"
+    elif seen.blinder and not cause:
+        cause = "blinded"
+        more = (
+            f". The server's environment has {seen.blinder}, which hides NCCL's transport from its files. Remove the "
+            "variable from the profile, serving_plan_env and the image, and run playbook serve"
+        )
     elif history.last_failure[0] not in ("", seen.start):
         # A server that fails at every start says nothing for a while after each of them.
         _start, before, cause = history.last_failure

@@ -11,6 +11,7 @@ from typing import Any
 
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding
 from ansible_collections.gb10.cluster.plugins.module_utils._common.versions import Version
+from ansible_collections.gb10.cluster.plugins.module_utils._transport_gate.blinders import VARIABLES
 
 from .._rules import Rules
 from .._sglang.owned import OWNED_FLAGS
@@ -43,8 +44,7 @@ def check(fabric: Mapping[str, Any] | None, profile: Profile, settings: Settings
         *_topology(profile, settings),
         *_flags(profile),
         *_nccl(profile, settings),
-        *check_profile_env(profile.env, _place(profile)),
-        *check_profile_env(settings.env, "serving_plan_env"),
+        *_environment(profile, settings),
         *_models(profile, settings),
         *_ports(settings),
         *(_between(fabric, profile, settings) if fabric is not None and len(settings.nodes) > 1 else ()),
@@ -56,6 +56,15 @@ def _nccl(profile: Profile, settings: Settings) -> Iterator[Finding]:
     arm = settings.platform == "gb10" and len(settings.nodes) > 1
     if arm and not Version.parse(profile.nccl).within(NCCL_ON_ARM, None):
         yield _finding("serving.nccl.arm", profile.image, _place(profile), nccl=profile.nccl, least=NCCL_ON_ARM)
+
+
+def _environment(profile: Profile, settings: Settings) -> Iterator[Finding]:
+    proves = len(settings.nodes) > 1
+    # The user's value replaces the profile's, which then hides nothing.
+    replaced = settings.env.keys() & set(VARIABLES)
+    kept = {key: value for key, value in profile.env.items() if key not in replaced}
+    yield from check_profile_env(kept, _place(profile), proves)
+    yield from check_profile_env(settings.env, "serving_plan_env", proves)
 
 
 def _place(profile: Profile) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding
 from ansible_collections.gb10.cluster.plugins.module_utils._common.terms import Transport
+from ansible_collections.gb10.cluster.plugins.module_utils._transport_gate.blinders import VARIABLES, blinds
 
 from .._rules import Rules
 
@@ -17,8 +18,6 @@ OWNED = frozenset(
 )
 # NCCL writes the evidence of its transport to this variable's file. start_rank.py sets it at every start of a rank.
 _EVIDENCE = "NCCL_DEBUG_FILE"
-# The transport verdict is read from NCCL's log, so a profile may raise NCCL's log level but not lower it.
-_LOUD = {"NCCL_DEBUG": frozenset({"INFO", "TRACE"})}
 _finding = Rules("_serving").finding
 
 
@@ -64,14 +63,14 @@ def platform_env(platform: str) -> dict[str, str]:
     return env | {"NCCL_NVLS_ENABLE": "0", "MAX_JOBS": "2"}
 
 
-def check_profile_env(env: Mapping[str, str], where: str) -> list[Finding]:
-    """Return the findings about variables that a profile or the user sets; ``where`` names their origin."""
+def check_profile_env(env: Mapping[str, str], where: str, proves: bool = False) -> list[Finding]:
+    """Return the findings about variables that a profile or the user sets; ``where`` names their origin.
+
+    ``proves`` tells whether NCCL's files have to prove a transport, which groups of one node do not use.
+    """
     found = [_finding("serving.env.owned", env[key], where, key=key) for key in sorted(OWNED & env.keys())]
     for key, rule in (("NCCL_IB_GID_INDEX", "serving.env.gid_index"), (_EVIDENCE, "serving.env.evidence")):
         if key in env:
             found.append(_finding(rule, env[key], where, key=key))
-    return found + [
-        _finding("serving.env.silent", env[key], where, key=key, loud=", ".join(sorted(loud)))
-        for key, loud in _LOUD.items()
-        if key in env and env[key] not in loud
-    ]
+    hiding = ((key, blinds(key, str(env[key]))) for key in VARIABLES if proves and key in env)
+    return found + [_finding(f"serving.env.{how}", env[key], where, key=key) for key, how in hiding if how]

@@ -89,7 +89,9 @@ class Rank:
     def start(self, name: str) -> None:
         """Start the server again as start_rank.py does: the files of the start before are deleted first."""
         for old in self.logs.iterdir():
-            if old.name != name:
+            if old.is_file():
+                old.unlink()
+            elif old.name != name:
                 shutil.rmtree(old)
         (self.logs / name).mkdir(exist_ok=True)
 

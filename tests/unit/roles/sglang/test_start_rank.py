@@ -43,6 +43,14 @@ def test_every_start_has_its_own_directory_and_nothing_of_the_start_before(tmp_p
     assert seen[0] != seen[1]
 
 
+def test_the_sidecar_can_read_which_variables_may_hide_the_transport(tmp_path: Path) -> None:
+    given = {"NCCL_DEBUG": "WARN", "NCCL_HOSTID": "", "NCCL_ALGO": "Ring"}
+    assert start(tmp_path, env=given).returncode == 0
+    written = tmp_path / "environment.json"
+    assert json.loads(written.read_text()) == {"NCCL_DEBUG": "WARN", "NCCL_HOSTID": ""}
+    assert written.stat().st_mode & 0o777 == 0o644
+
+
 def test_links_and_files_that_a_server_left_are_deleted_and_not_followed(tmp_path: Path) -> None:
     kept = tmp_path / "kept"
     kept.mkdir()
@@ -52,7 +60,8 @@ def test_links_and_files_that_a_server_left_are_deleted_and_not_followed(tmp_pat
     (logs / "link").symlink_to(kept)
     (logs / "plain").write_text("NCCL INFO via NET/IB/0")
     assert start(logs).returncode == 0
-    assert len(list(logs.iterdir())) == 1
+    assert len([path for path in logs.iterdir() if path.is_dir()]) == 1
+    assert not (logs / "plain").exists()
     assert (kept / "file").exists()
 
 

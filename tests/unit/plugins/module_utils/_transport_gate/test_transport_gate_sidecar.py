@@ -49,6 +49,21 @@ def test_a_head_is_proven_after_a_generation_and_reports_it_once(rank: Rank) -> 
     assert 'device="mlx0",interface="lo",direction="sent"} 100' in rank.watch.text
 
 
+def test_a_rank_whose_environment_hides_the_transport_names_the_variable(rank: Rank) -> None:
+    rank.nccl("1", lines=1)
+    (rank.logs / "environment.json").write_text('{"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "^INIT"}')
+    assert rank.step() == "NotProven"
+    condition = rank.api.conditions[-1]
+    assert condition.cause == "blinded"
+    assert "The server's environment has NCCL_DEBUG_SUBSYS=^INIT, which hides NCCL's transport" in condition.message
+    assert "Remove the variable from the profile, serving_plan_env and the image" in condition.message
+    # What NCCL itself proves or names counts, whatever the environment has.
+    rank.nccl("2")
+    (rank.logs / "environment.json").write_text('{"NCCL_HOSTID": "x"}')
+    assert rank.step() == "Proven"
+    assert rank.api.conditions[-1].cause == ""
+
+
 def test_a_proof_is_not_older_than_its_server_if_the_clock_was_set_back(
     rank: Rank, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -170,6 +170,11 @@ WRONG: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("serving.args.secret", {"argv": ("--api-key", "x")}, {}),
     ("serving.env.owned", {"env": {"NCCL_IB_HCA": "mlx5"}}, {}),
     ("serving.env.evidence", {"env": {"NCCL_DEBUG_FILE": "/dev/stdout"}}, {}),
+    ("serving.env.silent", {"env": {"NCCL_DEBUG": "WARN"}}, {}),
+    ("serving.env.silent", {}, {"env": {"NCCL_DEBUG": ""}}),
+    ("serving.env.masked", {"env": {"NCCL_DEBUG_SUBSYS": "^NET"}}, {"env": {"NCCL_DEBUG": "INFO"}}),
+    ("serving.env.conf_file", {"env": {"NCCL_CONF_FILE": "/models/nccl.conf"}}, {}),
+    ("serving.env.host_id", {}, {"env": {"NCCL_HOSTID": 7}}),
     ("serving.env.gid_index", {}, {"env": {"NCCL_IB_GID_INDEX": "3"}}),
     ("serving.vf.taken", {}, {"taken": ({"instance": "other", "node": "spark2", "vf_index": 0},)}),
 ]
@@ -230,9 +235,34 @@ def test_an_nccl_that_hangs_on_arm_is_warned_of(nccl: str, platform: str, warned
 
 
 def test_warnings_do_not_stop_the_plan() -> None:
-    plan, findings = plan_group(fabric(), profile(), settings(rdma_mode="none", env={"NCCL_DEBUG": "WARN"}))
-    assert rules(findings) == {"serving.rdma.none", "serving.env.silent"}
+    plan, findings = plan_group(fabric(), profile(nccl="2.28.9"), settings(rdma_mode="none"))
+    assert rules(findings) == {"serving.rdma.none", "serving.nccl.arm"}
     assert len(plan.ranks) == 4
+
+
+def test_the_environment_that_nccl_gets_decides_whether_it_hides_its_transport() -> None:
+    hiding = {"NCCL_DEBUG": "WARN", "NCCL_DEBUG_SUBSYS": "COLL"}
+    loud = {"NCCL_DEBUG": "info", "NCCL_DEBUG_SUBSYS": "init,net"}
+    (mask, debug) = plan_group(fabric(), profile(env=hiding), settings())[1]
+    assert (debug.key, debug.value, debug.where, debug.severity) == (
+        "NCCL_DEBUG",
+        "WARN",
+        "profile gemma-4-31b-it/throughput",
+        "error",
+    )
+    assert (mask.key, mask.value) == ("NCCL_DEBUG_SUBSYS", "COLL")
+    assert "INIT,NET,ENV" in mask.remedy
+    # The user's values, for example those of -e, replace the profile's.
+    plan, findings = plan_group(fabric(), profile(env=hiding), settings(env=loud))
+    assert (findings, plan.ranks[0].env["NCCL_DEBUG"]) == ([], "info")
+    wheres = {found.where for found in plan_group(fabric(), profile(env=loud), settings(env=hiding))[1]}
+    assert wheres == {"serving_plan_env"}
+
+
+def test_a_group_of_one_node_may_hide_nccl_s_transport() -> None:
+    one = {"nodes": 1, "tp": 1, "env": {"NCCL_DEBUG": "WARN", "NCCL_HOSTID": "x"}}
+    plan, findings = plan_group(fabric(), profile(**one), settings(nodes=("spark1",)))
+    assert (findings, len(plan.ranks)) == ([], 1)
 
 
 def test_an_instance_may_be_planned_again_over_itself() -> None:
