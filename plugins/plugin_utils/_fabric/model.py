@@ -77,7 +77,8 @@ class Fabric:
     subnet_prefix: int = 24
     mac_seed: str = "gb10"
     management_networks: tuple[IPv4Network | IPv6Network, ...] = ()
-    cluster_networks: tuple[IPv4Network | IPv6Network, ...] = ()
+    # each with the variable that sets it
+    cluster_networks: tuple[tuple[str, IPv4Network | IPv6Network], ...] = ()
     reserved: tuple[str, ...] = ()
 
     def slot_prefix(self, rail: Rail) -> int:

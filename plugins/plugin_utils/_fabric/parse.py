@@ -133,14 +133,14 @@ def _seed(reader: Reader, group: Mapping[str, Any]) -> str:
     return str(value)
 
 
-def _cluster_networks(reader: Reader, group: Mapping[str, Any]) -> tuple[IPv4Network | IPv6Network, ...]:
+def _cluster_networks(reader: Reader, group: Mapping[str, Any]) -> tuple[tuple[str, IPv4Network | IPv6Network], ...]:
     networks = []
     for key, default in (("gb10_cluster_cidr", "10.42.0.0/16"), ("gb10_service_cidr", "10.43.0.0/16")):
         # K3s accepts an IPv4 and an IPv6 network in one value, separated by a comma
         for item in str(group.get(key, default)).split(","):
             network = reader.network(key, item.strip(), rule="cluster_network")
             if network is not None:
-                networks.append(network)
+                networks.append((key, network))
     return tuple(networks)
 
 

@@ -1,6 +1,6 @@
 # Copyright: The gb10.cluster authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Find conflicts between the subnets of a fabric and the networks around it. Private to the collection."""
+"""Find conflicts between the networks of a cluster: rails, management, pods and services. Private to the collection."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._common.findings impo
 
 from .._rules import Rules
 from .model import Fabric, Rail
+from .reader import some_of
 
 Network: TypeAlias = "IPv4Network | IPv6Network"
 
@@ -28,6 +29,8 @@ def check_networks(fabric: Fabric) -> list[Finding]:
         *_check_sizes(fabric),
         *_check_rails(fabric),
         *_check_surroundings(fabric),
+        *_check_cluster(fabric),
+        *_check_management(fabric),
     ]
 
 
@@ -88,13 +91,44 @@ def _check_surroundings(fabric: Fabric) -> Iterator[Finding]:
         for network in fabric.management_networks:
             if _overlap(block, network):
                 yield _finding("fabric.network.management", rail, key, block, network=network)
-        for network in fabric.cluster_networks:
+        for _variable, network in fabric.cluster_networks:
             if _overlap(block, network):
                 yield _finding("fabric.network.cluster", rail, key, block, network=network)
         for host in fabric.hosts:
             if _inside(host.management_address, block):
                 place = {"host": host.name, "address": host.management_address}
                 yield _finding("fabric.network.management_address", rail, key, block, **place)
+
+
+def _check_cluster(fabric: Fabric) -> Iterator[Finding]:
+    """Compare the networks of pods and services with each other and with those from which the hosts are managed."""
+    for (key, one), (other_key, other) in combinations(fabric.cluster_networks, 2):
+        if _overlap(one, other):
+            yield _RULES.finding("fabric.cluster.overlap", str(other), key=other_key, network=one, other=key)
+    for key, network in fabric.cluster_networks:
+        for managed in fabric.management_networks:
+            if _overlap(network, managed):
+                yield _RULES.finding("fabric.cluster.management", str(network), key=key, network=managed)
+        inside = {
+            host.name: host.management_address for host in fabric.hosts if _inside(host.management_address, network)
+        }
+        if inside:
+            shown = some_of([f"{name} ({address})" for name, address in inside.items()])
+            yield _RULES.finding("fabric.cluster.management_address", str(network), key=key, hosts=shown)
+
+
+def _check_management(fabric: Fabric) -> Iterator[Finding]:
+    """Find hosts with an address outside the declared networks: these then do not state where the hosts are managed."""
+    declared = fabric.management_networks
+    for host in fabric.hosts:
+        try:
+            address = ip_address(host.management_address or "")
+        except ValueError:  # a host name, which is not resolved here
+            continue
+        # a forwarded port, whose address says nothing about the host's network
+        if declared and not address.is_loopback and not any(address in network for network in declared):
+            shown = ", ".join(map(str, declared))
+            yield _RULES.finding("fabric.management.outside", str(address), host.name, networks=shown)
 
 
 def _inside(text: str | None, block: Network) -> bool:

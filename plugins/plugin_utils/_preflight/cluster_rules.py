@@ -11,7 +11,7 @@ encryption where the others started without it make keys of their own (#7195).
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from ipaddress import ip_network
+from ipaddress import ip_address, ip_network
 from typing import Any
 
 from ansible.module_utils.parsing.convert_bool import boolean
@@ -44,6 +44,9 @@ WHY = {
         "the Service of the DNS server keeps its address, so pods would not find it",
     ),
 }
+
+# Interfaces that Kubernetes itself makes: of flannel (K3s's default), kube-proxy, Calico and Cilium
+_OF_PODS = ("cni", "flannel", "kube-", "cali", "vxlan.calico", "tunl", "cilium", "lxc", "nodelocaldns")
 
 
 def wanted_settings(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -87,6 +90,24 @@ def find_moved(host: Host) -> Sequence[Fault]:
     else:
         there = [one for name, found in addresses.items() if name != "lo" for one in found]
     return fault_if(member and member not in there, ", ".join(there) or None, member=member, name=host.name)
+
+
+def find_taken(host: Host) -> Iterator[Fault]:
+    """Yield each interface, such as Docker's or libvirt's bridge or a VPN, whose address is one of pods or services."""
+    wanted = _written_alike({**DEFAULTS, **DEFAULT_OF_ROLE, **host.k3s})
+    for key in ("cluster-cidr", "service-cidr"):
+        for name, addresses in host.known["addresses"].items():
+            inside = [one for one in addresses if not name.startswith(_OF_PODS) and _is_inside(one, wanted[key])]
+            if inside:
+                yield {"value": ", ".join(inside), "interface": name, "key": WHY[key][0], "network": wanted[key]}
+
+
+def _is_inside(address: str, networks: str) -> bool:
+    """Tell whether an address is in one of the networks; the plan has the error for a value that cannot be read."""
+    try:
+        return any(ip_address(address) in ip_network(text, strict=False) for text in networks.split(","))
+    except ValueError:
+        return False
 
 
 def _compared(host: Host) -> tuple[dict[str, str], dict[str, str]]:

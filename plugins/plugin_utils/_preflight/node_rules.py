@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from ansible_collections.gb10.cluster.plugins.module_utils._common.versions import Version
 from ansible_collections.gb10.cluster.plugins.module_utils._k3s.service import EXAMPLE, parse_k3s_version
 
-from .cluster_rules import find_encryption, find_fixed, find_moved
+from .cluster_rules import find_encryption, find_fixed, find_moved, find_taken
 from .host import Fault, Find, Host, fault_if, find_unknown
 
 MAX_CLOCK_SKEW_S = 60  # a slow connection adds seconds; a clock that is behind rejects K3s's certificates
@@ -191,6 +191,7 @@ NODE_RULES: Mapping[str, Find] = {
     "preflight.network.no_default_route": lambda host: fault_if(not host.known["default_routes"], None),
     "preflight.network.wifi": _wifi,
     "preflight.network.management_missing": _management,
+    "preflight.network.cluster": find_taken,
     "preflight.firewall.closed": _firewall,
     "preflight.firewall.fabric": lambda host: _closed(host, FIREWALL_FABRIC_PORTS if host.pfs else {}),
     "preflight.port.in_use": _ports,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable
+from ipaddress import ip_network
 from typing import Any
 
 import pytest
@@ -142,6 +143,10 @@ CONFLICTS: list[tuple[str, Break]] = [
     ("network.cluster", rail(1, network="10.42.0.0/16")),
     ("network.cluster", rail(1, network="10.40.0.0/13")),
     ("network.cluster", group("gb10_service_cidr", "10.100.0.0/17,fd00:43::/112")),
+    ("cluster.overlap", group("gb10_service_cidr", "10.42.128.0/20")),
+    ("cluster.management", group("gb10_cluster_cidr", "192.168.0.0/16")),
+    ("cluster.management_address", host("ansible_host", "10.42.0.7")),
+    ("management.outside", host("ansible_host", "172.20.0.9")),
     ("network.special", rail(1, network="169.254.0.0/16")),
     ("network.special", rail(1, network="127.0.0.0/8")),
     ("network.public", rail(1, network="8.8.0.0/16")),
@@ -250,6 +255,48 @@ INDEPENDENT = [
 def test_all_conflicts_come_at_once(chosen: set[int]) -> None:
     conflicts = [INDEPENDENT[number] for number in chosen]
     assert {rule for rule, _change in conflicts} <= rules(broken(6, *conflicts))
+
+
+# Each network of a cluster: how to place it, and the rule that names an overlap with each network before it.
+PLACES: dict[str, Callable[[str], Break]] = {
+    "rail": lambda network: rail(0, network=network),
+    "rail6": lambda network: rail(0, network6=network),
+    "rail of another cable": lambda network: rail(1, network=network),
+    "management": lambda network: group("gb10_management_networks", [network]),
+    "address": lambda network: host("ansible_host", str(next(ip_network(network).hosts()))),
+    "pods": lambda network: group("gb10_cluster_cidr", network),
+    "services": lambda network: group("gb10_service_cidr", network),
+}
+PAIRS = {
+    ("rail", "rail of another cable"): "network.same",
+    ("rail", "management"): "network.management",
+    ("rail", "address"): "network.management_address",
+    ("rail", "pods"): "network.cluster",
+    ("rail", "services"): "network.cluster",
+    ("rail6", "management"): "network.management",
+    ("rail6", "address"): "network.management_address",
+    ("rail6", "pods"): "network.cluster",
+    ("rail6", "services"): "network.cluster",
+    ("management", "pods"): "cluster.management",
+    ("management", "services"): "cluster.management",
+    ("address", "pods"): "cluster.management_address",
+    ("address", "services"): "cluster.management_address",
+    ("pods", "services"): "cluster.overlap",
+}
+
+
+@pytest.mark.parametrize(("pair", "rule"), PAIRS.items(), ids=[" and ".join(pair) for pair in PAIRS])
+def test_two_networks_of_one_cluster_never_share_addresses(pair: tuple[str, str], rule: str) -> None:
+    block = "fd00:77::/48" if "rail6" in pair else "10.77.0.0/16"
+    found = rules(broken(4, *((name, PLACES[name](block)) for name in pair)))
+    assert rule in found
+    apart = rules(broken(4, (pair[0], PLACES[pair[0]](block))))
+    assert rule not in apart
+
+
+def test_the_network_of_a_shared_laptop_connection_is_that_of_pods() -> None:
+    conflict = all_of(group("gb10_management_networks", ["10.42.0.0/24"]), host("ansible_host", "10.42.0.18"))
+    assert rules(broken(2, ("", conflict))) >= {"cluster.management", "cluster.management_address"}
 
 
 def test_a_rail_with_an_error_is_no_unknown_rail_of_its_hosts() -> None:

@@ -63,6 +63,18 @@ def disk(free: float | None) -> Change:
     return with_facts(disks=[{"path": "/srv/models", "total_gib": 120.0, "free_gib": free}])
 
 
+def with_address(interface: str, address: str, **k3s: str) -> Change:
+    return both(with_facts(addresses={interface: [address]}), host_with(k3s=k3s))
+
+
+TAKEN = (
+    (("docker0", "10.42.0.1"), ("docker0", "172.17.0.1")),
+    (("virbr0", "10.43.255.1"), ("virbr0", "10.44.0.1")),
+    (("wg0", "10.42.7.7"), ("cni0", "10.42.7.1")),
+    (("tun0", "10.42.0.5"), ("tun0", "what a stranger says")),
+)
+
+
 def with_networks(manager: str = "inactive", networkd: str = "active", load: str = "loaded") -> Change:
     return with_facts(
         network_services={
@@ -200,6 +212,7 @@ RULE_CASES: list[tuple[str, Change, Change]] = [
         with_facts(netplan={"error": None, "files": [{"path": CX7, "interfaces": ["enp1s0f0np0"]}]}),
         with_facts(netplan={"error": None, "files": [{"path": CX7, "interfaces": ["enp1s0f1np1"]}]}),
     ),
+    *(("preflight.network.cluster", with_address(*there), with_address(*elsewhere)) for there, elsewhere in TAKEN),
     ("preflight.network.management_missing", host_with(management_interface="eth7"), as_it_is),
     ("preflight.network.manager", with_networks("active"), with_networks("inactive")),
     ("preflight.network.no_default_route", with_facts(default_routes=[]), with_facts(default_routes=["usb0"])),
