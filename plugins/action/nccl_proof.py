@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,10 @@ from ansible_collections.gb10.cluster.plugins.module_utils._kube.errors import C
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.labels import INSTANCE, RANK
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.pod_logs import find_containers
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import ControllerAction
+from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.command import again
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.options import from_options
+from ansible_collections.gb10.cluster.plugins.plugin_utils._failure.end import failed
+from ansible_collections.gb10.cluster.plugins.plugin_utils._failure.proof import proof_screen
 from ansible_collections.gb10.cluster.plugins.plugin_utils._proof.progress import Progress
 from ansible_collections.gb10.cluster.plugins.plugin_utils._proof.proof import (
     LARGEST_BUFFER,
@@ -58,8 +62,10 @@ class ActionModule(ControllerAction):
         progress = Progress(Display().display, time.monotonic, time.sleep)
         proved = Proof(containers, plan, settings, progress, active=not check_mode).prove()
         if not proved["satisfied"]:
-            # An exception shows only the reason; a failed result would show its 300 lines. They are in proof.json.
-            raise AnsibleActionFail(proved["msg"])
+            screen = proof_screen(proved, plan, settings.remarks)
+            return {"changed": False} | failed(
+                replace(screen, command=again("verify")), plan["instance"], proved, task_vars, self._templar.template
+            )
         return {"changed": False, "msg": proved["msg"], "proof": proved}
 
 

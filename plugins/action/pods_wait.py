@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from ansible.plugins.action import ActionBase
@@ -26,7 +27,10 @@ from ansible_collections.gb10.cluster.plugins.modules import (
     serving_group_info,
 )
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import tell
+from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.command import again
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.local import call
+from ansible_collections.gb10.cluster.plugins.plugin_utils._failure.end import failed
+from ansible_collections.gb10.cluster.plugins.plugin_utils._failure.group import group_screen
 
 # The Kubernetes client takes 0.3 s to import. Ansible imports action api_info in its main process; later tasks have it.
 LOCAL = {
@@ -60,11 +64,25 @@ class ActionModule(ActionBase):
             else:
                 part = self._execute_module(module_args=options, task_vars=task_vars)
             changed = changed or bool(part.get("changed"))
-            if part.get("failed") or part.get("done", True) or self._task.check_mode:
-                return result | part | {"changed": changed}
+            ended = result | part | {"changed": changed}
+            if part.get("failed"):
+                return self._failed(ended, options, task_vars or {})
+            if part.get("done", True) or self._task.check_mode:
+                return ended
             tell(f"{host}: {part['msg']}")
             if "progress" in part:
                 options["progress"] = part["progress"]
+
+    def _failed(
+        self, ended: dict[str, Any], options: Mapping[str, Any], task_vars: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """Return a failed result; that of a group says on one screen why, and its logs go to a file."""
+        if not ended.get("ranks") and not ended.get("missing"):
+            return ended
+        name = str(options["instance"])
+        kept = not self._task.check_mode
+        screen = replace(group_screen(ended, name), command=again("serve"))
+        return {"changed": ended["changed"]} | failed(screen, name, ended, task_vars, self._templar.template, kept)
 
     def _is_here(self, task_vars: Mapping[str, Any]) -> bool:
         """Return whether the task runs on the controller, with Ansible's Python, user and environment."""

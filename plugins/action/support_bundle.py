@@ -9,26 +9,18 @@ import io
 import json
 import os
 import platform
-import re
 import tarfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ansible.errors import AnsibleError
 from ansible.release import __version__ as ansible_version
 from ansible_collections.gb10.cluster.plugins.module_utils._support.redact import REMOVED, SHOWN_ENVIRONMENT, redact
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import ControllerAction
+from ansible_collections.gb10.cluster.plugins.plugin_utils._failure.secrets import secret_values
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sweep.origin import collection_version
-from ansible_collections.gb10.cluster.plugins.plugin_utils._variables.known import load_known
 
-CONNECTION = ("password", "become_password", "become_pass", "ssh_pass", "ssh_password", "sudo_pass")
-# Variables that no role declares: those of a vault, and those that are named like a secret.
-OWN_SECRET = re.compile(r"vault|(?:.*_)?(?:password|passwd|passphrase|psk|token|api_key)$", re.I)
-# Options with the configuration of another program, and the keys in it that have secrets. The URL of a webhook is one.
-CONFIGURATIONS = ("k3s_registries", "monitoring_alertmanager")
-SECRET_KEY = re.compile(r"(?:password|token|secret|key|credentials|auth|url)$", re.I)
 VERDICTS = 10
 PREFACE = """# Support bundle
 
@@ -43,7 +35,7 @@ class ActionModule(ControllerAction):
     def act(self, options: Mapping[str, Any], task_vars: Mapping[str, Any]) -> dict[str, Any]:
         """Write the archive; failed only if it cannot be written."""
         texts, missing = _collected(options, task_vars)
-        secrets, unknown = _secrets(task_vars["hostvars"])
+        secrets, unknown = secret_values(task_vars["hostvars"])
         missing |= {f"variable {name}": f"{why}; only its shape protects its value" for name, why in unknown.items()}
         files = {name: redact(text, secrets) for name, text in texts.items()}
         files["INDEX.md"] = redact(_index(files, missing), secrets)
@@ -101,44 +93,6 @@ def _versions() -> str:
     """Return what made the archive: the first question of a support request."""
     found = {"gb10.cluster": collection_version(), "ansible-core": ansible_version, "python": platform.python_version()}
     return "\n".join(f"{name}: {version}" for name, version in found.items())
-
-
-def _secrets(hostvars: Any) -> tuple[set[str], dict[str, str]]:
-    """Return the values of all secret variables, and why others could not be read."""
-    known = load_known()
-    specs = {**known.shared, **{name: spec for role in known.roles.values() for name, spec in role.items()}}
-    names = [name for name, spec in specs.items() if spec.get("no_log")] + [f"ansible_{name}" for name in CONNECTION]
-    found: set[str] = set()
-    unknown: dict[str, str] = {}
-    for host in hostvars:
-        values = hostvars[host]
-        own = [name for name in values if name not in specs and OWN_SECRET.match(name)]
-        for name in [*names, *own, *CONFIGURATIONS]:
-            try:
-                found |= set((_keyed if name in CONFIGURATIONS else _strings)(values.get(name)))
-            except AnsibleError as error:
-                unknown[name] = type(error).__name__
-    return found, unknown
-
-
-def _keyed(value: Any) -> Iterator[str]:
-    """Yield the strings of a configuration whose keys are those of secrets."""
-    if isinstance(value, Mapping):
-        for key, each in value.items():
-            yield from _strings(each) if isinstance(each, str) and SECRET_KEY.search(str(key)) else _keyed(each)
-    elif isinstance(value, (list, tuple)):
-        for each in value:
-            yield from _keyed(each)
-
-
-def _strings(value: Any) -> Iterator[str]:
-    if isinstance(value, Mapping):
-        value = list(value.values())
-    if isinstance(value, (list, tuple)):
-        for each in value:
-            yield from _strings(each)
-    elif value is not None:
-        yield str(value)
 
 
 def _index(files: Mapping[str, str], missing: Mapping[str, str]) -> str:

@@ -1,18 +1,19 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Explain at the end of a run, once for all hosts with the same cause, why Ansible could not log in or use sudo."""
+"""Say at the end of a run what made it fail, and once for all hosts why Ansible could not log in or use sudo."""
 
 from __future__ import annotations
 
 DOCUMENTATION = r"""
 name: contact
 type: notification
-short_description: Explain why hosts could not be reached
+short_description: Say at the end of a run why it failed, and why hosts could not be reached
 version_added: 0.1.0
 description:
   - Prints one line with the reason and the remedy for the hosts that ssh, sudo or a missing Python kept Ansible from.
     Ansible's own errors, one per host, name neither.
+  - Prints the screen on which an action of this collection says why it failed, and what to do, below the recap.
   - The playbooks of this collection load it themselves. Role preflight reports these hosts with all its other findings.
 author: The gb10.cluster authors (@gb10)
 """
@@ -23,6 +24,7 @@ from ansible.plugins.callback import CallbackBase
 from ansible.template import Templar
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding, format_findings
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import tell
+from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.last_word import Waiting, held
 from ansible_collections.gb10.cluster.plugins.plugin_utils._preflight.contact import UNKNOWN, error_of, explain
 from ansible_collections.gb10.cluster.plugins.plugin_utils._preflight.rules import make_finding
 
@@ -41,6 +43,8 @@ class CallbackModule(CallbackBase):
         super().__init__()
         self._play: Any = None
         self._found: list[Finding] = []
+        self._last: dict[str, None] = {}
+        Waiting.loaded = True
 
     def v2_playbook_on_play_start(self, play: Any) -> None:
         """Keep the play, which knows the variables of its hosts."""
@@ -53,10 +57,17 @@ class CallbackModule(CallbackBase):
         """Find the cause if the task did not run."""
         if not ignore_errors:
             self._note(result, *_OF_TASKS)
+            if not rescued(result.task):
+                self._last[held(result.result)] = None
+
+    def v2_runner_on_ok(self, result: Any) -> None:
+        """Keep the verdict of a task that did not fail."""
+        self._last[held(result.result)] = None
 
     def v2_playbook_on_stats(self, stats: Any) -> None:
-        if self._found:
-            tell(format_findings(self._found))
+        texts = [format_findings(self._found), *self._last]
+        if text := "\n\n".join(filter(None, texts)):
+            tell(text)
 
     def _note(self, result: Any, *rules: str) -> None:
         delegated = result.result.get("_ansible_delegated_vars") or {}
@@ -76,3 +87,12 @@ class CallbackModule(CallbackBase):
         known = manager.get_vars(play=self._play, host=host)
         templar = Templar(manager._loader, known)
         return {name: templar.template(known.get(name, "")) for name in ("ansible_host", "ansible_user")}
+
+
+def rescued(task: Any) -> bool:
+    """Tell whether a block that contains the task goes on after its failure."""
+    while parent := getattr(task, "_parent", None):
+        if getattr(parent, "rescue", None) and task in parent.block:
+            return True
+        task = parent
+    return False

@@ -125,11 +125,19 @@ def progress_lines(members: Members, group: status.Group, waited: float) -> tupl
     return [*lines, *(f"  rank {number}: no pod" for number in group.missing)], said
 
 
-def nccl_causes(rank: status.Rank, log: list[str]) -> list[dict[str, Any]]:
+def nccl_report(rank: status.Rank, log: list[str]) -> tuple[str, list[dict[str, Any]]]:
+    """Return the class of transport that a rank's log shows, and its causes."""
     read = NcclLog()
     read.read(BytesIO("\n".join(log).encode()).read)
-    causes = [cause for cause in make_report(read, rank.pod).causes if cause["confidence"] >= PROBABLE]
-    return [{**cause, "rank": rank.rank, "node": rank.node} for cause in causes]
+    found = make_report(read, rank.pod)
+    causes = [cause for cause in found.causes if cause["confidence"] >= PROBABLE]
+    return found.verdict.transport_class, [{**cause, "rank": rank.rank, "node": rank.node} for cause in causes]
+
+
+def remedies(warnings: list[str]) -> list[tuple[str, str]]:
+    """Return the events whose cause is known, each with its remedy."""
+    found = {hint: text for text in reversed(warnings) for hint in hints([text])}
+    return [(text, hint) for hint, text in found.items()]
 
 
 def report(
@@ -168,6 +176,7 @@ def main(make: Callable[..., Any] = AnsibleModule) -> None:
     options = module.params
     result: dict[str, Any] = {"changed": False, "ready": False, "ranks": [], "missing": [], "logs": {}}
     result |= {"causes": [], "waited": 0.0, "done": True, "head_output": ""}
+    result |= {"transports": {}, "events": [], "hints": []}
     before: dict[str, Any] = options["progress"]
     moved: float = before.get("moved", 0.0)
     part = Slice(options["wait_timeout"] + moved, before)
@@ -188,7 +197,8 @@ def main(make: Callable[..., Any] = AnsibleModule) -> None:
         again = [rank for rank in group.ranks if options["restarted"] and rank.restarts and rank.ready]
         troubled = again if group.ready else group.troubled() + again
         logs = {rank: members.log(rank) for rank in troubled if rank.phase == "Running" and not rank.lost}
-        causes = [cause for rank, log in logs.items() for cause in nccl_causes(rank, members.nccl_lines(rank) + log)]
+        reports = {rank.pod: nccl_report(rank, members.nccl_lines(rank) + log) for rank, log in logs.items()}
+        causes = [cause for _transport, found in reports.values() for cause in found]
         warnings = [] if group.ready else members.warnings()
         if group.ready and options["head_command"]:
             result["head_output"] = members.head_output(group, options["head_command"])
@@ -197,6 +207,8 @@ def main(make: Callable[..., Any] = AnsibleModule) -> None:
     waited = round(part.waited, 1)
     shown = {rank.pod: [line[:WIDTH] for line in log[-options["log_lines"] :]] for rank, log in logs.items() if log}
     result |= group.as_dict() | {"logs": shown, "causes": causes, "waited": waited}
+    result |= {"transports": {pod: transport for pod, (transport, _causes) in reports.items()}}
+    result |= {"events": warnings, "hints": remedies(warnings)}
     head = f"Group {options['instance']} is {'ready' if group.ready else 'not ready'} after {waited:.0f} s."
     result["msg"] = report(group, shown, causes, head, warnings)
     if options["wait_timeout"] and not group.ready:

@@ -87,6 +87,10 @@ def test_a_fault_ends_the_run_with_rank_cause_and_remedy(lab: LabCommand, fault:
     assert re.search(r"rank:? \d", message), message
     assert cause in message, message
     assert remedy in message, message
+    # The last screen says it all, once.
+    screen = said.rstrip().rpartition("ignored=")[2].splitlines()[1:]
+    assert len([line for line in screen if line]) <= 25, screen
+    assert " ".join(screen).count(remedy) == 1, screen
 
 
 def test_reset_leaves_nothing(site: Site) -> None:

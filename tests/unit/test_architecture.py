@@ -27,7 +27,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "module_utils._supervisor",
         "module_utils._support",
     ),
-    ("plugin_utils._paths", "plugin_utils._yaml", "plugin_utils._output"),
+    ("plugin_utils._paths", "plugin_utils._yaml", "plugin_utils._output", "plugin_utils._screen"),
     ("plugin_utils._rules",),
     (
         "plugin_utils._controller",
@@ -38,7 +38,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ),
     ("plugin_utils._preflight", "plugin_utils._serving", "plugin_utils._load", "plugin_utils._ledger"),
     ("plugin_utils._sweep", "plugin_utils._proof", "plugin_utils._plan"),
-    ("plugin_utils._report",),
+    ("plugin_utils._report", "plugin_utils._failure"),
     ("callback", "filter", "modules"),
     ("action",),
 )
@@ -59,6 +59,7 @@ PURE = (
     "plugin_utils._output",
     "plugin_utils._preflight",
     "plugin_utils._report",
+    "plugin_utils._screen",
     "plugin_utils._serving",
     "plugin_utils._sglang",
     "plugin_utils._sweep",

@@ -101,7 +101,7 @@ class Proof:
 
     def prove(self) -> Json:
         """Run all steps and return all results; the keys are the same whether the proof succeeds or fails."""
-        why = ""
+        why = reason = ""
         try:
             self._judge_environment()
             self._read_counters_before()
@@ -111,7 +111,7 @@ class Proof:
             self._compare_counters()
             self._measure_bandwidth()
         except (NotProved, ClusterError) as error:
-            why = self._explained(str(error))
+            reason, why = str(error), self._explained(str(error))
         decode = (self.bandwidth or {}).get("decode")
         if self.active:
             self.kept.append(str(self.settings.evidence / "proof.json"))
@@ -120,6 +120,8 @@ class Proof:
             "msg": why or "; ".join([self.judged["msg"], *([decode["msg"]] if decode else [])]),
             **{key: self.judged[key] for key in ("verdict", "transport_class", "evidence", "nccl_versions", "ranks")},
             "causes": self.judged["causes"],
+            "failures": self.judged["failures"],
+            "reason": reason,
             "measured": sorted(self.measured, key=lambda run: run["tokens_per_second"]),
             "bandwidth": self.bandwidth,
             "counters": self.counted,

@@ -18,7 +18,9 @@ import pytest
 import yaml
 from ansible.errors import AnsibleActionFail
 from ansible_collections.gb10.cluster.plugins.action import nccl_proof
+from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.last_word import WITHOUT_TERMINAL, held
 from ansible_collections.gb10.cluster.plugins.plugin_utils._proof.progress import Progress
+from ansible_collections.gb10.cluster.plugins.plugin_utils._screen.screen import HEIGHT
 from kube_samples import FakeApi, Ran, pod
 
 ROOT = Path(__file__).resolve().parents[4]
@@ -149,12 +151,11 @@ def prove(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, simulated_clock: None
         action = nccl_proof.ActionModule.__new__(nccl_proof.ActionModule)
         action._task = SimpleNamespace(check_mode=check_mode)
         kept = tmp_path / "transport-g-roce" / "proof.json"
-        try:
-            result = action.act(OPTIONS | {"results_dir": str(tmp_path)} | options, {})
-        except AnsibleActionFail as error:
-            if not kept.exists():
-                raise
-            result = {"failed": True, "msg": str(error), "proof": json.loads(kept.read_text())}
+        action._templar = SimpleNamespace(template=str)
+        result = action.act(OPTIONS | {"results_dir": str(tmp_path)} | options, {"hostvars": {}})
+        if result.get("failed"):
+            proof = json.loads(kept.read_text())
+            result |= {"title": result["msg"], "msg": proof["msg"], "screen": held(result), "proof": proof}
         else:
             result["failed"] = False
             if not check_mode:
@@ -321,6 +322,11 @@ FAILURES = {
 }
 
 
+MEASURED = ("late", "no figure", "no figure of latency", "slow", "no PyTorch")
+TITLES = dict.fromkeys(MEASURED, "The transport of group g is proved, but a measurement failed.")
+TITLES |= {"": "The transport of group g is not proved.", "log": "Rank 1 of group g talks TCP instead of RoCE."}
+
+
 @pytest.mark.parametrize("name", FAILURES)
 def test_every_failing_step_gives_its_reason_and_the_same_keys(prove: Any, name: str) -> None:
     given, words = FAILURES[name]
@@ -329,6 +335,15 @@ def test_every_failing_step_gives_its_reason_and_the_same_keys(prove: Any, name:
     assert [word for word in words if word not in result["msg"]] == [], result["msg"]
     assert "Fabric, from inside the pods: net1 has MTU 1500." in result["msg"]
     assert set(result["proof"]) == set(prove()["proof"])
+    lines = result["screen"].splitlines()
+    assert len(lines) <= HEIGHT
+    assert max(map(len, lines[:-1])) <= WITHOUT_TERMINAL
+    said, proof = " ".join(result["screen"].split()), result["proof"]
+    assert said.count("net1 has MTU 1500") == 1
+    assert said.startswith(TITLES.get(name, TITLES[""]))
+    assert result["title"] in said
+    if not proof["failures"] and not proof["findings"]:
+        assert proof["reason"][:60] in said
 
 
 def test_bytes_prove_a_library_that_leaves_no_line_of_nccl(prove: Any) -> None:

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 from ansible_collections.gb10.cluster.plugins.callback import contact
+from ansible_collections.gb10.cluster.plugins.plugin_utils._controller import last_word
+from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.last_word import hold
 
 
 def told(monkeypatch: pytest.MonkeyPatch, *results: Any, method: str) -> list[str]:
@@ -64,3 +66,46 @@ def test_ignored_errors_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     callback = contact.CallbackModule()
     callback.v2_runner_on_failed(result("spark1", "Missing sudo password"), ignore_errors=True)
     callback.v2_playbook_on_stats(SimpleNamespace())
+
+
+def block(*tasks: Any, rescue: tuple[Any, ...] = (), parent: Any = None) -> Any:
+    """Return a block of Ansible that contains these tasks or blocks."""
+    made = SimpleNamespace(block=list(tasks), rescue=list(rescue), _parent=parent)
+    for task in (*tasks, *rescue):
+        task._parent = made
+    return made
+
+
+def failure(text: str, task: Any = None) -> Any:
+    made = result("spark1", "It failed.", **hold(text))
+    made.task = task or SimpleNamespace(remote_user=None)
+    return made
+
+
+def test_the_screen_of_a_failed_task_is_printed_once_and_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(last_word, "tell", pytest.fail)
+    contact.CallbackModule()
+    screen = failure("It failed.\nCause: A.")
+    lost = result("spark2", "Task failed: Missing sudo password")
+    lines = told(monkeypatch, screen, lost, screen, method="v2_runner_on_failed")
+    assert lines[0].startswith("error: spark2: sudo")
+    assert lines[1:] == ["", "It failed.", "Cause: A."]
+
+
+def test_a_failure_that_the_play_rescues_is_not_printed(monkeypatch: pytest.MonkeyPatch) -> None:
+    inner, after = SimpleNamespace(remote_user=None), SimpleNamespace(remote_user=None)
+    block(block(inner), rescue=(after,))
+    assert told(monkeypatch, failure("gone", inner), method="v2_runner_on_failed") == []
+    assert told(monkeypatch, failure("stays", after), method="v2_runner_on_failed") == ["stays"]
+
+
+def test_the_verdict_of_a_task_that_did_not_fail_is_printed_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert told(monkeypatch, failure("0 errors."), failure("0 errors."), method="v2_runner_on_ok") == ["0 errors."]
+
+
+def test_without_this_callback_the_screen_is_printed_at_once(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(last_word.Waiting, "loaded", False)
+    assert last_word.held(hold("It failed.\nCause: A.")) == "It failed.\nCause: A."
+    assert capsys.readouterr().out == "It failed.\nCause: A.\n"

@@ -1,0 +1,49 @@
+# Copyright: The gb10.cluster authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Keep a text for the end of the run, so that it is the last thing on the screen. Private to the collection.
+
+Below a failed task, Ansible prints its own error, the result and the recap of all hosts.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from ansible.utils.display import Display
+
+from .action import tell
+
+WITHOUT_TERMINAL = 100
+_KEY = "last_word"
+
+
+class Waiting:
+    """Whether the callback ``contact`` is loaded, which prints these texts. Ansible forks its workers after that."""
+
+    loaded = False
+
+
+def width() -> int:
+    """Return the columns of the terminal."""
+    columns: Any = Display().columns
+    # Display has 79 where it finds no terminal, and one less than the columns of a terminal.
+    return int(columns) if columns > 79 or sys.stdout.isatty() else WITHOUT_TERMINAL
+
+
+def hold(text: str) -> dict[str, Any]:
+    """Return the part of a task's result with a text for the end of the run; display it now if nothing else will.
+
+    Ansible shows the key ``invocation`` only with -vvv (CallbackBase._dump_results). ARA keeps and shows it.
+    """
+    if not Waiting.loaded:
+        tell(text)
+    return {"invocation": {_KEY: text.splitlines()}}
+
+
+def held(result: Mapping[str, Any]) -> str:
+    """Return the text that a result holds; empty if there is none."""
+    invocation = result.get("invocation")
+    lines = invocation.get(_KEY) if isinstance(invocation, Mapping) else None
+    return "\n".join(map(str, lines or ()))

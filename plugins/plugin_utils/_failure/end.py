@@ -1,0 +1,51 @@
+# Copyright: The gb10.cluster authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""End a task with one screen, and write what does not fit on it to a file. Private to the collection."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from ansible_collections.gb10.cluster.plugins.module_utils._nccl.sources import write_private
+from ansible_collections.gb10.cluster.plugins.module_utils._support.redact import redact
+
+from .._controller.last_word import hold, width
+from .._screen.screen import Screen, render
+from .secrets import secret_values
+
+
+def failed(
+    screen: Screen,
+    name: str,
+    details: Mapping[str, Any],
+    task_vars: Mapping[str, Any],
+    template: Callable[[Any], Any],
+    write: bool = True,
+) -> dict[str, Any]:
+    """Return a failed result whose message is the title, and hold the screen for the end of the run.
+
+    ``details`` go to ``failed-<name>.txt`` in the directory of results, readable by its owner only and without secrets.
+    """
+    secrets = secret_values(task_vars["hostvars"])[0]
+    if write and not screen.details:
+        directory = Path(str(template(task_vars.get("gb10_results_dir", "results")))).expanduser()
+        path = directory / f"failed-{re.sub(r'[^A-Za-z0-9.-]+', '-', name).strip('-')}.txt"
+        try:
+            written = write_private(path, f"{redact(_text(details), secrets)}\n".encode())
+        except OSError as error:
+            screen = replace(screen, notes=[*screen.notes, ("Details", f"not kept, {path}: {error.strerror}")])
+        else:
+            screen = replace(screen, details=written)
+    text = redact(render(screen, width()), secrets)
+    return {"failed": True, "msg": screen.title, **hold(text)}
+
+
+def _text(details: Mapping[str, Any]) -> str:
+    """Return the message as it is, then everything else as JSON."""
+    rest = {key: value for key, value in details.items() if key not in ("msg", "invocation", "exception")}
+    return f"{details.get('msg', '')}\n\n{json.dumps(rest, indent=1, sort_keys=True, default=str)}"

@@ -1,0 +1,104 @@
+# Copyright: The gb10.cluster authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Say on one screen why a serving group does not become ready. Private to the collection."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from .._screen.screen import Cause, Screen, State, cut, names
+from .._sweep.failure import classify, crash_line
+from .causes import merged, roots
+
+_TRANSPORT = "transport: "
+# How the condition of a rank names the verdict and itself, which the screen does before each text.
+_HEAD = re.compile(r"transport: (?:NCCL transport \S+: )?(?:rank \d+ \([^)]*\): )?")
+# The condition of a rank repeats these; the screen has them once.
+_CAUSE, _OTHERS = ". Probable cause: ", ". Other ranks: "
+
+
+def group_screen(result: Mapping[str, Any], instance: str) -> Screen:
+    """Return the screen for the failed result of module serving_group_info."""
+    ranks, causes = result["ranks"], roots(result["causes"])
+    total = len(ranks) + len(result["missing"])
+    troubled = [rank for rank in ranks if not rank["ready"]]
+    tcp = [rank for rank in troubled if _talks_tcp(rank, result["transports"])]
+    explained = {cause["rank"] for cause in causes}
+    reasons = merged(causes, len(troubled))
+    line, source, known = "", "", None
+    if causes:
+        line, source = causes[0]["line"], _place(ranks, causes[0]["rank"])
+    else:
+        line, source, known = _said(troubled, result["logs"])
+        reasons += [known] if known else []
+    reasons += [Cause(cut(text, 300), remedy) for text, remedy in result["hints"]]
+    shown = [rank for rank in ranks if not (rank in tcp and rank["rank"] in explained)]
+    states = [_state(rank, bool(reasons)) for rank in shown if shown != ranks or not rank["ready"]]
+    states += [State(f"rank {number}", "no pod") for number in result["missing"]]
+    said = [state.text for state in states] + [reason.text for reason in reasons]
+    notes = [("Event", text) for text in result["events"] if not any(text.split(": ", 2)[-1] in one for one in said)]
+    title = _title(instance, tcp, troubled, result["missing"], total, result["waited"])
+    return Screen(title, reasons, states, notes[:2], line, source, total=total)
+
+
+def _title(
+    instance: str,
+    tcp: Sequence[Mapping[str, Any]],
+    troubled: Sequence[Mapping[str, Any]],
+    missing: Sequence[int],
+    total: int,
+    waited: float,
+) -> str:
+    if tcp:
+        who = _named(tcp, total)
+        verb = "talks" if len(tcp) == 1 else "talk"
+        return f"{who[0].upper()}{who[1:]} of group {instance} {verb} TCP instead of RoCE, so the group does not serve."
+    number = len(troubled) + len(missing)
+    verb = "is" if number == 1 else "are"
+    return f"Group {instance} does not start: {number} of {total} ranks {verb} not ready after {waited:.0f} s."
+
+
+def _named(ranks: Sequence[Mapping[str, Any]], total: int) -> str:
+    return names([f"rank {rank['rank']}" for rank in ranks], total)
+
+
+def _talks_tcp(rank: Mapping[str, Any], transports: Mapping[str, str]) -> bool:
+    """Tell whether a rank waits for ever, because NCCL chose TCP and the plan did not (module pod_state)."""
+    return bool(
+        rank["hopeless"] and rank["trouble"].startswith(_TRANSPORT) and transports.get(rank["pod"]) in ("tcp", "mixed")
+    )
+
+
+def _state(rank: Mapping[str, Any], explained: bool) -> State:
+    text = "ready" if rank["ready"] else rank["trouble"] or ("loading" if rank["phase"] == "Running" else rank["phase"])
+    text = _HEAD.sub("", text.partition(_OTHERS)[0], count=1)
+    if explained:
+        text = text.partition(_CAUSE)[0]
+    event = rank["event"]
+    if event and not rank["ready"] and event.partition(": ")[2] not in text:
+        text += f" (last event {event})"
+    if rank["restarts"]:
+        text += f", restarted {rank['restarts']} time{'' if rank['restarts'] == 1 else 's'}"
+    return State(f"rank {rank['rank']}", text, rank["node"], (rank["pod"],))
+
+
+def _said(troubled: Iterable[Mapping[str, Any]], logs: Mapping[str, Sequence[str]]) -> tuple[str, str, Cause | None]:
+    """Return the line of a log that tells most, whose it is, and the known cause with its remedy."""
+    spoken = [(rank, [line for line in logs.get(rank["pod"], ()) if line.strip()]) for rank in troubled]
+    failure = classify(line for _rank, lines in spoken for line in lines)
+    if failure:
+        rank = next(rank for rank, lines in spoken if any(failure.line in line for line in lines))
+        kind = failure.kind.replace("_", " ")
+        return failure.line, f"rank {rank['rank']} on {rank['node']}", Cause(kind, failure.remedy)
+    for rank, lines in spoken:
+        if line := crash_line(lines):
+            return line, f"rank {rank['rank']} on {rank['node']}", None
+    rank, lines = next(((rank, lines) for rank, lines in spoken if lines), ({}, [""]))
+    return lines[-1], f"rank {rank['rank']} on {rank['node']}" if rank else "", None
+
+
+def _place(ranks: Iterable[Mapping[str, Any]], number: Any) -> str:
+    node = next((rank["node"] for rank in ranks if rank["rank"] == number), "")
+    return f"NCCL of rank {number} on {node}"

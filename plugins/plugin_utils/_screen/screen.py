@@ -1,0 +1,159 @@
+# Copyright: The gb10.cluster authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Put a failure on one screen: what, why, what to do, and the line that shows it. Private to the collection."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+HEIGHT = 25
+"""Most lines of a screen: the default size of a terminal is 80 columns of 24 or 25 lines."""
+NARROWEST, WIDEST = 60, 120
+# Longer lines are hard to read; what is cut is in the file.
+_LONGEST_TEXT, _LONGEST_LINE = 700, 300
+# Number of causes and the longest text of each, from the best to what fits into 60 columns at worst
+_SIZES = ((3, _LONGEST_TEXT), (3, 300), (2, 300), (1, 300))
+_STATES, _LEAST_ROOM = 6, 3
+
+
+@dataclass(frozen=True)
+class Cause:
+    """A reason with its remedy. ``who`` names the ranks or hosts that it is about; empty: those of the title."""
+
+    text: str
+    remedy: str
+    who: str = ""
+
+
+@dataclass(frozen=True)
+class State:
+    """What is known of one rank, host or pod.
+
+    ``who`` is its name (``rank 0``), ``place`` its host. ``own`` are other names of it that its ``text`` may contain:
+    texts that differ only in these say the same.
+    """
+
+    who: str
+    text: str
+    place: str = ""
+    own: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Screen:
+    """A failure. ``states`` say what differs, ``notes`` are other observations with their label.
+
+    ``evidence`` is one line of a log, ``source`` where it was written. ``command`` is what to type after the remedy.
+    ``details`` is the file with everything else. ``total`` is how many ranks or hosts there are, if not all have a
+    state.
+    """
+
+    title: str
+    causes: Sequence[Cause] = ()
+    states: Sequence[State] = ()
+    notes: Sequence[tuple[str, str]] = ()
+    evidence: str = ""
+    source: str = ""
+    command: str = ""
+    details: str = ""
+    total: int = 0
+
+
+def cut(text: str, limit: int) -> str:
+    """Return a text of at most ``limit`` characters. A longer one loses its middle, because causes stand at its end."""
+    text = " ".join(text.split())
+    if len(text) <= limit:
+        return text
+    begin = (limit - 3) // 2
+    return f"{text[:begin].rstrip()} … {text[-(limit - 3 - begin) :].lstrip()}"
+
+
+def names(whos: Sequence[str], total: int) -> str:
+    """Return ``all 4 ranks``, ``rank 0``, or ``ranks 0, 2``, for names that consist of a word and a number or name."""
+    word = whos[0].partition(" ")[0]
+    if any(who.partition(" ")[0] != word for who in whos):
+        return ", ".join(whos)
+    if total > 1 and len(whos) == total:
+        return f"all {total} {word}s"
+    numbers = [who.partition(" ")[2] for who in whos]
+    return f"{word}{'s' if len(whos) > 1 else ''} {', '.join(numbers)}"
+
+
+def shared(states: Iterable[State]) -> list[tuple[list[State], str]]:
+    """Return the texts, each with those that it is about, in the order of the first of them."""
+    found: dict[str, list[State]] = {}
+    for state in states:
+        key = state.text
+        for name in sorted(filter(None, (state.who, state.place, *state.own)), key=len, reverse=True):
+            key = key.replace(name, "\0")
+        found.setdefault(key, []).append(state)
+    return [(group, group[0].text) for group in found.values()]
+
+
+def render(screen: Screen, width: int = 100, height: int = HEIGHT) -> str:
+    """Return the failure as at most ``height`` lines of at most ``width`` characters; words are not broken.
+
+    If there is too much of it, the states and notes are shortened first, then the causes: the file has all of them.
+    """
+    width = max(NARROWEST, min(width, WIDEST))
+    head, ends = _wrapped("", cut(screen.title, _LONGEST_LINE), width), []
+    if screen.command:
+        # A command is to be copied, so it is not wrapped.
+        ends.append(f"Then run: {screen.command}")
+    if screen.evidence:
+        place = f" ({cut(screen.source, _LONGEST_LINE // 2)})" if screen.source else ""
+        ends += _wrapped("Evidence: ", cut(screen.evidence, _LONGEST_LINE) + place, width)
+    for number, limit in _SIZES:
+        why = [line for cause in screen.causes[:number] for line in _cause(cause, width, limit)]
+        left = max(0, len(screen.causes) - number)
+        more = f"{left} more {'cause' if left == 1 else 'causes'}, logs" if left else "Logs"
+        end = [*ends, *(_wrapped("", f"{more} and all details: {screen.details}", width) if screen.details else [])]
+        room = height - len(head) - len(why) - len(end)
+        if room >= min(_LEAST_ROOM, len(screen.states) + len(screen.notes)):
+            break
+    return "\n".join([*head, *_fitting(screen, width, room), *why, *end])
+
+
+def _cause(cause: Cause, width: int, limit: int) -> list[str]:
+    who = f"Cause ({cause.who}): " if cause.who else "Cause: "
+    lines = _wrapped(who, _sentence(cause.text, limit), width)
+    return lines + (_wrapped("What to do: ", _sentence(cause.remedy, limit), width) if cause.remedy else [])
+
+
+def _fitting(screen: Screen, width: int, room: int) -> list[str]:
+    """Return as many states and notes as there is room for, and how many are left out."""
+    groups = shared(screen.states)
+    total = screen.total or len(screen.states)
+    blocks = []
+    for group, text in groups:
+        who = names([state.who for state in group], total)
+        places = list(dict.fromkeys(filter(None, (state.place for state in group))))
+        on = f" on {', '.join(places)}" if places and len(group) < total else ""
+        blocks.append(_wrapped(f"{who}{on}: ", cut(text, _LONGEST_TEXT // max(1, min(len(groups), 3))), width))
+    blocks += [_wrapped(f"{label}: ", cut(text, _LONGEST_TEXT), width) for label, text in screen.notes]
+    shown: list[str] = []
+    for number, block in enumerate(blocks):
+        left = len(blocks) - number
+        if len(shown) + len(block) + (left > 1) > room or (number >= _STATES and left > 1):
+            return [*shown, f"… and {left} more"][: max(0, room)]
+        shown += block
+    return shown
+
+
+def _wrapped(label: str, text: str, width: int) -> list[str]:
+    first = f"{label[:1].upper()}{label[1:]}{text}"
+    return textwrap.wrap(first, width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
+
+
+def _sentence(text: str, limit: int) -> str:
+    text = cut(text, limit)
+    text = text[:1].upper() + text[1:] if text[:1].islower() and not _is_name(text) else text
+    return text if text.endswith((".", "?", ":")) else f"{text}."
+
+
+def _is_name(text: str) -> bool:
+    """Tell whether a text begins with a name (``gb10_mtu``, ``playbooks/serve.yml``, ``libibverbs``)."""
+    word = text.partition(" ")[0]
+    return not word.rstrip(",:;?").isalpha() or word.startswith("lib")

@@ -1,0 +1,30 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Test that the next command is written as the user wrote the one that runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.command import command
+
+HERE = str(Path.cwd() / "inventory" / "mine")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ({"args": ("gb10.cluster.site",), "inventory": [HERE]}, "-i inventory/mine gb10.cluster.verify"),
+        ({"args": ("playbooks/site.yml",), "become_ask_pass": True}, "-K playbooks/verify.yml"),
+        ({"args": ("/srv/c/playbooks/site.yml",), "ask_vault_pass": True}, "-J /srv/c/playbooks/verify.yml"),
+        ({"args": ("my/deploy.yml",), "inventory": ["/etc/hosts,"]}, "-i /etc/hosts, gb10.cluster.verify"),
+        ({"args": ("gb10.cluster.site",), "subset": "spark1,spark 2"}, "--limit 'spark1,spark 2' gb10.cluster.verify"),
+        ({"args": ("gb10.cluster.site",), "extra_vars": ["key=secret"]}, "gb10.cluster.verify -e …"),
+        ({}, "gb10.cluster.verify"),
+    ],
+)
+def test_the_next_command_has_the_form_of_this_one(arguments: dict[str, Any], text: str) -> None:
+    assert command("verify", arguments) == f"ansible-playbook {text}"
