@@ -99,6 +99,15 @@ def _git(*words: str) -> str:
     return subprocess.run(["git", *words], cwd=ROOT, check=True, capture_output=True, text=True).stdout.strip()
 
 
+def published() -> str:
+    """Return the newest commit that branch main has too, with a ``+`` if the tree differs from it."""
+    has_main = subprocess.run(
+        ["git", "rev-parse", "--verify", "--quiet", "main"], cwd=ROOT, capture_output=True, check=False
+    )
+    base = _git("merge-base", "HEAD", "main") if has_main.returncode == 0 else _git("rev-parse", "HEAD")
+    return base[:8] + ("+" if _git("diff", "--name-only", base, "--", ".", f":!{RECORD}") else "")
+
+
 def files_below(paths: Iterable[str]) -> set[str]:
     """Return the files that git knows at or below these paths, without the generated README of a role."""
     found = {name for path in paths for name in _files() if name == path or name.startswith(f"{path}/")}
@@ -176,8 +185,7 @@ def run(play: Play) -> bool:
     print(f"--> play {play.name}: {' '.join(play.command)}", flush=True)
     _files.cache_clear()
     _content.cache_clear()
-    changes = _git("status", "--porcelain", "--untracked-files=no", "--", ".", f":!{RECORD}")
-    commit = _git("rev-parse", "--short=8", "HEAD") + ("+" if changes else "")
+    commit = published()
     covered = play.digest
     started = time.monotonic()
     environment = {

@@ -90,7 +90,7 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (tmp_path / name).write_text(text)
     (tmp_path / "tests/artifact").chmod(0o755)
     identity = ("-c", "user.name=x", "-c", "user.email=x@example.com")
-    for words in (("init", "-q"), ("add", "."), (*identity, "commit", "-q", "-m", "x")):
+    for words in (("init", "-q", "-b", "main"), ("add", "."), (*identity, "commit", "-q", "-m", "x")):
         subprocess.run(["git", *words], cwd=tmp_path, check=True)
     monkeypatch.setattr(plays, "ROOT", tmp_path)
     return tmp_path
@@ -117,6 +117,17 @@ def test_a_play_is_recorded_then_touched_then_failed(checkout: Path, capsys: pyt
     assert plays.main(["run", "art*"]) == 1
     assert states(capsys) == {"artifact": "failed", "molecule/x": "never"}
     assert json.loads((checkout / plays.RECORD).read_text())["artifact"]["commit"][8:] == "+"
+
+
+def test_a_record_names_a_commit_of_main_because_others_are_rebased(checkout: Path) -> None:
+    main = subprocess.run(["git", "rev-parse", "HEAD"], cwd=checkout, check=True, capture_output=True, text=True).stdout
+    assert plays.published() == main[:8]
+    identity = ("-c", "user.name=x", "-c", "user.email=x@example.com")
+    for words in (("switch", "-q", "-c", "branch"), (*identity, "commit", "-q", "--allow-empty", "-m", "y")):
+        subprocess.run(["git", *words], cwd=checkout, check=True)
+    assert plays.published() == main[:8]
+    (checkout / "roles/x/README.md").write_text("changed\n")
+    assert plays.published() == f"{main[:8]}+"
 
 
 def test_an_unknown_play_and_a_play_without_a_declaration_are_refused(
