@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Report which transport NCCL used according to its logs; needs Python 3.11 and nothing else.
 
-nccl_verdict.py rank0.log rank1.log.gz          # exit status 0 only if every file proves RDMA
+nccl_verdict.py rank0.log rank1.log.gz          # exit status 0 only if every file shows RDMA on every rank
 kubectl logs my-pod | nccl_verdict.py --json -
 nccl_verdict.py --expect Socket --nodes 2 *.log
 """
@@ -23,6 +23,7 @@ sys.path.insert(0, IMPORT_ROOT)
 from ansible_collections.gb10.cluster.plugins.module_utils._common.terms import EVIDENCE
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.expectation import Expectation, judge_log
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.log import NcclLog
+from ansible_collections.gb10.cluster.plugins.module_utils._nccl.overall import TEXT_REMARK
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.report import Report
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.sources import UNREADABLE, open_log, unpacked
 
@@ -77,9 +78,11 @@ def main(arguments: list[str] | None = None) -> int:
             results.append({"file": name, "verdict": "unknown", "satisfied": False, "error": str(error)})
             continue
         status = max(status, 0 if report.satisfied else 1)
-        results.append({"file": name, **report.as_dict()})
+        results.append({"file": name, **report.as_dict(), "source": "text", "remark": TEXT_REMARK})
         if not options.json:
             print((("ok    " if report.satisfied else "FAIL  ") + report.msg).translate(_CONTROL))
+    if results and not options.json:
+        print(f"note: {TEXT_REMARK}")
     if options.json:
         json.dump(results, sys.stdout, indent=2)
         print()

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # Copyright: The gb10.cluster authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Check verdicts on mutated NCCL logs: no exception, and no pass without a channel line and a finished communicator.
+"""Check verdicts on mutated NCCL logs: no exception, and no pass without a channel line.
 
 The unit tests run a few hundred logs. This program runs 100,000 by default and prints the seed of each failure. Every
 log has a time limit, and every thousandth one is repeated with new numbers to 1 MiB, which must cost no memory.
@@ -53,21 +53,15 @@ def main() -> int:
     options = parser.parse_args()
     helpers = importlib.import_module("nccl_mutations")
     logs, started, found, done, slowest = helpers.seeds(), time.monotonic(), 0, 0, 0.0
-    tcp = helpers.tcp_seeds()
     for done in range(1, options.count + 1):
         chance = Random(options.seed + done)
-        quoting = done % 4 == 0
-        if quoting:
-            data = helpers.with_quotation(chance.choice(tcp), chance)
-        else:
-            data = helpers.mutate(chance.choice(logs), chance.choice(logs), chance)
+        data = helpers.mutate(chance.choice(logs), chance.choice(logs), chance)
         large = done % 1000 == 0
         data = repeated(data) if large else data
         begun = time.process_time()
         try:
             report = helpers.read(data)
             trouble = helpers.broken_promise(data, report)
-            trouble = "TCP passes because RDMA is quoted" if quoting and report.satisfied else trouble
         except Exception as error:
             trouble = f"{type(error).__name__}: {error}"
         took = time.process_time() - begun

@@ -47,12 +47,10 @@ def _transport(report: Report, expect: Expectation) -> list[str]:
     if verdict == "intra":
         return [] if expect.allow_intra else ["all channels stay on one node, so nothing is proved about the network"]
     if verdict == "unknown":
-        if report.doubts:
-            return report.doubts[:3]
         if expect.allow_unknown:
             return []
-        quoted = f"; {report.quotations} lines quote several statements and prove nothing" if report.quotations else ""
-        return [f"nothing in the log says which transport NCCL took{quoted}"]
+        mute = "a server or NCCL started again, and NCCL says nothing since (level below INFO): older lines are void"
+        return [mute if report.mute else "nothing in the log says which transport NCCL took"]
     if verdict == "error":
         return ["NCCL failed before it chose a transport"]
     failures = []
@@ -79,10 +77,7 @@ def _sound(report: Report, expect: Expectation) -> list[str]:
     if verdict.evidence == "channels" and verdict.verdict != "intra":
         failures += _sound_channels(report)
     elif not any(p.pid and p.has_finished for p in report.processes):
-        failures.append(
-            "no process with a name (host:pid) is seen to finish the set-up of a communicator, so these lines may be "
-            "quoted; read the log from the start of the server"
-        )
+        failures.append("no process with a name (host:pid) is seen to finish the set-up of a communicator")
     started = begun(report.processes)
     unfinished = sum(not comm.finished for comm in started) + sum(p.abandoned for p in report.processes)
     if unfinished:
@@ -93,18 +88,13 @@ def _sound(report: Report, expect: Expectation) -> list[str]:
         failures.append(
             f"process {report.unready} has started NCCL later and set up no communicator: these lines are old"
         )
-    if report.silent_start:
-        failures.append("NCCL was started again and says nothing since (NCCL_DEBUG below INFO): these lines are old")
     if report.crowded:
         failures.append("the log has too many processes to tell them apart; judge the log of every node or rank alone")
     broken = {h for h in report.troubles if BY_ID[h].kind != "failure"} - {"gid_changed"}
     if broken:
         failures.append(f"the transport failed later ({', '.join(sorted(broken))})")
-    if verdict.verdict == "intra" and any(process.torn for process in report.others):
-        failures.append("a torn channel line may hide a network; read the log again")
-    if verdict.transport_class not in ("tcp", "mixed", "intra") and any(
-        _may_hide_tcp(name) for p in (*report.processes, *report.others) for name in p.torn
-    ):
+    torn = [name for process in report.processes for name in process.torn]
+    if verdict.transport_class not in ("tcp", "mixed") and any(map(_may_hide_tcp, torn)):
         failures.append("a torn channel line may hide TCP; read the log again")
     return failures
 
@@ -115,12 +105,15 @@ def _sound_channels(report: Report) -> list[str]:
     talking = [p for p in report.processes if p.channels]
     if all(p.stays_on_node for p in talking):
         return ["the channels run between ranks of one node, which proves nothing about the fabric"]
-    if not any(p.proves for p in talking):
-        return [
-            "no process with a name (host:pid) is seen to finish the set-up of a communicator and to write channel "
-            "lines of the same form, so these may be quoted; read the log from the start of the server"
-        ]
-    return absent_ranks(report.processes)
+    # NCCL's own files are whole. A text may be an excerpt, which says less and is no less right.
+    if report.own_files and not any(p.pid and p.has_finished for p in talking):
+        return ["no process with a name (host:pid) and channel lines is seen to finish the set-up of a communicator"]
+    quiet = [
+        f"rank {p.rank} ({p.host}:{p.pid}) names no network and no other path"
+        for p in report.processes
+        if p.says_nothing
+    ]
+    return quiet[:1] + absent_ranks(report.processes)
 
 
 def _numbers(report: Report, expect: Expectation) -> list[str]:

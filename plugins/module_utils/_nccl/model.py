@@ -8,8 +8,6 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
-from .networks import is_tcp
-from .scan import Origin
 from .statements import NAMES, bounded
 
 # {network: {device: channels}}
@@ -68,19 +66,10 @@ class Reading(NamedTuple):
     once: str = ""
     cause: str = ""
 
-
-@dataclass(slots=True, eq=False)
-class Line:
-    """Who wrote a line and its ``reading``; or, for all channel lines of a writer with the same path, ``via``.
-
-    ``count`` is how many of these channel lines are not recorded yet.
-    """
-
-    process: Process
-    origin: Origin
-    via: Via
-    reading: Reading | None = None
-    count: int = 0
+    @property
+    def plain(self) -> bool:
+        """Tell whether only its kind has to be recorded."""
+        return not (self.once or self.cause or self.kind in ("init", "mtu", ""))
 
 
 # Compared by identity, because two ranks may have equal values.
@@ -100,7 +89,10 @@ class Communicator:
     started: bool = False
     complete: bool = False
     connected: bool = False
-    contradicted: bool = False
+    # Whether its thread began another one later. It sets one up after the other, so the end of this one was torn.
+    passed: bool = False
+    # Whether ncclCommShrink made a smaller one from it, without the ranks that failed.
+    shrunk: bool = False
     channels: Channels = field(default_factory=dict)
     gdr: int = 0
 
@@ -118,7 +110,7 @@ class Communicator:
         Old releases print no COMPLETE, and no START either. "Connected all rings" may name no communicator, so it does
         not finish one that was begun.
         """
-        return not self.contradicted and (self.complete or (self.connected and not self.started))
+        return self.complete or self.passed or (self.connected and not self.started)
 
     def as_dict(self) -> dict[str, Any]:
         """Return the communicator as plain data."""
@@ -160,61 +152,42 @@ class Process:
     marks: Counter[str] = field(default_factory=Counter)
     current: dict[str, Communicator] = field(default_factory=dict)
     pending_network: dict[str, str] = field(default_factory=dict)
-    # What precedes the writer in the lines up to its first finished communicator, and in its channel lines.
-    leads: set[str] = field(default_factory=set)
-    channel_leads: set[str] = field(default_factory=set)
-    settled: bool = False
-    # Networks of channel lines that begin otherwise than the lines up to its first finished communicator.
-    odd: Channels = field(default_factory=dict)
-    # The writer of all statements without NCCL's own prefix.
-    unsigned: bool = False
     # About communicators that were dropped: whether one spanned nodes, how many never finished their set-up, and a TCP
     # network that one had selected and not used.
     crossed: bool = False
     abandoned: int = 0
     dropped_tcp: str = ""
-    replaced: bool = False
-    # Whether a communicator was complete before any line named a network, and also before any channel line. NCCL names
-    # one first; releases before 2.7 do not, but they connect first.
-    unselected: bool = False
-    unconnected: bool = False
-    # Whether a communicator was complete before a line named its own network, although its release names that of each.
-    unnamed: bool = False
     # When it last wrote that a communicator starts or is complete, in the log's count of lines.
     set_up: int = 0
-    # Why text alone can't tell whether it is running.
-    doubt: str = ""
     # {MTU in the numbering of verbs: the first line that contains it}
     mtus: dict[int, str] = field(default_factory=dict)
-    # Its channel lines that are counted and not recorded yet.
-    pending: list[Line] = field(default_factory=list)
 
-    def add_channel(
-        self, network: str, device: str, count: int, tid: str = "", communicator: str = "", gdr: bool = False
-    ) -> None:
-        """Count channels of a network for the process and for the communicator that its thread set up last."""
+    def add_channel(self, via: Via, tid: str = "") -> None:
+        """Count a channel for the process and for the communicator that its thread set up last."""
+        network, device = via.network, via.device
         if (devices := self.channels.get(network)) is None:
             network = bounded(network, self.channels)
             devices = self.channels.setdefault(network, {})
         if device not in devices and len(devices) >= NAMES:
             device = "0"
-        devices[device] = devices.get(device, 0) + count
-        comm = self.communicators.get(communicator) or self.current.get(tid)
+        devices[device] = devices.get(device, 0) + 1
+        self.gdr += via.gdr
+        comm = self.communicators.get(via.communicator) or self.current.get(tid)
         if comm is None and len(self.communicators) == 1:
             comm = next(iter(self.communicators.values()))
         if comm is not None:
             if (own := comm.channels.get(network)) is None:
                 own = comm.channels[network] = {}
-            own[device] = own.get(device, 0) + count
-        if gdr:
-            self.gdr += count
-            if comm is not None:
-                comm.gdr += count
+            own[device] = own.get(device, 0) + 1
+            comm.gdr += via.gdr
 
     def start_communicator(self, tid: str, comm: Communicator) -> None:
         """Make a communicator the current one of a thread."""
         if tid not in self.current and len(self.current) >= NAMES:
             self.current.pop(next(iter(self.current)))
+        before = self.current.get(tid)
+        if before is not None and before is not comm and before.started:
+            before.passed = True
         self.current[tid] = comm
 
     def hit(self, cause: str, line: str) -> None:
@@ -245,14 +218,9 @@ class Process:
         return bool(self.marks) or any(comm.started for comm in self.communicators.values())
 
     @property
-    def proves(self) -> bool:
-        """Tell whether a named process has finished a communicator, and its channel lines are not quotations."""
-        return bool(self.pid) and self.has_finished and bool(self.leads & self.channel_leads)
-
-    @property
     def main(self) -> Communicator | None:
-        """Return the widest communicator, or the first of several equal ones: usually the world."""
-        return max(self.communicators.values(), key=lambda c: c.nranks, default=None)
+        """Return the widest communicator in use, or the first of several equal ones: usually the world."""
+        return max(self.communicators.values(), key=lambda c: (not c.shrunk, c.nranks), default=None)
 
     @property
     def rank(self) -> int:
@@ -262,15 +230,10 @@ class Process:
     @property
     def says_nothing(self) -> bool:
         """Tell whether it set up a communicator of several nodes, and no line says by which path it reaches them."""
-        path = self.channels or self.intra or self.collnet or self.odd
+        path = self.channels or self.intra or self.collnet or self.torn
         # Every release with IB lists its devices too, so a list of interfaces alone is no path to other nodes.
-        devices = self.ib_devices or self.provider
-        return self.has_finished and not self.stays_on_node and not (path or self.selections or devices)
-
-    @property
-    def claims(self) -> bool:
-        """Tell whether it names a network that is not known to be TCP."""
-        return bool(self.ib_devices or self.provider) or not all(map(is_tcp, self.channels | self.selections))
+        named = self.selections or self.ib_devices or self.provider
+        return self.has_finished and self.leaves_node and not (path or named)
 
     @property
     def stays_on_node(self) -> bool:

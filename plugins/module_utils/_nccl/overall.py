@@ -15,6 +15,11 @@ from .log import NcclLog
 from .report import Report, absent_ranks, seen_ranks, shown
 from .verdict import Verdict, decide
 
+TEXT_REMARK = (
+    "This is a text: whoever can make a server print something can forge it. Only files that NCCL itself wrote "
+    "(NCCL_DEBUG_FILE) prove a transport"
+)
+"""What the result says about a text, which is not NCCL's own file."""
 _RANK_FIRST = {"error": 0, "mixed": 1, "socket": 2, "unknown": 3}
 
 
@@ -36,7 +41,8 @@ def judge_all(
 ) -> dict[str, Any]:
     """Return the judgement of all sources in the form of docs/interfaces.md, with the same keys for every result.
 
-    ``places`` maps a source to its expected rank in the group, or to None.
+    ``source`` of the result is ``files`` if NCCL wrote all sources to files of its own, and else ``text``; ``remark``
+    says what a text proves. ``places`` maps a source to its expected rank in the group, or to None.
     """
     single = replace(expect, ranks=0, nodes=0)
     reports = [judge_log(log, name, single) for name, log in logs.items()]
@@ -63,7 +69,10 @@ def judge_all(
     if not any(cause["id"] == "mtu_differs" for cause in causes):
         causes += mtu_differs(processes, "all sources")
     causes.sort(key=lambda c: (-c["confidence"], c["id"]))
+    text = any(not log.own_files for log in logs.values())
     return {
+        "source": "text" if text else "files",
+        "remark": TEXT_REMARK if text else "",
         "verdict": verdict.verdict,
         "transport_class": verdict.transport_class,
         "evidence": verdict.evidence,

@@ -65,10 +65,11 @@ def read_statement(text: str) -> Reading:
     return reading._replace(cause=cause) if cause else NOTHING if reading == NOTHING else reading
 
 
-def _init(found: re.Match[str]) -> tuple[str, int, int, str, str, bool, bool]:
+def _init(found: re.Match[str]) -> tuple[str, int, int, str, str, bool, str]:
     identity, rank, nranks, device, bus, shared, what = found.groups(default="")
-    gpu, split = f"{device}/{bus}" if bus else "", " parent " in found[0]
-    return identity, int(rank), int(nranks), gpu, shared, what == "START", split
+    shrunk = says.SHRUNK.search(found.string) if "Shrink" in found.string else None
+    gpu = f"{device}/{bus}" if bus else ""
+    return identity, int(rank), int(nranks), gpu, shared, what == "START", shrunk[1] if shrunk else ""
 
 
 def _nodes(found: re.Match[str]) -> tuple[str, int, int, int, int, bool]:

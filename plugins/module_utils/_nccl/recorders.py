@@ -1,9 +1,6 @@
 # Copyright: The gb10.cluster authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Record what each kind of statement says about the process that wrote it. Private to the collection.
-
-``Recorders.by_kind`` lists the kinds. Large logs repeat few statements very often, so known values are handled first.
-"""
+"""Record what each kind of statement says about the process that wrote it. Private to the collection."""
 
 from __future__ import annotations
 
@@ -12,7 +9,6 @@ from typing import Any
 
 from .model import Communicator, Process, Via
 from .networks import TCP_PROVIDERS, is_tcp
-from .scan import JOINED, Origin
 from .statements import (
     COMMUNICATORS,
     FEW_COMMUNICATORS,
@@ -24,7 +20,8 @@ from .statements import (
     bounded,
 )
 
-Recorder = Callable[[Process, Origin, Any], None]
+# The arguments are the process, the thread that wrote the statement, and the statement's values.
+Recorder = Callable[[Process, str, Any], None]
 
 
 class Recorders:
@@ -33,7 +30,6 @@ class Recorders:
     def __init__(self) -> None:
         self.hosts: set[str] = set()
         self.starts = 0
-        # {kind of statement: the method that records it}; arguments are process, writer and the statement's values.
         self.by_kind: dict[str, Recorder] = {
             # "NET/IB : Using [0]rocep1s0f0:1/RoCE …": devices
             "banner": _banner,
@@ -57,48 +53,38 @@ class Recorders:
             "version": _version,
         }
 
-    def _init(self, process: Process, origin: Origin, values: tuple[str, int, int, str, str, bool, bool]) -> None:
-        identity, rank, nranks, device, shared, start, split = values
+    def _init(self, process: Process, tid: str, values: tuple[str, int, int, str, str, bool, str]) -> None:
+        identity, rank, nranks, device, shared, start, shrunk = values
         known = process.communicators.get(identity)
         # NCCL reused the address if a communicator starts there again, or is completed there a second time.
         again = known is not None and (known.started if start else known.complete)
-        comm = self._communicator(process, origin, identity, rank, nranks, None if again else known)
+        comm = self._communicator(process, tid, identity, rank, nranks, None if again else known)
         if start:
             comm.started = True
         else:
-            comm.complete = process.settled = True
-            if nranks > 1 and comm.nodes != 1 and not process.selections:
-                process.unselected = True
-                process.unconnected |= not (process.channels or process.intra or process.collnet)
-            # Releases that print a commId name the network of each communicator. A split may share its parent's.
-            process.unnamed |= bool(shared) and nranks > 1 and comm.nodes != 1 and not (comm.network or split)
-        if device:
-            comm.device = device
-        if shared:
-            comm.shared_id = shared
+            comm.complete = True
+        comm.device = device or comm.device
+        comm.shared_id = shared or comm.shared_id
+        if shrunk in process.communicators:
+            # Ranks that were shrunk away are no longer missing.
+            process.communicators[shrunk].shrunk = True
 
-    def _nodes(self, process: Process, origin: Origin, values: tuple[str, int, int, int, int, bool]) -> None:
+    def _nodes(self, process: Process, tid: str, values: tuple[str, int, int, int, int, bool]) -> None:
         identity, rank, nranks, nodes, local_ranks, mnnvl = values
-        comm = self._communicator(process, origin, identity, rank, nranks, process.communicators.get(identity))
+        comm = self._communicator(process, tid, identity, rank, nranks, process.communicators.get(identity))
         comm.nodes, comm.local_ranks, comm.mnnvl = nodes, local_ranks, mnnvl
 
     def _communicator(
-        self, process: Process, origin: Origin, identity: str, rank: int, nranks: int, comm: Communicator | None
+        self, process: Process, tid: str, identity: str, rank: int, nranks: int, comm: Communicator | None
     ) -> Communicator:
         """Return a communicator that its thread sets up, a new one if there is none."""
         if comm is None:
             self._forget(process, identity)
             comm = process.communicators[identity] = Communicator(identity, rank, nranks)
-        else:
-            # The lines of one communicator agree, so another rank comes from a damaged line or a quotation.
-            comm.contradicted |= (comm.rank, comm.nranks) != (rank, nranks)
-            comm.rank, comm.nranks = rank, nranks
-        comm.contradicted |= rank >= nranks
-        if not process.settled and len(process.leads) < NAMES and origin.lead != JOINED:
-            process.leads.add(origin.lead)
+        comm.rank, comm.nranks = rank, nranks
         if process.pending_network:
-            comm.network = process.pending_network.pop(origin.tid, "") or comm.network
-        process.start_communicator(origin.tid, comm)
+            comm.network = process.pending_network.pop(tid, "") or comm.network
+        process.start_communicator(tid, comm)
         return comm
 
     def _forget(self, process: Process, identity: str) -> None:
@@ -113,13 +99,13 @@ class Recorders:
         if old is not None and old.crosses_nodes and not old.mnnvl:
             process.crossed = True
 
-    def _selected(self, process: Process, origin: Origin, name: str) -> None:
+    def _selected(self, process: Process, tid: str, name: str) -> None:
         if name not in KNOWN_NAMES:
             name = bounded(self._without_host(name), process.selections)
         process.selections[name] += 1
         if len(process.pending_network) >= NAMES:
             process.pending_network.pop(next(iter(process.pending_network)))
-        process.pending_network[origin.tid] = name
+        process.pending_network[tid] = name
 
     def _without_host(self, name: str) -> str:
         """Return the network's name without the host name of the line that ran into it (``Socketspark1``)."""
@@ -128,66 +114,47 @@ class Recorders:
         return next((name[:end] for end in range(1, len(name)) if name[end:] in self.hosts), name)
 
 
-def is_odd(process: Process, origin: Origin) -> bool:
-    """Tell whether a statement begins otherwise than those that set up the first communicator of its process."""
-    return process.settled and origin.lead not in process.leads
-
-
-def record_channel(process: Process, origin: Origin, via: Via, count: int = 1) -> None:
-    """Record channel lines with the same path."""
-    if via.network and via.network not in process.channels and is_odd(process, origin):
-        process.odd.setdefault(bounded(via.network, process.odd), {via.device: 1})
-    elif via.network:
-        process.add_channel(via.network, via.device, count, origin.tid, via.communicator, via.gdr)
-        if len(process.channel_leads) < NAMES and origin.lead != JOINED:
-            process.channel_leads.add(origin.lead)
+def record_channel(process: Process, tid: str, via: Via) -> None:
+    """Record a channel line."""
+    if via.network:
+        process.add_channel(via, tid)
     elif via.intra:
-        process.intra[bounded(via.intra, process.intra)] += count
+        process.intra[bounded(via.intra, process.intra)] += 1
     else:
-        record_torn(process, origin, via.torn)
+        record_torn(process, tid, via.torn)
 
 
-def record_pending(process: Process) -> None:
-    """Record the channel lines of a process that were only counted."""
-    # A channel line that begins as usual vouches for the network of an odd one, whichever comes first.
-    process.pending.sort(key=lambda line: is_odd(process, line.origin))
-    for line in process.pending:
-        record_channel(process, line.origin, line.via, line.count)
-        line.count = 0
-    process.pending.clear()
-
-
-def _collnet(process: Process, _origin: Origin, network: str) -> None:
-    process.collnet[bounded(network, process.collnet)] += 1
-
-
-def record_torn(process: Process, _origin: Origin, text: str) -> None:
+def record_torn(process: Process, _tid: str, text: str) -> None:
     """Record the start of a channel line, whose end is missing."""
     if found := TCP_FRAGMENT.search(text):
-        process.add_channel(found[1], found[2], 1)
+        process.add_channel(Via(found[1], found[2]))
     else:
         name = text.strip().rpartition("NET/")[2][:40] if "NET/" in text else ""
         # Empty is the worst: it may hide TCP.
         process.torn[name if len(process.torn) < NAMES else ""] = None
 
 
-def _banner(process: Process, _origin: Origin, values: tuple[bool, list[str]]) -> None:
+def _collnet(process: Process, _tid: str, network: str) -> None:
+    process.collnet[bounded(network, process.collnet)] += 1
+
+
+def _banner(process: Process, _tid: str, values: tuple[bool, list[str]]) -> None:
     socket, devices = values
     listed = process.socket_devices if socket else process.ib_devices
     listed += [device for device in devices if device not in listed and len(listed) < NAMES]
 
 
-def _connected(process: Process, origin: Origin, identity: str) -> None:
-    named = process.communicators.get(identity) or process.current.get(origin.tid)
+def _connected(process: Process, tid: str, identity: str) -> None:
+    named = process.communicators.get(identity) or process.current.get(tid)
     for comm in [named] if named else list(process.communicators.values())[-1:]:
         comm.connected = True
 
 
-def _provider(process: Process, _origin: Origin, name: str) -> None:
-    # A provider of TCP stays: a later line may be a quotation, and the worse of two counts.
+def _provider(process: Process, _tid: str, name: str) -> None:
+    # A provider of TCP stays: the worse of two counts.
     if process.provider.partition(";")[0] not in TCP_PROVIDERS:
         process.provider = name
 
 
-def _version(process: Process, _origin: Origin, version: str) -> None:
+def _version(process: Process, _tid: str, version: str) -> None:
     process.version = process.version or version

@@ -11,7 +11,6 @@ from typing import Any
 
 from .catalogue import BY_ID
 from .causes import ranked
-from .doubts import find_doubts, set_apart
 from .log import NcclLog
 from .model import Channels, Communicator, Process, merge_channels
 from .verdict import UNKNOWN, Verdict, communicator_verdict, decide
@@ -19,22 +18,17 @@ from .verdict import UNKNOWN, Verdict, communicator_verdict, decide
 
 @dataclass
 class Report:
-    """The judgement of one source; ``failures`` say in words why the expectation is not met.
-
-    ``others`` wrote statements that may be quotations; ``doubts`` say what these have against the verdict.
-    """
+    """The judgement of one source; ``failures`` say in words why the expectation is not met."""
 
     source: str
     verdict: Verdict
     channels: Channels
     processes: list[Process]
-    others: list[Process]
-    doubts: list[str]
     earlier: list[Process]
     version: str
     causes: list[dict[str, Any]]
-    silent_start: bool = False
-    quotations: int = 0
+    own_files: bool = False
+    mute: bool = False
     crowded: bool = False
     unready: str = ""
     failures: list[str] = field(default_factory=list)
@@ -47,8 +41,7 @@ class Report:
     @property
     def troubles(self) -> list[str]:
         """Return the causes that stopped NCCL, at once or later. They do not change the proved transport."""
-        hits = {h for p in self.processes for h in p.hits if BY_ID[h].kind in ("init", "fatal", "failure")}
-        return sorted(hits | {h for p in self.others for h in p.hits if BY_ID[h].kind == "failure"})
+        return sorted({h for p in self.processes for h in p.hits if BY_ID[h].kind in ("init", "fatal", "failure")})
 
     @property
     def complete(self) -> bool:
@@ -91,22 +84,16 @@ class Report:
 def make_report(log: NcclLog, source: str) -> Report:
     """Return what the log of one source proves, without comparing it with an expectation."""
     version = next((p.version for p in log.processes if p.version), log.version)
-    known, others = (log.processes, []) if log.one_start else set_apart(log.processes)
-    verdict, doubts = decide(known), find_doubts(known, others)
-    if doubts and verdict.transport_class not in ("tcp", "mixed") and verdict.verdict != "error":
-        verdict = UNKNOWN
     return Report(
         source,
-        verdict,
-        merge_channels(known),
-        known,
-        others,
-        doubts,
+        UNKNOWN if log.mute else decide(log.processes),
+        merge_channels(log.processes),
+        log.processes,
         log.earlier,
         version,
         ranked(log.processes, source),
-        log.silent_start,
-        log.quotations,
+        log.own_files,
+        log.mute,
         log.crowded,
         log.unready,
     )

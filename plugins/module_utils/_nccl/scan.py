@@ -18,9 +18,18 @@ CHUNK = 1 << 18
 # NCCL cuts its own lines at 1024 bytes. A line longer than this limit is a log inside a JSON string, or not text.
 _LONGEST = 1 << 18
 
-# "NCCL INFO …", statements whose prefix was torn off, and PyTorch's watchdog (ProcessGroupNCCL.cpp). All alternatives
-# start with the same literal letter, because re then finds candidates at memchr's speed.
-_HIT = re.compile(rb"N(?:CCL(?: (?:INFO|WARN|ATTN|version|error)|\.cpp:)|ET(?:/[A-Za-z]| plugin))")
+# "NCCL INFO …", statements whose prefix was torn off, PyTorch's watchdog (ProcessGroupNCCL.cpp), and the lines that an
+# engine prints when it starts: SGLang's server_args (its first unset option, "None, name=") and vLLM's three. All
+# alternatives start with the same literal letter, because re then finds candidates four times faster.
+_SERVER_ARGS = b"server_args=ServerArgs("
+_VLLM = (
+    rb"FO \d\d-\d\d [\d:]+ \[?\w+\.py:\d+\] "
+    rb"(?:vLLM API server version|non-default args|Initializing an?(?: V\d)? LLM engine)"
+)
+_HIT = re.compile(
+    rb"N(?:CCL(?: (?:INFO|WARN|ATTN|version|error)|\.cpp:)|ET(?:/[A-Za-z]| plugin)|one, [a-z]\w+=|" + _VLLM + rb")"
+)
+_VLLM_START = re.compile(rb"N" + _VLLM)
 _RCCL = re.compile(rb"RCCL version[^\n]*")
 # A burst continues while NCCL occurs within _NEAR bytes after it. It grows by _BURST bytes at first, then doubles.
 _NEAR, _BURST = 256, 1024
@@ -34,24 +43,19 @@ _ORIGIN = re.compile(r"([^\s:\"'|()\[\]{}]*):(\d+):(\d+)(?:[ \t]*\[(-?\d+)\])?")
 # It begins with fixed characters, because re finds those four times faster than a set of them. Times before 2000 stay.
 TIME = re.compile(rb"20\d\d-\d\d-\d\d[T ]\d\d:\d\d:\d\d[0-9.,]*(?:Z|[+-]\d\d:?\d\d)?")
 _BARE_DEVICE = re.compile(r"\[(-?\d+)\]\s*$")
-_WORDS = re.compile(r"\w+")
+_LINE_END = re.compile(rb"(?:\\+r)?(?:\\+n|\\+u000[aA])")
 _BEFORE = 80
 _POD = re.compile(r"\[pod/([^/\]]+)/([^\]/]+)\]|^\[?([a-z0-9.-]+ [a-z0-9.-]+)\] ")
 
 
 class Origin(NamedTuple):
-    """The writer of a statement; empty strings where the log does not say.
-
-    ``lead`` has the spaces and punctuation before the writer. Lines of one process have the same, a quoted line in a
-    sentence or in JSON has another. It is JOINED for a statement that another one precedes in its line.
-    """
+    """The writer of a statement; empty strings where the log does not say."""
 
     pod: str
     host: str
     pid: str
     tid: str
     device: str
-    lead: str = ""
 
 
 class Statement(NamedTuple):
@@ -65,7 +69,6 @@ class Statement(NamedTuple):
     text: str
 
 
-JOINED = "joined"
 NOBODY = Origin("", "", "", "", "")
 
 
@@ -111,6 +114,12 @@ def _hits(buffer: bytes, position: int, end: int) -> list[bytes]:
     while hit := search(buffer, position, end):
         start = buffer.rfind(b"\n", position, hit.start()) + 1 or position
         position, size = buffer.find(b"\n", hit.end(), end) + 1 or end, _BURST
+        if hit[0].startswith((b"None", b"NFO")):
+            # The rest of this line is not needed, and it may contain a key.
+            at = buffer.find(_SERVER_ARGS, start, position)
+            if at >= 0 or hit[0].startswith(b"NFO"):
+                blocks.append(buffer[start : hit.end() if at < 0 else at + len(_SERVER_ARGS)] + b"\n")
+            continue
         while buffer.find(b"NCCL", position, min(position + _NEAR, end)) >= 0:
             position, size = buffer.find(b"\n", min(position + size, end - 1), end) + 1 or end, size * 2
         blocks.append(buffer[start:position])
@@ -126,11 +135,11 @@ def parse_origin(head: str) -> Origin:
     if found is None:
         bare = _BARE_DEVICE.search(head)
         return NOBODY._replace(pod=pod, device=bare[1] if bare else "")
-    return Origin(pod, found[1], found[2], found[3], found[4] or "", _WORDS.sub("", end[: found.start()]))
+    return Origin(pod, found[1], found[2], found[3], found[4] or "")
 
 
 def without_time(text: bytes) -> bytes:
-    """Return a text without time stamps, so that the lines of a writer begin alike and equal lines are known."""
+    """Return a text without time stamps, so that equal lines are known."""
     return TIME.sub(b"", text)
 
 
@@ -143,14 +152,16 @@ def plain(line: bytes) -> str:
     return _ANSI.sub("", text) if "\x1b" in text else text
 
 
-def is_quotation(line: bytes) -> bool:
-    """Tell whether a line quotes several statements in one string, for example in a prompt or a JSON log.
+def parts(line: bytes) -> list[bytes]:
+    """Return the lines of a log that stands in one string, as in JSON, or the line itself."""
+    return _LINE_END.split(line) if b"\\" in line else [line]
 
-    In a quotation, an escaped line end follows each statement. Lines that ran into each other have none between them.
-    """
-    last = max(line.rfind(b"NCCL INFO "), line.rfind(b"NCCL WARN "))
-    first = min((at for at in (line.find(b"NCCL INFO "), line.find(b"NCCL WARN ")) if at >= 0), default=last)
-    return first < last and any(end in line[first:last] for end in (b"\\n", b"\\u000a", b"\\x0a"))
+
+def engine_start(line: bytes) -> int:
+    """Return where SGLang (0.4 to 0.5.16) or vLLM (0.6 to 0.15) says in a line that it starts, or -1."""
+    at = line.find(_SERVER_ARGS)
+    found = _VLLM_START.search(line) if at < 0 and b".py:" in line else None
+    return found.start() if found else at
 
 
 def quoted(line: bytes) -> str:
@@ -168,7 +179,6 @@ def split_line(line: bytes) -> list[Statement]:
     for index, level in enumerate(levels):
         begin = levels[index - 1].end() if index else 0
         origin = parse_origin(text[begin : level.start()])
-        origin = origin._replace(lead=JOINED) if index else origin
         stop = levels[index + 1].start() if index + 1 < len(levels) else len(text)
         body = text[level.end() : stop]
         if stop < len(text):
@@ -186,5 +196,5 @@ def _without_next_head(body: str, following: Origin) -> str:
         return body
     at = body.rfind(f":{following.pid}:{following.tid}")
     # If two processes write to the same line, no space separates the host name from the word before: "Socketspark1".
-    # Recorders._without_host separates them.
+    # recorders.without_host separates them.
     return body[:at]

@@ -106,9 +106,9 @@ def local_sources(patterns: Iterable[str], text: str | None) -> Sources:
     return found if text is None else found | {"text": [_open_text(text)]}
 
 
-def read_source(name: str, opened: Iterable[Opened], kept: list[bytes], one_start: bool = False) -> NcclLog:
-    """Read all streams of a source into one log; append its NCCL lines to ``kept``, up to 4 MiB. Raise SourceError."""
-    log, room = NcclLog(one_start), _KEPT_BYTES
+def read_source(name: str, opened: Iterable[Opened], kept: list[bytes], log: NcclLog) -> NcclLog:
+    """Read all streams of a source into a log; append its NCCL lines to ``kept``, up to 4 MiB. Raise SourceError."""
+    room = _KEPT_BYTES
 
     def keep(lines: list[bytes]) -> None:
         nonlocal room
@@ -127,14 +127,21 @@ def read_source(name: str, opened: Iterable[Opened], kept: list[bytes], one_star
 
 
 def judge_sources(
-    sources: Sources, expect: Expectation, places: Mapping[str, int | None], one_start: bool = False
+    sources: Sources,
+    expect: Expectation,
+    places: Mapping[str, int | None],
+    one_start: bool = False,
+    own_files: bool = False,
 ) -> Judgement:
     """Read and judge all sources; the keys of ``places`` are pods. Raise SourceError, and what reading raises.
 
-    ``one_start`` is true for the files of start_rank.py, which deletes those of earlier starts.
+    ``own_files`` is true for files of NCCL (``NCCL_DEBUG_FILE``), and ``one_start`` for those of start_rank.py, which
+    deletes the files of earlier starts.
     """
     kept: dict[str, list[bytes]] = {name: [] for name in sources}
-    logs = {name: read_source(name, opened, kept[name], one_start) for name, opened in sources.items()}
+    logs = {
+        name: read_source(name, opened, kept[name], NcclLog(one_start, own_files)) for name, opened in sources.items()
+    }
     for name in places:
         # All processes in a pod's log belong to the pod, whichever host name the lines contain.
         for process in [*logs[name].processes, *logs[name].earlier]:

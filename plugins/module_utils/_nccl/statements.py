@@ -49,6 +49,7 @@ INIT = re.compile(
     r"comm (\w+) rank (\d{1,9}) n[rR]anks (\d{1,9})(?: cudaDev (\d+))?(?:(?:(?! busId ).)* busId (\w+))?"
     r"(?:(?:(?! commId ).)* commId (\w+))?.*Init (START|COMPLETE)"
 )
+SHRUNK = re.compile(r"ncclCommShrink comm .* parent (\w+)")
 CONNECTED = re.compile(r"Connected all (rings|trees)(?:.* comm (\w+))?")
 RCCL_COMM = re.compile(r" comm (0x\w+) nRanks (\d+)")
 VERSION = re.compile(r"[NR]CCL version ?:? ?v?(\d+\.\d+(?:\.\d+)?[^\s\"\\,;)]*)")
@@ -57,7 +58,6 @@ VERSION = re.compile(r"[NR]CCL version ?:? ?v?(\d+\.\d+(?:\.\d+)?[^\s\"\\,;)]*)"
 BARE_VERSION = re.compile(
     r"(?:^\s*|(?=NCCL version \d+(?:\.\d+)+\+(?:cuda|hip)[\d.]+(?:\\[nr]|[\"'},\s])*(?:$|\")))NCCL version"
 )
-AFTER_2_22 = re.compile(r"2\.(?:2[3-9]|[3-9]\d)|[3-9]\.|\d\d")
 NAMED_VERSION = re.compile(r"nccl==(?<!\wnccl==)(\d+\.\d+\.\d+)")
 # A process prints each of these once. A second one means that a process of the same name has started again.
 ONCE = ("NCCL version", "cudaDriverVersion")
@@ -84,9 +84,9 @@ LINES = 1 << 14
 NEIGHBOURS = 16
 # Limits the memory for a program that creates and destroys communicators for days.
 COMMUNICATORS = 256
-# Limits for logs that no NCCL wrote: processes of one log, communicators of each if there are more than _MANY, and
-# different names of one kind.
-PROCESSES = 4096
+# Limits for logs that no NCCL wrote: processes of one log and earlier starts in it, communicators of each if there are
+# more than _MANY, and different names of one kind.
+PROCESSES, EARLIER = 4096, 1024
 MANY, FEW_COMMUNICATORS = 256, 16
 NAMES = 256
 OTHER = "other"

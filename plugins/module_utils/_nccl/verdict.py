@@ -38,7 +38,7 @@ def transport_class(network: str, process: Process | None = None) -> TransportCl
     # UCX, libfabric and unknown plugins may run over TCP, but not when they read GPU memory directly.
     if network.endswith("Libfabric") and process and process.provider:
         return "tcp" if process.provider.partition(";")[0] in TCP_PROVIDERS else "rdma"
-    # A NIC may read a GPU's memory in one direction only, which is half of the lines. Fewer may be a quotation.
+    # A NIC may read a GPU's memory in one direction only, which is half of the lines.
     lines = sum(sum(devices.values()) for devices in process.channels.values()) if process else 0
     return "rdma" if process and 0 < lines <= 2 * process.gdr else "unknown"
 

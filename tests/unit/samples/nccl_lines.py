@@ -88,6 +88,3 @@ BARE = "NCCL version 2.28.9+cuda13.0"
 
 # Up to 2.22, NCCL prints its version in this form at every log level.
 OLD_BARE = "NCCL version 2.20.5+cuda12.4"
-
-
-TCP_LINE = said(channel("Socket")).strip()

@@ -55,7 +55,11 @@ def test_an_expectation_of_socket_reverses_the_verdict() -> None:
 
 def test_standard_input_and_a_line_for_people() -> None:
     done = run("-", given=IB)
-    assert (done.returncode, done.stdout) == (0, b"ok    -: ib (NET/IB/0 x1)\n")
+    verdict, note = done.stdout.splitlines()
+    assert (done.returncode, verdict) == (0, b"ok    -: ib (NET/IB/0 x1)")
+    assert note.startswith(b"note: This is a text: whoever can make a server print something can forge it. ")
+    (entry,) = json.loads(run("--json", "-", given=IB).stdout)
+    assert (entry["source"], entry["remark"]) == ("text", note.decode().removeprefix("note: "))
     assert run("-", given=b"nothing\n").stdout.startswith(b"FAIL  -: unknown (none): nothing in the log says")
 
 

@@ -59,12 +59,6 @@ def test_a_line_too_long_to_remember_counts_beside_shorter_ones() -> None:
     assert channels([line(1, 0, 0), long, line(1, 1, 0), long]) == {"1": {"IB": {"0": 4}}}
 
 
-def test_a_line_that_begins_as_usual_vouches_for_the_network_of_an_odd_one_before_it() -> None:
-    comm = "s1:1:1 [0] NCCL INFO comm 0x1 rank 0 nranks 2 cudaDev 0 busId f commId 0x1 - Init"
-    odd = "[2026-11-05 10:00:51.5] " + line(1, 0, 0)
-    assert channels([f"{comm} START", f"{comm} COMPLETE", odd, line(1, 1, 0)]) == {"1": {"IB": {"0": 2}}}
-
-
 def test_the_order_of_a_ring_alone_names_no_process() -> None:
     assert channels(["s1:1:1 [0] NCCL INFO Channel 00/02 :    0   1"] * 100) == {}
 

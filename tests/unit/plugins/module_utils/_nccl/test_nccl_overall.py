@@ -4,12 +4,19 @@
 from __future__ import annotations
 
 import io
+from contextlib import nullcontext
 
 import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.expectation import Expectation
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.expectation import judge_log as judge
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.log import NcclLog
-from ansible_collections.gb10.cluster.plugins.module_utils._nccl.overall import expectation, is_final, judge_all
+from ansible_collections.gb10.cluster.plugins.module_utils._nccl.overall import (
+    expectation,
+    is_final,
+    judge_all,
+    nothing_read,
+)
+from ansible_collections.gb10.cluster.plugins.module_utils._nccl.sources import judge_sources
 
 
 def log(*lines: str) -> NcclLog:
@@ -142,3 +149,22 @@ def test_a_torn_number_of_ranks_costs_no_memory() -> None:
     line = "ncclCommInitRank comm 0x1 rank 0 nranks 212345678901234 cudaDev 0 nvmlDev 0 busId 6000 commId 0x1 - Init"
     line += " COMPLETE"
     assert not judge(log(line), "x").satisfied
+
+
+@pytest.mark.parametrize(
+    ("given", "source"),
+    [({}, "text"), ({"own_files": True}, "files"), ({"one_start": True}, "files")],
+    ids=["text", "files", "files of one start"],
+)
+def test_the_result_says_whether_it_rests_on_a_text_or_on_files_of_nccl(given: dict[str, bool], source: str) -> None:
+    text = "".join(f"s1:1:1 [0] NCCL INFO {line}\n" for line in BOTH)
+    result, _kept = judge_sources({"a": [nullcontext(io.BytesIO(text.encode()).read)]}, Expectation(), {}, **given)
+    assert result["source"] == source
+    assert ("can forge it" in result["remark"]) is (source == "text")
+    # An excerpt shows RDMA. A file is whole, so a communicator that was set up is missing in it.
+    assert result["satisfied"] is (source == "text")
+    assert result["verdict"] == "ib"
+
+
+def test_no_log_is_no_text() -> None:
+    assert (nothing_read("no file")["source"], nothing_read("no file")["remark"]) == ("files", "")

@@ -10,7 +10,7 @@ from random import Random
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from nccl_mutations import FIXTURES, broken_promise, mutate, read, seeds, tcp_seeds, with_quotation
+from nccl_mutations import FIXTURES, broken_promise, mutate, read, seeds
 
 RANKS = [(FIXTURES / "real" / f"twohosts-socket.rank{rank}.log").read_bytes() for rank in (0, 1)]
 IB_RANK = RANKS[1].replace(b"NET/Socket/", b"NET/IB/").replace(b"network Socket", b"network IB")
@@ -72,12 +72,3 @@ def test_mutated_logs(seed: int) -> None:
     for _unused in range(150):
         data = mutate(chance.choice(logs), chance.choice(logs), chance)
         assert broken_promise(data, read(data)) == "", data
-
-
-def test_no_quotation_of_a_run_over_rdma_makes_tcp_pass() -> None:
-    logs = tcp_seeds()
-    assert len(logs) > 20
-    for seed in range(1000):
-        chance = Random(seed)
-        data = with_quotation(chance.choice(logs), chance)
-        assert not read(data).satisfied, f"seed {seed}"

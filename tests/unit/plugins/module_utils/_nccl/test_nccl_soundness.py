@@ -36,6 +36,21 @@ def test_the_sound_log_passes() -> None:
 
 
 NO_PASS = {
+    "SGLang starts again with a log level below INFO": (
+        SOUND + "[2026-11-21 11:19:30] server_args=ServerArgs(model_path='/m', tokenizer_mode=None, port=30000)\n",
+        Expectation(),
+        "NCCL says nothing since",
+    ),
+    "a rank across nodes that names no path": (
+        SOUND + said(init("START", rank=1), nodes(2, rank=1), init("COMPLETE", rank=1), host="s2"),
+        Expectation(),
+        "rank 1 (s2:1) names no network and no other path",
+    ),
+    "TCP in a JSON string": (
+        SOUND + json.dumps({"prompt": said(*DONE, channel("Socket"))}) + "\n",
+        Expectation(),
+        "different transports (IB, Socket)",
+    ),
     "a torn line that may be TCP, with the network named": (
         SOUND + said("Channel 00/0 : 0[0] -> 1[0] [send] via NET/So", pid=2),
         Expectation(networks=("IB", "IBext*")),
@@ -59,7 +74,7 @@ NO_PASS = {
     "a selection before a start that says nothing": (
         said("Using network IB", *DONE) + "NCCL version 2.28.9+cuda13.0\n",
         Expectation(evidence="selection"),
-        "NCCL was started again and says nothing since",
+        "NCCL says nothing since",
     ),
     "connection lines of FastSocket": (
         said(*DONE, channel("FastSocket")),
@@ -103,17 +118,6 @@ NO_PASS = {
         Expectation(),
         "plugin:UCX is not known to be RDMA",
     ),
-    "a rank that its communicator does not have": (
-        SOUND.replace("rank 0 n", "rank 2 n"),
-        Expectation(),
-        "no process with a name (host:pid) is seen to finish",
-    ),
-    "a communicator that ends with more ranks than it began with": (
-        said("Using network IB", init("START"), init("COMPLETE", nranks=4), channel())
-        + SOUND.replace("s1:1:1", "s1:2:2"),
-        Expectation(),
-        "1 of 2 communicators never finished",
-    ),
     "a second communicator that has chosen Socket": (
         SOUND + said("Using network Socket", *other(2)),
         Expectation(),
@@ -135,7 +139,7 @@ NO_PASS = {
     "an earlier run over IB, then a start that says nothing": (
         SOUND + "NCCL version 2.28.9+cuda13.0\nINFO:     Uvicorn running on http://127.0.0.1:30000\n",
         Expectation(),
-        "NCCL was started again and says nothing since",
+        "NCCL says nothing since",
     ),
     "a selection of TCP while the number of nodes is unknown": (
         said(init("COMPLETE"), channel(), "Using network Socket", init("COMPLETE", comm="0x2", shared="0x8")),
@@ -147,30 +151,10 @@ NO_PASS = {
         Expectation(),
         "different transports",
     ),
-    "channel lines without a prefix": (
-        "Channel 00/0 : 0[0] -> 1[0] [send] via NET/IB/0\n" * 4,
-        Expectation(),
-        "may be quoted",
-    ),
-    "channel lines of a process that never built anything": (
-        said(channel(), pid=9) + said(*DONE),
-        Expectation(),
-        "may be a quotation",
-    ),
     "a statement of a real process that a prompt continues in the next line": (
         said(*DONE, "Channel 00/02 :    0   1") + "my link is a[0] -> b[1] [send] via NET/IB/0\n",
         Expectation(),
         "nothing in the log says which transport",
-    ),
-    "a channel line that a JSON log quotes before there are any": (
-        said(*DONE) + json.dumps({"prompt": said(channel()).strip()}) + "\n",
-        Expectation(),
-        "may be a quotation",
-    ),
-    "a channel line in a sentence before there are any": (
-        said(*DONE) + "why do I see " + said(channel()),
-        Expectation(),
-        "may be a quotation",
     ),
     "a process that started after the channel lines and has set up nothing": (
         said(*START) + SOUND + said(*START, "Bootstrap : Using eth0:10.0.0.1<0>", pid=2),

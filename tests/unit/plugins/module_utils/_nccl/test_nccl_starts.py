@@ -29,7 +29,7 @@ from nccl_lines import (
     said,
 )
 
-SILENT = "NCCL was started again and says nothing since"
+SILENT = "NCCL says nothing since"
 
 
 @pytest.mark.parametrize("form", ["{1}", "2026-11-22T10:00:00.1Z stdout F {1}", "(RayWorker pid=3) {1}", *COLLECTED])
@@ -60,7 +60,7 @@ def test_a_silent_start_is_found_after_other_text(start: str) -> None:
 
 def test_a_torn_version_is_read() -> None:
     for version in ("2.28or(", "2.2000]", "2.2ocessGroupNCCL", f"2.{'9' * 5000}"):
-        assert not judge(f"NCCL version {version}\n{SOUND}").satisfied
+        assert judge(f"NCCL version {version}\n{SOUND}").satisfied
 
 
 def test_only_the_version_as_nccl_prints_it_is_a_silent_start() -> None:
@@ -79,9 +79,6 @@ def test_a_silent_start_of_one_pod_is_not_taken_back_by_another() -> None:
     assert judge(log).satisfied
     again = pod("b", said(*START, IB, *AGAIN, channel(), host="s2", pid=2))
     assert any(SILENT in text for text in judge(f"{log}{pod('a', BARE)}{again}").failures)
-    # A process that a prompt quotes takes nothing back either.
-    quoted = pod("a", collected("> {1}", said(*START, IB, *AGAIN, channel(), pid=2)))
-    assert any(SILENT in text for text in judge(f"{log}{pod('a', BARE)}{quoted}").failures)
 
 
 def test_a_later_process_is_unready_while_others_go_on() -> None:
@@ -111,8 +108,8 @@ def test_each_of_many_containers_with_one_name_has_a_record_of_its_own() -> None
 def test_two_processes_of_one_start_on_one_gpu_both_count() -> None:
     log = said(*DONE, channel("Socket")) + said(IB, *AGAIN, channel(), pid=2)
     files = {"pod": [nullcontext(io.BytesIO(log.encode()).read)]}
-    # Text that a server prints may also be a quotation of another log, so a restart from TCP to RDMA is not believed.
-    assert judge_sources(files, Expectation(), {})[0]["verdict"] == "unknown"
+    # In one text, the later one replaced the earlier one.
+    assert judge_sources(files, Expectation(), {})[0]["verdict"] == "ib"
     files = {"pod": [nullcontext(io.BytesIO(log.encode()).read)]}
     assert judge_sources(files, Expectation(), {}, one_start=True)[0]["verdict"] == "mixed"
     twice = said(*START, *DONE, channel("Socket"), *START, IB, *AGAIN, channel())
@@ -126,11 +123,9 @@ def test_two_processes_of_one_start_on_one_gpu_both_count() -> None:
     [(*DONE, channel("Socket")), ("Using network Socket", *DONE), (*DONE, channel("FastSocket"))],
     ids=["channels", "only selected", "plugin"],
 )
-def test_a_restart_from_tcp_to_rdma_may_be_a_quotation(before: tuple[str, ...], pid: int) -> None:
+def test_after_a_restart_from_tcp_to_rdma_the_last_start_counts(before: tuple[str, ...], pid: int) -> None:
     report = judge(said(*START, *before) + said(*START, IB, *AGAIN, channel(), pid=pid))
-    assert (report.verdict.verdict, report.satisfied, len(report.earlier)) == ("unknown", False, 1)
-    assert "s1:1 used TCP" in report.failures[0]
-    assert "it may be a restart or a quotation, and text alone can't tell" in report.failures[0]
+    assert (report.verdict.verdict, report.satisfied, len(report.earlier)) == ("ib", True, 1)
 
 
 @pytest.mark.parametrize("pid", [1, 2], ids=["same process number", "another"])
