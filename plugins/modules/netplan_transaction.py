@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,10 @@ from ansible_collections.gb10.cluster.plugins.module_utils._common.findings impo
 from ansible_collections.gb10.cluster.plugins.module_utils._common.terms import DEFAULT_MTU
 from ansible_collections.gb10.cluster.plugins.module_utils._host import network_manager, system
 from ansible_collections.gb10.cluster.plugins.module_utils._netplan import (
+    files,
     interfaces,
     others,
+    record,
     renderer,
     transaction,
     transit,
@@ -33,7 +36,7 @@ class Transaction:
         self.module = module
         self.params = module.params
         self.result = result
-        self.state = undo.State()
+        self.state = record.State()
         self.last = self.state.outcome()
         self.paths = {kind: Path(self.params[f"{kind}_path"]) for kind in ("netplan", "sysctl")}
 
@@ -56,22 +59,26 @@ class Transaction:
         """Check the host before its VFs are created."""
         system.require_writable([*self.paths.values(), renderer.NM_DROP_IN])
         desired = self.desired(vfs_may_come=True)
-        files = {p: p.read_text(encoding="utf-8") for p in renderer.netplan_files() if p != self.paths["netplan"]}
-        for finding in interfaces.leftovers(desired, system.links(), files):
+        others_files = {p: files.read(p)[0] or "" for p in renderer.netplan_files() if p != self.paths["netplan"]}
+        for finding in interfaces.leftovers(desired, system.links(), others_files):
             self.result["findings"].append(finding.as_dict())
             self.module.warn(str(finding))
         transaction.validate({})
         present = {*system.links(), *self.result["held"]}
         if not self.state.pending.exists() and present.issuperset(interface.name for interface in desired):
             change, differences = self.planned(desired)
-            modes = {path: transaction.mode_of(path) for path in change.files}
-            self.result["in_place"] = not (transaction.outdated(change.files, modes) or differences())
+            self.result["in_place"] = not (transaction.outdated(change) or differences())
         self.result["msg"] = "netplan accepts the files of this host, and the plan changes only the fabric's interfaces"
+
+    def alone(self) -> AbstractContextManager[None]:
+        """Return the lock from the first check to the last, or nothing if this call only reads."""
+        return nullcontext() if self.module.check_mode else self.state.lock(f"state {self.params['state']}")
 
     def apply(self) -> None:
         """Bring the host to the plan."""
-        self.undo_leftover()
-        self.perform(*self.planned(self.desired(vfs_may_come=self.module.check_mode)))
+        with self.alone():
+            self.undo_leftover()
+            self.perform(*self.planned(self.desired(vfs_may_come=self.module.check_mode)))
 
     def planned(self, desired: list[interfaces.Interface]) -> tuple[transaction.Change, Callable[[], list[str]]]:
         """Return the change that brings the host to the plan, and what tells the differences from it."""
@@ -108,6 +115,10 @@ class Transaction:
 
     def go_back(self, forget: bool) -> None:
         """Restore the state before the last change, or before the first one if ``forget`` is true."""
+        with self.alone():
+            self._go_back(forget)
+
+    def _go_back(self, forget: bool) -> None:
         self.undo_leftover()
         past = self.state.manifests()
         if not past:
@@ -117,17 +128,20 @@ class Transaction:
             return
         # The oldest manifest that lists a file, link or sysctl holds its original value.
         chosen = past if forget else past[-1:]
-        files: dict[Path, str | None] = {}
-        links: dict[str, undo.LinkState] = {}
+        contents: dict[Path, str | None] = {}
+        attributes: dict[Path, files.Attributes] = {}
+        links: dict[str, record.LinkState] = {}
         sysctls: dict[str, str] = {}
         for manifest in chosen:
-            for name, old in manifest.files.items():
-                files.setdefault(Path(name), old)
+            for path, old in ((Path(name), old) for name, old in manifest.files.items()):
+                if path not in contents and str(path) in manifest.attributes:
+                    attributes[path] = manifest.attributes[str(path)]
+                contents.setdefault(path, old)
             links = {**manifest.links, **links}
             sysctls = {**manifest.sysctls, **sysctls}
         change = transaction.Change(
             what="reset" if forget else f"restore of the state before {chosen[0].id}",
-            files=files,
+            files=contents,
             sysctls={},
             links=list(links),
             restore_links=links,
@@ -135,13 +149,13 @@ class Transaction:
             timeout=self.params["undo_timeout"],
             networkd=chosen[0].networkd,
             forget=forget,
+            attributes=attributes,
         )
         self.perform(change, list, always=True)
 
     def perform(self, change: transaction.Change, differences: Any, always: bool = False) -> None:
         """Validate the change, report the differences and, outside of check mode, make the change."""
-        modes = {path: transaction.mode_of(path) for path in change.files}
-        stale = transaction.outdated(change.files, modes)
+        stale = transaction.outdated(change)
         self.result["differences"] = differences()
         self.result["diff"] = diff(change, self.result["differences"])
         if not (stale or self.result["differences"] or always):
@@ -179,7 +193,7 @@ def diff(change: transaction.Change, differences: list[str]) -> dict[str, str]:
     """Return the text for --diff."""
     text: list[str] = []
     for path, content in change.files.items():
-        old = path.read_text(encoding="utf-8") if path.exists() else ""
+        old = files.read(path)[0] or ""
         new = content or ""
         text += difflib.unified_diff(
             old.splitlines(keepends=True), new.splitlines(keepends=True), f"before: {path}", f"after: {path}"
@@ -227,7 +241,8 @@ def main() -> None:
             call.apply()
         elif module.params["state"] == "confirmed":
             if not module.check_mode:
-                undo.confirm(call.state, module.params["transaction"])
+                for line in undo.confirm(call.state, module.params["transaction"]):
+                    module.warn(f"The change holds, but what it no longer needs could not be removed: {line}")
             result.update(changed=True, msg="The change holds", transaction=module.params["transaction"])
         else:
             call.go_back(forget=module.params["state"] == "absent")

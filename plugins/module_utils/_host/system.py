@@ -27,6 +27,7 @@ T = TypeVar("T")
 HOST_LIBRARY = Path("/usr/local/lib")
 HOST_PACKAGE = "gb10"
 UNIT_DIRECTORY = Path("/etc/systemd/system")
+DEATH_S = 5  # time for a killed process to end
 # messages of iproute2, nsenter, and systemd with polkit
 DENIED = re.compile(r"not permitted|permission denied|authentication (is )?required|access denied", re.IGNORECASE)
 
@@ -71,24 +72,30 @@ def root_remedy() -> str:
 
 def run(argv: Sequence[str], *, check: bool = True, timeout: float = 60) -> subprocess.CompletedProcess[str]:
     """Run a command without a shell. If it fails, raise HostError with its output."""
-    environment = {**os.environ, "LC_ALL": "C.UTF-8"}
     try:
         # This code also runs at boot and from a timer, where no AnsibleModule.run_command exists.
-        done = subprocess.run(  # pylint: disable=ansible-bad-function
+        started = subprocess.Popen(  # pylint: disable=ansible-bad-function,consider-using-with
             list(argv),
-            capture_output=True,
-            text=True,
-            timeout=timeout,
-            check=False,
-            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             stdin=subprocess.DEVNULL,
+            encoding="utf-8",
+            errors="replace",
+            env={**os.environ, "LC_ALL": "C.UTF-8"},
         )
     except FileNotFoundError as error:
         raise HostError(f"{argv[0]}: command not found on this host; install the package that has it") from error
     except OSError as error:
         raise HostError(explain(error, argv[0])) from error
+    try:
+        output, errors = started.communicate(timeout=timeout)
     except subprocess.TimeoutExpired as error:
+        started.kill()
+        # subprocess.run would wait without end for a process that the kernel does not let die, as ip on a hung driver.
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            started.wait(timeout=DEATH_S)
         raise NoAnswer(f"{' '.join(argv)}: no answer within {timeout:.0f} s") from error
+    done = subprocess.CompletedProcess(list(argv), started.returncode, output, errors)
     if check and done.returncode != 0:
         said = (done.stderr.strip() or done.stdout.strip()).replace("\n", "; ")
         remedy = root_remedy() if DENIED.search(said) else ""
@@ -97,8 +104,12 @@ def run(argv: Sequence[str], *, check: bool = True, timeout: float = 60) -> subp
 
 
 def run_json(argv: Sequence[str]) -> Any:
-    """Run a command and parse its JSON output; iproute2 prints nothing for an empty list."""
-    return json.loads(run(argv).stdout or "[]")
+    """Run a command and parse its JSON output, else raise HostError; iproute2 prints nothing for an empty list."""
+    printed = run(argv).stdout
+    try:
+        return json.loads(printed or "[]")
+    except ValueError as error:
+        raise HostError(f"{' '.join(argv)}: printed no JSON, but {printed[:80]!r}") from error
 
 
 def is_active(unit: str) -> bool:

@@ -21,14 +21,14 @@ Wants=network-pre.target
 Before=network-pre.target shutdown.target
 Conflicts=shutdown.target
 ConditionPathExists={config}
-
+{without_limit}
 [Service]
 Type=oneshot
 RemainAfterExit={remain}
 Environment=PYTHONPATH={library} PYTHONDONTWRITEBYTECODE=1
 ExecStart=/usr/bin/python3 -m {package}.{module} {arguments}
 TimeoutStartSec={timeout}
-
+{retry}
 [Install]
 WantedBy=multi-user.target
 """
@@ -40,6 +40,9 @@ class HostUnit:
 
     Default dependencies are off, because they would order the unit after basic.target, for which systemd-networkd does
     not wait. ``extra`` are further files with their content, which are installed and removed with the unit.
+    With ``retry_s``, systemd starts the unit again so many seconds after a failure, without end. network-pre.target
+    waits for the first try only: a failed start does not hold back what is ordered after it (systemd.service(5),
+    RestartMode=normal).
     """
 
     name: str
@@ -49,6 +52,7 @@ class HostUnit:
     arguments: str
     timeout: int
     remain: bool = True
+    retry_s: int = 0
     units: Path = system.UNIT_DIRECTORY
     library: Path = system.HOST_LIBRARY
     extra: Mapping[Path, str] = field(default_factory=dict)
@@ -73,6 +77,8 @@ class HostUnit:
             arguments=self.arguments,
             timeout=self.timeout,
             remain="yes" if self.remain else "no",
+            without_limit="StartLimitIntervalSec=0\n" if self.retry_s else "",
+            retry=f"Restart=on-failure\nRestartSec={self.retry_s}\n" if self.retry_s else "",
         )
         code = system.package_files(self.module, self.library)
         return {

@@ -9,34 +9,28 @@ has either its old or its new content at any time.
 
 from __future__ import annotations
 
+import contextlib
 import secrets
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from .._host import netns, system
-from . import others, renderer
+from . import files, others, renderer
+from .files import Attributes
 from .interfaces import Interface
-from .undo import (
-    PROC_SYS,
-    SETTLE_S,
-    LinkState,
-    Manifest,
-    State,
-    abandon,
-    arm,
-    link_differences,
-    link_state,
-    restore_runtime,
-    undo,
-)
+from .record import LinkState, Manifest, State
+from .undo import PROC_SYS, SETTLE_S, abandon, arm, link_differences, link_state, restore_runtime, undo
 
 
 @dataclass(frozen=True)
 class Change:
-    """The files to write (None removes one), and the run-time state that netplan itself would not restore."""
+    """The files to write (None removes one), and the run-time state that netplan itself would not restore.
+
+    ``attributes`` are those of files that a restore brings back; other files have the usual ones.
+    """
 
     what: str
     files: Mapping[Path, str | None]
@@ -47,6 +41,13 @@ class Change:
     timeout: int
     networkd: bool
     forget: bool = False
+    attributes: Mapping[Path, Attributes] = field(default_factory=dict)
+
+    def wanted(self) -> Iterator[tuple[Path, str | None, Attributes | None]]:
+        """Yield each path with its new content and attributes; both are None where the change removes it."""
+        for path, content in self.files.items():
+            usual = None if content is None else Attributes(files.default_mode(path))
+            yield path, content, self.attributes.get(path, usual)
 
 
 def validate(files: Mapping[Path, str | None]) -> None:
@@ -90,13 +91,9 @@ def held_vfs(desired: Iterable[Interface], links: Mapping[str, Any]) -> dict[str
     return found
 
 
-def outdated(files: Mapping[Path, str | None], modes: Mapping[Path, int]) -> list[Path]:
+def outdated(change: Change) -> list[Path]:
     """Return the files that the change would write or remove."""
-    return [
-        path
-        for path, content in files.items()
-        if (path.exists() if content is None else system.differs(path, content, modes.get(path, 0o600)))
-    ]
+    return [path for path, content, attributes in change.wanted() if not files.holds(path, content, attributes)]
 
 
 def wrong_sysctls(wanted: Mapping[str, int]) -> list[str]:
@@ -110,7 +107,10 @@ def wrong_sysctls(wanted: Mapping[str, int]) -> list[str]:
 
 
 def execute(state: State, change: Change, differences: Callable[[], list[str]], settle: float) -> str:
-    """Make the change and check it; return the id for confirm(). On failure restore the old state, raise HostError."""
+    """Make the change and check it; return the id for confirm(). On failure restore the old state, raise HostError.
+
+    The caller holds the lock of the state and has seen, since then, that no change is pending.
+    """
     answering = others.answering_gateways()
     manifest = record(change)
     staged = stage_all(change)
@@ -118,22 +118,30 @@ def execute(state: State, change: Change, differences: Callable[[], list[str]], 
         arm(state, manifest)
     except (system.HostError, OSError) as error:
         abandon(state, manifest)
-        raise system.HostError(f"The undo could not be prepared, so nothing was changed: {error}") from error
+        raise system.HostError(
+            f"The undo could not be prepared, so nothing was changed: {system.explain(error)}"
+        ) from error
     try:
-        with state.lock(timeout=60):
-            trouble = switch(change, staged)
-            if not trouble:
+        trouble = switch(change, staged)
+        if not trouble:
 
-                def wrong() -> list[str]:
-                    return differences() + others.differences(manifest.others, others.observe(manifest.links))
+            def wrong() -> list[str]:
+                return differences() + others.differences(manifest.others, others.observe(manifest.links))
 
-                system.wait_for(lambda: not wrong(), settle)
-                silent = sorted(set(answering) - set(others.answering_gateways()))
-                trouble = wrong() + [f"gateway {gateway} answered before and does not answer now" for gateway in silent]
+            system.wait_for(lambda: not wrong(), settle)
+            silent = sorted(set(answering) - set(others.answering_gateways()))
+            trouble = wrong() + [f"gateway {gateway} answered before and does not answer now" for gateway in silent]
+        if not trouble:
+            state.mark_applied(manifest)
     except (system.HostError, OSError) as error:
-        trouble = [str(error)]
+        trouble = [system.explain(error)]
     if trouble:
-        raise system.HostError("After the change:\n- " + "\n- ".join(trouble) + "\n" + undo(state, "a check failed"))
+        said = "After the change:\n- " + "\n- ".join(trouble) + "\n"
+        try:
+            said += undo(state, "a check failed")
+        except (system.HostError, OSError) as error:
+            raise system.HostError(said + system.explain(error)) from error
+        raise system.HostError(said)
     return manifest.id
 
 
@@ -143,40 +151,44 @@ def record(change: Change) -> Manifest:
     states = {name: link_state(links[name]) for name in change.links if name in links}
     keys = {*change.sysctls, *change.restore_sysctls}
     sysctls = {key: text for key in sorted(keys) if (text := system.read_text(PROC_SYS / key)) is not None}
-    files = {str(path): path.read_text(encoding="utf-8") if path.exists() else None for path in change.files}
+    present = {str(path): files.read(path) for path in change.files}
     identity = f"{time.strftime('%Y%m%dT%H%M%S')}-{secrets.token_hex(2)}"
     return Manifest(
-        identity, change.what, change.timeout, files, states, sysctls, change.forget,
-        others=others.observe(change.links), networkd=system.is_active(renderer.NETWORKD),
-    )  # fmt: skip
+        identity,
+        change.what,
+        change.timeout,
+        {name: content for name, (content, _attributes) in present.items()},
+        states,
+        sysctls,
+        change.forget,
+        others=others.observe(change.links),
+        networkd=system.is_active(renderer.NETWORKD),
+        attributes={name: attributes for name, (_content, attributes) in present.items() if attributes},
+    )
 
 
 def stage_all(change: Change) -> dict[Path, Path]:
     """Write all new files beside their targets; on failure (for example a full disk) remove them again."""
     staged: dict[Path, Path] = {}
     try:
-        for path, content in change.files.items():
-            if content is not None:
-                staged[path] = system.stage(path, content, mode_of(path))
+        for path, content, attributes in change.wanted():
+            if attributes is not None:
+                staged[path] = files.stage(path, content, attributes)
     except (system.HostError, OSError) as error:
-        for path in staged.values():
-            path.unlink(missing_ok=True)
-        raise system.HostError(f"Nothing was changed, the old state holds: {error}") from error
+        with contextlib.suppress(OSError):
+            for path in staged.values():
+                path.unlink(missing_ok=True)
+        raise system.HostError(f"Nothing was changed, the old state holds: {system.explain(error)}") from error
     return staged
-
-
-def mode_of(path: Path) -> int:
-    """Return the mode for a file: netplan warns of files that other users can read."""
-    return 0o600 if path.suffix == ".yaml" else 0o644
 
 
 def switch(change: Change, staged: Mapping[Path, Path]) -> list[str]:
     """Rename the new files into place and activate them."""
-    for path, content in change.files.items():
-        if content is None:
-            path.unlink(missing_ok=True)
-        else:
+    for path in change.files:
+        if path in staged:
             staged[path].replace(path)
+        else:
+            path.unlink(missing_ok=True)
         if path.parent.is_dir():
             system.sync_directory(path.parent)
     trouble = renderer.activate(list(change.links), change.networkd)

@@ -4,126 +4,41 @@
 
 While a change waits for its confirmation, ``gb10-netplan-undo.service`` exists on the host. A timer starts it when the
 time is up, and a boot starts it before the network. The undo needs no disk space, as old files are kept as hard links.
+An undo that fails, hangs or is killed stays pending, and systemd starts it again until it is done.
 """
 
 from __future__ import annotations
 
-import fcntl
+import contextlib
 import json
-import os
 import shutil
 import sys
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from .._common import plain
-from .._host import system, unit
-from . import others, renderer, transit
+from .._host import system
+from . import files, others, renderer, transit
+from .record import APPLIED, RETRY_S, UNDOING, LinkState, Manifest, State, load
 
-STATE_DIRECTORY = Path("/var/lib/gb10/netplan")
 TIMER = "gb10-netplan-undo-timer"
 PROC_SYS = Path("/proc/sys")
 SETTLE_S = 15  # NetworkManager needs seconds to activate a port's old profile again
-
-
-@dataclass(frozen=True)
-class LinkState:
-    """The run-time state of an interface before the change."""
-
-    mtu: int
-    up: bool
-    addresses: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Manifest:
-    """One change: its files with their old content (None: the file did not exist), and the earlier run-time state.
-
-    ``others`` is what others.observe() returned about other interfaces, ``networkd`` whether systemd-networkd ran.
-    """
-
-    id: str
-    what: str
-    timeout: int
-    files: dict[str, str | None]
-    links: dict[str, LinkState]
-    sysctls: dict[str, str]
-    forget: bool = False
-    others: tuple[str, ...] = ()
-    networkd: bool = True
-
-    def text(self) -> str:
-        """Return the manifest as JSON."""
-        return json.dumps({"schema": 1, **asdict(self)}, indent=2) + "\n"
-
-
-def load(path: Path) -> Manifest | None:
-    """Read a manifest; None if the file does not exist."""
-    text = system.read_text(path)
-    return plain.load(Manifest, json.loads(text)) if text else None
-
-
-class State:
-    """The directory that records changes: ``pending.json``, ``last.json`` and the confirmed ones in ``backups/``."""
-
-    def __init__(self, directory: Path = STATE_DIRECTORY) -> None:
-        self.directory = directory
-        self.pending = directory / "pending.json"
-        self.last = directory / "last.json"
-        self.backups = directory / "backups"
-        self.unit = unit.HostUnit(
-            name="gb10-netplan-undo",
-            description="Undo an unconfirmed network change",
-            module="_netplan.undo",
-            config=self.pending,
-            arguments=str(directory),
-            timeout=300,
-            remain=False,
-        )
-
-    def manifests(self) -> list[Manifest]:
-        """Return the confirmed changes, oldest first."""
-        found = [load(path) for path in sorted(self.backups.glob("*.json"))]
-        return [manifest for manifest in found if manifest]
-
-    def outcome(self) -> dict[str, Any]:
-        """Return how the last change ended: ``id``, ``outcome`` (confirmed or undone) and ``why``."""
-        text = system.read_text(self.last)
-        return json.loads(text) if text else {}
-
-    @contextmanager
-    def lock(self, timeout: float) -> Iterator[None]:
-        """Let only one of confirm and undo run at a time. A caller that waits too long proceeds without the lock."""
-        self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with (self.directory / "lock").open("a", encoding="ascii") as handle:
-
-            def locked() -> bool:
-                try:
-                    fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                except BlockingIOError:
-                    return False
-                return True
-
-            system.wait_for(locked, timeout)
-            yield
-
-
-def kept(path: Path) -> Path:
-    """Return the name under which the old file is kept."""
-    return path.with_name(f".{path.name}.gb10-old")
+LOCK_WAIT_S = 60  # longer than a command may take, so that a change that ends by itself is not killed
+# Programs that fail for so long fail for another reason than a host that is slow or out of space, and each try
+# reconfigures the fabric's interfaces again.
+PERSIST_S = 600
 
 
 def arm(state: State, manifest: Manifest) -> None:
-    """Save the old state and start the timer, before anything is changed. Raise HostError if either fails."""
-    for name, old in manifest.files.items():
-        path = Path(name)
-        kept(path).unlink(missing_ok=True)
-        if old is not None:
-            os.link(path, kept(path))
+    """Save the old state and start the timer, before anything is changed. Raise HostError or OSError if that fails."""
+    for name in manifest.files:
+        files.keep(Path(name))
+    state.prepare(manifest)
+    # No change is pending, so a timer that is still there belongs to none.
+    system.run(["systemctl", "stop", f"{TIMER}.timer"], check=False)
     state.unit.install(manifest.text())
     # An exact second is not needed, but the default accuracy of a minute would double a short timeout.
     system.run(
@@ -143,98 +58,153 @@ def arm(state: State, manifest: Manifest) -> None:
 
 
 def abandon(state: State, manifest: Manifest) -> None:
-    """Remove an undo that could not be armed, before anything was changed; needs no disk space."""
-    state.pending.unlink(missing_ok=True)
-    for path in [*map(Path, manifest.files), state.pending]:
-        kept(path).unlink(missing_ok=True)
-        path.with_name(f".{path.name}.gb10-new").unlink(missing_ok=True)
-    state.unit.remove()
+    """Remove an undo that could not be armed, before anything was changed; needs no disk space.
+
+    What belongs to another change stays.
+    """
+    pending = load(state.pending)
+    if pending is None or pending.id == manifest.id:
+        state.pending.unlink(missing_ok=True)
+        clean_up(state, manifest)
 
 
-def disarm(state: State, manifest: Manifest, outcome: str, why: str) -> None:
-    """Stop the timer and record the outcome. Removing pending.json makes the outcome final."""
+def clean_up(state: State, manifest: Manifest) -> list[str]:
+    """Remove what only a pending change needs; return what could not be removed. Leftovers have no effect."""
+
+    def remove_files() -> None:
+        for path in [*map(Path, manifest.files), state.pending, state.undoing]:
+            files.kept(path).unlink(missing_ok=True)
+            files.staged(path).unlink(missing_ok=True)
+        state.undoing.unlink(missing_ok=True)
+
+    def remove_directories() -> None:
+        for drop_in in (renderer.NETWORKD_DROP_IN, transit.WANT):
+            # Debian and Ubuntu do not ship these directories.
+            if drop_in.parent.is_dir() and not any(drop_in.parent.iterdir()):
+                drop_in.parent.rmdir()
+
+    def stop() -> None:
+        # The unit may wait for this process, or for its next try. It must not stop itself.
+        units = [f"{TIMER}.timer", *([] if state.is_unit else [state.unit.unit_path.name])]
+        system.run(["systemctl", "stop", *units], check=False)
+
+    return [line for step in (remove_files, remove_directories, stop, state.unit.remove) for line in tried(step)]
+
+
+def tried(step: Callable[[], object]) -> list[str]:
+    """Run a step that must not stop the others; return the error that stopped it, if any."""
+    try:
+        step()
+    except (system.HostError, OSError) as error:
+        return [system.explain(error)]
+    return []
+
+
+def report(state: State, manifest: Manifest, outcome: str, why: str) -> list[str]:
+    """Write how a change ended; return what prevented it."""
     now = time.strftime("%FT%TZ", time.gmtime())
     ended = {"id": manifest.id, "what": manifest.what, "outcome": outcome, "why": why, "at": now}
-    if outcome == "confirmed":
-        state.backups.mkdir(exist_ok=True, mode=0o700)
-        system.write_atomic(state.backups / f"{manifest.id}.json", manifest.text(), 0o600)
-    state.pending.unlink(missing_ok=True)
-    for name in manifest.files:
-        kept(Path(name)).unlink(missing_ok=True)
-    for drop_in in (renderer.NETWORKD_DROP_IN, transit.WANT):
-        # Debian and Ubuntu do not ship these directories.
-        if drop_in.parent.is_dir() and not any(drop_in.parent.iterdir()):
-            drop_in.parent.rmdir()
-    system.run(["systemctl", "stop", f"{TIMER}.timer"], check=False)
-    state.unit.remove()
-    if outcome == "confirmed" and manifest.forget:
-        forget(state)
-        return
-    system.write_atomic(state.last, json.dumps(ended, indent=2) + "\n", 0o600)
+    return tried(lambda: system.write_atomic(state.last, json.dumps(ended, indent=2) + "\n", 0o600))
 
 
 def forget(state: State) -> None:
-    """Delete all records of changes."""
-    shutil.rmtree(state.directory)
+    """Delete all records of changes at once."""
+    gone = state.directory.with_name(f".{state.directory.name}.gb10-old")
+    if gone.is_dir():
+        shutil.rmtree(gone)
+    state.directory.replace(gone)
     parent = state.directory.parent
-    if not any(parent.iterdir()):
-        parent.rmdir()
+    # What cannot be deleted has no effect, and the next reset deletes it.
+    with contextlib.suppress(OSError):
+        system.sync_directory(parent)
+        shutil.rmtree(gone)
+        if not any(parent.iterdir()):
+            parent.rmdir()
 
 
-def confirm(state: State, identity: str) -> dict[str, Any]:
-    """Make a change permanent. Raise HostError if it was already undone and the old state is active."""
-    with state.lock(timeout=60):
+def confirm(state: State, identity: str) -> list[str]:
+    """Make a change permanent; return what could not be cleaned up. Raise HostError if its undo has begun."""
+    with state.lock("confirm", LOCK_WAIT_S):
         manifest = load(state.pending)
         if manifest is None or manifest.id != identity:
+            if identity in {path.stem for path in state.backups.glob("*.json")}:
+                return []  # the answer to an earlier call was lost
             ended = state.outcome()
-            why = ended.get("why", "") if ended.get("id") == identity else "this host has no record of this change"
-            raise system.HostError(f"The network change {identity} can't be confirmed, the old state holds: {why}")
-        disarm(state, manifest, "confirmed", "confirmed over a new connection")
-    return {"id": identity, "outcome": "confirmed"}
+            why = "this host has no record of it. Run this again to see what differs"
+            if ended.get("id") == identity:
+                why = f"the old state holds: {ended.get('why', '')}"
+            raise system.HostError(f"The network change {identity} can't be confirmed, {why}")
+        if manifest.phase != APPLIED:
+            begun = "its undo has begun" if manifest.phase == UNDOING else "its checks did not pass"
+            raise system.HostError(
+                f"The network change {identity} can't be confirmed: {begun}. The host undoes it, and tries again every "
+                f"{RETRY_S} s until that is done. See `journalctl -u {state.unit.name}`, and run this again afterwards."
+            )
+        # One rename makes the change permanent: the record of the pending change becomes that of a confirmed one.
+        if manifest.forget:
+            forget(state)
+            return clean_up(state, manifest)
+        state.backups.mkdir(exist_ok=True, mode=0o700)
+        state.pending.replace(state.backups / f"{manifest.id}.json")
+        trouble = [
+            line for each in (state.backups, state.directory) for line in tried(partial(system.sync_directory, each))
+        ]
+        return (
+            trouble
+            + report(state, manifest, "confirmed", "confirmed over a new connection")
+            + clean_up(state, manifest)
+        )
 
 
 def undo(state: State, why: str) -> str:
-    """Restore the state before the pending change; return what happened. Does nothing if no change is pending."""
-    with state.lock(timeout=30):
+    """Restore the state before the pending change; return what happened. Does nothing if no change is pending.
+
+    Raise HostError if the undo is not complete. It is still pending then and may be repeated: the host's unit does so.
+    """
+    with state.lock("undo", LOCK_WAIT_S, kill=state.is_unit):
         manifest = load(state.pending)
         if manifest is None:
             return "no network change is pending"
-        for name, old in manifest.files.items():
-            put_back(Path(name), old)
+        state.begin_undo(manifest)
+        missing = [line for name in manifest.files for line in tried(partial(restore, manifest, name))]
         booting = renderer.is_booting()
         trouble = renderer.activate(list(manifest.links), manifest.networkd)
+        found: list[str] = []
+        if not booting:
+            try:
+                system.wait_for(lambda: not lasting(manifest), SETTLE_S)
+                trouble += restore_runtime(manifest.links, manifest.sysctls)
+                found = lasting(manifest)
+            except (system.HostError, OSError) as error:
+                trouble.append(system.explain(error))
+        tries_s = time.time() - state.pending.stat().st_ctime
+        if missing or (trouble and tries_s < PERSIST_S):
+            raise system.HostError(
+                f"{why}; the undo is not complete: {'; '.join([*missing, *trouble, *found])}. "
+                f"The host tries again every {RETRY_S} s: `journalctl -u {state.unit.name}`"
+            )
+        trouble += found
         if booting:
             note = f"{why}; the old files are back before the network starts"
         else:
-            trouble += settle(manifest)
             note = f"{why}; " + (
                 f"the old files are back, but: {'; '.join(trouble)}" if trouble else "the old state is back"
             )
-        disarm(state, manifest, "undone", note)
+        report(state, manifest, "undone", note)
+        state.pending.unlink()
+        tried(partial(system.sync_directory, state.directory))
+        clean_up(state, manifest)
     return note
 
 
-def put_back(path: Path, old: str | None) -> None:
-    """Restore one file by a rename, which needs no disk space."""
-    if old is None:
-        path.unlink(missing_ok=True)
-    elif kept(path).exists():
-        kept(path).replace(path)
-    else:
-        system.write_atomic(path, old, 0o600)
-    path.with_name(f".{path.name}.gb10-new").unlink(missing_ok=True)
-    if path.parent.is_dir():
-        system.sync_directory(path.parent)
+def restore(manifest: Manifest, name: str) -> None:
+    """Restore one file of a change."""
+    files.put_back(Path(name), manifest.files[name], manifest.attributes.get(name))
 
 
-def settle(manifest: Manifest) -> list[str]:
-    """Wait for the old state, correct what does not return by itself, and return the remaining differences."""
-
-    def differences() -> list[str]:
-        return link_differences(manifest.links) + others.differences(manifest.others, others.observe(manifest.links))
-
-    system.wait_for(lambda: not differences(), SETTLE_S)
-    return restore_runtime(manifest.links, manifest.sysctls) + differences()
+def lasting(manifest: Manifest) -> list[str]:
+    """Return how interfaces, addresses and routes differ from those before the change."""
+    return link_differences(manifest.links) + others.differences(manifest.others, others.observe(manifest.links))
 
 
 def link_differences(links: Mapping[str, LinkState]) -> list[str]:
@@ -278,7 +248,7 @@ def restore_runtime(links: Mapping[str, LinkState], sysctls: Mapping[str, str]) 
     for key, value in sysctls.items():
         path = PROC_SYS / key
         if path.exists():
-            path.write_text(value, encoding="ascii")
+            trouble += tried(partial(path.write_text, value, encoding="ascii"))
     return trouble
 
 
@@ -287,5 +257,16 @@ def link_state(link: Mapping[str, Any]) -> LinkState:
     return LinkState(int(link.get("mtu", 0)), "UP" in link.get("flags", []), system.addresses(link))
 
 
+def main(directory: Path) -> int:
+    """Undo as the host's unit; return 1 if systemd must try again."""
+    try:
+        note = undo(State(directory, is_unit=True), "it was not confirmed in time, or the host was restarted")
+    except (system.HostError, OSError) as error:
+        sys.stderr.write(system.explain(error) + "\n")
+        return 1
+    sys.stdout.write(note + "\n")
+    return 0
+
+
 if __name__ == "__main__":
-    sys.stdout.write(undo(State(Path(sys.argv[1])), "it was not confirmed in time, or the host was restarted") + "\n")
+    sys.exit(main(Path(sys.argv[1])))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import re
 import subprocess
 from collections.abc import Collection, Sequence
@@ -18,7 +19,7 @@ from ansible.module_utils import basic
 from ansible.module_utils.testing import patch_module_args
 from ansible_collections.gb10.cluster.plugins.module_utils._host import system
 from ansible_collections.gb10.cluster.plugins.module_utils._host import unit as host_unit
-from ansible_collections.gb10.cluster.plugins.module_utils._netplan import others, renderer, transaction, undo
+from ansible_collections.gb10.cluster.plugins.module_utils._netplan import others, record, renderer, transaction, undo
 from ansible_collections.gb10.cluster.plugins.modules import netplan_transaction
 
 PLAN = {"pfs": [{"name": "enp1s0f0np0"}], "vfs": [{"netdev": "enp1s0f0v0", "address": "10.100.0.1", "prefix": 24}]}
@@ -88,17 +89,18 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Host:
     def fail(module: basic.AnsibleModule, **result: Any) -> None:
         raise Stopped({**result, "failed": True})
 
-    original = undo.State
+    original = record.State
 
-    def state() -> undo.State:
+    def state() -> record.State:
         found = original(tmp_path / "state")
+        found.lock_path = tmp_path / "lock"
         places = {"units": tmp_path / "units", "library": tmp_path / "library"}
         found.unit = host_unit.HostUnit(**{**found.unit.__dict__, **places})
         return found
 
     monkeypatch.setattr(basic.AnsibleModule, "exit_json", stop)
     monkeypatch.setattr(basic.AnsibleModule, "fail_json", fail)
-    monkeypatch.setattr(netplan_transaction.undo, "State", state)
+    monkeypatch.setattr(record, "State", state)
     monkeypatch.setattr(undo, "SETTLE_S", 0)
     monkeypatch.setattr(transaction, "SETTLE_S", 0)
     # Changes are sorted by their time in seconds and this text. The test makes two changes in one second.
@@ -140,7 +142,7 @@ def test_an_interface_that_leaves_the_plan_loses_its_address_and_restore_knows_i
     assert "Applied and checked" in shrunk["msg"]
     assert host.ports["enp1s0f0v0"]["addr_info"] == []
     host.call(state="confirmed", transaction=shrunk["transaction"])
-    past = undo.State().manifests()[-1]
+    past = record.State().manifests()[-1]
     assert past.links["enp1s0f0v0"].addresses == ("10.100.0.1/24",)
 
 
@@ -224,3 +226,34 @@ def test_a_file_that_may_not_be_written_is_explained(host: Host, monkeypatch: py
 
 def test_parameters_without_a_plan_change_nothing(host: Host) -> None:
     assert "Nothing was changed: pfs and vfs are not" in host.call(vfs=[{"netdev": "x"}])["msg"]
+
+
+def test_a_second_run_at_the_same_time_is_refused_and_takes_nothing_from_the_first(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second run deleted the record, the old files and the unit of the first, whose undo was lost."""
+    said: list[dict[str, Any]] = []
+    wanted = host.activate
+
+    def meanwhile(names: Collection[str], networkd: bool) -> list[str]:
+        said.append(host.call(mtu=8000))
+        return wanted(names, networkd)
+
+    monkeypatch.setattr(renderer, "activate", meanwhile)
+    applied = host.call()
+    assert "Another process changes this host's network now" in said[0]["msg"]
+    assert f"process {os.getpid()} (state applied, user" in said[0]["msg"]
+    assert host.call(state="confirmed", transaction=applied["transaction"])["changed"]
+    assert host.ports["enp1s0f0v0"]["mtu"] == 9000
+
+
+def test_restore_brings_back_mode_and_link(host: Host) -> None:
+    """A file that other users had to read got mode 0600."""
+    host.netplan.write_text("network: {}\n")
+    host.netplan.chmod(0o640)
+    host.sysctl.symlink_to("nothing")
+    host.call(state="confirmed", transaction=host.call()["transaction"])
+    assert not host.sysctl.is_symlink()
+    host.call(state="confirmed", transaction=host.call(state="restored")["transaction"])
+    assert (host.netplan.read_text(), host.netplan.stat().st_mode & 0o777) == ("network: {}\n", 0o640)
+    assert str(host.sysctl.readlink()) == "nothing"

@@ -9,6 +9,7 @@ import errno
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -99,3 +100,26 @@ def test_a_read_only_file_system_is_found_before_anything_is_written(
         system.require_writable([wanted])
     assert asked == [tmp_path]
     assert "Its file system is read-only" in system.explain(caught.value)
+
+
+def test_run_returns_although_a_process_cannot_be_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """``ip`` waits in the kernel for a hung driver, where no signal reaches it."""
+    kill = subprocess.Popen.kill
+    started: list[subprocess.Popen[str]] = []
+
+    def kept_alive(process: subprocess.Popen[str]) -> None:
+        started.append(process)
+
+    monkeypatch.setattr(subprocess.Popen, "kill", kept_alive)
+    monkeypatch.setattr(system, "DEATH_S", 0)
+    begun = time.monotonic()
+    with pytest.raises(system.NoAnswer, match="no answer within 0 s"):
+        system.run(["sleep", "60"], timeout=0.1)
+    assert time.monotonic() - begun < 30
+    kill(started[0])
+    started[0].wait()
+
+
+def test_output_that_is_no_json_is_named() -> None:
+    with pytest.raises(system.HostError, match="echo oops: printed no JSON, but 'oops"):
+        system.run_json(["echo", "oops"])

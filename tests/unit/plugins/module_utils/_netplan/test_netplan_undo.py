@@ -3,16 +3,24 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 from __future__ import annotations
 
+import dataclasses
+import json
 import subprocess
-from collections.abc import Sequence
+import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._host import system
 from ansible_collections.gb10.cluster.plugins.module_utils._host import unit as host_unit
-from ansible_collections.gb10.cluster.plugins.module_utils._netplan import others, renderer, undo
-from ansible_collections.gb10.cluster.plugins.module_utils._netplan.undo import LinkState, Manifest, State
+from ansible_collections.gb10.cluster.plugins.module_utils._netplan import files, others, renderer, undo
+from ansible_collections.gb10.cluster.plugins.module_utils._netplan.record import (
+    LinkState,
+    Manifest,
+    State,
+    load,
+)
 
 BEFORE = LinkState(1500, False, ())
 LINK = {"mtu": 9000, "flags": ["UP"], "addr_info": [{"local": "10.100.0.1", "prefixlen": 24, "scope": "global"}]}
@@ -28,6 +36,7 @@ class Machine:
         self.state.unit = host_unit.HostUnit(
             **{**unit.__dict__, "units": tmp_path / "units", "library": tmp_path / "library"}
         )
+        self.state.lock_path = tmp_path / "lock"
         self.file = tmp_path / "etc/60-gb10-fabric.yaml"
         self.file.parent.mkdir()
         self.fails = ""
@@ -49,7 +58,16 @@ class Machine:
         if old is not None:
             self.file.write_text(old)
         manifest = Manifest(
-            "id-1", "test", 60, {str(self.file): old}, {"enp1s0f0v0": BEFORE}, {}, False, self.others, False
+            "id-1",
+            "test",
+            60,
+            {str(self.file): old},
+            {"enp1s0f0v0": BEFORE},
+            {},
+            False,
+            self.others,
+            False,
+            {name: found for name, (_text, found) in [(str(self.file), files.read(self.file))] if found},
         )
         self.state.directory.mkdir(exist_ok=True)
         undo.arm(self.state, manifest)
@@ -71,6 +89,9 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
 def change(machine: Machine) -> None:
     staged = system.stage(machine.file, "new", 0o600)
     staged.replace(machine.file)
+    manifest = load(machine.state.pending)
+    assert manifest
+    machine.state.mark_applied(manifest)
 
 
 def test_arming_starts_the_timer_and_prepares_for_a_reboot(machine: Machine) -> None:
@@ -130,7 +151,7 @@ def test_a_confirmed_change_stays_and_is_remembered(machine: Machine) -> None:
     undo.confirm(machine.state, "id-1")
     assert machine.file.read_text() == "new"
     assert [manifest.files for manifest in machine.state.manifests()] == [{str(machine.file): "old"}]
-    assert "systemctl stop gb10-netplan-undo-timer.timer" in machine.ran
+    assert "systemctl stop gb10-netplan-undo-timer.timer gb10-netplan-undo.service" in machine.ran
     assert not machine.state.unit.unit_path.exists()
     assert undo.undo(machine.state, "too late") == "no network change is pending"
 
@@ -142,19 +163,141 @@ def test_confirming_too_late_says_that_the_old_state_holds(machine: Machine) -> 
         undo.confirm(machine.state, "id-1")
 
 
-def test_undo_goes_on_when_netplan_fails_and_says_so(machine: Machine) -> None:
+def test_an_undo_whose_commands_fail_is_tried_again_and_ends_at_last(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
     machine.arm("old")
     change(machine)
     machine.fails = "activate"
-    assert "but: netplan: exit status 1" in undo.undo(machine.state, "too late")
+    with pytest.raises(system.HostError, match=r"not complete: netplan: exit status 1.* tries again every 30 s"):
+        undo.undo(machine.state, "too late")
     assert machine.file.read_text() == "old"
+    with pytest.raises(system.HostError, match="id-1 can't be confirmed: its undo has begun"):
+        undo.confirm(machine.state, "id-1")
+    monkeypatch.setattr(undo, "PERSIST_S", 0)
+    assert "but: netplan: exit status 1" in undo.undo(machine.state, "too late")
+    assert not machine.state.pending.exists()
+
+
+def test_a_change_whose_checks_did_not_pass_cannot_be_confirmed(machine: Machine) -> None:
+    machine.arm("old")
+    with pytest.raises(system.HostError, match="id-1 can't be confirmed: its checks did not pass"):
+        undo.confirm(machine.state, "id-1")
+    assert machine.state.pending.exists()
+
+
+def test_a_change_is_confirmed_twice_if_the_first_answer_was_lost(machine: Machine) -> None:
+    machine.arm("old")
+    change(machine)
+    assert undo.confirm(machine.state, "id-1") == []
+    assert undo.confirm(machine.state, "id-1") == []
+    with pytest.raises(system.HostError, match="this host has no record of it"):
+        undo.confirm(machine.state, "id-2")
+
+
+def test_an_interrupted_undo_restores_mode_and_link_later(machine: Machine) -> None:
+    """The second try found no kept file, and gave mode 0600 to a file that systemd-networkd must read."""
+    machine.file.write_text("old")
+    machine.file.chmod(0o644)
+    machine.arm("old")
+    change(machine)
+    files.kept(machine.file).unlink()
+    undo.undo(machine.state, "too late")
+    assert (machine.file.read_text(), machine.file.stat().st_mode & 0o777) == ("old", 0o644)
+
+
+def test_abandon_leaves_what_belongs_to_another_change(machine: Machine) -> None:
+    own = machine.arm("old")
+    undo.abandon(machine.state, dataclasses.replace(own, id="id-0"))
+    assert load(machine.state.pending) == own
+    assert files.kept(machine.file).read_text() == "old"
+    assert machine.state.unit.unit_path.exists()
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"id": "x"}', "\x00"])
+def test_a_record_that_cannot_be_read_is_named_and_not_taken_for_none(machine: Machine, text: str) -> None:
+    machine.arm("old")
+    machine.state.pending.write_text(text)
+    with pytest.raises(system.HostError, match=r"pending\.json: this release cannot read"):
+        undo.undo(machine.state, "too late")
+    machine.state.last.write_text(text)
+    assert machine.state.outcome() == {}
+
+
+def test_a_record_of_another_release_is_undone(machine: Machine) -> None:
+    """An older release wrote no modes and no phase; a newer one may write more."""
+    machine.arm("old")
+    change(machine)
+    found = json.loads(machine.state.pending.read_text())
+    del found["attributes"], found["phase"]
+    machine.state.pending.write_text(json.dumps({**found, "more": [1]}))
+    machine.state.undoing.unlink()
+    undo.undo(machine.state, "too late")
+    assert machine.file.read_text() == "old"
+
+
+HOLD = """\
+import fcntl, os, sys, time
+handle = open(sys.argv[1], "w")
+fcntl.flock(handle, fcntl.LOCK_EX)
+print(f"process {os.getpid()} (state applied, user alice)", file=handle, flush=True)
+print("locked", flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.fixture
+def holder(machine: Machine) -> Iterator[subprocess.Popen[str]]:
+    """Another process that has the lock and does not end."""
+    argv = [sys.executable, "-c", HOLD, str(machine.state.lock_path)]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout
+        assert process.stdout.readline() == "locked\n"
+        yield process
+        process.kill()
+
+
+def test_a_second_process_is_told_who_changes_the_network(machine: Machine, holder: subprocess.Popen[str]) -> None:
+    with (
+        pytest.raises(system.HostError, match=rf"now: process {holder.pid} \(state applied, user alice\)\. Wait"),
+        machine.state.lock("test"),
+    ):
+        pass
+    assert holder.poll() is None
+
+
+def test_the_unit_kills_a_process_that_keeps_the_lock(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, holder: subprocess.Popen[str]
+) -> None:
+    machine.arm("old")
+    change(machine)
+    monkeypatch.setattr(undo, "LOCK_WAIT_S", 0)
+    with pytest.raises(system.HostError, match="Another process"):
+        undo.undo(machine.state, "a check failed")
+    machine.state.is_unit = True
+    undo.undo(machine.state, "too late")
+    assert holder.wait(10) == -9
+    assert machine.file.read_text() == "old"
+
+
+def test_the_lock_is_free_after_its_holder_and_nests(machine: Machine) -> None:
+    with machine.state.lock("one"), machine.state.lock("two"):
+        pass
+    with machine.state.lock("three"):
+        assert "three" in machine.state.lock_path.read_text()
+
+
+def test_the_unit_is_started_again_until_it_succeeds(machine: Machine) -> None:
+    machine.arm("old")
+    lines = machine.state.unit.unit_path.read_text().splitlines()
+    assert {"Restart=on-failure", "RestartSec=30", "StartLimitIntervalSec=0", "TimeoutStartSec=300"} <= set(lines)
 
 
 def test_an_undo_that_cannot_be_armed_leaves_nothing(machine: Machine) -> None:
     machine.fails = "systemd-run"
     with pytest.raises(system.HostError):
         machine.arm("old")
-    manifest = undo.load(machine.state.pending)
+    manifest = load(machine.state.pending)
     assert manifest is not None
     undo.abandon(machine.state, manifest)
     assert machine.file.read_text() == "old"
@@ -168,5 +311,5 @@ def test_manifest_survives_its_file(tmp_path: Path) -> None:
         "a", "b", 1, {"/x": None}, {"e": LinkState(9000, True, ("10.0.0.1/24",))}, {"k": "1"}, True, ("x",), False
     )
     (tmp_path / "m.json").write_text(manifest.text())
-    found: Any = undo.load(tmp_path / "m.json")
+    found: Any = load(tmp_path / "m.json")
     assert found == manifest
