@@ -16,8 +16,10 @@ from ansible_collections.gb10.cluster.plugins.module_utils._kube.pod_logs import
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl import overall
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.expectation import Expectation
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.live import judge_until_final, pod_sources
+from ansible_collections.gb10.cluster.plugins.module_utils._nccl.own_files import written_by_nccl
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.sources import (
     Judgement,
+    expand,
     judge_sources,
     keep_evidence,
     local_sources,
@@ -43,8 +45,26 @@ PODS_SPEC: dict[str, dict[str, Any]] = SELECTION_SPEC | {
 }
 
 
+def is_text(options: dict[str, Any]) -> bool:
+    """Return whether a source is something else than a file that NCCL wrote; raise SourceError."""
+    pods = options["pods"]
+    in_pods = pods is not None and (not pods["log_file"] or pods["log_file"].startswith(("/dev/", "/proc/")))
+    return (
+        options["text"] is not None or in_pods or not all(written_by_nccl(path) for path in expand(options["files"])[0])
+    )
+
+
+def refuse_text(result: dict[str, Any]) -> dict[str, Any]:
+    """Return the judgement of a text: whatever it says, it proves nothing."""
+    if not result["satisfied"]:
+        return result
+    why = f"{result['remark']}. Read such files, or set text_proves where nobody else can send prompts"
+    return result | {"satisfied": False, "failures": [why], "msg": f"{result['msg']}. {why}"}
+
+
 def judge_once(options: dict[str, Any], expect: Expectation) -> Judgement:
     """Read and judge everything once; raise SourceError and ClusterError."""
+    own_files = not is_text(options)
     sources = local_sources(options["files"], options["text"])
     places: dict[str, int | None] = {}
     if wanted := options["pods"]:
@@ -55,7 +75,8 @@ def judge_once(options: dict[str, Any], expect: Expectation) -> Judgement:
         places = {each.pod: each.place for each in containers}
         limits = {"previous": wanted["previous"], "since_seconds": wanted["since_seconds"]}
         sources |= pod_sources(containers, wanted["log_file"], **limits)
-    return judge_sources(sources, expect, places)
+    result, kept = judge_sources(sources, expect, places, own_files=own_files)
+    return result if own_files or options["text_proves"] else refuse_text(result), kept
 
 
 def run(options: dict[str, Any], keep: bool) -> dict[str, Any]:
@@ -80,11 +101,14 @@ def main() -> None:
             "context": {"type": "str"},
             "files": {"type": "list", "elements": "str", "default": []},
             "text": {"type": "str"},
+            "text_proves": {"type": "bool", "default": False},
+            "plan": {"type": "dict"},
             "expect": {"type": "dict", "options": EXPECT_SPEC},
             "timeout": {"type": "int", "default": 0},
             "interval": {"type": "int", "default": 5},
             "evidence_dir": {"type": "path"},
         },
+        # The action of this name takes a plan out of the options.
         required_one_of=[["pods", "files", "text"]],
         supports_check_mode=True,
     )

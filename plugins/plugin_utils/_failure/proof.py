@@ -18,7 +18,7 @@ _SAID = re.compile(r"is TCP, and RDMA is expected$|\S* where \S.* is expected$")
 
 
 def proof_screen(proof: Mapping[str, Any], plan: Mapping[str, Any], remarks: str) -> Screen:
-    """Return the screen for a proof (of action nccl_proof) that failed."""
+    """Return the screen for a proof (of module nccl_transport) that failed."""
     group, total = plan["instance"], len(plan["ranks"])
     nodes = {rank["pod"]: rank.get("node", "") for rank in plan["ranks"]}
     causes = roots(proof["causes"])

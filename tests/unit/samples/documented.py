@@ -25,7 +25,7 @@ PLACES: list[tuple[str, Place, str]] = [
     (r"tiny-llama-cpu", "elsewhere", "`tests/lab/test_sglang_cpu.py` runs it with the variables of its lab"),
     (r"latency\.yml", "elsewhere", "needs PyTorch in the pods; `tests/lab/test_transport.py` simulates it"),
     (r"gb10\.cluster\.sweep ", "elsewhere", "takes hours; `tests/lab/test_sweep.py` runs a sweep of twelve cells"),
-    (r"^\$EDITOR|^git clone|^make |scripts/|plan\.yml|profile_new|cluster\.rights", "unit", ""),
+    (r"^ansible localhost|^\$EDITOR|^git clone|^make |scripts/|plan\.yml|profile_new|cluster\.rights", "unit", ""),
     (r"^ansible-playbook|^ANSIBLE_CALLBACKS_ENABLED|^sudo lab/labctl|^kubectl|^curl", "lab", ""),
 ]  # fmt: skip
 

@@ -36,8 +36,8 @@ IB = "\n".join(
 EXPECT = {"networks": ["IB", "IBext*"], "ranks": 2, "nodes": 2, "min_devices": 2, "complete": True}
 
 
-def run(capsys: pytest.CaptureFixture[str], **arguments: Any) -> tuple[int, dict[str, Any]]:
-    with patch_module_args(arguments), pytest.raises(SystemExit) as stop:
+def run(capsys: pytest.CaptureFixture[str], text_proves: bool = True, **arguments: Any) -> tuple[int, dict[str, Any]]:
+    with patch_module_args(arguments | {"text_proves": text_proves}), pytest.raises(SystemExit) as stop:
         nccl_transport.main()
     return int(stop.value.code or 0), json.loads(capsys.readouterr().out)
 
@@ -130,6 +130,37 @@ def test_files_text_and_kept_evidence(tmp_path: Path, capsys: pytest.CaptureFixt
     assert not (tmp_path / "no").exists()
 
 
+def test_a_text_proves_nothing_unless_the_task_says_so(
+    cluster: Any, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    cluster(**{f"gemma-{rank}-0": [IB.format(rank=rank)] for rank in (0, 1)})
+    own, printed = tmp_path / "own.1", tmp_path / "server.log"
+    own.write_text(f"gemma-0-0:40:40 [0] NCCL INFO NCCL version 2.28.9+cuda13.0\n{IB.format(rank=0)}\n")
+    printed.write_text(f"[2026-11-22 12:00:00] server_args=ServerArgs()\n{own.read_text()}")
+    device = {**PODS, "log_file": "/dev/stdout"}
+    texts: list[dict[str, Any]] = [
+        {"text": IB.format(rank=0)},
+        {"pods": PODS},
+        {"pods": device},
+        {"files": [str(printed)]},
+        {"files": [str(own), str(printed)]},
+    ]
+    for given in texts:
+        status, refused = run(capsys, False, **given)
+        assert (status, refused["source"], refused["verdict"], refused["satisfied"]) == (1, "text", "ib", False)
+        assert refused["remark"] in refused["msg"]
+        assert "set text_proves where nobody else can send prompts" in refused["msg"]
+        status, accepted = run(capsys, True, **given)
+        assert (status, accepted["source"], accepted["satisfied"]) == (0, "text", True)
+        assert set(accepted) == set(refused) - {"failed"}
+    status, result = run(capsys, False, files=[str(own)])
+    assert (status, result["source"]) == (0, "files")
+    # A text that shows TCP says so, whatever it may prove.
+    status, result = run(capsys, False, text=IB.format(rank=0).replace("NET/IB", "NET/Socket"))
+    assert (status, result["verdict"]) == (1, "socket")
+    assert "text_proves" not in result["msg"]
+
+
 def test_a_pattern_without_files_fails(capsys: pytest.CaptureFixture[str]) -> None:
     status, result = run(capsys, files=["/nonexistent/*.log"])
     assert status == 1
@@ -140,8 +171,8 @@ def test_documentation_names_every_option_and_result() -> None:
     options = DOCUMENTED["DOCUMENTATION"]["options"]
     assert set(options["expect"]["suboptions"]) == set(nccl_transport.EXPECT_SPEC)
     assert set(options["pods"]["suboptions"]) == set(nccl_transport.PODS_SPEC)
-    assert len(yaml.safe_load(DOCUMENTED["EXAMPLES"])) == 3
-    documented = set(DOCUMENTED["RETURN"])
+    assert len(yaml.safe_load(DOCUMENTED["EXAMPLES"])) == 4
+    documented = set(DOCUMENTED["RETURN"]) - {"proof"}
     assert documented | {"msg", "changed"} == set(
         nccl_transport.run(
             {**dict.fromkeys(("pods", "text", "evidence_dir")), "files": [], "expect": {}, "timeout": 0, "interval": 0},
@@ -163,7 +194,7 @@ def test_the_example_for_pods_runs_as_it_is_written(
     files = {name: [four.format(rank=rank)] for rank, name in enumerate(names)}
     # The pods' own logs would raise KeyError: where NCCL has files, only these are read.
     asked = FakeApi(pods=pods, files=files).install(monkeypatch).asked
-    status, result = run(capsys, **example(0))
+    status, result = run(capsys, False, **example(0))
     assert (status, result["verdict"], len(result["ranks"])) == (0, "ib", 4)
     selector = "gb10.cluster/instance=gemma-4-31b-it,gb10.cluster/rank"
     assert asked[0] == {"namespace": "gb10-serving", "label_selector": selector}

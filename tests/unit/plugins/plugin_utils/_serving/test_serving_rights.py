@@ -53,7 +53,7 @@ TASKS = [
 # Modules and actions of the collection in these files that ask the API, and the code with their requests.
 MODULES = {
     "image_pull": ["plugins/modules/image_pull.py"],
-    "nccl_proof": ["plugins/action/nccl_proof.py", "plugins/module_utils/_kube/pod_logs.py"],
+    "nccl_transport": ["plugins/action/nccl_transport.py", "plugins/module_utils/_kube/pod_logs.py"],
     "node_room_info": ["plugins/modules/node_room_info.py"],
     "pods_wait": ["plugins/modules/pods_wait.py"],
     "serving_group_info": ["plugins/modules/serving_group_info.py"],

@@ -1,7 +1,10 @@
 # Copyright: The gb10.cluster authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Prove a group's transport from the controller. This is an action, because a module cannot show progress."""
+"""Prove a group's transport from the controller, or judge logs where the task runs.
+
+The proof of a group is an action, because a module cannot show progress.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible.errors import AnsibleActionFail
+from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.client import Cluster
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.errors import ClusterError
@@ -27,13 +31,41 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._proof.proof import (
     LARGEST_BUFFER,
     Proof,
     Settings,
+    full_expectation,
 )
+
+NO_PLAN = "the value of plan is no serving plan"
+LOGS = frozenset({"files", "pods", "text"})
 
 
 class ActionModule(ControllerAction):
-    """Carry out ``gb10.cluster.nccl_proof``."""
+    """Carry out ``gb10.cluster.nccl_transport``: the proof of a group for a plan without logs, and else the module."""
 
     ROLE = "nccl_verify"
+    # The module reads files of the task's host.
+    _requires_connection = True
+
+    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Return the proof of a group, or the module's result. Raise AnsibleActionFail for invalid options."""
+        options = dict(self._task.args)
+        if "plan" not in options or options.keys() & LOGS:
+            return self._judge(options, tmp, task_vars)
+        if more := sorted(options.keys() - {"plan"}):
+            raise AnsibleActionFail(
+                f"{', '.join(more)}: with a plan and without files, pods or text, this module proves the transport of "
+                "the running group with the options of role nccl_verify. Set nccl_verify_… instead, or name the logs"
+            )
+        return super().run(tmp, task_vars)
+
+    def _judge(self, options: dict[str, Any], tmp: str | None, task_vars: dict[str, Any] | None) -> dict[str, Any]:
+        """Run the module; a plan replaces the expectation, to which ``expect`` adds."""
+        result: dict[str, Any] = ActionBase.run(self, tmp, task_vars)
+        if "plan" in options:
+            plan = options.pop("plan")
+            if not isinstance(plan, Mapping) or "expect" not in plan:
+                raise AnsibleActionFail(f"{NO_PLAN}. Give the fact gb10_serving_plan, or use expect instead of plan")
+            options["expect"] = full_expectation(plan, options.get("expect") or {})
+        return result | self._execute_module(module_args=options, task_vars=task_vars)
 
     def act(self, options: Mapping[str, Any], task_vars: Mapping[str, Any]) -> dict[str, Any]:
         """Return the proof, skipped in check mode if there is no group; fail if the transport is not proved."""

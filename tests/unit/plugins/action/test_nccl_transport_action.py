@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -16,8 +17,9 @@ from typing import Any
 import kubernetes
 import pytest
 import yaml
-from ansible.errors import AnsibleActionFail
-from ansible_collections.gb10.cluster.plugins.action import nccl_proof
+from ansible.errors import AnsibleActionFail, AnsiblePluginRemovedError
+from ansible.plugins.loader import action_loader, module_loader
+from ansible_collections.gb10.cluster.plugins.action import nccl_transport
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.last_word import WITHOUT_TERMINAL, held
 from ansible_collections.gb10.cluster.plugins.plugin_utils._proof.progress import Progress
 from ansible_collections.gb10.cluster.plugins.plugin_utils._screen.screen import HEIGHT
@@ -148,7 +150,7 @@ def prove(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, simulated_clock: None
         listed = [pod(name, {"gb10.cluster/rank": name.split("-")[1]}) for name in names]
         texts = logs or {f"g-{rank}-0": [IB.format(rank=rank)] for rank in (0, 1)}
         FakeApi(pods=listed, files=texts, command=pods or Pods()).install(monkeypatch)
-        action = nccl_proof.ActionModule.__new__(nccl_proof.ActionModule)
+        action = nccl_transport.ActionModule.__new__(nccl_transport.ActionModule)
         action._task = SimpleNamespace(check_mode=check_mode)
         kept = tmp_path / "transport-g-roce" / "proof.json"
         action._templar = SimpleNamespace(template=str)
@@ -456,6 +458,48 @@ def test_long_work_shows_a_line_every_half_minute() -> None:
     assert shown == ["Send a generation", "Send a generation: 30 s so far", "Send a generation: 60 s so far"]
 
 
+def task(monkeypatch: pytest.MonkeyPatch, **arguments: Any) -> Any:
+    """Return the action for a task with these arguments; the module returns its options as ``given``."""
+    action = nccl_transport.ActionModule.__new__(nccl_transport.ActionModule)
+    action._task = SimpleNamespace(args=arguments, action="gb10.cluster.nccl_transport", check_mode=False)
+    monkeypatch.setattr(nccl_transport.ActionBase, "run", lambda *_given: {})
+    monkeypatch.setattr(action, "_execute_module", lambda module_args, task_vars: {"given": module_args})
+    return action
+
+
+def test_logs_are_judged_by_the_module_with_the_expectation_of_the_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert task(monkeypatch, files=["rank0.log"]).run()["given"] == {"files": ["rank0.log"]}
+    given = task(monkeypatch, files=["x"], plan=OPTIONS["plan"], expect={"min_devices": 1}).run()["given"]
+    assert "plan" not in given
+    assert given["expect"] == {**OPTIONS["plan"]["expect"], "complete": True, "allow_intra": False, "gdr": None} | {
+        "min_devices": 1
+    }
+    with pytest.raises(AnsibleActionFail, match="the value of plan is no serving plan"):
+        task(monkeypatch, text="x", plan={}).run()
+
+
+def test_the_proof_of_a_group_refuses_options_that_it_would_ignore(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(AnsibleActionFail, match="timeout: with a plan and without files, pods or text"):
+        task(monkeypatch, plan=OPTIONS["plan"], timeout=5).run()
+
+
+def test_the_names_before_lead_to_this_module_or_say_what_to_use() -> None:
+    for loader in (action_loader, module_loader):
+        found = loader.find_plugin_with_context("gb10.cluster.nccl_proof")
+        assert found.resolved_fqcn == "gb10.cluster.nccl_transport"
+    for name in ("nccl_env_info", "rdma_counters_info"):
+        with pytest.raises(AnsiblePluginRemovedError, match="nccl_transport in role nccl_verify"):
+            module_loader.find_plugin_with_context(f"gb10.cluster.{name}")
+
+
 def test_documentation_names_every_key_of_the_result(prove: Any) -> None:
-    documented = yaml.safe_load((ROOT / "plugins/modules/nccl_proof.yml").read_text())["RETURN"]
+    documented = yaml.safe_load((ROOT / "plugins/modules/nccl_transport.yml").read_text())["RETURN"]
     assert set(documented["proof"]["contains"]) == set(prove()["proof"])
+
+
+def test_the_page_of_interfaces_names_every_key_of_the_proof(prove: Any) -> None:
+    page = (ROOT / "docs/interfaces.md").read_text()
+    text = page[page.index("If the proof succeeds, role `nccl_verify` sets") :].partition("## Lab")[0]
+    proof = prove(bandwidth_bytes=1000)["proof"]
+    keys = {*proof, *proof["ledger"], *next(iter(proof["ledger"]["ranks"].values())), *proof["bandwidth"]["decode"]}
+    assert {key for key in keys if not re.search(rf"\b{key}\b", text)} == set()
