@@ -63,8 +63,11 @@ def holds(path: Path, content: str | None, attributes: Attributes | None) -> boo
         return False
     if seen is None or (content is None and attributes is None):
         return seen is None and content is None and attributes is None
-    if attributes is None or attributes.target or seen.target:
-        return (now, seen.target) == (content, attributes.target if attributes else "")
+    if seen.target or (attributes and attributes.target):
+        # What a link points to is not part of the change.
+        return attributes is not None and seen.target == attributes.target
+    if attributes is None:
+        return now == content
     owners = (wanted in (-1, found) for wanted, found in ((attributes.uid, seen.uid), (attributes.gid, seen.gid)))
     return now == content and seen.mode == attributes.mode and all(owners)
 

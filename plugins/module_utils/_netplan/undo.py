@@ -72,10 +72,9 @@ def clean_up(state: State, manifest: Manifest) -> list[str]:
     """Remove what only a pending change needs; return what could not be removed. Leftovers have no effect."""
 
     def remove_files() -> None:
-        for path in [*map(Path, manifest.files), state.pending, state.undoing]:
-            files.kept(path).unlink(missing_ok=True)
-            files.staged(path).unlink(missing_ok=True)
-        state.undoing.unlink(missing_ok=True)
+        paths = [*map(Path, manifest.files), state.pending, state.undoing]
+        for leftover in [*map(files.kept, paths), *map(files.staged, paths), state.undoing]:
+            leftover.unlink(missing_ok=True)
 
     def remove_directories() -> None:
         for drop_in in (renderer.NETWORKD_DROP_IN, transit.WANT):
@@ -175,8 +174,8 @@ def undo(state: State, why: str) -> str:
                 system.wait_for(lambda: not lasting(manifest), SETTLE_S)
                 trouble += restore_runtime(manifest.links, manifest.sysctls)
                 found = lasting(manifest)
-            except (system.HostError, OSError) as error:
-                trouble.append(system.explain(error))
+            except system.HostError as error:
+                trouble.append(str(error))
         tries_s = time.time() - state.pending.stat().st_ctime
         if missing or (trouble and tries_s < PERSIST_S):
             raise system.HostError(

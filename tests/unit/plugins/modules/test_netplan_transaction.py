@@ -257,3 +257,37 @@ def test_restore_brings_back_mode_and_link(host: Host) -> None:
     host.call(state="confirmed", transaction=host.call(state="restored")["transaction"])
     assert (host.netplan.read_text(), host.netplan.stat().st_mode & 0o777) == ("network: {}\n", 0o640)
     assert str(host.sysctl.readlink()) == "nothing"
+
+
+def test_a_gateway_that_stops_answering_undoes_the_change(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = [("10.99.0.1", "fe80::1"), ("fe80::1",)]
+    monkeypatch.setattr(others, "answering_gateways", lambda: answers.pop(0))
+    said = host.call()
+    assert "- gateway 10.99.0.1 answered before and does not answer now\n" in said["msg"]
+    assert "fe80::1" not in said["msg"]
+    assert not host.netplan.exists()
+
+
+def test_sysctls_are_compared_set_and_undone(host: Host) -> None:
+    key = host.directory / "proc/net/ipv4/conf/enp1s0f0v0/arp_ignore"
+    key.parent.mkdir(parents=True)
+    key.write_text("0")
+    applied = host.call()
+    assert [line for line in applied["differences"] if "sysctl" in line] == [
+        "sysctl: net/ipv4/conf/enp1s0f0v0/arp_ignore is 0, planned 1"
+    ]
+    assert key.read_text() == "1"
+    host.call(state="confirmed", transaction=applied["transaction"])
+    host.call(state="confirmed", transaction=host.call(state="restored")["transaction"])
+    assert key.read_text() == "0"
+
+
+def test_vfs_that_a_pod_holds_are_reported_with_their_pod(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    del host.ports["enp1s0f0v0"]
+    monkeypatch.setattr(transaction.netns, "holders", lambda: ["space"])
+    monkeypatch.setattr(
+        transaction.netns, "holder_of", lambda name, _mac, _ip, spaces: f"pod of {name}" if spaces else None
+    )
+    assert host.call(state="checked")["held"] == {"enp1s0f0v0": "pod of enp1s0f0v0"}
+    host.ports["enp1s0f0v0"] = port(1500)
+    assert host.call(state="checked")["held"] == {}

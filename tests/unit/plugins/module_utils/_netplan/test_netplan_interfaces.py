@@ -139,3 +139,16 @@ def test_a_vf_without_its_gid_is_a_deviation() -> None:
     assert interfaces.gid_deviations(DESIRED, {}, [device(local)]) == [
         "gid: rocep1s0f0v0 has no RoCE v2 GID for 10.100.0.1"
     ]
+
+
+def test_a_port_with_transit_gets_all_its_routes_and_the_file_tells_who_wrote_it() -> None:
+    routes = [{"to": "10.100.3.0/24", "via": "10.101.0.2"}, {"to": "10.100.4.0/24", "via": "10.101.0.6"}]
+    pfs = [{"name": "enp1s0f0np0", "address": "10.101.0.1", "prefix": 30, "routes": routes}]
+    desired = interfaces.interfaces(pfs, VFS, 9000)
+    text = interfaces.render_netplan(desired)
+    assert yaml.safe_load(text)["network"]["ethernets"]["enp1s0f0np0"]["routes"] == routes
+    assert text.startswith(interfaces.HEADER)
+    assert interfaces.render_sysctl(desired).startswith(interfaces.HEADER)
+    assert interfaces.forwarding(desired) == ["enp1s0f0np0"]
+    assert interfaces.sysctls(desired)["net/ipv4/conf/enp1s0f0np0/forwarding"] == 1
+    assert interfaces.rendered(text) == ["enp1s0f0np0", "enp1s0f0v0"]

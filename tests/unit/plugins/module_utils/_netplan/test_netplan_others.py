@@ -99,3 +99,33 @@ def test_the_session_is_found_behind_sudo(tmp_path: Path, monkeypatch: pytest.Mo
         "mgmt0": "this Ansible session comes in through it",
         "bmc0": "the inventory names it as management interface",
     }
+
+
+@pytest.mark.parametrize(
+    ("shown", "expected"),
+    [
+        (link(), ["interface x that is up"]),
+        (link("10.0.0.1/24"), ["interface x that is up", "address 10.0.0.1/24 of x"]),
+        (link("10.0.0.1/24", link_netnsid=1), ["interface x that is up", "address 10.0.0.1/24 of x"]),
+        (link(link_netnsid=1), []),
+        ({**link(), "flags": ["UP"]}, []),
+    ],
+    ids=["up", "address", "address of a veth", "end of a pod's veth", "without carrier"],
+)
+@pytest.mark.usefixtures("routes")
+def test_which_interfaces_must_stay(
+    monkeypatch: pytest.MonkeyPatch, shown: dict[str, Any], expected: list[str]
+) -> None:
+    monkeypatch.setattr(system, "links", lambda: {"x": shown})
+    assert [line for line in others.observe([]) if line.startswith(("interface", "address"))] == expected
+
+
+def test_gateways_that_answer_are_those_whose_ping_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = [{"dev": "a", "gateway": "10.0.0.1"}, {"dev": "ppp0"}, {"dev": "b", "gateway": "10.0.1.1"}]
+    monkeypatch.setattr(others, "default_routes", lambda: known)
+
+    def run(argv: Sequence[str], **_options: object) -> subprocess.CompletedProcess[str]:
+        return subprocess.CompletedProcess(list(argv), 0 if argv[-2:] == ["b", "10.0.1.1"] else 1, "", "")
+
+    monkeypatch.setattr(system, "run", run)
+    assert others.answering_gateways() == ("10.0.1.1",)

@@ -119,3 +119,45 @@ def test_new_content_is_read_in_place_of_the_hosts_own(machine: Machine) -> None
     with renderer.generated(files, machine.root) as output:
         found = {path.name: path.read_text() for path in (output / "etc/netplan").iterdir()}
     assert found == {"50-site.yaml": "site", "61-new.yaml": "new"}
+
+
+def test_every_port_is_reconfigured_and_one_without_a_profile_keeps_its_addresses(machine: Machine) -> None:
+    machine.active.add("systemd-networkd.service")
+    machine.put("sys/class/net/enP2p1s0f0np0/mtu", "9000")
+    machine.output = {PORT: "new", PROFILE.replace("enp1s0f0np0", "enP2p1s0f0np0"): "profile"}
+    assert renderer.activate(["enp1s0f0np0", "enP2p1s0f0np0"], True, machine.root) == []
+    assert machine.ran[-1] == "networkctl reconfigure enp1s0f0np0 enP2p1s0f0np0"
+    assert [line for line in machine.ran if "flush" in line] == ["ip address flush dev enP2p1s0f0np0"]
+    paths = "/sys/class/net/enp1s0f0np0 /sys/class/net/enP2p1s0f0np0"
+    assert f"udevadm trigger --settle --action=change {paths}" in machine.ran
+
+
+@pytest.mark.parametrize("unit", ["systemd-networkd.service", "NetworkManager.service", "network.target"])
+def test_a_host_boots_only_while_none_of_these_runs(machine: Machine, unit: str) -> None:
+    machine.active = {unit}
+    assert not renderer.is_booting()
+    machine.active = set()
+    assert renderer.is_booting()
+
+
+def test_a_generated_file_keeps_its_mode_and_replaces_only_another_content(machine: Machine) -> None:
+    """systemd-networkd, an ordinary user, could not read the file."""
+    machine.output = {PORT: "new"}
+    machine.activate()
+    assert (machine.root / PORT).stat().st_mode & 0o777 == 0o644
+    inode = (machine.root / PORT).stat().st_ino
+    machine.activate()
+    assert (machine.root / PORT).stat().st_ino == inode
+
+
+def test_an_activation_that_cannot_write_says_so(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full() -> None:
+        raise OSError(28, "No space left on device", "/run/x")
+
+    monkeypatch.setattr(renderer.transit, "sync", full)
+    assert machine.activate() == ["[Errno 28] No space left on device: '/run/x'"]
+
+
+def test_new_files_are_not_readable_for_others_while_netplan_reads_them(machine: Machine) -> None:
+    with renderer.generated({Path("/etc/netplan/61-new.yaml"): "new"}, machine.root) as output:
+        assert (output / "etc/netplan/61-new.yaml").stat().st_mode & 0o777 == 0o600

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -16,6 +17,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._host import system
 from ansible_collections.gb10.cluster.plugins.module_utils._host import unit as host_unit
 from ansible_collections.gb10.cluster.plugins.module_utils._netplan import files, others, renderer, undo
 from ansible_collections.gb10.cluster.plugins.module_utils._netplan.record import (
+    UNDOING,
     LinkState,
     Manifest,
     State,
@@ -232,6 +234,14 @@ def test_a_record_of_another_release_is_undone(machine: Machine) -> None:
     del found["attributes"], found["phase"]
     machine.state.pending.write_text(json.dumps({**found, "more": [1]}))
     machine.state.undoing.unlink()
+    machine.fails = "activate"
+    with pytest.raises(system.HostError, match="not complete"):
+        undo.undo(machine.state, "too late")
+    pending = load(machine.state.pending)
+    assert pending
+    assert pending.phase == UNDOING
+    assert machine.state.pending.stat().st_mode & 0o777 == 0o600
+    machine.fails = ""
     undo.undo(machine.state, "too late")
     assert machine.file.read_text() == "old"
 
@@ -280,11 +290,12 @@ def test_the_unit_kills_a_process_that_keeps_the_lock(
     assert machine.file.read_text() == "old"
 
 
-def test_the_lock_is_free_after_its_holder_and_nests(machine: Machine) -> None:
+def test_the_lock_is_free_after_its_holder_and_nests(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SUDO_USER", "alice")
     with machine.state.lock("one"), machine.state.lock("two"):
         pass
     with machine.state.lock("three"):
-        assert "three" in machine.state.lock_path.read_text()
+        assert f"process {os.getpid()} (three, user alice, since " in machine.state.lock_path.read_text()
 
 
 def test_the_unit_is_started_again_until_it_succeeds(machine: Machine) -> None:
@@ -313,3 +324,128 @@ def test_manifest_survives_its_file(tmp_path: Path) -> None:
     (tmp_path / "m.json").write_text(manifest.text())
     found: Any = load(tmp_path / "m.json")
     assert found == manifest
+
+
+def interface(mtu: int, up: bool, *addresses: str) -> dict[str, Any]:
+    split = [address.split("/") for address in addresses]
+    found = [{"local": local, "prefixlen": int(prefix), "scope": "global"} for local, prefix in split]
+    return {"mtu": mtu, "flags": ["UP"] if up else [], "addr_info": found}
+
+
+FLUSH = "ip route flush dev p proto static"
+
+
+@pytest.mark.parametrize(
+    ("old", "now", "commands"),
+    [
+        (LinkState(9000, True, ("10.0.0.1/24",)), interface(9000, True, "10.0.0.1/24"), []),
+        (LinkState(9000, True, ("10.0.0.1/24",)), interface(9000, True), ["ip address replace 10.0.0.1/24 dev p"]),
+        (LinkState(9000, True, ()), interface(9000, True, "10.0.0.1/24"), ["ip address del 10.0.0.1/24 dev p", FLUSH]),
+        (
+            LinkState(9000, True, ("10.0.0.1/24",)),
+            interface(9000, True, "10.0.0.2/24"),
+            ["ip address del 10.0.0.2/24 dev p", FLUSH, "ip address replace 10.0.0.1/24 dev p"],
+        ),
+        (LinkState(1500, True, ()), interface(9000, True), ["ip link set dev p mtu 1500"]),
+        (LinkState(1500, True, ()), interface(1500, False), ["ip link set dev p up"]),
+        (LinkState(1500, False, ()), interface(1500, True), ["ip link set dev p down"]),
+    ],
+    ids=["equal", "address lost", "address added", "address replaced", "mtu", "up", "down"],
+)
+def test_what_an_undo_corrects_on_an_interface(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, old: LinkState, now: dict[str, Any], commands: list[str]
+) -> None:
+    monkeypatch.setattr(system, "links", lambda netns=None: {"p": now})
+    assert undo.restore_runtime({"gone": BEFORE, "p": old}, {}) == []
+    assert machine.ran == commands
+    differs = (now["mtu"], system.addresses(now)) != (old.mtu, old.addresses)
+    assert len(undo.link_differences({"gone": BEFORE, "p": old})) == differs
+
+
+def test_what_cannot_be_corrected_is_named_and_stops_nothing(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(argv: Sequence[str], **_options: object) -> subprocess.CompletedProcess[str]:
+        return subprocess.CompletedProcess(list(argv), 2, "", f"RTNETLINK answers: {argv[-1]}\n")
+
+    monkeypatch.setattr(system, "run", run)
+    monkeypatch.setattr(undo, "PROC_SYS", machine.file.parent)
+    (machine.file.parent / "a").mkdir()
+    (machine.file.parent / "b").write_text("0")
+    assert undo.restore_runtime(
+        {"enp1s0f0v0": LinkState(1500, True, ("10.100.0.1/24",))}, {"x": "1", "a": "1", "b": "2"}
+    ) == [
+        "ip link set dev enp1s0f0v0 mtu 1500: RTNETLINK answers: 1500",
+        f"{machine.file.parent}/a: Is a directory.",
+    ]
+    assert (machine.file.parent / "b").read_text() == "2"
+
+
+def test_a_confirmed_change_names_what_could_not_be_cleaned_up(machine: Machine) -> None:
+    machine.arm("old")
+    change(machine)
+    machine.fails = "daemon-reload"
+    machine.state.last.mkdir()
+    said = undo.confirm(machine.state, "id-1")
+    assert len(said) == 2
+    assert "Is a directory" in said[0]
+    assert "systemctl daemon-reload" in said[1]
+    assert [manifest.id for manifest in machine.state.manifests()] == ["id-1"]
+
+
+def test_the_undo_says_at_the_end_whether_systemd_must_try_again(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(undo, "State", lambda directory, is_unit: machine.state if is_unit else None)
+    machine.arm("old")
+    machine.fails = "activate"
+    assert undo.main(Path("state")) == 1
+    assert "the undo is not complete: netplan: exit status 1" in capsys.readouterr().err
+    machine.fails = ""
+    assert undo.main(Path("state")) == 0
+    assert "it was not confirmed in time, or the host was restarted" in capsys.readouterr().out
+
+
+PRESENT = files.Attributes(0o644)
+
+
+@pytest.mark.parametrize(
+    ("make", "content", "attributes", "held"),
+    [
+        ("file", "text", PRESENT, True),
+        ("file", "other", PRESENT, False),
+        ("file", "text", files.Attributes(0o600), False),
+        ("file", "text", files.Attributes(0o644, uid=54321), False),
+        ("file", "text", files.Attributes(0o644, gid=54321), False),
+        ("file", "text", files.Attributes(0o777, target="gone"), False),
+        ("file", "text", None, True),  # a record of an older release
+        ("file", None, None, False),
+        ("link", "text", files.Attributes(0o777, target="file"), True),
+        ("link", "text", files.Attributes(0o777, target="else"), False),
+        ("link", "text when the change began", files.Attributes(0o777, target="file"), True),
+        ("link", "text", PRESENT, False),
+        ("link", "text", None, False),
+        ("dangling", None, files.Attributes(0o777, target="gone"), True),
+        ("dangling", None, None, False),
+        ("absent", None, None, True),
+        ("absent", "text", PRESENT, False),
+        ("absent", None, files.Attributes(0o777, target="gone"), False),
+        ("directory", None, None, False),
+    ],
+)
+def test_a_path_is_compared_and_put_back_with_all_that_it_had(
+    tmp_path: Path, make: str, content: str | None, attributes: files.Attributes | None, held: bool
+) -> None:
+    (tmp_path / "file").write_text("text")
+    (tmp_path / "file").chmod(0o644)
+    (tmp_path / "link").symlink_to("file")
+    (tmp_path / "dangling").symlink_to("gone")
+    (tmp_path / "directory").mkdir()
+    path = tmp_path / make
+    assert files.holds(path, content, attributes) == held
+    if make != "directory" and not (attributes and 54321 in (attributes.uid, attributes.gid)):
+        files.put_back(path, content, attributes)
+        assert files.holds(path, content, attributes)
+
+
+def test_a_directory_in_place_of_a_file_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(system.HostError, match="is not a file; move it away"):
+        files.read(tmp_path)
