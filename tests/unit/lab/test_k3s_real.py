@@ -72,11 +72,13 @@ def test_a_given_binary_must_exist_for_each_release(tmp_path: Path, given: str, 
     assert not list(tmp_path.iterdir())
 
 
-def test_a_release_without_sources_is_refused(tmp_path: Path) -> None:
-    environment = {**os.environ, "GB10_CACHE": str(tmp_path)}
+def test_a_release_without_sources_is_refused_before_anything_is_compiled(tmp_path: Path) -> None:
+    (tmp_path / "go").write_text("#!/bin/sh\necho go1.99\n")
+    (tmp_path / "go").chmod(0o755)
+    environment = {**os.environ, "GB10_CACHE": str(tmp_path / "cache"), "PATH": str(tmp_path)}
     command = [sys.executable, LAB / "kubernetes" / "build", "v1.36.3+k3s1"]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 1
+    assert (done.returncode, done.stdout) == (1, "")
     assert "no sources of v1.36.3+k3s1, only those of v1.36.4+k3s1, v1.35.8+k3s1, v1.37.2+k3s1" in done.stderr
 
 
