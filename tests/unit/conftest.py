@@ -5,9 +5,9 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
+import ansible_plays
 from ansible.utils.collection_loader import AnsibleCollectionConfig
 from ansible.utils.collection_loader._collection_finder import _AnsibleCollectionFinder
 from hypothesis import settings
@@ -16,8 +16,11 @@ ROOT = Path(__file__).resolve().parents[2]
 
 if AnsibleCollectionConfig.collection_finder is None:
     _AnsibleCollectionFinder(paths=[str(ROOT / "collections")])._install()
-sys.path[:0] = [str(ROOT / "tests" / "unit" / "samples"), str(ROOT / "scripts")]
 
 # The time of an example depends on the load of the machine, so examples have no deadline.
 settings.register_profile("gb10", deadline=None)
 settings.load_profile("gb10")
+
+
+def pytest_unconfigure() -> None:
+    ansible_plays.SERVER.stop()

@@ -6,15 +6,14 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import yaml
+from ansible_plays import ansible
 
 ROOT = Path(__file__).resolve().parents[3]
-PLAYBOOK = Path(sys.executable).with_name("ansible-playbook")
 NEVER_STARTED = {"installed": True, "started": False}
 
 
@@ -36,7 +35,6 @@ def played(tmp_path: Path, tasks_from: str, states: dict[str, Any], *options: st
     }
     (tmp_path / "asked.json").write_text(json.dumps(asked))
     words = [
-        PLAYBOOK,
         "-i",
         tmp_path / "hosts.yml",
         "-e",
@@ -44,7 +42,7 @@ def played(tmp_path: Path, tasks_from: str, states: dict[str, Any], *options: st
         *options,
         tmp_path / "book.yml",
     ]
-    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
+    done = ansible("ansible-playbook", *words)
     return done.returncode, " ".join((done.stdout + done.stderr).split())
 
 

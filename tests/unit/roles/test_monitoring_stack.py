@@ -7,17 +7,16 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from ansible_plays import ansible
 
 ROOT = Path(__file__).resolve().parents[3]
 ROLE = ROOT / "roles" / "monitoring"
-PLAYBOOK = Path(sys.executable).with_name("ansible-playbook")
 PLAY = [
     {
         "hosts": "localhost",
@@ -50,8 +49,8 @@ def rendered(scratch: Path, **values: Any) -> list[dict[str, Any]]:
         "ansible_connection": "local",
         "ansible_python_interpreter": sys.executable,
     }
-    words = [PLAYBOOK, "-i", "localhost,", scratch / "play.yml", "-e", json.dumps(values)]
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    words = ["-i", "localhost,", scratch / "play.yml", "-e", json.dumps(values)]
+    done = ansible("ansible-playbook", *words)
     assert done.returncode == 0, done.stdout + done.stderr
     return [one for one in yaml.safe_load_all((scratch / "stack.yml").read_text()) if one]
 

@@ -6,16 +6,14 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import tarfile
 from pathlib import Path
 
 import pytest
 import yaml
+from ansible_plays import ansible
 
 ROOT = Path(__file__).resolve().parents[3]
-PLAYBOOK = Path(sys.executable).with_name("ansible-playbook")
 SINGLE = ["server/db/state.db", "server/tls/server-ca.crt", "server/token"]
 SEVERAL = ["server/db/snapshots/gb10-control-1", "server/token"]
 
@@ -33,9 +31,9 @@ def restored(tmp_path: Path, files: list[str], servers: int, *options: str, cut:
     (tmp_path / "book.yml").write_text(yaml.safe_dump([play]))
     (tmp_path / "hosts.yml").write_text(yaml.safe_dump({"gb10_servers": {"hosts": {name: {} for name in names}}}))
     asked = {"k3s_backup_file": str(backup), "k3s_restore_confirm": "yes", "ansible_connection": "local"}
-    words = [PLAYBOOK, "--check", "-i", tmp_path / "hosts.yml", "-e", json.dumps(asked), *options]
+    words = ["--check", "-i", tmp_path / "hosts.yml", "-e", json.dumps(asked), *options]
     words.append(tmp_path / "book.yml")
-    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
+    done = ansible("ansible-playbook", *words)
     return " ".join((done.stdout + done.stderr).split())
 
 

@@ -5,21 +5,19 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from ansible_collections.gb10.cluster.plugins.action import inventory_check
+from ansible_plays import ansible
 
 ROOT = Path(__file__).resolve().parents[4]
-PLAYBOOK = Path(sys.executable).with_name("ansible-playbook")
 
 
 def refused(inventory: Path, playbook: str = "preflight", *options: str) -> str:
     """Run the playbook, which must fail, with the repository's settings; return its output on one line."""
-    words = [PLAYBOOK, "-i", inventory, f"playbooks/{playbook}.yml", *options]
-    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
+    words = ["-i", inventory, f"playbooks/{playbook}.yml", *options]
+    done = ansible("ansible-playbook", *words)
     assert done.returncode == 2, done.stdout
     return " ".join(done.stdout.split())
 
@@ -103,10 +101,9 @@ def test_an_encrypted_sudo_password_without_the_vault_s_password_is_reported_bef
 ) -> None:
     (tmp_path / "hosts.yml").write_text(HOSTS)
     (tmp_path / "key").write_text("key\n")
-    vault = [PLAYBOOK.with_name("ansible-vault"), "encrypt_string", "--vault-password-file", tmp_path / "key", "secret"]
-    text = subprocess.run(vault, capture_output=True, text=True, check=True).stdout
+    vault = ansible("ansible-vault", "encrypt_string", "--vault-password-file", tmp_path / "key", "secret")
     (tmp_path / "group_vars").mkdir()
-    (tmp_path / "group_vars" / "gb10_cluster.yml").write_text(f"ansible_become_password: {text}\n")
+    (tmp_path / "group_vars" / "gb10_cluster.yml").write_text(f"ansible_become_password: {vault.stdout}\n")
     output = refused(tmp_path)
     assert "error: spark1: ansible_become_password: Error rendering template: Attempt to use undecryptable" in output
     assert "--ask-vault-pass (-J)" in output

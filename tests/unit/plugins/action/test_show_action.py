@@ -5,15 +5,12 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import yaml
+from ansible_plays import ansible
 
 ROOT = Path(__file__).resolve().parents[4]
-PLAYBOOK = Path(sys.executable).with_name("ansible-playbook")
 TWO_LINES = {"text": "one:\n  two, and three\n"}
 
 
@@ -21,11 +18,8 @@ def printed(directory: Path, task: dict[str, object], hosts: str = "a,b,") -> li
     play = {"hosts": "all", "gather_facts": False, "tasks": [{"name": "Show", **task}]}
     playbook = directory / "play.yml"
     playbook.write_text(yaml.safe_dump([play]))
-    settings = directory / "ansible.cfg"
-    settings.write_text(f"[defaults]\ncollections_path = {ROOT}/collections\n")
-    words = [PLAYBOOK, "-i", hosts, "--check", playbook]
-    environment = {**os.environ, "ANSIBLE_CONFIG": str(settings)}
-    done = subprocess.run(words, env=environment, capture_output=True, text=True, check=True)
+    done = ansible("ansible-playbook", "-i", hosts, "--check", playbook)
+    assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout.partition("TASK [Show]")[2].partition("PLAY RECAP")[0].splitlines()[1:]
 
 

@@ -6,8 +6,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +14,11 @@ import yaml
 from ansible_collections.gb10.cluster.plugins.action import serving_plan
 from ansible_collections.gb10.cluster.plugins.filter import serving
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile_files import find_profiles, load_profile
+from ansible_plays import ansible
 from role_samples import role_values
 from serving_samples import fabric
 
 ROOT = Path(__file__).resolve().parents[4]
-PLAYBOOK = Path(sys.executable).with_name("ansible-playbook")
 FILTERS = serving.FilterModule().filters()
 
 
@@ -60,8 +58,6 @@ def test_the_playbooks_take_either_name_and_no_default(
     book.write_text(
         yaml.safe_dump([{"hosts": "localhost", "gather_facts": False, "vars_files": files, "tasks": [shown]}])
     )
-    done = subprocess.run(
-        [PLAYBOOK, book, "-e", json.dumps(given)], cwd=ROOT, capture_output=True, text=True, check=False
-    )
+    done = ansible("ansible-playbook", book, "-e", json.dumps(given))
     assert done.returncode == 0, done.stdout + done.stderr
     assert f"means <{meant}>" in done.stdout

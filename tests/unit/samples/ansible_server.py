@@ -1,0 +1,116 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Import Ansible once, then fork a process for each play. ansible_plays.py starts it and talks to it.
+
+A line on standard input names a directory with the file request.json. The forked process writes the files stdout and
+stderr there. The answer on standard output is its exit status, negative for a signal. The end of standard input ends
+the server and kills its play, so both end with the process that started the server.
+
+Ansible reads its settings when it is imported. Only plays with the settings of the server may be sent to it.
+"""
+
+from __future__ import annotations
+
+import atexit
+import gc
+import importlib
+import json
+import os
+import pkgutil
+import select
+import shutil
+import signal
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from ansible import constants
+from ansible.config import manager
+from ansible.utils.collection_loader._collection_finder import _AnsibleCollectionFinder
+
+# What plays import. ansible.plugins.vars is absent: with it, Ansible silently drops group_vars.
+PACKAGES = (
+    "ansible.executor",
+    "ansible.playbook",
+    "ansible.plugins.become",
+    "ansible.plugins.callback",
+    "ansible.plugins.connection",
+    "ansible.plugins.inventory",
+    "ansible.plugins.shell",
+    "ansible_collections.gb10.cluster.plugins.action",
+    "ansible_collections.gb10.cluster.plugins.filter",
+)
+PROGRAMS = {
+    "ansible": "ansible.cli.adhoc",
+    "ansible-inventory": "ansible.cli.inventory",
+    "ansible-playbook": "ansible.cli.playbook",
+    "ansible-vault": "ansible.cli.vault",
+}
+
+
+def preload() -> None:
+    """Import what plays need, with Ansible's loader of collections, and leave no trace of the loader."""
+    for name in PROGRAMS.values():
+        importlib.import_module(name)
+    # Each play makes and removes a temporary directory of its own.
+    atexit.unregister(manager.cleanup_tmp_file)
+    shutil.rmtree(constants.DEFAULT_LOCAL_TMP)
+    finder = _AnsibleCollectionFinder(paths=constants.COLLECTIONS_PATHS)
+    finder._install()
+    for name in PACKAGES:
+        package = importlib.import_module(name)
+        for module in pkgutil.walk_packages(package.__path__, f"{name}."):
+            importlib.import_module(module.name)
+    finder._remove()
+    # The processes share these objects' memory as long as the collector does not touch them.
+    gc.collect()
+    gc.freeze()
+
+
+def wait(child: int) -> int:
+    """Return the exit status of a play. Kill it if standard input ends before."""
+    process = os.pidfd_open(child)
+    ready, _, _ = select.select([process, 0], [], [])
+    os.close(process)
+    if 0 in ready:
+        os.kill(child, signal.SIGKILL)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def become(directory: Path) -> str:
+    """Turn the forked process into the program of the request; return the module with its main()."""
+    request: dict[str, Any] = json.loads((directory / "request.json").read_bytes())
+    for number, name in enumerate((os.devnull, "stdout", "stderr")):
+        opened = os.open(directory / name, os.O_RDWR | os.O_CREAT)
+        os.dup2(opened, number)
+        os.close(opened)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    os.environ.clear()
+    os.environ.update(request["env"])
+    os.chdir(request["cwd"])
+    tempfile.tempdir = None
+    sys.argv = request["words"]
+    sys.path[0] = str(Path(sys.argv[0]).parent)
+    own = tempfile.mkdtemp(prefix=f"ansible-local-{os.getpid()}", dir=Path(constants.DEFAULT_LOCAL_TMP).parent)
+    atexit.register(manager.cleanup_tmp_file, own, warn=True)
+    constants.DEFAULT_LOCAL_TMP = own
+    return PROGRAMS[Path(sys.argv[0]).name]
+
+
+def serve() -> str:
+    """Answer requests until standard input ends. Return in each forked process: the module with its main()."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    while line := os.read(0, 4096):
+        directory = Path(os.fsdecode(line.rstrip(b"\n")))
+        child = os.fork()
+        if not child:
+            return become(directory)
+        os.write(1, b"%d\n" % wait(child))
+    sys.exit()
+
+
+if __name__ == "__main__":
+    preload()
+    sys.exit(importlib.import_module(serve()).main())

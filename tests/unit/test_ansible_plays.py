@@ -1,0 +1,91 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Test that a play has the same result in a process of the tests' server as in a program of its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import ansible_plays
+import pytest
+import yaml
+from ansible_plays import ansible
+
+SHOWN = "{{ [mine, here, lookup('env', 'MINE'), lookup('pipe', 'pwd')] }}"
+
+
+def both(monkeypatch: pytest.MonkeyPatch, *words: str | Path, **options: Any) -> subprocess.CompletedProcess[str]:
+    """Run a program in both ways; return its result, which must be the same."""
+    done = {}
+    for forks in ("1", "0"):
+        monkeypatch.setenv("GB10_TEST_FORKS", forks)
+        done[forks] = ansible("ansible-playbook", *words, **options)
+    assert vars(done["1"]) == vars(done["0"])
+    return done["1"]
+
+
+def write(directory: Path, *tasks: dict[str, object]) -> list[Path | str]:
+    """Write an inventory with group_vars and a playbook; return the words of the command."""
+    (directory / "group_vars").mkdir()
+    (directory / "group_vars" / "all.yml").write_text("mine: from group_vars\n")
+    (directory / "hosts.yml").write_text("all: {hosts: {one: {here: of one}, two: {here: of two}}}\n")
+    (directory / "book.yml").write_text(yaml.safe_dump([{"hosts": "all", "gather_facts": False, "tasks": list(tasks)}]))
+    return ["-i", directory / "hosts.yml", "-c", "local", directory / "book.yml"]
+
+
+@pytest.mark.parametrize(("that", "status"), [("true", 0), ("false", 2)])
+def test_a_play_has_the_status_the_output_and_the_variables_of_a_program(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, that: str, status: int
+) -> None:
+    show = {"name": "Show", "ansible.builtin.debug": {"msg": SHOWN}, "run_once": True}
+    words = write(tmp_path, show, {"ansible.builtin.assert": {"that": that}, "run_once": True})
+    environment = {**os.environ, "ANSIBLE_CONFIG": str(ansible_plays.SETTINGS), "MINE": "of the environment"}
+    done = both(monkeypatch, *words, cwd=tmp_path, env=environment)
+    assert done.returncode == status
+    for shown in ("from group_vars", "of one", "of the environment", str(tmp_path)):
+        assert shown in done.stdout
+
+
+def test_plays_do_not_see_what_an_earlier_play_imported_or_removed(tmp_path: Path) -> None:
+    copy = {"ansible.builtin.copy": {"content": "{{ mine }}", "dest": f"{tmp_path}/{{{{ inventory_hostname }}}}"}}
+    words = write(tmp_path, copy)
+    for changed in ("changed=1", "changed=0"):
+        done = ansible("ansible-playbook", *words)
+        assert (done.returncode, done.stdout.count(changed)) == (0, 2), done.stdout + done.stderr
+    assert (tmp_path / "two").read_text() == "from group_vars"
+
+
+def test_a_program_that_fails_before_it_plays_has_its_status_and_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    done = both(monkeypatch, "--no-such-option")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("usage: ansible-playbook")
+
+
+def test_a_play_that_takes_too_long_is_killed_and_the_next_one_runs(tmp_path: Path) -> None:
+    words = write(tmp_path, {"ansible.builtin.wait_for": {"timeout": 60}})
+    with pytest.raises(subprocess.TimeoutExpired):
+        ansible("ansible-playbook", *words, timeout=3)
+    assert ansible("ansible-playbook", "--version").stdout.startswith("ansible-playbook [core 2.")
+
+
+@pytest.mark.parametrize(
+    "own", [{"ANSIBLE_FORKS": "1"}, {"HOME": "/nonexistent"}, {"PYTHONPATH": "/x"}, {"LC_ALL": "C"}]
+)
+def test_a_play_with_settings_that_are_read_early_is_a_program(own: dict[str, str]) -> None:
+    server = ansible_plays.SERVER
+    assert server.serves(ansible_plays.ROOT, server.environment)
+    assert not server.serves(ansible_plays.ROOT, server.environment | own)
+
+
+def test_a_play_with_a_file_of_settings_of_its_own_is_a_program(tmp_path: Path) -> None:
+    server = ansible_plays.SERVER
+    environment = {name: value for name, value in server.environment.items() if name != "ANSIBLE_CONFIG"}
+    assert not server.serves(tmp_path, environment)
+    (tmp_path / "ansible.cfg").write_text("[defaults]\n")
+    assert not server.serves(tmp_path, environment)
+    assert not server.serves(ansible_plays.ROOT, environment | {"ANSIBLE_CONFIG": str(tmp_path / "ansible.cfg")})
+    assert server.serves(tmp_path, environment | {"ANSIBLE_CONFIG": str(ansible_plays.SETTINGS)})
