@@ -20,12 +20,24 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action im
 from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.cabling import draw, judge, ports_of
 from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.inventory import Machine, compose, render, twins
 from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.plan import plan_fabric
+from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.reported import Refused
 from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.tables import format_plan
 from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.variables import plain
 
 
+class _Dumper(yaml.SafeDumper):
+    """Marks text with a brace, which Ansible would take for a template, with ``!unsafe``."""
+
+
+def _represent(dumper: _Dumper, text: str) -> yaml.ScalarNode:
+    return dumper.represent_scalar("!unsafe" if "{" in text else "tag:yaml.org,2002:str", text)
+
+
+_Dumper.add_representer(str, _represent)
+
+
 def _flow(value: Any) -> str:
-    text: str = yaml.safe_dump(value, default_flow_style=True, width=10**6, sort_keys=False)
+    text: str = yaml.dump(value, Dumper=_Dumper, default_flow_style=True, width=10**6, sort_keys=False)
     return text.removesuffix("\n").removesuffix("\n...")
 
 
@@ -46,10 +58,16 @@ class ActionModule(ControllerAction):
             raise AnsibleActionFail(
                 f"{', '.join(unread)}: not read. Correct the errors above, or leave these hosts out."
             )
-        machines = [
-            Machine.of(plain(known[host].get("ansible_host") or host), plain(known[host]["ansible_facts"]))
-            for host in hosts
-        ]
+        try:
+            machines = [
+                Machine.of(plain(known[host].get("ansible_host") or host), plain(known[host]["ansible_facts"]))
+                for host in hosts
+            ]
+        except Refused as error:
+            raise AnsibleActionFail(
+                f"{error}; nothing was written, because Ansible may execute what an inventory says. Find out who "
+                "changed the host, or leave it out."
+            ) from None
         if same := twins(machines):
             raise AnsibleActionFail(
                 f"{'; '.join(same)}: addresses of the same machine, which would get two node ids. Give one of them."

@@ -12,10 +12,13 @@ from typing import Any
 
 from .cabling import Port, ports_of, segments
 from .links import ring_order, shared_rails
+from .reported import reported
 from .suggest import suggest
 
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?")
-_GPU = re.compile(r"NVIDIA (\w+)")
+_GPU = re.compile(r"NVIDIA ([A-Za-z0-9]+)")
+# A host of one of these names would get the tasks that are delegated to the controller, or stand for all hosts.
+RESERVED = {"all", "localhost", "ungrouped"}
 USUAL_VFS = 2
 # As in inventory/1x-b300, which says why it sets the release and the image.
 B300 = {
@@ -43,27 +46,30 @@ class Machine:
 
     @classmethod
     def of(cls, address: str, facts: Mapping[str, Any]) -> Machine:
-        """Return the machine with these Ansible facts; ``address`` is an address or a name."""
-        main = facts.get("default_ipv4") or {}
-        every = [facts.get(name.replace("-", "_")) or {} for name in facts.get("interfaces", [])]
-        found = next((one for one in every if (one.get("ipv4") or {}).get("address") == address), None)
+        """Return the machine with these Ansible facts; ``address`` is an address or a name.
+
+        Raise Refused if the host reports a value that cannot be what its key says.
+        """
+        known = reported(address, facts)
+        main = known.get("default_ipv4") or {}
+        found = next((one for one in known["links"] if (one.get("ipv4") or {}).get("address") == address), None)
         ipv4 = found["ipv4"] if found else main
-        known = ipv4.get("address") and ipv4.get("prefix")
-        environment = facts.get("env") or {}
+        complete = ipv4.get("address") and ipv4.get("prefix") is not None
+        environment = known.get("env") or {}
         return cls(
-            hostname=str(facts.get("hostname", "")).lower(),
+            hostname=str(known.get("hostname") or "").lower(),
             address=address,
-            user=environment.get("SUDO_USER") or str(facts.get("user_id", "")),
+            user=environment.get("SUDO_USER") or str(known.get("user_id") or ""),
             interface=str((found or {}).get("device") or main.get("interface") or ""),
-            network=str(ip_interface(f"{ipv4['address']}/{ipv4['prefix']}").network) if known else "",
-            vfs=min((facts.get("gb10_pf_totalvfs") or {"": 0}).values()),
+            network=str(ip_interface(f"{ipv4['address']}/{ipv4['prefix']}").network) if complete else "",
+            vfs=min(filter(None, (known.get("gb10_pf_totalvfs") or {}).values()), default=0),
             free={
                 mount["mount"]: int(mount.get("size_available") or 0)
-                for mount in facts.get("mounts", [])
-                if "ro" not in str(mount.get("options", "")).split(",")
+                for mount in known["mounts"]
+                if "ro" not in (mount.get("options") or "").split(",")
             },
-            ports=facts.get("gb10_cabling") or [],
-            gpu=next((gpu["name"] for gpu in (facts.get("gb10_preflight") or {}).get("gpus", [])), ""),
+            ports=known["gb10_cabling"],
+            gpu=next((gpu.get("name") or "" for gpu in (known.get("gb10_preflight") or {}).get("gpus") or []), ""),
         )
 
     @property
@@ -96,7 +102,7 @@ class Inventory:
 def compose(machines: Sequence[Machine]) -> Inventory:
     """Return the inventory of machines; in a ring the order of the cables is that of the hosts."""
     names = [machine.hostname for machine in machines]
-    if len(set(names)) < len(names) or not all(_NAME.fullmatch(name) for name in names):
+    if len(set(names)) < len(names) or not all(map(_usable, names)):
         names = [f"spark{number}" for number in range(1, len(machines) + 1)]
     by_name = dict(zip(names, machines, strict=True))
     ports = ports_of({name: machine.ports for name, machine in by_name.items()})
@@ -122,6 +128,10 @@ def compose(machines: Sequence[Machine]) -> Inventory:
         **_serving(machines[0].platform, fitting["group"]["gb10_fabric_topology"], order, pair),
     }
     return Inventory(group, hosts)
+
+
+def _usable(name: str) -> bool:
+    return bool(_NAME.fullmatch(name)) and name not in RESERVED
 
 
 def _order(ports: Sequence[Port], names: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
@@ -180,9 +190,9 @@ def render(inventory: Inventory, flow: Any) -> dict[str, str]:
         "  children:",
         "    gb10_servers:",
         "      hosts:",
-        f"        {first}:",
+        f"        {flow(first)}:",
         "    gb10_nodes:",
         "      hosts:",
-        *(f"        {name}: {flow(own)}" for name, own in inventory.hosts.items()),
+        *(f"        {flow(name)}: {flow(own)}" for name, own in inventory.hosts.items()),
     ]
     return {"group_vars/gb10_cluster.yml": "\n".join([*lines, ""]), "hosts.yml": "\n".join([*hosts, ""])}
