@@ -4,7 +4,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import NamedTuple
 
 from . import causes, scan
@@ -257,3 +258,25 @@ class NcclLog:
         self.mute = find_mute([*self.processes, *self.earlier], self._started)
         infer_nodes(self.processes)
         return self
+
+    def forget(self) -> NcclLog:
+        """Drop the lines that only make reading quicker; return self."""
+        self._lines.clear()
+        self._paths.clear()
+        return self
+
+    @classmethod
+    def joined(cls, files: Iterable[NcclLog]) -> NcclLog:
+        """Return the log of one start from its files, each of which was read before, in this order."""
+        log = cls(one_start=True)
+        for each in files:
+            # Each file counts its own lines.
+            base = log._clock
+            log.processes += [
+                replace(one, first=base + one.first, last=base + one.last, set_up=base + one.set_up)
+                for one in each.processes
+            ]
+            log._started |= {pod: base + when for pod, when in each._started.items()}
+            log.version, log.crowded = log.version or each.version, log.crowded or each.crowded
+            log._clock += each._clock
+        return log.finish()

@@ -53,7 +53,8 @@ def judge_all(
         failures.insert(
             0, "the ranks use different transports: " + ", ".join(f"{r.source} {_used(r)}" for r in reports)
         )
-    ranks = [entry for report in reports for entry in report.as_dict()["ranks"]]
+    each = [report.as_dict() for report in reports]
+    ranks = [entry for one in each for entry in one["ranks"]]
     count = len(seen_ranks(processes))
     if count < expect.ranks:
         failures.append(f"{count} of {expect.ranks} ranks were seen")
@@ -81,7 +82,7 @@ def judge_all(
         "complete": bool(reports) and all(report.complete for report in reports),
         "failures": failures,
         "ranks": ranks,
-        "sources": [report.as_dict() | {"ranks": len(report.as_dict()["ranks"])} for report in reports],
+        "sources": [one | {"ranks": len(one["ranks"])} for one in each],
         "causes": causes,
         "nccl_versions": sorted({report.version for report in reports if report.version}),
         "msg": _message(verdict, reports, failures, causes, count),

@@ -46,8 +46,9 @@ class Look:
     """The files at one moment.
 
     ``start`` is the name of the server's current start, empty if there is none. ``files`` are its regular files, oldest
-    first. ``signature`` changes whenever one of them is written. ``changed`` says what nobody but the server can have
-    done to the evidence of this start, empty if nothing: NCCL only makes files and appends to them.
+    first. ``signature`` has the start, and then each file, and changes whenever one of them is written. ``changed``
+    says what nobody but the server can have done to the evidence of this start, empty if nothing: NCCL only makes files
+    and appends to them.
     """
 
     start: str
@@ -116,6 +117,9 @@ class NcclFiles:
         _start, files, _foreign = self._read()
         self._offsets = {path: self._offsets.get(path, 0) for path in files}
         for path in files:
+            # Opening thousands of files of processes that ended takes longer than reading the others.
+            if self._offsets[path] == files[path].st_size:
+                continue
             with _opened(path) as stream:
                 if self._offsets[path] > os.fstat(stream.fileno()).st_size:
                     # It was cut off.

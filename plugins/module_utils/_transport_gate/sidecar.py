@@ -30,13 +30,13 @@ from .._common.memory import Limits
 from .._in_pod import pages
 from .._in_pod.api import timestamp
 from .._nccl.overall import expectation, nothing_read
-from .._nccl.sources import SourceError, Sources, judge_sources
 from .._rdma.counters import SCRIPT, parse_counters
 from . import generations, rails
 from .api import PodApi
 from .blinders import blinder
+from .judgement import Judgement
 from .metrics import render
-from .nccl_files import Look, NcclFiles, Signature, open_file
+from .nccl_files import NcclFiles, Signature
 from .node_memory import NodeMemory
 from .state import UNANSWERED, Condition, History, Rail, Seen, decide, server_started, unproven
 
@@ -127,6 +127,7 @@ class Watch:
 
     def __post_init__(self) -> None:
         self._prober = generations.Prober(self.gate.port)
+        self._judgement = Judgement(self.gate.pod, self.gate.rank, expectation(self.gate.expect or {}))
         pods = self.gate.pods if self.gate.rank == 0 else ()
         self._others = {name: UNANSWERED for name in pods if name != self.gate.pod}
 
@@ -176,7 +177,7 @@ class Watch:
             start, changed = look.start, look.changed
             if look.signature != self._signature and (now >= self._judge_after or start != self.history.start):
                 begun = time.monotonic()
-                self._judged, self._signature = self._judge(look), look.signature
+                self._judged, self._signature = self._judgement.judge(look), look.signature
                 # Very long files must not take the server's processor time.
                 self._judge_after = now + 20 * (time.monotonic() - begun)
         except OSError as error:
@@ -195,14 +196,6 @@ class Watch:
         sent = rails.sent(self.gate.rails, self._counted["rdma"])
         blind = "" if self._judged["satisfied"] else blinder(self.files.environment())
         return Seen(start, self._judged, changed, blind, gids, mtus, down, sent, self._generated, dict(self._others))
-
-    def _judge(self, look: Look) -> dict[str, Any]:
-        opened: Sources = {self.gate.pod: [open_file(path) for path in look.files]}
-        try:
-            places = {self.gate.pod: self.gate.rank}
-            return judge_sources(opened, expectation(self.gate.expect or {}), places, one_start=True)[0]
-        except SourceError as error:
-            return nothing_read(str(error))
 
     def _other(self, name: str) -> str:
         try:
