@@ -45,6 +45,11 @@ def serving_unknown(accounts: list[dict[str, Any]], instance: str, namespace: st
     return findings.format_findings(obstacles.unknown_group(accounts, instance, namespace))
 
 
+def serving_replaced(objects: list[dict[str, Any]], ranks: list[dict[str, Any]], instance: str) -> str:
+    """Return that another run has replaced the group since its objects were applied, or an empty string."""
+    return findings.format_findings(obstacles.replaced(objects, ranks, instance))
+
+
 def serving_differences(plan: dict[str, Any], info: dict[str, Any]) -> list[str]:
     """Return the settings that the running head reports with other values than the plan gave it."""
     history = load_history(PROFILES / "catalogue")
@@ -99,6 +104,7 @@ class FilterModule:
             "summary_lines": summary_lines,
             "serving_instance": instance_name,
             "serving_unknown": serving_unknown,
+            "serving_replaced": serving_replaced,
             "serving_differences": serving_differences,
             "serving_obstacles": serving_obstacles,
             "serving_rights": serving_rights,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import datetime
 from typing import Any
 
@@ -103,8 +103,9 @@ class Status:
 
     @classmethod
     def parse(cls, text: str) -> Status:
-        """Return the status that was kept."""
-        return cls(**json.loads(text))
+        """Return the status that was kept, without what only a newer release knows."""
+        known = {one.name for one in fields(cls)}
+        return cls(**{name: value for name, value in json.loads(text).items() if name in known})
 
 
 def read_node(item: Mapping[str, Any]) -> Node:

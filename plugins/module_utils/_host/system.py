@@ -16,6 +16,7 @@ import json
 import os
 import pwd
 import re
+import secrets
 import subprocess
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -185,11 +186,14 @@ def make_parents(path: Path) -> None:
 
 
 def stage(path: Path, content: str, mode: int) -> Path:
-    """Write ``content`` durably to a hidden file beside ``path``; renaming it to ``path`` then needs no disk space."""
-    staged = path.with_name(f".{path.name}.gb10-new")
+    """Write ``content`` durably to a hidden file beside ``path``; renaming it to ``path`` then needs no disk space.
+
+    The file has a name of its own: with a common name, a run could publish what another one writes at the same time.
+    """
+    staged = path.with_name(f".{path.name}.{secrets.token_hex(4)}.gb10-new")
     try:
         make_parents(path)
-        with os.fdopen(os.open(staged, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode), "w", encoding="utf-8") as handle:
+        with os.fdopen(os.open(staged, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "w", encoding="utf-8") as handle:
             os.fchmod(handle.fileno(), mode)
             handle.write(content)
             handle.flush()

@@ -28,9 +28,10 @@ LIBRARY = system.HOST_LIBRARY
 SWAPPINESS = Path("/etc/sysctl.d/90-gb10.conf")
 CLOCKS = system.UNIT_DIRECTORY / "gb10-gpu-clocks.service"
 
-# Both are matched against the name of the process, at most 15 characters. Python is here because the first process of a
-# server keeps its name; SGLang gives the others its own.
-_FIRST = "^(sglang::.*|python3?|pt_main_thread)$"
+# Both are matched against the name of the process, at most 15 characters. SGLang gives this name to the processes that
+# hold the memory. The first process of a server is called python3, as are Ansible's modules and other programs of the
+# host; its pod makes it one of the first anyway (oom_score_adj).
+_FIRST = "^sglang::"
 _LAST = (
     "^(systemd.*|sshd.*|dbus-.*|NetworkManager|k3s.*|rke2|k0s|kubelite|containerd.*|crio|kubelet|dockerd|multus.*"
     "|bash|sudo|earlyoom)$"

@@ -8,8 +8,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding
-from ansible_collections.gb10.cluster.plugins.module_utils._kube.labels import INSTANCE
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.labels import FALLBACK, INSTANCE, REVISION
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.node_room import Holder, Room, untolerated
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.workloads import WORKLOADS, pod_templates
 
 from .._rules import Rules
 from .model import Plan, RankPlan
@@ -61,6 +62,24 @@ def unknown_group(accounts: Iterable[Mapping[str, Any]], instance: str, namespac
     present = ", ".join(sorted(found)) or "none"
     rule = "serving.group.unknown" if instance else "serving.group.unnamed"
     return [_RULES.finding(rule, instance or None, namespace=namespace, present=present)]
+
+
+def replaced(objects: Iterable[Mapping[str, Any]], ranks: Iterable[Mapping[str, Any]], instance: str) -> list[Finding]:
+    """Return an error if ranks run another revision than that of the ``objects`` that were applied.
+
+    ``ranks`` are those of module serving_group_info.
+    """
+    applied = {
+        (template["metadata"].get("annotations") or {}).get(REVISION, "")
+        for item in objects
+        if item["kind"] in WORKLOADS and FALLBACK not in (item["metadata"].get("labels") or {})
+        for template in pod_templates(item)
+    }
+    other = {str(rank["pod"]): str(rank["revision"]) for rank in ranks if rank["revision"] not in applied}
+    if not other:
+        return []
+    shown = ", ".join(f"{pod} has {revision or 'none'}" for pod, revision in sorted(other.items()))
+    return [_RULES.finding("serving.group.replaced", instance, revision=", ".join(sorted(applied)), pods=shown)]
 
 
 def _error(rule: str, key: str, entry: RankPlan, **words: object) -> Finding:

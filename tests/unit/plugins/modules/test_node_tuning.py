@@ -112,7 +112,7 @@ def test_all_parts_are_set_once_and_restored(machine: Machine) -> None:
     assert (machine.target, machine.swappiness, machine.guard) == ("multi-user.target", "10", "enabled")
     assert machine.files() == SETTINGS | PROGRAM
     assert "--free 10" in tuning.CACHES.read_text() and "MemoryMin=256M" in tuning.SESSIONS.read_text()
-    assert "-m 3,2 -s 100,100" in tuning.GUARD.read_text()
+    assert "-m 3,2 -s 100,100 -p --prefer '^sglang::' --avoid" in tuning.GUARD.read_text()
     assert "--lock-gpu-clocks=0,2200" in tuning.CLOCKS.read_text()
     assert not machine.call(**EVERYTHING)["changed"]
     assert machine.commands == []

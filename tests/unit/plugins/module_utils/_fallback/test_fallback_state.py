@@ -255,6 +255,12 @@ def test_a_switch_that_restarts_anywhere_finishes_what_was_decided() -> None:
         assert cluster.told == ["NodeLost"]
 
 
+def test_the_status_of_a_newer_or_an_older_release_is_read() -> None:
+    """After a downgrade the switch ended with a traceback at each start."""
+    assert Status.parse('{"serving": "f1", "since": 5.0, "added_later": [1]}') == Status("f1", since=5.0)
+    assert Status.parse("{}") == Status()
+
+
 def test_a_group_that_its_owner_stops_is_left_alone() -> None:
     cluster = Cluster()
     cluster.replicas |= dict.fromkeys(SETTINGS.main.sets, 0)

@@ -120,6 +120,17 @@ def test_run_returns_although_a_process_cannot_be_killed(monkeypatch: pytest.Mon
     started[0].wait()
 
 
+def test_two_runs_that_write_one_file_publish_what_they_wrote(tmp_path: Path) -> None:
+    """The first run published the content of the second, which had replaced the file under the common name."""
+    first = system.stage(tmp_path / "x", "first", 0o600)
+    second = system.stage(tmp_path / "x", "second", 0o644)
+    first.replace(tmp_path / "x")
+    assert ((tmp_path / "x").read_text(), (tmp_path / "x").stat().st_mode & 0o777) == ("first", 0o600)
+    second.replace(tmp_path / "x")
+    assert (tmp_path / "x").read_text() == "second"
+    assert [path.name for path in tmp_path.iterdir()] == ["x"]
+
+
 def test_output_that_is_no_json_is_named() -> None:
     with pytest.raises(system.HostError, match="echo oops: printed no JSON, but 'oops"):
         system.run_json(["echo", "oops"])

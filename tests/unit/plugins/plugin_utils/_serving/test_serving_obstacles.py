@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._common import plain
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding
-from ansible_collections.gb10.cluster.plugins.module_utils._kube.labels import INSTANCE
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.labels import FALLBACK, INSTANCE
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.node_room import Room, rooms
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving import obstacles as preflight
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serving.manifests import render
@@ -153,3 +153,37 @@ def test_the_first_object_of_a_group_is_the_account_by_which_it_is_found() -> No
     objects = render(plan(), PodOptions(), {}, {})
     assert objects[0]["kind"] == "ServiceAccount"
     assert preflight.unknown_group(objects[:1], "gemma-4-31b-it", "gb10-serving") == []
+
+
+def workload(kind: str, revision: str, **labels: str) -> dict[str, Any]:
+    template = {"metadata": {"annotations": {"gb10.cluster/revision": revision}}}
+    spec = {"template": template}
+    if kind == "LeaderWorkerSet":
+        spec = {"leaderWorkerTemplate": {"leaderTemplate": template, "workerTemplate": template}}
+    return {"kind": kind, "metadata": {"name": "g-0", "labels": labels}, "spec": spec}
+
+
+@pytest.mark.parametrize(
+    ("objects", "revisions", "named"),
+    [
+        ([workload("StatefulSet", "a")], ["a", "a"], ""),
+        ([workload("LeaderWorkerSet", "a")], ["a"], ""),
+        ([workload("StatefulSet", "a")], ["a", "b"], "g-1 has b)"),
+        ([workload("StatefulSet", "a")], ["", "b"], "g-0 has none, g-1 has b)"),
+        (
+            [workload("StatefulSet", "a"), workload("StatefulSet", "b", **{FALLBACK: "f1"})],
+            ["b"],
+            "g-0 has b)",
+        ),
+        ([{"kind": "Service", "metadata": {}}, workload("StatefulSet", "a")], ["a"], ""),
+    ],
+    ids=["same", "leaderworkerset", "one other", "all other", "the fallback's", "other kinds"],
+)
+def test_a_run_fails_if_another_one_has_replaced_what_it_applied(
+    objects: list[dict[str, Any]], revisions: list[str], named: str
+) -> None:
+    """Two runs at once both ended well, and one of their configurations ran."""
+    ranks = [{"pod": f"g-{number}", "revision": revision} for number, revision in enumerate(revisions)]
+    found = preflight.replaced(objects, ranks, "g")
+    assert [(one.rule, one.value) for one in found] == ([("serving.group.replaced", "g")] if named else [])
+    assert all("applied revision a, " in str(one) and named in str(one) for one in found)
