@@ -19,6 +19,8 @@ COVERS = (
     "plugins/modules/pods_wait.py",
     "plugins/action/pods_wait.py",
     "roles/sglang",
+    "plugins/plugin_utils/_failure",
+    "plugins/plugin_utils/_screen",
 )
 
 ONE = {"serving_plan_overrides": {"topology": {"nodes": 1, "tp": 1}}}
