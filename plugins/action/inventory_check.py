@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Set
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from ansible.utils.vars import load_extra_vars
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding, format_findings, has_errors
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import ControllerAction
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.options import role_options
+from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.place import place_of
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.tags import tags_of_run
 from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.checks import USUAL_VFS
 from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.variables import fabric_variables
@@ -26,6 +28,7 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._plan.inventory impor
     ROLE,
     fabric_findings,
     serving_findings,
+    unexplained,
     variable_of,
     wrong_variables,
 )
@@ -51,6 +54,8 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._variables.files impo
 from ansible_collections.gb10.cluster.plugins.plugin_utils._variables.known import Known, load_known
 from ansible_collections.gb10.cluster.plugins.plugin_utils._variables.values import Empty, unreadable, usable
 
+# A variable that every host sets itself has many places.
+PLACES = 3
 TAG_OPTIONS = {"--tags": "ansible_run_tags", "--skip-tags": "ansible_skip_tags"}
 
 
@@ -91,14 +96,14 @@ class ActionModule(ControllerAction):
         # Without the variables of an unread file, the plans would only report what follows from it.
         if options["plans"] and groups.get(NODES) and not has_errors(unread):
             findings += self._plans(options["plans"], known, wrong_variables(known, findings), variables, task_vars)
-        return _result(findings, _open(known, variables))
+        return _result(_placed(findings, task_vars["hostvars"]), _open(known, variables))
 
     def _later(self, known: Known, later: Mapping[str, list[str]], hostvars: Mapping[str, Any]) -> dict[str, Any]:
         """Check the values that needed facts in an earlier playbook of the run."""
         values = {
             host: {name: self._value(known, hostvars, host, name) for name in names} for host, names in later.items()
         }
-        return _result(check_variables(known, values, {}), _open(known, values))
+        return _result(_placed(check_variables(known, values, {}), hostvars), _open(known, values))
 
     def _variables(self, known: Known, hosts: Iterable[str], hostvars: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
         """Return ``{host: {name: value}}`` of the collection's variables; values that need facts are None."""
@@ -159,7 +164,7 @@ class ActionModule(ControllerAction):
         found += more
         if "serving" in plans:
             found += serving_findings({**options, "candidates": nodes, "taken": []}, fabric, wrong, defaults)
-        return [f for f in found if f.severity == "error" and variable_of(f.key) not in wrong]
+        return [f for f in unexplained(found, wrong) if f.severity == "error"]
 
 
 def _open(known: Known, variables: HostVariables) -> dict[str, list[str]]:
@@ -181,6 +186,17 @@ def _result(findings: list[Finding], later: Mapping[str, list[str]]) -> dict[str
         "warnings": [] if failed else [str(finding) for finding in findings],
         "msg": f"Nothing was changed.\n{format_findings(findings)}" if failed else "The inventory can be used.",
     }
+
+
+def _placed(findings: Iterable[Finding], hostvars: Any) -> list[Finding]:
+    """Return the findings with the file and line in which the variable was set that each is about."""
+    found = []
+    for finding in findings:
+        name = variable_of(finding.key).removeprefix("-e ")
+        hosts = [host for host in finding.where.split(", ") if host in hostvars] or list(hostvars)
+        places = dict.fromkeys(filter(None, (place_of(name, hostvars.raw_get(host)) for host in hosts)))
+        found.append(replace(finding, place=", ".join(list(places)[:PLACES])))
+    return found
 
 
 def _tags(task_vars: Mapping[str, Any]) -> list[Finding]:

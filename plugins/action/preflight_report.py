@@ -13,6 +13,7 @@ from typing import Any
 from ansible.module_utils.parsing.convert_bool import boolean
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import has_errors
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import ControllerAction
+from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.last_word import width
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.options import from_options
 from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.model import Plan
 from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.plan import plan_fabric
@@ -38,13 +39,13 @@ class ActionModule(ControllerAction):
         names = task_vars["ansible_play_hosts_all"]
         hosts = [_host(name, task_vars, plan, options["servers"], settings) for name in names]
         findings = check_hosts(hosts, severities_for(options["provider"], options["severities"]), [*planning, *found])
-        report = format_report(hosts, findings)
+        report = format_report(hosts, findings, width())
         failed = has_errors(findings)
         return {
             "changed": False,
             "failed": failed,
             "findings": [{**one.as_dict(), "layer": one.rule.split(".")[1]} for one in findings],
-            "msg": f"Not ready; nothing was changed.\n{report}" if failed else report,
+            **({"msg": "Not ready; nothing was changed.", "report": report} if failed else {"msg": report}),
         }
 
 

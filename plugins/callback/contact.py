@@ -18,16 +18,20 @@ description:
 author: The gb10.cluster authors (@gb10)
 """
 
+import re
 from typing import Any
 
 from ansible.plugins.callback import CallbackBase
 from ansible.template import Templar
-from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding, format_findings
-from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import tell
-from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.last_word import Waiting, held
+from ansible.utils.color import stringc
+from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding
+from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.last_word import Waiting, held, tell, width
 from ansible_collections.gb10.cluster.plugins.plugin_utils._preflight.contact import UNKNOWN, error_of, explain
 from ansible_collections.gb10.cluster.plugins.plugin_utils._preflight.rules import make_finding
+from ansible_collections.gb10.cluster.plugins.plugin_utils._screen.findings import render_findings
 
+_COLORS = {"error": "red", "warning": "bright purple"}
+_SEVERITY = re.compile(r"^(?:error|warning)(?=: )", re.M)
 # Causes by which a task fails. The words of the others also occur in errors of a task that ran on the host.
 _OF_TASKS = ("preflight.login.sudo", "preflight.login.no_sudo", "preflight.host.no_")
 
@@ -65,9 +69,9 @@ class CallbackModule(CallbackBase):
         self._last[held(result.result)] = None
 
     def v2_playbook_on_stats(self, stats: Any) -> None:
-        texts = [format_findings(self._found), *self._last]
+        texts = [render_findings(self._found, width()), *self._last]
         if text := "\n\n".join(filter(None, texts)):
-            tell(text)
+            tell(_SEVERITY.sub(lambda match: stringc(match[0], _COLORS[match[0]]), text))
 
     def _note(self, result: Any, *rules: str) -> None:
         delegated = result.result.get("_ansible_delegated_vars") or {}

@@ -125,13 +125,11 @@ def progress_lines(members: Members, group: status.Group, waited: float) -> tupl
     return [*lines, *(f"  rank {number}: no pod" for number in group.missing)], said
 
 
-def nccl_report(rank: status.Rank, log: list[str]) -> tuple[str, list[dict[str, Any]]]:
-    """Return the class of transport that a rank's log shows, and its causes."""
+def nccl_causes(rank: status.Rank, log: list[str]) -> list[dict[str, Any]]:
     read = NcclLog()
     read.read(BytesIO("\n".join(log).encode()).read)
-    found = make_report(read, rank.pod)
-    causes = [cause for cause in found.causes if cause["confidence"] >= PROBABLE]
-    return found.verdict.transport_class, [{**cause, "rank": rank.rank, "node": rank.node} for cause in causes]
+    causes = [cause for cause in make_report(read, rank.pod).causes if cause["confidence"] >= PROBABLE]
+    return [{**cause, "rank": rank.rank, "node": rank.node} for cause in causes]
 
 
 def remedies(warnings: list[str]) -> list[tuple[str, str]]:
@@ -176,7 +174,7 @@ def main(make: Callable[..., Any] = AnsibleModule) -> None:
     options = module.params
     result: dict[str, Any] = {"changed": False, "ready": False, "ranks": [], "missing": [], "logs": {}}
     result |= {"causes": [], "waited": 0.0, "done": True, "head_output": ""}
-    result |= {"transports": {}, "events": [], "hints": []}
+    result |= {"events": [], "hints": []}
     before: dict[str, Any] = options["progress"]
     moved: float = before.get("moved", 0.0)
     part = Slice(options["wait_timeout"] + moved, before)
@@ -197,8 +195,7 @@ def main(make: Callable[..., Any] = AnsibleModule) -> None:
         again = [rank for rank in group.ranks if options["restarted"] and rank.restarts and rank.ready]
         troubled = again if group.ready else group.troubled() + again
         logs = {rank: members.log(rank) for rank in troubled if rank.phase == "Running" and not rank.lost}
-        reports = {rank.pod: nccl_report(rank, members.nccl_lines(rank) + log) for rank, log in logs.items()}
-        causes = [cause for _transport, found in reports.values() for cause in found]
+        causes = [cause for rank, log in logs.items() for cause in nccl_causes(rank, members.nccl_lines(rank) + log)]
         warnings = [] if group.ready else members.warnings()
         if group.ready and options["head_command"]:
             result["head_output"] = members.head_output(group, options["head_command"])
@@ -207,7 +204,6 @@ def main(make: Callable[..., Any] = AnsibleModule) -> None:
     waited = round(part.waited, 1)
     shown = {rank.pod: [line[:WIDTH] for line in log[-options["log_lines"] :]] for rank, log in logs.items() if log}
     result |= group.as_dict() | {"logs": shown, "causes": causes, "waited": waited}
-    result |= {"transports": {pod: transport for pod, (transport, _causes) in reports.items()}}
     result |= {"events": warnings, "hints": remedies(warnings)}
     head = f"Group {options['instance']} is {'ready' if group.ready else 'not ready'} after {waited:.0f} s."
     result["msg"] = report(group, shown, causes, head, warnings)

@@ -23,7 +23,8 @@ class Finding:
     """One error, warning or note, with its remedy.
 
     ``rule`` is a stable identifier (``fabric.address.duplicate``), ``key`` the name that the user wrote, ``value`` its
-    value, ``where`` the host, file or rank, ``source`` the origin of the fact.
+    value, ``where`` the host, file or rank, ``source`` the origin of the fact, ``place`` the file and line in which the
+    user set the value.
     """
 
     severity: Severity
@@ -34,6 +35,7 @@ class Finding:
     remedy: str
     where: str = ""
     source: str = ""
+    place: str = ""
 
     def as_dict(self) -> dict[str, Any]:
         """Return the finding as plain data, ready for JSON."""
@@ -67,10 +69,14 @@ def format_findings(findings: Iterable[Finding]) -> str:
 
 def merge_places(findings: Iterable[Finding]) -> list[Finding]:
     """Return the findings in order, those that differ only in their place as one."""
-    places: dict[str, dict[str, None]] = {}
-    merged: dict[str, Finding] = {}
+    alike: dict[str, list[Finding]] = {}
     for finding in sort_findings(findings):
-        rest = repr(replace(finding, where=""))
-        merged.setdefault(rest, finding)
-        places.setdefault(rest, {})[finding.where] = None
-    return [replace(finding, where=", ".join(filter(None, places[rest]))) for rest, finding in merged.items()]
+        alike.setdefault(repr(replace(finding, where="", place="")), []).append(finding)
+    return [
+        replace(group[0], where=_joined(one.where for one in group), place=_joined(one.place for one in group))
+        for group in alike.values()
+    ]
+
+
+def _joined(texts: Iterable[str]) -> str:
+    return ", ".join(dict.fromkeys(filter(None, texts)))

@@ -9,18 +9,19 @@ from collections.abc import Mapping, Sequence
 from errno import EACCES, ENOSPC, EPERM, EROFS
 from typing import Any, ClassVar
 
-from ansible.constants import config
 from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
-from ansible.utils.display import Display
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import (
     Finding,
     format_findings,
-    merge_places,
 )
 from ansible_collections.gb10.cluster.plugins.module_utils._common.plain import load
 
+from .._screen.findings import counted, render_findings
+from .last_word import hold, tell, width
 from .options import documented_spec, role_options
+
+__all__ = ["ControllerAction", "explain", "plan_result", "refusal", "tell"]
 
 
 class ControllerAction(ActionBase):
@@ -46,10 +47,7 @@ class ControllerAction(ActionBase):
             if not (message := explain(error)):
                 raise
             raise AnsibleActionFail(message) from None
-        if made.get("failed") and made.get("findings"):
-            tell(made["msg"])
-            made = refusal(made)
-        return result | made
+        return result | (refusal(made) if made.get("failed") and made.get("findings") else made)
 
     @abstractmethod
     def act(self, options: Mapping[str, Any], task_vars: Mapping[str, Any]) -> dict[str, Any]:
@@ -69,24 +67,19 @@ def explain(error: OSError) -> str:
     return f"{found} {remedies.get(error.errno or 0, 'Remove it, or use another path.')}"
 
 
-def tell(text: str) -> None:
-    """Display a text; on the error output if the standard output is JSON for a program."""
-    callback = config.get_config_value("DEFAULT_STDOUT_CALLBACK").rpartition(".")[2]
-    Display().display(text, stderr=callback in {"json", "jsonl"})
-
-
 def refusal(result: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a failed result that names its errors without repeating their text, which was displayed before.
+    """Return a failed result that counts its errors, and holds their text for the end of the run.
 
-    Ansible prints the message of a failed task twice, once inside JSON with the rest of the result. It prints the key
-    ``invocation`` only with -vvv (CallbackBase._dump_results), but ARA, which records no output, keeps and shows it.
+    Ansible prints the message of a failed task twice, once with the rest of the result.
     """
-    errors = [load(Finding, finding) for finding in result["findings"] if finding["severity"] == "error"]
-    names = [": ".join(filter(None, (f.where, f"{f.key} [{f.rule}]"))) for f in merge_places(errors)]
-    first = result["msg"].splitlines()[0]
-    message = f"{first} Errors, each explained in the output: {', '.join(dict.fromkeys(names))}."
-    rest = {key: value for key, value in result.items() if key != "findings"}
-    return rest | {"msg": message, "invocation": {"output": result["msg"].splitlines()}}
+    findings = [load(Finding, finding) for finding in result["findings"]]
+    first = result["msg"].splitlines()[0].rstrip(".")
+    rest = {key: value for key, value in result.items() if key not in ("findings", "report")}
+    report = result.get("report") or render_findings(findings, width())
+    return rest | {
+        "msg": f"{first}: {counted(findings)}, each explained at the end of the output.",
+        **hold(f"{first}.\n{report}"),
+    }
 
 
 def plan_result(

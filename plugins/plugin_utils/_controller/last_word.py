@@ -11,9 +11,8 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
+from ansible.constants import config
 from ansible.utils.display import Display
-
-from .action import tell
 
 WITHOUT_TERMINAL = 100
 _KEY = "last_word"
@@ -47,3 +46,9 @@ def held(result: Mapping[str, Any]) -> str:
     invocation = result.get("invocation")
     lines = invocation.get(_KEY) if isinstance(invocation, Mapping) else None
     return "\n".join(map(str, lines or ()))
+
+
+def tell(text: str) -> None:
+    """Display a text; on the error output if the standard output is JSON for a program."""
+    callback = config.get_config_value("DEFAULT_STDOUT_CALLBACK").rpartition(".")[2]
+    Display().display(text, stderr=callback in {"json", "jsonl"})

@@ -29,7 +29,7 @@ _finding = Rules("_fabric", "plan").finding
 def check_fabric(fabric: Fabric) -> list[Finding]:
     """Return the findings about hosts, rails, subnets, hardware and management, and about their combination."""
     return [
-        *_check_node_ids(fabric),
+        *check_node_ids(fabric),
         *_check_management(fabric),
         *_check_ports(fabric),
         *check_mtu(fabric),
@@ -38,7 +38,8 @@ def check_fabric(fabric: Fabric) -> list[Finding]:
     ]
 
 
-def _check_node_ids(fabric: Fabric) -> Iterator[Finding]:
+def check_node_ids(fabric: Fabric) -> Iterator[Finding]:
+    """Yield the findings about node ids: two hosts with the same one, and those for which a rail has no room."""
     by_id: dict[int, list[str]] = defaultdict(list)
     for host in fabric.hosts:
         by_id[host.node_id].append(host.name)
@@ -46,11 +47,14 @@ def _check_node_ids(fabric: Fabric) -> Iterator[Finding]:
         if len(names) > 1:
             yield _finding("fabric.node_id.duplicate", node_id, names[-1], hosts=some_of(names))
     for host in fabric.hosts:
+        small: dict[tuple[int, int], list[str]] = defaultdict(list)
         for port in host.ports:
             largest = fabric.slot_size(port.rail) - 2
             if host.node_id > largest:
-                subnet = {"prefix": fabric.slot_prefix(port.rail), "rail": port.rail.name, "largest": largest}
-                yield _finding("fabric.node_id.range/subnet", host.node_id, host.name, **subnet)
+                small[fabric.slot_prefix(port.rail), largest].append(port.rail.name)
+        for (prefix, largest), rails in small.items():
+            words = {"prefix": prefix, "rail": some_of(list(dict.fromkeys(rails))), "largest": largest}
+            yield _finding("fabric.node_id.range/subnet", host.node_id, host.name, **words)
 
 
 def _check_management(fabric: Fabric) -> Iterator[Finding]:

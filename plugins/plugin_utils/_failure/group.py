@@ -12,7 +12,8 @@ from .._screen.screen import Cause, Screen, State, cut, names
 from .._sweep.failure import classify, crash_line
 from .causes import merged, roots
 
-_TRANSPORT = "transport: "
+# The words of a condition whose judgement (module nccl_transport) is not the expected one.
+_TCP = re.compile(r"transport: NCCL transport (?:socket|mixed): ")
 # How the condition of a rank names the verdict and itself, which the screen does before each text.
 _HEAD = re.compile(r"transport: (?:NCCL transport \S+: )?(?:rank \d+ \([^)]*\): )?")
 # The condition of a rank repeats these; the screen has them once.
@@ -24,7 +25,7 @@ def group_screen(result: Mapping[str, Any], instance: str) -> Screen:
     ranks, causes = result["ranks"], roots(result["causes"])
     total = len(ranks) + len(result["missing"])
     troubled = [rank for rank in ranks if not rank["ready"]]
-    tcp = [rank for rank in troubled if _talks_tcp(rank, result["transports"])]
+    tcp = _on_tcp(troubled, causes)
     explained = {cause["rank"] for cause in causes}
     reasons = merged(causes, len(troubled))
     line, source, known = "", "", None
@@ -37,8 +38,9 @@ def group_screen(result: Mapping[str, Any], instance: str) -> Screen:
     shown = [rank for rank in ranks if not (rank in tcp and rank["rank"] in explained)]
     states = [_state(rank, bool(reasons)) for rank in shown if shown != ranks or not rank["ready"]]
     states += [State(f"rank {number}", "no pod") for number in result["missing"]]
-    said = [state.text for state in states] + [reason.text for reason in reasons]
-    notes = [("Event", text) for text in result["events"] if not any(text.split(": ", 2)[-1] in one for one in said)]
+    said = [state.text for state in states]
+    events = [] if reasons else result["events"]
+    notes = [("Event", text) for text in events if not any(text.split(": ", 2)[-1] in one for one in said)]
     title = _title(instance, tcp, troubled, result["missing"], total, result["waited"])
     return Screen(title, reasons, states, notes[:2], line, source, total=total)
 
@@ -64,11 +66,15 @@ def _named(ranks: Sequence[Mapping[str, Any]], total: int) -> str:
     return names([f"rank {rank['rank']}" for rank in ranks], total)
 
 
-def _talks_tcp(rank: Mapping[str, Any], transports: Mapping[str, str]) -> bool:
-    """Tell whether a rank waits for ever, because NCCL chose TCP and the plan did not (module pod_state)."""
-    return bool(
-        rank["hopeless"] and rank["trouble"].startswith(_TRANSPORT) and transports.get(rank["pod"]) in ("tcp", "mixed")
-    )
+def _on_tcp(troubled: Sequence[Mapping[str, Any]], causes: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Return the ranks that talk TCP where the plan has RDMA: those that say so, and those with the same cause.
+
+    The wait ends when the first rank has proved TCP; others may not have connected yet.
+    """
+    proved = {rank["rank"] for rank in troubled if _TCP.match(rank["trouble"])}
+    shared = {cause["id"] for cause in causes if cause["rank"] in proved}
+    proved |= {cause["rank"] for cause in causes if proved and cause["id"] in shared}
+    return [rank for rank in troubled if rank["rank"] in proved]
 
 
 def _state(rank: Mapping[str, Any], explained: bool) -> State:
@@ -77,7 +83,7 @@ def _state(rank: Mapping[str, Any], explained: bool) -> State:
     if explained:
         text = text.partition(_CAUSE)[0]
     event = rank["event"]
-    if event and not rank["ready"] and event.partition(": ")[2] not in text:
+    if event and not rank["ready"] and not explained and event.partition(": ")[2] not in text:
         text += f" (last event {event})"
     if rank["restarts"]:
         text += f", restarted {rank['restarts']} time{'' if rank['restarts'] == 1 else 's'}"

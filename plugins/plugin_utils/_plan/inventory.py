@@ -13,7 +13,7 @@ from typing import Any
 
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding, has_errors
 
-from .._fabric.checks import check_mtu
+from .._fabric.checks import check_mtu, check_node_ids
 from .._fabric.parse import VARIABLES, parse_fabric
 from .._fabric.plan import plan_fabric
 from .._variables.check import meant
@@ -23,6 +23,8 @@ from .serving import plan_serving, resolve_options
 ROLE = "serving_plan"
 # Variables of the fabric on whose values no check of another one depends
 INDEPENDENT = {"gb10_fabric_mtu", "gb10_fabric_vf_count", "gb10_management_interface"}
+# Findings about the values of hosts that have one, also if the value of another host is wrong
+OF_OTHER_HOSTS = {"fabric.node_id.duplicate", "fabric.node_id.range", "fabric.node_id.invalid"}
 # Options by which a profile is resolved, before nodes, networks and ports matter.
 RESOLVING = ("profile", "preset", "profile_dirs", "overrides", "sglang_version", "image", "images_from", "platform")
 
@@ -43,11 +45,18 @@ def fabric_findings(
     """
     if wrong & set(VARIABLES) <= INDEPENDENT:
         plan, findings = plan_fabric(variables)
-        found = [finding for finding in findings if variable_of(finding.key) not in wrong]
-        return None if has_errors(findings) else plan.as_dict(), found
+        return None if has_errors(findings) else plan.as_dict(), unexplained(findings, wrong)
     fabric, findings = parse_fabric(variables)
-    findings += check_mtu(fabric)
-    return None, [finding for finding in findings if variable_of(finding.key) not in wrong]
+    findings += [*check_node_ids(fabric), *check_mtu(fabric)]
+    return None, unexplained(findings, wrong)
+
+
+def unexplained(findings: Iterable[Finding], wrong: Set[str]) -> list[Finding]:
+    """Return the findings that do not follow from a ``wrong`` variable, which has a finding of its own.
+
+    Each host has its own node id: a host whose id has a misspelt name says nothing about the ids of others.
+    """
+    return [f for f in findings if variable_of(f.key) not in wrong or f.rule in OF_OTHER_HOSTS]
 
 
 def serving_findings(

@@ -12,6 +12,7 @@ from typing import Any
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding, sort_findings
 from ansible_collections.gb10.cluster.plugins.module_utils._preflight.model import Facts
 
+from .._screen.findings import render_in_order
 from .host import Host
 from .node_rules import PRIVILEGES
 from .port_rules import compare_rates
@@ -77,8 +78,11 @@ def _compare_hosts(hosts: Iterable[Host]) -> Iterator[Finding]:
             yield make_finding(rule, "", {"value": shown})
 
 
-def format_report(hosts: Sequence[Host], findings: Sequence[Finding]) -> str:
-    """Return the report: one line per host and per planned port, then all findings, worst first."""
+def format_report(hosts: Sequence[Host], findings: Sequence[Finding], width: int) -> str:
+    """Return the report: one line per host and per planned port, then all findings, worst first.
+
+    The findings are wrapped at ``width`` columns.
+    """
     lines = []
     for host in hosts:
         mine = [one for one in findings if one.where == host.name]
@@ -87,7 +91,7 @@ def format_report(hosts: Sequence[Host], findings: Sequence[Finding]) -> str:
         lines += [f"  {_port(pf)}" for pf in (host.facts["pfs"] if host.facts else ()) if pf["name"] in host.pfs]
     lines.append(f"{len(hosts)} hosts: {_counted(findings, 'error')}, {_counted(findings, 'warning')}")
     if findings:
-        lines += [str(one) for one in _joined(findings)]
+        lines.append(render_in_order(_joined(findings), width))
     return "\n".join(lines)
 
 

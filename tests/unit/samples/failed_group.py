@@ -88,12 +88,12 @@ def failed_group(
         ranks.append(
             status.Rank(number, pod(number), f"spark{number + 1}", "Running", ready, True, 0, "", trouble, hopeless)
         )
-    reports = {rank.pod: info.nccl_report(rank, log(rank.rank, said[rank.rank])) for rank in ranks if not rank.ready}
-    causes = [cause for _transport, found in reports.values() for cause in found]
+    causes = [
+        each for rank in ranks if not rank.ready for each in info.nccl_causes(rank, log(rank.rank, said[rank.rank]))
+    ]
     group = status.Group(ranks)
     shown = {pod(rank): list(lines) for rank, lines in (logs or {}).items()}
     found = {"logs": shown, "causes": causes, "waited": 31.2, "events": list(events)}
-    found |= {"transports": {name: transport for name, (transport, _causes) in reports.items()}}
     found |= {"hints": info.remedies(list(events))}
     head = f"Group {GROUP} is not ready after 31 s."
     return group.as_dict() | found | {"msg": info.report(group, shown, causes, head, list(events))}

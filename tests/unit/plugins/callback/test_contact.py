@@ -36,16 +36,17 @@ def result(host: str, msg: str, **more: Any) -> Any:
 def test_hosts_without_a_known_key_are_named_with_their_command(monkeypatch: pytest.MonkeyPatch) -> None:
     msg = "Task failed: Failed to connect to the host via ssh: Host key verification failed."
     lines = told(monkeypatch, result("spark1", msg), result("spark2", msg), method="v2_runner_on_unreachable")
-    assert [line.partition(" = ")[0] for line in lines] == ["error: spark1: ssh", "error: spark2: ssh"]
-    assert "Run ssh nvidia@spark1.example once" in lines[0]
+    first = [line.partition(" = ")[0] for line in lines if line.startswith("error")]
+    assert first == ["error: spark1: ssh", "error: spark2: ssh"]
+    assert "Run ssh nvidia@spark1.example once" in " ".join(" ".join(lines).split())
 
 
 def test_a_missing_sudo_password_is_told_once_for_all_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
     failed = [result(host, "Task failed: Missing sudo password") for host in ("spark1", "spark2")]
     lines = told(monkeypatch, *failed, method="v2_runner_on_failed")
-    assert len(lines) == 1
     assert lines[0].startswith("error: spark1, spark2: sudo = 'Missing sudo password'")
-    assert "Run the command again with -K." in lines[0]
+    assert "\n".join(lines).count("error: ") == 1
+    assert any(line.startswith("    Run the command again with -K.") for line in lines)
 
 
 def test_the_host_of_a_delegated_task_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -53,7 +54,7 @@ def test_the_host_of_a_delegated_task_is_named(monkeypatch: pytest.MonkeyPatch) 
     one = result("spark1", "Host key verification failed.", _ansible_delegated_vars=delegated)
     lines = told(monkeypatch, one, method="v2_runner_on_unreachable")
     assert "error: control: ssh" in lines[0]
-    assert "nvidia@192.0.2.9" in lines[0]
+    assert "nvidia@192.0.2.9" in " ".join(lines)
 
 
 @pytest.mark.parametrize("msg", ["rsync: Permission denied (publickey)", "No space left on device", "NCCL fell back"])
@@ -89,7 +90,7 @@ def test_the_screen_of_a_failed_task_is_printed_once_and_last(monkeypatch: pytes
     lost = result("spark2", "Task failed: Missing sudo password")
     lines = told(monkeypatch, screen, lost, screen, method="v2_runner_on_failed")
     assert lines[0].startswith("error: spark2: sudo")
-    assert lines[1:] == ["", "It failed.", "Cause: A."]
+    assert lines[-3:] == ["", "It failed.", "Cause: A."]
 
 
 def test_a_failure_that_the_play_rescues_is_not_printed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -103,8 +103,8 @@ def test_without_a_time_limit_it_reads_once() -> None:
 
 def test_the_message_names_rank_cause_and_remedy() -> None:
     rank = status.Rank(1, "g-1-0", "spark2", "Running", False, False, 2, "", "crashed with exit code 1", True)
-    transport, causes = info.nccl_report(rank, NO_GID)
-    assert (transport, [cause["id"] for cause in causes]) == ("unknown", ["qp_unreachable"])
+    causes = info.nccl_causes(rank, NO_GID)
+    assert [cause["id"] for cause in causes] == ["qp_unreachable"]
     text = info.report(status.Group([rank]), {"g-1-0": NO_GID[-1:]}, causes, "Group g is not ready after 5 s.", [])
     assert "rank 1: pod g-1-0 on spark2: crashed with exit code 1, restarted 2 time(s)" in text
     assert "Probable cause: rank 1 on spark2: " in text
@@ -113,7 +113,7 @@ def test_the_message_names_rank_cause_and_remedy() -> None:
 
 def test_a_log_without_nccl_has_no_cause() -> None:
     rank = status.Rank(0, "g-0-0", "spark1", "Running", False, False, 0, "")
-    assert info.nccl_report(rank, ["hello"]) == ("unknown", [])
+    assert info.nccl_causes(rank, ["hello"]) == []
 
 
 def run(capsys: pytest.CaptureFixture[str], **more: Any) -> tuple[int, dict[str, Any]]:

@@ -15,10 +15,10 @@ from pathlib import Path
 import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import explain, refusal
+from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.last_word import held
 
 ROOT = Path(__file__).resolve().parents[5]
 PLAYBOOK = Path(sys.executable).with_name("ansible-playbook")
-SENTENCE = "gb10_fabirc_mtu: nothing reads it. Did you mean gb10_fabric_mtu?"
 
 
 @pytest.mark.parametrize("form", ["json", "yaml"])
@@ -32,21 +32,29 @@ def test_a_failure_prints_each_finding_once_on_a_line_of_its_own(tmp_path: Path,
         check=False,
     )  # fmt: skip
     assert done.returncode == 2
-    assert f"error: all hosts: {SENTENCE} [variables.unknown]" in done.stdout.splitlines()
-    assert (done.stdout + done.stderr).count(SENTENCE) == 1
-    # The message of the task still names both errors, for callbacks and for records of failed tasks.
-    message = " ".join(done.stdout.partition("fatal: ")[2].split())
-    assert "gb10_fabirc_mtu [variables.unknown]" in message
-    assert "gb10_fabric_mtu [variables.value]" in message
-    assert "explained in the output" in message
+    lines = done.stdout.splitlines()
+    at = lines.index("error: all hosts: gb10_fabirc_mtu: nothing reads it.")
+    assert lines[at + 1 : at + 3] == [
+        "    Did you mean gb10_fabric_mtu? [variables.unknown]",
+        "    Set in option -e of the command.",
+    ]
+    assert (done.stdout + done.stderr).count("Did you mean") == 1
+    # The list is the last thing on the screen; the task says how many errors there are.
+    assert at > next(number for number, line in enumerate(lines) if line.startswith("PLAY RECAP"))
+    assert done.stdout.count("variables.value") == 1
+    assert "2 errors, each explained at the end of the output." in " ".join(done.stdout.partition("fatal: ")[2].split())
 
 
 def test_what_records_a_run_without_its_output_keeps_the_explanation() -> None:
-    error = Finding("error", "fabric.mtu", "gb10_fabric_mtu", 9, "too small", "Use 9000")
-    text = f"The fabric can't be planned; nothing was changed.\n{error}"
-    result = refusal({"failed": True, "msg": text, "findings": [error.as_dict()]})
-    assert result["invocation"] == {"output": text.splitlines()}
-    assert str(error) not in result["msg"]
+    error = Finding("error", "fabric.mtu", "gb10_fabric_mtu", 9, "too small", "Use 9000", place="hosts.yml:3")
+    result = refusal({"failed": True, "msg": "Nothing was changed.\nmore", "findings": [error.as_dict()]})
+    assert held(result).splitlines() == [
+        "Nothing was changed.",
+        "error: gb10_fabric_mtu = 9: too small.",
+        "    Use 9000 [fabric.mtu]",
+        "    Set in hosts.yml:3.",
+    ]
+    assert result["msg"] == "Nothing was changed: 1 error, each explained at the end of the output."
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +18,8 @@ from failed_group import CLOSED, GROUP, TCP, UNREACHABLE, failed_group, pod
 CRASH = {1: ["Loading weights", "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20 GiB", ""]}
 NAD = "Pod gemma-4-31b-it-1-0: FailedCreatePodSandBox: cannot find a network-attachment-definition (gb10-rail1-vf0)"
 # {what happened: (the result, its first line, what else it says, what it does not say)}
+# What the lab's fault "unprivileged" ended with: the first rank has proved TCP, two have not connected yet.
+LAB = json.loads((Path(__file__).parents[3] / "fixtures" / "screens" / "unprivileged.json").read_text())
 CASES: dict[str, tuple[dict[str, Any], str, list[str], list[str]]] = {
     "no rank has an RDMA device": (
         failed_group([TCP] * 4),
@@ -26,6 +30,12 @@ CASES: dict[str, tuple[dict[str, Any], str, list[str], list[str]]] = {
             f"Evidence: {pod(0)}:7:7 [0] NCCL INFO NET/IB : No device found. (NCCL of rank 0 on spark1)",
         ],
         ["NCCL_IB_HCA", "Probable cause", "Other ranks"],
+    ),
+    "no rank has an RDMA device, as seen in the lab": (
+        LAB,
+        f"All 4 ranks of group {GROUP} talk TCP instead of RoCE, so the group does not serve.",
+        ["Cause: NCCL sees no usable RDMA device", "What to do: Give the pod the device nodes"],
+        ["Rank", "Unhealthy", "NCCL_IB_HCA", "Probable cause"],
     ),
     "one rank has no RDMA device": (
         failed_group([(), TCP, (), ()]),

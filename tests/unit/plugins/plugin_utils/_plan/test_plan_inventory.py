@@ -64,6 +64,21 @@ def test_every_other_mistake_in_the_fabric_is_reported() -> None:
     assert (plan is None, set(rules(findings))) == (True, {"fabric.node_id.duplicate"})
 
 
+@pytest.mark.parametrize("wrong", [set(), {"gb10_fabric_mtu"}, {"gb10_fabric_topology"}, {"gb10_node_id"}])
+def test_node_ids_are_judged_whatever_else_is_wrong(wrong: set[str]) -> None:
+    """A misspelt variable, an id out of range, the same id twice and an id whose name is misspelt are one run."""
+    variables = fabric()
+    variables["spark2"]["gb10_node_id"] = 1
+    variables["spark3"]["gb10_node_id"] = 254
+    for values in variables.values():
+        values["gb10_fabric_subnet_prefix"] = 26
+    del variables["spark4"]["gb10_node_id"]
+    findings = [f for f in fabric_findings(variables, wrong)[1] if f.rule.startswith("fabric.node_id")]
+    missing = [] if "gb10_node_id" in wrong else ["fabric.node_id.missing"]
+    assert rules(findings) == ["fabric.node_id.duplicate", *missing, "fabric.node_id.range"]
+    assert "rail0, rail1" in next(f.reason for f in findings if f.rule == "fabric.node_id.range")
+
+
 def serving(wrong: set[str], plan: dict[str, Any] | None, **options: Any) -> list[str]:
     given = {**role_values("serving_plan", **options), "candidates": NODES, "taken": []}
     return rules(serving_findings(given, plan, wrong, DEFAULTS))

@@ -96,7 +96,7 @@ def judged(raw: Any) -> tuple[list[str], list[str], str]:
     other = replace(odd, name="spark2", facts=shape_facts(full)[0], misread=())
     findings = check_hosts([odd, other], {})
     rules = {name: [one.rule for one in findings if one.where == name] for name in ("spark1", "spark2")}
-    return rules["spark1"], rules["spark2"], format_report([odd, other], findings)
+    return rules["spark1"], rules["spark2"], format_report([odd, other], findings, 100)
 
 
 def test_good_facts_are_not_changed() -> None:
