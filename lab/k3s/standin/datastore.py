@@ -54,6 +54,22 @@ def restore(settings: Settings, snapshot: str) -> None:
     made.rename(datastore)
 
 
+def reconcile(server: Path, files: Mapping[str, str]) -> None:
+    """Raise StandInError, in K3s's words, if files of another cluster are on the disk of a server that joins one.
+
+    K3s also compares times (ReconcileBootstrapData), and replaces files that are older than the datastore. After a
+    restore those of the other servers are newer.
+    """
+    others = [str(server / name) for name, text in files.items() if (server / name).exists()
+              and (server / name).read_text() != text]  # fmt: skip
+    if others:
+        raise StandInError(
+            f"starting kubernetes: preparing server: failed to bootstrap cluster data: {', '.join(others)} newer than "
+            "datastore and could cause a cluster outage. Remove the file(s) from disk and restart to be recreated "
+            "from datastore."
+        )
+
+
 class Datastore:
     """The datastore of one server."""
 

@@ -20,7 +20,7 @@ import yaml
 
 from . import deploy, join, passwords, pki, tokens
 from .children import Children, log, notify_ready
-from .datastore import Datastore
+from .datastore import Datastore, reconcile
 from .settings import API_PORT, KUBECONFIG, Settings, StandInError, component, extra
 
 _SHARED = ("server-ca", "client-ca", "request-header-ca", "etcd/server-ca")
@@ -95,6 +95,7 @@ class Server:
             try:
                 client = join.Client(self._settings.text("server"), tokens.parse(given), "server")
                 files = client.post("/v1-k3s/bootstrap", {})["files"]
+                reconcile(self._settings.server, files)
                 self._datastore.join(client.post("/v1-k3s/member", member)["initial_cluster"])
                 break
             except OSError as error:

@@ -15,6 +15,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "lab" / "k3s"))
 join = importlib.import_module("standin.join")
+datastore = importlib.import_module("standin.datastore")
 
 
 @pytest.fixture(scope="module")
@@ -49,3 +50,16 @@ def test_nobody_else_gets_what_only_servers_may_have(service: Path, user: str) -
 def test_a_server_is_answered_and_a_bad_request_does_not_end_the_service(service: Path) -> None:
     assert asked(service, "POST /v1-k3s/servers", "server:s3cret", "nonsense")[0] == 500
     assert asked(service, "POST /v1-k3s/servers", "server:s3cret", '{"name": "a"}') == (200, '{"seen": "a"}')
+
+
+def test_a_server_with_files_of_another_cluster_is_refused_as_k3s_does(tmp_path: Path) -> None:
+    given = {"tls/server-ca.crt": "new", "tls/client-ca.crt": "new", "cred/encryption-config.json": "new"}
+    datastore.reconcile(tmp_path, given)
+    for name in given:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("new")
+    datastore.reconcile(tmp_path, given)
+    (tmp_path / "tls/client-ca.crt").write_text("old")
+    with pytest.raises(Exception, match="newer than datastore and could cause a cluster outage") as refused:
+        datastore.reconcile(tmp_path, given)
+    assert f"cluster data: {tmp_path}/tls/client-ca.crt newer" in str(refused.value)

@@ -64,9 +64,10 @@ def test_a_backup_of_as_many_servers_is_not_refused(files: list[str], servers: i
 @pytest.mark.parametrize(
     ("files", "cut", "told"),
     [
-        (["data/model.bin"], None, "it lacks var/lib/rancher/k3s/server/token, the datastore; nothing was changed."),
+        (["server/db/x"], None, "it lacks var/lib/rancher/k3s/server/token, the datastore; nothing was changed."),
+        ([*SINGLE, "data/model.bin"], None, "'var/lib/rancher/k3s/data/model.bin' is none of the files of K3s's state"),
         (["server/token"], None, "it lacks the datastore; nothing was changed."),
-        (SEVERAL, 60, "is damaged or not an archive: tar says "),
+        (SEVERAL, 60, "is damaged or not an archive: "),
     ],
 )
 def test_a_file_that_is_no_whole_backup_is_not_unpacked(

@@ -1,0 +1,48 @@
+#!/usr/bin/python
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.gb10.cluster.plugins.module_utils._k3s import service
+
+
+def main() -> None:
+    module = AnsibleModule(
+        argument_spec={
+            "name": {"type": "str", "choices": ["k3s", "k3s-agent"], "required": True},
+            "state": {"type": "str", "choices": ["started", "restarted"], "default": "started"},
+            "enabled": {"type": "bool", "default": False},
+            "daemon_reload": {"type": "bool", "default": False},
+        },
+        supports_check_mode=True,
+    )
+    name = module.params["name"]
+    unit = f"{name}.service"
+    run: Callable[[list[str]], tuple[int, str, str]] = module.run_command
+    code, output, error = run(["systemctl", "show", "--property=ActiveState,UnitFileState", unit])
+    if code != 0:
+        module.fail_json(msg=f"systemctl show failed: {error.strip()}", changed=False)
+    properties = service.parse_properties(output)
+    start = module.params["state"] == "restarted" or properties.get("ActiveState") != "active"
+    enable = module.params["enabled"] and properties.get("UnitFileState") != "enabled"
+    steps = [["daemon-reload"]] if module.params["daemon_reload"] else []
+    steps += [["enable", unit]] if enable else []
+    steps += [["restart" if module.params["state"] == "restarted" else "start", unit]] if start else []
+    begun = int(time.time())
+    for step in [] if module.check_mode else steps:
+        code, _output, error = run(["systemctl", *step])
+        if code != 0:
+            told = run(["journalctl", f"--unit={unit}", f"--since=@{begun}", "--output=cat", "--no-pager"])[1]
+            reason = service.fatal(told) or error.strip() or f"systemctl {step[0]} ended with {code}"
+            module.fail_json(msg=f"{name} did not {step[0]}: {reason}", reason=reason, changed=True)
+    module.exit_json(changed=start or enable)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,284 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Test that an archive of a stranger writes nothing on a server, neither beside its state nor elsewhere."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible.module_utils.testing import patch_module_args
+from ansible_collections.gb10.cluster.plugins.module_utils._k3s import archive
+from ansible_collections.gb10.cluster.plugins.modules import k3s_backup_info, k3s_state
+
+DATA = "/var/lib/rancher/k3s"
+SERVER = "var/lib/rancher/k3s/server"
+SINGLE = [
+    "etc/rancher/k3s/config.yaml",
+    "etc/rancher/k3s/config.yaml.d/more.yaml",
+    "etc/rancher/k3s/server-token",
+    "etc/rancher/node/password",
+    *(f"{SERVER}/{name}" for name in ("db/state.db", "db/state.db-wal", "tls/server-ca.key", "tls/etcd/client.key")),
+    f"{SERVER}/cred/passwd",
+    f"{SERVER}/token",
+]
+SEVERAL = ["etc/rancher/k3s/server-token", f"{SERVER}/db/snapshots/gb10-control-1700000000", f"{SERVER}/token"]
+Entry = tuple[tarfile.TarInfo, bytes]
+
+
+def entry(name: str, content: bytes = b"evil", **fields: Any) -> Entry:
+    info = tarfile.TarInfo(name)
+    info.size, info.mode = len(content), 0o600
+    for key, value in fields.items():
+        setattr(info, key, value)
+    return info, content
+
+
+def link(name: str, to: str, kind: bytes = tarfile.SYMTYPE) -> Entry:
+    return entry(name, b"", type=kind, linkname=to)
+
+
+# Names that a backup never has: what the issue tried, and every part of the host that root could hand to a stranger.
+NAMES = [
+    "etc/cron.d/evil",
+    "root/.ssh/authorized_keys",
+    "/etc/cron.d/evil",
+    "//etc/cron.d/evil",
+    "../etc/cron.d/evil",
+    f"{SERVER}/db/../../../../../../../../etc/cron.d/evil",
+    f"{SERVER}/../../../../../etc/cron.d/evil",
+    f"./{SERVER}/db/evil",
+    f"{SERVER}//db/evil",
+    f"/{SERVER}/db/evil",
+    f"{SERVER}/manifests/evil.yaml",
+    f"{SERVER}/static/evil",
+    f"{SERVER}/token/evil",
+    f"{SERVER}/tokens",
+    f"{SERVER}/db",
+    f"{SERVER}/dbx/evil",
+    f"{SERVER}/db/a\nb",
+    f"{SERVER}/db/\x1b[2J",
+    f"{SERVER}/db/" + "/".join("a" * 20),
+    f"{SERVER}x/db/evil",
+    "var/lib/rancher/k3s/agent/etc/containerd/config.toml",
+    "var/lib/rancher/k3s/data/current/bin/k3s",
+    "usr/local/bin/k3s",
+    "etc/rancher/k3s",
+    "etc/rancher/k3s/../../cron.d/evil",
+    "etc/rancher/node/password/evil",
+    "etc/rancher/node/evil",
+    "etc/rancher/evil",
+    "etc/passwd",
+    "etc",
+    "var/lib",
+    ".",
+    "..",
+    "",
+]
+KINDS = {
+    "link": link(f"{SERVER}/db/evil", "/etc"),
+    "hard link": link(f"{SERVER}/db/evil", "etc/shadow", tarfile.LNKTYPE),
+    "link inside": link(f"{SERVER}/tls", "db"),
+    "character device": entry(f"{SERVER}/db/evil", b"", type=tarfile.CHRTYPE, devmajor=1, devminor=1),
+    "block device": entry(f"{SERVER}/db/evil", b"", type=tarfile.BLKTYPE, devmajor=8),
+    "pipe": entry(f"{SERVER}/db/evil", b"", type=tarfile.FIFOTYPE),
+    "sparse file": entry(f"{SERVER}/db/evil", b"", type=tarfile.GNUTYPE_SPARSE),
+    "contiguous file": entry(f"{SERVER}/db/evil", type=tarfile.CONTTYPE),
+    "unknown type": entry(f"{SERVER}/db/evil", type=b"Z"),
+    "pax header": entry("pax", b"30 path=../../../etc/cron.d/a\n", type=tarfile.XHDTYPE),
+    "global header": entry("pax", b"30 path=../../../etc/cron.d/a\n", type=tarfile.XGLTYPE),
+    "setuid": entry(f"{SERVER}/db/evil", mode=0o4755),
+    "setgid": entry(f"{SERVER}/db/evil", mode=0o2755),
+    "sticky": entry(f"{SERVER}/db/evil", mode=0o1755),
+    "directory of another name": entry("etc/cron.d", b"", type=tarfile.DIRTYPE, mode=0o777),
+    "setgid directory": entry(f"{SERVER}/db/evil", b"", type=tarfile.DIRTYPE, mode=0o2777),
+    "twice": entry(f"{SERVER}/token"),
+    "file as directory": entry(f"{SERVER}/cred/passwd/evil"),
+    "directory as file": entry(f"{SERVER}/tls/etcd"),
+    "long name": entry("././@LongLink", b"../" * 2000 + b"etc/evil\0", type=tarfile.GNUTYPE_LONGNAME),
+    "endless name": entry("././@LongLink", b"a" * (2**21), type=tarfile.GNUTYPE_LONGNAME),
+}
+
+
+def packed(path: Path, *more: Entry, names: list[str] = SINGLE, after: bytes = b"") -> Path:
+    """Write a whole backup with further entries at its end."""
+    with gzip.open(path, "wb", compresslevel=1) as stream:
+        for info, content in [*(entry(name, name.encode()) for name in names), *more]:
+            stream.write(info.tobuf(tarfile.GNU_FORMAT) + content + bytes(-len(content) % 512))
+        stream.write(after or bytes(1024))
+    return path
+
+
+def bomb_of_bytes(path: Path) -> Path:
+    """Announce more bytes than a backup may have."""
+    return packed(path, entry(f"{SERVER}/db/evil", b"", size=archive.BYTES))
+
+
+def bomb_of_files(path: Path) -> Path:
+    return packed(path, *(entry(f"{SERVER}/db/{number}", b"") for number in range(archive.FILES)))
+
+
+def bomb_of_headers(path: Path) -> Path:
+    """Announce a name of 8 GiB, which tarfile would read into memory."""
+    info, _ = entry("././@LongLink", b"", type=tarfile.GNUTYPE_LONGNAME, size=2**33 - 1)
+    return packed(path, after=info.tobuf(tarfile.GNU_FORMAT) + bytes(2**20))
+
+
+def chain_of_headers(path: Path) -> Path:
+    """Repeat headers of names, for each of which tarfile calls itself."""
+    return packed(path, *(entry("././@LongLink", b"a\0", type=tarfile.GNUTYPE_LONGNAME) for _ in range(5000)))
+
+
+def cut(path: Path) -> Path:
+    packed(path, entry(f"{SERVER}/db/big", os.urandom(4096)))
+    path.write_bytes(path.read_bytes()[:-2000])
+    return path
+
+
+def no_archive(path: Path) -> Path:
+    path.write_bytes(b"#!/bin/sh\n")
+    return path
+
+
+BOMBS = [bomb_of_bytes, bomb_of_files, bomb_of_headers, chain_of_headers, cut, no_archive]
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A host with a K3s that runs, and files that no archive may touch."""
+    made = tmp_path / "root"
+    for name in (*SINGLE, "etc/passwd", "root/.ssh/authorized_keys", f"{SERVER}/manifests/coredns.yaml"):
+        (made / name).parent.mkdir(parents=True, exist_ok=True)
+        (made / name).write_text("own")
+    return made
+
+
+def tree(root: Path) -> dict[str, tuple[int, bytes]]:
+    """Return every path below a directory, and beside it, with mode and content."""
+    every = sorted(path for path in root.parent.rglob("*") if path.suffix != ".gz")
+    return {
+        str(path): (path.lstat().st_mode, path.read_bytes() if path.is_file() and not path.is_symlink() else b"")
+        for path in every
+    }
+
+
+def call(module: Any, capsys: pytest.CaptureFixture[str], **options: Any) -> tuple[int, dict[str, Any]]:
+    with patch_module_args(options), pytest.raises(SystemExit) as stop:
+        module.main()
+    return int(stop.value.code or 0), json.loads(capsys.readouterr().out)
+
+
+def refused(path: Path, root: Path, capsys: pytest.CaptureFixture[str]) -> str:
+    """Require that the controller and the server refuse an archive; return the controller's reason."""
+    before = tree(root)
+    status, told = call(k3s_backup_info, capsys, path=str(path), data_dir=DATA)
+    reason = str(told["refused"] or told["damaged"])
+    assert (status, bool(reason), len(reason) < 500) == (0, True, True)
+    assert reason.isprintable()
+    status, result = call(k3s_state, capsys, state="replaced", data_dir=DATA, src=str(path), root=str(root))
+    assert (status, result["msg"].endswith(reason)) == (1, True)
+    assert tree(root) == before
+    return reason
+
+
+@pytest.mark.parametrize("name", NAMES, ids=ascii)
+def test_a_name_that_no_backup_has_is_refused(
+    name: str, tmp_path: Path, root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    refused(packed(tmp_path / "a.gz", entry(name)), root, capsys)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_entry_that_is_no_plain_file_or_directory_is_refused(
+    kind: str, tmp_path: Path, root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    refused(packed(tmp_path / "a.gz", KINDS[kind], entry(f"{SERVER}/db/after")), root, capsys)
+
+
+@pytest.mark.parametrize("bomb", BOMBS, ids=lambda bomb: bomb.__name__)
+def test_an_archive_that_is_too_large_or_damaged_is_refused(
+    bomb: Callable[[Path], Path], tmp_path: Path, root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    refused(bomb(tmp_path / "a.gz"), root, capsys)
+
+
+def test_a_disk_without_space_is_found_before_anything_is_written(
+    tmp_path: Path, root: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, before = packed(tmp_path / "a.gz"), tree(root)
+    monkeypatch.setattr(archive.shutil, "disk_usage", lambda _: type("Usage", (), {"free": 10}))
+    status, result = call(k3s_state, capsys, state="replaced", data_dir=DATA, src=str(path), root=str(root))
+    assert status == 1
+    assert "has 10" in result["msg"]
+    assert tree(root) == before
+
+
+def test_the_archive_that_changes_between_two_reads_is_refused(
+    tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = packed(tmp_path / "a.gz"), packed(tmp_path / "b.gz", entry(f"{SERVER}/db/after"))
+    seen = archive.read(first, DATA)
+    monkeypatch.setattr(archive, "read", lambda *_: seen)
+    target = tmp_path / "new"
+    target.mkdir()
+    with pytest.raises(archive.Refused, match="appeared while"):
+        archive.unpack(second, DATA, {f"{SERVER}/db": target})
+
+
+WHOLE = [
+    (SINGLE, True, []),
+    (SEVERAL, False, []),
+    (SINGLE[:3], False, [f"{SERVER}/token", "the datastore"]),
+    ([f"{SERVER}/token"], False, ["the datastore"]),
+    ([], False, [f"{SERVER}/token", "the datastore"]),
+]
+
+
+@pytest.mark.parametrize(("names", "single", "lacks"), WHOLE)
+def test_a_backup_is_told_from_a_part_of_one(
+    names: list[str], single: bool, lacks: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = packed(tmp_path / "a.gz", names=names)
+    told = call(k3s_backup_info, capsys, path=str(path), data_dir=DATA)[1]
+    assert (told["refused"], told["damaged"], told["single"], told["lacks"]) == ("", "", single, lacks)
+
+
+def test_what_gnu_tar_writes_for_the_role_is_accepted(tmp_path: Path) -> None:
+    """The options are those of __k3s_archive in roles/k3s/vars/main.yml; names of over 100 characters and links too."""
+    host = tmp_path / "host"
+    for name in [*SINGLE, f"{SERVER}/db/snapshots/gb10-{'long' * 40}-1700000000"]:
+        (host / name).parent.mkdir(parents=True, exist_ok=True)
+        (host / name).write_text(name)
+    (host / "etc/rancher/k3s/registries.yaml").symlink_to("config.yaml")
+    os.link(host / f"{SERVER}/cred/passwd", host / f"{SERVER}/cred/same")
+    options = ["--create", "--gzip", "--dereference", "--hard-dereference", "--file", str(tmp_path / "a.gz")]
+    parts = ["etc/rancher/k3s", "etc/rancher/node/password", *(f"{SERVER}/{part}" for part in archive.STATE)]
+    assert os.spawnvp(os.P_WAIT, "tar", ["tar", *options, "--directory", str(host), *parts]) == 0
+    content = archive.read(tmp_path / "a.gz", DATA)
+    assert archive.lacks(content, DATA) == []
+    assert set(SINGLE) < set(content.files)
+    assert len(archive.snapshots(content, DATA)) == 1
+
+
+def test_modes_and_owners_are_not_those_of_the_archive(tmp_path: Path) -> None:
+    wide = entry(f"{SERVER}/db/wide", mode=0o777, uid=1234, gid=1234)
+    path = packed(tmp_path / "a.gz", wide)
+    target = tmp_path / "new"
+    target.mkdir()
+    archive.unpack(path, DATA, {f"{SERVER}/db": target})
+    found = (target / SERVER / "db/wide").stat()
+    assert (found.st_mode & 0o7777, found.st_uid) == (0o755, os.getuid())
+    assert not (target / "etc").exists()
+
+
+def test_a_tar_without_gzip_is_damaged(tmp_path: Path) -> None:
+    (tmp_path / "a.gz").write_bytes(gzip.decompress(packed(tmp_path / "b.gz").read_bytes()))
+    with pytest.raises(archive.Damaged):
+        archive.read(tmp_path / "a.gz", DATA)
