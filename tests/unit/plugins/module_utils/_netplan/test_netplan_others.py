@@ -23,22 +23,28 @@ LINKS = {
     "mgmt0": link("10.99.0.11/24", "fd00::7/64"),
     "enp1s0f0v0": link("10.100.0.1/24"),
     "cali1": link(link_netnsid=1),
+    "wlan0": link("10.98.0.1/24"),
 }
 ROUTES = """\
 default via 10.99.0.1 dev mgmt0 proto static metric 102
 10.100.0.0/24 dev enp1s0f0v0 proto kernel scope link
 10.42.0.9 dev cali1 scope link
-fd00::/64 dev mgmt0 proto ra metric 100 expires 86390sec pref medium
 local 10.99.0.11 dev mgmt0 table local
+"""
+ROUTES6 = """\
+fd00::/64 dev mgmt0 proto ra metric 100 expires 86390sec pref medium
 """
 
 
 @pytest.fixture
 def routes(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    text = [ROUTES]
+    text = [ROUTES, ROUTES6]
 
     def run(argv: Sequence[str], **_options: object) -> subprocess.CompletedProcess[str]:
-        said = {"route": text[0] if "-4" in argv else "", "rule": "52: from 198.51.100.7 lookup 52\n"}
+        if "-6" in argv:
+            said = {"route": text[1], "rule": "53: from fd00::/64 lookup 53\n"}
+        else:
+            said = {"route": text[0], "rule": "52: from 198.51.100.7 lookup 52\n"}
         return subprocess.CompletedProcess(list(argv), 0, said[argv[2]], "")
 
     monkeypatch.setattr(system, "run", run)
@@ -51,16 +57,20 @@ def routes(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def test_everything_but_the_fabric_and_pods_is_observed() -> None:
     assert others.observe(["enp1s0f0v0"]) == (
         "interface mgmt0 that is up",
+        "interface wlan0 that is up",
         "address 10.99.0.11/24 of mgmt0",
         "address fd00::7/64 of mgmt0",
+        "address 10.98.0.1/24 of wlan0",
         "route default via 10.99.0.1 dev mgmt0 proto static metric 102",
-        "route fd00::/64 dev mgmt0 proto ra metric 100 pref medium",
         "rule 52: from 198.51.100.7 lookup 52",
+        "route fd00::/64 dev mgmt0 proto ra metric 100 pref medium",
+        "rule 53: from fd00::/64 lookup 53",
     )
 
 
 def test_what_is_gone_and_a_new_default_route_are_differences(routes: list[str]) -> None:
     before = others.observe(["enp1s0f0v0"])
+    routes[1] = ""
     routes[0] = (
         "default via 192.168.177.1 dev enp1s0f0v0 proto dhcp\ndefault via 10.0.0.1 dev wlan0\n1.2.3.0/24 dev x\n"
     )

@@ -6,12 +6,14 @@ from __future__ import annotations
 import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl import environment_pod as env_pod
 from ansible_collections.gb10.cluster.plugins.module_utils._rdma.counters import (
+    agreement,
     bytes_by_path,
     contradiction,
     delta,
     describe,
     missing,
     moved_bytes,
+    moved_since,
     parse_counters,
     payload,
 )
@@ -106,3 +108,101 @@ def test_a_pod_s_environment_and_conf_files() -> None:
     assert seen.effective == {"NCCL_DEBUG": "INFO", "NCCL_NET": "IB", "NCCL_IB_DISABLE": "1"}
     assert (seen.hcas, seen.netdevs) == (["rocep1s0f0v0"], ["lo", "net1"])
     assert "TOKEN" not in env_pod.SCRIPT
+
+
+@pytest.mark.parametrize(
+    ("moved", "line"),
+    [
+        ({}, "nothing moved"),
+        ({"a": {"xmit_bytes": 0, "rcv_bytes": 0}}, "nothing moved"),
+        ({"a": {"rcv_bytes": 1_500_000}}, "a sent 0.0 MB, received 1.5 MB"),
+        ({"a": {"link_downed": 1}}, "a sent 0.0 MB, received 0.0 MB, link_downed +1"),
+        ({"e": {"tx_bytes": 1_000_000, "rx_bytes": 2_000_000}}, "e sent 1.0 MB, received 2.0 MB"),
+        (
+            {"b": {"xmit_bytes": 3_000_000}, "a": {"xmit_bytes": 1_000_000}},
+            "a sent 1.0 MB, received 0.0 MB; b sent 3.0 MB, received 0.0 MB",
+        ),
+        (
+            {"a": {"local_ack_timeout_err": 2, "out_of_sequence": 3}},
+            "a sent 0.0 MB, received 0.0 MB, local_ack_timeout_err +2, out_of_sequence +3",
+        ),
+    ],
+)
+def test_one_line_tells_what_each_active_device_moved(moved: dict[str, dict[str, int]], line: str) -> None:
+    assert describe(moved) == line
+
+
+@pytest.mark.parametrize(
+    ("verdict", "rdma", "tcp", "against"),
+    [
+        ("rdma", 1000, 0, ""),
+        ("rdma", 999, 1000, "the log says RDMA"),
+        ("rdma", 999, 999, "too little moved"),
+        ("tcp", 999, 1000, ""),
+        ("tcp", 1000, 1000, "the log says TCP"),
+        ("tcp", 1000, 0, "the log says TCP"),
+        ("other", 1000, 1000, ""),
+    ],
+)
+def test_the_limit_belongs_to_what_proves(verdict: str, rdma: int, tcp: int, against: str) -> None:
+    found = contradiction(verdict, rdma, tcp, 1000)
+    assert found.startswith(against)
+    assert bool(found) == bool(against)
+
+
+def reading(**rdma: int) -> dict[str, dict[str, dict[str, dict[str, int]]]]:
+    """Return one reading of sources with a device each, which sent these bytes, and an interface that sent none."""
+    return {
+        name: {"rdma": {"d": {"xmit_bytes": sent, "rcv_bytes": 0}}, "net": {"e": {"tx_bytes": 7, "rx_bytes": 7}}}
+        for name, sent in rdma.items()
+    }
+
+
+def test_all_sources_count_and_with_rdma_each_must_have_moved_some() -> None:
+    both = moved_since(reading(one=1, two=1), reading(one=3001, two=2001))
+    assert (both.rdma_bytes, both.tcp_bytes) == (5000, 0)
+    assert both.msg == "one: d sent 0.0 MB, received 0.0 MB; two: d sent 0.0 MB, received 0.0 MB"
+    assert agreement("rdma", both, 5000) == (True, "")
+    assert agreement("tcp", both, 5000)[0] is False
+    assert agreement("rdma", both, 5001)[0] is None
+    silent = moved_since(reading(one=1, two=1), reading(one=9001, two=1))
+    agrees, why = agreement("rdma", silent, 1000)
+    assert agrees is False
+    assert "the RDMA devices of two moved 0 bytes" in why
+    assert agreement("tcp", silent, 1000)[1] == "the log says TCP, but the RDMA devices moved 9000 bytes"
+
+
+def test_only_named_devices_and_interfaces_count() -> None:
+    before = {
+        "x": {
+            "rdma": {"d": {"xmit_bytes": 0}, "f": {"xmit_bytes": 0}},
+            "net": {"e": {"rx_bytes": 0}, "g": {"rx_bytes": 0}},
+        }
+    }
+    after = {
+        "x": {
+            "rdma": {"d": {"xmit_bytes": 5}, "f": {"xmit_bytes": 9}},
+            "net": {"e": {"rx_bytes": 2}, "g": {"rx_bytes": 4}},
+        }
+    }
+    found = moved_since(before, after, ["d"], ["e"])
+    assert (found.rdma_bytes, found.tcp_bytes) == (5, 2)
+    assert moved_since(before, after).rdma_bytes == 14
+    assert moved_since({}, after).rdma_bytes == 0
+
+
+def test_an_unreadable_line_is_skipped_and_every_counter_of_interest_is_kept() -> None:
+    text = (
+        "infiniband/a/ports/1/counters/port_rcv_data 3\n"
+        "infiniband/a/ports/1/hw_counters/np_cnp_sent 4\n"
+        "infiniband/a/ports/2/hw_counters/np_cnp_sent 1\n"
+        "infiniband/a/ports/1/hw_counters/sent_pkts 6\n"
+        "infiniband/a/ports/1/hw_counters/link_downed -1\n"
+        "net/e/statistics 5\n"
+        "block/sda/stat/x 5\n"
+        "net/e/statistics/tx_bytes 8\n"
+    )
+    assert parse_counters(text) == {
+        "rdma": {"a": {"rcv_bytes": 12, "np_cnp_sent": 5, "sent_pkts": 6}},
+        "net": {"e": {"tx_bytes": 8}},
+    }

@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._rdma.gids import (
+    Gid,
+    RdmaDevice,
+    RdmaPort,
     check_expected,
     ib_mtu,
     parse_rate,
@@ -139,3 +142,64 @@ def test_an_address_with_a_leading_zero_is_refused(tmp_path: Path) -> None:
     mlx5_vf(tmp_path)
     findings = check_expected(read_devices(str(tmp_path)), [{**PLANNED, "address": "10.100.0.01"}])[1]
     assert [f.rule for f in findings] == ["gid.address"]
+
+
+def port_of(*gids: Gid, number: int = 1, state: str | None = "ACTIVE", mtu: int | None = 9000) -> RdmaPort:
+    return RdmaPort(number, state, "LinkUp", 200.0, "Ethernet", mtu, 4096, gids)
+
+
+def v2(index: int, ipv4: str, kind: str = "RoCE v2") -> Gid:
+    return Gid(index, f"::ffff:{ipv4}", kind, "e", ipv4)
+
+
+@pytest.mark.parametrize(
+    ("ports", "mtu", "index", "rules"),
+    [
+        ([port_of(v2(3, "10.0.0.1"))], 9000, 3, []),
+        ([port_of(v2(2, "10.0.0.1", "IB/RoCE v1"), v2(3, "10.0.0.1"), v2(5, "10.0.0.1"))], 9000, 3, []),
+        ([port_of(v2(1, "10.0.0.2")), port_of(v2(4, "10.0.0.1"), number=2)], None, 4, []),
+        ([port_of(v2(3, "10.0.0.1"), mtu=8999)], 9000, 3, ["gid.mtu"]),
+        ([port_of(v2(3, "10.0.0.1"), mtu=9001)], 9000, 3, []),
+        ([port_of(v2(3, "10.0.0.1"), mtu=None)], 9000, 3, []),
+        ([port_of(v2(3, "10.0.0.1"), mtu=1)], None, 3, []),
+        ([port_of(v2(3, "10.0.0.1"), state=None)], 9000, 3, ["gid.port_state"]),
+        ([port_of(v2(0, "10.0.0.1"))], 9000, 0, []),
+        ([port_of(v2(3, "10.0.0.1"), state="INIT"), port_of(number=2, mtu=10)], 20, 3, ["gid.port_state", "gid.mtu"]),
+        ([port_of()], 9000, None, ["gid.absent"]),
+        ([port_of(v2(2, "10.0.0.1", "IB/RoCE v1"))], 9000, None, ["gid.type"]),
+    ],
+)
+def test_an_address_is_judged_by_all_gids_and_ports(
+    ports: list[RdmaPort], mtu: int | None, index: int | None, rules: list[str]
+) -> None:
+    device = RdmaDevice("d", None, None, ("e",), tuple(ports))
+    (result,), findings = check_expected([device], [{"rdma_device": "d", "address": "10.0.0.1"}], mtu)
+    assert (result.index, result.found, result.rdma_device, result.address) == (
+        index,
+        index is not None,
+        "d",
+        "10.0.0.1",
+    )
+    assert [(found.severity, found.rule) for found in findings] == [("error", rule) for rule in rules]
+
+
+def test_ports_and_gids_are_in_the_order_of_their_numbers(tmp_path: Path) -> None:
+    for device in ("b", "a"):
+        for port in ("10", "2", "x"):
+            place = tmp_path / "class/infiniband" / device / "ports" / port
+            for index in ("11", "9", "y"):
+                (place / "gids").mkdir(parents=True, exist_ok=True)
+                (place / "gids" / index).write_text(f"fe80::{port.removeprefix('x') or 1}\n")
+            (place / "gids/3").write_text("0000:0000:0000:0000:0000:0000:0000:0000\n")
+            (place / "gids/4").write_text("no GID\n")
+    (tmp_path / "class/infiniband/a/fw_ver").write_text("1.2\n")
+    (tmp_path / "class/infiniband/a/hca_type").write_text("MT4129\n")
+    found = read_devices(str(tmp_path))
+    assert [(device.name, device.firmware, device.hca_type) for device in found] == [
+        ("a", "1.2", "MT4129"),
+        ("b", None, None),
+    ]
+    assert [port.port for port in found[0].ports] == [2, 10]
+    assert [gid.index for gid in found[0].ports[0].gids] == [9, 11]
+    first = found[0].ports[0]
+    assert (first.state, first.rate_gbps, first.mtu, first.active_mtu) == (None, None, None, None)

@@ -6,7 +6,12 @@
 from __future__ import annotations
 
 import json
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
 
+import pytest
+from ansible_collections.gb10.cluster.plugins.module_utils._host import system
 from ansible_collections.gb10.cluster.plugins.module_utils._rdma import qos
 from ansible_collections.gb10.cluster.plugins.module_utils._rdma.qos import Qos
 from hypothesis import given
@@ -59,3 +64,47 @@ def test_the_configuration_keeps_what_was_before(before: Qos) -> None:
     config = json.loads(qos.configuration(WANTED, {"p0": before}, ["p0"], 60))
     assert qos.from_dict(config["wanted"]) == WANTED
     assert qos.from_dict(config["origin"]["p0"]) == before
+
+
+@pytest.mark.parametrize(
+    ("now", "wanted", "commands"),
+    [
+        (Qos(frozenset([3]), {26: 3}), Qos(frozenset([3]), {26: 4}), ["dcb app replace dev p0 dscp-prio 26:4"]),
+        (Qos(frozenset([3]), {26: 3}), Qos(frozenset([3]), {26: None}), ["dcb app del dev p0 dscp-prio 26:3"]),
+        (Qos(frozenset(), {26: None}), Qos(frozenset(), {26: 0}), ["dcb app replace dev p0 dscp-prio 26:0"]),
+        (Qos(frozenset(), {26: 0}), Qos(frozenset(), {26: None}), ["dcb app del dev p0 dscp-prio 26:0"]),
+        (Qos(frozenset(), {}), Qos(frozenset(), {26: None}), []),
+    ],
+)
+def test_the_command_for_each_change_of_a_dscp(now: Qos, wanted: Qos, commands: list[str]) -> None:
+    assert [" ".join(command) for command in qos.commands("p0", now, wanted)] == commands
+
+
+def test_at_boot_every_port_gets_its_classes_and_a_failure_stops_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran: list[str] = []
+    waited: list[float] = []
+
+    def run(argv: Sequence[str]) -> subprocess.CompletedProcess[str]:
+        text = " ".join(argv)
+        if "lo" in argv:
+            raise system.HostError("RTNETLINK answers: Operation not supported")
+        ran.append(text)
+        said = PFC if "pfc show" in text else "dscp-prio 26:3 10:1\n"
+        return subprocess.CompletedProcess(list(argv), 0, said, "")
+
+    monkeypatch.setattr(system, "run", run)
+    monkeypatch.setattr(system, "wait_for", lambda _probe, timeout: waited.append(timeout))
+    config = tmp_path / "qos.json"
+    config.write_text(qos.configuration(WANTED, {"p0": UNTOUCHED}, ["lo", "p0"], 60))
+    (problem,) = qos.boot(config)
+    assert problem.startswith("lo: its classes can't be read (RTNETLINK answers: Operation not supported)")
+    assert ran == [
+        "dcb pfc show dev p0 prio-pfc",
+        "dcb -N app show dev p0 dscp-prio",
+        "dcb pfc set dev p0 prio-pfc 0:off 1:off 2:off 3:on 4:off 5:off 6:off 7:off",
+        "dcb app replace dev p0 dscp-prio 48:6",
+    ]
+    assert waited == [60, 60]
+    assert qos.observe("p0", [26, 48]) == Qos(frozenset([3, 7]), {26: 3, 48: None})

@@ -3,6 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -133,3 +134,156 @@ def test_the_boot_unit_reports_the_failure_of_each_port(tree: Path, monkeypatch:
     pfs = [Pf("enp1s0f0np0", 1), Pf("enP2p1s0f0np0", 1)]
     config.write_text(sriov.configuration(str(tree), pfs, VFS[:1], {}, 0))
     assert sriov.boot(config) == ["enP2p1s0f0np0: no SR-IOV device within 0 s"]
+
+
+OTHER = Vf("enP2p1s0f0np0", 0, "enP2p1s0f0v0", "02:95:2a:00:02:00")
+BOTH = state(2, vf0=there(0, MAC0), vf1=there(1, MAC1))
+
+
+@pytest.mark.parametrize(
+    ("count", "vfs", "before", "values"),
+    [
+        (0, VFS, BOTH, ["0"]),
+        (0, VFS, state(), []),
+        (3, VFS, BOTH, ["0", "3", MAC0, MAC1]),
+        (1, VFS, state(1, vf0=there(0, MAC0)), []),
+        (1, VFS, state(1, vf0=there(0, MAC1)), [MAC0]),
+        (1, VFS, state(1, vf0=VfState("", "", None)), [MAC0]),
+        (1, VFS, state(1), [MAC0]),
+        (1, [OTHER, Vf("enp1s0f0np0", 0, "enp1s0f0v0", "")], state(), ["1"]),
+        (2, VFS, state(2, vf0=AWAY, vf1=there(1, MAC0)), [MAC1]),
+        (1, VFS, state(2, vf0=AWAY, vf1=AWAY), ["0", "1", MAC0]),
+    ],
+    ids=[
+        "remove",
+        "none wanted and none there",
+        "more",
+        "as planned",
+        "another mac",
+        "driver not bound",
+        "not observed",
+        "of another port, or without a mac",
+        "one in a pod",
+        "forced",
+    ],
+)
+def test_the_writes_from_a_state_to_the_plan(
+    count: int, vfs: list[Vf], before: dict[str, PfState], values: list[str]
+) -> None:
+    assert [step.value for step in sriov.steps([Pf("enp1s0f0np0", count)], vfs, before)] == values
+
+
+def test_every_vf_in_use_is_a_finding_and_an_unchanged_count_is_none() -> None:
+    before = state(3, vf2=AWAY, vf1=there(1, MAC1), vf0=VfState("", "", None))
+    found = sriov.check([Pf("enp1s0f0np0", 1)], before, force=False)
+    assert [(one.severity, one.key, one.value) for one in found] == [
+        ("error", "enp1s0f0np0 VF 0", sriov.UNKNOWN_HOLDER),
+        ("error", "enp1s0f0np0 VF 2", AWAY.holder),
+    ]
+    assert sriov.check([Pf("enp1s0f0np0", 3)], before, force=False) == []
+    assert sriov.check([Pf("enp1s0f0np0", 8)], state(), force=False) == []
+
+
+class Driver:
+    """The commands of a host, and its interfaces."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, **links: dict[str, Any]) -> None:
+        self.ran: list[str] = []
+        monkeypatch.setattr(system, "links", lambda: links)
+        monkeypatch.setattr(system, "run", lambda argv: self.ran.append(" ".join(argv)))
+
+
+MAC_STEP = Step("mac", "enp1s0f0np0", MAC0, 0, "enp1s0f0v0")
+ON_VF = f"ip link set dev enp1s0f0v0 address {MAC0}"
+
+
+@pytest.mark.parametrize(
+    ("entries", "commands"),
+    [
+        ([{"vf": 0}], [ON_VF, f"ip link set dev enp1s0f0np0 vf 0 mac {MAC0}"]),
+        ([{"vf": 1}], [ON_VF]),
+        ([], [ON_VF]),
+    ],
+)
+def test_a_mac_is_set_on_the_interface_and_then_through_a_port_that_can(
+    tree: Path, monkeypatch: pytest.MonkeyPatch, entries: list[dict[str, int]], commands: list[str]
+) -> None:
+    driver = Driver(monkeypatch, enp1s0f0np0={"vfinfo_list": entries}, enp1s0f0v0={})
+    sriov.apply(Sysfs(tree), [MAC_STEP], 0)
+    assert driver.ran == commands
+
+
+def test_an_interface_that_does_not_come_says_why(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Driver(monkeypatch)
+    with pytest.raises(
+        system.HostError, match="VF 0: no interface enp1s0f0v0 within 0 s; the kernel calls it enp1s0f0v0"
+    ):
+        sriov.apply(Sysfs(tree), [MAC_STEP], 0)
+    (tree / "devices/0000:01:00.2/net/enp1s0f0v0").rmdir()
+    with pytest.raises(system.HostError, match="its driver did not bind"):
+        sriov.apply(Sysfs(tree), [MAC_STEP], 0)
+
+
+def test_a_count_holds_only_with_as_many_functions(tree: Path) -> None:
+    sriov.apply(Sysfs(tree), [Step("numvfs", "enp1s0f0np0", "1")], 0)
+    with pytest.raises(system.HostError, match="sriov_numvfs did not become 2 within 0 s"):
+        sriov.apply(Sysfs(tree), [Step("numvfs", "enp1s0f0np0", "2")], 0)
+    assert (tree / "devices/0000:01:00.0/sriov_numvfs").read_text() == "2"
+
+
+def test_a_port_is_observed_with_each_of_its_functions(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first is under its planned name, the second in a pod, the third without a driver."""
+    (tree / "devices/0000:01:00.0/sriov_numvfs").write_text("3\n")
+    (tree / "devices/0000:01:00.2/net/enp1s0f0v0").rename(tree / "devices/0000:01:00.2/net/eth7")
+    for number in (1, 2):
+        (tree / f"devices/0000:01:00.{number + 2}").mkdir()
+        (tree / f"devices/0000:01:00.0/virtfn{number}").symlink_to(tree / f"devices/0000:01:00.{number + 2}")
+    links = {"enp1s0f0np0": {"vfinfo_list": [{"vf": 1, "address": MAC1}]}, "enp1s0f0v0": {"address": MAC0}}
+    monkeypatch.setattr(system, "links", lambda: links)
+    asked: list[int] = []
+
+    def holders() -> list[netns.Holder]:
+        asked.append(1)
+        inside = {"net1": {"address": MAC1, "parentdev": "0000:01:00.3"}}
+        return [netns.Holder(Path("/run/netns/cni-1"), "cni-1", (), "ns/pod", inside)]
+
+    monkeypatch.setattr(netns, "holders", holders)
+    found = sriov.observe(Sysfs(tree), [Pf("enp1s0f0np0", 3), Pf("absent0", 1)], VFS)
+    assert found["enp1s0f0np0"].vfs == {
+        0: VfState("enp1s0f0v0", MAC0, None),
+        1: VfState("", "", MAC1, "pod ns/pod (network namespace cni-1)"),
+        2: VfState("", "", None),
+    }
+    assert found["enp1s0f0np0"].present
+    assert found["absent0"] == PfState("absent0", "", False, None, 0, {})
+    assert len(asked) == 1
+
+
+def test_the_boot_unit_restores_what_was_lost_and_leaves_a_change_alone_that_harms(
+    tree: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    driver = Driver(
+        monkeypatch, enp1s0f0np0={"vfinfo_list": [{"vf": 0, "address": MAC1}]}, enp1s0f0v0={"address": MAC0}
+    )
+    config = tree / "sriov.json"
+    config.write_text(sriov.configuration(str(tree), [Pf("enp1s0f0np0", 1)], VFS, {"enp1s0f0np0": 4}, 7))
+    assert json.loads(config.read_text())["origin"] == {"enp1s0f0np0": 4}
+    assert json.loads(config.read_text())["timeout"] == 7
+    assert sriov.boot(config) == []
+    assert driver.ran == [ON_VF, f"ip link set dev enp1s0f0np0 vf 0 mac {MAC0}"]
+    config.write_text(sriov.configuration(str(tree), [Pf("enp1s0f0np0", 9)], VFS, {}, 0))
+    (problem,) = sriov.boot(config)
+    assert "sriov.count.above_hardware" in problem
+    assert (tree / "devices/0000:01:00.0/sriov_numvfs").read_text() == "1\n"
+
+
+def test_the_boot_unit_goes_on_with_the_next_port(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Driver(monkeypatch, enp1s0f0np0={}, enp1s0f0v0={"address": MAC1})
+    monkeypatch.setattr(system, "run", refuse)
+    config = tree / "sriov.json"
+    config.write_text(sriov.configuration(str(tree), [Pf("enp1s0f0np0", 1), Pf("gone0", 1)], VFS, {}, 0))
+    assert sriov.boot(config) == ["ip: refused", "gone0: no SR-IOV device within 0 s"]
+
+
+def refuse(argv: list[str]) -> None:
+    raise system.HostError(f"{argv[0]}: refused")
