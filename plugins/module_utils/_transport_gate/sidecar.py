@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import signal
 import subprocess
 import sys
 import threading
@@ -35,6 +34,7 @@ from . import generations, rails
 from .api import PodApi
 from .blinders import blinder
 from .judgement import Judgement
+from .keeper import keep, lives
 from .metrics import render
 from .nccl_files import NcclFiles, Signature
 from .node_memory import NodeMemory
@@ -254,10 +254,6 @@ def serve_metrics(gate: Gate, watch: Watch | None, memory: NodeMemory | None = N
     return pages.serve_pages(gate.metrics_port, page)
 
 
-def _stop(*_signal: object) -> None:
-    raise SystemExit(0)
-
-
 def repeat(files: NcclFiles) -> None:
     """Write what NCCL has written since the last call; raise OSError."""
     for block in files.new_lines():
@@ -281,14 +277,18 @@ def forever(interval: float, step: Callable[[float], object]) -> None:
 
 
 def main() -> None:
-    """Repeat NCCL's lines and keep the gate until the pod ends."""
+    """Repeat NCCL's lines and keep the gate until the pod ends, in a process that is started again if it ends."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--nccl-logs", required=True, type=Path, metavar="DIRECTORY")
     parser.add_argument("--interval", type=float, default=3)
     parser.add_argument("--gate", type=Gate.parse, metavar="JSON", help="without it, the lines are only repeated")
     options = parser.parse_args()
-    # Process 1 of a container ignores SIGTERM unless it has a handler.
-    signal.signal(signal.SIGTERM, _stop)
+    gate = options.gate
+    keep(lambda: work(options), lambda: gate is None or lives(gate.metrics_port))
+
+
+def work(options: argparse.Namespace) -> None:
+    """Repeat NCCL's lines and keep the gate; does not return."""
     files = NcclFiles(options.nccl_logs)
     if gate := options.gate:
         api = PodApi(_ACCOUNT, os.environ["POD_NAMESPACE"], gate.pod, os.environ["POD_UID"])

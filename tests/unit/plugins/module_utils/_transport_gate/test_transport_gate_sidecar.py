@@ -483,7 +483,7 @@ def test_one_part_that_fails_or_hangs_does_not_keep_the_others_from_their_work(
     monkeypatch.setattr(rank.api, "pod", hang)
     monkeypatch.setattr(sidecar, "NodeMemory", Memory)
     monkeypatch.setattr(sidecar, "PodApi", lambda *_words: rank.api)
-    monkeypatch.setattr(sidecar.signal, "signal", lambda *_words: None)
+    monkeypatch.setattr(sidecar, "keep", lambda work, _answers: work())
     monkeypatch.setattr(threading, "excepthook", lambda _arguments: None)
     # Only the sidecar's own pause: module subprocess sleeps too while it waits for a program.
     monkeypatch.setattr(sidecar, "time", SimpleNamespace(**vars(time) | {"sleep": rest}))
