@@ -8,9 +8,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import has_errors
+from ansible.utils.display import Display
+from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding, has_errors
+from ansible_collections.gb10.cluster.plugins.module_utils._common.plain import load
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import ControllerAction, plan_result
+from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.command import again
 from ansible_collections.gb10.cluster.plugins.plugin_utils._plan.serving import plan_serving
+from ansible_collections.gb10.cluster.plugins.plugin_utils._screen.findings import counted
 
 
 class ActionModule(ControllerAction):
@@ -20,7 +24,15 @@ class ActionModule(ControllerAction):
 
     def act(self, options: Mapping[str, Any], task_vars: Mapping[str, Any]) -> dict[str, Any]:
         """Return plan and findings; if a finding is an error, fail without setting the fact."""
-        fact, findings, done = plan_serving(options)
+        fact, findings, done = plan_serving(options, full=Display().verbosity > 0)
         failed = has_errors(findings) or not fact["ranks"]
         result = plan_result("The group", failed, findings, {"gb10_serving_plan": fact}, "\n".join(done))
-        return result if failed else result | {"plan": fact}
+        if failed:
+            return result
+        both = {str(finding): finding for finding in [*_of_fabric(options["fabric"]), *findings]}
+        verdict = f"{counted(both.values(), zero=True)}. Next: {again('preflight')}"
+        return result | {"plan": fact, "verdict": verdict}
+
+
+def _of_fabric(fabric: Mapping[str, Any]) -> list[Finding]:
+    return [load(Finding, finding) for finding in fabric.get("findings") or ()]

@@ -10,17 +10,20 @@ from typing import Any
 
 from ansible_collections.gb10.cluster.plugins.module_utils._common.tables import align
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import ControllerAction, tell
+from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.last_word import hold
 
 
 class ActionModule(ControllerAction):
     """Displays the text itself, since result formats other than YAML put all lines into one."""
 
     def act(self, options: Mapping[str, Any], task_vars: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the text after it was displayed, below the host's name if other hosts print theirs."""
+        """Return the text after it was displayed, below the host's name if other hosts print theirs; or hold it."""
         text = options["text"].rstrip("\n")
         if rows := options["rows"]:
             cells = [list(rows[0]), *([str(cell) for cell in row.values()] for row in rows)]
             text = "\n".join([text, *align(cells)])
+        if options["at_end"]:
+            return {"changed": False, "msg": text, **hold(text)}
         alone = self._task.run_once or len(task_vars["ansible_play_hosts"]) == 1
         tell(text if alone else f"{task_vars['inventory_hostname']}:\n{text}")
         return {"changed": False, "msg": text}

@@ -23,9 +23,10 @@ from .._sglang.profile_checks import override_findings
 from .._sglang.profile_files import ProfileError, load_profile, override_problems
 
 
-def plan_serving(options: Mapping[str, Any]) -> tuple[dict[str, Any], list[Finding], list[str]]:
+def plan_serving(options: Mapping[str, Any], full: bool = False) -> tuple[dict[str, Any], list[Finding], list[str]]:
     """Return the plan as plain data, all findings, and lines for people.
 
+    ``full`` lines have the command of the head and the arithmetic of its memory.
     Without a fabric (None) only what does not depend on it is checked, and the plan has no ranks.
     """
     resolved, findings = resolve_options(options)
@@ -38,13 +39,13 @@ def plan_serving(options: Mapping[str, Any]) -> tuple[dict[str, Any], list[Findi
         settings = from_options(Settings, options, instance=instance, nodes=nodes)
         plan, found = plan_group(options["fabric"], profile, settings)
         findings += found + _lint(plan)
-        done += summarize(plan)
+        done += summarize(plan, resolved.memory, full)
         fallback, found = _fallback(options, profile, settings)
         findings += [finding for finding in found if finding not in findings]
         fact = plan.as_dict()
         if fallback:
             fact |= _with_models(plan, fallback) | {"fallback": fallback.as_dict()}
-            done += _summarized(fallback)
+            done += _summarized(fallback, full)
     fact["findings"] = [finding.as_dict() for finding in findings]
     return fact, findings, done
 
@@ -72,11 +73,11 @@ def _with_models(plan: Plan, fallback: Fallback) -> dict[str, Any]:
     return {"models": list(revisions), "revisions": revisions, "paths": list(paths)}
 
 
-def _summarized(fallback: Fallback) -> list[str]:
+def _summarized(fallback: Fallback, full: bool) -> list[str]:
     sets = [", ".join(rank.node for rank in plan.ranks) for plan in fallback.plans.values()]
     title = f"fallback: preset {fallback.preset}, if a node is gone for {fallback.after} s, on {' or on '.join(sets)}"
     first = next(iter(fallback.plans.values()), None)
-    return [title, *(first.memory if first else ())]
+    return [title, *(first.memory if first and full else ())]
 
 
 def resolve_options(options: Mapping[str, Any]) -> tuple[ResolvedProfile | None, list[Finding]]:

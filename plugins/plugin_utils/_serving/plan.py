@@ -15,6 +15,7 @@ from typing import Any
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding, has_errors, sort_findings
 
 from .._fabric.attachments import sriov_resource
+from .._sglang.memory import two_digits
 from .cables import POD_INTERFACE, Cabling, cable_env, cables
 from .checks import check, select_vfs
 from .env import fabric_env, log_env, platform_env
@@ -148,17 +149,41 @@ def _argv(rank: RankPlan, meet: Rendezvous | None, port: int, profile: Profile) 
     return (*argv, "--host", "0.0.0.0", "--port", str(port))
 
 
-def summarize(plan: Plan) -> list[str]:
-    """Return the plan for people: a line per rank with addresses and devices, the head's command, and the memory."""
+def summarize(plan: Plan, memory: Mapping[str, Any], full: bool = False) -> list[str]:
+    """Return the plan for people: what is served and downloaded, a line per rank, and the memory in one line.
+
+    ``memory`` is the estimate of the resolved profile. With ``full`` there are the head's command and the arithmetic.
+    """
     ranks = [
         f"rank {rank.rank} on {rank.node}: "
         + (", ".join(f"{n.interface} {n.address} ({n.rdma_device})" for n in rank.networks) or "no fabric")
         for rank in plan.ranks
     ]
+    more = [*(line for rank in plan.ranks[:1] for line in _command("command of rank 0:", rank.argv)), *plan.memory]
+    return [*_overview(plan, memory), *ranks, *(more if full else [])]
+
+
+def _overview(plan: Plan, memory: Mapping[str, Any]) -> list[str]:
+    size = f"about {two_digits(memory['download_gb'])} GB" if memory.get("download_gb") else "size not known"
+    nodes = list(dict.fromkeys(rank.node for rank in plan.ranks))
+    to = f"each of {len(nodes)} nodes" if len(nodes) > 1 else "".join(nodes) or "each node"
+    if not plan.models:
+        download = "nothing"
+    elif plan.models_dir:
+        download = f"what {plan.models_dir} on {to} lacks of {', '.join(plan.models)} ({size})"
+    else:
+        download = f"{', '.join(plan.models)} ({size}) by each pod, at every start"
+    service = plan.service
+    # The directory of a downloaded model is named after it.
+    model = next(
+        (name for name in plan.models if plan.model_path.endswith(f"/{name.replace('/', '--')}")), plan.model_path
+    )
     return [
-        *ranks,
-        *(line for rank in plan.ranks[:1] for line in _command("command of rank 0:", rank.argv)),
-        *plan.memory,
+        f"model: {model}, profile {plan.profile}/{plan.preset}",
+        f"image: {plan.image} (SGLang {plan.sglang_version})",
+        f"download: {download}",
+        f"memory: {memory.get('fits', 'not estimated')}",
+        f"endpoint: http://{service.name}.{plan.namespace}:{service.port}/v1, in the cluster",
     ]
 
 

@@ -48,7 +48,7 @@ class Estimate:
     ``cache_gib`` is the memory that the weights leave for caches, ``mamba_gib`` the part of it that Mamba states use,
     ``requests`` the number of concurrent requests that the states allow, and ``outside_gib`` the memory that stays free
     for graphs, activations and the system. ``load_gib`` is what the weights need on a GPU that shares the memory of the
-    CPU, 0 if that is not known, None on others.
+    CPU, 0 if that is not known, None on others. ``download_gb`` (10^9 bytes) is the size of all weight files.
     """
 
     total_gib: float
@@ -61,6 +61,7 @@ class Estimate:
     tokens: int | None = None
     outside_gib: float = 0.0
     load_gib: float | None = None
+    download_gb: float | None = None
     lines: list[str] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
 
@@ -69,7 +70,28 @@ class Estimate:
         sizes = ("total_gib", "static_gib", "weights_gib", "draft_gib", "cache_gib", "mamba_gib", "outside_gib")
         rounded = {name: None if (size := getattr(self, name)) is None else round(size, 1) for name in sizes}
         counts = {"requests": self.requests, "tokens": self.tokens, "load_gib": self.load_gib}
-        return {**rounded, **counts, "lines": self.lines}
+        return {**rounded, **counts, "download_gb": self.download_gb, "fits": self.fits, "lines": self.lines}
+
+    @property
+    def fits(self) -> str:
+        """Return the estimate in one line, with numbers of two digits."""
+        if self.cache_gib is None:
+            return "not estimated, because the size of the weights is not known"
+        if self.cache_gib <= 0:
+            return f"does not fit: the weights leave no room in {self.static_gib:.0f} GiB"
+        requests = f", at most {self.requests} requests at once" if self.requests is not None else ""
+        if self.tokens is None:
+            return f"fits: {two_digits(self.cache_gib)} GiB for caches{requests}"
+        return f"fits: about {two_digits(self.tokens)} tokens in the cache{requests}"
+
+
+def two_digits(number: float) -> str:
+    """Return a number rounded to two digits: ``0.67 M``, ``53,000``, ``57``."""
+    if not number:
+        return "0"
+    if number >= 100_000:
+        return f"{float(f'{number / 1e6:.2g}'):g} M"
+    return f"{float(f'{number:.2g}'):,g}" if number < 1000 else f"{int(float(f'{number:.2g}')):,}"
 
 
 def estimate(
@@ -94,6 +116,7 @@ def estimate(
         result.findings.append(Finding("warning", "memory.unknown", "model.weights_gb", None, reason, remedy, where))
         result.load_gib = 0.0 if unified else None
         return result
+    result.download_gb = model.weights_gb + ((draft.weights_gb or 0.0) if draft is not None else 0.0)
     result.weights_gib = model.weights_gb * 1e9 / GIB / (share.tp * share.pp)
     result.lines.append(
         f"weights: {model.weights_gb:.0f} GB / (tp {share.tp} x pp {share.pp}) = {result.weights_gib:.1f} GiB"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import shlex
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -61,12 +62,35 @@ def test_every_rank_runs_on_its_node_with_its_address() -> None:
 
 def test_the_plan_for_people_has_every_rank_one_command_and_the_memory() -> None:
     plan = plan_group(fabric(), profile(memory=("left for caches: 57.1 GiB",)), settings())[0]
-    lines = summarize(plan)
+    memory = {"fits": "fits: about 0.67 M tokens in the cache", "download_gb": 62.3}
+    lines, short = summarize(plan, memory, full=True), summarize(plan, memory)
     command = lines.index("command of rank 0:")
-    assert [line.partition(" on ")[0] for line in lines[:command]] == [f"rank {r.rank}" for r in plan.ranks]
+    assert short == lines[:command]
+    assert short[:5] == [
+        "model: google/gemma-4-31B-it, profile gemma-4-31b-it/throughput",
+        f"image: {plan.image} (SGLang {plan.sglang_version})",
+        "download: nothing",
+        "memory: fits: about 0.67 M tokens in the cache",
+        "endpoint: http://gemma-4-31b-it.gb10-serving:30000/v1, in the cluster",
+    ]
+    assert [line.partition(" on ")[0] for line in lines[5:command]] == [f"rank {r.rank}" for r in plan.ranks]
     assert tuple(shlex.split("\n".join(lines[command + 1 : -1]).replace("\\\n", ""))) == plan.ranks[0].argv
     assert max(map(len, lines)) <= 120
     assert lines[-1] == "left for caches: 57.1 GiB"
+
+
+@pytest.mark.parametrize(
+    ("models_dir", "text"),
+    [
+        ("/srv/models", "what /srv/models on each of 4 nodes lacks of org/a, org/b (about 62 GB)"),
+        ("", "org/a, org/b (about 62 GB) by each pod, at every start"),
+    ],
+)
+def test_the_plan_says_what_is_downloaded_to_which_nodes(models_dir: str, text: str) -> None:
+    plan = plan_group(fabric(), profile(models=("org/a", "org/b")), settings(models_dir=models_dir))[0]
+    assert f"download: {text}" in summarize(plan, {"download_gb": 62.3})
+    staged = replace(plan, model_path="/srv/models/org--a")
+    assert summarize(staged, {})[0] == "model: org/a, profile gemma-4-31b-it/throughput"
 
 
 def test_the_command_line_names_the_head_on_its_first_rail() -> None:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.memory import GIB, Estimate, estimate
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.memory import GIB, Estimate, estimate, two_digits
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.model_config import facts_of
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.models import Model, find, load_models
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile import ResolvedProfile, overlay, resolve
@@ -243,3 +243,36 @@ def test_cached_numbers_of_one_token() -> None:
     sizes = [token_size(PLAIN, dtype, share, 1.0) for dtype, share in (("auto", Share(4)), ("fp8_e4m3", Share(16, 3)))]
     assert [found.size for found in sizes if found is not None] == [2 * 10 * 2 * 128 * 2, 2 * 4 * 1 * 128]
     assert token_size(Model("r", "a", "s"), "auto", Share(1), 1.0) is None
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [
+        (665312, "0.67 M"),
+        (1_234_567, "1.2 M"),
+        (53_211, "53,000"),
+        (999, "1,000"),
+        (62.3, "62"),
+        (0.47, "0.47"),
+        (0, "0"),
+    ],
+)
+def test_numbers_for_people_have_two_digits(number: float, text: str) -> None:
+    assert two_digits(number) == text
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ({}, "not estimated, because the size of the weights is not known"),
+        ({"cache_gib": -3.0}, "does not fit: the weights leave no room in 71 GiB"),
+        ({"cache_gib": 57.1}, "fits: 57 GiB for caches"),
+        ({"cache_gib": 57.1, "tokens": 665312}, "fits: about 0.67 M tokens in the cache"),
+        (
+            {"cache_gib": 57.1, "tokens": 5311, "requests": 8},
+            "fits: about 5,300 tokens in the cache, at most 8 requests at once",
+        ),
+    ],
+)
+def test_the_memory_is_one_line_for_people(given: dict[str, Any], text: str) -> None:
+    assert Estimate(119.0, 71.4, **given).as_dict()["fits"] == text
