@@ -1,6 +1,9 @@
 # Copyright: The gb10.cluster authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a support bundle contains of a cluster: nodes, pods, events and logs, but never a Secret."""
+"""What a support bundle contains of a cluster: nodes, the pods, events and logs of serving, but never a Secret.
+
+Pods of others are only what takes a node's resources. Their arguments, messages and logs are not read into the bundle.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._kube.client import C
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.errors import FORBIDDEN, ClusterError
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.labels import INSTANCE
 
-from .redact import REMOVED, SHOWN_ENVIRONMENT, redact
+from .redact import REMOVED, SHOWN_ENVIRONMENT, end, redact
 
 SHOWN_ANNOTATIONS = "k8s.v1.cni.cncf.io/"
 SYSTEM = "kube-system"
@@ -26,9 +29,25 @@ def _environment(entry: dict[str, Any]) -> dict[str, Any]:
     return {"name": entry["name"], "value": entry.get("value", "from elsewhere") if shown else REMOVED}
 
 
-def _container(container: dict[str, Any]) -> dict[str, Any]:
-    kept = {k: container[k] for k in ("name", "image", "command", "args", "resources", "ports") if k in container}
+def _container(container: dict[str, Any], own: bool) -> dict[str, Any]:
+    # The arguments of SGLang explain a fault. Those of other programs may have anything in them.
+    names = ("name", "image", "resources", "ports", *(("command", "args") if own else ()))
+    kept = {k: container[k] for k in names if k in container}
     return kept | {"env": [_environment(entry) for entry in container.get("env") or []]}
+
+
+def foreign_pod(pod: dict[str, Any]) -> dict[str, Any]:
+    """Return of a pod that does not belong to serving only what it takes: its node and the resources there."""
+    about, spec = pod["metadata"], pod.get("spec") or {}
+    containers = [*(spec.get("initContainers") or []), *(spec.get("containers") or [])]
+    return {
+        "name": about.get("name"),
+        "namespace": about.get("namespace"),
+        "nodeName": spec.get("nodeName"),
+        "hostNetwork": spec.get("hostNetwork"),
+        "phase": (pod.get("status") or {}).get("phase"),
+        "resources": [container.get("resources") for container in containers],
+    }
 
 
 def described_pod(pod: dict[str, Any]) -> dict[str, Any]:
@@ -36,7 +55,8 @@ def described_pod(pod: dict[str, Any]) -> dict[str, Any]:
     about, spec = pod["metadata"], pod.get("spec") or {}
     annotations = {k: v for k, v in (about.get("annotations") or {}).items() if k.startswith(SHOWN_ANNOTATIONS)}
     named = {k: about.get(k) for k in ("name", "namespace", "labels", "creationTimestamp", "deletionTimestamp")}
-    containers = [_container(c) for c in (*(spec.get("initContainers") or []), *(spec.get("containers") or []))]
+    own = _of_group(pod)
+    containers = [_container(c, own) for c in (*(spec.get("initContainers") or []), *(spec.get("containers") or []))]
     kept = {k: spec.get(k) for k in ("nodeName", "hostNetwork", "tolerations", "readinessGates")}
     return named | {"annotations": annotations, "spec": kept, "containers": containers, "status": pod.get("status")}
 
@@ -62,6 +82,10 @@ def _json(value: Any) -> str:
     return json.dumps(_shown(value), indent=1)
 
 
+def _of_group(pod: dict[str, Any]) -> bool:
+    return INSTANCE in (pod["metadata"].get("labels") or {})
+
+
 def _of_system(meta: dict[str, Any]) -> bool:
     return meta["namespace"] == SYSTEM or any(part in meta["name"] for part in PARTS)
 
@@ -82,7 +106,8 @@ def gather(cluster: Cluster, limit: int, namespace: str) -> tuple[dict[str, str]
             missing[name] = str(error)
         else:
             if text:
-                found[name] = redact(text[-limit:])
+                # A value whose name is cut off is no longer known to be a secret.
+                found[name] = end(redact(text), limit)
 
     def listed_pods() -> str:
         try:
@@ -92,21 +117,31 @@ def gather(cluster: Cluster, limit: int, namespace: str) -> tuple[dict[str, str]
                 raise
             missing["pods of other namespaces"] = str(error)
             pods.extend(cluster.pods(namespace, ""))
-        return _json([described_pod(pod) for pod in pods])
+        described = [
+            described_pod(pod) if _of_group(pod) or _of_system(pod["metadata"]) else foreign_pod(pod) for pod in pods
+        ]
+        return _json(described)
+
+    def events(space: str) -> str:
+        """Return the events of a namespace, without those of the pods that do not belong to serving."""
+        names = {pod["metadata"]["name"] for pod in shown if pod["metadata"]["namespace"] == space}
+        abouts = [(event, event.get("involvedObject") or {}) for event in cluster.events(space)]
+        return _json([event for event, about in abouts if about.get("kind") != "Pod" or about.get("name") in names])
 
     keep("nodes", lambda: _json([described_node(node) for node in cluster.nodes()]))
     keep("pods", listed_pods)
-    groups = [pod for pod in pods if INSTANCE in (pod["metadata"].get("labels") or {})]
+    groups = [pod for pod in pods if _of_group(pod)]
     others = [pod for pod in pods if pod not in groups and _of_system(pod["metadata"])]
-    for space in sorted({pod["metadata"]["namespace"] for pod in (*groups, *others)}):
-        keep(f"events {space}", lambda space=space: _json(cluster.events(space)))
-    for pod in [*groups, *others]:
+    shown = [*groups, *others]
+    for space in sorted({pod["metadata"]["namespace"] for pod in shown}):
+        keep(f"events {space}", partial(events, space))
+    for pod in shown:
         space, name = pod["metadata"]["namespace"], pod["metadata"]["name"]
         for state in (pod.get("status") or {}).get("containerStatuses") or []:
             for previous in (False, True)[: 1 + bool(state.get("restartCount"))]:
-                end = partial(cluster.log_end, space, name, state["name"], LINES, previous)
+                log = partial(cluster.log_end, space, name, state["name"], LINES, previous)
                 part = f"log {space} {name} {state['name']}{' before' if previous else ''}"
-                keep(part, lambda end=end: "\n".join(end()))
+                keep(part, lambda log=log: "\n".join(log()))
     if pods and not groups:
         missing["groups"] = "no serving group runs"
     return found, missing

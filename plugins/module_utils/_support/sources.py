@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from .redact import redact
+from .redact import end, redact
 
 COMMANDS: Mapping[str, Sequence[str]] = {
     "addresses": ["ip", "-d", "-s", "address"],
@@ -59,17 +59,27 @@ REGISTRIES = "rancher/*/registries.yaml"
 _OF_REGISTRY = re.compile(r"(?:password|token|auth)[\"']?:[ \t]+(?:\"([^\"\n]+)\"|'([^'\n]+)'|([^\s\"'{},]+))")
 
 
-def _tail(text: str, limit: int) -> str:
-    return text if len(text) <= limit else f"[only the last {limit} characters]\n{text[-limit:].partition(chr(10))[2]}"
+# A file is read from this much before its part that is kept, so that the beginning of a key or of a value is known.
+MARGIN = 256 * 1024
 
 
-def _read(root: Path, patterns: Sequence[str], limit: int) -> tuple[str, list[str]]:
+def _end_of(path: Path, limit: int) -> str:
+    """Return the last lines of a file, of which none begins in the middle."""
+    before = max(0, path.stat().st_size - limit - MARGIN)
+    with path.open("rb") as stream:
+        if before:
+            stream.seek(before)
+        text = stream.read().decode("utf-8", "replace")
+    return text.partition("\n")[2] if before else text
+
+
+def _read(root: Path, patterns: Sequence[str], limit: int, without: Callable[[str], str]) -> tuple[str, list[str]]:
     """Return the newest files that fit the limit, each below its path, and the reasons why others are missing."""
     texts, problems, left = [], [], limit
     paths = [p for pattern in patterns for p in root.glob(pattern) if p.is_file()]
     for path in sorted(paths, key=lambda p: -p.stat().st_mtime):
         try:
-            text = path.read_text(encoding="utf-8", errors="replace")
+            text = without(_end_of(path, limit))
         except OSError as error:
             # Unused GID slots answer EINVAL on mlx5.
             problems.append(f"{path}: {error.strerror}")
@@ -77,7 +87,7 @@ def _read(root: Path, patterns: Sequence[str], limit: int) -> tuple[str, list[st
         if left <= 0:
             problems.append(f"{path}: left out, because the limit is reached")
             continue
-        text = _tail(text.strip(), left)
+        text = end(text.strip(), left)
         left -= len(text)
         texts.append(f"{path}: {text}" if "\n" not in text else f"==> {path}\n{text}")
     return "\n".join(sorted(texts)), problems
@@ -108,20 +118,26 @@ def gather(run: Run, roots: Mapping[str, Path], limit: int) -> tuple[dict[str, s
     """Return the texts by name, without secrets, and the reasons why others are missing."""
     found: dict[str, str] = {}
     missing: dict[str, str] = {}
+    secrets = known_secrets(roots)
+
+    def without(text: str) -> str:
+        # Before the text is cut, because a value without its name is no longer known to be a secret.
+        return redact(text, secrets)
+
     for name, command in COMMANDS.items():
         status, output, error = run(command)
+        output = without(output)
         if name == "dmesg" and (lines := [line for line in output.splitlines() if ERRORS.search(line)]):
-            found["kernel_errors"] = _tail("\n".join(lines), limit)
+            found["kernel_errors"] = end("\n".join(lines), limit)
         if output.strip():
-            found[name] = _tail(output, limit)
+            found[name] = end(output, limit)
         if status != 0:
-            said = (error.strip().splitlines() or [f"exit status {status}"])[0]
+            said = (without(error).strip().splitlines() or [f"exit status {status}"])[0]
             missing[name] = f"{command[0]} is not installed" if status is None else f"{' '.join(command)}: {said}"
     for name, (root, patterns) in FILES.items():
-        text, problems = _read(roots[root], patterns, limit)
+        text, problems = _read(roots[root], patterns, limit, without)
         if text:
             found[name] = text
         if problems or not text:
             missing[name] = "; ".join(problems[:5]) or f"no file {' or '.join(patterns)} in {roots[root]}"
-    secrets = known_secrets(roots)
-    return {name: redact(text, secrets) for name, text in found.items()}, missing
+    return found, missing

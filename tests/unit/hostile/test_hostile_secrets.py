@@ -1,0 +1,317 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Generate the shapes in which programs print secrets, and test that no support bundle has one of them.
+
+A shape is a name, a syntax that puts a value after or before it, a wrapping of the line, and a position in the text.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import string
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.client import Cluster
+from ansible_collections.gb10.cluster.plugins.module_utils._support import cluster, sources
+from ansible_collections.gb10.cluster.plugins.module_utils._support.redact import redact
+
+# No form of a known token, and characters that end a word in some notations.
+SECRET = "hunter2zwei/Qx+9"
+PARTS = ("hunter2", "zwei", "Qx+9", "Qx%2B9")
+NAMES = (
+    *("HF_TOKEN", "x-api-key", "api_key", "apiKey", "OPENAI_API_KEY", "password", "DB_PASSWORD", "client_secret"),
+    *("accessToken", "AWS_SECRET_ACCESS_KEY", "X-Auth-Token", "passphrase", "admin_api_key", "HF_TOKEN_READ"),
+    *("API_KEY_2", "PASSWORD1", "private_key", "ssl_keyfile_password", "MY_TOK", "credentials", "SECRET_VALUE"),
+)
+# In each, ¤ is the name and § the value.
+SYNTAXES = (
+    *("¤=§", "¤ = §", '¤="§"', "¤='§'", "¤: §", '¤: "§"', "¤: '§'", "¤:§", "¤ : §", "¤\t: §", "¤=`§`"),
+    *('"¤": "§"', '"¤":"§"', "'¤': '§'", '"¤" : "§"', '{"a": {"¤": "§"}}', "{¤: §}", '{"¤": ["§"]}', '"¤"="§"'),
+    *('¤ := "§"', 'var ¤ = "§"', 'var ¤ string = "§"', '¤: str = "§"', "¤: str | None = '§'", "let ¤: &str = \"§\";"),
+    *('¤ => "§"', "'¤' => '§'", '¤ -> "§"', "¤ == '§'", "assert ¤ != '§'", 'const ¤ = "§";', 'char *¤ = "§";'),
+    *("('¤', '§')", "(b'¤', b'§')", '["¤", "§"]', "[('a', 'b'), ('¤', '§'), ('c', 'd')]", "(u'¤', u'§')"),
+    *("[[b'¤', b'§']]", "{b'¤': b'§'}", "MultiDict([('¤', '§')])", "Headers({'¤': '§'})", "d['¤'] = '§'"),
+    *("--¤ §", "--¤=§", '--¤="§"', "['--¤', '§']", '["--¤","§"]', '["--¤=§"]', "-e ¤=§", "-H '¤: §'", "-H \"¤: §\""),
+    *('{"name": "¤", "value": "§"}', '{"value": "§", "name": "¤"}', '{"name":"¤","value":"§"}', "Name:¤ Value:§"),
+    *('{"value":"§","name":"¤"}', "EnvVar{Name:¤,Value:§,ValueFrom:nil,}", "{Name:¤ Value:§ ValueFrom:nil}"),
+    *("V1EnvVar(name='¤', value='§')", "V1EnvVar(value='§', name='¤')", '{"key": "¤", "value": "§"}'),
+    *('{\n "name": "¤",\n "value": "§"\n}', '{\n "value": "§",\n "name": "¤"\n}'),
+    '{"name": "¤", "x": 1, "value": "§"}',
+    *("- name: ¤\n  value: §", "- value: §\n  name: ¤", '- name: "¤"\n  value: "§"', "- value: '§'\n  name: '¤'"),
+    *("- name: ¤\n  value: |\n    §", "- value: |\n    §\n  name: ¤", "¤:\n  §", "¤: |\n  §\nx: 1", "¤: >-\n  a\n  §"),
+    *("| ¤ | § |", "|¤|§|", "| a | ¤ | § | b |", "│ ¤ │ § │", "┃ ¤ ┃ § ┃", "¤    §", "¤\t§", "║ ¤ ║ § ║"),
+    *("a  ¤  §", "| ¤ |\n|---|\n| § |", "NAME  ¤  AGE\nfoo   §  3d"),
+    *("<¤>§</¤>", '<property name="¤" value="§"/>', '<add key="¤" value="§" />', '<input value="§" name="¤">'),
+    *("export ¤=§", "ENV ¤ §", "setenv ¤ §", "set ¤=§", "env ¤=§ python3 x.py", "declare -x ¤=\"§\"", "¤=§; x=1"),
+    *("/x?¤=§", "/x?a=1&¤=§&b=2", "https://h.example/x?¤=§#f", "¤%3D§"),
+    *("%22¤%22%3A%22§%22", "&quot;¤&quot;:&quot;§&quot;"),
+    *("¤ is §", "the ¤ is: §", "invalid ¤ [§]", "using ¤ '§'", "¤ (§)", '¤: Secret("§")', "¤=Some(\"§\")", "¤={§}"),
+    *('Settings(¤="§", x=1)', "Namespace(a=1, ¤='§')", "¤=SecretStr('§')", "¤=${¤:-§}", "¤ = (\"§\")", '¤ = f"§"'),
+    *("> ¤: §\r", "< ¤: §\r", "header ¤: §", "¤: Bearer §", "'¤': 'Basic §'", "¤=Bearer%20§", "¤: Bearer  §"),
+    *('¤="§', "¤='§", '{"¤": "§', "¤: [§", '¤="a \\"b\\" §"', "¤='it''s §'", '¤: "x, §"', "¤:\n- §\n- §"),
+)  # fmt: skip
+RED, BLUE, OFF = "\x1b[1;31m", "\x1b[38;2;1;2;3m", "\x1b[0m"
+Wrap = Callable[[str], str]
+# What a program does to the whole text.
+WRAPPINGS: dict[str, Wrap] = {
+    "plain": lambda text: text,
+    "a line of SGLang": lambda text: f"[2026-11-28 10:00:00 TP0] {text}",
+    "a line of the journal": lambda text: f"Nov 25 10:00:00 spark1 k3s[1]: {text}",
+    "a line of containerd": lambda text: f"2026-11-28T10:00:00.1Z stderr F {text}",
+    "a line of klog": lambda text: f"I1128 10:00:00.1  1 x.go:1] {text}",
+    "with an indent": lambda text: "\n".join(f"    {line}" for line in text.split("\n")),
+    "a string of JSON": lambda text: json.dumps({"msg": text}),
+    "a string of JSON in JSON": lambda text: json.dumps({"log": json.dumps({"msg": text}), "stream": "stderr"}),
+    "a string of Python": lambda text: f"msg={text!r}",
+    "colours around the line": lambda text: f"{RED}{text}{OFF}",
+}
+# The colours of one part, and how a program writes the escape character.
+COLOURS = {
+    "colour of the name": ("¤", f"{RED}¤{OFF}"),
+    "colour of the value": ("§", f"{BLUE}§{OFF}"),
+    "colours of both": ("¤", f"{RED}¤{OFF}{BLUE}"),
+    "colour in JSON": ("¤", "\\u001b[31m¤\\u001b[0m"),
+    "colour in syslog": ("¤", "#033[31m¤#033[0m"),
+    "colour as shown by cat": ("¤", "^[[31m¤^[[0m"),
+    "colour in Python": ("¤", "\\x1b[31m¤\\x1b[0m"),
+    "link of a terminal": ("¤", "\x1b]8;;http://h/\x07¤\x1b]8;;\x07"),
+}
+POSITIONS: tuple[Wrap, ...] = (
+    lambda text: f"first line\n{text}\nmtu: 9000",
+    lambda text: f"rank 0 starts with {text}",
+    lambda text: f"{text}\n{text}",
+)
+
+
+def filled(syntax: str, name: str) -> str:
+    """Put a name and the secret into a syntax."""
+    return syntax.replace("¤", name).replace("§", SECRET)
+
+
+def leaks(text: str) -> bool:
+    """Return whether a part of the secret is left in the text."""
+    said = redact(text)
+    return any(part in said for part in PARTS)
+
+
+@pytest.mark.parametrize("syntax", SYNTAXES)
+@pytest.mark.parametrize("wrapping", WRAPPINGS)
+def test_no_shape_leaks(syntax: str, wrapping: str) -> None:
+    texts = [WRAPPINGS[wrapping](filled(syntax, name)) for name in NAMES]
+    texts += [position(texts[place]) for place, position in enumerate(POSITIONS)]
+    assert [text for text in texts if leaks(text)] == []
+
+
+@pytest.mark.parametrize("syntax", SYNTAXES)
+@pytest.mark.parametrize("colour", COLOURS)
+def test_no_colour_hides_a_name(syntax: str, colour: str) -> None:
+    part, coloured = COLOURS[colour]
+    texts = [filled(syntax.replace(part, coloured), name) for name in NAMES]
+    assert [text for text in texts if leaks(text)] == []
+
+
+CHARACTERS = string.ascii_letters + string.digits
+RANDOM = random.Random(47)
+# Tokens whose beginning tells what they are, without a name.
+VENDORS = {
+    begin: begin + "".join(RANDOM.choices(letters, k=length))
+    for begin, letters, length in (
+        *(("sk-", CHARACTERS, 48), ("sk-proj-", CHARACTERS, 48), ("sk-ant-api03-", CHARACTERS, 90)),
+        *(
+            ("ghp_", CHARACTERS, 36),
+            ("gho_", CHARACTERS, 36),
+            ("github_pat_", CHARACTERS, 60),
+            ("glpat-", CHARACTERS, 20),
+        ),
+        *(("AKIA", string.ascii_uppercase, 16), ("ASIA", string.ascii_uppercase, 16), ("xoxb-", CHARACTERS, 40)),
+        *(("xapp-1-", CHARACTERS, 40), ("nvapi-", CHARACTERS, 64), ("hf_", CHARACTERS, 34), ("npm_", CHARACTERS, 36)),
+        *(
+            ("pypi-", CHARACTERS, 60),
+            ("dckr_pat_", CHARACTERS, 27),
+            ("AIza", CHARACTERS, 35),
+            ("ya29.", CHARACTERS, 60),
+        ),
+        *(
+            ("eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.", CHARACTERS, 43),
+            ("hvs.", CHARACTERS, 24),
+            ("gsk_", CHARACTERS, 52),
+        ),
+        *(
+            ("sk_live_", CHARACTERS, 24),
+            ("xai-", CHARACTERS, 80),
+            ("SG.", CHARACTERS, 66),
+            ("tskey-auth-", CHARACTERS, 30),
+        ),
+        *(
+            ("r8_", CHARACTERS, 37),
+            ("shpat_", "0123456789abcdef", 32),
+            ("glsa_", CHARACTERS, 32),
+            ("pplx-", CHARACTERS, 48),
+        ),
+        ("abcdef.", "0123456789abcdef", 16),
+    )
+}
+PLACES = (
+    *(
+        "%",
+        "a % b",
+        "'%'",
+        '"%"',
+        "(%)",
+        "[%]",
+        "found: %,",
+        "x=%;",
+        "https://h.example/%/x",
+        "https://h.example/a?b=%&c=1",
+    ),
+    *(
+        "https://%@h.example/x.git",
+        "https://user:%@h.example/x",
+        "git clone https://oauth2:%@h.example",
+        "<%>",
+        "{%}",
+        "|%|",
+    ),
+    *(
+        "curl -u %: https://h.example",
+        '{"a": "%"}',
+        "\x1b[31m%\x1b[0m",
+        "Bearer %",
+        "\\n%\\n",
+        "redis://:%@h:6379",
+        "`%`",
+    ),
+)
+
+
+@pytest.mark.parametrize("vendor", VENDORS)
+def test_no_token_of_a_vendor_leaks_anywhere(vendor: str) -> None:
+    token = VENDORS[vendor]
+    texts = [place.replace("%", token) for place in PLACES if "." not in token[:8] or "://" not in place]
+    assert [text for text in texts if token[-12:] in redact(text)] == []
+
+
+@pytest.mark.parametrize("kind", ["RSA PRIVATE KEY", "PRIVATE KEY", "OPENSSH PRIVATE KEY", "EC PRIVATE KEY"])
+@pytest.mark.parametrize("wrapping", WRAPPINGS)
+def test_no_key_file_leaks(kind: str, wrapping: str) -> None:
+    body = ["".join(RANDOM.choices(CHARACTERS, k=64)) for _ in range(4)]
+    said = redact(WRAPPINGS[wrapping]("\n".join([f"-----BEGIN {kind}-----", *body, f"-----END {kind}-----"])))
+    assert [line for line in body if line[:20] in said or line[-20:] in said] == []
+
+
+NEAR = (
+    *(
+        "max_tokens=128000",
+        "max_tokens: 128000",
+        '{"max_tokens": 128000}',
+        "tokenizer: Qwen/Qwen3.5-397B",
+        "token usage: 0.5",
+    ),
+    *("tokenizer_path='/models/glm'", "skip_tokenizer_init=False", "max_total_tokens=1234567", "num_tokens: 123456"),
+    *("#cached-token: 12345", "token_capacity: 1234567", "stop_token_ids=[151645, 151643]", "tokens/s: 123.4567"),
+    *("key_cache_dtype=fp8_e4m3", "keyboard: us", "secretName: gb10-registry", 'secret "gb10-registry" not found'),
+    *("tokenizer_mode=auto | tokenizer_worker_num=1", "password authentication failed for user", "secretKeyRef:"),
+    *("public_key: /etc/ssh/x.pub", "passed: 12345", "bypass: always", "compass=north", "passthrough=enabled"),
+    *("the token is missing", "invalid token", "no API key is set", "token bucket refill", "key   ", "a | b | c"),
+    *("NAME  READY  STATUS\ngb10-glm-0  1/1  Running", "fifoRkey=0x1234567890", "author: somebody", "authority: x"),
+    *("Decode batch, #running-req: 8, #token: 1877, token usage: 0.46, gen throughput (token/s): 123.45",),
+)
+
+
+@pytest.mark.parametrize("text", NEAR)
+def test_a_near_miss_survives(text: str) -> None:
+    assert redact(text) == text
+
+
+# ---- Redacted first, then cut.
+
+
+def _roots(path: Path) -> dict[str, Path]:
+    for name in ("sysfs", "etc", "proc", "lib", "group_logs"):
+        (path / name).mkdir()
+    return {name: path / name for name in ("sysfs", "etc", "proc", "lib", "group_logs")}
+
+
+@pytest.mark.parametrize(
+    "text", [f"password: {SECRET}\n", f"HF_TOKEN={SECRET} x\n", f"- name: A_KEY\n  value: {SECRET}\n"]
+)
+def test_no_cut_separates_a_value_from_its_name(text: str, tmp_path: Path) -> None:
+    roots = _roots(tmp_path)
+    log = roots["group_logs"] / "glm" / "0" / "log"
+    log.parent.mkdir(parents=True)
+    log.write_text(text)
+
+    def run(_command: Sequence[str]) -> tuple[int, str, str]:
+        return 0, text, ""
+
+    found = [sources.gather(run, roots, limit)[0] for limit in range(1, len(text) + 2)]
+    assert [texts for texts in found if any(part in str(texts) for part in PARTS)] == []
+    assert found[-1]["group_logs"] and found[-1]["memory"]
+
+
+def test_a_file_is_read_from_before_its_part_that_is_kept(tmp_path: Path) -> None:
+    roots = _roots(tmp_path)
+    log = roots["group_logs"] / "glm" / "0" / "log"
+    log.parent.mkdir(parents=True)
+    log.write_text(f"{'A' * 100}\n" * 20_000 + "password: |\n" + f"  {SECRET}\n" * 200)
+    text = sources.gather(lambda _command: (0, "", ""), roots, 1000)[0]["group_logs"]
+    assert "password: <removed>" in text and SECRET not in text and len(text) < 1200
+
+
+# ---- Pods of others.
+
+
+def _pod(namespace: str, name: str, instance: str = "") -> dict[str, Any]:
+    container = {
+        "name": "main", "image": "image", "command": [f"run-{name}"], "args": [f"--db=of-{name}"],
+        "env": [{"name": "A", "value": f"env-{name}"}], "resources": {"limits": {"rdma/hca": f"1{name}"}},
+    }  # fmt: skip
+    state = {"name": "main", "restartCount": 0, "state": {"terminated": {"message": f"said-{name}"}}}
+    return {
+        "metadata": {
+            "namespace": namespace, "name": name, "labels": {"gb10.cluster/instance": instance} if instance else {},
+            "annotations": {"k8s.v1.cni.cncf.io/networks": f"net-{name}"},
+        },
+        "spec": {"nodeName": f"node-{name}", "containers": [container], "initContainers": [container]},
+        "status": {"phase": "Running", "message": f"status-{name}", "containerStatuses": [state]},
+    }  # fmt: skip
+
+
+class _Api:
+    def nodes(self) -> list[dict[str, Any]]:
+        return []
+
+    def all_pods(self) -> list[dict[str, Any]]:
+        return [_pod("models", "glm-0", "glm"), _pod("models", "job"), _pod("kube-system", "dns"), _pod("shop", "base")]
+
+    def events(self, namespace: str) -> list[dict[str, Any]]:
+        pods = [pod["metadata"] for pod in self.all_pods() if pod["metadata"]["namespace"] == namespace]
+        return [
+            {"involvedObject": {"kind": "Pod", "name": pod["name"]}, "message": f"event-{pod['name']}"} for pod in pods
+        ]
+
+    def log_end(self, _space: str, name: str, *_rest: Any) -> list[str]:
+        return [f"log-{name}"]
+
+
+def test_of_a_foreign_pod_a_bundle_has_only_its_node_and_resources() -> None:
+    found, missing = cluster.gather(cast(Cluster, _Api()), 100_000, "models")
+    text = json.dumps(found)
+    assert missing == {}
+    for name in ("job", "base"):
+        had = {
+            kind
+            for kind in ("run", "--db=of", "env", "said", "net", "status", "event", "log")
+            if f"{kind}-{name}" in text
+        }
+        assert had == set(), name
+        assert f"node-{name}" in text and f"1{name}" in text
+    # The arguments of the system's pods are those of others, too; why they fail is not.
+    assert "run-dns" not in text and "--db=of-dns" not in text
+    assert all(f"{kind}-dns" in text for kind in ("said", "event", "log"))
+    assert all(f"{kind}-glm-0" in text for kind in ("run", "--db=of", "said", "net", "event", "log"))
