@@ -163,6 +163,8 @@ def main() -> None:
         else:
             ended = at.stop()
             result["msg"] = "The transfer has ended." if ended else "No transfer runs on this node."
+    except store.ListingError as error:
+        module.fail_json(msg=f"This is no list of files of a model: {error}. Nothing was fetched.", **result)
     except OSError as error:
         advice = f"Set ansible_become: true, and check the disk of {at.directory.parent}"
         module.fail_json(msg=f"The transfer of the models fails: {error}. {advice}.", **result)

@@ -18,6 +18,7 @@ from typing import IO, Any
 from .store import PART, File, digest, is_copied, partial_size
 
 _BLOCK = 1 << 20
+LISTING_BYTES = 64 << 20  # a listing has about 300 bytes per file
 _REPO = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?", re.A)
 _HINTS = {
     401: "the token is missing or wrong",
@@ -51,7 +52,8 @@ class _KeepToken(urllib.request.HTTPRedirectHandler):
         self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: HTTPMessage, newurl: str
     ) -> urllib.request.Request | None:
         following = super().redirect_request(req, fp, code, msg, headers, newurl)
-        if following is not None and urllib.parse.urlsplit(newurl).netloc != urllib.parse.urlsplit(req.full_url).netloc:
+        # Another scheme, too: everybody on the way reads what is sent to http.
+        if following is not None and urllib.parse.urlsplit(newurl)[:2] != urllib.parse.urlsplit(req.full_url)[:2]:
             following.remove_header("Authorization")
         return following
 
@@ -83,9 +85,11 @@ class Hub:
             raise FetchError(f"{repo!r} is not the name of a model, such as google/gemma-4-31B-it")
         try:
             with self._open(f"api/models/{repo}/revision/{urllib.parse.quote(revision, safe='')}?blobs=true") as answer:
-                content: bytes = answer.read()
+                content: bytes = answer.read(LISTING_BYTES + 1)
         except HTTPException as error:
             raise FetchError(f"{self._url} ended its answer about {repo}: {error!r}") from error
+        if len(content) > LISTING_BYTES:
+            raise FetchError(f"{self._url} sends more than {LISTING_BYTES} bytes as the listing of {repo}")
         return content
 
     def fetch(
@@ -108,7 +112,8 @@ class Hub:
             with self._open(f"{repo}/resolve/{commit}/{urllib.parse.quote(file.name)}", done) as answer:
                 # A server that does not support ranges sends the whole file again.
                 resumed = done and answer.status == 206
-                if not save(answer, part, "ab" if resumed else "wb", alive, received):
+                limit = file.size - done if resumed else file.size
+                if not save(answer, part, "ab" if resumed else "wb", limit, alive, received):
                     return False
         try:
             settle(repo, file, directory)
@@ -134,10 +139,19 @@ def start_part(directory: Path, file: File) -> tuple[Path, int]:
     return part, partial_size(directory, file)
 
 
-def save(answer: IO[bytes], part: Path, mode: str, alive: Callable[[], bool], received: Callable[[int], None]) -> bool:
-    """Write an answer to a partial file in blocks; return False if ``alive`` returned False before its end."""
+def save(
+    answer: IO[bytes], part: Path, mode: str, limit: int, alive: Callable[[], bool], received: Callable[[int], None]
+) -> bool:
+    """Write an answer to a partial file in blocks; return False if ``alive`` returned False before its end.
+
+    An answer with more than ``limit`` bytes is another file: raise FetchError without writing more, and remove it.
+    """
     with part.open(mode) as stream:
-        while block := answer.read(_BLOCK):
+        while block := answer.read(min(_BLOCK, limit + 1)):
+            if len(block) > limit:
+                part.unlink()
+                raise FetchError(f"{part.name.removesuffix(PART)} is longer than its listing says; it was removed")
+            limit -= len(block)
             stream.write(block)
             received(len(block))
             if not alive():

@@ -28,6 +28,8 @@ from .share_watch import Watch
 STALLED = 180.0
 STALLED_AFTER_FAILURE = 10.0
 POLL = 1.0
+CLOSE_AFTER = 5.0  # several times POLL
+LONGEST = 300  # characters of what a peer says about a failure
 # Requests without a byte after which a download fails: five minutes with the pauses, so that a router may restart.
 HUB_TRIES = 10
 LONGEST_PAUSE = 60.0
@@ -69,7 +71,7 @@ class Share:
         self._end = threading.Event()
         now = time.monotonic()
         self._begun, self._ended = now, 0.0
-        self._watch = Watch(order.name, control)
+        self._watch = Watch(order.name, control, [peer.name for peer in order.peers])
         self._offers: dict[str, frozenset[int]] = {}
         self._loads: dict[str, int] = {}
         self._received = {peer.name: 0 for peer in order.peers}
@@ -78,6 +80,7 @@ class Share:
         self._tries = 0
         self._moved, self._moved_at = -1, now
         self._error = ""
+        self._all_done_at = 0.0
 
     def listen(self) -> None:
         """Open the servers; raise OSError if an address can't be used, after closing the others."""
@@ -109,6 +112,7 @@ class Share:
             while not self._control.stop_requested() and self._watch.seconds() <= self._order.orphan_seconds:
                 self._judge()
                 self._tell()
+                self._close_when_done()
                 self._end.wait(0.5)
         finally:
             self._end.set()
@@ -171,15 +175,37 @@ class Share:
     def _ask(self, peer: str) -> None:
         while not self._end.wait(POLL):
             try:
-                told = self._client.state(peer, self._watch.counts())
-                self._offers[peer] = frozenset(map(int, told["held"]))
-                self._loads[peer], self._received[peer] = int(told["load"]), int(told["received"])
-                self.state.failed.update(told["failed"])
-                self._watch.hear({str(name): int(count) for name, count in told["contacts"].items()})
+                self._hear(peer, self._client.state(peer, self._watch.counts()))
                 self._silent.pop(peer, None)
-            except (OSError, AttributeError, KeyError, TypeError, ValueError) as error:
+            except (OSError, AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:
                 self._offers.pop(peer, None)
-                self._silent[peer] = str(error)
+                self._silent[peer] = str(error)[:LONGEST]
+            if self._all_done():
+                return
+
+    def _hear(self, peer: str, told: Mapping[str, Any]) -> None:
+        """Learn what a peer says; names of other nodes and numbers of other files are ignored."""
+        self._offers[peer] = frozenset(map(int, told["held"])) & frozenset(range(len(self.state.items)))
+        self._loads[peer], self._received[peer] = int(told["load"]), int(told["received"])
+        known = {self._order.name, *self._received}
+        failed = {str(name): str(why)[:LONGEST] for name, why in told["failed"].items() if name in known}
+        self.state.failed.update(failed)
+        self._watch.hear({str(name): int(count) for name, count in told["contacts"].items() if name in known})
+
+    def _all_done(self) -> bool:
+        """Return whether this node and all its peers have all files, as far as they said."""
+        every = frozenset(range(len(self.state.items)))
+        return not self.state.lacking() and all(self._offers.get(peer.name) == every for peer in self._order.peers)
+
+    def _close_when_done(self) -> None:
+        """Stop listening some seconds after the last node is done, in which the others learn that this one is done."""
+        if not self._all_done():
+            self._all_done_at = 0.0
+        elif not self._all_done_at:
+            self._all_done_at = time.monotonic()
+        elif time.monotonic() - self._all_done_at > CLOSE_AFTER:
+            while self._servers:
+                self._servers.pop().end()
 
     def _judge(self) -> None:
         """Give up if files are missing and nothing moves on any node that we hear of."""

@@ -20,6 +20,7 @@ from .share_state import Item
 TIMEOUT = 15
 CONNECT = 5
 LATELY = 60
+STATE_BYTES = 4 << 20  # an answer names the files that a peer has, with seven bytes each; a longer one is not JSON
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,7 @@ class Client:
         """Return what a peer has, and tell it which contacts with the controller are known; raise OSError."""
         with self._open(peer, "/state", {CONTACTS: json.dumps(contacts)}) as answer:
             try:
-                found: dict[str, Any] = json.loads(answer.read())
+                found: dict[str, Any] = json.loads(answer.read(STATE_BYTES))
             except ValueError as error:
                 raise ConnectionError(f"{peer} sent an invalid answer") from error
         return found
@@ -66,7 +67,7 @@ class Client:
             with self._open(peer, f"/file/{number}", wanted) as answer:
                 if done and answer.status != 206:
                     raise ConnectionError(f"{peer} ignored the range")
-                if not save(answer, part, "ab", alive, received):
+                if not save(answer, part, "ab", item.file.size - done, alive, received):
                     return False
         settle(item.repo, item.file, item.directory)
         return True

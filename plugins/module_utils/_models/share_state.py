@@ -35,12 +35,17 @@ class Item:
 
 
 def items_of(models: Iterable[Mapping[str, Any]]) -> list[Item]:
-    """Return the files of models ``{repo, commit, dest, files: [{name, size, digest, algorithm}]}``."""
-    return [
-        Item(model["repo"], model["commit"], Path(model["dest"]), store.File(**file))
-        for model in models
-        for file in model["files"]
-    ]
+    """Return the files of models ``{repo, commit, dest, files: [{name, size, digest, algorithm}]}``.
+
+    Raise store.ListingError for files that a model can't have.
+    """
+    items: list[Item] = []
+    for model in models:
+        files = [store.File(**file) for file in model["files"]]
+        store.check_files(files)
+        commit = store.check_commit(model["commit"])
+        items += [Item(model["repo"], commit, Path(model["dest"]), file) for file in files]
+    return items
 
 
 class State:

@@ -5,9 +5,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from .control import Control
+
+MOST = 2**31  # contacts; at two in a second that is 34 years
 
 
 class Watch:
@@ -17,9 +19,9 @@ class Watch:
     delay, so that peers could keep each other alive.
     """
 
-    def __init__(self, name: str, control: Control) -> None:
+    def __init__(self, name: str, control: Control, peers: Iterable[str] = ()) -> None:
         self._name, self._control = name, control
-        self._counts = {name: 0}
+        self._counts = {name: 0, **dict.fromkeys(peers, 0)}
         self._seen, self._touched = time.monotonic(), control.contact()
 
     def counts(self) -> dict[str, int]:
@@ -35,7 +37,7 @@ class Watch:
         return time.monotonic() - self._seen
 
     def hear(self, counts: Mapping[str, int]) -> None:
-        """Learn what a peer knows."""
+        """Learn what a peer knows about the nodes of this transfer; other names and impossible counts are ignored."""
         for name, count in counts.items():
-            if name != self._name and count > self._counts.get(name, 0):
+            if name != self._name and self._counts.get(name, MOST) < count < MOST:
                 self._counts[name], self._seen = count, time.monotonic()

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -18,6 +19,11 @@ from typing import Any
 MARKER = ".gb10-staged.json"
 PART = ".part"
 _BLOCK = 1 << 20
+_DIGEST = re.compile(r"[0-9A-Za-z]{1,128}")
+_COMMIT = re.compile(r"[0-9A-Za-z][0-9A-Za-z._-]{0,127}")
+_LONGEST = 1024  # characters of a name; a part of it may have 255 bytes
+FILES = 100_000  # of a model; the largest on the hub have some hundred
+ALGORITHMS = ("sha256", "git")
 
 
 class ListingError(ValueError):
@@ -26,12 +32,42 @@ class ListingError(ValueError):
 
 @dataclass(frozen=True)
 class File:
-    """One file of a model: its path inside the model, its size in bytes, and its digest (``sha256`` or ``git``)."""
+    """One file of a model: its path inside the model, its size in bytes, and its digest (``sha256`` or ``git``).
+
+    Raise ListingError for what no file of a model can be: root writes where the name says, as much as the size says.
+    """
 
     name: str
     size: int
     digest: str
     algorithm: str
+
+    def __post_init__(self) -> None:
+        if not is_inside(self.name):
+            raise ListingError(f"the listing names {_shown(self.name)}, which is no file in the model's directory")
+        if isinstance(self.size, bool) or not isinstance(self.size, int) or not 0 <= self.size < 2**50:
+            raise ListingError(f"{self.name} has {_shown(self.size)} as its size")
+        if not isinstance(self.digest, str) or not _DIGEST.fullmatch(self.digest) or self.algorithm not in ALGORITHMS:
+            raise ListingError(f"{self.name} has {_shown(self.digest)} ({_shown(self.algorithm)}) as its digest")
+
+
+def _shown(value: object) -> str:
+    return ascii(value)[:100]
+
+
+def check_commit(commit: object) -> str:
+    """Return a commit, which becomes a part of addresses; raise ListingError if it can be none."""
+    if not isinstance(commit, str) or not _COMMIT.fullmatch(commit):
+        raise ListingError(f"{_shown(commit)} is not a commit")
+    return commit
+
+
+def check_files(files: Sequence[File]) -> None:
+    """Raise ListingError if a model can't have these files together."""
+    names = {file.name for file in files}
+    above = {str(parent) for name in names for parent in PurePosixPath(name).parents}
+    if len(names) < len(files) or len(files) > FILES or names & above:
+        raise ListingError(f"the listing has a name twice, or more than {FILES} files")
 
 
 def parse_listing(text: bytes | str, skip: Iterable[str] = ()) -> tuple[str, list[File]]:
@@ -41,24 +77,27 @@ def parse_listing(text: bytes | str, skip: Iterable[str] = ()) -> tuple[str, lis
     """
     try:
         listing = json.loads(text)
-        commit = str(listing["sha"])
+        commit = check_commit(listing["sha"])
         files = [_file(entry) for entry in listing["siblings"]]
+    except ListingError:
+        raise
     except (ValueError, KeyError, TypeError) as error:
         raise ListingError(f"not the listing of a model ({error!r})") from error
     patterns = list(skip)
     wanted = [f for f in files if not any(PurePosixPath(f.name).match(pattern) for pattern in patterns)]
-    for file in wanted:
-        if not _is_inside(file.name):
-            raise ListingError(f"the listing names {file.name!r}, which is outside of the model's directory")
     if not wanted:
         raise ListingError("the listing names no files")
+    check_files(wanted)
     return commit, wanted
 
 
-def _is_inside(name: str) -> bool:
-    """Return whether a file name stays inside the directory of its model."""
-    path = PurePosixPath(name)
-    return not path.is_absolute() and ".." not in path.parts
+def is_inside(name: object) -> bool:
+    """Return whether a name is that of a file inside the directory of its model, and not of one of this package."""
+    if not isinstance(name, str) or not name.isprintable() or len(name) > _LONGEST:
+        return False
+    parts = name.split("/")
+    plain = all(part not in {"", ".", ".."} and len(part.encode()) <= 240 for part in parts)
+    return plain and "\\" not in name and not name.endswith((MARKER, PART))
 
 
 def _file(entry: Mapping[str, Any]) -> File:
@@ -128,7 +167,7 @@ def read_marker(directory: Path) -> dict[str, Any]:
     except (OSError, ValueError):
         return {}
     files = marker.get("files", {}) if isinstance(marker, dict) else None
-    return marker if isinstance(files, dict) and all(map(_is_inside, files)) else {}
+    return marker if isinstance(files, dict) and all(map(is_inside, files)) else {}
 
 
 def write_marker(directory: Path, repo: str, commit: str, files: Mapping[str, str], complete: bool) -> None:

@@ -15,19 +15,24 @@ from typing import Any
 
 from ansible_collections.gb10.cluster.plugins.module_utils._common import plain
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding, has_errors, sort_findings
-from ansible_collections.gb10.cluster.plugins.module_utils._models.store import File, human
+from ansible_collections.gb10.cluster.plugins.module_utils._models.store import File, check_commit, check_files, human
 
 from .._rules import Rules
 
 _finding = Rules("_weights").finding
+ADDRESSES = 512  # of one node: four PFs with up to 127 VFs each
 
 
 @dataclass(frozen=True)
 class Listing:
-    """The commit and the files of a model, as the hub states them."""
+    """The commit and the files of a model, as the hub states them. Raise ListingError if a model can't have them."""
 
     commit: str
     files: tuple[File, ...]
+
+    def __post_init__(self) -> None:
+        check_commit(self.commit)
+        check_files(self.files)
 
 
 @dataclass(frozen=True)
@@ -91,6 +96,27 @@ class Stock:
         """Return the node of a result of model_stock_info."""
         return plain.load(cls, {**value, "name": name})
 
+    def check(self) -> None:
+        """Raise ValueError or TypeError for a value of another kind than this class says."""
+        sizes = [self.disk.free_bytes, self.disk.reserve_bytes]
+        texts = [self.disk.path, *self.addresses]
+        for repo, model in self.models.items():
+            sizes += [held.size for held in model.held.values()] + list(model.parts.values())
+            texts += [repo, model.dest, model.commit, model.error, *model.held, *model.parts]
+            texts += [held.digest for held in model.held.values()]
+            if not isinstance(model.complete, bool):
+                raise TypeError(f"{model.complete!r} is neither true nor false")
+            if not model.dest.startswith("/") or ".." in model.dest.split("/"):
+                raise ValueError(f"{model.dest!r} is no directory of a model")
+        for size in sizes:
+            if isinstance(size, bool) or not isinstance(size, int) or not 0 <= size < 2**63:
+                raise ValueError(f"{size!r} is not a number of bytes")
+        for text in texts:
+            if not isinstance(text, str) or not text.isprintable():
+                raise ValueError(f"{text!r} is not a printable text")
+        if len(self.interfaces) > ADDRESSES:
+            raise ValueError(f"more than {ADDRESSES} addresses")
+
     @property
     def interfaces(self) -> list[IPv4Interface]:
         """Return the addresses with their networks."""
@@ -119,17 +145,28 @@ class SharePlan:
     table: str
 
 
-def plan_share(stocks: Sequence[Stock], share: bool = True) -> tuple[SharePlan, list[Finding]]:
-    """Return the plan and all findings; with ``share`` false, each node downloads all that it lacks."""
+def plan_share(
+    stocks: Sequence[Stock], share: bool = True, own: Mapping[str, Listing] | None = None
+) -> tuple[SharePlan, list[Finding]]:
+    """Return the plan and all findings; with ``share`` false, each node downloads all that it lacks.
+
+    ``own`` are the listings that the controller read. Without that of a model, all nodes that read one must agree.
+    """
     findings: list[Finding] = []
     listings: dict[str, Listing] = {}
     for repo in stocks[0].models:
-        known = [stock.models[repo].listing for stock in stocks]
-        first = next((listing for listing in known if listing), None)
-        if first:
-            listings[repo] = first
-        else:
+        known = {stock.name: listing for stock in stocks if (listing := stock.models[repo].listing)}
+        agreed = (own or {}).get(repo) or next(iter(known.values()), None)
+        if not agreed:
             findings.append(_finding("models.listing", None, key=repo, reasons=_errors(stocks, repo)))
+            continue
+        listings[repo] = agreed
+        others = [name for name, listing in known.items() if not _same(listing, agreed)]
+        if others:
+            source = "the controller" if (own or {}).get(repo) else next(iter(known))
+            findings.append(_finding("models.disagree", None, ", ".join(others), key=repo, source=source))
+        elif len(known) == 1 and len(stocks) > 1 and not (own or {}).get(repo):
+            findings.append(_finding("models.one_witness", None, next(iter(known)), key=repo))
     findings += [finding for stock in stocks if (finding := _too_small(stock, listings))]
     paths = _paths(stocks) if share else {}
     hub: dict[str, list[str]] = {stock.name: [] for stock in stocks}
@@ -151,6 +188,10 @@ def plan_share(stocks: Sequence[Stock], share: bool = True) -> tuple[SharePlan, 
         for repo, listing in listings.items()
     )
     return SharePlan(nodes, needed and not has_errors(findings), _table(listings, nodes)), sort_findings(findings)
+
+
+def _same(one: Listing, other: Listing) -> bool:
+    return one.commit == other.commit and set(one.files) == set(other.files)
 
 
 def _left(stock: Stock, listings: Mapping[str, Listing]) -> int:

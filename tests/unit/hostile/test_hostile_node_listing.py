@@ -1,0 +1,258 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Test that no node, and no hub, chooses where the other nodes write models, what they trust, or how much it is."""
+
+from __future__ import annotations
+
+import copy
+import email.message
+import io
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, get_args, get_origin, get_type_hints
+
+import pytest
+from ansible.errors import AnsibleActionFail
+from ansible_collections.gb10.cluster.plugins.action import model_share_plan
+from ansible_collections.gb10.cluster.plugins.module_utils._models import fetch, share, share_state, store
+from ansible_collections.gb10.cluster.plugins.module_utils._models.share_watch import MOST, Watch
+from ansible_collections.gb10.cluster.plugins.plugin_utils._weights.plan import Stock
+from model_transfers import FILES, REPO, files
+
+SHA = "0123456789abcdef" * 4
+LISTING = {"commit": "c0ffee", "files": [vars(file) for file in files()]}
+ESCAPES = [
+    "../../../etc/cron.d/evil",
+    "/etc/cron.d/evil",
+    "a/../../evil",
+    "a//b",
+    "a/./b",
+    "./a",
+    "..",
+    ".",
+    "",
+    "a/",
+    "a\nb",
+    "a\0b",
+    "a\x1b[2J",
+    "..\\evil",
+    "a" * 255,
+    "/".join("a" * 600),
+    store.MARKER,
+    f"sub/{store.MARKER}",
+    f"a{store.PART}",
+]
+OTHERS: list[Any] = [None, 5, -1, 2**70, 1.5, float("nan"), True, b"a", [], ["a"], {}, {"a": "b"}, "{{ 1 }}\n"]
+Place = tuple[str | int, ...]
+
+
+def node(number: int) -> dict[str, Any]:
+    """Return the stock of an honest node, in which every field has a value."""
+    model = {"dest": "/srv/models/org--tiny", "commit": "c0ffee", "complete": False, "error": "none"}
+    model |= {"listing": copy.deepcopy(LISTING), "held": {"x": {"digest": SHA, "size": 1}}, "parts": {"y": 1}}
+    disk = {"path": "/srv/models", "free_bytes": 10**12, "reserve_bytes": 0}
+    return {"disk": disk, "addresses": [f"10.100.0.{number}/24"], "models": {REPO: model}}
+
+
+def planned(nodes: Mapping[str, Any], **options: Any) -> dict[str, Any]:
+    action = model_share_plan.ActionModule.__new__(model_share_plan.ActionModule)
+    action._task = SimpleNamespace(check_mode=False)
+    return action.act({"nodes": nodes, "share": True, **options}, {})
+
+
+def places(kind: Any, value: Any, at: Place = ()) -> Iterator[Place]:
+    """Return where each field of the stock is, by the types of its classes; "*" stands for the key of a mapping."""
+    if is_dataclass(kind):
+        hints = get_type_hints(kind)
+        for field in fields(kind):
+            if at or field.name != "name":  # the controller gives the node's name
+                yield from places(hints[field.name], value[field.name], (*at, field.name))
+        return
+    yield at
+    inner = [one for one in get_args(kind) if one is not type(None)]
+    if get_origin(kind) is tuple:
+        yield from places(inner[0], value[0], (*at, 0))
+    elif len(inner) == 2:
+        key = next(iter(value))
+        yield (*at, "*")
+        yield from places(inner[1], value[key], (*at, key))
+    elif inner and is_dataclass(inner[0]):
+        yield from places(inner[0], value, at)
+
+
+FIELDS = list(places(Stock, node(2)))
+
+
+def changed(place: Place, value: Any) -> dict[str, Any]:
+    """Return two nodes, of which the second one lies in one field."""
+    nodes = {"spark1": node(1), "spark2": node(2)}
+    *way, last = place
+    part: Any = nodes["spark2"]
+    for step in way:
+        part = part[step]
+    if last == "*":
+        part[value] = part.pop(next(iter(part)))
+    else:
+        part[last] = value
+    return nodes
+
+
+def test_every_field_of_a_stock_is_tried() -> None:
+    names = {step for place in FIELDS for step in place}
+    assert {"dest", "commit", "name", "size", "digest", "algorithm", "free_bytes", "addresses", "parts"} <= names
+    assert len(FIELDS) > 20
+
+
+@pytest.mark.parametrize("place", FIELDS, ids=lambda place: ".".join(map(str, place)))
+def test_a_node_that_lies_in_one_field_is_refused_or_changes_nothing_of_the_others_files(place: Place) -> None:
+    usual = planned({"spark1": node(1), "spark2": node(2)})["nodes"]["spark1"]["models"]
+    for value in [*ESCAPES, *OTHERS]:
+        if place[-1] == "*" and not isinstance(value, (str, int, float, bytes)):
+            continue
+        try:
+            result = planned(changed(place, value))
+        except AnsibleActionFail as error:
+            assert "spark2" in str(error) or "different models" in str(error)
+            assert len(str(error)) < 600
+            continue
+        if not result.get("failed"):
+            assert result["nodes"]["spark1"]["models"] == usual, value
+
+
+def more(listing: dict[str, Any]) -> None:
+    listing["files"].append(vars(store.File("evil", 1, SHA, "sha256")))
+
+
+LIES: dict[str, Callable[[dict[str, Any]], Any]] = {
+    "commit": lambda listing: listing.update(commit="beef"),
+    "more files": more,
+    "fewer files": lambda listing: listing["files"].pop(),
+    "name": lambda listing: listing["files"][0].update(name="evil"),
+    "size": lambda listing: listing["files"][0].update(size=7),
+    "digest": lambda listing: listing["files"][0].update(digest="beef"),
+    "algorithm": lambda listing: [file.update(algorithm="git") for file in listing["files"]],
+}
+
+
+@pytest.mark.parametrize("lie", LIES)
+@pytest.mark.parametrize("liar", ["spark1", "spark2"])
+def test_no_node_decides_alone_what_the_others_write_and_trust(liar: str, lie: str) -> None:
+    nodes = {"spark1": node(1), "spark2": node(2)}
+    LIES[lie](nodes[liar]["models"][REPO]["listing"])
+    result = planned(nodes)
+    assert (result["failed"], "nodes" in result) == (True, False)
+    assert "models.disagree" in result["msg"]
+
+
+@pytest.mark.parametrize("name", ESCAPES, ids=lambda name: ascii(name)[:30])
+def test_a_name_that_leaves_the_directory_is_refused_by_the_type_the_plan_and_the_receiver(name: str) -> None:
+    with pytest.raises(store.ListingError):
+        store.File(name, 1, SHA, "sha256")
+    with pytest.raises(AnsibleActionFail, match="spark2"):
+        planned(changed(("models", REPO, "listing", "files", 0, "name"), name))
+    file = {"name": name, "size": 1, "digest": SHA, "algorithm": "sha256"}
+    with pytest.raises(store.ListingError):
+        share_state.items_of([{"repo": REPO, "commit": "c0ffee", "dest": "/srv/models/x", "files": [file]}])
+
+
+@pytest.mark.parametrize("names", [["a", "a"], ["a", "a/b"]])
+def test_files_that_exclude_each_other_are_refused(names: list[str]) -> None:
+    listed = [{"name": name, "size": 1, "digest": SHA, "algorithm": "sha256"} for name in names]
+    with pytest.raises(store.ListingError):
+        share_state.items_of([{"repo": REPO, "commit": "c0ffee", "dest": "/srv/models/x", "files": listed}])
+
+
+@pytest.mark.parametrize("commit", ["../../api", "a/b", "", "a?b", "-x", "a b", 5, None])
+def test_a_commit_that_changes_the_address_is_refused(commit: Any) -> None:
+    with pytest.raises(store.ListingError):
+        share_state.items_of([{"repo": REPO, "commit": commit, "dest": "/srv/models/x", "files": []}])
+
+
+def test_the_list_that_the_controller_reads_is_right(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = f"""{{"sha": "c0ffee", "siblings": [{{"rfilename": "a", "lfs": {{"size": 1, "sha256": "{SHA}"}}}}]}}"""
+    monkeypatch.setattr(fetch.Hub, "listing", lambda *_: text)
+    asked = {"models": [{"repo": REPO, "revision": "main"}], "url": "https://hub", "token": ""}
+    result = planned({"spark1": node(1), "spark2": node(2)}, **asked)
+    assert result["failed"]
+    assert "models.disagree" in result["msg"]
+    assert "spark1, spark2" in result["msg"]
+
+
+def test_one_node_that_alone_reads_the_list_is_told() -> None:
+    nodes = {"spark1": node(1), "spark2": node(2)}
+    nodes["spark2"]["models"][REPO]["listing"] = None
+    result = planned(nodes)
+    assert [finding["rule"] for finding in result["findings"]] == ["models.one_witness"]
+
+
+@pytest.mark.parametrize(("mode", "there"), [("wb", 0), ("ab", 4)])
+def test_no_more_is_written_than_was_announced(mode: str, there: int, tmp_path: Path) -> None:
+    part, counted = tmp_path / "a.part", list[int]()
+    part.write_bytes(b"a" * there)
+
+    class Endless(io.RawIOBase):
+        def read(self, size: int = -1) -> bytes:
+            assert 0 < size <= 11
+            return b"x" * size
+
+    with pytest.raises(fetch.FetchError, match="longer than its listing says"):
+        fetch.save(Endless(), part, mode, 10 - there, lambda: True, counted.append)
+    assert (sum(counted), part.exists()) == (0, False)
+
+
+def test_a_listing_without_an_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fetch, "LISTING_BYTES", 100)
+    monkeypatch.setattr(fetch.Hub, "_open", lambda *_: io.BytesIO(b"a" * 101))
+    with pytest.raises(fetch.FetchError, match="more than 100 bytes"):
+        fetch.Hub("https://hub").listing(REPO, "main")
+
+
+@pytest.mark.parametrize(
+    ("to", "sent"),
+    [
+        ("https://hub.example/other", True),
+        ("http://hub.example/other", False),
+        ("https://cdn.example/other", False),
+        ("https://hub.example:8443/other", False),
+    ],
+)
+def test_the_token_is_not_sent_to_another_server_and_never_to_http(to: str, sent: bool) -> None:
+    asked = urllib.request.Request("https://hub.example/file", headers={"Authorization": "Bearer secret"})
+    answer = email.message.Message()
+    following = fetch._KeepToken().redirect_request(asked, io.BytesIO(), 302, "Found", answer, to)  # type: ignore[arg-type]
+    assert following is not None
+    assert following.has_header("Authorization") is sent
+
+
+class Control:
+    def contact(self) -> float:
+        return 0.0
+
+
+def test_contacts_of_unknown_nodes_and_impossible_counts_are_ignored() -> None:
+    watch = Watch("spark1", Control(), ["spark2"])  # type: ignore[arg-type]
+    watch.hear({"spark2": 5, "spark1": 9, "evil": 7, **{f"n{number}": 1 for number in range(10_000)}})
+    watch.hear({"spark2": MOST})
+    watch.hear({"spark2": 10**30})
+    watch.hear({"spark2": -1})
+    assert watch.counts() == {"spark1": 0, "spark2": 5}
+
+
+def test_what_a_peer_says_is_bounded(tmp_path: Path) -> None:
+    listed = [vars(file) for file in files()]
+    (tmp_path / "m").mkdir()
+    items = share_state.items_of([{"repo": REPO, "commit": "c0ffee", "dest": str(tmp_path / "m"), "files": listed}])
+    peer = {"name": "spark2", "paths": [{"to": "127.0.0.2", "via": "127.0.0.1"}]}
+    options = {"name": "spark1", "place": 0, "hub": [], "peers": [peer], "addresses": [], "port": 1, "secret": "s"}
+    options |= {"url": "https://hub", "token": "", "streams": 1, "orphan_seconds": 1}
+    run = share.Share(share.order_of(options, items), Control())  # type: ignore[arg-type]
+    told = {"held": [0, 1, 10**9, -1], "load": 0, "received": 0, "contacts": {"evil": 5, "spark2": 3}}
+    run._hear("spark2", told | {"failed": {"evil": "x", "spark2": "y" * 10_000}})
+    assert run._offers == {"spark2": {0, 1}}
+    assert {name: len(why) for name, why in run.state.failed.items()} == {"spark2": share.LONGEST}
+    assert run._watch.counts() == {"spark1": 0, "spark2": 3}
+    assert len(FILES) == len(items)
