@@ -4,7 +4,7 @@
 """Write the tables of docs/troubleshooting.md and docs/launch-rules.md; with ``--check`` only compare.
 
 The tables are generated from what prints the messages: NCCL's causes, the rules of the packages of checks, the rules of
-launches, and the findings that Python code and tasks word themselves.
+launches, and the findings that Python code and tasks word themselves. The messages of others are a list.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+import yaml
 from _collection import IMPORT_ROOT, ROOT, run
 from _generated import main, table
 from _messages import Message, messages
@@ -30,6 +31,7 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import Rules
 
 SYMPTOMS = ROOT / "docs" / "troubleshooting.md"
 LAUNCHES = ROOT / "docs" / "launch-rules.md"
+PASTED = Path(__file__).with_name("pasted_messages.yml")
 RULES = ROOT / "profiles" / "rules.json"
 # {package of checks: first words of the names of its findings}
 PACKAGES = {
@@ -49,6 +51,13 @@ def causes() -> str:
     lines = {each.id: f"`{each.pattern}`" if each.pattern else "lines of several ranks" for each in CATALOGUE}
     rows = ([f"`{each.id}`", lines[each.id], each.summary, each.remedy] for each in CATALOGUE)
     return table(["cause", "log line (a regular expression)", "what it means", "what to do"], rows)
+
+
+def pasted() -> str:
+    """Return the messages of driver, kernel and engine that owners search for."""
+    every = yaml.safe_load(PASTED.read_text(encoding="utf-8"))
+    rows = ([", ".join(f"`{text}`" for text in each["texts"]), each["means"], each["remedy"]] for each in every)
+    return table(["what you see", "what it means", "what to do"], rows)
 
 
 def rules(package: str) -> str:
@@ -106,7 +115,7 @@ def pages() -> dict[Path, dict[str, str]]:
     """Return the generated parts of both pages."""
     checks = {name: rules(name) for name in PACKAGES}
     return {
-        SYMPTOMS: {"causes": causes(), **checks, "others": _messages(others())},
+        SYMPTOMS: {"causes": causes(), "pasted": pasted(), **checks, "others": _messages(others())},
         LAUNCHES: {"launches": launches(), "worded": _messages(worded(*OF_LAUNCHES))},
     }
 

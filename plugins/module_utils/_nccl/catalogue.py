@@ -19,7 +19,12 @@ _GID = (
 _PEER = (
     "Look at the first failing rank and at the fabric: link, MTU at both ends, addresses, firewall between the nodes"
 )
+_MEMLOCK = "run privileged or with IPC_LOCK, or set LimitMEMLOCK=infinity for the container runtime"
 _QP = r"ibv_modify_qp failed with (?:error )?"
+
+# An interface name in place of an RDMA device name. Right names select nothing either if the devices are missing, which
+# no_rdma_device says.
+NETDEV_AS_HCA = r"NCCL_IB_HCA set (?:to|by environment to) ?[=^]*(?:en|eth|net|wl|bond|ib\d)"
 
 CATALOGUE: tuple[Cause, ...] = (
     Cause(
@@ -42,6 +47,16 @@ CATALOGUE: tuple[Cause, ...] = (
         r"Detected mixed local Net device counts across ranks",
         "ranks see different numbers of HCAs",
         "Give every pod the same VFs and device nodes",
+    ),
+    Cause(
+        "qp_no_cable",
+        "fatal",
+        # Two IPv4 GIDs whose first three numbers differ.
+        _QP + r"(?:110|Connection timed out).*local GID ::ffff:(\d+\.\d+\.\d+)\.\d+, remote GID ::ffff:(?!\1\.)\d",
+        "these two nodes have no cable between them: NCCL connects a device to one of another subnet, as it does in a "
+        "ring of nodes without a switch",
+        "In a ring set NCCL_ALGO=Ring and NCCL_IB_SUBNET_AWARE_ROUTING=1 (NCCL 2.30.7); otherwise give both ends of a "
+        "rail addresses of one subnet",
     ),
     Cause(
         "qp_unreachable",
@@ -116,8 +131,17 @@ CATALOGUE: tuple[Cause, ...] = (
         "reg_mr",
         "fatal",
         r"Call to ibv_(?:reg_\w+|create_qp|create_cq|alloc_pd)\w* failed",
-        "the HCA refused memory or a queue: locked memory is limited",
-        "Run privileged or with IPC_LOCK, or set LimitMEMLOCK=infinity for the container runtime",
+        "the HCA could not pin memory or make a queue: the kernel refuses long pins (on a Spark the kexec handover, "
+        "kho), or locked memory is limited",
+        "On the host: grep Cma /proc/meminfo. If CmaFree is above zero and CmaTotal is 0, add the kernel argument "
+        "kho=off (package nvidia-spark-grub-kho) and reboot. Otherwise " + _MEMLOCK,
+    ),
+    Cause(
+        "verbs_not_loaded",
+        "fatal",
+        r"ibvwrap\.\w+:\d+ .*wrapper not initialized",
+        "NCCL or a plugin calls a verbs function that the libibverbs of the image does not have",
+        "Install the rdma-core and ibverbs-providers that belong together in the image, or remove the plugin",
     ),
     Cause(
         "net_not_in_topology",
@@ -155,8 +179,8 @@ CATALOGUE: tuple[Cause, ...] = (
     Cause(
         "hca_selection",
         "fallback",
-        r"NCCL_IB_HCA set (?:to|by environment to) ?\S*",
-        "NCCL_IB_HCA selects no device that exists here",
+        NETDEV_AS_HCA,
+        "NCCL_IB_HCA names network interfaces, so it selects no RDMA device",
         "Use RDMA device names (rdma link), not interface names",
         0.9,
     ),
@@ -169,9 +193,17 @@ CATALOGUE: tuple[Cause, ...] = (
         0.9,
     ),
     Cause(
+        "verbs_provider",
+        "fallback",
+        r"erdma.*[Cc]ould not open|[Cc]ould not open \S*erdma",
+        "the verbs library of the image cannot open the eRDMA device: its provider is missing or has another version",
+        "Install the eRDMA provider of the vendor in the image, in the version of the host's driver",
+        0.85,
+    ),
+    Cause(
         "device_open",
         "fallback",
-        r"NET/IB ?: Unable to open device",
+        r"NET/IB ?: (?:Unable to|Could not) open device",
         "the device node of an HCA cannot be opened (device cgroup)",
         "Request every HCA, or run privileged",
         0.9,
@@ -180,7 +212,8 @@ CATALOGUE: tuple[Cause, ...] = (
         "no_rdma_device",
         "fallback",
         r"NET/IB ?: No (?:IB )?device found|NET/\w*IB\w* ?: No device found",
-        "NCCL sees no usable RDMA device: no /dev/infiniband in the pod, no provider library, or no active port",
+        "NCCL sees no usable RDMA device: no /dev/infiniband in the pod, no provider library, no active port, or none "
+        "that NCCL_IB_HCA names",
         _RDMA_ACCESS,
         0.7,
     ),
@@ -208,6 +241,29 @@ CATALOGUE: tuple[Cause, ...] = (
         "a device uses its link-local GID because it has no IPv4 address",
         _GID,
         0.85,
+    ),
+    Cause(
+        "soft_rdma",
+        "note",
+        r"NET/IB ?: Using.* \[\d+\](?:rxe|siw)\w*:",
+        "soft-RoCE or soft-iWARP: the CPU speaks the RDMA protocol over an ordinary interface",
+        "Fine for a test; use the HCA (rocep…) to serve",
+    ),
+    Cause(
+        "inline_and_prepost",
+        "note",
+        r"NCCL_IB_PREPOST_RECEIVE_WORK_REQUESTS set by environment to [1-9]",
+        "NCCL_IB_USE_INLINE and NCCL_IB_PREPOST_RECEIVE_WORK_REQUESTS are both on: SGLang's warm-up hangs on a GB10",
+        "Unset one of them; look in /etc/nccl.conf too",
+        0.6,
+    ),
+    # It counts only together with the one before.
+    Cause(
+        "use_inline",
+        "note",
+        r"NCCL_IB_USE_INLINE set by environment to [1-9]",
+        "NCCL sends small messages inline",
+        "None needed",
     ),
     Cause(
         "rail_mismatch",
@@ -247,6 +303,31 @@ CATALOGUE: tuple[Cause, ...] = (
         "Look at the GPU and driver first",
     ),
     Cause(
+        "gloo_interface",
+        "failure",
+        r"Unable to find address for: ",
+        "GLOO_SOCKET_IFNAME names an interface that does not exist here",
+        "Name an interface of the pod (ip link), without = and ^",
+        0.8,
+    ),
+    Cause(
+        "rank_missing",
+        "failure",
+        r"DistStoreError|\d+/\d+ clients joined",
+        "another rank never came to the rendezvous",
+        "Read the log of the rank that is missing: it has the cause",
+        0.4,
+    ),
+    # After a line of the watchdog, the crash is how it ends the process.
+    Cause(
+        "segfault",
+        "failure",
+        r"Segfault encountered|Fatal Python error: Segmentation fault",
+        "the process crashed",
+        "Read the lines before it, and the kernel's log (dmesg)",
+        0.3,
+    ),
+    Cause(
         "watchdog",
         "failure",
         r"Watchdog caught collective operation timeout",
@@ -260,11 +341,19 @@ CATALOGUE: tuple[Cause, ...] = (
         r"NET/OFI (?>.*?(?:[Mm]emory registration|fi_mr_reg|[Rr]egister memory|regMr)).*(?:fail|[Ee]rror|RC:)|"
         r"NET/OFI (?:Unable|Failed) to register memory",
         "libfabric refused to register memory: locked memory or registration slots are used up",
-        "Run privileged or with IPC_LOCK, or set LimitMEMLOCK=infinity for the container runtime",
+        "R" + _MEMLOCK[1:],
         0.6,
     ),
     Cause(
         "duplicate_gpu", "failure", r"Duplicate GPU detected", "two ranks use one GPU", "Give every rank its own GPU"
+    ),
+    Cause(
+        "socket_bad_address",
+        "failure",
+        r"(?:Call to \w+|socket\w*|ncclSocket\w*).*(?:[Ff]ailed|[Ee]rror).*Bad address",
+        "a socket got memory that the CPU cannot reach (EFAULT): a plugin gave GPU memory to TCP, or it was freed",
+        "Use RDMA (NCCL_NET=IB), or remove the network plugin",
+        0.6,
     ),
     Cause(
         "peer_gone",
@@ -303,5 +392,21 @@ CATALOGUE: tuple[Cause, ...] = (
         0.2,
     ),
 )
+
+PINS = {
+    "kernel": (
+        "the kernel refuses long pins: its kexec handover (kho) keeps memory as CMA (CmaFree above zero, CmaTotal 0)",
+        "Add the kernel argument kho=off (package nvidia-spark-grub-kho) and reboot the host",
+    ),
+    "memlock": ("locked memory is limited in the container", "R" + _MEMLOCK[1:]),
+}
+"""Summary and remedy of ``reg_mr`` where the facts of the host name its reason."""
+EXPLAINED = {
+    "nccl_error": ("init", "fatal", "failure"),
+    "proxy_failed": ("init", "fatal"),
+    "segfault": ("init", "fatal", "watchdog"),
+    "no_rdma_device": ("ib_disabled", "hca_selection", "device_open", "no_libibverbs", "verbs_provider"),
+}
+"""{cause: identifiers or kinds of causes that explain it, so that it is not listed beside them}."""
 
 BY_ID = {cause.id: cause for cause in CATALOGUE}

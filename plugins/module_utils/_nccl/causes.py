@@ -5,17 +5,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
-from .catalogue import BY_ID, CATALOGUE
+from .catalogue import BY_ID, CATALOGUE, EXPLAINED, PINS
 from .model import WEIGHT, Cause, Hit, Process
 from .networks import is_tcp
-
-NETDEV_AS_HCA = re.compile(r"NCCL_IB_HCA set (?:to|by environment to) [=^]*(?:en|eth|net|wl|bond|ib\d)")
-"""Matches ``NCCL_IB_HCA set to enp1s0f0np0``: an interface name in place of an RDMA device name."""
-
 
 # An escape, a class, the start of a group, a repetition count, or one character.
 _TOKEN = re.compile(r"\\.|\[(?:\\.|[^\]])+\]|\(\?[:!=>]|\{[^}]*\}|.")
@@ -65,24 +61,14 @@ def _relevant(hit: Hit, process: Process) -> float:
     """Return how much a hit explains, 0 to 1, given the other statements of its process."""
     cause = BY_ID[hit.cause]
     weight = cause.confidence if cause.confidence is not None else WEIGHT[cause.kind]
-    no_device = "no_rdma_device" in process.hits or "net_forced_missing" in process.hits
     if cause.kind == "fallback" and _found_rdma(process):
         # RDMA was found, so this fallback message is harmless.
         return 0.05 if cause.id != "ofi_no_provider" else 0.3
     if cause.kind == "fallback" and process.stays_on_node and not process.channels:
         return 0.1
-    if cause.id == "hca_selection":
-        # The list may name valid RDMA devices: without device nodes, no list matches anything.
-        return weight if no_device and _names_netdevs(hit) else 0.5 if no_device else 0.0
-    selection = process.hits.get("hca_selection")
-    explained = "ib_disabled" in process.hits or (selection is not None and _names_netdevs(selection))
-    if cause.id in ("no_rdma_device", "net_forced_missing") and explained:
-        weight -= 0.2
+    if cause.id == "use_inline" or (cause.id == "inline_and_prepost" and "use_inline" not in process.hits):
+        return 0.0
     return weight
-
-
-def _names_netdevs(hit: Hit) -> bool:
-    return NETDEV_AS_HCA.search(hit.line) is not None
 
 
 def _found_rdma(process: Process) -> bool:
@@ -114,7 +100,10 @@ def mtu_differs(processes: Iterable[Process], source: str) -> list[dict[str, Any
 
 
 def ranked(processes: Sequence[Process], source: str) -> list[dict[str, Any]]:
-    """Return the causes of all processes, most telling first; one entry per cause with the first line that shows it."""
+    """Return the causes of all processes, most telling first; one entry per cause with the first line that shows it.
+
+    A cause that another one explains is not listed.
+    """
     found = {entry["id"]: entry for entry in mtu_differs(processes, source)}
     for process in processes:
         for hit in process.hits.values():
@@ -125,4 +114,15 @@ def ranked(processes: Sequence[Process], source: str) -> list[dict[str, Any]]:
             entry = found.setdefault(cause.id, _entry(cause, process, source, hit.line, confidence))
             entry["count"] += hit.count
             entry["confidence"] = max(entry["confidence"], confidence)
-    return sorted(found.values(), key=lambda c: (-c["confidence"], c["id"]))
+    weak = ("nccl_error", "segfault")
+    telling = [entry for entry in found.values() if entry["confidence"] >= 0.3 and entry["id"] not in weak]
+    named = {word for entry in telling for word in (entry["id"], entry["kind"])}
+    listed = (entry for entry in found.values() if not named.intersection(EXPLAINED.get(entry["id"], ())))
+    return sorted(listed, key=lambda c: (-c["confidence"], c["id"]))
+
+
+def name_pins(causes: Iterable[dict[str, Any]], pins: Mapping[str, str]) -> None:
+    """Put the reason why memory could not be pinned into ``reg_mr``; ``pins`` has a key of PINS per source."""
+    for cause in causes:
+        if cause["id"] == "reg_mr" and (why := PINS.get(pins.get(cause["source"], ""))):
+            cause["summary"], cause["remedy"] = why

@@ -237,6 +237,17 @@ def _gloo(ctx: _Context) -> Iterator[Finding]:
     if value[:1] in ("^", "=") and value:
         reason = "Gloo supports neither ^ nor =, only exact names"
         yield ctx.finding("error", "gloo", "GLOO_SOCKET_IFNAME", reason, "Write the bare interface name")
+    elif missing := [name for name in value.split(",") if name and ctx.netdevs and name not in ctx.netdevs]:
+        reason = f"{', '.join(missing)} does not exist here; Gloo then fails with 'Unable to find address for'"
+        remedy = f"Use one of {', '.join(ctx.netdevs)}"
+        yield ctx.finding("error", "gloo_missing", "GLOO_SOCKET_IFNAME", reason, remedy)
+
+
+def _inline(ctx: _Context) -> Iterator[Finding]:
+    both = ("NCCL_IB_USE_INLINE", "NCCL_IB_PREPOST_RECEIVE_WORK_REQUESTS")
+    if all(ctx.env.get(key, "").strip() not in ("", "0") for key in both):
+        reason = f"with {both[1]} also on, SGLang's warm-up hangs on a GB10"
+        yield ctx.finding("error", "inline", both[0], reason, "Unset one of them; look in /etc/nccl.conf too")
 
 
 def _hca(ctx: _Context) -> Iterator[Finding]:
@@ -259,6 +270,7 @@ _RULES: tuple[Callable[[_Context], Iterator[Finding]], ...] = (
     _interface,
     _logging,
     _gloo,
+    _inline,
 )
 
 

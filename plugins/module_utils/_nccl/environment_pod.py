@@ -18,7 +18,8 @@ SCRIPT = (
     "echo '#env'; tr '\\0' '\\n' < /proc/1/environ 2>/dev/null | grep -E '" + _NAMES + "'; "
     "echo '#conf'; cat \"${NCCL_CONF_FILE:-$HOME/.nccl.conf}\" 2>/dev/null; echo; "
     "echo '#etc'; cat /etc/nccl.conf 2>/dev/null; echo; "
-    "echo '#hcas'; ls \"$1/class/infiniband\" 2>/dev/null; echo '#netdevs'; ls /sys/class/net 2>/dev/null; true"
+    "echo '#hcas'; ls \"$1/class/infiniband\" 2>/dev/null; echo '#netdevs'; ls /sys/class/net 2>/dev/null; "
+    "echo '#memory'; grep -hE '^(Cma|Max locked memory|CapEff)' /proc/meminfo /proc/self/limits /proc/self/status; true"
 )
 
 
@@ -31,6 +32,25 @@ class PodEnv:
     etc: dict[str, str] = field(default_factory=dict)
     hcas: list[str] = field(default_factory=list)
     netdevs: list[str] = field(default_factory=list)
+    memory: list[str] = field(default_factory=list)
+
+    @property
+    def pins(self) -> str:
+        """Return why memory can't be pinned: ``kernel``, ``memlock``, or empty if nothing shows it.
+
+        An affected kernel frees CMA that it does not count: CmaFree is above CmaTotal, which is 0 (NV-Kernels#590).
+        """
+        told = {
+            name.rstrip(":"): rest
+            for name, rest in (line.split(None, 1) for line in self.memory if len(line.split()) > 1)
+        }
+        free, total = (told.get(name, "").split(" ")[0] for name in ("CmaFree", "CmaTotal"))
+        if total == "0" and free not in ("", "0"):
+            return "kernel"
+        # Columns: Max locked memory, soft limit, hard limit, unit. CAP_IPC_LOCK is bit 14.
+        limit = told.get("Max", "locked memory unlimited").split()[2]
+        capable = int(told.get("CapEff", "0").strip() or "0", 16) >> 14 & 1
+        return "" if limit == "unlimited" or capable else "memlock"
 
     @property
     def effective(self) -> dict[str, str]:
@@ -40,7 +60,7 @@ class PodEnv:
 
 def parse_environment(text: str) -> PodEnv:
     """Return the result from SCRIPT's output; unknown lines are ignored."""
-    parts: dict[str, list[str]] = {"env": [], "conf": [], "etc": [], "hcas": [], "netdevs": []}
+    parts: dict[str, list[str]] = {"env": [], "conf": [], "etc": [], "hcas": [], "netdevs": [], "memory": []}
     current: list[str] = []
     for line in text.splitlines():
         if line.startswith("#") and line[1:] in parts:
@@ -48,9 +68,8 @@ def parse_environment(text: str) -> PodEnv:
         elif line:
             current.append(line)
     texts = {name: "\n".join(lines) for name, lines in parts.items()}
-    return PodEnv(
-        parse_conf(texts["env"]), parse_conf(texts["conf"]), parse_conf(texts["etc"]), parts["hcas"], parts["netdevs"]
-    )
+    confs = [parse_conf(texts[name]) for name in ("env", "conf", "etc")]
+    return PodEnv(*confs, parts["hcas"], parts["netdevs"], parts["memory"])
 
 
 def read_environments(containers: Iterable[PodContainer], sysfs_root: str) -> dict[str, PodEnv]:

@@ -105,6 +105,8 @@ class NcclLog:
         if b"CCL" not in whole and b"NET" not in whole and b"ocket/" not in whole:
             if (at := scan.engine_start(whole)) >= 0:
                 self._start(scan.plain(whole[:at]))
+            elif scan.has_last_words(whole) and (cause := causes.find_cause(scan.plain(whole[-says.LONGEST :]))):
+                self._unsigned().hit(cause, scan.quoted(whole))
             return None
         line = scan.without_time(whole)
         if found := self._lines.get(line):

@@ -11,8 +11,10 @@ SOCKETS = ("Socket", "FastSocket")
 """NCCL's own TCP transport and Google's TCP plugin."""
 TCP = (*SOCKETS, "GPUDirectTCPX*", "FasTrak*")
 """Patterns of the networks that are always TCP."""
-RDMA = ("IB", "IBext*", "IB-*", "IB_*", "gIB", "SPCX*", "AINIC*", "NCCL RDMA Plugin*", "SHARP")
-"""Patterns of the networks that are RDMA. Libfabric is missing because its provider determines the transport."""
+RDMA = ("IB", "IBext*", "IB-*", "gIB", "SPCX*", "AINIC*", "NCCL RDMA Plugin*", "SHARP")
+"""Patterns of the networks that are RDMA. Those of libfabric are missing: their provider determines the transport."""
+LIBFABRIC = ("*Libfabric", "OFI")
+"""Patterns of the networks of libfabric; HPE's plugin calls itself OFI."""
 TCP_PROVIDERS = ("tcp", "sockets", "udp", "net")
 """Providers of libfabric that use TCP or UDP."""
 

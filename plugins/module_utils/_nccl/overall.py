@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from .._common.terms import EVIDENCE
-from .causes import mtu_differs
+from .causes import mtu_differs, name_pins
 from .expectation import Expectation, judge_log
 from .log import NcclLog
 from .report import Report, absent_ranks, seen_ranks, shown
@@ -37,12 +37,16 @@ def expectation(options: Mapping[str, Any]) -> Expectation:
 
 
 def judge_all(
-    logs: Mapping[str, NcclLog], expect: Expectation, places: Mapping[str, int | None] | None = None
+    logs: Mapping[str, NcclLog],
+    expect: Expectation,
+    places: Mapping[str, int | None] | None = None,
+    pins: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
     """Return the judgement of all sources in the form of docs/interfaces.md, with the same keys for every result.
 
     ``source`` of the result is ``files`` if NCCL wrote all sources to files of its own, and else ``text``; ``remark``
-    says what a text proves. ``places`` maps a source to its expected rank in the group, or to None.
+    says what a text proves. ``places`` maps a source to its expected rank in the group, or to None; ``pins`` to
+    the reason why memory can't be pinned there (``PodEnv.pins``).
     """
     single = replace(expect, ranks=0, nodes=0)
     reports = [judge_log(log, name, single) for name, log in logs.items()]
@@ -69,6 +73,7 @@ def judge_all(
     causes = [cause for report in reports for cause in report.causes]
     if not any(cause["id"] == "mtu_differs" for cause in causes):
         causes += mtu_differs(processes, "all sources")
+    name_pins(causes, pins or {})
     causes.sort(key=lambda c: (-c["confidence"], c["id"]))
     text = any(not log.own_files for log in logs.values())
     return {

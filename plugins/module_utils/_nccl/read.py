@@ -53,7 +53,8 @@ def read_statement(text: str) -> Reading:
     once = next(filter(text.startswith, says.ONCE), "")
     for hint, pattern, kind, values in _FORMS:
         if hint in text and (found := pattern.search(text)):
-            return Reading(kind, values(found), once)
+            # The devices may be soft-RoCE, which is only remarked.
+            return Reading(kind, values(found), once, (causes.find_cause(text) or "") if kind == "banner" else "")
     # A complete channel line has matched above.
     if text.startswith("Channel ") and "->" in text:
         return Reading("torn", text)

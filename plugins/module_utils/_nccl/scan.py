@@ -30,6 +30,15 @@ _HIT = re.compile(
     rb"N(?:CCL(?: (?:INFO|WARN|ATTN|version|error)|\.cpp:)|ET(?:/[A-Za-z]| plugin)|one, [a-z]\w+=|" + _VLLM + rb")"
 )
 _VLLM_START = re.compile(rb"N" + _VLLM)
+# What PyTorch, Gloo and a driver say when a process ends. It stands in the end of a log and need not name NCCL.
+LAST_WORDS = (
+    b"DistStoreError",
+    b" clients joined",
+    b"Segfault encountered",
+    b"Fatal Python error: Segmentation fault",
+    b"Unable to find address for: ",
+    b"erdma",
+)
 _RCCL = re.compile(rb"RCCL version[^\n]*")
 # A burst continues while NCCL occurs within _NEAR bytes after it. It grows by _BURST bytes at first, then doubles.
 _NEAR, _BURST = 256, 1024
@@ -77,7 +86,7 @@ def candidate_lines(read: Callable[[int], bytes], size: int = CHUNK) -> Iterator
 
     ``read(n)`` returns at most n bytes and ``b""`` at the end, as a binary file does.
     """
-    rest, heads = b"", 64
+    rest, last, heads = b"", b"", 64
     while chunk := read(size):
         start = chunk.find(b"\n") + 1
         if rest:
@@ -102,9 +111,16 @@ def candidate_lines(read: Callable[[int], bytes], size: int = CHUNK) -> Iterator
                 heads -= 1
                 lines += [line for line in _RCCL.findall(chunk, start, end) if not _HIT.search(line)]
             yield lines
-        rest = chunk[end:]
+        rest, last = chunk[end:], chunk[start:end]
     if rest and (lines := _hits(rest, 0, len(rest))):
         yield lines
+    if lines := [line for line in (last + rest).split(b"\n") if has_last_words(line) and not _HIT.search(line)]:
+        yield lines
+
+
+def has_last_words(line: bytes) -> bool:
+    """Tell whether a line may say why a process ended."""
+    return any(word in line for word in LAST_WORDS)
 
 
 def _hits(buffer: bytes, position: int, end: int) -> list[bytes]:

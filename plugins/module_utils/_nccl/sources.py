@@ -132,11 +132,12 @@ def judge_sources(
     places: Mapping[str, int | None],
     one_start: bool = False,
     own_files: bool = False,
+    pins: Mapping[str, str] | None = None,
 ) -> Judgement:
     """Read and judge all sources; the keys of ``places`` are pods. Raise SourceError, and what reading raises.
 
     ``own_files`` is true for files of NCCL (``NCCL_DEBUG_FILE``), and ``one_start`` for those of start_rank.py, which
-    deletes the files of earlier starts.
+    deletes the files of earlier starts. ``pins`` are those of ``judge_all``.
     """
     kept: dict[str, list[bytes]] = {name: [] for name in sources}
     logs = {
@@ -146,7 +147,7 @@ def judge_sources(
         # All processes in a pod's log belong to the pod, whichever host name the lines contain.
         for process in [*logs[name].processes, *logs[name].earlier]:
             process.pod = name
-    return judge_all(logs, expect, places), kept
+    return judge_all(logs, expect, places, pins), kept
 
 
 def keep_evidence(directory: Path, result: Mapping[str, Any], kept: Mapping[str, list[bytes]]) -> list[str]:

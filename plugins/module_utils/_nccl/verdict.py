@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from .._common.terms import EVIDENCE, Evidence, TransportClass
 from .catalogue import BY_ID
 from .model import Communicator, Process
-from .networks import RDMA, TCP_PROVIDERS, is_tcp, matches
+from .networks import LIBFABRIC, RDMA, TCP_PROVIDERS, is_tcp, matches
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ def transport_class(network: str, process: Process | None = None) -> TransportCl
     if matches(network, RDMA):
         return "rdma"
     # UCX, libfabric and unknown plugins may run over TCP, but not when they read GPU memory directly.
-    if network.endswith("Libfabric") and process and process.provider:
+    if matches(network, LIBFABRIC) and process and process.provider:
         return "tcp" if process.provider.partition(";")[0] in TCP_PROVIDERS else "rdma"
     # A NIC may read a GPU's memory in one direction only, which is half of the lines.
     lines = sum(sum(devices.values()) for devices in process.channels.values()) if process else 0
@@ -112,9 +112,11 @@ def decide(processes: list[Process]) -> Verdict:
 
 def _used(names: Counter[str], classes: set[TransportClass], level: Evidence) -> Verdict:
     """Return the verdict on these networks, of which the most frequent one gives the name."""
-    if len(classes) > 1:
+    if len(classes) > 1 and (len(names) > 1 or classes == {"rdma", "tcp"}):
         return Verdict("mixed", "mixed", level)
-    return Verdict(name_verdict(names.most_common(1)[0][0]), classes.pop(), level)
+    # The ranks use one network, and some do not say over what. TCP anywhere is TCP.
+    kind = next((kind for kind in ("tcp", "unknown") if kind in classes), "rdma")
+    return Verdict(name_verdict(names.most_common(1)[0][0]), kind, level)
 
 
 def _is_intra(processes: list[Process]) -> bool:

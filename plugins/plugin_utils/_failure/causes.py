@@ -19,6 +19,8 @@ CONSEQUENCES = frozenset(
         "net_mismatch",
         "peer_gone",
         "proxy_failed",
+        "rank_missing",
+        "segfault",
         "watchdog",
         "wrong_peer_type",
     }

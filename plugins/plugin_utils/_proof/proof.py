@@ -93,6 +93,7 @@ class Proof:
     _before: Json = field(default_factory=dict)
     _difference: counters.Moved | None = None
     _steps: set[str] = field(default_factory=set)
+    _pins: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._head = next((c for c in self.containers if c.pod == self.plan["ranks"][0]["pod"]), self.containers[0])
@@ -139,7 +140,9 @@ class Proof:
         self.progress.begin("Judge the NCCL environment of every rank")
         expect = full_expectation(self.plan, self.settings.expect)
         over_rdma = not any(map(is_tcp, expect.get("networks", ()))) and int(expect["nodes"]) > 1
-        found = lint_environments(read_environments(self.containers, self.settings.sysfs_root), over_rdma)
+        environments = read_environments(self.containers, self.settings.sysfs_root)
+        self._pins = {pod: seen.pins for pod, seen in environments.items()}
+        found = lint_environments(environments, over_rdma)
         self.findings = [finding.as_dict() for finding in found]
         if has_errors(found):
             raise NotProved(format_findings(found))
@@ -173,7 +176,7 @@ class Proof:
         readers = [replace(each, container=SIDECAR) for each in self.containers]
         places = {each.pod: each.place for each in readers}
         self.judged, lines = judge_until_final(
-            lambda: judge_sources(pod_sources(readers, LOG_FILES), expect, places, one_start=True),
+            lambda: judge_sources(pod_sources(readers, LOG_FILES), expect, places, one_start=True, pins=self._pins),
             self.settings.timeout,
             self.progress.now,
             lambda: self.progress.pause(self.settings.interval),

@@ -6,152 +6,36 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
+import yaml
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.catalogue import CATALOGUE
-from ansible_collections.gb10.cluster.plugins.module_utils._nccl.causes import find_cause, literals
+from ansible_collections.gb10.cluster.plugins.module_utils._nccl.causes import find_cause, literals, name_pins
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.model import Cause
+from nccl_lines import SOUND, judge, said
 
-QP = "misc/ibvwrap.cc:376 NCCL WARN Call to ibv_modify_qp failed with"
-GOT = "transport/net_ib.cc:1295 NCCL WARN NET/IB : Got completion from peer 10.0.0.9<1> with"
-# {cause: (a line that it matches, a similar line that it does not match)}
-LINES = {
-    "net_forced_missing": (
-        "plugin/net.cc:300 NCCL WARN Failed to initialize any NET plugin",
-        "NCCL INFO Initialized NET plugin IB",
-    ),
-    "no_socket_interface": (
-        "bootstrap.cc:126 NCCL WARN Bootstrap : no socket interface found",
-        "NCCL INFO Bootstrap : Using eth0:10.0.0.1<0>",
-    ),
-    "net_mismatch": (
-        "init.cc:1339 NCCL WARN Detected mixed local Net device counts across ranks (min 1, max 2).",
-        "NCCL INFO Local Net device counts across ranks: min 2 max 2",
-    ),
-    "qp_unreachable": (f"{QP} 101 Network is unreachable, on dev mlx5_0:1", "ping: connect: Network is unreachable"),
-    "qp_gid_index": (f"{QP} 22 Invalid argument, on dev mlx5_0:1", "NCCL INFO Invalid argument"),
-    "qp_netns": (f"{QP} 19 No such device, on dev mlx5_0:1", "open: No such device"),
-    "qp_failed": (f"{QP} 5 Input/output error, on dev mlx5_0:1", "NCCL INFO ibv_modify_qp retry succeeded"),
-    "completion_retry": (f"{GOT} error 12, opcode 0, len 32768", "NCCL INFO NET/IB : completion queue of 12 entries"),
-    "completion_rnr": (f"{GOT} status=IBV_WC_RNR_RETRY_EXC_ERR(13) opcode=0", "NCCL INFO NET/IB : status=13"),
-    "completion_flushed": (f"{GOT} status=5 opcode=0", "NCCL INFO NET/IB : flushed 5 requests"),
-    "completion_error": (f"{GOT} error 10, opcode 0", "NCCL INFO NET/IB : 10 completions"),
-    "async_fatal": (
-        "NCCL WARN NET/IB : mlx5_0:1 async fatal event on QP (1): QP fatal error",
-        "NCCL INFO NET/IB : async event thread started",
-    ),
-    "gid_changed": (
-        "NCCL WARN NET/IB : mlx5_0:1 GID table changed",
-        "NCCL INFO NET/IB : GID table of mlx5_0 has 4 entries",
-    ),
-    "wrong_peer_type": (
-        "misc/socket.cc:441 NCCL WARN socketFinalizeAccept: wrong type 3 != 4",
-        "NCCL INFO socketFinalizeAccept: type 3",
-    ),
-    "reg_mr": (
-        "misc/ibvwrap.cc:200 NCCL WARN Call to ibv_reg_mr_iova2 failed with error Cannot allocate memory",
-        "NCCL INFO Call to ibv_reg_mr done",
-    ),
-    "net_not_in_topology": ("NCCL WARN Could not find NET with id 0", "NCCL INFO NET with id 0"),
-    "verbs_call": (
-        "misc/ibvwrap.cc:100 NCCL WARN Call to ibv_query_port failed with error Bad address",
-        "NCCL INFO Call to ibv_query_port",
-    ),
-    "ofi_no_provider": (
-        "NCCL WARN NET/OFI No eligible providers were found",
-        "NCCL INFO NET/OFI Selected provider is efa",
-    ),
-    "ib_disabled": (
-        "NCCL INFO NCCL_IB_DISABLE set by environment to 1.",
-        "NCCL INFO NCCL_IB_DISABLE set by environment to 0.",
-    ),
-    "net_forced_socket": (
-        "NCCL INFO NCCL_NET set by environment to Socket",
-        "NCCL INFO NCCL_NET set by environment to IB",
-    ),
-    "hca_selection": ("NCCL INFO NCCL_IB_HCA set to enp1s0f0np0", "NCCL INFO NCCL_IB_HCA was not given"),
-    "no_libibverbs": ("NCCL INFO Failed to open libibverbs.so[.1]", "NCCL INFO opened libibverbs.so.1"),
-    "device_open": ("NCCL WARN NET/IB : Unable to open device mlx5_0", "NCCL INFO NET/IB : open device mlx5_0"),
-    "no_rdma_device": ("NCCL INFO NET/IB : No device found.", "NCCL INFO NET/IB : 2 devices found"),
-    "plugin_failed": (
-        "NCCL ATTN Failed to initialize NET plugin SPCX",
-        "NCCL ATTN Failed to initialize NET plugin IB",
-    ),
-    "plugin_missing": (
-        "NCCL INFO NET/Plugin: Could not find: libnccl-net-mine.so. Using internal network plugin.",
-        "NCCL INFO NET/Plugin: Could not find: libnccl-net.so. Using internal network plugin.",
-    ),
-    "link_local_gid": (
-        "NCCL INFO NET/IB: NCCL Dev 0 GID 0 (80FE/1) fifoRkey=0x1",
-        "NCCL INFO GID 3 (0/164640AFFFF0000)",
-    ),
-    "rail_mismatch": (
-        "NCCL INFO NET/IB : There are mismatched physical devices between local (a) and remote (b)",
-        "NCCL INFO NET/IB : physical devices of local (a) and remote (b)",
-    ),
-    "no_gdr_module": (
-        "NCCL INFO NET/IB : GPU Direct RDMA Disabled for HCA 0 'mlx5_0' (no module)",
-        "NCCL INFO NET/IB : GPU Direct RDMA Disabled for HCA 0 'mlx5_0'",
-    ),
-    "dev_override": (
-        "NCCL INFO NET/IB: Subnet-aware routing: overriding dev 1 with dev 0",
-        "NCCL INFO NCCL_IB_SUBNET_AWARE_ROUTING set by environment to 1.",
-    ),
-    "cuda_failure": ("NCCL INFO Cuda failure 2 'out of memory'", "NCCL INFO cudaDriverVersion 13000"),
-    "watchdog": (
-        "ProcessGroupNCCL.cpp:616] [Rank 0] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=1)",
-        "ProcessGroupNCCL.cpp:616] [Rank 0] Watchdog started",
-    ),
-    "ofi_reg_mr": (
-        "NCCL WARN NET/OFI Unable to register memory (type = 1) for device 0. RC: -12",
-        "NCCL INFO NET/OFI Using memory registration cache",
-    ),
-    "duplicate_gpu": (
-        "NCCL WARN Duplicate GPU detected : rank 0 and rank 1 both on CUDA device f000",
-        "NCCL INFO rank 0 and rank 1 on different GPUs",
-    ),
-    "peer_gone": (
-        "NCCL INFO misc/socket.cc:58 Connection closed by remote peer node2<42830>",
-        "NCCL INFO Connected all rings",
-    ),
-    "proxy_failed": (
-        "NCCL WARN [Service thread] Error encountered progressing operation=Connect, res=3",
-        "NCCL INFO [Proxy Service] Device 0 CPU core 5",
-    ),
-    "bootstrap": (
-        "NCCL WARN Bootstrap Root : mismatch in rank count from procs 2 : 3",
-        "NCCL INFO bootstrapSplit: comm 0x1 parent 0x2 rank 0 nranks 2",
-    ),
-    "nccl_error": ("RuntimeError: NCCL error in: ProcessGroupNCCL.cpp:77", "the NCCL error counter is 0"),
-}
-# Other wordings of these causes at level INFO, which an earlier reader dropped.
-MORE = {
-    "peer_gone": ("NCCL INFO ncclSocketInit: connecting to address 10.0.0.1<0>", "NCCL INFO socket ran out of retries"),
-    "cuda_failure": ("NCCL INFO enqueue.cc:10 Cuda failure 700",),
-    "ib_disabled": ("NCCL INFO NCCL_IBEXT_DISABLE set by environment to 1.",),
-}
+FIXTURE = Path(__file__).parents[3] / "fixtures" / "nccl" / "causes.yml"
+CAUSES = yaml.safe_load(FIXTURE.read_text(encoding="utf-8"))
 
 
 def test_every_cause_with_a_pattern_has_lines() -> None:
     # test_nccl_overall has the lines of mtu_differs, which one line alone cannot show.
-    assert set(LINES) == {cause.id for cause in CATALOGUE} - {"mtu_differs"}
+    assert set(CAUSES) == {cause.id for cause in CATALOGUE} - {"mtu_differs"}
     assert all(cause.summary and cause.remedy for cause in CATALOGUE)
 
 
-@pytest.mark.parametrize("cause", LINES)
-def test_a_cause_matches_its_line_and_not_the_similar_one(cause: str) -> None:
-    line, miss = LINES[cause]
-    assert find_cause(line) == cause
-    assert find_cause(miss) != cause
-    assert [find_cause(more) for more in MORE.get(cause, ())] == [cause] * len(MORE.get(cause, ()))
+@pytest.mark.parametrize("cause", CAUSES)
+def test_a_cause_matches_its_lines_and_not_the_similar_one(cause: str) -> None:
+    assert [find_cause(line) for line in CAUSES[cause]["shows"]] == [cause] * len(CAUSES[cause]["shows"])
+    assert find_cause(CAUSES[cause]["near"]) != cause
 
 
 @pytest.mark.parametrize("cause", CATALOGUE, ids=lambda cause: cause.id)
 def test_no_line_that_matches_is_skipped(cause: Cause) -> None:
     """``find_cause`` looks for plain text before it tries a pattern."""
     hints = literals(cause.pattern)
-    matching = [text for lines in [*LINES.values(), *MORE.values()] for text in lines]
-    for line in matching:
+    for line in [line for lines in CAUSES.values() for line in [*lines["shows"], lines["near"]]]:
         if cause.pattern and re.search(cause.pattern, line):
             assert not hints or any(hint in line for hint in hints)
 
@@ -168,3 +52,55 @@ def test_no_line_that_matches_is_skipped(cause: Cause) -> None:
 )
 def test_the_plain_text_of_a_pattern(pattern: str, found: tuple[str, ...]) -> None:
     assert literals(pattern) == found
+
+
+def ids(*lines: str) -> list[str]:
+    return [cause["id"] for cause in judge("".join(f"{line}\n" for line in lines)).causes]
+
+
+WATCHDOG, CRASH = CAUSES["watchdog"]["shows"][0], CAUSES["segfault"]["shows"][0]
+
+
+@pytest.mark.parametrize(
+    ("lines", "found"),
+    [
+        # The names are right, and the devices are missing.
+        ((said("NCCL_IB_HCA set to =rocep1s0f0v0"), said("NET/IB : No device found.")), ["no_rdma_device"]),
+        ((said("NCCL_IB_HCA set to enp1s0f0np0"), said("NET/IB : No device found.")), ["hca_selection"]),
+        ((WATCHDOG, CRASH), ["watchdog"]),
+        ((said("Bootstrap : Using eth0:10.0.0.1<0>"), CRASH), ["segfault"]),
+        ((CAUSES["reg_mr"]["shows"][0], CAUSES["proxy_failed"]["shows"][0]), ["reg_mr"]),
+        ((said("NCCL_IB_PREPOST_RECEIVE_WORK_REQUESTS set by environment to 1."),), []),
+        (
+            (
+                said("NCCL_IB_PREPOST_RECEIVE_WORK_REQUESTS set by environment to 1."),
+                said("NCCL_IB_USE_INLINE set by environment to 1."),
+            ),
+            ["inline_and_prepost"],
+        ),
+        (("\n" * 300_000, CAUSES["rank_missing"]["shows"][0]), ["rank_missing"]),
+    ],
+    ids=["devices missing", "interfaces", "watchdog", "crash", "proxy", "prepost", "both", "end of a long log"],
+)
+def test_a_cause_that_another_one_explains_is_not_listed(lines: tuple[str, ...], found: list[str]) -> None:
+    assert ids(*lines) == found
+
+
+def test_a_remark_does_not_make_a_log_unhealthy() -> None:
+    report = judge(SOUND + said("NET/IB : Using [0]rxe0:1/RoCE [RO]; OOB eth0:10.0.0.1<0>"))
+    assert (report.satisfied, report.troubles, [cause["id"] for cause in report.causes]) == (True, [], ["soft_rdma"])
+
+
+@pytest.mark.parametrize(
+    ("pins", "summary"),
+    [
+        ("kernel", "kexec handover (kho) keeps memory"),
+        ("memlock", "locked memory is limited in the"),
+        ("", "or locked"),
+    ],
+)
+def test_the_facts_of_the_host_name_why_memory_cannot_be_pinned(pins: str, summary: str) -> None:
+    causes = judge(SOUND + f"s1:1:1 [0] {CAUSES['reg_mr']['shows'][0]}\n").causes
+    name_pins(causes, {"log": pins, "other": "memlock"})
+    assert summary in causes[0]["summary"]
+    assert ("kho=off" in causes[0]["remedy"]) is (pins != "memlock")

@@ -9,6 +9,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._nccl.environment imp
     lint_env,
     parse_conf,
 )
+from ansible_collections.gb10.cluster.plugins.module_utils._nccl.environment_pod import parse_environment
 
 HCAS = ["rocep1s0f0v0", "roceP2p1s0f0v0"]
 NETDEVS = ["lo", "eth0", "net1", "net2"]
@@ -28,6 +29,7 @@ def rules(env: dict[str, str], rdma: bool = True, version: str | None = "2.28.9+
 
 def test_a_good_environment_has_no_findings() -> None:
     assert rules(GOOD) == set()
+    assert rules(GOOD | {"GLOO_SOCKET_IFNAME": "net1,net2", "NCCL_IB_USE_INLINE": "1"}) == set()
 
 
 @pytest.mark.parametrize(
@@ -58,6 +60,11 @@ def test_a_good_environment_has_no_findings() -> None:
         ({"NCCL_DEBUG_SUBSYS": "^NET"}, "warning:silent:NCCL_DEBUG_SUBSYS"),
         ({"CUDA_LAUNCH_BLOCKING": "0"}, "warning:presence:CUDA_LAUNCH_BLOCKING"),
         ({"GLOO_SOCKET_IFNAME": "=net1"}, "error:gloo:GLOO_SOCKET_IFNAME"),
+        ({"GLOO_SOCKET_IFNAME": "net1,net7"}, "error:gloo_missing:GLOO_SOCKET_IFNAME"),
+        (
+            {"NCCL_IB_USE_INLINE": "1", "NCCL_IB_PREPOST_RECEIVE_WORK_REQUESTS": "1"},
+            "error:inline:NCCL_IB_USE_INLINE",
+        ),
     ],
 )
 def test_one_mistake_gives_its_finding(change: dict[str, str], expected: str) -> None:
@@ -104,3 +111,23 @@ def test_conf_files_set_variables_that_the_environment_does_not_set() -> None:
         "NCCL_IB_DISABLE": "1",
         "NCCL_NET": "IB",
     }
+
+
+LIMITED = ["CmaTotal: 65536 kB", "CmaFree: 60000 kB", "Max locked memory 8388608 8388608 bytes"]
+
+
+@pytest.mark.parametrize(
+    ("memory", "why"),
+    [
+        (["CmaTotal:              0 kB", "CmaFree:         9700000 kB"], "kernel"),
+        (["CmaTotal:              0 kB", "CmaFree:               0 kB"], ""),
+        (["CmaTotal:          65536 kB", "CmaFree:           60000 kB"], ""),
+        ([*LIMITED, "CapEff:\t00000000a80425fb"], "memlock"),
+        ([*LIMITED, "CapEff:\t00000000a80465fb"], ""),
+        (["Max locked memory         unlimited            unlimited            bytes"], ""),
+        ([], ""),
+    ],
+    ids=["kho", "no CMA", "CMA", "limited", "IPC_LOCK", "unlimited", "nothing read"],
+)
+def test_why_memory_cannot_be_pinned(memory: list[str], why: str) -> None:
+    assert parse_environment("\n".join(["#netdevs", "eth0", "#memory", *memory])).pins == why
