@@ -68,8 +68,8 @@ def parse_environment(text: str) -> PodEnv:
         elif line:
             current.append(line)
     texts = {name: "\n".join(lines) for name, lines in parts.items()}
-    confs = [parse_conf(texts[name]) for name in ("env", "conf", "etc")]
-    return PodEnv(*confs, parts["hcas"], parts["netdevs"], parts["memory"])
+    own, conf, etc = (parse_conf(texts[name]) for name in ("env", "conf", "etc"))
+    return PodEnv(own, conf, etc, parts["hcas"], parts["netdevs"], parts["memory"])
 
 
 def read_environments(containers: Iterable[PodContainer], sysfs_root: str) -> dict[str, PodEnv]:

@@ -255,7 +255,7 @@ class NcclLog:
     def finish(self) -> NcclLog:
         """Set earlier starts aside and fill in the values that require the whole log; return self."""
         if not self.one_start:
-            self.processes, self.earlier = set_aside(self.processes, self.earlier)
+            self.processes, self.earlier = set_aside(self.processes, self.earlier, self._started)
             self.unready = find_unready(self.processes)
         self.mute = find_mute([*self.processes, *self.earlier], self._started)
         infer_nodes(self.processes)

@@ -10,13 +10,24 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from .model import Communicator, Process
+from .networks import is_tcp
 
 
-def set_aside(processes: Sequence[Process], earlier: Sequence[Process]) -> tuple[list[Process], list[Process]]:
+def set_aside(
+    processes: Sequence[Process], earlier: Sequence[Process], started: Mapping[str, int]
+) -> tuple[list[Process], list[Process]]:
     """Return the current processes, and those that a later one on the same GPU replaced, with all their ranks.
 
-    The later one must be seen to start.
+    The later one must be seen to start; if the earlier one used TCP, by its version line or the start of a server
+    between them (``started``).
     """
+
+    def begins(before: Process, process: Process) -> bool:
+        tcp = not before.stays_on_node and any(map(is_tcp, before.channels | before.selections))
+        between = (when for pod, when in started.items() if pod in ("", process.pod))
+        anew = bool(process.marks) or any(before.last <= when < process.first for when in between)
+        return anew if tcp else process.begins
+
     last: dict[tuple[str, str, str], Process] = {}
     over: dict[str, int] = {}
     replaced: set[Process] = set()
@@ -24,7 +35,12 @@ def set_aside(processes: Sequence[Process], earlier: Sequence[Process]) -> tuple
         for gpu in process.gpus if process.host or process.pod else ():
             before = last.get((process.pod, process.host, gpu))
             # Ranks of one communicator run at the same time, regardless of how their logs were concatenated.
-            if before and before.last < process.first and process.begins and not before.groups & process.groups:
+            if (
+                before
+                and before.last < process.first
+                and not before.groups & process.groups
+                and begins(before, process)
+            ):
                 replaced.add(before)
                 over |= dict.fromkeys(before.groups, process.first)
             last[process.pod, process.host, gpu] = process

@@ -115,7 +115,7 @@ def _used(names: Counter[str], classes: set[TransportClass], level: Evidence) ->
     if len(classes) > 1 and (len(names) > 1 or classes == {"rdma", "tcp"}):
         return Verdict("mixed", "mixed", level)
     # The ranks use one network, and some do not say over what. TCP anywhere is TCP.
-    kind = next((kind for kind in ("tcp", "unknown") if kind in classes), "rdma")
+    kind: TransportClass = "tcp" if "tcp" in classes else "unknown" if "unknown" in classes else "rdma"
     return Verdict(name_verdict(names.most_common(1)[0][0]), kind, level)
 
 
