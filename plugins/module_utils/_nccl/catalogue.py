@@ -212,8 +212,7 @@ CATALOGUE: tuple[Cause, ...] = (
         "no_rdma_device",
         "fallback",
         r"NET/IB ?: No (?:IB )?device found|NET/\w*IB\w* ?: No device found",
-        "NCCL sees no usable RDMA device: no /dev/infiniband in the pod, no provider library, no active port, or none "
-        "that NCCL_IB_HCA names",
+        "NCCL sees no usable RDMA device: no /dev/infiniband in the pod, no provider library, or no active port",
         _RDMA_ACCESS,
         0.7,
     ),

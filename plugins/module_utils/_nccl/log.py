@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import NamedTuple
 
 from . import causes, scan
 from . import statements as says
@@ -30,11 +29,16 @@ class _Writer:
         self.process, self.tid = process, tid
 
 
-class _Line(NamedTuple):
-    """The writer of a line, and what it says; no writer if it says nothing."""
+class _Line:
+    """The writer of a line, and what it says; no writer if it says nothing.
 
-    writer: _Writer | None
-    reading: Reading
+    Channel lines of one writer with the same path share it. ``count`` is how many of them are not recorded yet.
+    """
+
+    __slots__ = ("count", "reading", "writer")
+
+    def __init__(self, writer: _Writer | None, reading: Reading) -> None:
+        self.writer, self.reading, self.count = writer, reading, 0
 
 
 _IGNORED = _Line(None, NOTHING)
@@ -61,9 +65,10 @@ class NcclLog:
         self._by_pid: dict[tuple[str, str], list[Process]] = {}
         # {text before "NCCL INFO", without time stamps: who wrote it}
         self._writers: dict[bytes, _Writer] = {}
-        # {line without time stamps: who wrote it and what it says}, {what follows "via": the path}
+        # {line without time stamps: who wrote it and what it says}; channel lines also by writer and what follows "via"
         self._lines: dict[bytes, _Line] = {}
-        self._paths: dict[bytes, Reading] = {}
+        self._paths: dict[tuple[bytes, bytes], _Line] = {}
+        self._pending: list[_Line] = []
         self._clock = 0
         self._recorders = Recorders()
 
@@ -87,18 +92,28 @@ class NcclLog:
             for line, found in zip(lines, map(known, keys), strict=True):
                 if found is None and (found := self._new(line)) is None:
                     continue
-                writer, reading = found
-                if writer is None:
-                    continue
                 self._clock += 1
-                process = writer.process
-                process.last = self._clock
-                if reading.kind == "channel":
-                    record_channel(process, writer.tid, reading.values)
-                elif reading.plain:
-                    record[reading.kind](process, writer.tid, reading.values)
-                else:
-                    self._said(process, writer.tid, reading, line)
+                if found.reading.kind == "channel":
+                    if not found.count:
+                        self._pending.append(found)
+                    found.count += 1
+                elif writer := found.writer:
+                    self._record_pending()
+                    reading, process = found.reading, writer.process
+                    process.last = self._clock
+                    if reading.plain:
+                        record[reading.kind](process, writer.tid, reading.values)
+                    else:
+                        self._said(process, writer.tid, reading, line)
+
+    def _record_pending(self) -> None:
+        """Record the channel lines that were only counted, before a statement of another kind or a new process."""
+        for line in self._pending:
+            if writer := line.writer:
+                writer.process.last = self._clock
+                record_channel(writer.process, writer.tid, line.reading.values, line.count)
+                line.count = 0
+        self._pending.clear()
 
     def _new(self, whole: bytes) -> _Line | None:
         """Read a line that has not been read before, or only with other time stamps."""
@@ -117,14 +132,15 @@ class NcclLog:
                 self._pieces(part)
             return None
         if end := find_path(raw):
-            if (reading := self._paths.get(end)) is None:
-                reading = self._paths[end] = Reading("channel", read_via(scan.plain(end)))
+            if (found := self._paths.get((head, end))) is None:
+                reading = Reading("channel", read_via(scan.plain(end)))
+                found = self._paths[head, end] = _Line(self._writer(head), reading)
         else:
             reading = NOTHING if raw.startswith(says.BORING) else read_statement(scan.plain(raw))
-        found = _IGNORED if reading is NOTHING else _Line(self._writer(head), reading)
+            found = _IGNORED if reading is NOTHING else _Line(self._writer(head), reading)
         if len(line) <= says.LONGEST:
             self._lines[line] = found
-        if len(end) > says.LONGEST or len(self._paths) > says.CACHE:
+        if len(line) > says.LONGEST or len(self._paths) > says.CACHE:
             self._paths.clear()
         if len(self._lines) > says.LINES:
             self._lines.clear()
@@ -135,8 +151,10 @@ class NcclLog:
         start = head[-says.LONGEST :]
         if (writer := self._writers.get(start)) is None:
             if len(self._writers) >= says.CACHE:
+                self._record_pending()
                 self._writers.clear()
                 self._lines.clear()
+                self._paths.clear()
             origin = scan.parse_origin(scan.plain(head[-200:]))
             writer = self._writers[start] = _Writer(self._process(origin), origin.tid)
         if b"NET/" in head:
@@ -152,6 +170,8 @@ class NcclLog:
             if len(self.processes) >= says.PROCESSES and origin != NOBODY:
                 self.crowded = True
                 return self._process(NOBODY)
+            self._record_pending()
+            self._clock += 1
             process = Process(origin.pod, origin.host, origin.pid, first=self._clock)
             self._by_key[key] = process
             self.processes.append(process)
@@ -190,6 +210,7 @@ class NcclLog:
 
     def _said(self, process: Process, tid: str, reading: Reading, line: bytes) -> None:
         """Record one INFO statement of a process."""
+        self._record_pending()
         kind, values, once, cause = reading
         if once:
             process = self._restarted(process, once, values if kind == "version" else "")
@@ -223,6 +244,7 @@ class NcclLog:
 
     def _start(self, before: str) -> None:
         """Note that a server or NCCL starts, in a line that begins with ``before``."""
+        self._record_pending()
         pod = scan.parse_origin(before).pod
         if pod in self._started or len(self._started) < says.CACHE:
             self._started[pod] = self._clock
@@ -254,6 +276,7 @@ class NcclLog:
 
     def finish(self) -> NcclLog:
         """Set earlier starts aside and fill in the values that require the whole log; return self."""
+        self._record_pending()
         if not self.one_start:
             self.processes, self.earlier = set_aside(self.processes, self.earlier, self._started)
             self.unready = find_unready(self.processes)

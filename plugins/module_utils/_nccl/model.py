@@ -162,24 +162,24 @@ class Process:
     # {MTU in the numbering of verbs: the first line that contains it}
     mtus: dict[int, str] = field(default_factory=dict)
 
-    def add_channel(self, via: Via, tid: str = "") -> None:
-        """Count a channel for the process and for the communicator that its thread set up last."""
+    def add_channel(self, via: Via, tid: str = "", count: int = 1) -> None:
+        """Count channels for the process and for the communicator that its thread set up last."""
         network, device = via.network, via.device
         if (devices := self.channels.get(network)) is None:
             network = bounded(network, self.channels)
             devices = self.channels.setdefault(network, {})
         if device not in devices and len(devices) >= NAMES:
             device = "0"
-        devices[device] = devices.get(device, 0) + 1
-        self.gdr += via.gdr
+        devices[device] = devices.get(device, 0) + count
+        self.gdr += via.gdr * count
         comm = self.communicators.get(via.communicator) or self.current.get(tid)
         if comm is None and len(self.communicators) == 1:
             comm = next(iter(self.communicators.values()))
         if comm is not None:
             if (own := comm.channels.get(network)) is None:
                 own = comm.channels[network] = {}
-            own[device] = own.get(device, 0) + 1
-            comm.gdr += via.gdr
+            own[device] = own.get(device, 0) + count
+            comm.gdr += via.gdr * count
 
     def start_communicator(self, tid: str, comm: Communicator) -> None:
         """Make a communicator the current one of a thread."""

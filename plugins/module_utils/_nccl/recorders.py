@@ -114,12 +114,12 @@ class Recorders:
         return next((name[:end] for end in range(1, len(name)) if name[end:] in self.hosts), name)
 
 
-def record_channel(process: Process, tid: str, via: Via) -> None:
-    """Record a channel line."""
+def record_channel(process: Process, tid: str, via: Via, count: int = 1) -> None:
+    """Record channel lines with the same path."""
     if via.network:
-        process.add_channel(via, tid)
+        process.add_channel(via, tid, count)
     elif via.intra:
-        process.intra[bounded(via.intra, process.intra)] += 1
+        process.intra[bounded(via.intra, process.intra)] += count
     else:
         record_torn(process, tid, via.torn)
 
