@@ -22,18 +22,18 @@ _CAUSE, _OTHERS = ". Probable cause: ", ". Other ranks: "
 
 def group_screen(result: Mapping[str, Any], instance: str) -> Screen:
     """Return the screen for the failed result of module serving_group_info."""
-    ranks, causes = result["ranks"], roots(result["causes"])
+    ranks, causes = result["ranks"], roots(result["causes"]) or _told(result["ranks"])
     total = len(ranks) + len(result["missing"])
     troubled = [rank for rank in ranks if not rank["ready"]]
     tcp = _on_tcp(troubled, causes)
     explained = {cause["rank"] for cause in causes}
     reasons = merged(causes, len(troubled))
     line, source, known = "", "", None
-    if causes:
+    if causes and causes[0]["line"]:
         line, source = causes[0]["line"], _place(ranks, causes[0]["rank"])
     else:
         line, source, known = _said(troubled, result["logs"])
-        reasons += [known] if known else []
+        reasons += [known] if known and not causes else []
     reasons += [Cause(cut(text, 300), remedy) for text, remedy in result["hints"]]
     shown = [rank for rank in ranks if not (rank in tcp and rank["rank"] in explained)]
     states = [_state(rank, bool(reasons)) for rank in shown if shown != ranks or not rank["ready"]]
@@ -75,6 +75,17 @@ def _on_tcp(troubled: Sequence[Mapping[str, Any]], causes: Iterable[Mapping[str,
     shared = {cause["id"] for cause in causes if cause["rank"] in proved}
     proved |= {cause["rank"] for cause in causes if proved and cause["id"] in shared}
     return [rank for rank in troubled if rank["rank"] in proved]
+
+
+def _told(ranks: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Return the causes that the conditions of the ranks name, where no log shows one (seen on a slow cluster)."""
+    found: list[Mapping[str, Any]] = []
+    for rank in ranks:
+        text = rank["trouble"].partition(_CAUSE)[2].partition(_OTHERS)[0]
+        summary, _, remedy = text.partition(". ")
+        if remedy:
+            found.append({"id": summary, "rank": rank["rank"], "summary": summary, "remedy": remedy, "line": ""})
+    return found
 
 
 def _state(rank: Mapping[str, Any], explained: bool) -> State:

@@ -106,7 +106,7 @@ def render(screen: Screen, width: int = 100, height: int = HEIGHT) -> str:
         place = f" ({cut(screen.source, _LONGEST_LINE // 2)})" if screen.source else ""
         ends += _wrapped("Evidence: ", cut(screen.evidence, _LONGEST_LINE) + place, width)
     for number, limit in _SIZES:
-        why = [line for cause in screen.causes[:number] for line in _cause(cause, width, limit)]
+        why = _causes(screen.causes[:number], width, limit)
         left = max(0, len(screen.causes) - number)
         more = f"{left} more {'cause' if left == 1 else 'causes'}, logs" if left else "Logs"
         end = [*ends, *(_wrapped("", f"{more} and all details: {screen.details}", width) if screen.details else [])]
@@ -116,10 +116,18 @@ def render(screen: Screen, width: int = 100, height: int = HEIGHT) -> str:
     return "\n".join([*head, *_fitting(screen, width, room), *why, *end])
 
 
-def _cause(cause: Cause, width: int, limit: int) -> list[str]:
-    who = f"Cause ({cause.who}): " if cause.who else "Cause: "
-    lines = _wrapped(who, _sentence(cause.text, limit), width)
-    return lines + (_wrapped("What to do: ", _sentence(cause.remedy, limit), width) if cause.remedy else [])
+def _causes(causes: Sequence[Cause], width: int, limit: int) -> list[str]:
+    """Return the causes; those with the same remedy stand together above it, so that it is read once."""
+    lines, remedies = [], [cause.remedy for cause in causes]
+    for number, remedy in enumerate(remedies):
+        same = [cause for cause in causes if cause.remedy == remedy] if remedy else [causes[number]]
+        if remedy in remedies[:number] and remedy:
+            continue
+        for cause in same:
+            who = f"Cause ({cause.who}): " if cause.who else "Cause: "
+            lines += _wrapped(who, _sentence(cause.text, limit), width)
+        lines += _wrapped("What to do: ", _sentence(remedy, limit), width) if remedy else []
+    return lines
 
 
 def _fitting(screen: Screen, width: int, room: int) -> list[str]:

@@ -37,6 +37,12 @@ CASES: dict[str, tuple[dict[str, Any], str, list[str], list[str]]] = {
         ["Cause: NCCL sees no usable RDMA device", "What to do: Give the pod the device nodes"],
         ["Rank", "Unhealthy", "NCCL_IB_HCA", "Probable cause"],
     ),
+    "no rank has an RDMA device, and no log could be read": (
+        LAB | {"causes": [], "logs": {}},
+        f"Ranks 1, 3 of group {GROUP} talk TCP instead of RoCE, so the group does not serve.",
+        ["Cause (ranks 1, 3): NCCL sees no usable RDMA device", "What to do: Give the pod the device nodes"],
+        ["Probable cause"],
+    ),
     "one rank has no RDMA device": (
         failed_group([(), TCP, (), ()]),
         f"Rank 1 of group {GROUP} talks TCP instead of RoCE, so the group does not serve.",

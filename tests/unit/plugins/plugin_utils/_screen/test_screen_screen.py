@@ -108,3 +108,16 @@ def test_sentences_begin_and_end_as_sentences_and_names_stay_as_they_are() -> No
 def test_a_command_stays_on_one_line() -> None:
     command = f"ansible-playbook -i {'x' * 90} gb10.cluster.site"
     assert f"Then run: {command}" in render(replace(SCREENS["a cause"], command=command), 80).splitlines()
+
+
+def test_a_remedy_of_several_causes_is_read_once_below_them() -> None:
+    causes = [Cause("a is wrong", "Do x", "rank 1"), Cause("b is wrong", "Do y"), Cause("c is wrong", "Do x", "rank 0")]
+    assert render(Screen("It failed.", causes)).splitlines()[1:] == [
+        "Cause (rank 1): A is wrong.",
+        "Cause (rank 0): C is wrong.",
+        "What to do: Do x.",
+        "Cause: B is wrong.",
+        "What to do: Do y.",
+    ]
+    bare = [Cause("d", ""), Cause("e", "")]
+    assert render(Screen("It failed.", bare)).splitlines()[1:] == ["Cause: D.", "Cause: E."]
