@@ -54,6 +54,7 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._variables.files impo
 from ansible_collections.gb10.cluster.plugins.plugin_utils._variables.known import Known, load_known
 from ansible_collections.gb10.cluster.plugins.plugin_utils._variables.values import Empty, unreadable, usable
 
+PROFILE, PRESET = "serving_plan_profile", "serving_plan_preset"
 # A variable that every host sets itself has many places.
 PLACES = 3
 TAG_OPTIONS = {"--tags": "ansible_run_tags", "--skip-tags": "ansible_skip_tags"}
@@ -80,7 +81,7 @@ class ActionModule(ControllerAction):
         hosts = {host: None for group in GROUPS for host in groups.get(group, [])}
         extra = load_extra_vars(self._loader)
         sources = context.CLIARGS.get("inventory") or ()
-        unread = check_sources(sources) or check_text(sources)
+        unread = check_sources(sources) or check_text(sources, password=_has_password())
         if unread:
             return _result(unread, {})
         variables = self._variables(known, hosts, task_vars["hostvars"])
@@ -153,7 +154,12 @@ class ActionModule(ControllerAction):
         defaults = self._loader.load_from_file(f"{ROLES / ROLE}/defaults/main.yml", trusted_as_template=True)
         if "serving" in plans:
             own = {name: value for name, value in variables[nodes[0]].items() if usable(value)}
-            for name, value in load_extra_vars(self._loader).items():
+            extra = load_extra_vars(self._loader)
+            profile = own.get(PROFILE, defaults[PROFILE])
+            if "preset" not in extra and extra.get("profile", profile) != profile:
+                # As vars/command_line.yml of the playbooks: a preset of the inventory belongs to its profile.
+                own.pop(PRESET, None)
+            for name, value in extra.items():
                 own |= {known.command_line[name]["sets"]: value} if name in known.command_line else {}
             values = defaults | {name: value for name, value in own.items() if name not in wrong}
             options = role_options(ROLE, values, Templar(self._loader, values).template)
@@ -207,6 +213,12 @@ def _tags(task_vars: Mapping[str, Any]) -> list[Finding]:
     return [] if known is None else check_tags(asked, known)
 
 
+def _has_password() -> bool:
+    given = any(context.CLIARGS.get(name) for name in ("ask_vault_pass", "vault_ids", "vault_password_files"))
+    settings = ("DEFAULT_VAULT_PASSWORD_FILE", "DEFAULT_VAULT_IDENTITY_LIST", "DEFAULT_ASK_VAULT_PASS")
+    return given or any(config.get_config_value(name) for name in settings)
+
+
 def _read(hostvars: Mapping[str, Any], host: str) -> Mapping[str, Any]:
     """Return the variables of a host. Raise AnsibleActionFail with the file and line that can't be read."""
     try:
@@ -216,8 +228,7 @@ def _read(hostvars: Mapping[str, Any], host: str) -> Mapping[str, Any]:
         place = getattr(error.__context__, "obj", None)
         # The content of a file that is encrypted comes as bytes.
         shown = f"variables of {host}" if place is None or isinstance(place, bytes) else place
-        given = any(context.CLIARGS.get(name) for name in ("ask_vault_pass", "vault_ids", "vault_password_files"))
-        password = "Give the password with which it was encrypted." if given else "Add --ask-vault-pass (-J)."
+        password = "Give the password with which it was encrypted." if _has_password() else "Add --ask-vault-pass (-J)."
         remedy = password if "vault" in error.message else "Correct this file."
         raise AnsibleActionFail(f"{shown}: {error.message} Nothing was changed. {remedy}") from None
     return values

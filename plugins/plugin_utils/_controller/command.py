@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,6 +13,8 @@ from typing import Any
 from ansible import context
 
 FQCN = "gb10.cluster"
+# Variables of the command line whose values are names
+_PLAIN = re.compile(r"(?:profile|preset|instance|transport|vf_index|sweep)=[\w.-]+")
 
 
 def again(name: str) -> str:
@@ -22,7 +25,7 @@ def again(name: str) -> str:
 def command(name: str, arguments: Mapping[str, Any]) -> str:
     """Return the command for these arguments of ansible-playbook: its inventories, questions for passwords, and limit.
 
-    Extra variables may be secret, so the command says only that there were some.
+    Extra variables may be secret: of all but a few, the command says only that there were some.
     """
     given = [str(path) for path in arguments.get("args") or () if isinstance(path, (str, Path))]
     words = ["ansible-playbook"]
@@ -31,9 +34,14 @@ def command(name: str, arguments: Mapping[str, Any]) -> str:
     words += [flag for key, flag in (("become_ask_pass", "-K"), ("ask_vault_pass", "-J")) if arguments.get(key)]
     if limit := arguments.get("subset"):
         words += ["--limit", str(limit)]
-    return " ".join(
-        [*map(shlex.quote, [*words, _playbook(name, given)]), *(["-e …"] if arguments.get("extra_vars") else [])]
-    )
+    text = " ".join(map(shlex.quote, [*words, _playbook(name, given)]))
+    return " ".join([text, *_extra(arguments.get("extra_vars") or ())])
+
+
+def _extra(given: Sequence[str]) -> list[str]:
+    """Return the options -e that name a group or a sweep, and a sign for all others."""
+    shown = [f"-e {shlex.quote(text)}" for text in given if _PLAIN.fullmatch(text)]
+    return shown if len(shown) == len(given) else [*shown, "-e …"]
 
 
 def _playbook(name: str, given: Sequence[str]) -> str:

@@ -21,6 +21,7 @@ from .._serving.profile import to_serving
 from .._sglang.profile import Library, ResolvedProfile, resolve
 from .._sglang.profile_checks import override_findings
 from .._sglang.profile_files import ProfileError, load_profile, override_problems
+from .._sglang.schema import BrokenInstallation
 
 
 def plan_serving(options: Mapping[str, Any], full: bool = False) -> tuple[dict[str, Any], list[Finding], list[str]]:
@@ -84,6 +85,7 @@ def resolve_options(options: Mapping[str, Any]) -> tuple[ResolvedProfile | None,
     """Return the profile as resolved for the wanted release, or None, and all findings about it."""
     preset, version = options["preset"] or None, options["sglang_version"] or None
     raw: Mapping[str, Any] | None = None
+    wrong: list[Finding] = []
     try:
         wrong = override_findings(override_problems(options["overrides"]), "serving_plan_overrides")
         unusable = {finding.key.partition(".")[0] for finding in wrong}
@@ -99,6 +101,8 @@ def resolve_options(options: Mapping[str, Any]) -> tuple[ResolvedProfile | None,
                     wrong += resolve(error.usable, preset, version, overrides, library, options["platform"]).findings
             raise
         resolved = resolve(raw, preset, version, overrides, library, options["platform"])
+    except BrokenInstallation as error:
+        return None, [Finding("error", "serving.installation", "gb10.cluster", None, error.reason, error.remedy)]
     except ValueError as error:
         remedy = "Correct profile, preset or version; playbooks/profile_new.yml writes a new profile to start from"
         key = "preset" if raw is not None and preset and preset not in (raw.get("presets") or {}) else "profile"

@@ -17,7 +17,7 @@ from typing import IO, Any
 import yaml
 
 from .._paths import PROFILES
-from .schema import load_schema, violations
+from .schema import INSTALL_AGAIN, BrokenInstallation, load_schema, violations
 
 
 class ProfileError(ValueError):
@@ -77,7 +77,12 @@ _Loader.add_constructor("tag:yaml.org,2002:timestamp", _Loader.construct_scalar)
 
 
 def find_profiles(search_path: Iterable[Path | str] = ()) -> dict[str, Path]:
-    """Return every profile by name; the first match on the search path wins; the collection's profiles come last."""
+    """Return every profile by name; the first match on the search path wins; the collection's profiles come last.
+
+    Raise BrokenInstallation without the collection's.
+    """
+    if not PROFILES.is_dir():
+        raise BrokenInstallation(f"the collection is incomplete: {PROFILES} is missing", INSTALL_AGAIN)
     found: dict[str, Path] = {}
     for directory in (*(Path(entry) for entry in search_path), PROFILES):
         for path in sorted((*directory.glob("*.yml"), *directory.glob("*.yaml"))):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -24,6 +25,18 @@ except ImportError:
     jsonschema = None  # type: ignore[assignment]
 
 
+INSTALL_AGAIN = "Install the collection again: ansible-galaxy collection install gb10.cluster --force"
+INSTALL_JSONSCHEMA = f"Run {sys.executable} -m pip install jsonschema"
+
+
+class BrokenInstallation(ValueError):
+    """A part of the installation is missing, which no file of the user can mend; ``remedy`` says what does."""
+
+    def __init__(self, message: str, remedy: str) -> None:
+        super().__init__(f"{message}. {remedy}")
+        self.reason, self.remedy = message, remedy
+
+
 @dataclass(frozen=True)
 class Violation:
     """One violation of a schema by its ``keyword``; ``wanted`` describes a valid value, if the schema does."""
@@ -37,15 +50,20 @@ class Violation:
 
 @lru_cache(maxsize=4)
 def load_schema(name: str) -> dict[str, Any]:
-    """Return one of the schemas that the collection ships."""
-    schema: dict[str, Any] = json.loads((PROFILES / "schema" / f"{name}.schema.json").read_text(encoding="utf-8"))
+    """Return one of the schemas that the collection ships; raise BrokenInstallation if it is missing."""
+    path = PROFILES / "schema" / f"{name}.schema.json"
+    if not path.is_file():
+        raise BrokenInstallation(f"the collection is incomplete: {path} is missing", INSTALL_AGAIN)
+    schema: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     return schema
 
 
 def violations(data: Any, schema: Mapping[str, Any]) -> Iterator[Violation]:
-    """Yield every violation of a schema in the order of places; raise ValueError if jsonschema is not installed."""
+    """Yield every violation of a schema in the order of places; raise BrokenInstallation without jsonschema."""
     if jsonschema is None:
-        raise ValueError("the file can't be checked: install the Python package jsonschema beside ansible-core")
+        raise BrokenInstallation(
+            "the Python of ansible-core has no package jsonschema, so no profile can be checked", INSTALL_JSONSCHEMA
+        )
     for error in sorted(_strict()(schema).iter_errors(data), key=lambda e: [str(part) for part in e.absolute_path]):
         place = clip(".".join(str(part) for part in error.absolute_path), 200)
         value = None if isinstance(error.instance, Mapping) else error.instance

@@ -39,7 +39,8 @@ def overlay_of(axis: str, value: Any) -> dict[str, Any]:
     Keys of an overlay and parallel sizes go to their places in the profile; all other keys are server arguments. If the
     axis itself is a mapping in the profile (``env: [{NCCL_DEBUG: INFO}]``), the value is its content.
     """
-    given = {k: v for k, v in value.items() if k != "name"} if isinstance(value, Mapping) else {axis: value}
+    # YAML reads an unquoted number as a number, also before a colon.
+    given = {str(k): v for k, v in value.items() if k != "name"} if isinstance(value, Mapping) else {axis: value}
     if isinstance(value, Mapping) and axis in MAPPINGS and not set(given) <= OVERLAY_KEYS:
         given = {axis: given}
     overlay: dict[str, Any] = {}

@@ -5,9 +5,11 @@
 from __future__ import annotations
 
 import difflib
+import json
 import re
 from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import yaml
@@ -18,6 +20,7 @@ from .._rules import Rules
 
 KINDS = ("group_vars", "host_vars")
 READ = ("", *constants.config.get_config_value("YAML_FILENAME_EXTENSIONS"))
+YAML = (".yml", ".yaml", ".json")
 TEXT = (*READ, ".ini", ".cfg")
 LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 UTF_16 = (BOM_UTF16_LE, BOM_UTF16_BE)
@@ -75,8 +78,10 @@ def check_sources(sources: Iterable[str]) -> list[Finding]:
     return found
 
 
-def check_text(sources: Iterable[str]) -> list[Finding]:
-    """Return a finding for each file that is not UTF-8, each node id that YAML reads as octal, and each repeated key.
+def check_text(sources: Iterable[str], password: bool = True) -> list[Finding]:
+    """Return a finding for each file that can't be read, each node id that YAML reads as octal, and each repeated key.
+
+    Without a ``password``, an encrypted file can't be read either. Ansible itself stops at the first file.
 
     Ansible's message about the encoding has no line, and the loaded number is no longer what the owner wrote. With its
     own settings, Ansible only warns of a key that occurs twice.
@@ -86,6 +91,8 @@ def check_text(sources: Iterable[str]) -> list[Finding]:
         content = path.read_bytes()
         if b"\0" in content and not content.startswith(UTF_16):
             continue  # not text
+        if content.startswith(b"$ANSIBLE_VAULT") and not password:
+            found.append(_finding("inventory.vault", None, key=str(path)))
         for octal in OCTAL.finditer(content):
             text, line = octal[1].decode(), content[: octal.start(1)].count(b"\n") + 1
             number = int(text, 8)
@@ -97,6 +104,7 @@ def check_text(sources: Iterable[str]) -> list[Finding]:
                 )
         try:
             text = content.decode()
+            found += _unreadable(path, text)
             found += [
                 _finding("inventory.twice", None, key=f"{path}:{line}: {key}", first=first)
                 for key, first, line in _twice(text)
@@ -105,6 +113,23 @@ def check_text(sources: Iterable[str]) -> list[Finding]:
             line = content[: error.start].count(b"\n") + 1
             found.append(_finding("inventory.encoding", None, key=f"{path}:{line}", path=path))
     return found
+
+
+def _unreadable(path: Path, text: str) -> Iterator[Finding]:
+    """Yield the first fault of a file that is not YAML; a file of hosts without an extension may be an INI file."""
+    if path.suffix not in YAML and not set(path.parts[-3:-1]) & set(KINDS):
+        return
+    with suppress(ValueError):
+        # Ansible tries JSON first, which may have tabs.
+        json.loads(text)
+        return
+    try:
+        for _node in yaml.compose_all(text, LOADER):
+            pass
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        line = mark.line + 1 if mark else 1
+        yield _finding("inventory.yaml", None, key=f"{path}:{line}", problem=error.problem or error.context)
 
 
 def _twice(text: str) -> Iterator[tuple[str, int, int]]:

@@ -23,6 +23,8 @@ HERE = str(Path.cwd() / "inventory" / "mine")
         ({"args": ("my/deploy.yml",), "inventory": ["/etc/hosts,"]}, "-i /etc/hosts, gb10.cluster.verify"),
         ({"args": ("gb10.cluster.site",), "subset": "spark1,spark 2"}, "--limit 'spark1,spark 2' gb10.cluster.verify"),
         ({"args": ("gb10.cluster.site",), "extra_vars": ["key=secret"]}, "gb10.cluster.verify -e …"),
+        ({"extra_vars": ["profile=glm-4.7", "preset=x"]}, "gb10.cluster.verify -e profile=glm-4.7 -e preset=x"),
+        ({"extra_vars": ["profile=glm-4.7", "k=v profile=x"]}, "gb10.cluster.verify -e profile=glm-4.7 -e …"),
         ({}, "gb10.cluster.verify"),
     ],
 )

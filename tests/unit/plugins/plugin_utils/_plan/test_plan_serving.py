@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding
 from ansible_collections.gb10.cluster.plugins.plugin_utils._plan.serving import resolve_options
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang import profile_files, schema
 
 
 def judged(
@@ -72,3 +73,19 @@ def test_a_profile_that_is_wrong_in_two_ways_is_told_both_at_once(tmp_path: Path
     wrong = judged("mine", dirs=(tmp_path,))
     assert {f.rule for f in wrong} == {"serving.profile", "attn.gemma4.allow"}
     assert "topology.nodes: 'four' is not of type 'integer'" in wrong[0].reason
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "value", "remedy"),
+    [
+        (schema, "jsonschema", None, "-m pip install jsonschema"),
+        (profile_files, "PROFILES", Path("/none"), "ansible-galaxy collection install gb10.cluster --force"),
+    ],
+)
+def test_a_broken_installation_is_not_a_mistake_in_the_profile(
+    monkeypatch: pytest.MonkeyPatch, module: Any, name: str, value: Any, remedy: str
+) -> None:
+    monkeypatch.setattr(module, name, value)
+    (finding,) = judged()
+    assert (finding.rule, finding.key) == ("serving.installation", "gb10.cluster")
+    assert remedy in finding.remedy

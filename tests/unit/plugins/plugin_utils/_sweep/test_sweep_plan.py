@@ -180,3 +180,8 @@ def test_a_refused_cell_is_no_original_and_no_duplicate() -> None:
 def test_a_stop_rule_that_does_not_exist_is_named() -> None:
     assert "sweep.stop" in {f.rule for f in check(SWEEP | {"stop": {"minutes": 3}})}
     assert check(SWEEP | {"stop": {"hours": 3, "infrastructure": 2, "failures": 5}}) == []
+
+
+def test_an_axis_whose_value_has_a_number_for_a_name_is_refused() -> None:
+    found = check({"profile": "x", "axes": {"a": [{1: 2}, {"b": 3}, 4]}, "workloads": [{"concurrency": 1}]})
+    assert [f.key for f in found if f.rule == "sweep.axes"] == ["axes.a[1=2].server_args"]

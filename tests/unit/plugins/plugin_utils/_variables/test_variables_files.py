@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from ansible_collections.gb10.cluster.plugins.plugin_utils._variables.files import (
     check_files,
     check_sources,
@@ -104,3 +105,34 @@ def test_a_node_id_that_yaml_reads_as_octal_is_named(tmp_path: Path) -> None:
     assert list(found) == [f"{tmp_path}/host_vars/spark11.yml:1: gb10_node_id", f"{hosts}:3: gb10_node_id"]
     value, reason, remedy = found[f"{hosts}:3: gb10_node_id"]
     assert (value, reason.endswith("so this is 8"), remedy.startswith("Write 10, or 8 if")) == ("010", True, True)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "line"),
+    [
+        ("hosts.yml", "a: [1\nb: 2\n", 2),
+        ("group_vars/all.yml", "a: 1\nb: x: y\n", 2),
+        ("group_vars/all", 'a: "x\n', 2),
+        ("host_vars/spark1/a.yaml", "a:\n\t- 1\n", 2),
+        ("host_vars/spark1/a.yml", "a: @x\n", 1),
+        ("group_vars/all.json", '{\n\t"a": 1\n}\n', 0),
+        ("hosts", "[gb10_nodes]\nspark1 a='x: [\n", 0),
+        ("group_vars/all.yml", "a: !vault |\n  $ANSIBLE_VAULT;1.1;AES256\n  61\n", 0),
+        ("group_vars/all.yml", "$ANSIBLE_VAULT;1.1;AES256\n6162\n", 0),
+    ],
+)
+def test_a_file_that_is_not_yaml_is_named_with_its_line(tmp_path: Path, name: str, text: str, line: int) -> None:
+    path = tmp_path / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    found = [(finding.rule, finding.key) for finding in check_text([str(tmp_path)])]
+    assert found == ([("inventory.yaml", f"{path}:{line}")] if line else [])
+
+
+def test_all_files_that_cannot_be_read_are_reported_at_once(tmp_path: Path) -> None:
+    for name, text in {"a": "x: [\n", "b": "x: {\n", "c": "$ANSIBLE_VAULT;1.1;AES256\n6162\n"}.items():
+        path = tmp_path / "group_vars" / f"{name}.yml"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+    rules = {Path(f.key).name: f.rule for f in check_text([str(tmp_path)], password=False)}
+    assert rules == {"a.yml:2": "inventory.yaml", "b.yml:2": "inventory.yaml", "c.yml": "inventory.vault"}
