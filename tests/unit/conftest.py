@@ -17,9 +17,11 @@ ROOT = Path(__file__).resolve().parents[2]
 if AnsibleCollectionConfig.collection_finder is None:
     _AnsibleCollectionFinder(paths=[str(ROOT / "collections")])._install()
 
-# The time of an example depends on the load of the machine, so examples have no deadline.
-settings.register_profile("gb10", deadline=None)
-settings.load_profile("gb10")
+# The time of an example depends on the load of the machine, so examples have no deadline. The weekly run of the forge
+# asks for the full profile with --hypothesis-profile.
+settings.register_profile("quick", deadline=None, max_examples=30)
+settings.register_profile("full", deadline=None, max_examples=300)
+settings.load_profile("quick")
 
 
 def pytest_unconfigure() -> None:

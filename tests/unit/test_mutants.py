@@ -10,13 +10,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import mutants
 import pytest
 import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "tests/mutants"))
-
-import mutants  # noqa: E402
 
 CASES = [
     ("x = a < b", ["a < b → a <= b", "a < b → a >= b"]),

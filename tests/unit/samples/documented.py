@@ -13,12 +13,13 @@ ROOT = Path(__file__).resolve().parents[3]
 PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md", "lab/README.md")]
 PAGES += sorted([*ROOT.glob("docs/*.md"), *ROOT.glob("roles/*/README.md"), *ROOT.glob("lab/*/README.md")])
 FENCE = re.compile(r"^( *)```(\w*)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
-Place = Literal["unit", "lab", "prepare", "discover", "all", "elsewhere"]
+Place = Literal["unit", "lab", "prepare", "discover", "all", "deep", "elsewhere"]
 
 # The first pattern that a command contains decides. "elsewhere" has the reason why no test runs it word by word.
 PLACES: list[tuple[str, Place, str]] = [
     (r"^scripts/sglang_catalogue\.py --check$", "all", ""),
     (r"^scripts/sglang_catalogue\.py", "elsewhere", "needs a release on the package index; `make deep-check`"),
+    (r"^scripts/sglang_profiles\.py --same$", "deep", ""),
     (r"^scripts/sglang_profiles\.py$", "elsewhere", "takes minutes; a test runs it with one release"),
     (r"inventory_new", "discover", ""),
     (r"monitoring\.yml$", "elsewhere", "needs the Prometheus operator; `tests/lab/test_monitoring.py` installs it"),

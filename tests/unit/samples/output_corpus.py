@@ -53,6 +53,8 @@ def pi(digits: int) -> str:
     return f"{out[0]}.{out[1:]}"
 
 
+PI = pi(2000)
+
 INTRO = "The CAP theorem says that a distributed store gives up one of three promises when the network is cut.\n\n"
 
 ACTIONS, THINGS = WORDS[:18], WORDS[18:40]
@@ -304,8 +306,8 @@ HEALTHY: dict[str, str] = {
     "in-one-breath": " ".join(IN_ONE_BREATH.split()),
     "squares-in-words": "\n".join(f"The square of the number {i} is {i * i}." for i in range(1, 160)),
     "squares-in-a-line": " ".join(f"The square of the number {i} is {i * i}." for i in range(1, 100)),
-    "pi-alone": pi(2000),
-    "pi-in-lines": "\n".join(pi(1500)[i : i + 50] for i in range(0, 1500, 50)),
+    "pi-alone": PI,
+    "pi-in-lines": "\n".join(PI[i : i + 50] for i in range(0, 1500, 50)),
     "passwords": "\n".join(drawn(string.ascii_letters, 16, "", i) for i in range(60)),
     "mocking-case": "".join(c.upper() if i % 2 else c for i, c in enumerate(prose(30).lower())),
     "arrow-functions": "\n".join(

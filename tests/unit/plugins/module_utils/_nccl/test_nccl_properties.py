@@ -14,7 +14,7 @@ from nccl_mutations import FIXTURES, broken_promise, mutate, read, seeds
 
 RANKS = [(FIXTURES / "real" / f"twohosts-socket.rank{rank}.log").read_bytes() for rank in (0, 1)]
 IB_RANK = RANKS[1].replace(b"NET/Socket/", b"NET/IB/").replace(b"network Socket", b"network IB")
-SETTINGS = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+SETTINGS = settings(suppress_health_check=[HealthCheck.too_slow])
 
 
 def interleave(first: bytes, second: bytes, sizes: list[int]) -> bytes:

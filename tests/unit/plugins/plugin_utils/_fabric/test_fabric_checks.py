@@ -15,7 +15,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._common.findings impo
 from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.model import vf_mac
 from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.plan import plan_fabric
 from fabric_samples import PFS, Variables, fabric, ring
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 Break = Callable[[Variables], None]
@@ -229,7 +229,6 @@ def test_the_list_is_long_and_the_sample_is_right() -> None:
     assert broken(4) == []
 
 
-@settings(max_examples=200, deadline=None)
 @given(count=st.integers(4, 60), conflict=st.sampled_from(CONFLICTS))
 def test_every_conflict_is_found_in_a_fabric_of_any_size(count: int, conflict: tuple[str, Break]) -> None:
     assert conflict[0] in rules(broken(count, conflict))
@@ -250,7 +249,6 @@ INDEPENDENT = [
 ]
 
 
-@settings(max_examples=100, deadline=None)
 @given(chosen=st.sets(st.integers(0, len(INDEPENDENT) - 1), min_size=2))
 def test_all_conflicts_come_at_once(chosen: set[int]) -> None:
     conflicts = [INDEPENDENT[number] for number in chosen]
@@ -388,7 +386,6 @@ def assert_answered(variables: Variables) -> None:
 KEYS = sorted({key for values in fabric(1).values() for key in values})
 
 
-@settings(max_examples=300, deadline=None)
 @given(key=st.sampled_from([*KEYS, "gb10_fabric_pfs", "gb10_fabric_vf_count", "gb10_fabric_mtu"]), value=JUNK)
 def test_invalid_values_give_findings_and_never_a_traceback(key: str, value: Any) -> None:
     variables = fabric(4)
@@ -396,7 +393,6 @@ def test_invalid_values_give_findings_and_never_a_traceback(key: str, value: Any
     assert_answered(variables)
 
 
-@settings(max_examples=200, deadline=None)
 @given(key=st.sampled_from(["name", "pf", "network", "network6", "pf_rdma", "hosts"]), value=JUNK)
 def test_invalid_values_in_a_rail_never_give_a_traceback(key: str, value: Any) -> None:
     variables = fabric(4)

@@ -14,7 +14,7 @@ import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import has_errors
 from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.model import SCHEMES, Plan
 from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.plan import plan_fabric
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from ring_samples import cabled_plan
 
@@ -61,7 +61,6 @@ def planned(variables: dict[str, dict[str, Any]]) -> Plan:
     return plan
 
 
-@settings(max_examples=150, deadline=None)
 @given(fabrics())
 def test_nothing_is_given_twice_and_everything_fits(variables: dict[str, dict[str, Any]]) -> None:
     plan = planned(variables)
@@ -84,7 +83,6 @@ def test_nothing_is_given_twice_and_everything_fits(variables: dict[str, dict[st
         assert len(vf.netdev) <= 15
 
 
-@settings(max_examples=100, deadline=None)
 @given(fabrics())
 def test_no_pf_gets_more_vfs_than_it_has(variables: dict[str, dict[str, Any]]) -> None:
     for name, host in planned(variables).hosts.items():
@@ -93,7 +91,6 @@ def test_no_pf_gets_more_vfs_than_it_has(variables: dict[str, dict[str, Any]]) -
             assert sum(vf.pf == pf.name for vf in host.vfs) == pf.vf_count
 
 
-@settings(max_examples=100, deadline=None)
 @given(fabrics(), st.randoms(use_true_random=False))
 def test_the_order_of_hosts_does_not_matter(variables: dict[str, dict[str, Any]], chance: random.Random) -> None:
     names = list(variables)
@@ -101,7 +98,6 @@ def test_the_order_of_hosts_does_not_matter(variables: dict[str, dict[str, Any]]
     assert plan_fabric({name: variables[name] for name in names}) == plan_fabric(variables)
 
 
-@settings(max_examples=100, deadline=None)
 @given(fabrics(), st.data())
 def test_hosts_come_and_go_without_moving_the_others(variables: dict[str, dict[str, Any]], data: st.DataObject) -> None:
     plan = planned(variables)
@@ -111,7 +107,6 @@ def test_hosts_come_and_go_without_moving_the_others(variables: dict[str, dict[s
     assert set(smaller.networks) <= set(plan.networks)
 
 
-@settings(max_examples=100, deadline=None)
 @given(fabrics(), st.randoms(use_true_random=False))
 def test_the_order_of_rails_moves_no_address(variables: dict[str, dict[str, Any]], chance: random.Random) -> None:
     plan = planned(variables)
