@@ -29,6 +29,7 @@ _R = TypeVar("_R")
 
 # Seconds that connecting to the API, and its answer to a list request, may take.
 _TIMEOUT = (5, 60)
+_LEASES = "coordination.k8s.io/v1/leases"
 
 
 class Ran(NamedTuple):
@@ -123,6 +124,26 @@ class Cluster:
             self._call(f"write ConfigMap {name}", "PATCH", f"{maps}/{name}", body=body, content_type=kind)
             return
         self._call(f"create ConfigMap {name}", "POST", maps, body=body)
+
+    def read_lease(self, namespace: str, name: str) -> Json:
+        """Return a Lease; empty if it does not exist."""
+        with tolerated(NOT_FOUND):
+            return self._read(f"read Lease {name} of namespace {namespace}", _LEASES, namespace, name)
+        return {}
+
+    def write_lease(self, namespace: str, lease: Json) -> None:
+        """Create a Lease, or replace the one whose version it names; CONFLICT if another request was earlier."""
+        name, leases = lease["metadata"]["name"], _path(_LEASES, namespace)
+        if "resourceVersion" in lease["metadata"]:
+            self._call(f"take Lease {name} of namespace {namespace}", "PUT", f"{leases}/{name}", body=lease)
+        else:
+            self._call(f"create Lease {name} in namespace {namespace}", "POST", leases, body=lease)
+
+    def delete_lease(self, namespace: str, name: str, version: str) -> None:
+        """Delete a Lease if it still has this version."""
+        body = {"preconditions": {"resourceVersion": version}}
+        with tolerated(NOT_FOUND, CONFLICT):
+            self._call(f"delete Lease {name}", "DELETE", f"{_path(_LEASES, namespace)}/{name}", body=body)
 
     def daemon_set(self, namespace: str, name: str) -> Json:
         """Return a DaemonSet."""

@@ -99,6 +99,9 @@ def _always(namespace: str, secret: str) -> Iterator[Right]:
     yield Right("", "events", ("list",), "say why a pod does not start")
     yield Right("", "configmaps", APPLY, "record the digest of the image")
     yield Right("", "secrets", DELETE, "delete the token", (secret,))
+    yield Right(
+        "coordination.k8s.io", "leases", ("create", "delete", "get", "update"), "let one run at a time change groups"
+    )
     yield Right("", "persistentvolumeclaims", ("list",), "find the volumes of the group")
     yield Right(*RESOURCES["Deployment"], CHANGE, "tell a gateway which groups are served")
     stopped = ("StatefulSet", "LeaderWorkerSet", "Deployment", "RoleBinding", "Role", "Ingress", "NetworkPolicy")

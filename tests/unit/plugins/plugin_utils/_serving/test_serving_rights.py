@@ -25,6 +25,7 @@ NAMESPACE, GROUP = "gb10-serving", "gemma-4-31b-it"
 Request = tuple[str, str, str]
 # Task files that the playbooks serve, serve_status, serve_stop, verify and bench run, as far as they ask the API.
 TASKS = [
+    "roles/sglang/tasks/main.yml",
     *(
         f"roles/sglang/tasks/{name}.yml"
         for name in (
@@ -56,10 +57,12 @@ MODULES = {
     "nccl_transport": ["plugins/action/nccl_transport.py", "plugins/module_utils/_kube/pod_logs.py"],
     "node_room_info": ["plugins/modules/node_room_info.py"],
     "pods_wait": ["plugins/modules/pods_wait.py"],
+    "run_lock": ["plugins/action/run_lock.py"],
     "serving_group_info": ["plugins/modules/serving_group_info.py"],
 }
 SILENT = {"api_apply", "api_info", "gateway_objects", "serving_changes", "serving_objects", "show", "roce_gid_info"}
 SILENT |= {"load_cell", "sweep_record"}
+LEASES = ("coordination.k8s.io", "leases")
 # The requests of every method of Cluster.
 METHODS: dict[str, list[Request]] = {
     "objects": [],
@@ -72,6 +75,9 @@ METHODS: dict[str, list[Request]] = {
     "delete_pod": [("", "pods", "delete")],
     "config_map": [("", "configmaps", "get")],
     "add_to_config_map": [("", "configmaps", "patch"), ("", "configmaps", "create")],
+    "read_lease": [(*LEASES, "get")],
+    "write_lease": [(*LEASES, "create"), (*LEASES, "update")],
+    "delete_lease": [(*LEASES, "delete")],
     "log_end": [("", "pods/log", "get")],
     "open_log": [("", "pods/log", "get")],
     "run": [("", "pods/exec", verb) for verb in rights.EXEC],

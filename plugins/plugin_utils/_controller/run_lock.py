@@ -1,0 +1,109 @@
+# Copyright: The gb10.cluster authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Decide who may change the groups of a namespace: one run at a time, by a Lease of Kubernetes.
+
+The Lease names its holder and expires. A run that ended on the same machine without giving it back does not hold it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime, timedelta
+from getpass import getuser
+from pathlib import Path
+from typing import Any
+
+from ansible_collections.gb10.cluster.plugins.module_utils._common import plain
+
+HOLDER = "gb10.cluster/holder"
+
+
+@dataclass(frozen=True)
+class Holder:
+    """A run: its user, machine and process, and the kernel's start time of the process, as numbers are used again."""
+
+    user: str
+    host: str
+    pid: int
+    started: str
+    run: str
+
+    def is_same(self, other: Holder | None) -> bool:
+        """Tell whether both are one process, whatever it does."""
+        return other is not None and (self.host, self.pid, self.started) == (other.host, other.pid, other.started)
+
+    def __str__(self) -> str:
+        return f"{self.user}@{self.host}, process {self.pid}, {self.run}"
+
+
+def started(pid: int, proc: Path = Path("/proc")) -> str:
+    """Return the kernel's start time of a process in clock ticks (proc_pid_stat(5)), empty if it does not exist."""
+    try:
+        return (proc / str(pid) / "stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[19]
+    except (OSError, IndexError):
+        return ""
+
+
+def this_run(what: str) -> Holder:
+    """Return the run of which this process is a part: Ansible forks a process per task."""
+    pid = os.getppid()
+    try:
+        user = getuser()
+    except (KeyError, OSError):
+        user = str(os.geteuid())
+    return Holder(user, platform.node(), pid, started(pid), what)
+
+
+def holder(lease: Mapping[str, Any]) -> Holder | None:
+    """Return who holds a Lease; None if something else wrote it."""
+    try:
+        return plain.load(Holder, json.loads((lease["metadata"].get("annotations") or {})[HOLDER]))
+    except (KeyError, TypeError, ValueError):
+        return None
+
+
+def expires(lease: Mapping[str, Any]) -> datetime:
+    """Return when a Lease ends; at once if it does not say so."""
+    spec = lease.get("spec") or {}
+    try:
+        renewed = datetime.fromisoformat(str(spec["renewTime"]).replace("Z", "+00:00"))
+        return renewed + timedelta(seconds=int(spec["leaseDurationSeconds"]))
+    except (KeyError, TypeError, ValueError):
+        return datetime.min.replace(tzinfo=UTC)
+
+
+def hindrance(lease: Mapping[str, Any], mine: Holder, now: datetime, proc: Path = Path("/proc")) -> str:
+    """Return who keeps this run from changing groups, or an empty string."""
+    other = holder(lease)
+    if mine.is_same(other) or expires(lease) <= now:
+        return ""
+    if other and other.host == mine.host and started(other.pid, proc) != other.started:
+        return ""
+    since = str((lease.get("spec") or {}).get("acquireTime", "an unknown time"))[:19]
+    named = other or (lease.get("spec") or {}).get("holderIdentity") or "a program that is not named"
+    return f"{named}, since {since} UTC, at most until {expires(lease):%Y-%m-%dT%H:%M:%S} UTC"
+
+
+def lease_of(name: str, mine: Holder, now: datetime, duration: int, version: str = "") -> dict[str, Any]:
+    """Return the Lease of a run; ``version`` is that of the Lease that it replaces."""
+    stamp = f"{now:%Y-%m-%dT%H:%M:%S.%f}Z"
+    return {
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
+        "metadata": {
+            "name": name,
+            "labels": {"app.kubernetes.io/managed-by": "gb10.cluster"},
+            "annotations": {HOLDER: json.dumps(asdict(mine))},
+            **({"resourceVersion": version} if version else {}),
+        },
+        "spec": {
+            "holderIdentity": str(mine)[:120],
+            "leaseDurationSeconds": duration,
+            "acquireTime": stamp,
+            "renewTime": stamp,
+        },
+    }
