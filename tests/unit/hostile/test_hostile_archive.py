@@ -209,6 +209,11 @@ def test_an_archive_that_is_too_large_or_damaged_is_refused(
     refused(bomb(tmp_path / "a.gz"), root, capsys)
 
 
+def test_a_name_of_8_gib_is_not_read_into_memory(tmp_path: Path) -> None:
+    with pytest.raises(archive.Refused, match="a header announces 8589934592 bytes"):
+        archive.read(bomb_of_headers(tmp_path / "a.gz"), DATA)
+
+
 def test_a_disk_without_space_is_found_before_anything_is_written(
     tmp_path: Path, root: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
