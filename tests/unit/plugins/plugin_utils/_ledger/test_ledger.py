@@ -7,13 +7,16 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from ansible_collections.gb10.cluster.plugins.plugin_utils._ledger.choices import Choice, Choices
 from ansible_collections.gb10.cluster.plugins.plugin_utils._ledger.exchange import (
     Bytes,
     Collective,
+    Scope,
     Shape,
     Split,
     Work,
     collectives,
+    drafting,
     duration,
     exchanged,
     fabric_seconds,
@@ -134,6 +137,34 @@ def test_drafts_are_read_and_counted() -> None:
     drafted = predict(shape, split, work)
     assert drafted.low == pytest.approx(4 * plain.low, rel=0.1)
     assert drafted.usual > 2 * plain.usual
+    # A draft has one layer with two blocks, its own embedding, and logits for each token that it proposes.
+    token = 8192
+    reduces, gathers = (
+        [("reduce", 3, each * token) for each in (8, 2, 2)],
+        [("gather", 1, n * 64000) for n in (8, 2, 2)],
+    )
+    assert drafting(shape, split, 2) == [one for pair in zip(reduces, gathers, strict=True) for one in pair]
+    assert drafting(shape, Split(1, 4, 1, draft_steps=3, draft_tokens=4), 2) == []
+
+
+def test_a_rank_in_a_tree_has_three_neighbours_at_most() -> None:
+    group = [Collective("reduce", 1, 1 << 30)]
+    ring, edge = 2 * 2 * 7 / 8 * (1 << 30), 2 << 30
+    eight = exchanged(group, Split(nodes=8, tp=8, pp=1))
+    # A direct exchange of all ranks moves more than a tree.
+    assert eight.high == pytest.approx(2 * 7 * (1 << 30), rel=1e-3)
+    assert (eight.low, eight.usual) == (pytest.approx(edge, rel=1e-3), pytest.approx(ring, rel=1e-3))
+    known = Choices(8)
+    known.sizes["reduce"][1 << 30] = Choice("TREE", "SIMPLE", (0, 0))
+    tree = exchanged(group, Split(nodes=8, tp=8, pp=1), Scope("g-0-0", known))
+    assert tree == pytest.approx((edge, 2 * 7 / 8 * edge, 3 * edge), rel=1e-3)
+
+
+@pytest.mark.parametrize(("protocol", "factor"), [("LL", 2.0), ("LL128", 128 / 120), ("SIMPLE", 1.0)])
+def test_a_protocol_adds_its_flags(protocol: str, factor: float) -> None:
+    assert Choice("RING", protocol, (0, 0)).factor == pytest.approx(factor)
+    with pytest.raises(ValueError, match=f"NCCL takes NVLS with {protocol}, whose exchange is not known"):
+        _factor = Choice("NVLS", protocol, (0, 0)).factor
 
 
 PAGE = """
@@ -150,6 +181,9 @@ def test_the_work_of_a_window_comes_from_the_counters() -> None:
     after = parse_metrics(PAGE.format(passes=110, prefills=3, rows=440, prompt=24))
     assert work_between(before, after) == Work(16, 2, 400, 100)
     assert work_between(before, after).batch == 4
+    # A pass that verifies drafts has a row per verified sequence, and each of them may make several tokens.
+    before.counters["spec_verify_calls_total"], after.counters["spec_verify_calls_total"] = 10.0, 170.0
+    assert work_between(before, after) == Work(16, 2, 160, 100)
     with pytest.raises(ValueError, match="count no decode passes"):
         work_between(after, after)
     restarted = parse_metrics(PAGE.format(passes=1, prefills=1, rows=4, prompt=8))
@@ -303,6 +337,9 @@ def test_the_time_of_the_fabric_is_interpolated() -> None:
     times = {8192: 50e-6, 16384: 60e-6, 65536: 100e-6}
     assert duration(times, 1000) == 50e-6
     assert duration(times, 12288) == pytest.approx(55e-6)
+    assert duration(times, 16384) == pytest.approx(60e-6)
+    assert duration(times, 40960) == pytest.approx(80e-6)
+    assert duration(times | {8192: 10e-6}, 12288) == pytest.approx(35e-6)
     assert duration(times, 1 << 20) == pytest.approx(100e-6 + (1048576 - 65536) * 40e-6 / 49152)
     assert duration({8192: 50e-6}, 65536) == 50e-6
     shape = Shape.read(LLAMA)

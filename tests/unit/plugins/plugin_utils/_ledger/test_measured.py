@@ -133,3 +133,22 @@ def test_one_collective_moves_what_nccls_line_says(setting: str, kind: str, size
     assert found.high < 1.15 * found.low or int(size) < 8192
     # With half of the bytes on a path that nobody counts.
     assert judge(found, int(moved) // 2, 0).verdict == "unexplained"
+
+
+LINE = "g:1:1 [0] NCCL INFO AllReduce: {} Bytes -> Algo {} proto LL channel{{Lo..Hi}}={{0..{}}}"
+
+
+@pytest.mark.parametrize(
+    ("above", "known"),
+    [
+        (("TREE", 1), True),
+        # Two sizes that agree in name, and share the message between other channels, leave the trees open.
+        (("TREE", 3), False),
+        (("RING", 1), False),
+    ],
+)
+def test_a_size_between_two_has_their_choice_only_if_they_agree(above: tuple[str, int], known: bool) -> None:
+    choices = Choices(4).read("g", [LINE.format(8192, "TREE", 1), LINE.format(32768, *above)])
+    assert (choices.of("reduce", 16384) is not None) is known
+    assert choices.of("reduce", 8192) == Choice("TREE", "LL", (0, 1))
+    assert choices.of("reduce", 4096) is choices.of("reduce", 65536) is None
