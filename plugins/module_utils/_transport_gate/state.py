@@ -25,6 +25,10 @@ _DOUBT_SECONDS = 15.0
 # NCCL makes communicators while it serves. Setting one up ends within SGLang's dist timeout, which some profiles set to
 # 900 s. Only TCP or an error counts at once.
 _SETUP_SECONDS = 900.0
+_SETS_UP = (
+    "; NCCL is setting up another communicator since then, which leaves this proof as it is for at most "
+    f"{_SETUP_SECONDS / 60:.0f} minutes"
+)
 # What is known of another rank before the API server has answered about it.
 UNANSWERED = "the API server has not answered yet"
 
@@ -134,7 +138,8 @@ def _decide_own(seen: Seen, history: History, rails: tuple[Rail, ...], rdma: boo
     elif is_wrong(seen.judged) or not doubted:
         return _unsatisfied(seen, history)
     found = _fell(seen, rails) or (rdma and (_vanished(seen, rails) or _unused(seen, history) or _silent(history)))
-    return found or Condition(True, "Proven", history.msg)
+    more = _SETS_UP if doubted and _sets_up(seen) else ""
+    return found or Condition(True, "Proven", f"{history.msg}{more}")
 
 
 def is_wrong(judged: Mapping[str, Any]) -> bool:
