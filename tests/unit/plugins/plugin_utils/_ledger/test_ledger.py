@@ -147,6 +147,10 @@ def test_drafts_are_read_and_counted() -> None:
     assert drafting(shape, Split(1, 4, 1, draft_steps=3, draft_tokens=4), 2) == []
 
 
+def test_a_stage_of_a_pipeline_sends_once_or_receives_and_sends_twice() -> None:
+    assert exchanged([Collective("send", 3, 1000)], Split(nodes=2, tp=1, pp=2)) == (1500, 3000, 12000)
+
+
 def test_a_rank_in_a_tree_has_three_neighbours_at_most() -> None:
     group = [Collective("reduce", 1, 1 << 30)]
     ring, edge = 2 * 2 * 7 / 8 * (1 << 30), 2 << 30

@@ -106,13 +106,18 @@ def plan() -> dict[str, Any]:
     return {"ranks": ranks, "expect": {"nodes": 2}, "model_path": "m", "service": {"port": 1}, "transport": "roce"}
 
 
-def measured(head: Head, rdma: float, tcp: float = 0) -> dict[str, Any]:
-    """Return the ledger after each rank moved so many bytes in total, by RDMA and by TCP."""
+def moved(rdma: float, tcp: float = 0, received: float = 0) -> dict[str, Any]:
+    """Return the counters of two ranks of which each moved so many bytes, and received more by TCP alone."""
+    half, rails = int(tcp / 2), {"mlx0": {"xmit_bytes": int(rdma / 2), "rcv_bytes": int(rdma / 2)}}
+    net = {"net1": {"tx_bytes": half, "rx_bytes": half + int(received), "tx_packets": 0, "rx_packets": 0}}
+    return {f"g-{rank}-0": {"rdma": rails, "net": net} for rank in (0, 1)}
+
+
+def measured(head: Head, rdma: float, tcp: float = 0, received: float = 0) -> dict[str, Any]:
+    """Return the ledger after these bytes."""
     window = Window(head, plan(), lambda: 0.0)  # type: ignore[arg-type]
     window.open()
-    net = {"net1": {"tx_bytes": int(tcp / 2), "rx_bytes": int(tcp / 2), "tx_packets": 0, "rx_packets": 0}}
-    moved = {"rdma": {"mlx0": {"xmit_bytes": int(rdma / 2), "rcv_bytes": int(rdma / 2)}}, "net": net}
-    window.close({f"g-{rank}-0": moved for rank in (0, 1)}, [])
+    window.close(moved(rdma, tcp, received), [])
     return window.as_dict()
 
 
@@ -146,6 +151,27 @@ def test_a_server_without_information_is_asked_by_both_names() -> None:
     head = Head(3, "not found")
     assert measured(head, of(4))["verdict"] == "rdma"
     assert head.asked[-2:] == ["/server_info", "/get_server_info"]
+
+
+@pytest.mark.parametrize("answer", ["[1]", "3", "null"])
+def test_an_answer_that_is_no_information_is_none(answer: str) -> None:
+    assert measured(Head(3, answer), of(4))["verdict"] == "rdma"
+
+
+def test_a_download_beside_the_group_is_not_tcp_of_its_ranks() -> None:
+    assert measured(Head(1, "{}"), of(1), received=of(1))["verdict"] == "rdma"
+
+
+def test_the_fabric_s_share_of_a_token_comes_from_the_measured_times() -> None:
+    window = Window(Head(1, "{}"), plan(), lambda: 0.0)  # type: ignore[arg-type]
+    window.open()
+    window.close(moved(of(1)), [])
+    run = {"tokens": 101, "tokens_per_second": 10.0, "first_token_seconds": 0.1}
+    found = window.decode([{"bytes": 8192, "p50": 50.0, "p99": 60.0}], [run, run | {"tokens_per_second": 1.0}])
+    # Nine all-reduces, and half the time for the logits.
+    assert found is not None
+    assert (found["fabric_ms"], found["itl_ms"]) == (0.48, 100.0)
+    assert found["share"] == 0.005
 
 
 def test_bytes_by_two_paths_are_mixed_and_name_the_interface() -> None:
