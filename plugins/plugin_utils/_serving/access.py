@@ -39,12 +39,16 @@ def service(plan: Plan, meta: Mapping[str, Any], head: Mapping[str, str], access
     return made("Service", {**meta, **own}, {"type": access.service_type, "selector": dict(head), "ports": [port]})
 
 
+PUBLISHED = ("/v1", "/generate", "/health", "/health_generate")
+"""What an Ingress publishes. SGLang's other paths change weights, write profiles or empty caches, without a key."""
+
+
 def ingress(meta: Mapping[str, Any], wanted: Mapping[str, Any], name: str, port: int) -> dict[str, Any]:
+    """Return an Ingress to the paths that clients of a model need; ``/v1`` has the paths below it, too."""
     host = wanted["host"]
     backend = {"service": {"name": name, "port": {"number": port}}}
-    spec: dict[str, Any] = {
-        "rules": [{"host": host, "http": {"paths": [{"path": "/", "pathType": "Prefix", "backend": backend}]}}]
-    }
+    paths = [{"path": path, "pathType": "Prefix", "backend": backend} for path in PUBLISHED]
+    spec: dict[str, Any] = {"rules": [{"host": host, "http": {"paths": paths}}]}
     if wanted.get("class"):
         spec["ingressClassName"] = wanted["class"]
     if wanted.get("tls"):

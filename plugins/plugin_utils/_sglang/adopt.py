@@ -20,7 +20,7 @@ from .argv import parse_flags
 from .check import Knowledge, check
 from .facts import Facts, Setting
 from .items import key_of
-from .owned import OWNERS, SECRET_FLAGS, TOPOLOGY_FLAGS
+from .owned import CODE_FLAGS, OWNERS, REMOTE_FORMATS, SECRET_FLAGS, TOPOLOGY_FLAGS
 from .profile_checks import SAMPLING, release_in
 from .sources import Source, counterparts_of
 
@@ -91,7 +91,15 @@ def _profile(
     for key in sorted(set(SECRET_FLAGS) & set(given)):
         remedy = "Give the key with gateway_api_key from your vault"
         found.note("warning", key, None, "is a secret, which a profile must not contain", remedy)
-    args = {key: value for key, value in given.items() if key not in (*OWNERS, *SECRET_FLAGS)}
+    dropped = [key for key in CODE_FLAGS if given.get(key)]
+    dropped += ["load_format"] if given.get("load_format") in REMOTE_FORMATS else []
+    for key in dropped:
+        remedy = f"Add it under server_args yourself, if you know why it is needed: {key}"
+        found.note("warning", key, given[key], "lets somebody else choose code or weights of the server", remedy)
+    if given.get("trust_remote_code") and not given.get("revision"):
+        reason = "runs the code of the model's repository, which can change at any time without a revision"
+        found.note("warning", "trust_remote_code", True, reason, "Set model.revision to a commit that you have read")
+    args = {key: value for key, value in given.items() if key not in (*OWNERS, *SECRET_FLAGS, *dropped)}
     sampling = args.pop(SAMPLING, None)
     profile: dict[str, Any] = {
         "name": name,

@@ -14,7 +14,7 @@ from typing import Any
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding, Severity
 from ansible_collections.gb10.cluster.plugins.module_utils._common.versions import Version
 
-from .owned import SECRET, SECRET_FLAGS
+from .owned import SECRET, SECRET_FLAGS, SECRET_VALUE
 
 RELEASE = re.compile(r"\d+\.\d+\.\d+([.-]?(post|rc|dev)\d*)?")
 
@@ -88,7 +88,7 @@ def secret_findings(server_args: Mapping[str, Any], env: Mapping[str, str], wher
     reason = "is a secret, which everybody who reads the profile or the process list would see"
     remedy = "Remove it, and give gateway_api_key or sglang_hf_token from your vault"
     keys = [key for key in SECRET_FLAGS if server_args.get(key)]
-    keys += [name for name, value in env.items() if SECRET.search(name) and value]
+    keys += [name for name, value in env.items() if value and (SECRET.search(name) or SECRET_VALUE.search(str(value)))]
     return [Finding("error", "profile.secret", key, None, reason, remedy, where) for key in keys]
 
 

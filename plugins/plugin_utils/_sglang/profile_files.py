@@ -36,12 +36,34 @@ LONGEST = 20_000
 """Characters of the longest value; a longer one would fill every message about it."""
 
 
+MOST = 100_000
+"""Values of the largest file, with those that its aliases repeat."""
+
+
 class _Loader(yaml.SafeLoader):
     """Rejects duplicate keys in a mapping, of which YAML would keep the last, infinite numbers, and endless values."""
 
     def __init__(self, stream: IO[str]) -> None:
         super().__init__(stream)
         self.deep_construct = True  # refuses an alias that contains itself
+
+    def get_single_node(self) -> yaml.Node | None:
+        """Return the root of the file; refuse one whose aliases repeat more values than a reader could go through."""
+        root = super().get_single_node()
+        sizes: dict[int, int] = {}
+
+        def size(node: yaml.Node) -> int:
+            if id(node) not in sizes:
+                sizes[id(node)] = 1  # an alias that contains itself is refused later
+                pairs = node.value if isinstance(node, (yaml.SequenceNode, yaml.MappingNode)) else []
+                parts = [part for pair in pairs for part in (pair if isinstance(pair, tuple) else (pair,))]
+                sizes[id(node)] = 1 + sum(map(size, parts))
+            return sizes[id(node)]
+
+        if root is not None and (values := size(root)) > MOST:
+            reason = f"aliases repeat its values {values} times, of which {MOST} are allowed"
+            raise yaml.constructor.ConstructorError(None, None, reason, root.start_mark)
+        return root
 
     def construct_scalar(self, node: yaml.ScalarNode | yaml.MappingNode) -> str:
         text: str = super().construct_scalar(node)

@@ -16,7 +16,7 @@ from typing import Any
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding, Severity
 
 from .check import Knowledge, serve_argv
-from .owned import SECRET
+from .owned import CODE, SECRET, SECRET_VALUE
 
 RUNNERS = frozenset({"docker", "podman", "nerdctl"})
 SWITCH = re.compile(
@@ -25,7 +25,13 @@ SWITCH = re.compile(
 )
 """Options of ``docker run`` and ``podman run`` without a value; all others take the next word as their value."""
 
-MANIFEST = re.compile(r"^\s*-?\s*(services|containers|image|command|entrypoint|args)\s*:(\s|$)", re.MULTILINE)
+LONGEST_COMMAND = 64 * 1024
+"""Characters of the longest command that is read."""
+# Possessive and within a line: 8 KiB of blanks and newlines took 103 s before.
+MANIFEST = re.compile(
+    r"^[ \t]*+(?:-[ \t]*+)?(services|containers|image|command|entrypoint|args)[ \t]*:(\s|$)", re.MULTILINE
+)
+BEFORE_A_FLAG = re.compile(r"(?<!\s)\s++(?=-)")
 ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=(?!=)")
 
 FABRIC = re.compile(
@@ -43,6 +49,17 @@ RECIPE: dict[str, tuple[type[Any], str]] = {
     "min_nodes": (int, "a number"),
 }
 """Keys of a recipe with the type that each must have, and its name."""
+
+KNOWN_IMAGES = tuple(
+    f"{name}{end}"
+    for name in (
+        *("lmsysorg/sglang", "docker.io/lmsysorg/sglang", "nvcr.io/nvidia/sglang"),
+        *("scitrera/dgx-spark-sglang", "docker.io/scitrera/dgx-spark-sglang"),
+        *("xomoxcc/dgx-spark-sglang", "docker.io/xomoxcc/dgx-spark-sglang"),
+    )
+    for end in (":", "@")
+)
+"""Images with SGLang that the profiles of the collection or NVIDIA's playbooks use."""
 
 STEPS = frozenset({"pre_exec", "post_exec", "post_commands", "mods", "builder", "executor_config"})
 OTHER = frozenset(
@@ -80,13 +97,17 @@ class Source:
 
 def read_command(text: str) -> Source:
     """Read a pasted command line; raise ValueError if it doesn't start SGLang."""
+    if len(text) > LONGEST_COMMAND:
+        raise ValueError(
+            f"the command has {len(text)} characters, of which {LONGEST_COMMAND} are read. Paste one command"
+        )
     if MANIFEST.search(text):
         raise ValueError("this is a compose file or a manifest. Paste one line: docker run -e NAME=VALUE IMAGE COMMAND")
     text = re.sub(r"(?<=\s)[\u2013\u2014]-?(?=\w)", "--", text.translate(TYPOGRAPHY))
     try:
         text = UNHEEDED.sub("", re.sub(r"\\[ \t]*(#[^\n]*)?\r?\n", " ", text))
         text = ITS_USE.sub(r"$\1", ARRAY.sub(lambda found: f"{found[1]}={shlex.quote(found[2].strip())}", text))
-        words = _words(re.sub(r"\s*\n\s*(?=-)", " ", text.strip()))
+        words = _words(BEFORE_A_FLAG.sub(lambda gap: " " if "\n" in gap[0] else gap[0], text.strip()))
     except ValueError as problem:
         raise ValueError(f"the command can't be read: {problem}. Paste it whole, with both quotes") from problem
     if sum(word == "sglang.launch_server" for word in words) > 1:
@@ -165,7 +186,11 @@ def _step(found: Source, command: Sequence[str]) -> None:
 
 def _variable(found: Source, text: str) -> None:
     name, equals, value = text.partition("=")
-    if SECRET.search(name):
+    if CODE.fullmatch(name):
+        reason = "decides which code the server loads, or from whom it downloads"
+        remedy = f"Add it under env yourself, if you know why it is needed: {name}"
+        found.note("warning", name, None if SECRET_VALUE.search(value) else value, reason, remedy)
+    elif SECRET.search(name) or SECRET_VALUE.search(value):
         remedy = "Give the token with sglang_hf_token, or the key with gateway_api_key, from your vault"
         found.note("warning", name, None, "is a secret, which a profile must not contain", remedy)
     elif FABRIC.fullmatch(name):
@@ -233,6 +258,9 @@ def read_recipe(recipe: Any, knowledge: Knowledge) -> Source:
         remedy = "Use an image with it" if step else "Write what it sets into the profile, or correct its name"
         found.note("warning", key, recipe.get(key), reason, remedy)
     found.image = str(recipe.get("container") or "")
+    if found.image and not found.image.startswith(KNOWN_IMAGES):
+        reason = "is chosen by the author of the recipe, and its programs run on your nodes with the rights of the pods"
+        found.note("warning", "container", found.image, reason, "Use it if you trust its author, or give another image")
     found.nodes = int(recipe.get("min_nodes") or 0)
     found.description = str((recipe.get("metadata") or {}).get("description") or recipe.get("description") or "")
     return found

@@ -1,0 +1,113 @@
+# Copyright: The gb10.cluster authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Test what a recipe or command of somebody else cannot do: load code, keep a secret in clear, or hang the reader."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.adopt import to_profile
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile import Library
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile_files import ProfileError, read_yaml
+from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.sources import Source, read_command, read_recipe
+
+LIBRARY = Library.load()
+IMAGE = "lmsysorg/sglang:v0.5.20"
+RECIPE: dict[str, Any] = {"model": "a/b", "container": IMAGE, "defaults": {"tp": 2}}
+CODE = {
+    "LD_PRELOAD": "/tmp/x.so", "LD_LIBRARY_PATH": "/tmp", "LD_AUDIT": "/tmp/x.so", "PYTHONPATH": "/tmp", "PATH": "/tmp",
+    "PYTHONSTARTUP": "/tmp/x.py", "PYTHONHOME": "/tmp", "BASH_ENV": "/tmp/x", "HF_ENDPOINT": "https://h.example",
+    "NCCL_NET_PLUGIN": "/tmp/x.so", "NCCL_TUNER_PLUGIN": "/tmp/x.so", "PIP_INDEX_URL": "https://h.example",
+    "https_proxy": "http://h.example", "SSL_CERT_FILE": "/tmp/ca", "SGLANG_EXTERNAL_MODEL_PACKAGE": "x",
+}  # fmt: skip
+SECRETS = {
+    "MY_TOK": "a1b2c3d4", "HF_TOKEN": "x", "DB_PASS": "x", "APP_PWD": "x", "GH_PAT": "x", "REGISTRY_AUTH": "x",
+    "A_PW": "x", "GOOGLE_CREDENTIALS": "x", "DATABASE_URL": "postgres://user:hunter2@db/x", "REDIS": "redis://:hunter2@h:6379",
+    "THING": "hf_AbCdEfGhIjKlMnOpQrSt", "OTHER": "ghp_AbCdEfGhIjKlMnOpQrSt", "MORE": "eyJhbGciOiJIUzI1NiJ9.a.b",
+    "LAST": "AKIAABCDEFGHIJKLMNOP", "NAMED": "glpat-AbCdEfGhIjKl",
+}  # fmt: skip
+
+
+def drafted(found: Source) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return the profile of a source, and its findings by key."""
+    fallback = {"repo": "", "sglang_version": "0.5.20", "image": ""}
+    profile, findings = to_profile(found, LIBRARY.knowledge, "x", {}, fallback)
+    return profile, {finding.key: str(finding) for finding in findings}
+
+
+@pytest.mark.parametrize("name", [*CODE, *SECRETS])
+@pytest.mark.parametrize("source", ["recipe", "command", "container"])
+def test_no_variable_loads_code_or_is_a_secret(name: str, source: str) -> None:
+    value = {**CODE, **SECRETS}[name]
+    command = "sglang serve a/b --tp 2 --nnodes 2"
+    found = {
+        "recipe": lambda: read_recipe({**RECIPE, "env": {name: value, "OMP_NUM_THREADS": "8"}}, LIBRARY.knowledge),
+        "command": lambda: read_command(f"{name}={value} OMP_NUM_THREADS=8 {command}"),
+        "container": lambda: read_command(f"docker run -e {name}={value} -e OMP_NUM_THREADS=8 {IMAGE} {command}"),
+    }[source]()
+    profile, said = drafted(found)
+    assert profile["env"] == {"OMP_NUM_THREADS": "8"}
+    assert name in said
+    assert name in CODE or value not in json.dumps([profile, said]) or value == "x"
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("enable_custom_logit_processor", True), ("load_format", "remote"), ("load_format", "remote_instance")],
+)
+def test_no_setting_gives_the_choice_of_code_or_weights_to_others(key: str, value: Any) -> None:
+    profile, said = drafted(read_recipe({**RECIPE, "defaults": {"tp": 2, key: value}}, LIBRARY.knowledge))
+    assert key not in profile["server_args"]
+    assert "yourself" in said[key]
+
+
+def test_code_of_a_repository_without_a_revision_is_reported() -> None:
+    recipe = {**RECIPE, "defaults": {"tp": 2, "trust_remote_code": True}}
+    assert "trust_remote_code" in drafted(read_recipe(recipe, LIBRARY.knowledge))[1]
+    pinned = read_recipe({**recipe, "model_revision": "0123abc"}, LIBRARY.knowledge)
+    assert "trust_remote_code" not in drafted(pinned)[1]
+
+
+@pytest.mark.parametrize(
+    "image", ["h.example/sglang:v0.5.20", "lmsysorg/sglang-evil:v0.5.20", "lmsysorg.example/sglang:1"]
+)
+def test_an_image_of_somebody_else_is_reported(image: str) -> None:
+    assert "container" in drafted(read_recipe({**RECIPE, "container": image}, LIBRARY.knowledge))[1]
+    assert "container" not in drafted(read_recipe(RECIPE, LIBRARY.knowledge))[1]
+
+
+@pytest.mark.parametrize(
+    "part", [" \n", "\n", " ", "- \n", "\n-", " -", "\\\n", "\\ #\n", "a=(", "'", "$a ", "&", "a= "]
+)
+def test_the_time_of_reading_grows_with_the_length_and_not_faster(part: str) -> None:
+    start = time.process_time()
+    text = part * (8192 // len(part))
+    for end in (text, f"sglang serve a/b {text}x", f"{text} sglang serve a/b"):
+        try:
+            read_command(end)
+        except ValueError:
+            continue
+    assert time.process_time() - start < 5
+
+
+def test_a_longer_command_is_refused() -> None:
+    with pytest.raises(ValueError, match="characters"):
+        read_command("sglang serve a/b " + "x" * 70_000)
+
+
+def test_a_file_of_aliases_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "bomb.yml"
+    lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x]"]
+    lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 10)]
+    path.write_text("\n".join(lines))
+    start = time.process_time()
+    with pytest.raises(ProfileError, match="aliases"):
+        read_yaml(path)
+    assert time.process_time() - start < 5
+    path.write_text("a: &a [1, 2]\nb: *a\n")
+    assert read_yaml(path) == {"a": [1, 2], "b": [1, 2]}
