@@ -96,12 +96,19 @@ def summary_lines(
     return summary.summary(group, pods, summary.gids(devices), sizes, verdict, measured[0], kubeconfig, context)
 
 
+def serving_requests(plan: dict[str, Any], kubeconfig: str, context: str) -> str:
+    """Return the commands that send a first request to a group."""
+    return "\n".join(summary.next_steps(Plan.from_dict(plan), kubeconfig, context))
+
+
 class FilterModule:
     """Names under which playbooks find the filters."""
 
     def filters(self) -> dict[str, Any]:
         return {
             "summary_lines": summary_lines,
+            "serving_requests": serving_requests,
+            "serving_served": summary.served,
             "serving_instance": instance_name,
             "serving_unknown": serving_unknown,
             "serving_replaced": serving_replaced,

@@ -194,7 +194,13 @@ def main(make: Callable[..., Any] = AnsibleModule) -> None:
             group = with_lost(members, group)
         again = [rank for rank in group.ranks if options["restarted"] and rank.restarts and rank.ready]
         troubled = again if group.ready else group.troubled() + again
-        logs = {rank: members.log(rank) for rank in troubled if rank.phase == "Running" and not rank.lost}
+        # A status shows the log of the container that runs; why the one before it ended is told where a wait failed.
+        looks_back = bool(options["wait_timeout"] or options["restarted"])
+        logs = {
+            rank: members.log(rank, looks_back or rank.down)
+            for rank in troubled
+            if rank.phase == "Running" and not rank.lost
+        }
         causes = [cause for rank, log in logs.items() for cause in nccl_causes(rank, members.nccl_lines(rank) + log)]
         warnings = [] if group.ready else members.warnings()
         if group.ready and options["head_command"]:

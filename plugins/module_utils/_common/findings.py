@@ -18,6 +18,15 @@ def clip(text: str, limit: int = SHOWN) -> str:
     return text if len(text) <= limit else f"{text[:limit]}… ({len(text)} characters)"
 
 
+def cut(text: str, limit: int) -> str:
+    """Return a text of at most ``limit`` characters. A longer one loses its middle, because causes stand at its end."""
+    text = " ".join(text.split())
+    if len(text) <= limit:
+        return text
+    begin = (limit - 3) // 2
+    return f"{text[:begin].rstrip()} … {text[-(limit - 3 - begin) :].lstrip()}"
+
+
 @dataclass(frozen=True)
 class Finding:
     """One error, warning or note, with its remedy.

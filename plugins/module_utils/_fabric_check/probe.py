@@ -126,14 +126,17 @@ def locate(wanted: Iterable[Target]) -> dict[str, Place]:
 def before_sending(target: Target, place: Place | None) -> tuple[Layer, str]:
     """Return a fault of this host, lowest layer first; the layer is empty if there is none."""
     if place is None:
-        return "sriov", f"{target.netdev} exists neither on the host nor in a pod: run the role sriov"
+        return "sriov", f"{target.netdev} exists neither on the host nor in a pod: run playbook fabric"
     name = place.link["ifname"]
+    # A pod keeps the addresses and the MTU that it got at its start: netplan cannot change them.
+    pod = place.where.partition(" (")[0] if place.where.startswith("pod ") else ""
+    remedy = f"delete {pod}, so that its replacement gets it" if pod else "run playbook fabric"
     if place.link.get("operstate") != "UP" and "LOWER_UP" not in place.link.get("flags", []):
         return "link", f"{name} has no carrier: cable, cage or switch port"
     if target.source not in {entry.get("local") for entry in place.link.get("addr_info", [])}:
-        return "address", f"{name} lacks its address {target.source}, so it has no RoCE v2 GID: run the role netplan"
+        return "address", f"{name} lacks its address {target.source}, so it has no RoCE v2 GID: {remedy}"
     if place.link.get("mtu", 0) < target.mtu:
-        return "mtu", f"{name} has MTU {place.link.get('mtu')}, planned {target.mtu}: run the role netplan"
+        return "mtu", f"{name} has MTU {place.link.get('mtu')}, planned {target.mtu}: {remedy}"
     return "", ""
 
 

@@ -10,6 +10,8 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from .._common.findings import cut
+
 try:
     import kubernetes
     import urllib3
@@ -97,4 +99,4 @@ def _body_of_handshake(reason: str) -> bytes:
 
 
 def _first_line(error: object) -> str:
-    return str(error).strip().partition("\n")[0][:300].rstrip(".")
+    return cut(str(error).strip().partition("\n")[0], 300).rstrip(".")

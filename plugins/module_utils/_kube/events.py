@@ -9,6 +9,8 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from .._common.findings import cut
+
 SHOWN_WARNINGS = 5
 SHOWN_LENGTH = 300
 # {pattern of a Kubernetes warning: its meaning and remedy}
@@ -53,7 +55,7 @@ def _newest_first(events: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]
 
 
 def _text(event: Mapping[str, Any]) -> str:
-    return " ".join(str(event.get("message") or "").split())[:SHOWN_LENGTH]
+    return cut(str(event.get("message") or ""), SHOWN_LENGTH)
 
 
 def latest_warnings(events: Iterable[Mapping[str, Any]]) -> list[str]:

@@ -8,7 +8,9 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from .._screen.screen import Cause, Screen, State, cut, names
+from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import cut
+
+from .._screen.screen import Cause, Screen, State, names
 from .._sweep.failure import classify, crash_line
 from .causes import merged, roots
 

@@ -8,6 +8,8 @@ import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import cut
+
 HEIGHT = 25
 """Most lines of a screen: the default size of a terminal is 80 columns of 24 or 25 lines."""
 NARROWEST, WIDEST = 60, 120
@@ -59,15 +61,6 @@ class Screen:
     command: str = ""
     details: str = ""
     total: int = 0
-
-
-def cut(text: str, limit: int) -> str:
-    """Return a text of at most ``limit`` characters. A longer one loses its middle, because causes stand at its end."""
-    text = " ".join(text.split())
-    if len(text) <= limit:
-        return text
-    begin = (limit - 3) // 2
-    return f"{text[:begin].rstrip()} … {text[-(limit - 3 - begin) :].lstrip()}"
 
 
 def names(whos: Sequence[str], total: int) -> str:

@@ -10,10 +10,12 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 from ansible_collections.gb10.cluster.plugins.module_utils._common.tables import align
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.labels import RANK
+from ansible_collections.gb10.cluster.plugins.module_utils._kube.workloads import pod_templates
 
 from .._fabric.attachments import NETWORK_STATUS
 from .model import Plan
@@ -144,3 +146,18 @@ def summary(
     )
     table = align([HEADINGS, *rows(plan, pods, found, mtus, verdict)])
     return [title, "", *table, "", *conclusion(plan, verdict, generation), *next_steps(plan, kubeconfig, context)]
+
+
+def served(workloads: Sequence[Mapping[str, Any]], namespace: str, instance: str) -> str:
+    """Return the model and the address of a group, read from the command of its head; empty without a head."""
+    for item in workloads:
+        for template in pod_templates(item):
+            containers = {each["name"]: each for each in template["spec"]["containers"]}
+            words = [str(word) for word in containers.get("sglang", {}).get("command") or []]
+            argv = words[words.index("--") + 1 :] if "--" in words else words
+            values = dict(pairwise(argv))
+            # Of the ranks, only the head listens for requests.
+            if "--model-path" in values and values.get("--node-rank", "0") == "0":
+                address = f"http://{instance}.{namespace}:{values.get('--port', '30000')}/v1"
+                return f"{instance} serves {values['--model-path']} at {address}, in the cluster"
+    return ""

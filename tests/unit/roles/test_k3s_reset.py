@@ -34,3 +34,31 @@ def test_other_contents_of_another_data_directory_are_kept(data_dir: str, remove
     loader = DataLoader()
     template = loader.load_from_file(str(ROLE / "vars" / "main.yml"), trusted_as_template=True)["__k3s_own_directories"]
     assert Templar(loader=loader, variables={"k3s_data_dir": data_dir}).template(template) == removed
+
+
+@pytest.mark.parametrize(
+    ("servers", "limit", "allowed"),
+    [
+        (["s1"], ["s1"], False),
+        (["s1"], ["s1", "n1"], False),
+        (["s1"], ["s1", "n1", "n2"], True),
+        (["s1"], ["n1"], True),
+        (["s1", "n1"], ["s1"], True),
+        (["s1", "n1"], ["s1", "n1"], False),
+    ],
+)
+def test_the_last_servers_do_not_leave_alone(servers: list[str], limit: list[str], *, allowed: bool) -> None:
+    loader = DataLoader()
+    tasks = loader.load_from_file(str(ROLE / "tasks" / "confirm_reset.yml"), trusted_as_template=True)
+    task = tasks[-1]
+    known = {
+        "k3s_servers": servers,
+        "groups": {"gb10_cluster": ["s1", "n1", "n2"]},
+        "ansible_play_hosts_all": limit,
+        **task["vars"],
+    }
+    templar = Templar(loader=loader, variables=known)
+    assert templar.evaluate_conditional(task["ansible.builtin.assert"]["that"]) is allowed
+    if not allowed:
+        message = templar.template(task["ansible.builtin.assert"]["fail_msg"])
+        assert f"leaves out {', '.join(host for host in ('s1', 'n1', 'n2') if host not in limit)}, " in message

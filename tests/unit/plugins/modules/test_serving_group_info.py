@@ -223,3 +223,13 @@ def test_no_command_runs_in_a_group_that_is_not_ready(
     api.install(monkeypatch)
     assert run(capsys, head_command=["get"])[1]["head_output"] == ""
     assert not [ask for ask in api.asked if "command" in ask]
+
+
+def test_a_status_shows_the_log_of_the_container_that_runs(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """After a restart, the log of the container before it says nothing about the present."""
+    api = FakeApi(pods=[loading(restarts=1)], logs={"g-0-0": ["now"]})
+    api.install(monkeypatch)
+    assert run(capsys)[1]["logs"] == {"g-0-0": ["now"]}
+    assert {ask["previous"] for ask in api.asked if ask.get("container") == "sglang"} == {"false"}

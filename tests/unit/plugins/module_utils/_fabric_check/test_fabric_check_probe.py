@@ -61,6 +61,20 @@ def test_faults_of_the_sending_host_are_named_by_layer(link: dict[str, Any] | No
     assert probe.before_sending(TARGET, Place("host", (), link) if link else None)[0] == layer
 
 
+@pytest.mark.parametrize(
+    ("where", "remedy"),
+    [
+        ("host", "run playbook fabric"),
+        ("network namespace cni-1 (process 7)", "run playbook fabric"),
+        ("pod g-0-0 (network namespace cni-1)", "delete pod g-0-0, so that its replacement gets it"),
+    ],
+)
+@pytest.mark.parametrize("change", [{"addr_info": []}, {"mtu": 1500}])
+def test_what_a_pod_lacks_is_given_to_it_when_it_starts(where: str, remedy: str, change: dict[str, Any]) -> None:
+    found = probe.before_sending(TARGET, Place(where, (), LINK | change))
+    assert found[1].endswith(f": {remedy}")
+
+
 def test_a_second_try_passes_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     codes = iter((1, 0, 0))
 

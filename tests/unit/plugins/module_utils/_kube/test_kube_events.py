@@ -59,3 +59,11 @@ def test_the_last_event_is_that_of_the_same_object() -> None:
     old["involvedObject"]["uid"] = new["involvedObject"]["uid"] = "u"
     assert events.last_event("u", [old, new, other]) == "FailedCreatePodSandBox: new"
     assert events.last_event("v", [old]) == ""
+
+
+def test_a_long_event_keeps_its_end_which_has_the_cause() -> None:
+    cause = "tls: failed to verify certificate: x509: certificate signed by unknown authority"
+    event = {"message": f"Failed to create pod sandbox: {'plugin ' * 60}{cause}", "reason": "FailedCreatePodSandBox"}
+    (line,) = events.latest_warnings([event])
+    assert line.endswith(cause)
+    assert len(line) < 360

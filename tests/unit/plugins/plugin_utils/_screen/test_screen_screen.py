@@ -8,12 +8,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import cut
 from ansible_collections.gb10.cluster.plugins.plugin_utils._screen.screen import (
     HEIGHT,
     Cause,
     Screen,
     State,
-    cut,
     names,
     render,
     shared,

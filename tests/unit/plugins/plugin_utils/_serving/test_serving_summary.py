@@ -135,3 +135,18 @@ def test_a_wrong_transport_is_not_hidden() -> None:
 def test_one_node_has_a_row_without_a_fabric() -> None:
     one = plan({"nodes": 1, "tp": 1}, nodes=("b300",))
     assert len(summary.rows(one, [], {}, {}, {})) == 1
+
+
+def workload(*argv: str, name: str = "sglang") -> dict[str, Any]:
+    command = ["python3", "/opt/gb10/start_rank.py", "--model", "/no", "--", "python3", "-m", "x", *argv]
+    template = {"metadata": {}, "spec": {"containers": [{"name": name, "command": command}]}}
+    return {"kind": "StatefulSet", "metadata": {"name": "g-0"}, "spec": {"template": template}}
+
+
+def test_a_status_names_model_and_address_of_the_head() -> None:
+    head = workload("--model-path", "org/m", "--node-rank", "0", "--port", "31000")
+    worker = workload("--model-path", "/srv/m", "--node-rank", "1", "--port", "32000")
+    said = "g serves org/m at http://g.ns:31000/v1, in the cluster"
+    assert summary.served([worker, head], "ns", "g") == said
+    assert summary.served([workload("--model-path", "org/m")], "ns", "g").endswith(":30000/v1, in the cluster")
+    assert [summary.served(each, "ns", "g") for each in ([], [worker], [workload(name="other")])] == ["", "", ""]
