@@ -29,7 +29,7 @@ from ansible_collections.gb10.cluster.plugins.modules import (
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import tell
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.command import again
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.local import call
-from ansible_collections.gb10.cluster.plugins.plugin_utils._failure.end import failed
+from ansible_collections.gb10.cluster.plugins.plugin_utils._failure.end import failed, failed_text
 from ansible_collections.gb10.cluster.plugins.plugin_utils._failure.group import group_screen
 
 # The Kubernetes client takes 0.3 s to import. Ansible imports action api_info in its main process; later tasks have it.
@@ -76,13 +76,18 @@ class ActionModule(ActionBase):
     def _failed(
         self, ended: dict[str, Any], options: Mapping[str, Any], task_vars: Mapping[str, Any]
     ) -> dict[str, Any]:
-        """Return a failed result; that of a group says on one screen why, and its logs go to a file."""
-        if not ended.get("ranks") and not ended.get("missing"):
+        """Return a failed result. A message of several lines is for the end of the run, all structures for a file."""
+        template, kept = self._templar.template, not self._task.check_mode
+        if ended.get("ranks") or ended.get("missing"):
+            name = str(options["instance"])
+            screen = replace(group_screen(ended, name), command=again("serve"))
+            shown = failed(screen, name, ended, task_vars, template, kept)
+        elif "\n" in str(ended.get("msg", "")):
+            host = "" if self._task.run_once else f"-{task_vars['inventory_hostname']}"
+            shown = failed_text(f"{self._task.action.rpartition('.')[2]}{host}", ended, task_vars, template, kept)
+        else:
             return ended
-        name = str(options["instance"])
-        kept = not self._task.check_mode
-        screen = replace(group_screen(ended, name), command=again("serve"))
-        return {"changed": ended["changed"]} | failed(screen, name, ended, task_vars, self._templar.template, kept)
+        return {"changed": ended["changed"]} | shown
 
     def _is_here(self, task_vars: Mapping[str, Any]) -> bool:
         """Return whether the task runs on the controller, with Ansible's Python, user and environment."""

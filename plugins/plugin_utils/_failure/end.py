@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,8 +15,10 @@ from ansible_collections.gb10.cluster.plugins.module_utils._nccl.sources import 
 from ansible_collections.gb10.cluster.plugins.module_utils._support.redact import redact
 
 from .._controller.last_word import hold, width
-from .._screen.screen import Screen, render
+from .._screen.screen import Screen, render, render_text
 from .secrets import secret_values
+
+Template = Callable[[Any], Any]
 
 
 def failed(
@@ -24,7 +26,7 @@ def failed(
     name: str,
     details: Mapping[str, Any],
     task_vars: Mapping[str, Any],
-    template: Callable[[Any], Any],
+    template: Template,
     write: bool = True,
 ) -> dict[str, Any]:
     """Return a failed result whose message is the title, and hold the screen for the end of the run.
@@ -33,16 +35,32 @@ def failed(
     """
     secrets = secret_values(task_vars["hostvars"])[0]
     if write and not screen.details:
-        directory = Path(str(template(task_vars.get("gb10_results_dir", "results")))).expanduser()
-        path = directory / f"failed-{re.sub(r'[^A-Za-z0-9.-]+', '-', name).strip('-')}.txt"
-        try:
-            written = write_private(path, f"{redact(_text(details), secrets)}\n".encode())
-        except OSError as error:
-            screen = replace(screen, notes=[*screen.notes, ("Details", f"not kept, {path}: {error.strerror}")])
-        else:
-            screen = replace(screen, details=written)
+        kept, why = _keep(name, details, secrets, task_vars, template)
+        screen = replace(screen, details=kept, notes=[*screen.notes, ("Details", why)] if why else screen.notes)
     text = redact(render(screen, width()), secrets)
     return {"failed": True, "msg": screen.title, **hold(text)}
+
+
+def failed_text(
+    name: str, details: Mapping[str, Any], task_vars: Mapping[str, Any], template: Template, write: bool = True
+) -> dict[str, Any]:
+    """Return a failed result with the first line of a message of several lines, and hold the whole message."""
+    secrets = secret_values(task_vars["hostvars"])[0]
+    kept, why = _keep(name, details, secrets, task_vars, template) if write else ("", "")
+    text = render_text(f"{details['msg']}\nDetails: {why}" if why else details["msg"], width(), details=kept)
+    return {"failed": True, "msg": redact(details["msg"].splitlines()[0], secrets), **hold(redact(text, secrets))}
+
+
+def _keep(
+    name: str, details: Mapping[str, Any], secrets: Collection[str], task_vars: Mapping[str, Any], template: Template
+) -> tuple[str, str]:
+    """Write the details to a file; return its name, or why it could not be written."""
+    directory = Path(str(template(task_vars.get("gb10_results_dir", "results")))).expanduser()
+    path = directory / f"failed-{re.sub(r'[^A-Za-z0-9.-]+', '-', name).strip('-')}.txt"
+    try:
+        return write_private(path, f"{redact(_text(details), secrets)}\n".encode()), ""
+    except OSError as error:
+        return "", f"not kept, {path}: {error.strerror}"
 
 
 def _text(details: Mapping[str, Any]) -> str:

@@ -109,6 +109,34 @@ def render(screen: Screen, width: int = 100, height: int = HEIGHT) -> str:
     return "\n".join([*head, *_fitting(screen, width, room), *why, *end])
 
 
+def render_text(text: str, width: int = 100, height: int = HEIGHT, details: str = "") -> str:
+    """Return a message of several lines as at most ``height`` lines of at most ``width`` characters.
+
+    A longer one loses its middle: it begins with what failed and ends with what to do.
+    """
+    width = max(NARROWEST, min(width, WIDEST))
+    lines = [line for each in text.splitlines() for line in _hung(cut(each, _LONGEST_TEXT), each, width)]
+    end = _wrapped("", f"All details: {details}", width) if details else []
+    room = height - len(end)
+    if len(lines) > room:
+        half = room // 2
+        lines = [*lines[:half], f"… {len(lines) - room + 1} more lines", *lines[len(lines) - (room - half - 1) :]]
+    return "\n".join([*lines, *end])
+
+
+def _hung(text: str, line: str, width: int) -> list[str]:
+    """Return a line, wrapped below its own indent."""
+    indent = " " * min(len(line) - len(line.lstrip()), NARROWEST // 2)
+    return textwrap.wrap(
+        text,
+        width,
+        initial_indent=indent,
+        subsequent_indent=f"{indent}  ",
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
 def _causes(causes: Sequence[Cause], width: int, limit: int) -> list[str]:
     """Return the causes; those with the same remedy stand together above it, so that it is read once."""
     lines, remedies = [], [cause.remedy for cause in causes]

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller import last_word
-from ansible_collections.gb10.cluster.plugins.plugin_utils._failure.end import failed
+from ansible_collections.gb10.cluster.plugins.plugin_utils._failure.end import failed, failed_text
 from ansible_collections.gb10.cluster.plugins.plugin_utils._failure.group import group_screen
 from ansible_collections.gb10.cluster.plugins.plugin_utils._screen.screen import Screen
 from failed_group import GROUP, TCP, failed_group
@@ -56,3 +56,14 @@ def test_check_mode_and_other_files_write_nothing(fail: Any, tmp_path: Path) -> 
     fail(Screen("No."), {}, write=False)
     assert "details: results/proof.json" in last_word.held(fail(Screen("No.", details="results/proof.json"), {}))
     assert not (tmp_path / "out").exists()
+
+
+def test_a_message_of_many_lines_is_held_and_its_structures_go_to_a_file(fail: Any, tmp_path: Path) -> None:
+    result = {"msg": "After 9 s: 1 of 2 pods.\n  pod a: waits\nDo this.", "pods": ["a"] * 50}
+    variables = {"gb10_results_dir": str(tmp_path), "hostvars": {}}
+    ended = failed_text("node_wait-spark1", result, variables, str)
+    assert ended["msg"] == "After 9 s: 1 of 2 pods."
+    lines = last_word.held(ended).splitlines()
+    assert lines[:3] == ["After 9 s: 1 of 2 pods.", "  pod a: waits", "Do this."]
+    assert '"pods"' in (tmp_path / "failed-node-wait-spark1.txt").read_text()
+    assert set(failed_text("x", result, variables, str, write=False)) == {"failed", "msg", "invocation"}

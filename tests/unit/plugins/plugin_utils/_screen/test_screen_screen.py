@@ -16,6 +16,7 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._screen.screen import
     State,
     names,
     render,
+    render_text,
     shared,
 )
 
@@ -121,3 +122,15 @@ def test_a_remedy_of_several_causes_is_read_once_below_them() -> None:
     ]
     bare = [Cause("d", ""), Cause("e", "")]
     assert render(Screen("It failed.", bare)).splitlines()[1:] == ["Cause: D.", "Cause: E."]
+
+
+@pytest.mark.parametrize("width", [80, 100, 200])
+@pytest.mark.parametrize("count", [1, 5, 25, 26, 400])
+def test_a_message_of_many_lines_keeps_its_begin_and_its_end(width: int, count: int) -> None:
+    text = "\n".join(["Group g is not ready.", *(f"  pod {n}: {'word ' * 30}" for n in range(count)), "Do this."])
+    lines = render_text(text, width, details="results/failed-g.txt").splitlines()
+    assert len(lines) <= HEIGHT
+    assert max(map(len, lines)) <= width
+    assert (lines[0], lines[1][:6]) == ("Group g is not ready.", "  pod ")
+    assert lines[-2:] == ["Do this.", "All details: results/failed-g.txt"]
+    assert any("more lines" in line for line in lines) is (count > 20)
