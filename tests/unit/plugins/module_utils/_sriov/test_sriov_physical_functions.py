@@ -9,6 +9,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._sriov.physical_funct
     Pf,
     max_mtus,
     pf_facts,
+    read_link,
     read_pfs,
 )
 from sysfs_samples import mlx5_vf, pci_function, write
@@ -49,3 +50,14 @@ def test_what_is_unknown_is_left_out(tmp_path: Path) -> None:
     }
     assert read_pfs(str(tmp_path / "nowhere")) == []
     assert max_mtus("Object not json") == {}
+
+
+def test_a_port_whose_driver_tells_nothing_has_no_vfs_and_a_link_has_both_figures(tmp_path: Path) -> None:
+    function = pci_function(tmp_path, "enp1s0f0np0", "0000:01:00.0", total_vfs=8)
+    (function / "sriov_numvfs").write_text("unreadable\n")
+    assert read_pfs(str(tmp_path))[0].num_vfs == 0
+    link = tmp_path / "class/net/enp1s0f0np0"
+    (link / "carrier_changes").write_text("3\n")
+    (link / "speed").write_text("-1\n")
+    assert read_link(tmp_path, "enp1s0f0np0") == {"carrier_changes": 3, "speed": -1}
+    assert read_link(tmp_path, "absent0") == {"carrier_changes": None, "speed": None}

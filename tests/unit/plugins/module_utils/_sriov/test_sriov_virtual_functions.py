@@ -287,3 +287,9 @@ def test_the_boot_unit_goes_on_with_the_next_port(tree: Path, monkeypatch: pytes
 
 def refuse(argv: list[str]) -> None:
     raise system.HostError(f"{argv[0]}: refused")
+
+
+@pytest.mark.parametrize("text", ["", "unknown\n", "-1\n"])
+def test_a_number_that_the_driver_does_not_give_is_unknown(tree: Path, text: str) -> None:
+    (tree / "devices/0000:01:00.0/sriov_totalvfs").write_text(text)
+    assert Sysfs(tree).number("enp1s0f0np0", "sriov_totalvfs") is None
