@@ -27,7 +27,9 @@ SECURITY: dict[RdmaMode, dict[str, Any]] = {
         # A process of another user would not get the capability: its CapEff stays 0.
         "runAsUser": 0,
         "allowPrivilegeEscalation": False,
-        "capabilities": {"add": ["IPC_LOCK"]},
+        # Without NET_RAW a pod on the fabric cannot send packets in the name of another address.
+        "capabilities": {"add": ["IPC_LOCK"], "drop": ["NET_RAW"]},
+        "seccompProfile": {"type": "RuntimeDefault"},
     },
     "restricted": {
         "runAsUser": 1000,

@@ -85,7 +85,15 @@ def test_a_pod_is_pinned_confined_and_attached() -> None:
     ("mode", "expected"),
     [
         ("privileged", {"privileged": True}),
-        ("ipc_lock", {"runAsUser": 0, "allowPrivilegeEscalation": False, "capabilities": {"add": ["IPC_LOCK"]}}),
+        (
+            "ipc_lock",
+            {
+                "runAsUser": 0,
+                "allowPrivilegeEscalation": False,
+                "capabilities": {"add": ["IPC_LOCK"], "drop": ["NET_RAW"]},
+                "seccompProfile": {"type": "RuntimeDefault"},
+            },
+        ),
         (
             "restricted",
             {
