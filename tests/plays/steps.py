@@ -36,7 +36,8 @@ def parse(lines: Iterable[str]) -> Iterator[tuple[str, Step]]:
     before = 0.0
     for line in lines:
         name, seconds, times = line.rstrip("\n").split("\t")
-        spent = sum(60 * int(minutes) + float(rest) for minutes, rest in re.findall(r"(\d+)m([\d.]+)s", times))
+        parts = re.findall(r"(\d+)m([\d.]+)s", times.replace(",", "."))  # the comma of some locales
+        spent = sum(60 * int(minutes) + float(rest) for minutes, rest in parts)
         yield name, Step(seconds=int(seconds), cpu=round(spent - before))
         before = spent
 

@@ -80,3 +80,8 @@ def test_a_step_that_took_a_third_more_cpu_time_is_named(now: int, named: bool) 
 
 def test_a_short_step_is_not_named_for_noise() -> None:
     assert not steps.slower({"yamllint": steps.Step(seconds=9, cpu=7)}, {"yamllint": steps.Step(seconds=3, cpu=2)})
+
+
+def test_times_in_a_locale_with_a_comma_are_read() -> None:
+    found = dict(steps.parse(["unit\t3\t0m1,500s 0m0,600s", "lint\t9\t1m2,100s 0m1,000s"]))
+    assert found == {"unit": {"seconds": 3, "cpu": 2}, "lint": {"seconds": 9, "cpu": 61}}

@@ -13,10 +13,10 @@ import pytest
 import yaml
 from ansible_collections.gb10.cluster.plugins.action import serving_plan
 from ansible_collections.gb10.cluster.plugins.filter import serving
-from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile_files import find_profiles, load_profile
 from ansible_plays import ansible
 from role_samples import role_values
 from serving_samples import fabric
+from shipped_profiles import SHIPPED
 
 ROOT = Path(__file__).resolve().parents[4]
 FILTERS = serving.FilterModule().filters()
@@ -33,7 +33,7 @@ def planned(instance: str, profile: str) -> str:
 
 
 # The sample fabric has four hosts.
-@pytest.mark.parametrize("profile", [name for name in find_profiles() if load_profile(name)["topology"]["nodes"] <= 4])
+@pytest.mark.parametrize("profile", [name for name, one in SHIPPED.items() if one["topology"]["nodes"] <= 4])
 def test_every_profile_s_group_is_found_by_its_profile(profile: str) -> None:
     assert FILTERS["serving_instance"]("", profile) == planned("", profile)
 

@@ -14,13 +14,11 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.memory import
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.model_config import facts_of
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.models import Model, find, load_models
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile import ResolvedProfile, overlay, resolve
-from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile_files import find_profiles, load_profile
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.sizes import Share, state_size, token_size
 from sglang_cases import PROFILES
+from shipped_profiles import PRESETS, SHIPPED
 
 MODELS = load_models(PROFILES / "models")
-SHIPPED = {name: load_profile(name) for name in find_profiles()}
-PRESETS = [(name, preset) for name, profile in SHIPPED.items() for preset in profile["presets"]]
 ANY = {"image": "any@sha256:0"}
 POOL = {"server_args": {"max_mamba_cache_size": 96, "max_running_requests": 32}}
 PLAIN = Model("r", "a", "s", weights_gb=10, layers=10, kv_heads=8, head_dim=128)

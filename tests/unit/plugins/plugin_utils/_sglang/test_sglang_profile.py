@@ -14,12 +14,10 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._paths import PROFILE
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.catalogue import History
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.models import find, find_draft
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile import Library, overlay, resolve
-from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile_files import find_profiles, load_profile
 from sglang_profiles import duplicates, matrix
+from shipped_profiles import PRESETS, SHIPPED
 
 LIBRARY = Library.load()
-SHIPPED = {name: load_profile(name) for name in find_profiles()}
-PRESETS = [(name, preset) for name, profile in SHIPPED.items() for preset in profile["presets"]]
 ANY = {"image": "any@sha256:0"}
 
 
