@@ -5,13 +5,11 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import yaml
+from ansible_plays import ansible
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -24,14 +22,10 @@ def test_a_sweep_is_planned_once_and_recorded(tmp_path: Path, before: list[str])
     (tmp_path / "play.yml").write_text(yaml.safe_dump([play]), encoding="utf-8")
     sweep = ROOT / "sweeps" / "gemma-4-26b-b300.yml"
     values = {"bench_sweep": sweep, "gb10_results_dir": tmp_path / "results", "bench_models_dir": ""}
-    command = [Path(sys.executable).with_name("ansible-playbook"), "-i", ROOT / "inventory" / "4x-gb10-switch"]
+    words = ["-i", "inventory/4x-gb10-switch"]
     for name, value in values.items():
-        command += ["-e", f"{name}={value}"]
-    environment = {**os.environ, "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"), "ANSIBLE_NOCOLOR": "1"}
-    done = subprocess.run(
-        [*command, "--check", tmp_path / "play.yml"], env=environment, cwd=ROOT,
-        check=False, capture_output=True, text=True, timeout=120,
-    )  # fmt: skip
+        words += ["-e", f"{name}={value}"]
+    done = ansible("ansible-playbook", *words, "--check", tmp_path / "play.yml", timeout=120)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count("2 cells: 2 to measure") == 1
     assert "changed: [spark1 -> localhost]" in done.stdout.partition("Sweep | Record the plan")[2]

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import fabric_plan
 import pytest
+from ansible_plays import ansible
 
 ROOT = Path(__file__).resolve().parents[3]
 SCRIPT = ROOT / "scripts" / "fabric_plan.py"
@@ -35,9 +36,9 @@ def run(*arguments: str, text: str = "") -> subprocess.CompletedProcess[str]:
 
 
 def listed(inventory: Path) -> str:
-    ansible_inventory = str(Path(sys.executable).with_name("ansible-inventory"))
-    command = [ansible_inventory, "-i", str(inventory), "--list"]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    done = ansible("ansible-inventory", "-i", inventory, "--list")
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 @pytest.mark.parametrize("inventory", INVENTORIES, ids=lambda path: path.name)

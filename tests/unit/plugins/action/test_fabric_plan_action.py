@@ -11,11 +11,11 @@ import sys
 from pathlib import Path
 
 import yaml
+from ansible_plays import ansible
 from fabric_samples import Variables, fabric
 from sysfs_samples import pci_function
 
 ROOT = Path(__file__).resolve().parents[4]
-PLAYBOOK = Path(sys.executable).with_name("ansible-playbook")
 
 
 def play(directory: Path, variables: Variables, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -35,13 +35,7 @@ def play(directory: Path, variables: Variables, *arguments: str) -> subprocess.C
     }
     book = {"hosts": "gb10_nodes", "gather_facts": False, "roles": ["gb10.cluster.fabric_plan"], "tasks": [keep]}
     (directory / "book.yml").write_text(yaml.safe_dump([book]))
-    return subprocess.run(
-        [PLAYBOOK, "-i", directory / "hosts.yml", directory / "book.yml", *arguments],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    return ansible("ansible-playbook", "-i", directory / "hosts.yml", directory / "book.yml", *arguments)
 
 
 def test_every_host_of_the_play_gets_the_whole_plan(tmp_path: Path) -> None:

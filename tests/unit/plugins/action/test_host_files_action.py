@@ -6,9 +6,10 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from pathlib import Path
+
+from ansible_plays import ansible
 
 ROOT = Path(__file__).resolve().parents[4]
 TASK = """
@@ -31,7 +32,6 @@ def test_no_argument_of_the_module_is_logged_on_the_host(tmp_path: Path) -> None
         "ANSIBLE_REMOTE_TEMP": str(tmp_path / "remote"),
     }
     words = [
-        Path(sys.executable).with_name("ansible-playbook"),
         "-i",
         "localhost,",
         "-c",
@@ -40,7 +40,7 @@ def test_no_argument_of_the_module_is_logged_on_the_host(tmp_path: Path) -> None
         f"ansible_python_interpreter={sys.executable}",
         play,
     ]
-    done = subprocess.run(words, check=False, capture_output=True, text=True, cwd=ROOT, env={**own, **kept})
+    done = ansible("ansible-playbook", *words, env={**own, **kept})
     assert done.returncode == 0, done.stdout + done.stderr
     assert token.read_text(encoding="utf-8") == "s3cr3t-token\nof two lines\n"
     (module,) = (tmp_path / "remote").rglob("AnsiballZ_*.py")

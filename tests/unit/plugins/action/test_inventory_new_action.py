@@ -5,9 +5,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,6 +12,7 @@ from typing import Any
 import pytest
 from ansible.errors import AnsibleActionFail
 from ansible_collections.gb10.cluster.plugins.action.inventory_new import ActionModule
+from ansible_plays import ansible
 from cabling_samples import End, cable, facts, ring
 
 ROOT = Path(__file__).resolve().parents[4]
@@ -38,15 +36,8 @@ def test_the_written_inventory_is_planned_unchanged(tmp_path: Path) -> None:
     result = write(path)
     assert "3 hosts, 6 rails, 24 VFs" in result["msg"]
     assert "spark1 cage 0 === spark2 cage 1" in result["msg"]
-    command = [
-        str(Path(sys.executable).with_name("ansible-playbook")),
-        "-i",
-        str(path),
-        str(ROOT / "playbooks/plan.yml"),
-    ]
-    environment = {**os.environ, "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"), "ANSIBLE_NOCOLOR": "1"}
-    command += ["-e", "gb10_kubeconfig=/nonexistent"]
-    done = subprocess.run(command, check=False, capture_output=True, text=True, env=environment, cwd=ROOT, timeout=120)
+    words = ["-i", path, "playbooks/plan.yml", "-e", "gb10_kubeconfig=/nonexistent"]
+    done = ansible("ansible-playbook", *words, timeout=120)
     assert done.returncode == 0, done.stdout + done.stderr
 
 

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -17,9 +15,9 @@ from typing import Any
 
 import pytest
 import yaml
+from ansible_plays import ansible
 
 ROOT = Path(__file__).resolve().parents[4]
-PLAYBOOK = Path(sys.executable).with_name("ansible-playbook")
 WEIGHTS = bytes(3 << 20)
 
 
@@ -62,7 +60,7 @@ def play(tmp_path: Path, url: str, *words: str) -> str:
     task = {"name": "Stage", "gb10.cluster.model_stage": stage, "timeout": 120}
     book = tmp_path / "book.yml"
     book.write_text(yaml.safe_dump([{"hosts": "localhost", "gather_facts": False, "tasks": [task]}]))
-    done = subprocess.run([PLAYBOOK, book, *words], cwd=ROOT, capture_output=True, text=True, check=False)
+    done = ansible("ansible-playbook", book, *words)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 

@@ -6,15 +6,13 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import yaml
+from ansible_plays import ansible
 
 ROOT = Path(__file__).resolve().parents[4]
 DEFAULTS = ROOT / "roles" / "serving_plan" / "defaults" / "main.yml"
-PLAYBOOK = Path(sys.executable).with_name("ansible-playbook")
 
 
 def test_the_plan_shows_the_memory_of_a_gpu(tmp_path: Path) -> None:
@@ -28,9 +26,7 @@ def test_the_plan_shows_the_memory_of_a_gpu(tmp_path: Path) -> None:
     book = tmp_path / "book.yml"
     play = {"hosts": "localhost", "gather_facts": False, "vars_files": [str(DEFAULTS)], "tasks": tasks}
     book.write_text(yaml.safe_dump([play]))
-    done = subprocess.run(
-        [PLAYBOOK, book, "-e", json.dumps(wanted)], cwd=ROOT, capture_output=True, text=True, check=False
-    )
+    done = ansible("ansible-playbook", book, "-e", json.dumps(wanted))
     assert done.returncode == 0, done.stdout + done.stderr
     lines = json.loads((tmp_path / "plan.json").read_text())["memory"]
     assert lines[0] == "weights and caches may take 268.6 GiB x 0.85 = 228.3 GiB"

@@ -8,8 +8,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
-import sys
 from typing import Any
 
 import pytest
@@ -17,6 +15,7 @@ import yaml
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile import resolve
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.profile_files import read_profile
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.schema import load_schema
+from ansible_plays import ansible
 from jinja2 import StrictUndefined, Template
 from sglang_cases import ROOT
 
@@ -59,20 +58,8 @@ def test_a_new_profile_offers_every_key_of_the_schema(tmp_path: Any) -> None:
 def test_the_playbook_takes_profile_name_and_refuses_the_reserved_name(tmp_path: Any, given: str) -> None:
     playbook = str(ROOT / "playbooks" / "profile_new.yml")
     own = f"profile_new_dir={tmp_path}"
-    command = [
-        sys.executable,
-        "-m",
-        "ansible",
-        "playbook",
-        "-i",
-        "localhost,",
-        playbook,
-        "-e",
-        own,
-        "-e",
-        "repo=org/Mine",
-    ]
-    done = subprocess.run([*command, "-e", given], capture_output=True, text=True, check=False, cwd=ROOT)
+    words = ["-i", "localhost,", playbook, "-e", own, "-e", "repo=org/Mine"]
+    done = ansible("ansible-playbook", *words, "-e", given)
     assert (tmp_path / "mine.yml").exists() == (given == "profile_name=mine"), done.stdout + done.stderr
     wanted = "ansible-playbook -i localhost, gb10.cluster.serve" if done.returncode == 0 else "-e profile_name=NAME"
     assert wanted in " ".join(done.stdout.split())
@@ -84,9 +71,9 @@ def test_the_playbook_writes_a_profile_and_facts_from_a_configuration(tmp_path: 
     # A relative directory is below the directory in which the user runs the playbook.
     given = {"profile_name": "mine", "repo": "org/Mine", "config": str(tmp_path), **where}
     playbook = str(ROOT / "playbooks" / "profile_new.yml")
-    command = [sys.executable, "-m", "ansible", "playbook", "-i", "localhost,", playbook, "-e", json.dumps(given)]
+    words = ["-i", "localhost,", playbook, "-e", json.dumps(given)]
     env = os.environ | {"PWD": str(tmp_path)}
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, env=env)
+    done = ansible("ansible-playbook", *words, env=env)
     assert done.returncode == 0, done.stdout + done.stderr
     assert read_profile(tmp_path / "own/mine.yml")["model"] == {"repo": "org/Mine", "arch": "Qwen3MoeForCausalLM"}
     assert json.loads((tmp_path / "own/models/mine.json").read_text())["layers"] == 48

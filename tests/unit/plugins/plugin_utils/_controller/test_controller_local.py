@@ -6,16 +6,15 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from ansible_plays import ansible
 
 ROOT = Path(__file__).resolve().parents[5]
-PLAYBOOK = Path(sys.executable).with_name("ansible-playbook")
 READS = [{"resource": "v1/pods", "namespace": "x"}]
 
 
@@ -29,7 +28,7 @@ def play(
     book = tmp_path / "book.yml"
     tasks = [caught, content]
     book.write_text(yaml.safe_dump([{"hosts": "localhost", "gather_facts": False, "tasks": tasks}]))
-    done = subprocess.run([PLAYBOOK, "-vvv", book], cwd=ROOT, capture_output=True, text=True, check=False)
+    done = ansible("ansible-playbook", "-vvv", book)
     assert done.returncode == 0, done.stdout
     result = json.loads((tmp_path / "found.json").read_text())
     result.pop("invocation", None)
