@@ -37,7 +37,8 @@ def lives(port: int) -> bool:
 
 def keep(work: Callable[[], None], answers: Callable[[], bool], pause: float = _PAUSE) -> NoReturn:
     """Run ``work`` again and again, each time in a child process, until SIGTERM. ``answers`` tells that it lives."""
-    child = 0
+    # Never a number that means other processes: 0 is the own group, and 1 the init process.
+    child: int | None = None
 
     def stop(*_signal: object) -> None:
         if child:
@@ -49,7 +50,7 @@ def keep(work: Callable[[], None], answers: Callable[[], bool], pause: float = _
     while True:
         child = _start(work)
         how = _wait(child, answers, pause)
-        child = 0
+        child = None
         pages.say(f"gb10.cluster transport: the program {how}; it is started again")
         time.sleep(pause)
 
