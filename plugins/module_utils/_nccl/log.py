@@ -76,10 +76,16 @@ class NcclLog:
         self, read: Callable[[int], bytes], size: int = CHUNK, keep: Callable[[list[bytes]], None] | None = None
     ) -> NcclLog:
         """Read a binary stream to its end in bounded memory; call ``keep`` with the lines that may be from NCCL."""
-        for blocks in scan.candidate_lines(read, size):
+        last_words: list[bytes] = []
+        for blocks in scan.candidate_lines(read, last_words, size):
             self.add_lines(blocks)
             if keep:
                 keep(blocks)
+        for line in last_words:
+            if cause := causes.find_cause(scan.plain(line[-says.LONGEST :])):
+                self._unsigned().hit(cause, scan.quoted(line))
+        if keep:
+            keep(last_words)
         return self.finish()
 
     def add_lines(self, blocks: list[bytes]) -> None:
@@ -120,8 +126,6 @@ class NcclLog:
         if b"CCL" not in whole and b"NET" not in whole and b"ocket/" not in whole:
             if (at := scan.engine_start(whole)) >= 0:
                 self._start(scan.plain(whole[:at]))
-            elif scan.has_last_words(whole) and (cause := causes.find_cause(scan.plain(whole[-says.LONGEST :]))):
-                self._unsigned().hit(cause, scan.quoted(whole))
             return None
         line = scan.without_time(whole)
         if found := self._lines.get(line):
