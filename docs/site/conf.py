@@ -57,18 +57,23 @@ def adapt(app: Sphinx, page: str, text: list[str]) -> None:
 
 
 def name_rows(app: Sphinx, doctree: nodes.document) -> None:
-    """Let the search lead to the first row of a message, by the name in its first cell."""
+    """Let the search lead to the first row of each message that stands in a first cell, by its name or its words."""
     known = app.env.domains.standard_domain
     if app.env.docname not in _MESSAGES:
         return
     for row in doctree.findall(nodes.row):
-        name = row[0].astext()
-        anchor = nodes.make_id(f"message-{name}")
-        if row.next_node(nodes.literal) and re.fullmatch(r"\w+(\.\w+)*", name) and anchor not in doctree.ids:
-            row["ids"].append(anchor)
-            doctree.note_explicit_target(row)
-            if ("message", name) not in known.objects:
-                known.note_object("message", name, anchor, location=row)
+        names = [literal.astext() for literal in row[0].findall(nodes.literal)]
+        # A cell that says more than messages leads to other tables, as does a name with an ellipsis.
+        if row[0].astext() != ", ".join(names) or any("…" in name for name in names):
+            continue
+        for name in names:
+            anchor = nodes.make_id(f"message-{name}")
+            if ("message", name) in known.objects:
+                continue
+            if anchor not in doctree.ids:
+                row["ids"].append(anchor)
+                doctree.note_explicit_target(row)
+            known.note_object("message", name, anchor, location=row)
 
 
 def setup(app: Sphinx) -> None:
