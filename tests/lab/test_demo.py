@@ -74,7 +74,7 @@ def test_a_second_run_changes_nothing(lab: LabCommand) -> None:
     ("fault", "cause", "remedy"),
     [
         ("unprivileged", "/dev/infiniband", "gb10_rdma_mode"),
-        ("no-vf-address", "Network is unreachable", "IPv4"),
+        ("no-vf-address", "Network is unreachable", "NCCL_IB_GID_INDEX"),
         # last: this fault deletes a NAD that the fault before it changed
         ("missing-nad", "gb10-rail1-vf0", "playbooks/kubernetes.yml"),
     ],
