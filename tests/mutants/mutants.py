@@ -261,6 +261,9 @@ def _child(directory: Path, tests: list[str], seconds: dict[str, float]) -> int:
 
     os.setsid()
     os.chdir(directory)
+    # Compiled files are told apart by seconds and size, and two mutants of one second and size would be taken for one.
+    sys.dont_write_bytecode = True
+    os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
     output = os.open(directory / "output", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     for stream in (1, 2):
         os.dup2(output, stream)

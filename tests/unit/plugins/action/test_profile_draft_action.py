@@ -65,6 +65,7 @@ def test_a_docker_run_becomes_the_profile_that_does_the_same() -> None:
     assert told == {
         "HF_TOKEN": "warning", "NCCL_SOCKET_IFNAME": "info", "docker": "info", "command": "info",
         "host": "info", "port": "info", "node_rank": "info", "dist_init_addr": "info",
+        "trust_remote_code": "warning",
     }  # fmt: skip
     assert "geheim" not in json.dumps(result)
 

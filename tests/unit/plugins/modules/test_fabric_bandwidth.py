@@ -3,6 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 from __future__ import annotations
 
+import os
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -80,11 +81,12 @@ def test_a_user_without_become_is_told_so(
 ) -> None:
     mlx5_vf(tmp_path)
     become_nobody(monkeypatch)
-
-    def run(argv: Sequence[str], **_options: Any) -> subprocess.CompletedProcess[str]:
-        return subprocess.CompletedProcess(argv, 1, "", "Failed to start transient service unit: Access denied")
-
-    monkeypatch.setattr(subprocess, "run", run)
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    refusal = "#!/bin/sh\necho 'Failed to start transient service unit: Access denied' >&2\nexit 1\n"
+    (programs / "systemd-run").write_text(refusal)
+    (programs / "systemd-run").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
     status, result = run_module(fabric_bandwidth, capsys, **ENDS, side="server", sysfs_root=str(tmp_path))
     assert status == 1
     assert "ran as user ansible" in result["msg"]
