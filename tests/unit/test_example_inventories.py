@@ -17,17 +17,15 @@ from typing import Any
 import pytest
 import role_docs
 import yaml
+from ansible_plays import ansible
 
 ROOT = Path(__file__).resolve().parents[2]
-PLAYBOOK = Path(sys.executable).with_name("ansible-playbook")
 EXAMPLES = sorted(path.name for path in (ROOT / "inventory").iterdir() if path.name != "lab")
 SHOWN = "{{ [serving_plan_profile, serving_plan_transport, serving_plan_vf_index | string] | join(' ') }}"
 
 
 def play(playbook: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"), "ANSIBLE_NOCOLOR": "1"}
-    command = [str(PLAYBOOK), *arguments, str(playbook)]
-    return subprocess.run(command, check=False, capture_output=True, text=True, cwd=ROOT, env=environment, timeout=120)
+    return ansible("ansible-playbook", *arguments, playbook, timeout=120)
 
 
 @pytest.mark.parametrize("example", EXAMPLES)
@@ -175,16 +173,9 @@ def test_playbooks_of_a_checkout_run_from_any_directory_with_the_settings_of_its
     (tmp_path / "ansible.cfg").write_text(settings, encoding="utf-8")
     inventory = tmp_path / "my inventory"
     shutil.copytree(ROOT / "inventory" / "4x-gb10-switch", inventory)
-    words = [PLAYBOOK, "-i", inventory, ROOT / "playbooks" / "plan.yml", "--tags", "plan"]
+    words = ["-i", inventory, ROOT / "playbooks" / "plan.yml", "--tags", "plan"]
     own = {name: value for name, value in os.environ.items() if not name.startswith("ANSIBLE_")}
-    done = subprocess.run(
-        [*words, "-e", "gb10_kubeconfig=/nonexistent"],
-        check=False,
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-        env=own,
-    )
+    done = ansible("ansible-playbook", *words, "-e", "gb10_kubeconfig=/nonexistent", cwd=tmp_path, env=own)
     assert done.returncode == 0, done.stdout + done.stderr
     assert json.loads(done.stdout)["stats"]["spark1"]["failures"] == 0
     assert "Group gemma-4-31b-it is planned." in done.stderr

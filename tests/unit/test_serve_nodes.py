@@ -10,14 +10,12 @@ there is no API.
 from __future__ import annotations
 
 import json
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import yaml
+from ansible_plays import ansible
 
 ROOT = Path(__file__).resolve().parents[2]
 PLANNED = {"ansible.builtin.debug": {"msg": ""}, "register": "fabric_plan_result", "run_once": True}
@@ -46,12 +44,8 @@ def test_only_nodes_of_the_group_and_the_first_host_take_part(tmp_path: Path, li
         "gb10_kubeconfig": str(tmp_path / "none"),
         **dict.fromkeys(("gb10_models_dir", "sglang_cache_dir", "sglang_log_dir"), ""),
     }
-    command = [Path(sys.executable).with_name("ansible-playbook"), "-i", ROOT / "inventory" / "4x-gb10-switch"]
-    environment = {**os.environ, "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"), "ANSIBLE_NOCOLOR": "1"}
-    done = subprocess.run(
-        [*command, "-e", json.dumps(values), "--check", "--limit", limit, tmp_path / "play.yml"],
-        env=environment, cwd=ROOT, check=False, capture_output=True, text=True, timeout=120,
-    )  # fmt: skip
+    words = ["-i", "inventory/4x-gb10-switch", "-e", json.dumps(values), "--check", "--limit", limit]
+    done = ansible("ansible-playbook", *words, tmp_path / "play.yml", timeout=120)
     assert done.returncode == 0, done.stdout + done.stderr
     task = done.stdout.partition("Read the architecture of every node of the group]")[2].partition("TASK")[0]
     assert sorted(re.findall(r"\[(\w+)\]", task)) == hosts

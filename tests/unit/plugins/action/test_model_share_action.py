@@ -6,17 +6,16 @@
 from __future__ import annotations
 
 import re
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from ansible_plays import ansible
 from model_transfers import FILES, REPO, Hub, address, free_port
 
 ROOT = Path(__file__).resolve().parents[4]
-PLAYBOOK = Path(sys.executable).with_name("ansible-playbook")
 TOTAL = sum(map(len, FILES.values()))
 HOSTS = {f"spark{number}": number for number in (1, 2, 3)}
 
@@ -55,9 +54,7 @@ def play(
         },
     ]
     book.write_text(yaml.safe_dump([{"hosts": "all", "gather_facts": False, "tasks": tasks}]))
-    done = subprocess.run(
-        [PLAYBOOK, "-i", inventory, book, *words], cwd=ROOT, capture_output=True, text=True, check=False
-    )
+    done = ansible("ansible-playbook", "-i", inventory, book, *words)
     assert (done.returncode == 0) is check, done.stdout + done.stderr
     assert not list(tmp_path.glob("*/.gb10-share")), done.stdout + done.stderr
     return done.stdout

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import base64
 import json
-import os
-import subprocess
 import sys
 import tarfile
 from pathlib import Path
@@ -20,9 +18,9 @@ from ansible.module_utils.testing import patch_module_args
 from ansible.release import __version__ as ansible_version
 from ansible_collections.gb10.cluster.plugins.module_utils._kube.errors import ClusterError
 from ansible_collections.gb10.cluster.plugins.modules import support_cluster_info, support_info
+from ansible_plays import ansible
 
 ROOT = Path(__file__).resolve().parents[4]
-PLAYBOOK = Path(sys.executable).with_name("ansible-playbook")
 PEM = "\n".join(
     ["-----BEGIN PRIVATE KEY-----", *["MIIEvQIBADANBgkqhkiG9w0BAQEFAASCBKcwggSjAgEAAoIBAQC7VJTUt9Us8cKj" * 1] * 3]
 )
@@ -247,9 +245,7 @@ def bundled(tmp_path: Path, host: dict[str, Any], cluster: dict[str, Any], *word
     book = [{"hosts": "all", "gather_facts": False, "tasks": tasks}]
     (tmp_path / "hosts.yml").write_text(yaml.safe_dump({"all": {"hosts": inventory}}))
     (tmp_path / "book.yml").write_text(yaml.safe_dump(book))
-    environment = {**os.environ, "ANSIBLE_COLLECTIONS_PATH": str(ROOT / "collections"), "PATH": os.environ["PATH"]}
-    command = [PLAYBOOK, "-i", tmp_path / "hosts.yml", tmp_path / "book.yml", "-vvv", *words]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    done = ansible("ansible-playbook", "-i", tmp_path / "hosts.yml", tmp_path / "book.yml", "-vvv", *words)
     assert done.returncode == 0, done.stdout + done.stderr
     return dict(json.loads((tmp_path / "written.json").read_text()))
 
@@ -298,8 +294,7 @@ def test_the_playbook_names_a_host_that_is_down_a_missing_cluster_and_a_plan_tha
     group = {"hosts": {"spark1": here, "spark2": down}, "vars": values}
     inventory = {"all": {"children": {"gb10_cluster": {"children": {"gb10_nodes": group}}}}}
     (tmp_path / "hosts.yml").write_text(yaml.safe_dump(inventory))
-    command = [PLAYBOOK, "-i", tmp_path / "hosts.yml", ROOT / "playbooks/support_bundle.yml"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    done = ansible("ansible-playbook", "-i", tmp_path / "hosts.yml", "playbooks/support_bundle.yml")
     assert done.returncode == 0, done.stdout + done.stderr
     with tarfile.open(next((tmp_path / "support").glob("*.tar.gz"))) as archive:
         stream = archive.extractfile(next(m for m in archive.getmembers() if m.name.endswith("/INDEX.md")))

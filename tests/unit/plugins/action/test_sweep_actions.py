@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +14,10 @@ import pytest
 import yaml
 from ansible_collections.gb10.cluster.plugins.action.sweep_plan import ActionModule
 from ansible_collections.gb10.cluster.plugins.plugin_utils._sweep import plan as sweep_plan
+from ansible_plays import ansible
 from bench_report import resolver
 
 ROOT = Path(__file__).resolve().parents[4]
-PLAYBOOK = Path(sys.executable).with_name("ansible-playbook")
 SWEEP = str(ROOT / "tests/lab/fixtures/lab-twelve.yml")
 
 
@@ -36,8 +34,7 @@ def play(tmp_path: Path, *tasks: dict[str, Any], check: bool = True, cwd: Path =
     }
     book = tmp_path / "book.yml"
     book.write_text(yaml.safe_dump([{"hosts": "localhost", "gather_facts": False, "tasks": [block]}]))
-    environment = {**os.environ, "ANSIBLE_COLLECTIONS_PATH": str(ROOT / "collections")}
-    done = subprocess.run([PLAYBOOK, book], cwd=cwd, env=environment, capture_output=True, text=True, check=False)
+    done = ansible("ansible-playbook", book, cwd=cwd, env={**os.environ, "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg")})
     assert (done.returncode == 0) is check, done.stdout + done.stderr
     found: list[dict[str, Any]] = json.loads(out.read_text())
     return found
