@@ -87,6 +87,8 @@ def test_a_fault_ends_the_run_with_rank_cause_and_remedy(lab: LabCommand, fault:
     assert re.search(r"rank:? \d", message), message
     assert cause in message, message
     assert remedy in message, message
+    if fault == "missing-nad":  # refused by a task, before there is a group: its message is the last word
+        return
     # The last screen says it all, once.
     screen = said.rstrip().rpartition("ignored=")[2].splitlines()[1:]
     assert len([line for line in screen if line]) <= 25, screen

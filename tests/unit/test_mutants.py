@@ -41,7 +41,7 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("source", "expected"), CASES, ids=[source for source, _ in CASES])
+@pytest.mark.parametrize(("source", "expected"), CASES, ids=[source for source, _faults in CASES])
 def test_the_faults_of_a_line(
     source: str, expected: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

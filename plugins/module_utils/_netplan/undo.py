@@ -268,4 +268,4 @@ def main(directory: Path) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1])))
+    raise SystemExit(main(Path(sys.argv[1])))

@@ -226,8 +226,10 @@ _SHAPES = (
     re.compile(rf"{_B}K10[0-9a-f]{{32,}}::\S+"),
     # "hf_chat_template_name" is an argument of SGLang.
     re.compile(
-        rf"{_B}(?:hf_(?![a-z]+(?:_[a-z]+)*\b)|gh[oprsu]_|github_pat_|glpat-|nvapi-|sk-|xox[a-z]-|xapp-|npm_|pypi-|dckr_pat_|hvs\."
-        r"|ya29\.|AIza|AGE-SECRET-KEY-1|tskey-|syt_|gsk_|xai-|SG\.|[sr]k_(?:live|test)_|r8_|fw_|pplx-|csk-|lin_api_|dop_v1_|shpat_|glptt-|gldt-|glrt-|glsa_|nvapi-stg-|AKCp|rk-|sbp_"
+        rf"{_B}(?:hf_(?![a-z]+(?:_[a-z]+)*\b)|gh[oprsu]_|github_pat_|glpat-|nvapi-|sk-|xox[a-z]-|xapp-|npm_|pypi-"
+        r"|dckr_pat_|hvs\."
+        r"|ya29\.|AIza|AGE-SECRET-KEY-1|tskey-|syt_|gsk_|xai-|SG\.|[sr]k_(?:live|test)_|r8_|fw_|pplx-|csk-|lin_api_"
+        r"|dop_v1_|shpat_|glptt-|gldt-|glrt-|glsa_|nvapi-stg-|AKCp|rk-|sbp_"
         r"|dapi(?=[0-9a-f]{30})|wandb_v1_)[\w-]{8,}"
     ),
     # Of AWS, of kubeadm, and of services that take a key of 40 hexadecimal digits after their name.

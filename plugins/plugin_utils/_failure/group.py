@@ -84,7 +84,7 @@ def _told(ranks: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     found: list[Mapping[str, Any]] = []
     for rank in ranks:
         text = rank["trouble"].partition(_CAUSE)[2].partition(_OTHERS)[0]
-        summary, _, remedy = text.partition(". ")
+        summary, _dot, remedy = text.partition(". ")
         if remedy:
             found.append({"id": summary, "rank": rank["rank"], "summary": summary, "remedy": remedy, "line": ""})
     return found

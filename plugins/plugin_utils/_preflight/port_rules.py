@@ -74,7 +74,7 @@ def compare_rates(hosts: Iterable[Host]) -> Iterator[tuple[str, Fault]]:
         if len(found) > 1:
             shown = "; ".join(f"{rate:g} Gb/s: {', '.join(ports)}" for rate, ports in sorted(found.items()))
             yield "preflight.link.unequal", {"value": shown, "key": rail, "rail": rail}
-        elif (rate := next(iter(found))) < wanted:
+        elif (rate := min(found)) < wanted:
             fault = {"value": f"{rate:g} Gb/s", "rate": f"{rate:g}", "wanted": f"{wanted:g}", "key": rail, "rail": rail}
             yield "preflight.link.below", fault
 

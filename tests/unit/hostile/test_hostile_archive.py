@@ -127,13 +127,13 @@ def bomb_of_files(path: Path) -> Path:
 
 def bomb_of_headers(path: Path) -> Path:
     """Announce a name of 8 GiB, which tarfile would read into memory."""
-    info, _ = entry("././@LongLink", b"", type=tarfile.GNUTYPE_LONGNAME, size=2**33 - 1)
+    info, _content = entry("././@LongLink", b"", type=tarfile.GNUTYPE_LONGNAME, size=2**33 - 1)
     return packed(path, after=info.tobuf(tarfile.GNU_FORMAT) + bytes(2**20))
 
 
 def chain_of_headers(path: Path) -> Path:
     """Repeat headers of names, for each of which tarfile calls itself."""
-    return packed(path, *(entry("././@LongLink", b"a\0", type=tarfile.GNUTYPE_LONGNAME) for _ in range(5000)))
+    return packed(path, *(entry("././@LongLink", b"a\0", type=tarfile.GNUTYPE_LONGNAME) for _number in range(5000)))
 
 
 def cut(path: Path) -> Path:

@@ -69,7 +69,7 @@ def changed(section: str, key: str, value: Any) -> str:
     return yaml.safe_dump(config)
 
 
-@pytest.mark.parametrize(("section", "key", "value"), FIELDS, ids=[f"{one}.{two[:30]}" for one, two, _ in FIELDS])
+@pytest.mark.parametrize(("section", "key", "value"), FIELDS, ids=[f"{one}.{two[:30]}" for one, two, _value in FIELDS])
 def test_a_field_that_k3s_does_not_write_is_refused_by_its_name(
     section: str, key: str, value: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

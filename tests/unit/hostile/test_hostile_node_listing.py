@@ -12,7 +12,7 @@ import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from pathlib import Path
-from types import SimpleNamespace
+from types import NoneType, SimpleNamespace
 from typing import Any, get_args, get_origin, get_type_hints
 
 import pytest
@@ -73,11 +73,11 @@ def places(kind: Any, value: Any, at: Place = ()) -> Iterator[Place]:
                 yield from places(hints[field.name], value[field.name], (*at, field.name))
         return
     yield at
-    inner = [one for one in get_args(kind) if one is not type(None)]
+    inner = [one for one in get_args(kind) if one is not NoneType]
     if get_origin(kind) is tuple:
         yield from places(inner[0], value[0], (*at, 0))
     elif len(inner) == 2:
-        key = next(iter(value))
+        key, *_others = value
         yield (*at, "*")
         yield from places(inner[1], value[key], (*at, key))
     elif inner and is_dataclass(inner[0]):

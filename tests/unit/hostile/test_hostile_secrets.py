@@ -199,7 +199,7 @@ def test_no_token_of_a_vendor_leaks_anywhere(vendor: str) -> None:
 @pytest.mark.parametrize("kind", ["RSA PRIVATE KEY", "PRIVATE KEY", "OPENSSH PRIVATE KEY", "EC PRIVATE KEY"])
 @pytest.mark.parametrize("wrapping", WRAPPINGS)
 def test_no_key_file_leaks(kind: str, wrapping: str) -> None:
-    body = ["".join(RANDOM.choices(CHARACTERS, k=64)) for _ in range(4)]
+    body = ["".join(RANDOM.choices(CHARACTERS, k=64)) for _line in range(4)]
     said = redact(WRAPPINGS[wrapping]("\n".join([f"-----BEGIN {kind}-----", *body, f"-----END {kind}-----"])))
     assert [line for line in body if line[:20] in said or line[-20:] in said] == []
 

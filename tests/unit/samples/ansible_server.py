@@ -72,7 +72,7 @@ def preload() -> None:
 def wait(child: int) -> int:
     """Return the exit status of a play. Kill it if standard input ends before."""
     process = os.pidfd_open(child)
-    ready, _, _ = select.select([process, 0], [], [])
+    ready = select.select([process, 0], [], [])[0]
     os.close(process)
     if 0 in ready:
         os.kill(child, signal.SIGKILL)
