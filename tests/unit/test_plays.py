@@ -7,16 +7,13 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
+import plays
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "tests/plays"))
-
-import plays  # noqa: E402
 
 
 def result(**values: Any) -> plays.Result:

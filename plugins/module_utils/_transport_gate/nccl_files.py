@@ -47,8 +47,8 @@ class Look:
 
     ``start`` is the name of the server's current start, empty if there is none. ``files`` are its regular files, oldest
     first. ``signature`` has the start, and then each file, and changes whenever one of them is written. ``changed``
-    says what nobody but the server can have done to the evidence of this start, empty if nothing: NCCL only makes files
-    and appends to them.
+    names a change to the evidence of this start that only the server can have made, empty if there is none: NCCL itself
+    makes files and appends to them.
     """
 
     start: str
