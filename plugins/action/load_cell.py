@@ -56,6 +56,7 @@ async def _run(words: list[str], env: Mapping[str, str]) -> tuple[int | None, st
         said, wrong = await child.communicate()
     except asyncio.CancelledError:
         child.kill()
+        await child.wait()
         raise
     return child.returncode, (wrong or said).decode(errors="replace").strip()
 

@@ -62,6 +62,9 @@ class Server(ThreadingHTTPServer):
 
     daemon_threads, block_on_close, request_queue_size = True, False, 64
 
+    def handle_error(self, *_request: Any) -> None:
+        """Write nothing: a client that gives up closes its connection."""
+
 
 @contextmanager
 def api_server(rank: Rank) -> Iterator[tuple[type[Api], str]]:
