@@ -5,6 +5,7 @@
 
 Each fault (mutant) goes into a copy of this checkout, so an interrupted run leaves the checkout as it was. The tests
 are those of the package and of the plugins that import it. ``equivalent.yml`` lists mutants that nobody could notice.
+``--record`` adds the result of a whole package to ``tests/record/mutants.json``.
 """
 
 from __future__ import annotations
@@ -27,13 +28,17 @@ import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
+from hypothesis.configuration import set_hypothesis_home_dir
 
 ROOT = Path(__file__).resolve().parents[2]
+RECORD = Path("tests/record/mutants.json")
 EQUIVALENT = Path(__file__).with_name("equivalent.yml")
 DRIVERS = ("modules", "action", "filter", "callback")
 MEMORY = 8 << 30  # bytes of address space for one mutant, which may collect without end
@@ -117,49 +122,62 @@ def _walk(node: ast.AST) -> Iterator[ast.AST]:
                 yield from _walk(child)
 
 
-def _variants(node: ast.AST) -> list[ast.AST]:  # noqa: PLR0911, PLR0912 one case per kind of fault
+def _variants(node: ast.AST) -> list[ast.AST]:
     """Return the faulty forms of a node."""
+    return [*_other_course(node), *_other_value(node)]
 
-    def changed(**parts: Any) -> ast.AST:
-        new = copy.copy(node)
-        for name, value in parts.items():
-            setattr(new, name, value)
-        return new
 
+def _changed(node: ast.AST, **parts: Any) -> ast.AST:
+    new = copy.copy(node)
+    for name, value in parts.items():
+        setattr(new, name, value)
+    return new
+
+
+def _other_course(node: ast.AST) -> Iterator[ast.AST]:
+    """Yield the forms that decide, repeat or catch something else."""
     match node:
         case ast.Compare(ops=[op]):
-            return [changed(ops=[turned()]) for turned in TURNED[type(op)]]
+            yield from (_changed(node, ops=[turned()]) for turned in TURNED[type(op)])
         case ast.BoolOp(values=values):
-            rest = [[*values[:i], *values[i + 1 :]] for i in range(len(values))]
-            return [changed(values=some) if len(some) > 1 else some[0] for some in rest]
+            for some in _without_one(values):
+                yield _changed(node, values=some) if len(some) > 1 else some[0]
         case ast.UnaryOp(op=ast.Not(), operand=operand):
-            return [operand]
+            yield operand
         case ast.If() | ast.IfExp():
-            return [changed(test=ast.Constant(value)) for value in (True, False)]
+            yield from (_changed(node, test=ast.Constant(value)) for value in (True, False))
         case ast.While():
-            return [changed(test=ast.Constant(False))]
+            yield _changed(node, test=ast.Constant(False))
         case ast.comprehension(ifs=ifs, iter=each):
-            without = [changed(ifs=[*ifs[:i], *ifs[i + 1 :]]) for i in range(len(ifs))]
-            return [*without, changed(iter=_first(each))]
+            yield from (_changed(node, ifs=some) for some in _without_one(ifs))
+            yield _changed(node, iter=_first(each))
         case ast.For(iter=each):
-            return [changed(iter=_first(each))]
+            yield _changed(node, iter=_first(each))
         case ast.ExceptHandler(type=ast.Tuple(elts=kinds)):
-            return [changed(type=ast.Tuple([*kinds[:i], *kinds[i + 1 :]])) for i in range(len(kinds))]
+            yield from (_changed(node, type=ast.Tuple(some)) for some in _without_one(kinds))
+
+
+def _other_value(node: ast.AST) -> Iterator[ast.AST]:
+    """Yield the forms that compute or return something else, or leave a call out."""
+    match node:
         case ast.BinOp(op=ast.Add() | ast.BitOr(), left=left, right=right):
-            return [left, right]
+            yield from (left, right)
         case ast.BinOp(op=ast.BitAnd(), left=left):
-            return [left]
+            yield left
         case ast.BinOp(op=op) if type(op) in SWAPPED:
-            return [changed(op=SWAPPED[type(op)]())]
+            yield _changed(node, op=SWAPPED[type(op)]())
         case ast.Constant(value=bool(value)):
-            return [ast.Constant(not value)]
+            yield ast.Constant(not value)
         case ast.Constant(value=int(value) | float(value)):
-            return [ast.Constant(value + 1)]
+            yield ast.Constant(value + 1)
         case ast.Return(value=ast.expr() as value) if not isinstance(value, ast.Constant):
-            return [changed(value=ast.Constant(None))]
+            yield _changed(node, value=ast.Constant(None))
         case ast.Expr(value=ast.Call() | ast.Yield() | ast.YieldFrom()) | ast.AugAssign():
-            return [ast.Pass()]
-    return []
+            yield ast.Pass()
+
+
+def _without_one(items: list[Any]) -> list[list[Any]]:
+    return [[*items[:i], *items[i + 1 :]] for i in range(len(items))]
 
 
 def _first(each: ast.expr) -> ast.expr:
@@ -256,9 +274,6 @@ def run_tests(directory: Path, tests: list[str], seconds: dict[str, float], limi
 
 
 def _child(directory: Path, tests: list[str], seconds: dict[str, float]) -> int:
-    import pytest  # noqa: PLC0415 the parent preloads it
-    from hypothesis.configuration import set_hypothesis_home_dir  # noqa: PLC0415
-
     os.setsid()
     os.chdir(directory)
     # Compiled files are told apart by seconds and size, and two mutants of one second and size would be taken for one.
@@ -285,37 +300,34 @@ def _of_copy(module: Any, directory: Path) -> bool:
     return name.startswith("ansible_collections") or str(getattr(module, "__file__", "")).startswith(str(directory))
 
 
-def copy_checkout(directory: Path) -> None:
-    """Copy the files of the checkout, with changes that are not committed."""
-    listed = subprocess.run(
-        ["git", "ls-files", "-coz", "--exclude-standard"], cwd=ROOT, capture_output=True, check=True, text=True
-    ).stdout
-    for name in filter(None, listed.split("\0")):
+def copy_checkout(scratch: str) -> Path:
+    """Copy the files of the checkout, with changes that are not committed, to a new directory below ``scratch``."""
+    directory = Path(tempfile.mkdtemp(dir=scratch))
+    for name in filter(None, _git("ls-files", "-coz", "--exclude-standard").split("\0")):
         if os.path.lexists(ROOT / name):
             (directory / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(ROOT / name, directory / name, follow_symlinks=False)
+    return directory
 
 
-_COPY = Path()
+def _git(*words: str) -> str:
+    return subprocess.run(["git", *words], cwd=ROOT, capture_output=True, check=True, text=True).stdout
 
 
-def _prepare(scratch: str) -> None:
+def _enter_copy(scratch: str) -> None:
     """Give a worker its own copy."""
-    global _COPY  # noqa: PLW0603
-    _COPY = Path(tempfile.mkdtemp(dir=scratch))
-    copy_checkout(_COPY)
+    os.chdir(copy_checkout(scratch))
 
 
 def _try(job: tuple[Mutant, list[str], dict[str, float], float]) -> tuple[Mutant, bool]:
-    """Return a mutant and whether the tests noticed it."""
+    """Return a mutant and whether the tests of the copy in which this worker is noticed it."""
     mutant, tests, seconds, limit = job
-    path = _COPY / mutant.path
-    original = path.read_bytes()
-    path.write_text(mutant.source(), encoding="utf-8")
+    original = mutant.path.read_bytes()
+    mutant.path.write_text(mutant.source(), encoding="utf-8")
     try:
-        return mutant, run_tests(_COPY, tests, seconds, limit) != 0
+        return mutant, run_tests(Path.cwd(), tests, seconds, limit) != 0
     finally:
-        path.write_bytes(original)
+        mutant.path.write_bytes(original)
 
 
 def accepted(package: Path) -> set[tuple[str, str, str]]:
@@ -342,24 +354,37 @@ def try_package(package: Path, found: list[Mutant], jobs: int) -> list[Mutant]:
     """Print the survivors as they are found, and return them."""
     tests = tests_of(package)
     with tempfile.TemporaryDirectory(prefix="mutants-") as scratch:
-        _prepare(scratch)
+        directory = copy_checkout(scratch)
         start = time.monotonic()
-        if run_tests(_COPY, tests, {}, 900) != 0:
-            sys.stdout.write((_COPY / "output").read_text(encoding="utf-8", errors="replace")[-4000:])
+        if run_tests(directory, tests, {}, 900) != 0:
+            sys.stdout.write((directory / "output").read_text(encoding="utf-8", errors="replace")[-4000:])
             raise SystemExit(f"{package}: its tests fail without any fault")
         limit = LENIENCE_S + 3 * (time.monotonic() - start)
-        seconds, foreign = json.loads((_COPY / "baseline.json").read_text(encoding="utf-8"))
+        seconds, foreign = json.loads((directory / "baseline.json").read_text(encoding="utf-8"))
         for name in foreign:  # imported once, so that each mutant's process starts with them
             with contextlib.suppress(Exception):
                 importlib.import_module(name)
         survivors = []
-        with multiprocessing.get_context("fork").Pool(jobs, _prepare, (scratch,)) as pool:
+        with multiprocessing.get_context("fork").Pool(jobs, _enter_copy, (scratch,)) as pool:
             for mutant, noticed in pool.imap_unordered(_try, [(each, tests, seconds, limit) for each in found]):
                 if not noticed:
                     survivors.append(mutant)
                     sys.stdout.write(f"{mutant}\n")
                     sys.stdout.flush()
     return survivors
+
+
+def record(package: Path, result: dict[str, int | str]) -> None:
+    """Add a result to the record, in which each package has its results in the order of their runs."""
+    path = ROOT / RECORD
+    results = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    results.setdefault("/".join(package.with_suffix("").parts[1:]), []).append(result)
+    blocks = [
+        f"  {json.dumps(name)}: [\n" + ",\n".join(f"    {json.dumps(each)}" for each in results[name]) + "\n  ]"
+        for name in sorted(results)
+    ]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("{\n" + ",\n".join(blocks) + "\n}\n", encoding="utf-8")
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -370,9 +395,13 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--files", default="*.py", help="pattern for the names of the files to change")
     parser.add_argument("--least", type=float, default=0, help="fail if a smaller percentage is killed")
+    parser.add_argument("--record", action="store_true", help=f"add the result to {RECORD}")
     parser.add_argument("--list", action="store_true", help="print the mutants without trying them")
     options = parser.parse_args(arguments)
+    if options.record and options.files != "*.py":
+        parser.error("--record is for whole packages, so not with --files")
     weak = 0
+    commit = _git("describe", "--always", "--exclude=*", "--abbrev=8", "--dirty=+").strip() if options.record else ""
     for name in options.packages:
         package = package_path(name)
         found = chosen(package, options.files, options.seed, options.count)
@@ -388,6 +417,16 @@ def main(arguments: list[str] | None = None) -> int:
             f"{len(accepted(package))} accepted as equivalent, {time.monotonic() - start:.0f} s\n"
         )
         sys.stdout.flush()
+        if options.record:
+            result = {
+                "commit": commit,
+                "date": f"{datetime.now(UTC):%Y-%m-%d}",
+                "seed": options.seed,
+                "mutants": len(found),
+                "killed": killed,
+                "equivalent": len(accepted(package)),
+            }
+            record(package, result)
     return 1 if weak else 0
 
 

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -106,7 +107,9 @@ def checkout(tmp_path: Path) -> Path:
     for name, text in files.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
-    subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
+    person = ["-c", "user.name=a", "-c", "user.email=a@example.org"]
+    for command in (["init", "-q"], [*person, "commit", "-q", "--allow-empty", "-m", "Start"]):
+        subprocess.run(["git", *command], cwd=tmp_path, check=True)
     return tmp_path
 
 
@@ -117,7 +120,7 @@ def run(checkout: Path, *options: str) -> subprocess.CompletedProcess[str]:
 
 def test_survivors_are_named_and_the_checkout_stays_as_it_was(checkout: Path) -> None:
     before = {path: path.read_bytes() for path in checkout.rglob("*.*") if path.is_file()}
-    done = run(checkout, "--least=90")
+    done = run(checkout, "--least=90", "--files=s*.py")
     assert done.returncode == 1, done.stderr
     *survivors, total = done.stdout.splitlines()
     assert survivors == [
@@ -136,8 +139,14 @@ def test_accepted_mutants_are_left_out_and_a_failing_suite_is_refused(checkout: 
         for change in ("a > 9 → a >= 9", "9 → 10")
     ]
     (checkout / "tests/mutants/equivalent.yml").write_text(yaml.safe_dump({"module_utils/_small": entries}))
-    done = run(checkout, "--least=100", "--files=s*.py")
+    done = run(checkout, "--least=100", "--record")
     assert (done.returncode, done.stdout.splitlines()[-1][:23]) == (0, "_small: 6 of 6 killed (")
+    run(checkout, "--record", "--count=2", "--seed=7")
+    (results,) = json.loads((checkout / mutants.RECORD).read_text()).values()
+    assert [(each["seed"], each["mutants"], each["killed"], each["equivalent"]) for each in results] == [
+        (1, 6, 6, 2),
+        (7, 2, 2, 2),
+    ]
     (checkout / "plugins/module_utils/_small/sums.py").write_text("def more(a):\n    return 1\n")
     assert "its tests fail without any fault" in run(checkout).stderr
 
