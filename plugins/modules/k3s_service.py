@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.gb10.cluster.plugins.module_utils._host import system
 from ansible_collections.gb10.cluster.plugins.module_utils._k3s import service
 
 
@@ -34,12 +35,11 @@ def main() -> None:
     steps = [["daemon-reload"]] if module.params["daemon_reload"] else []
     steps += [["enable", unit]] if enable else []
     steps += [["restart" if module.params["state"] == "restarted" else "start", unit]] if start else []
-    begun = int(time.time())
+    begun = time.time()
     for step in [] if module.check_mode else steps:
         code, _output, error = run(["systemctl", *step])
         if code != 0:
-            told = run(["journalctl", f"--unit={unit}", f"--since=@{begun}", "--output=cat", "--no-pager"])[1]
-            reason = service.fatal(told) or error.strip() or f"systemctl {step[0]} ended with {code}"
+            reason = system.last_words(unit, begun) or error.strip() or f"systemctl {step[0]} ended with {code}"
             module.fail_json(msg=f"{name} did not {step[0]}: {reason}", reason=reason, changed=True)
     module.exit_json(changed=start or enable)
 

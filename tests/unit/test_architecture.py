@@ -102,7 +102,7 @@ SHIPS: dict[str, set[str]] = {
     "k3s_airgap_info": {"_common", "_k3s"},
     "k3s_backup_info": {"_k3s"},
     "k3s_leftovers": {"_common", "_k3s"},
-    "k3s_service": {"_common", "_k3s"},
+    "k3s_service": {"_common", "_host", "_k3s"},
     "k3s_service_info": {"_common", "_k3s"},
     "k3s_state": {"_k3s"},
     "k3s_upgrade_plan": {"_common", "_k3s", "_kube"},

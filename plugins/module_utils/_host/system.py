@@ -32,6 +32,10 @@ DEATH_S = 5  # time for a killed process to end
 # messages of iproute2, nsenter, and systemd with polkit
 DENIED = re.compile(r"not permitted|permission denied|authentication (is )?required|access denied", re.IGNORECASE)
 
+# time="2026-11-28T10:00:00Z" level=fatal msg="starting kubernetes: preparing server: …", of K3s and other Go programs
+FATAL = re.compile(r'level=fatal msg="((?:[^"\\]|\\.)*)"|^FATA(?:\[\d+\])? (.*)')
+LONGEST = 800  # characters of a line that a message quotes
+
 
 class HostError(Exception):
     """A command or file of this host failed; the text is meant for the user."""
@@ -72,7 +76,11 @@ def root_remedy() -> str:
 
 
 def run(argv: Sequence[str], *, check: bool = True, timeout: float = 60) -> subprocess.CompletedProcess[str]:
-    """Run a command without a shell. If it fails, raise HostError with its output."""
+    """Run a command without a shell. If it fails, raise HostError with its output.
+
+    If a unit does not start, the message has what its process wrote last instead of systemctl's advice to look for it.
+    """
+    begun = time.time()
     try:
         # This code also runs at boot and from a timer, where no AnsibleModule.run_command exists.
         started = subprocess.Popen(  # pylint: disable=ansible-bad-function,consider-using-with
@@ -99,9 +107,25 @@ def run(argv: Sequence[str], *, check: bool = True, timeout: float = 60) -> subp
     done = subprocess.CompletedProcess(list(argv), started.returncode, output, errors)
     if check and done.returncode != 0:
         said = (done.stderr.strip() or done.stdout.strip()).replace("\n", "; ")
+        if argv[0] == "systemctl" and {"start", "restart"} & set(argv):
+            said = last_words(argv[-1], begun) or said
         remedy = root_remedy() if DENIED.search(said) else ""
         raise HostError(f"{' '.join(argv)}: exit status {done.returncode}: {said}. {remedy}".removesuffix(". "))
     return done
+
+
+def last_words(unit: str, since: float) -> str:
+    """Return the last fatal line that a unit's processes wrote to the journal since a time (s), else their last line.
+
+    What systemd wrote about the unit is left out; the result is empty if its processes wrote nothing.
+    """
+    name = unit if "." in unit else f"{unit}.service"
+    own = [f"_SYSTEMD_UNIT={name}", f"--since=@{int(since)}", "--output=cat", "--no-pager"]
+    lines = [line.strip() for line in run(["journalctl", *own], check=False).stdout.splitlines() if line.strip()]
+    found = [match for line in lines if (match := FATAL.search(line))]
+    quoted = [(match[1] or match[2] or "").replace('\\"', '"') for match in found]
+    text = [*lines[-1:], *quoted][-1:] or [""]
+    return "".join(letter if letter.isprintable() else "?" for letter in text[0][:LONGEST])
 
 
 def run_json(argv: Sequence[str]) -> Any:

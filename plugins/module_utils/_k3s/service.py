@@ -4,15 +4,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 
 from .._common.versions import Version
 
 EXAMPLE = "v1.36.4+k3s1"
-# time="2026-11-28T10:00:00Z" level=fatal msg="starting kubernetes: preparing server: …"
-_FATAL = re.compile(r'level=fatal msg="((?:[^"\\]|\\.)*)"|^FATA(?:\[\d+\])? (.*)')
-_LONGEST = 800  # characters of a quoted message
 # Values of systemd's ActiveState at which the service has a process, or is about to
 RUNNING = ("active", "activating", "reloading")
 
@@ -40,12 +36,3 @@ def is_stale(properties: dict[str, str], changed: Iterable[float]) -> bool:
         return False
     started = properties.get("ExecMainStartTimestamp", "").removeprefix("@")
     return started.isdigit() and any(int(time) > int(started) for time in changed)
-
-
-def fatal(journal: str) -> str:
-    """Return the last fatal message of K3s in the text of its journal, else the last line; "" for an empty text."""
-    lines = [line.strip() for line in journal.splitlines() if line.strip()]
-    found = [match for line in lines if (match := _FATAL.search(line))]
-    quoted = [(match[1] or match[2] or "").replace('\\"', '"') for match in found]
-    text = [*lines[-1:], *quoted][-1:] or [""]
-    return "".join(letter if letter.isprintable() else "?" for letter in text[0][:_LONGEST])

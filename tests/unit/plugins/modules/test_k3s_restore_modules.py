@@ -9,25 +9,25 @@ from pathlib import Path
 
 import pytest
 from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.gb10.cluster.plugins.module_utils._host import system
 from ansible_collections.gb10.cluster.plugins.modules import k3s_backup_info, k3s_service, k3s_state
 from module_runs import run_module
 
 Capture = pytest.CaptureFixture[str]
 
 
-def systemd(monkeypatch: pytest.MonkeyPatch, state: str, fails: str = "", journal: str = "") -> list[str]:
+def systemd(monkeypatch: pytest.MonkeyPatch, state: str, fails: str = "", told: str = "") -> list[str]:
     """Play a systemd in which the command ``fails`` fails; return its commands."""
     called: list[str] = []
 
     def run(_module: AnsibleModule, command: list[str]) -> tuple[int, str, str]:
         called.append(" ".join(command[:2]))
-        if command[0] == "journalctl":
-            return 0, journal, ""
         if command[1] == "show":
             return 0, f"ActiveState={state}\nUnitFileState=disabled\n", ""
         return (1, "", "Job for k3s.service failed.") if command[1] == fails else (0, "", "")
 
     monkeypatch.setattr(AnsibleModule, "run_command", run)
+    monkeypatch.setattr(system, "last_words", lambda unit, _since: told if unit == "k3s.service" else "")
     return called
 
 
@@ -63,7 +63,7 @@ def test_check_mode_starts_nothing(monkeypatch: pytest.MonkeyPatch, capsys: Capt
 @pytest.mark.parametrize(
     ("journal", "told"),
     [
-        ('level=fatal msg="the token is another"\nk3s.service: Failed\n', "k3s did not start: the token is another"),
+        ("the token is another", "k3s did not start: the token is another"),
         ("", "k3s did not start: Job for k3s.service failed."),
     ],
 )

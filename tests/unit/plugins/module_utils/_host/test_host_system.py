@@ -134,3 +134,46 @@ def test_two_runs_that_write_one_file_publish_what_they_wrote(tmp_path: Path) ->
 def test_output_that_is_no_json_is_named() -> None:
     with pytest.raises(system.HostError, match="echo oops: printed no JSON, but 'oops"):
         system.run_json(["echo", "oops"])
+
+
+REFUSED = (
+    "starting kubernetes: preparing server: bootstrap data already found and encrypted with different token; "
+    'tls/client-ca.crt, cred/passwd newer than datastore and could cause a cluster outage ("a")'
+)
+OF_K3S = (
+    'time="2026-11-28T10:00:00Z" level=info msg="Starting k3s v1.36.4+k3s1"\n'
+    f"""time="2026-11-28T10:00:01Z" level=fatal msg="{REFUSED.replace('"', chr(92) + '"')}"\n"""
+    "the last line\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("journal", "told"),
+    [
+        (OF_K3S, REFUSED),
+        ("FATA[0003] the flag is unknown\nexit\n", "the flag is unknown"),
+        ("FATA k3s stand-in: the token is another\n", "k3s stand-in: the token is another"),
+        ('level=fatal msg="first"\nlevel=fatal msg="second"\n', "second"),
+        ("a\nmodprobe: not found\n\n", "modprobe: not found"),
+        ("", "Job for gb10-transit.service failed."),
+        ("FATA a\x1b[2Jb" + "c" * 2000, "a?[2Jb" + "c" * 794),
+    ],
+)
+@pytest.mark.parametrize("unit", ["gb10-transit", "gb10-transit.service"])
+def test_a_unit_that_does_not_start_says_why(
+    journal: str, told: str, unit: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "journal").write_text(journal)
+    programs = {
+        "systemctl": "echo Job for gb10-transit.service failed. >&2; exit 1",
+        "journalctl": f"case $1 in _SYSTEMD_UNIT=gb10-transit.service) cat {tmp_path}/journal;; esac",
+    }
+    for name, script in programs.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{script}\n")
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    with pytest.raises(system.HostError) as caught:
+        system.run(["systemctl", "restart", unit])
+    assert str(caught.value) == f"systemctl restart {unit}: exit status 1: {told}"
+    with pytest.raises(system.HostError, match="Job for"):
+        system.run(["systemctl", "stop", unit])

@@ -31,31 +31,3 @@ def test_a_service_older_than_its_files(state: str, changed: float, stale: bool)
 
 def test_a_service_that_never_started_is_not_stale() -> None:
     assert not service.is_stale({"ActiveState": "activating", "ExecMainStartTimestamp": ""}, [5.0])
-
-
-REFUSED = (
-    "starting kubernetes: preparing server: bootstrap data already found and encrypted with different token; "
-    'tls/client-ca.crt, cred/passwd newer than datastore and could cause a cluster outage ("a")'
-)
-JOURNAL = (
-    'time="2026-11-28T10:00:00Z" level=info msg="Starting k3s v1.36.4+k3s1"\n'
-    f"""time="2026-11-28T10:00:01Z" level=fatal msg="{REFUSED.replace('"', chr(92) + '"')}"\n"""
-    "k3s.service: Main process exited, code=exited, status=1/FAILURE\n"
-    "Failed to start k3s.service - K3s server, installed by gb10.cluster.\n"
-)
-
-
-@pytest.mark.parametrize(
-    ("journal", "told"),
-    [
-        (JOURNAL, REFUSED),
-        ("FATA[0003] the flag is unknown\nk3s.service: Failed with result 'exit-code'.\n", "the flag is unknown"),
-        ("FATA k3s stand-in: the token is another\n", "k3s stand-in: the token is another"),
-        ('level=fatal msg="first"\nlevel=fatal msg="second"\n', "second"),
-        ("modprobe: not found\n", "modprobe: not found"),
-        ("", ""),
-        ("FATA a\x1b[2Jb" + "c" * 2000, "a?[2Jb" + "c" * 794),
-    ],
-)
-def test_the_fatal_line_of_k3s_is_quoted(journal: str, told: str) -> None:
-    assert service.fatal(journal) == told
