@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # Copyright: The gb10.cluster authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Write the tables of docs/troubleshooting.md and docs/launch-rules.md; with ``--check`` only compare.
+"""Write the tables of docs/troubleshooting.md, combinations.md and launch-rules.md; with ``--check`` only compare.
 
 The tables are generated from what prints the messages: NCCL's causes, the rules of the packages of checks, the rules of
 launches, and the findings that Python code and tasks word themselves. The messages of others are a list.
@@ -27,10 +27,12 @@ from _refusals import refusals
 sys.path.insert(0, IMPORT_ROOT)
 
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.catalogue import CATALOGUE
+from ansible_collections.gb10.cluster.plugins.plugin_utils._combinations.known import Combination, load_combinations
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import Rules
 
 SYMPTOMS = ROOT / "docs" / "troubleshooting.md"
 LAUNCHES = ROOT / "docs" / "launch-rules.md"
+KNOWN = ROOT / "docs" / "combinations.md"
 PASTED = Path(__file__).with_name("pasted_messages.yml")
 RULES = ROOT / "profiles" / "rules.json"
 # {package of checks: first words of the names of its findings}
@@ -65,6 +67,40 @@ def rules(package: str) -> str:
     every = Rules(f"_{package}").all.items()
     rows = [[name.partition("/")[0], rule.severity, rule.reason, rule.remedy] for name, rule in every]
     return _messages([*rows, *worded(*PACKAGES[package])])
+
+
+def combinations() -> str:
+    """Return the entries of meta/combinations.yml with their conditions, evidence and sources."""
+    rows = ([f"`{each.id}`", each.severity, *map(_plain, _combination(each))] for each in load_combinations())
+    return table(["name", "severity", "if", "what happens", "what to do", "evidence", "seen on", "fixed in"], rows)
+
+
+def _combination(entry: Combination) -> list[str]:
+    evidence = f"{entry.evidence}: {', '.join(entry.sources)}"
+    return [_all(entry.when), entry.happens, entry.remedy, evidence, ", ".join(entry.seen_on), entry.fixed_in]
+
+
+def _all(conditions: Sequence[Any]) -> str:
+    return " and ".join(map(_condition, conditions))
+
+
+def _condition(condition: dict[str, Any]) -> str:
+    if "not" in condition:
+        return f"not ({_all(condition['not'])})"
+    if "any" in condition:
+        return f"({' or '.join(map(_all, condition['any']))})"
+    return " and ".join(
+        f"`{condition['fact']}` {_test(name, wanted)}" for name, wanted in condition.items() if name != "fact"
+    )
+
+
+def _test(operator: str, wanted: Any) -> str:
+    if operator == "present":
+        return "is known" if wanted else "is empty or unknown"
+    shown = wanted["fact"] if isinstance(wanted, dict) else wanted
+    return f"{operator.replace('_', ' ')} " + " or ".join(
+        f"`{each}`" for each in (shown if isinstance(shown, list) else [shown])
+    )
 
 
 def launches() -> str:
@@ -112,10 +148,11 @@ def _plain(text: str) -> str:
 
 
 def pages() -> dict[Path, dict[str, str]]:
-    """Return the generated parts of both pages."""
+    """Return the generated parts of the pages."""
     checks = {name: rules(name) for name in PACKAGES}
     return {
         SYMPTOMS: {"causes": causes(), "pasted": pasted(), **checks, "others": _messages(others())},
+        KNOWN: {"combinations": combinations()},
         LAUNCHES: {"launches": launches(), "worded": _messages(worded(*OF_LAUNCHES))},
     }
 

@@ -34,7 +34,7 @@ html_show_copyright = False
 html_search_scorer = str(Path(__file__).with_name("search.js"))
 
 # Their tables have the name of a rule or of a cause in the first cell.
-_MESSAGES = ("docs/troubleshooting", "docs/launch-rules")
+_MESSAGES = ("docs/troubleshooting", "docs/launch-rules", "docs/combinations")
 _LINK = re.compile(r"(?<=\]\()(?!\w+:|#)([^)#\s]+)(#[^)\s]*)?(?=\))")
 
 

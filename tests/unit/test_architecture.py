@@ -30,6 +30,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("plugin_utils._paths", "plugin_utils._yaml", "plugin_utils._output", "plugin_utils._screen"),
     ("plugin_utils._rules",),
     (
+        "plugin_utils._combinations",
         "plugin_utils._controller",
         "plugin_utils._variables",
         "plugin_utils._fabric",

@@ -36,6 +36,12 @@ def read_gpu_driver(proc: Path) -> str | None:
     return match[1] if match else None
 
 
+def read_gpu_module(proc: Path) -> str | None:
+    """Return which of NVIDIA's kernel modules is loaded, ``open`` or ``proprietary``."""
+    text = read_text(proc / "driver/nvidia/version") or ""
+    return None if "Kernel Module" not in text else "open" if "Open Kernel Module" in text else "proprietary"
+
+
 def read_gpu_runtime(root: Path) -> str | None:
     """Return the path of NVIDIA's container runtime, or None if K3s would not find one."""
     return next((f"/{name}" for name in RUNTIMES if (root / name).exists()), None)

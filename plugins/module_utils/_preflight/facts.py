@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from .._sriov.physical_functions import read_pfs, read_text
-from . import cluster, devices, network
+from . import cluster, devices, network, software
 from .commands import Run
 from .model import Area, Disk, Facts, Kubernetes, System, User, Written
 
@@ -82,6 +82,7 @@ def read_host(
         "command_line": read_text(proc / "cmdline"),
         "memory_kib": memory.get("MemTotal"),
         "cma_kib": memory.get("CmaTotal"),
+        "cma_free_kib": memory.get("CmaFree"),
         "swap": _swap(proc),
         "cgroup_version": _cgroup_version(Path(roots.cgroup)),
         "time_synchronized": _yes_no(run(["timedatectl", "show", "--property=NTPSynchronized", "--value"]).output),
@@ -91,7 +92,12 @@ def read_host(
         "iommu": any((sysfs / "class/iommu").glob("*")),
         "runtime_memlock": _memlocks(run),
         "kubernetes": _kubernetes(etc, top, k3s_binary, run),
+        "dgx_os": software.read_dgx_os(etc),
+        "bios": read_text(sysfs / "class/dmi/id/bios_version"),
+        "modules": software.read_modules(proc),
+        "packages": software.read_packages(run),
         "gpu_driver": devices.read_gpu_driver(proc),
+        "gpu_module": devices.read_gpu_module(proc),
         "gpu_runtime": devices.read_gpu_runtime(top),
         "gpus": devices.read_gpus(run),
         "rdma": devices.read_rdma(sysfs, Path(roots.dev)),

@@ -165,6 +165,7 @@ class Facts(TypedDict):
     command_line: str | None
     memory_kib: int | None
     cma_kib: int | None
+    cma_free_kib: int | None
     swap: list[Area] | None
     cgroup_version: int | None
     time_synchronized: bool | None
@@ -174,7 +175,12 @@ class Facts(TypedDict):
     iommu: bool
     runtime_memlock: dict[str, int | None] | None
     kubernetes: Kubernetes
+    dgx_os: str | None
+    bios: str | None
+    modules: list[str]
+    packages: dict[str, str]
     gpu_driver: str | None
+    gpu_module: str | None
     gpu_runtime: str | None
     gpus: list[Gpu] | None
     rdma: Rdma

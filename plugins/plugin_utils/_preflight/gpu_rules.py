@@ -4,28 +4,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from .host import Fault, Find, Host, fault_if, find_unknown
 
 _BUSY_PERCENT = 50
 # Bits of clocks_event_reasons.active that show a limit from outside the program (nvml.h, nvmlClocksEventReason…)
 _SLOWDOWNS = {0x4: "power cap", 0x8: "hardware slowdown", 0x40: "heat", 0x80: "power brake"}
-# Kernels that are known to fail: start of the release, a further condition on the host's facts, and the reason.
-BAD_KERNELS: tuple[tuple[str, Callable[[Host], bool], str], ...] = (
-    (
-        "7.0.0-1019-nvidia",
-        lambda host: host.known["cma_kib"] == 0,
-        "without contiguous memory, registering memory for RDMA fails on GB10 (NVIDIA advisory of 2026-09-13)",
-    ),
-)
-
-
-def _kernel(host: Host) -> Iterator[Fault]:
-    release = host.known["kernel"] or ""
-    for start, shows, why in BAD_KERNELS:
-        if release.startswith(start) and shows(host):
-            yield {"value": release, "why": why}
 
 
 def _power(host: Host) -> Iterator[Fault]:
@@ -90,12 +75,6 @@ def _unmanaged(host: Host) -> Sequence[Fault]:
     return fault_if(all(states.values()) and "active" not in states.values(), "neither of them runs")
 
 
-def _no_gpu(host: Host) -> Sequence[Fault]:
-    driver, gpus = host.known["gpu_driver"], host.known["gpus"]
-    said = "nvidia-smi failed or gave no answer" if gpus is None else "nvidia-smi lists no GPU"
-    return fault_if(driver is not None and not gpus, said, driver=driver)
-
-
 def _leftovers(host: Host) -> Iterator[Fault]:
     for file in host.known["netplan"]["files"]:
         ports = [name for name in file["interfaces"] if name in host.pfs]
@@ -116,13 +95,11 @@ _NEEDED = {
 GPU_NODE_RULES: Mapping[str, Find] = {
     "preflight.facts.unknown": lambda host: find_unknown(host, _NEEDED),
     "preflight.gpu.no_driver": lambda host: fault_if(host.known["gpu_driver"] is None, None),
-    "preflight.gpu.none": _no_gpu,
     "preflight.gpu.no_runtime": lambda host: fault_if(
         host.known["gpu_driver"] is not None and host.known["gpu_runtime"] is None, None
     ),
     "preflight.gpu.power_limit": _power,
     "preflight.gpu.slow_clock": _clock,
-    "preflight.kernel.known_bad": _kernel,
     "preflight.iommu.off": lambda host: fault_if(not host.known["iommu"], False),
     "preflight.rdma.exclusive": lambda host: fault_if(host.known["rdma"]["shared_mode"] is False, "exclusive"),
     "preflight.rdma.no_device_nodes": lambda host: fault_if(

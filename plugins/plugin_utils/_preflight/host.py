@@ -60,6 +60,11 @@ class Host:
         return self.facts
 
     @property
+    def readable(self) -> Mapping[str, Any]:
+        """Return the facts with which the known combinations are compared."""
+        return {**self.known, "arguments": (self.known["command_line"] or "").split()}
+
+    @property
     def role(self) -> str:
         """Return K3s's name for the role of the host."""
         return "server" if self.server else "agent"

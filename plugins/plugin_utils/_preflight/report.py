@@ -12,14 +12,13 @@ from typing import Any
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding, sort_findings
 from ansible_collections.gb10.cluster.plugins.module_utils._preflight.model import Facts
 
+from .._combinations.known import load_combinations
 from .._screen.findings import render_in_order
+from .compare import compare_hosts
 from .host import Host
 from .node_rules import PRIVILEGES
 from .port_rules import compare_rates
 from .rules import RULES, SEVERITIES, check_host, make_finding, weigh_findings
-
-# Ranks on different kernels, drivers or firmware hang in ways that are hard to diagnose.
-KERNEL, DRIVER, FIRMWARE = "preflight.os.kernel_differs", "preflight.gpu.driver_differs", "preflight.firmware.differs"
 
 
 def check_hosts(hosts: Sequence[Host], severities: Mapping[str, str], others: Iterable[Finding] = ()) -> list[Finding]:
@@ -28,19 +27,24 @@ def check_hosts(hosts: Sequence[Host], severities: Mapping[str, str], others: It
     The severities are those that the user set. Missing privileges on a host come first, because they make all other
     facts of that host unknown.
     """
-    between = [*_compare_hosts(hosts), *_find_twins(hosts), *_rates(hosts)]
+    between = [*_between(hosts), *_find_twins(hosts)]
     found = [*others, *between, *(one for host in hosts for one in check_host(host))]
     found = sort_findings([*_check_severities(severities), *weigh_findings(found, severities)])
     return sorted(found, key=lambda one: one.rule not in PRIVILEGES)
 
 
 def _check_severities(severities: Mapping[str, str]) -> Iterator[Finding]:
+    known = {*RULES.all, *(entry.id for entry in load_combinations())}
     for name, severity in severities.items():
-        if name not in RULES.all:
-            fault = {"value": name, "what": "rule", "known": "the rules in docs/troubleshooting.md"}
+        if name not in known:
+            fault = {
+                "value": name,
+                "what": "rule",
+                "known": "the rules in docs/troubleshooting.md and docs/combinations.md",
+            }
         elif severity not in SEVERITIES:
-            known = ", ".join(SEVERITIES)
-            fault = {"key": f"preflight_severities.{name}", "value": severity, "what": "severity", "known": known}
+            words = ", ".join(SEVERITIES)
+            fault = {"key": f"preflight_severities.{name}", "value": severity, "what": "severity", "known": words}
         else:
             continue
         yield make_finding("preflight.settings.unknown_rule", "", fault)
@@ -57,25 +61,8 @@ def _find_twins(hosts: Iterable[Host]) -> Iterator[Finding]:
             yield make_finding("preflight.host.twins", ", ".join(names), {"value": None})
 
 
-def _rates(hosts: Iterable[Host]) -> Iterator[Finding]:
-    return (make_finding(rule, "", fault) for rule, fault in compare_rates(hosts))
-
-
-def _compare_hosts(hosts: Iterable[Host]) -> Iterator[Finding]:
-    """Yield the differences between GPU nodes in values that should be the same on all of them."""
-    seen: dict[str, dict[str, list[str]]] = {rule: defaultdict(list) for rule in (KERNEL, DRIVER, FIRMWARE)}
-    for host in hosts:
-        if host.facts is None or not host.pfs:
-            continue
-        seen[KERNEL][str(host.facts["kernel"])].append(host.name)
-        seen[DRIVER][str(host.facts["gpu_driver"])].append(host.name)
-        for pf in host.facts["pfs"]:
-            if pf["name"] in host.pfs and pf["firmware"]:
-                seen[FIRMWARE][pf["firmware"]].append(f"{host.name} {pf['name']}")
-    for rule, values in seen.items():
-        if len(values) > 1:
-            shown = "; ".join(f"{value} on {', '.join(names)}" for value, names in sorted(values.items()))
-            yield make_finding(rule, "", {"value": shown})
+def _between(hosts: Sequence[Host]) -> Iterator[Finding]:
+    return (make_finding(rule, "", fault) for rule, fault in (*compare_hosts(hosts), *compare_rates(hosts)))
 
 
 def format_report(hosts: Sequence[Host], findings: Sequence[Finding], width: int) -> str:

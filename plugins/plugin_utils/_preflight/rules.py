@@ -13,6 +13,7 @@ from typing import cast
 
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding, Severity
 
+from .._combinations.known import find_known
 from .._rules import Rules
 from .contact import explain
 from .gpu_rules import GPU_NODE_RULES
@@ -52,7 +53,10 @@ def check_host(host: Host) -> list[Finding]:
         return [make_finding(rule, host.name, fault)]
     found = check_node(host)
     unprivileged = any(one.rule in PRIVILEGES for one in found)
-    return found if unprivileged or not host.pfs else [*found, *_apply({**GPU_NODE_RULES, **PORT_RULES}, host)]
+    if unprivileged or not host.pfs:
+        return found
+    known = find_known("preflight", host.readable, host.name)
+    return [*found, *_apply({**GPU_NODE_RULES, **PORT_RULES}, host), *known]
 
 
 def weigh_findings(findings: Iterable[Finding], severities: Mapping[str, str]) -> Iterator[Finding]:

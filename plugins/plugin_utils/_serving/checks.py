@@ -10,9 +10,9 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding
-from ansible_collections.gb10.cluster.plugins.module_utils._common.versions import Version
 from ansible_collections.gb10.cluster.plugins.module_utils._transport_gate.blinders import VARIABLES
 
+from .._combinations.known import find_known
 from .._rules import Rules
 from .._sglang.owned import OWNED_FLAGS
 from .cables import Cabling, check_cables
@@ -21,8 +21,6 @@ from .model import Profile, Settings
 
 # The pod's label statefulset.kubernetes.io/pod-name and the hash that StatefulSets append must fit in 63 characters.
 INSTANCE_LENGTH = 45
-# Older releases leak proxy operations on ARM.
-NCCL_ON_ARM = "2.29.3"
 _finding = Rules("_serving").finding
 _INSTANCE = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 
@@ -53,9 +51,8 @@ def check(fabric: Mapping[str, Any] | None, profile: Profile, settings: Settings
 
 
 def _nccl(profile: Profile, settings: Settings) -> Iterator[Finding]:
-    arm = settings.platform == "gb10" and len(settings.nodes) > 1
-    if arm and not Version.parse(profile.nccl).within(NCCL_ON_ARM, None):
-        yield _finding("serving.nccl.arm", profile.image, _place(profile), nccl=profile.nccl, least=NCCL_ON_ARM)
+    facts = {"platform": settings.platform, "nodes": len(settings.nodes), "image": profile.image, "nccl": profile.nccl}
+    yield from find_known("serving", facts, _place(profile))
 
 
 def _environment(profile: Profile, settings: Settings) -> Iterator[Finding]:

@@ -39,6 +39,7 @@ GOOD: dict[str, Any] = {
     "memory_kib": 125000000,
     "swap": [],
     "cma_kib": 65536,
+    "cma_free_kib": 61000,
     "cgroup_version": 2,
     "time_synchronized": True,
     "clock_offset_s": 1.5,
@@ -47,7 +48,12 @@ GOOD: dict[str, Any] = {
     "iommu": True,
     "runtime_memlock": {"k3s-agent.service": None},
     "kubernetes": {"units": {}, "version": "", "others": [], "settings": {}, "kubeconfig": False},
+    "dgx_os": "7.3.1",
+    "bios": "5.36_0ACUM018",
+    "modules": ["mlx5_core", "nvidia"],
+    "packages": {"nvidia-container-toolkit": "1.18.0-1"},
     "gpu_driver": "580.95.05",
+    "gpu_module": "open",
     "gpu_runtime": "/usr/bin/nvidia-container-runtime",
     "gpus": [
         {

@@ -73,7 +73,13 @@ def host(tmp_path: Path) -> Host:
     write(tmp_path / "cgroup/cgroup.controllers", "cpu memory")
     write(proc / "sys/kernel/osrelease", "6.14.0-1013-nvidia")
     write(proc / "cmdline", "quiet iommu=pt")
-    write(proc / "meminfo", "MemTotal:  125000000 kB\nSwapTotal: 1024 kB\nCmaTotal: 0 kB")
+    write(proc / "meminfo", "MemTotal:  125000000 kB\nSwapTotal: 1024 kB\nCmaTotal: 0 kB\nCmaFree: 9751756 kB")
+    write(proc / "modules", "nvidia_uvm 1 0 - Live 0x0 (OE)\nmlx5_core 1 0 - Live 0x0")
+    write(
+        tmp_path / "etc/dgx-release",
+        'DGX_SWBUILD_VERSION="7.2.3"\nDGX_OTA_VERSION="7.3.1"\nDGX_SERIAL_NUMBER="1"\nDGX_OTA_VERSION="26.09.2"',
+    )
+    write(sysfs / "class/dmi/id/bios_version", "5.36_0ACUM018")
     write(proc / "net/route", ROUTES.rstrip())
     write(proc / "net/dev", "Inter-|\n face |\n    lo: 1 2\nenP7s7: 1 2\nwlP9s9: 0 0")
     write(proc / "net/tcp", TCP.rstrip())
@@ -110,6 +116,9 @@ def host(tmp_path: Path) -> Host:
         "clocks_event_reasons.active --format=csv,noheader,nounits": "NVIDIA GB10, 96, 850, 3003, [N/A], [N/A], 0x84\n",
         "/usr/local/bin/k3s --version": "k3s version v1.36.4+k3s1 (abc)\ngo version go1.26\n",
         f"systemctl show --property=LoadState,ActiveState {' '.join(NETWORK_UNITS)}": f"{ACTIVE}\n{ACTIVE}",
+        "dpkg-query --show --showformat=${Package} ${Version} ${db:Status-Status}\\n": "\n".join(
+            ("nvidia-container-toolkit 1.18.0-1 installed", "nvidia-old 1 config-files", "bash 5.2 installed")
+        ),
         "timedatectl show --property=NTPSynchronized --value": "yes\n",
         f"systemctl show --property=ActiveState,UnitFileState,LimitMEMLOCK {' '.join(RUNTIME_UNITS)}": "\n".join(
             f"LimitMEMLOCK={limit}\nActiveState={active}\nUnitFileState={enabled}\n"
@@ -132,7 +141,10 @@ def test_everything_is_read(host: Host) -> None:
     assert facts["user"]["uid"] == os.geteuid()
     assert facts["os"] == {"id": "ubuntu", "version": "24.04", "name": "Ubuntu 24.04.3 LTS"}
     assert (facts["kernel"], facts["command_line"]) == ("6.14.0-1013-nvidia", "quiet iommu=pt")
-    assert (facts["memory_kib"], facts["cma_kib"]) == (125000000, 0)
+    assert (facts["memory_kib"], facts["cma_kib"], facts["cma_free_kib"]) == (125000000, 0, 9751756)
+    assert (facts["dgx_os"], facts["bios"], facts["gpu_module"]) == ("26.09.2", "5.36_0ACUM018", "open")
+    assert facts["modules"] == ["mlx5_core", "nvidia_uvm"]
+    assert facts["packages"] == {"nvidia-container-toolkit": "1.18.0-1"}
     assert facts["swap"] == [{"name": "/swap.img", "kind": "file", "kib": 16777212}]
     assert facts["kubernetes"] == {
         "units": {"k3s.service": True},
@@ -260,3 +272,11 @@ def test_settings_of_a_cluster_are_unknown_without_its_configuration(host: Host)
     assert host.read()["kubernetes"]["settings"] == {}
     write(host.top / "etc/rancher/k3s/config.yaml", "node-name: spark1\n")
     assert host.read()["kubernetes"]["settings"]["data-dir"] == "/var/lib/rancher/k3s"
+
+
+def test_the_release_and_the_module_of_other_hosts(host: Host) -> None:
+    version = "NVRM version: NVIDIA UNIX aarch64 Kernel Module  580.173.02  Release Build"
+    write(host.top / "proc/driver/nvidia/version", version)
+    write(host.top / "etc/dgx-release", 'DGX_NAME="DGX Spark"\nDGX_SWBUILD_VERSION="7.2.3"')
+    facts = host.read()
+    assert (facts["gpu_driver"], facts["gpu_module"], facts["dgx_os"]) == ("580.173.02", "proprietary", "7.2.3")

@@ -12,6 +12,7 @@ import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._common.findings import Finding, has_errors
 from ansible_collections.gb10.cluster.plugins.module_utils._preflight.cluster import DEFAULTS
 from ansible_collections.gb10.cluster.plugins.module_utils._preflight.model import Facts
+from ansible_collections.gb10.cluster.plugins.plugin_utils._preflight.compare import ARGUMENTS, COMPARED, FIRMWARE
 from ansible_collections.gb10.cluster.plugins.plugin_utils._preflight.gpu_rules import GPU_NODE_RULES
 from ansible_collections.gb10.cluster.plugins.plugin_utils._preflight.host import Host, Settings
 from ansible_collections.gb10.cluster.plugins.plugin_utils._preflight.node_rules import NODE_RULES, PRIVILEGES, SHAPE
@@ -157,11 +158,6 @@ RULE_CASES: list[tuple[str, Change, Change]] = [
     ("preflight.gpu.slow_clock", gpu(utilization=96.0, clock_mhz=850.0), gpu(utilization=2.0, clock_mhz=208.0)),
     ("preflight.host.unread", host_with(facts=None), as_it_is),
     ("preflight.iommu.off", with_facts(iommu=False), as_it_is),
-    (
-        "preflight.kernel.known_bad",
-        with_facts(kernel="7.0.0-1019-nvidia", cma_kib=0),
-        with_facts(kernel="7.0.0-1020-nvidia", cma_kib=0),
-    ),
     ("preflight.kubernetes.api_name", host_with(api_host="spark1.local"), host_with(api_host="spark1.localdomain")),
     ("preflight.kubernetes.other_k3s", k3s(k3s=False), k3s(k3s=True)),
     ("preflight.kubernetes.other_role", k3s(k3s_agent=True), k3s(k3s=True)),
@@ -194,8 +190,6 @@ RULE_CASES: list[tuple[str, Change, Change]] = [
     ("preflight.facts.unknown", with_facts(swap=None), with_facts(swap=[])),
     ("preflight.facts.unknown", with_facts(network_services={}), as_it_is),
     ("preflight.facts.unknown", with_facts(disks=[]), as_it_is),
-    ("preflight.gpu.none", with_facts(gpus=[]), with_facts(gpus=[], gpu_driver=None)),
-    ("preflight.gpu.none", with_facts(gpus=None), as_it_is),
     ("preflight.network.unmanaged", with_networks(networkd="inactive"), with_networks("active", "inactive")),
     ("preflight.storage.no_answer", written(free_mib=None), as_it_is),
     ("preflight.storage.no_answer", written(read_only=None), as_it_is),
@@ -252,7 +246,7 @@ RULE_CASES: list[tuple[str, Change, Change]] = [
     ("preflight.time.skew", with_facts(clock_offset_s=61.0), with_facts(clock_offset_s=60.0)),
 ]
 RATE_RULES = {"preflight.link.unequal", "preflight.link.below"}
-VERSION_RULES = {"preflight.firmware.differs", "preflight.gpu.driver_differs", "preflight.os.kernel_differs"}
+VERSION_RULES = {*COMPARED, ARGUMENTS, FIRMWARE}
 BETWEEN = RATE_RULES | VERSION_RULES
 
 
@@ -326,10 +320,26 @@ def test_rules_for_every_cluster_assume_no_k3s() -> None:
 
 
 def test_what_must_be_equal_is_compared_between_hosts() -> None:
-    other = replace(with_pf(firmware="28.43.1014")(HOST), name="spark2")
-    other = with_facts(kernel="6.11.0-1016-nvidia", gpu_driver="570.1")(other)
-    findings = found(HOST, other)
+    others: dict[str, Any] = {
+        "kernel": "6.11.0-1016-nvidia",
+        "command_line": "root=UUID=2 quiet kho=off",
+        "dgx_os": "7.2.3",
+        "bios": "5.35",
+        "gpu_driver": "570.1",
+        "gpu_module": "proprietary",
+        "swap": [{"name": "/swap.img", "kind": "file", "kib": 2**24}],
+        "gpus": [{**GOOD["gpus"][0], "max_clock_mhz": 2418.0, "power_limit_w": 150.0}],
+        "packages": {"nvidia-container-toolkit": "1.17.8-1"},
+    }
+    other = with_facts(**others)(replace(with_pf(firmware="28.43.1014")(HOST), name="spark2"))
+    findings = [one for one in found(with_facts(command_line="root=UUID=1 quiet")(HOST), other) if not one.where]
     assert {finding.rule for finding in findings} == VERSION_RULES
+    values = {one.rule: one.value for one in findings}
+    assert values[ARGUMENTS] == "kho=off on spark2; none of these on spark1"
+    assert values["preflight.memory.swap_differs"] == "0 GiB on spark1; 16 GiB on spark2"
+    # What a host does not tell is not compared.
+    silent = with_facts(**dict.fromkeys(others) | {"packages": {}})(replace(HOST, name="spark2"))
+    assert not VERSION_RULES & {one.rule for one in found(HOST, silent)}
     assert any("28.43.1014 on spark2 enp1s0f0np0" in str(finding.value) for finding in findings)
 
 

@@ -83,6 +83,12 @@ ODD: dict[str, tuple[Damage, str]] = {
         sets(disks=[{"path": "/srv", "total_gib": None, "free_gib": None}]),
         "preflight.storage.space",
     ),
+    "a release without an end": (sets(kernel="7" * 100_000), "preflight.facts.shape"),
+    "an endless sum": (within("gpus", 0, "clock_mhz", value=10**400), "preflight.facts.shape"),
+    "an infinite slowdown": (
+        sets(gpus=[{**GOOD["gpus"][0], "slowdown": float("inf"), "max_clock_mhz": float("nan")}]),
+        "preflight.facts.shape",
+    ),
     "no addresses": (sets(addresses={}, interfaces=[]), "preflight.facts.unread"),
 }
 
