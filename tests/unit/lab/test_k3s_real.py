@@ -72,6 +72,24 @@ def test_a_given_binary_must_exist_for_each_release(tmp_path: Path, given: str, 
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ("k3s version v1.34.3+k3s1 (48ffa7b6)", "is K3s v1.34.3+k3s1, and this lab installs v1.36.4+k3s1"),
+        ("usage", "is K3s of an unknown release, and this lab installs v1.36.4+k3s1"),
+    ],
+)
+def test_a_binary_of_another_release_is_refused(tmp_path: Path, said: str, told: str) -> None:
+    (tmp_path / "k3s").write_text(f"#!/bin/sh\necho '{said}'\n")
+    (tmp_path / "k3s").chmod(0o755)
+    environment = {**os.environ, "GB10_CACHE": str(tmp_path / "cache"), "LAB_K3S": str(tmp_path / "{release}")}
+    (tmp_path / "v1.36.4+k3s1").symlink_to("k3s")
+    command = [sys.executable, LAB / "kubernetes" / "prepare", "v1.36.4+k3s1"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, told in done.stderr) == (1, True), done.stderr
+    assert not (tmp_path / "cache").exists()
+
+
 def test_a_release_without_sources_is_refused_before_anything_is_compiled(tmp_path: Path) -> None:
     (tmp_path / "go").write_text("#!/bin/sh\necho go1.99\n")
     (tmp_path / "go").chmod(0o755)
