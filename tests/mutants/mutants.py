@@ -350,9 +350,9 @@ def chosen(package: Path, pattern: str, seed: int, count: int) -> list[Mutant]:
     return random.Random(seed).sample(found, count) if 0 < count < len(found) else found
 
 
-def try_package(package: Path, found: list[Mutant], jobs: int) -> list[Mutant]:
-    """Print the survivors as they are found, and return them."""
-    tests = tests_of(package)
+def try_package(package: Path, found: list[Mutant], jobs: int, without: str) -> list[Mutant]:
+    """Print the survivors as they are found, and return them; test files that match ``without`` do not run."""
+    tests = [name for name in tests_of(package) if not fnmatch(Path(name).name, without)]
     with tempfile.TemporaryDirectory(prefix="mutants-") as scratch:
         directory = copy_checkout(scratch)
         start = time.monotonic()
@@ -394,6 +394,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--files", default="*.py", help="pattern for the names of the files to change")
+    parser.add_argument("--without", default="", help="pattern for the names of test files to leave out: slow ones")
     parser.add_argument("--least", type=float, default=0, help="fail if a smaller percentage is killed")
     parser.add_argument("--record", action="store_true", help=f"add the result to {RECORD}")
     parser.add_argument("--list", action="store_true", help="print the mutants without trying them")
@@ -409,7 +410,7 @@ def main(arguments: list[str] | None = None) -> int:
             sys.stdout.write("".join(f"{mutant}\n" for mutant in found))
             continue
         start = time.monotonic()
-        killed = len(found) - len(try_package(package, found, options.jobs))
+        killed = len(found) - len(try_package(package, found, options.jobs, options.without))
         share = 100 * killed / max(len(found), 1)
         weak += share < options.least
         sys.stdout.write(

@@ -149,6 +149,8 @@ def test_accepted_mutants_are_left_out_and_a_failing_suite_is_refused(checkout: 
     ]
     (checkout / "plugins/module_utils/_small/sums.py").write_text("def more(a):\n    return 1\n")
     assert "its tests fail without any fault" in run(checkout).stderr
+    (checkout / "tests/unit/plugins/module_utils/_small/test_small_more.py").write_text("def test_more():\n    pass\n")
+    assert "_small: 0 of 1 killed" in run(checkout, "--without=*_sums.py").stdout
 
 
 def test_a_test_that_does_not_end_is_stopped(tmp_path: Path) -> None:
