@@ -13,7 +13,7 @@ import yaml
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.catalogue import CATALOGUE
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.causes import find_cause, literals, name_pins
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.model import Cause
-from nccl_lines import SOUND, judge, said
+from nccl_lines import SOUND, channel, init, judge, nodes, said
 
 FIXTURE = Path(__file__).parents[3] / "fixtures" / "nccl" / "causes.yml"
 CAUSES = yaml.safe_load(FIXTURE.read_text(encoding="utf-8"))
@@ -22,7 +22,7 @@ CAUSES = yaml.safe_load(FIXTURE.read_text(encoding="utf-8"))
 def test_every_cause_with_a_pattern_has_lines() -> None:
     # test_nccl_overall has the lines of mtu_differs, which one line alone cannot show.
     assert set(CAUSES) == {cause.id for cause in CATALOGUE} - {"mtu_differs"}
-    assert all(cause.summary and cause.remedy for cause in CATALOGUE)
+    assert all(cause.summary and cause.remedy and 0 < (cause.confidence or 1) <= 1 for cause in CATALOGUE)
 
 
 @pytest.mark.parametrize("cause", CAUSES)
@@ -58,6 +58,7 @@ def ids(*lines: str) -> list[str]:
     return [cause["id"] for cause in judge("".join(f"{line}\n" for line in lines)).causes]
 
 
+NO_DEVICE = "NET/IB : No device found."
 WATCHDOG, CRASH = CAUSES["watchdog"]["shows"][0], CAUSES["segfault"]["shows"][0]
 
 
@@ -84,6 +85,24 @@ WATCHDOG, CRASH = CAUSES["watchdog"]["shows"][0], CAUSES["segfault"]["shows"][0]
 )
 def test_a_cause_that_another_one_explains_is_not_listed(lines: tuple[str, ...], found: list[str]) -> None:
     assert ids(*lines) == found
+
+
+@pytest.mark.parametrize(
+    ("log", "cause", "confidence"),
+    [
+        (said(init("START"), nodes(2), NO_DEVICE), "no_rdma_device", 0.7),
+        # RDMA was found nevertheless.
+        (SOUND + said(NO_DEVICE), "no_rdma_device", 0.05),
+        (said("Using network IB", NO_DEVICE), "no_rdma_device", 0.05),
+        (said("NET/IB : Using [0]mlx5_0:1/RoCE [RO]; OOB e:1", NO_DEVICE), "no_rdma_device", 0.05),
+        (SOUND + f"s1:1:1 [0] {CAUSES['ofi_no_provider']['shows'][0]}\n", "ofi_no_provider", 0.3),
+        # A job inside one node needs no network.
+        (said(init("START"), nodes(1), NO_DEVICE), "no_rdma_device", 0.1),
+        (said(init("START"), nodes(1), channel("Socket"), NO_DEVICE), "no_rdma_device", 0.7),
+    ],
+)
+def test_the_rest_of_a_log_decides_how_much_a_line_explains(log: str, cause: str, confidence: float) -> None:
+    assert [(each["id"], each["confidence"]) for each in judge(log).causes] == [(cause, confidence)]
 
 
 def test_a_remark_does_not_make_a_log_unhealthy() -> None:

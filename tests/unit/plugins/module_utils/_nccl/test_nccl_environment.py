@@ -11,6 +11,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._nccl.environment imp
 )
 from ansible_collections.gb10.cluster.plugins.module_utils._nccl.environment_pod import parse_environment
 
+INLINE, PREPOST = "NCCL_IB_USE_INLINE", "NCCL_IB_PREPOST_RECEIVE_WORK_REQUESTS"
 HCAS = ["rocep1s0f0v0", "roceP2p1s0f0v0"]
 NETDEVS = ["lo", "eth0", "net1", "net2"]
 GOOD = {
@@ -35,40 +36,72 @@ def test_a_good_environment_has_no_findings() -> None:
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
-        ({"NCCL_IB_DISABLE": "1"}, "error:disabled:NCCL_IB_DISABLE"),
-        ({"NCCL_IB_DISABLE": "1"}, "error:contradiction:NCCL_NET"),
-        ({"NCCL_IB_DISABLE": "0"}, "info:noop:NCCL_IB_DISABLE"),
-        ({"NCCL_IB_DISABLE": "true"}, "error:integer:NCCL_IB_DISABLE"),
-        ({"NCCL_NET": ""}, "error:empty:NCCL_NET"),
-        ({"NCCL_NET": "Socket"}, "error:socket:NCCL_NET"),
-        ({"NCCL_NET": '"IB"'}, "error:quoted:NCCL_NET"),
-        ({"NCCL_TIMEOUT": "60"}, "warning:unknown:NCCL_TIMEOUT"),
-        ({"NCCL_IB_HCAS": "x"}, "warning:unknown:NCCL_IB_HCAS"),
-        ({"NCCL_IB_SUBNET_AWARE_ROUTING": "1"}, "warning:version:NCCL_IB_SUBNET_AWARE_ROUTING"),
-        ({"NCCL_IB_GID_INDEX": "3"}, "error:gid_index:NCCL_IB_GID_INDEX"),
-        ({"NCCL_IB_TC": ""}, "info:noop:NCCL_IB_TC"),
-        ({"NCCL_IB_HCA": "net1,net2"}, "error:wrong_kind:NCCL_IB_HCA"),
-        ({"NCCL_IB_HCA": "mlx5_0"}, "error:no_match:NCCL_IB_HCA"),
-        ({"NCCL_IB_HCA": "^roce"}, "error:no_match:NCCL_IB_HCA"),
-        ({"NCCL_IB_HCA": "=rocep1s0f0v0, roceP2p1s0f0v0"}, "error:blank:NCCL_IB_HCA"),
-        ({"NCCL_IB_HCA": "=rocep1s0f0v0"}, "warning:unused:NCCL_IB_HCA"),
-        ({"NCCL_IB_HCA": ""}, "warning:empty:NCCL_IB_HCA"),
-        ({"NCCL_SOCKET_IFNAME": "rocep1s0f0v0"}, "error:wrong_kind:NCCL_SOCKET_IFNAME"),
-        ({"NCCL_SOCKET_IFNAME": "wlan0"}, "error:no_match:NCCL_SOCKET_IFNAME"),
-        ({"NCCL_DEBUG": "WARN"}, "warning:silent:NCCL_DEBUG"),
-        ({"NCCL_DEBUG_SUBSYS": "COLL"}, "warning:silent:NCCL_DEBUG_SUBSYS"),
-        ({"NCCL_DEBUG_SUBSYS": "^NET"}, "warning:silent:NCCL_DEBUG_SUBSYS"),
-        ({"CUDA_LAUNCH_BLOCKING": "0"}, "warning:presence:CUDA_LAUNCH_BLOCKING"),
-        ({"GLOO_SOCKET_IFNAME": "=net1"}, "error:gloo:GLOO_SOCKET_IFNAME"),
-        ({"GLOO_SOCKET_IFNAME": "net1,net7"}, "error:gloo_missing:GLOO_SOCKET_IFNAME"),
+        ({"NCCL_IB_DISABLE": "1"}, {"error:disabled:NCCL_IB_DISABLE", "error:contradiction:NCCL_NET"}),
+        ({"NCCL_IB_DISABLE": "0"}, {"info:noop:NCCL_IB_DISABLE"}),
+        ({"NCCL_NET": ""}, {"error:empty:NCCL_NET"}),
+        ({"NCCL_NET": "Socket"}, {"error:socket:NCCL_NET", "info:noop:NCCL_IB_HCA"}),
         (
-            {"NCCL_IB_USE_INLINE": "1", "NCCL_IB_PREPOST_RECEIVE_WORK_REQUESTS": "1"},
-            "error:inline:NCCL_IB_USE_INLINE",
+            {"NCCL_NET": "Socket", "NCCL_IB_DISABLE": "0"},
+            {"error:socket:NCCL_NET", "info:noop:NCCL_IB_HCA", "info:noop:NCCL_IB_DISABLE"},
         ),
+        ({"NCCL_NET": "IBext_v10"}, set()),
+        ({"NCCL_NET": '"IB"'}, {"error:quoted:NCCL_NET"}),
+        ({"NCCL_NET": "IB "}, {"error:quoted:NCCL_NET"}),
+        ({"NCCL_TIMEOUT": "60"}, {"warning:unknown:NCCL_TIMEOUT"}),
+        ({"NCCL_IB_HCAS": "x"}, {"warning:unknown:NCCL_IB_HCAS"}),
+        ({"NCCL_UCX_TLS": "x", "IB_HCA": "y"}, set()),
+        ({"NCCL_IB_SUBNET_AWARE_ROUTING": "1"}, {"warning:version:NCCL_IB_SUBNET_AWARE_ROUTING"}),
+        ({"NCCL_IB_GID_INDEX": "3"}, {"error:gid_index:NCCL_IB_GID_INDEX"}),
+        ({"NCCL_IB_GID_INDEX": "-1"}, set()),
+        ({"NCCL_IB_TC": ""}, {"info:noop:NCCL_IB_TC"}),
+        ({"NCCL_IB_TC": "0x6a"}, set()),
+        ({"NCCL_IB_TC": "high"}, {"error:integer:NCCL_IB_TC"}),
+        ({"NCCL_IB_HCA": "net1,net2"}, {"error:wrong_kind:NCCL_IB_HCA"}),
+        ({"NCCL_IB_HCA": "mlx5_0"}, {"error:no_match:NCCL_IB_HCA"}),
+        ({"NCCL_IB_HCA": "^roce"}, {"error:no_match:NCCL_IB_HCA"}),
+        ({"NCCL_IB_HCA": "^mlx5"}, set()),
+        ({"NCCL_IB_HCA": "=rocep1s0f0v0:1,roceP2p1s0f0v0:1"}, set()),
+        ({"NCCL_IB_HCA": "=rocep1s0f0v0, roceP2p1s0f0v0"}, {"error:blank:NCCL_IB_HCA", "warning:unused:NCCL_IB_HCA"}),
+        ({"NCCL_IB_HCA": "=rocep1s0f0v0"}, {"warning:unused:NCCL_IB_HCA"}),
+        ({"NCCL_IB_HCA": "^=rocep1s0f0v0"}, {"warning:unused:NCCL_IB_HCA"}),
+        ({"NCCL_IB_HCA": ""}, {"warning:empty:NCCL_IB_HCA"}),
+        ({"NCCL_SOCKET_IFNAME": "rocep1s0f0v0"}, {"error:wrong_kind:NCCL_SOCKET_IFNAME"}),
+        ({"NCCL_SOCKET_IFNAME": "wlan0"}, {"error:no_match:NCCL_SOCKET_IFNAME"}),
+        ({"NCCL_DEBUG": "WARN"}, {"warning:silent:NCCL_DEBUG"}),
+        ({"NCCL_DEBUG": "trace"}, set()),
+        ({"NCCL_DEBUG_SUBSYS": "COLL"}, {"warning:silent:NCCL_DEBUG_SUBSYS"}),
+        ({"NCCL_DEBUG_SUBSYS": "^NET"}, {"warning:silent:NCCL_DEBUG_SUBSYS"}),
+        ({"NCCL_DEBUG_SUBSYS": "^COLL"}, set()),
+        ({"CUDA_LAUNCH_BLOCKING": "0"}, {"warning:presence:CUDA_LAUNCH_BLOCKING"}),
+        ({"GLOO_SOCKET_IFNAME": ""}, set()),
+        ({"GLOO_SOCKET_IFNAME": "=net1"}, {"error:gloo:GLOO_SOCKET_IFNAME"}),
+        ({"GLOO_SOCKET_IFNAME": "net1,net7"}, {"error:gloo_missing:GLOO_SOCKET_IFNAME"}),
+        ({INLINE: "1", PREPOST: "1"}, {f"error:inline:{INLINE}", f"warning:version:{PREPOST}"}),
+        ({INLINE: "1", PREPOST: "0"}, {f"warning:version:{PREPOST}"}),
     ],
 )
-def test_one_mistake_gives_its_finding(change: dict[str, str], expected: str) -> None:
-    assert expected in rules(GOOD | change)
+def test_a_mistake_gives_its_findings_and_no_others(change: dict[str, str], expected: set[str]) -> None:
+    assert rules(GOOD | change) == expected
+
+
+@pytest.mark.parametrize(
+    ("version", "found"),
+    [
+        # Older than all releases that were searched, and newer: nothing is known.
+        ("2.16.5", set()),
+        ("2.20.2", {"NCCL_MNNVL", "NCCL_IB_SUBNET_AWARE_ROUTING"}),
+        ("2.20.3", {"NCCL_IB_SUBNET_AWARE_ROUTING"}),
+        ("2.20.5", {"NCCL_IB_SUBNET_AWARE_ROUTING"}),
+        ("2.20.6", {"NCCL_MNNVL", "NCCL_IB_SUBNET_AWARE_ROUTING"}),
+        ("2.30.7", {"NCCL_MNNVL"}),
+        ("2.32.3", {"NCCL_MNNVL"}),
+        ("2.32.4", set()),
+        (None, set()),
+    ],
+)
+def test_a_variable_that_this_release_does_not_read(version: str | None, found: set[str]) -> None:
+    env = GOOD | {"NCCL_MNNVL": "1", "NCCL_IB_SUBNET_AWARE_ROUTING": "1"}
+    assert rules(env, version=version) == {f"warning:version:{key}" for key in found}
 
 
 def test_a_prefix_that_matches_more_devices_is_reported() -> None:
@@ -86,8 +119,10 @@ def test_a_prefix_that_matches_more_devices_is_reported() -> None:
 def test_the_judgement_is_reversed_if_tcp_is_expected() -> None:
     socket = {"NCCL_DEBUG": "INFO", "NCCL_NET": "Socket"}
     assert rules(socket, rdma=False) == set()
-    assert "error:rdma:NCCL_NET" in rules(socket | {"NCCL_NET": "IB"}, rdma=False)
-    assert "warning:plugin:NCCL_IB_DISABLE" in rules({"NCCL_DEBUG": "INFO", "NCCL_IB_DISABLE": "1"}, rdma=False)
+    assert rules(socket | {"NCCL_NET": "IB"}, rdma=False) == {"error:rdma:NCCL_NET"}
+    off = {"NCCL_DEBUG": "INFO", "NCCL_IB_DISABLE": "1"}
+    assert rules(off, rdma=False) == {"warning:plugin:NCCL_IB_DISABLE"}
+    assert rules(off | {"NCCL_NET_PLUGIN": "none"}, rdma=False) == rules(off | socket, rdma=False) == set()
 
 
 def test_an_old_release_may_pin_its_gid_but_buffers_its_file() -> None:

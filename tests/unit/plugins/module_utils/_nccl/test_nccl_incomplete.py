@@ -79,6 +79,15 @@ def test_paths_inside_a_node_need_a_sound_log_too(text: str) -> None:
     assert not judge(text, INTRA).satisfied
 
 
+def test_files_of_nccl_prove_nothing_about_a_process_without_a_name() -> None:
+    bare = SOUND.replace("s1:1:1 ", "")
+    assert judge(bare).satisfied
+    report, _log = judge_sources(
+        {"pod": [nullcontext(io.BytesIO(bare.encode()).read)]}, Expectation(), {}, own_files=True
+    )
+    assert "no process with a name (host:pid) and channel lines" in report["msg"]
+
+
 @pytest.mark.parametrize("network", ["UCX", "AWS Libfabric"])
 def test_a_torn_line_takes_the_pass_of_any_network_away(network: str) -> None:
     sound = said(f"Using network {network}", *DONE, channel(network))

@@ -31,7 +31,7 @@ BOTH = [f"Channel 0{n}/0 : 0[0] -> 1[0] [send] via NET/IB/{n % 2}" for n in rang
 @pytest.mark.parametrize(
     ("expect", "lines", "failure"),
     [
-        (Expectation(min_devices=2), BOTH[:1], "uses 1 of 2 devices"),
+        (Expectation(min_devices=2), BOTH[:1], "s1 uses 1 of 2 devices"),
         (Expectation(balance=0.5), [*BOTH, *BOTH[::2], *BOTH[::2]], "unequally"),
         (Expectation(balance=float("nan")), [*BOTH, *BOTH[::2], *BOTH[::2]], "unequally"),
         (Expectation(gdr=True), BOTH, "without GPUDirect RDMA"),
@@ -67,8 +67,9 @@ def test_devices_that_nccl_overrides_are_not_counted_as_used() -> None:
 def test_sources_must_agree_and_the_weakest_evidence_counts() -> None:
     both = judge_all({"a": log(*BOTH), "b": log("Using network Socket")}, Expectation())
     assert (both["verdict"], both["evidence"], both["satisfied"]) == ("mixed", "selection", False)
-    silent = judge_all({"a": log(*BOTH), "b": log()}, Expectation())
-    assert (silent["verdict"], silent["satisfied"]) == ("unknown", False)
+    for network, verdict in (("IB", "unknown"), ("Socket", "socket")):
+        silent = judge_all({"a": log(), "b": log(BOTH[0].replace("IB", network))}, Expectation())
+        assert (silent["verdict"], silent["evidence"], silent["satisfied"]) == (verdict, "none", False)
     assert judge_all({}, Expectation())["failures"] == ["there was no log to read"]
 
 
@@ -100,6 +101,14 @@ def test_ranks_of_several_groups_are_counted_apart() -> None:
     assert "2 of 4 ranks were seen" in judge_all(dict(list(groups.items())[:2]), Expectation(ranks=4))["failures"]
 
 
+def test_a_pass_names_the_devices_of_all_sources() -> None:
+    one, two = (member(n, 2, "0xa").read(io.BytesIO(b"").read) for n in (0, 1))
+    two.processes[0].channels = {"IB": {"7": 1}}
+    assert judge_all({"a": one, "b": two}, Expectation())["msg"] == (
+        "2 ranks talk over NET/IB/0, NET/IB/1, NET/IB/7, proved by channels"
+    )
+
+
 def test_a_process_of_several_gpus_is_several_ranks() -> None:
     begun = (
         "ncclCommInitAll comm 0x{0} rank {0} nranks 4 cudaDev {0} nvmlDev {0} busId {0}000 commId 0x7 - Init COMPLETE"
@@ -126,6 +135,8 @@ def test_a_pod_has_to_run_the_rank_of_its_place() -> None:
 def test_a_process_without_a_communicator_is_named_by_its_place() -> None:
     failures = judge_all({"g-1-0": log("Using network Socket")}, Expectation(), {"g-1-0": 1})["failures"]
     assert failures[0].startswith("rank 1 (g-1-0): ")
+    failures = judge_all({"a": member(0, 2, "0xa")}, Expectation(networks=("gIB",)))["failures"]
+    assert failures == ["rank 0 (a): IB where gIB is expected"]
 
 
 def test_mtus_that_differ_between_pods_are_reported() -> None:
@@ -143,6 +154,13 @@ def test_every_communicator_has_its_own_verdict() -> None:
         ("ib", "rdma", "channels"),
         ("socket", "tcp", "selection"),
     ]
+
+
+def test_rccl_names_the_communicator_of_a_channel() -> None:
+    begun = "ncclCommInitRank comm {0} rank 0 nranks 2 cudaDev 0 nvmlDev 0 busId f000 commId {0} - Init COMPLETE"
+    line = f"{BOTH[0]} comm 0xa nRanks 02"
+    (rank,) = judge(log(begun.format("0xa"), begun.format("0xb"), line), "x").as_dict()["ranks"]
+    assert [each["channels"] for each in rank["communicators"]] == [{"IB": {"0": 1}}, {}]
 
 
 def test_a_torn_number_of_ranks_costs_no_memory() -> None:

@@ -93,6 +93,7 @@ def test_single_node_is_fine_where_it_is_allowed() -> None:
 def test_files_are_found_and_unpacked(tmp_path: Path) -> None:
     packed = tmp_path / "rank0.log.gz"
     packed.write_bytes(gzip.compress((REAL / "twohosts-socket.rank0.log").read_bytes()))
+    (tmp_path / "directory.gz").mkdir()
     files, empty = expand([str(tmp_path / "*.gz"), str(packed), str(tmp_path / "none-*")])
     assert files == [packed]
     assert empty == [str(tmp_path / "none-*")]

@@ -92,6 +92,16 @@ NO_PASS = {
         Expectation(evidence="selection"),
         "completion_retry",
     ),
+    "the end of a TCP line, alone in a line of a JSON string": (
+        json.dumps(f"{SOUND}NET/Socket/0\n") + "\n",
+        Expectation(),
+        "different transports (IB, Socket)",
+    ),
+    "a fatal error of the second process": (
+        SOUND + "s2:2:2 [0] transport/net_ib.cc:9 NCCL WARN NET/IB : Got completion from peer s1<1> with error 12, o\n",
+        Expectation(),
+        "the transport failed later (completion_retry)",
+    ),
     "an unfinished communicator beside a finished one": (
         said(IB, *DONE, channel(), init("START", comm="0x2", shared="0x8")),
         Expectation(),
@@ -222,6 +232,16 @@ def test_a_torn_line_may_hide_tcp_when_another_host_continues_it(end: str) -> No
     assert judge(SOUND + torn).failures == ["a torn channel line may hide TCP; read the log again"]
     whole = said(f"{HALF}IB").rstrip("\n") + said(channel(), host="spark2", pid=2)
     assert judge(SOUND + whole).satisfied
+
+
+def test_a_line_that_ran_into_another_one_keeps_its_own_process() -> None:
+    nameless = said(IB, host="", pid=5)
+    joined = f"{said(channel()).strip()} {said('Using network Socket', host='s2', pid=5)}"
+    seen = {(each.host, each.pid): list(each.selections) for each in read(nameless + joined).processes}
+    assert seen == {("", "5"): ["IB"], ("s1", "1"): [], ("s2", "5"): ["Socket"]}
+    # The start of the host's name is missing.
+    torn = said(IB, host="spark2", pid=5) + joined.replace("s2:5", "ark2:5")
+    assert [list(each.selections) for each in read(torn).processes] == [["IB", "Socket"], []]
 
 
 def test_the_socket_banner_of_2_4_contradicts_nothing() -> None:

@@ -217,6 +217,22 @@ def test_counters_that_stand_still_while_tokens_flow_are_found_and_recover() -> 
     assert count(History(), list(steps)) == ["Proven", "Proven", "Proven", "CountersSilent", "Proven"]
 
 
+@pytest.mark.parametrize(
+    ("tokens", "seconds", "moved", "reasons"),
+    [
+        # Two windows of the smallest size, with one byte less than the tokens need.
+        (32, 20.0, 32 * 64 - 1, ["Proven", "Proven", "CountersSilent", "CountersSilent"]),
+        (32, 20.0, 32 * 64, ["Proven"] * 4),
+        # A window that is too small goes on.
+        (31, 20.0, 0, ["Proven"] * 4 + ["CountersSilent"]),
+        (32, 19.5, 0, ["Proven"] * 4 + ["CountersSilent"]),
+    ],
+)
+def test_the_size_of_a_window(tokens: int, seconds: float, moved: int, reasons: list[str]) -> None:
+    steps = [(step * seconds, float(step * tokens), step * moved) for step in range(len(reasons))]
+    assert count(History(), list(steps)) == reasons
+
+
 def test_counters_prove_nothing_against_an_idle_unmeasured_or_restarted_server() -> None:
     still = [(20.0 * step, 5.0, 7) for step in range(10)]
     assert set(count(History(), list(still))) == {"Proven"}
