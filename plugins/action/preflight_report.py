@@ -19,6 +19,7 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.model import 
 from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.plan import plan_fabric
 from ansible_collections.gb10.cluster.plugins.plugin_utils._fabric.variables import fabric_variables, plain
 from ansible_collections.gb10.cluster.plugins.plugin_utils._preflight.cluster_rules import wanted_settings
+from ansible_collections.gb10.cluster.plugins.plugin_utils._preflight.doctor import describe_hosts
 from ansible_collections.gb10.cluster.plugins.plugin_utils._preflight.host import Host, Settings
 from ansible_collections.gb10.cluster.plugins.plugin_utils._preflight.report import check_hosts, format_report
 from ansible_collections.gb10.cluster.plugins.plugin_utils._preflight.rules import make_finding, severities_for
@@ -29,7 +30,7 @@ class ActionModule(ControllerAction):
     """Plans the fabric, compares the facts of the play's hosts with the plan, and reports both."""
 
     def act(self, options: Mapping[str, Any], task_vars: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the findings and the report; failed if a finding is an error."""
+        """Return the findings and the report; failed if a finding is an error and no file for facts is named."""
         variables, planning = fabric_variables(options["nodes"], task_vars)
         plan, found = plan_fabric(variables)
         settings = from_options(Settings, options)
@@ -40,7 +41,11 @@ class ActionModule(ControllerAction):
         hosts = [_host(name, task_vars, plan, options["servers"], settings) for name in names]
         findings = check_hosts(hosts, severities_for(options["provider"], options["severities"]), [*planning, *found])
         report = format_report(hosts, findings, width())
-        failed = has_errors(findings)
+        if options["doctor"]:
+            file = Path(options["doctor"]).absolute()
+            file.write_text(describe_hosts(hosts, findings), encoding="utf-8")
+            report += f"\n{file} has the facts of all hosts without names, addresses and serial numbers."
+        failed = has_errors(findings) and not options["doctor"]
         return {
             "changed": False,
             "failed": failed,

@@ -122,7 +122,9 @@ _ORDERS: Mapping[str, Sequence[int]] = {"at_least": (0, 1), "above": (1,), "at_m
 
 
 def _same(value: Any, wanted: Any) -> bool:
-    return type(value) is type(wanted) and bool(value == wanted)
+    """Tell whether two values are equal; 1 and 1.0 are, but 1 and true are not."""
+    numbers = all(isinstance(each, (int, float)) and not isinstance(each, bool) for each in (value, wanted))
+    return (numbers or type(value) is type(wanted)) and bool(value == wanted)
 
 
 def _order(value: Any, wanted: Any) -> int | None:

@@ -28,6 +28,7 @@ OPTIONS: dict[str, Any] = {
     "rdma_mode": "privileged",
     "provider": "k3s",
     "severities": {},
+    "doctor": "",
 }
 MADE = GOOD["kubernetes"] | {"settings": DEFAULTS | {"secrets-encryption": "true"}}
 
@@ -117,3 +118,16 @@ def test_rules_about_k3s_do_not_apply_to_an_existing_cluster(monkeypatch: pytest
     assert rules(reported(variables)) == []
     skewed = reported(variables, clock_offset_s=1000.0)
     assert rules(skewed) == ["preflight.time.skew"]
+
+
+def test_the_facts_of_all_hosts_are_written_also_if_a_finding_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "doctor.yml"
+    monkeypatch.setitem(OPTIONS, "doctor", str(file))
+    result = reported({"k3s_version": "latest"})
+    assert (rules(result), result["failed"]) == (["preflight.kubernetes.version_invalid"], False)
+    assert str(file) in result["msg"]
+    text = file.read_text(encoding="utf-8")
+    assert "preflight.kubernetes.version_invalid" in text
+    assert "control" not in text
