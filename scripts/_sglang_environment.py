@@ -24,6 +24,8 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
+PROGRAMS = HERE.parent / "roles" / "sglang" / "files"
+"""Directory of the program that also asks the image of a group."""
 REQUIREMENTS = HERE / "sglang-environment.txt"
 PYTHON = (3, 13)
 """The Python version for which the pinned list was made."""
@@ -78,7 +80,7 @@ def prepare(release: Path, cache: Path) -> list[Path]:
         if not overlay.exists():
             print(f"{pins['transformers']} for {release.name}", file=sys.stderr, flush=True)
             _install_transformers(overlay, pins["transformers"])
-    return [HERE, release, overlay, torch]
+    return [HERE, PROGRAMS, release, overlay, torch]
 
 
 def _install_transformers(target: Path, wanted: str) -> None:

@@ -13,7 +13,6 @@ the names of heavy packages (torch, transformers, triton …), whose behaviour d
 
 from __future__ import annotations
 
-import abc
 import argparse
 import contextlib
 import enum
@@ -30,6 +29,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "roles" / "sglang" / "files"))
+
+import ask_sglang
+
 REAL_THIRD_PARTY = frozenset({"msgspec", "packaging"})
 """Packages that build the parser (structs that are introspected), so that the real ones are needed."""
 
@@ -43,89 +46,11 @@ GPU_CODE = "sglang.kernels.ops.attention"
 """Package of kernels (0.5.16 and later), which the import chain names but the parser never calls."""
 
 VALUES: dict[str, dict[str, Any]] = {
-    "sglang.srt.layers.attention.fla.chunk_delta_h": {"CHUNK_SIZE": 64},
-    "sglang.kernels.ops.attention.fla.chunk_delta_h": {"CHUNK_SIZE": 64},
+    **ask_sglang.VALUES,
     "dill": {"dumps": lambda _value: b""},
     "orjson": {"loads": json.loads, "JSONDecodeError": json.JSONDecodeError},
 }
 """Values that modules read while they load; all other names only have to exist."""
-
-ABSENT_NAMES = frozenset({"npu", "musa", "hpu"})
-"""Attributes of torch for other hardware; ``hasattr`` must return False for them."""
-
-
-class _AnyClass(abc.ABCMeta):
-    """Gives a stub class every attribute, for example ``Image.Image`` in an annotation."""
-
-    def __getattr__(cls, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return _Anything()
-
-    def __or__(cls, _other: Any) -> Any:
-        return cls
-
-    __ror__ = __or__
-
-    def register(cls, *_args: Any, **_kwargs: Any) -> None:  # type: ignore[override]
-        """Accept any registration, because transformers passes other arguments than ABCMeta expects."""
-
-
-class _Anything(metaclass=_AnyClass):
-    """Replaces a class or function of a missing package: callable, subscriptable, usable as a base class."""
-
-    def __init__(self, *_args: Any, **_kwargs: Any) -> None:
-        pass
-
-    def __init_subclass__(cls, **_kwargs: Any) -> None:
-        pass
-
-    def __class_getitem__(cls, _item: Any) -> type:
-        return cls
-
-    def __call__(self, *args: Any, **_kwargs: Any) -> Any:
-        # A decorator must return the decorated object.
-        return args[0] if len(args) == 1 and callable(args[0]) else self
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return _stand_in(name, type(self).__module__)
-
-    def __getitem__(self, _item: Any) -> Any:
-        return self
-
-    def __or__(self, _other: Any) -> Any:
-        return self
-
-    __ror__ = __or__
-
-    def __iter__(self) -> Any:
-        return iter(())
-
-    def __bool__(self) -> bool:
-        return False
-
-    def __int__(self) -> int:
-        return 0
-
-
-def _stand_in(name: str, module: str) -> Any:
-    """Return a class for a capitalised name, so that it can be inherited from, and an object for any other name."""
-    return _AnyClass(name, (_Anything,), {"__module__": module}) if name[:1].isupper() else _Anything()
-
-
-class Stub(types.ModuleType):
-    """A module that has every name; a capitalised one is a class, so that it can be inherited from."""
-
-    __version__ = "2.99.0"
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") or name in ABSENT_NAMES:
-            raise AttributeError(name)
-        value = _stand_in(name, self.__name__)
-        setattr(self, name, value)
-        return value
 
 
 class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
@@ -150,7 +75,7 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         return importlib.machinery.ModuleSpec(fullname, self, is_package=True)
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> types.ModuleType:
-        module = Stub(spec.name)
+        module = ask_sglang.Stub(spec.name)
         if spec.submodule_search_locations is not None:
             module.__path__ = list(spec.submodule_search_locations)
         return module

@@ -47,6 +47,7 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._sglang.models import
 )
 
 ROOT = Path(__file__).resolve().parents[1]
+SAYS = {"accepted": "accepts it", "refused": "refuses it: ", "unknown": "could not be asked: "}
 
 
 def options() -> argparse.ArgumentParser:
@@ -187,7 +188,7 @@ def ask_release(report: Report, argv: Sequence[str], configs: Mapping[str, tuple
 
 def show_release(deep: dict[str, Any]) -> None:
     """Print the release's own answer for people: every value that it changes, before and after."""
-    print(f"the release itself: {'accepts it' if deep['accepted'] else deep['message']}")
+    print(f"the release itself: {SAYS[deep['verdict']]}{deep['message']}")
     for key, (given, becomes) in sorted(deep["changes"].items()):
         print(f"  {key}: {given} -> {textwrap.shorten(str(becomes), 160, placeholder=' …')}")
 
@@ -221,7 +222,7 @@ def main(words: Sequence[str] | None = None) -> int:
         show(report, memory)
         if deep:
             show_release(deep)
-    return 0 if report.accepted and (deep is None or deep["accepted"]) else 1
+    return 0 if report.accepted and (deep is None or deep["verdict"] != "refused") else 1
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ import sys
 import types
 from typing import Any
 
-from _sglang_release import Stub
+from ask_sglang import Stub
 
 ABSENT = frozenset(
     {"gguf", "jsonschema", "quack", "scipy", "sgl_kernel", "soundfile", "torchaudio", "torchvision", "triton", "vllm"}

@@ -25,6 +25,7 @@ from ansible_collections.gb10.cluster.plugins.modules import (
     node_wait,
     pods_wait,
     serving_group_info,
+    serving_verdict,
 )
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.action import tell
 from ansible_collections.gb10.cluster.plugins.plugin_utils._controller.command import again
@@ -45,6 +46,7 @@ LOCAL = {
         node_wait,
         pods_wait,
         serving_group_info,
+        serving_verdict,
     )
 }
 

@@ -45,7 +45,7 @@ def engines(version: str, name: str, presets: list[str]) -> dict[str, dict[str, 
 def test_the_depths_of_the_cookbook_resolve_to_one_engine(version: str) -> None:
     depths = ["mtp-3-4", "mtp-5-5", "mtp-5-7"]
     answers = engines(version, "nemotron-3-super-120b", depths)
-    assert all(answer["accepted"] for answer in answers.values()), answers
+    assert all(answer["verdict"] == "accepted" for answer in answers.values()), answers
     assert answers["mtp-5-5"]["engine"] == answers["mtp-5-7"]["engine"]
     assert answers["mtp-3-4"]["engine"] != answers["mtp-5-5"]["engine"]
     assert answers["mtp-5-7"]["changes"]["speculative_num_draft_tokens"] == [7, 6]
@@ -55,14 +55,14 @@ def test_the_depths_of_the_cookbook_resolve_to_one_engine(version: str) -> None:
 
 def test_a_multimodal_model_resolves_to_one_engine_with_and_without_piecewise_graphs() -> None:
     answers = engines("0.5.10", "qwen3.5-397b", ["ep4", "ep4-graphs"])
-    assert all(answer["accepted"] for answer in answers.values()), answers
+    assert all(answer["verdict"] == "accepted" for answer in answers.values()), answers
     assert answers["ep4"]["engine"] == answers["ep4-graphs"]["engine"]
 
 
 def test_every_change_is_shown_with_both_values() -> None:
     line = "--model-path m --tp-size 4 --nnodes 4 --chunked-prefill-size 4096"
     (answer,) = ask(NEWEST, [{"argv": line.split(), "arch": "Glm4MoeForCausalLM"}])
-    assert answer["accepted"], answer
+    assert answer["verdict"] == "accepted", answer
     assert answer["changes"]["mem_fraction_static"][0] is None
     assert 0.8 < answer["changes"]["mem_fraction_static"][1] < 0.95
     assert "chunked_prefill_size" not in answer["changes"]
@@ -71,7 +71,7 @@ def test_every_change_is_shown_with_both_values() -> None:
 def test_a_refusal_of_the_release_is_quoted() -> None:
     line = "--model-path m --tp-size 4 --nnodes 3"
     (answer,) = ask(NEWEST, [{"argv": line.split(), "arch": "Glm4MoeForCausalLM"}])
-    assert not answer["accepted"]
+    assert answer["verdict"] == "refused"
     assert "tp_size must be divisible by number of nodes" in answer["message"]
 
 
@@ -82,4 +82,4 @@ def test_a_draft_without_a_configuration_is_accepted() -> None:
     question |= {"draft_arch": "Gemma4AssistantForCausalLM"}
     release = sglang_catalogue.unpack("0.5.23")
     (answer,) = _sglang_environment.ask(release, sglang_catalogue.CACHE, [question])
-    assert answer["accepted"], answer["message"]
+    assert answer["verdict"] == "accepted", answer["message"]

@@ -123,6 +123,7 @@ SHIPS: dict[str, set[str]] = {
     "preflight_info": {"_common", "_host", "_preflight", "_rdma", "_sriov"},
     "roce_gid_info": {"_common", "_host", "_rdma", "_sriov"},
     "serving_group_info": {"_common", "_kube", "_nccl"},
+    "serving_verdict": {"_common", "_kube"},
     "sriov_vf": {"_common", "_host", "_sriov"},
     "support_cluster_info": {"_common", "_kube", "_support"},
     "support_info": {"_support"},

@@ -64,14 +64,19 @@ def version() -> str:
 
 def build_parser(release: str, catalogues: Path = CATALOGUES) -> argparse.ArgumentParser:
     """Return a parser with every flag of the release; abbreviations are allowed, as in the real one."""
-    flags = json.loads((catalogues / f"{release}.json").read_text(encoding="utf-8"))["flags"]
     parser = argparse.ArgumentParser(prog="launch_server.py")
+    add_flags(parser, release, catalogues)
+    return parser
+
+
+def add_flags(parser: argparse.ArgumentParser, release: str, catalogues: Path = CATALOGUES) -> None:
+    """Add every flag of the release to a parser."""
+    flags = json.loads((catalogues / f"{release}.json").read_text(encoding="utf-8"))["flags"]
     for flag in flags:
         negatives = {name for name in flag.get("aliases", []) if name.startswith("--no-")}
         boolean = flag.get("action") == "BooleanOptional"
         names = [flag["flag"], *(name for name in flag.get("aliases", []) if not (boolean and name in negatives))]
         parser.add_argument(*names, **_option(flag))
-    return parser
 
 
 def parse(argv: list[str]) -> dict[str, Any]:

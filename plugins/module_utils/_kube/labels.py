@@ -26,6 +26,8 @@ NAMESPACE = "gb10.cluster/namespace"
 UPGRADE = "gb10.cluster/upgrade"
 # The pods that pull one image, by the hash of its name.
 PULL = "gb10.cluster/pull"
+# The pod in which an image judges a group's command lines, by the hash of the question.
+VERDICT = "gb10.cluster/verdict"
 # The condition in the status of a rank's pod that says whether the rank has proven its transport.
 TRANSPORT = "gb10.cluster/transport"
 # The condition that says whether the rank's node has enough memory, and its reason when the whole group has to stop.

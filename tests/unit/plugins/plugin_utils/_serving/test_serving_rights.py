@@ -34,6 +34,7 @@ TASKS = [
             "secrets",
             "live",
             "replace",
+            "verdict",
             "stop_ranks",
             "deploy",
             "wait",
@@ -59,6 +60,7 @@ MODULES = {
     "pods_wait": ["plugins/modules/pods_wait.py"],
     "run_lock": ["plugins/action/run_lock.py"],
     "serving_group_info": ["plugins/modules/serving_group_info.py"],
+    "serving_verdict": ["plugins/modules/serving_verdict.py"],
 }
 SILENT = {"api_apply", "api_info", "gateway_objects", "serving_changes", "serving_objects", "show", "roce_gid_info"}
 SILENT |= {"load_cell", "sweep_record"}

@@ -1,0 +1,144 @@
+# Copyright: The gb10.cluster authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Test the program that asks an installed SGLang about command lines, with the lab's simulated SGLang and others."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import subprocess
+import sys
+import zlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[4]
+FILE = ROOT / "roles/sglang/files/ask_sglang.py"
+GPU = {"name": "NVIDIA GB10", "capability": [12, 1], "count": 1, "memory": 119, "processors": 48}
+LINE = ["--model-path", "/models/a--b", "--tp-size", "2", "--nnodes", "2"]
+
+
+def ask(path: Path, *argvs: list[str], limit: int = 60, **env: str) -> list[dict[str, Any]]:
+    """Return the answers of the program as a pod runs it, without the packages of this environment."""
+    ranks = [{"rank": number, "argv": argv, "env": {}} for number, argv in enumerate(argvs)]
+    files = {"/models/a--b": {"config.json": '{"architectures": ["A"]}'}}
+    asked = {"gpu": GPU, "limit": limit, "files": files, "ranks": ranks}
+    word = base64.b64encode(zlib.compress(json.dumps(asked).encode())).decode()
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", FILE.read_text(), word],
+        env={
+            **os.environ,
+            "PYTHONPATH": str(path),
+            "SGLANG_STANDIN_CATALOGUES": str(ROOT / "profiles/catalogue"),
+            **env,
+        },
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    return [json.loads(line[13:]) for line in done.stdout.splitlines() if line.startswith("gb10-verdict ")]
+
+
+def simulated(*argvs: list[str], **env: str) -> list[dict[str, Any]]:
+    return ask(ROOT / "lab" / "sglang", *argvs, **{"SGLANG_STANDIN_VERSION": "0.5.23", **env})
+
+
+def test_the_lab_s_image_accepts_with_the_release_s_own_parser_and_says_that_it_is_simulated() -> None:
+    (first, second) = simulated(LINE, [*LINE, "--chunked-prefill-size", "4096"])
+    assert {first["verdict"], second["verdict"]} == {"accepted"}
+    assert first["release"] == "0.5.23 (SIMULATED)"
+    assert first["resolved"]["tp_size"] == 2
+    assert second["resolved"]["chunked_prefill_size"] == 4096
+    assert first["engine"] != second["engine"]
+    assert first["seconds"] >= 0 < first["mebibytes"]
+
+
+@pytest.mark.parametrize(
+    ("release", "line", "text"),
+    [
+        ("0.5.23", [*LINE, "--cuda-graph-max-bs", "8"], "ambiguous option: --cuda-graph-max-bs"),
+        ("0.5.23", [*LINE, "--disable-piecewise-cuda-graph"], "unrecognized arguments"),
+        ("0.5.10", [*LINE, "--speculative-algorithm", "EAGEL"], "invalid choice: 'EAGEL'"),
+        ("0.5.10", ["--model-path", "m", "--tp-size", "4", "--nnodes", "3"], "divisible by number of nodes"),
+    ],
+)
+def test_what_a_release_refuses_is_refused_with_its_text(release: str, line: list[str], text: str) -> None:
+    good, bad = simulated(["--model-path", "m"], line, SGLANG_STANDIN_VERSION=release)
+    assert good["verdict"] == "accepted"
+    assert bad["verdict"] == "refused"
+    assert text in bad["message"]
+
+
+def test_a_check_that_crashes_is_unknown_with_the_reason() -> None:
+    (answer,) = simulated(LINE, SGLANG_STANDIN_FAULT="crash-in-check")
+    assert (answer["verdict"], "libcuda.so.1" in answer["message"]) == ("unknown", True)
+
+
+def test_an_image_without_sglang_is_unknown(tmp_path: Path) -> None:
+    (answer,) = ask(tmp_path, LINE)
+    assert (answer["verdict"], "No module named 'sglang'" in answer["message"]) == ("unknown", True)
+
+
+def release(tmp_path: Path, check: str, more: str = "") -> Path:
+    """Write a small SGLang whose check runs these lines."""
+    package = tmp_path / "sglang" / "srt"
+    package.mkdir(parents=True)
+    for name in (package.parent, package):
+        (name / "__init__.py").write_text("")
+    (package / "server_args.py").write_text(f"""
+{more}
+class ServerArgs:
+    @staticmethod
+    def add_cli_args(parser):
+        parser.add_argument("--model-path")
+    @classmethod
+    def from_cli_args(cls, parsed):
+        made = cls()
+        made.__dict__.update(vars(parsed))
+        return made
+    def check_server_args(self):
+        {check}
+""")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("check", "kind", "text"),
+    [
+        ("raise ValueError('no')", "refused", "ValueError: no"),
+        ("assert self.model_path == 'm'", "refused", "AssertionError: assert self.model_path == 'm'"),
+        ("raise RuntimeError('no')", "refused", "RuntimeError: no"),
+        ("raise NotImplementedError('no')", "refused", "NotImplementedError: no"),
+        ("{}['key']", "refused", "KeyError: 'key'"),
+        ("raise ImportError('libcuda')", "unknown", "ImportError: libcuda"),
+        ("raise FileNotFoundError('nvidia-smi')", "unknown", "FileNotFoundError: nvidia-smi"),
+        ("self.absent", "unknown", "AttributeError"),
+        ("import sys; sys.exit(3)", "unknown", "exit 3"),
+        ("import time; time.sleep(60)", "unknown", "took more than 1 s"),
+    ],
+)
+def test_only_a_judgement_of_the_release_is_a_refusal(tmp_path: Path, check: str, kind: str, text: str) -> None:
+    answers = ask(
+        release(tmp_path, check), ["--model-path", "a"], ["--model-path", "b"], limit=1 if "60" in check else 60
+    )
+    assert [answer["verdict"] for answer in answers] == [kind, kind]
+    assert text in answers[0]["message"]
+
+
+def test_a_kernel_that_needs_a_driver_is_replaced(tmp_path: Path) -> None:
+    kernel = tmp_path / "sgl_kernel"
+    kernel.mkdir()
+    (kernel / "__init__.py").write_text("import sgl_kernel.ops")
+    (kernel / "ops.py").write_text("raise ImportError('libcuda.so.1: cannot open shared object file')")
+    path = release(tmp_path, "pass", "import sgl_kernel, triton\nfrom sgl_kernel.ops import Gemm\nfrom vllm import x")
+    (answer,) = ask(path, ["--model-path", "a"])
+    assert answer["verdict"] == "accepted", answer
+
+
+def test_the_node_s_directory_is_shown_and_not_the_temporary_one(tmp_path: Path) -> None:
+    check = "import os, json; raise ValueError(f'{self.model_path} {os.listdir(self.model_path)}')"
+    (first, second) = ask(release(tmp_path, check), ["--model-path", "/models/a--b"], ["--model-path=/models/a--b"])
+    assert first["message"] == second["message"] == "ValueError: /models/a--b ['config.json']"
