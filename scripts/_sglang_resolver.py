@@ -3,9 +3,9 @@
 """Run an SGLang release's complete argument resolution as on a GB10, with the real torch and transformers.
 
 ``_sglang_environment.py`` starts it with the release, its transformers and torch on the path. It reads questions from
-standard input, one JSON object per line (``argv``, ``arch``, ``draft_arch``, ``config``, ``draft_config``), and answers
-each with ``{"verdict": …, "message": …, "changes": {key: [given, becomes]}, "resolved": …, "engine": …}``, as
-``ask_sglang.py`` does in a pod. The model is a directory with only a ``config.json``: that of the question, otherwise
+standard input, one JSON object per line (``argv``, ``arch``, ``draft_arch``, ``config``, ``more``, ``draft_config``),
+and answers each with ``{"verdict": …, "message": …, "changes": {key: [given, becomes]}, "resolved": …, "engine": …}``,
+as ``ask_sglang.py`` does in a pod. The model is a directory with only a ``config.json``: that of the question, else
 the defaults of transformers for the architecture.
 """
 
@@ -43,11 +43,14 @@ PARTS: dict[str, dict[str, Any]] = {
 """Parts that a model type needs in its config.json, because transformers has no default for them."""
 
 
-def write_model(directory: Path, arch: str, config: Mapping[str, Any] | None) -> Path:
-    """Write a model directory that contains only a configuration."""
+def write_model(
+    directory: Path, arch: str, config: Mapping[str, Any] | None, more: Mapping[str, Any] | None = None
+) -> Path:
+    """Write a model directory that contains only a configuration, with ``more`` values than the given or known ones."""
     directory.mkdir()
     kind = "" if config else model_type(arch)
-    known = config or {"architectures": [arch], "model_type": kind, "torch_dtype": "bfloat16", **PARTS.get(kind, {})}
+    own = {"architectures": [arch], "model_type": kind, "torch_dtype": "bfloat16", **PARTS.get(kind, {})}
+    known = {**(config or own), **(more or {})}
     (directory / "config.json").write_text(json.dumps(known))
     return directory
 
@@ -66,7 +69,9 @@ def judge(module: Any, question: Mapping[str, Any]) -> dict[str, Any]:
         try:
             if place is None:
                 raise ValueError("the command line has no --model-path")
-            argv[place] = str(write_model(Path(scratch) / "model", question["arch"], question.get("config")))
+            argv[place] = str(
+                write_model(Path(scratch) / "model", question["arch"], question.get("config"), question.get("more"))
+            )
             if draft is not None:
                 arch = question.get("draft_arch") or question["arch"]
                 argv[draft] = str(write_model(Path(scratch) / "draft", arch, question.get("draft_config")))
