@@ -34,7 +34,7 @@ def gateway_image(scratch: Path) -> Path:
     files = [(f"{PLACE}/{path.relative_to(target)}", path) for path in target.rglob("*") if path.is_file()]
     libraries = Path(f"/usr/lib/{platform.machine()}-linux-gnu")
     files += [(f"{PLACE}/lib/{name}", (libraries / name).resolve()) for name in LIBRARIES]
-    (base,) = CACHE.glob("python-*.tar")
+    base = max(CACHE.glob("python-*.tar"), key=lambda path: path.stat().st_mtime)  # the recipe may have changed
     env = [
         "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
         f"PYTHONPATH=/{PLACE}",

@@ -126,7 +126,10 @@ def recap(output: str, count: str) -> dict[str, int]:
 
 
 def changed(output: str) -> int:
-    """Return the number of tasks that changed something on any host; fail if the output has no recap."""
+    """Return the number of tasks that changed something on any host, and print them; fail if there is no recap."""
     counts = recap(output, "changed")
     assert counts, output[-2000:]
+    for task in re.split(r"^TASK \[", output, flags=re.MULTILINE)[1:]:
+        if re.search(r"^changed: ", task, re.MULTILINE):
+            print(f"changed: {task[:2000]}")
     return sum(counts.values())

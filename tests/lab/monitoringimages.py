@@ -77,7 +77,7 @@ def debian_files() -> Path:
 
 def _image(scratch: Path, name: str, program: str, files: Sequence[tuple[str, Path]], origin: str = PACKED) -> Image:
     """Return an image of the lab's Debian with Python, with the files in it, that runs the program."""
-    (base,) = CACHE.glob("python-*.tar")
+    base = max(CACHE.glob("python-*.tar"), key=lambda path: path.stat().st_mtime)  # the recipe may have changed
     return Image(
         name,
         [base, layer(scratch / f"{Path(program).name}.tar", files)],
